@@ -10,7 +10,7 @@ import repo
 
 from scaleout import views
 from scaleout.spec.hardware import COMPUTE_SHARE
-from scaleout.timing import fsdp_machine, fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_machine, fsdp_seconds
 from scaleout.train import options
 
 PUBLISHED = json.loads(repo.text("tests/published/training_throughput.json"))["megatron"]["table1"]
@@ -36,7 +36,7 @@ def pages():
 def test_the_assumed_share_of_the_peak_is_one_and_among_published_ones():
     reached = [row["of_peak"] for row in PUBLISHED]
     assert (min(reached), max(reached)) == (0.43, 0.52) and min(reached) < COMPUTE_SHARE < max(reached)
-    for function in (step.from_device, fsdp_seconds.from_device, fsdp_machine.machine):
+    for function in (ddp_seconds.from_device, fsdp_seconds.from_device, fsdp_machine.machine):
         assert inspect.signature(function).parameters["efficiency"].default == COMPUTE_SHARE
     assert views.defaults("capstone")["reached"] == 100 * COMPUTE_SHARE
     for stem in ("ddp", "fsdp"):

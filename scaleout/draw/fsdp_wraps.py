@@ -15,7 +15,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_lives, fsdp_short
-from scaleout.timing.step import StepTime
+from scaleout.timing.ddp_seconds import StepTime
 
 SHAPE, BATCH, SEQ, RANKS = PRESETS["llama-3-8b"], 2, 4096, 16
 NAMES = {"model": "The whole model", "block": "Each block", "layer": "Each matrix"}

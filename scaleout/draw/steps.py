@@ -10,7 +10,7 @@ from scaleout.draw.plot import time_axis
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import step
+from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import Timeline
 
 TOP = 20  # CSS pixels of a step's name, and as much beneath the last for the axis
@@ -26,7 +26,7 @@ def opening(width: float) -> str:
     nodes = topology.cluster(16, 1, inside="nvlink4", across="ib-ndr", nics=1)
     shape, gpu = PRESETS["gpt2-xl"], DEVICES["h100-sxm"]
     return draw(width, [
-        (f"{1024 * n:,} tokens a GPU", step.from_device(shape, n, 1024, gpu, nodes).timeline) for n in SEQUENCES
+        (f"{1024 * n:,} tokens a GPU", ddp_seconds.from_device(shape, n, 1024, gpu, nodes).timeline) for n in SEQUENCES
     ])  # fmt: skip
 
 

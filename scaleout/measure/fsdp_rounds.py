@@ -21,7 +21,7 @@ from scaleout.parallel.fsdp_ways import HAND
 from scaleout.parallel.step import seconds_between
 from scaleout.records import trace
 from scaleout.spec.sharding import units
-from scaleout.timing import fsdp, step
+from scaleout.timing import ddp_seconds, fsdp
 from scaleout.timing.intervals import length
 from scaleout.timing.profile import fit, line_seconds
 
@@ -116,7 +116,7 @@ class Calibration:
     def work(self, checkpointing, batch, seq, warmup):
         """timing.fsdp_plan.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
         shape = self.alone.shape
-        rows = step.layers(shape, batch, seq, 1.0, 4, checkpointing)
+        rows = ddp_seconds.layers(shape, batch, seq, 1.0, 4, checkpointing)
         pieces = fsdp.pieces(rows, units(shape, self.sharding), self.sharding)
         spent = [statistics.median(found[warmup:]) for found in (self.forward, self.backward)]
         share = [t / sum(getattr(piece, name) for piece in pieces)

@@ -12,7 +12,7 @@ from scaleout.parallel.zero_ways import DEEPSPEED
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import ddp, profile, step
+from scaleout.timing import ddp, ddp_seconds, profile
 from scaleout.timing.zero import profile_seconds, update_bytes
 
 FP32 = 4
@@ -33,7 +33,7 @@ def sends(o, ranks: int, via: str) -> tuple[Message, ...]:
     """What a step sends, call by call: an all-reduce a bucket of DDP's, a broadcast a tensor that was dealt."""
     if ranks == 1:
         return ()
-    layers = step.layers(o.shape, o.micro_batch, o.seq, 1.0, FP32)
+    layers = ddp_seconds.layers(o.shape, o.micro_batch, o.seq, 1.0, FP32)
     calls = {"all_reduce": len(ddp.buckets(layers)), "broadcast": len(tensors(o.shape))}
     phases = {"all_gather": "update", "broadcast": "update"}
     return tuple(

@@ -10,13 +10,14 @@ from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import Moment, fsdp_account
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import policy_walk
-from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
+from scaleout.memory.states import NF4_BYTES, states
 from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.memory.walk import resting, walk
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
+from scaleout.spec.slices import block_parameters, table_parameters
 from scaleout.spec.transformer import Shape
 
 # Kinds of FSDP's own, by the kind of this account that they are copies of.

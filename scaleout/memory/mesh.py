@@ -14,11 +14,12 @@ from functools import lru_cache
 
 from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
-from scaleout.memory.states import block_parameters, state_bytes, table_parameters
+from scaleout.memory.states import state_bytes
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import Layout, within
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.slices import block_parameters, table_parameters
 from scaleout.spec.transformer import Shape
 
 CONTEXTS = ("ring", "gather")

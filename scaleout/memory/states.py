@@ -7,7 +7,7 @@ from math import ceil
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.slices import check_tensor, slice_linears
+from scaleout.spec.slices import block_parameters, check_tensor, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, norm_parameters
 
 STATES = ("weights", "master", "gradients", "optimizer")
@@ -33,29 +33,11 @@ def check_layout(shape: Shape, layout: Layout) -> None:
         raise ValueError(f"chunks {layout.chunks} does not divide {each} layers of a rank: the nearest is {near}")
 
 
-def block_parameters(shape: Shape, tp: int = 1) -> int:
-    """Parameters of one block on one tensor-parallel rank; norms and the biases of out and down are whole."""
-    matrices = slice_linears(shape, tp)
-    return sum(a * b + (b if shape.bias else 0) for a, b in matrices.values()) + 2 * norm_parameters(shape)
-
-
 def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
     """Trained parameters of one block's low-rank adapters: rank x (inputs + outputs) for each matrix."""
     if recipe.adapter == "none":
         return 0
     return sum(recipe.adapter_rank * (a + b) for a, b in slice_linears(shape, tp).values())
-
-
-def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
-    """Parameters outside the blocks on a rank of this pipeline stage. Tables are split over the vocabulary."""
-    first, last = stage == 0, stage == layout.last_rank
-    table = ceil(shape.vocab / layout.tp) * shape.hidden
-    return {
-        "tokens": table if first else 0,
-        "positions": shape.max_seq * shape.hidden if first and shape.positions == "learned" else 0,
-        "norm": norm_parameters(shape) if last else 0,
-        "head": table if last and not (first and shape.tied_head) else 0,
-    }
 
 
 def rank_parameters(shape: Shape, layout: Layout, stage: int = 0) -> int:

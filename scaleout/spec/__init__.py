@@ -1,12 +1,13 @@
 """What is trained, how, on what, and over which wires: the facts that every other room starts from.
 
+`job` is a whole training run: what is trained, how, on what and by which `program`; the other modules are its parts.
 `transformer` has the shape of a model, its parameters and operations, and `hugging_face` reads it from a config.json;
 `recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
-and `slices` (a block's matrices) how ranks divide it; `mesh` where they stand, who is in whose group, and over which
-wires; `pipeline` the orders in which ranks of a pipeline work, woven in `pipeline_weave`. `hardware` and `protocols`
-are datasheets and NCCL's own constants, `sweeps` what others measured, each figure with its source; `topology` joins
-ranks to a cluster. `checks` has the refusals of all, `command` their command line; `muon` what that optimizer takes and
-computes.
+and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`
+where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work,
+woven in `pipeline_weave`. `hardware` and `protocols` are datasheets and NCCL's own constants, `sweeps` what others
+measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command`
+their command line; `muon` what that optimizer takes and computes.
 
 `launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM.
 
@@ -20,6 +21,7 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     transformer="PRESETS Shape flops linears preset total_parameters",
     recipe="CHOICES Recipe",
+    job="Job",
     layout="Layout",
     sharding="WRAPS Sharding units",
     hardware="COMPUTE_SHARE DEVICES LINKS",

@@ -67,6 +67,8 @@ class Device:
     fp8_flop_per_s: float | None
     link: str  # the fastest link to another GPU: a key of LINKS
     source: str
+    architecture: str = ""  # a family of chips whose kernels reach about the same share of their peak
+    multiprocessors: int = 0  # streaming multiprocessors, or compute units; 0 where nobody says
 
     @property
     def half(self) -> str:
@@ -197,6 +199,7 @@ DEVICES = {
         fp32_flop_per_s=15.7 * T, tf32_flop_per_s=None, fp16_flop_per_s=125 * T, bf16_flop_per_s=None,
         fp8_flop_per_s=None, link="nvlink2",
         source="NVIDIA V100 datasheet, January 2020",
+        architecture="volta", multiprocessors=80,
     ),
     # 320 GB/s = 256 bits at 5,001 MHz, two a clock (product brief: "up to 320"); the datasheet prints "300 GB/s".
     "t4": Device(
@@ -204,6 +207,7 @@ DEVICES = {
         fp32_flop_per_s=8.1 * T, tf32_flop_per_s=None, fp16_flop_per_s=65 * T, bf16_flop_per_s=None,
         fp8_flop_per_s=None, link="pcie3",
         source="NVIDIA T4 datasheet, March 2019; memory: T4 product brief (PB-09256)",
+        architecture="turing", multiprocessors=40,
     ),
     # 312 TFLOP/s = 1,410 MHz * 432 tensor cores * 256 fused multiply-adds * 2.
     "a100-40gb": Device(
@@ -211,12 +215,14 @@ DEVICES = {
         fp32_flop_per_s=19.5 * T, tf32_flop_per_s=156 * T, fp16_flop_per_s=312 * T, bf16_flop_per_s=312 * T,
         fp8_flop_per_s=None, link="nvlink3",
         source="NVIDIA A100 datasheet, June 2021",
+        architecture="ampere", multiprocessors=108,
     ),
     "a100-80gb": Device(
         name="A100 SXM 80 GB", year=2020, memory_bytes=81_920 * MIB, memory_bytes_per_s=2039 * GB,
         fp32_flop_per_s=19.5 * T, tf32_flop_per_s=156 * T, fp16_flop_per_s=312 * T, bf16_flop_per_s=312 * T,
         fp8_flop_per_s=None, link="nvlink3",
         source="NVIDIA A100 datasheet, June 2021",
+        architecture="ampere", multiprocessors=108,
     ),
     # Whitepaper figures with fp32 accumulation; 142 TFLOP/s is with fp16 accumulation.
     "rtx-3090": Device(
@@ -224,6 +230,7 @@ DEVICES = {
         fp32_flop_per_s=35.6 * T, tf32_flop_per_s=35.6 * T, fp16_flop_per_s=71 * T, bf16_flop_per_s=71 * T,
         fp8_flop_per_s=None, link="nvlink3-bridge",
         source="NVIDIA Ampere GA102 whitepaper, v2.1, appendix A",
+        architecture="ampere", multiprocessors=82,
     ),
     # Whitepaper figures with fp32 accumulation; 330 TFLOP/s in 16 bits is with fp16 accumulation or sparsity.
     "rtx-4090": Device(
@@ -231,6 +238,7 @@ DEVICES = {
         fp32_flop_per_s=82.6 * T, tf32_flop_per_s=82.6 * T, fp16_flop_per_s=165.2 * T, bf16_flop_per_s=165.2 * T,
         fp8_flop_per_s=330.3 * T, link="pcie4",
         source="NVIDIA Ada GPU architecture whitepaper, v2.1, appendix A",
+        architecture="ada", multiprocessors=128,
     ),
     # 756 TFLOP/s in 16 bits: fewer multiprocessors and a lower clock than the SXM module.
     "h100-pcie": Device(
@@ -238,6 +246,7 @@ DEVICES = {
         fp32_flop_per_s=51 * T, tf32_flop_per_s=378 * T, fp16_flop_per_s=756 * T, bf16_flop_per_s=756 * T,
         fp8_flop_per_s=1513 * T, link="nvlink4-bridge",
         source="NVIDIA H100 datasheet, 2022; halved where it prints sparsity",
+        architecture="hopper", multiprocessors=114,
     ),
     # 989.4 TFLOP/s = 1,830 MHz * 528 tensor cores * 512 fused multiply-adds * 2.
     "h100-sxm": Device(
@@ -245,6 +254,7 @@ DEVICES = {
         fp32_flop_per_s=67 * T, tf32_flop_per_s=494.7 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
         fp8_flop_per_s=1978.9 * T, link="nvlink4",
         source="NVIDIA H100 datasheet, 2023; halved where it prints sparsity",
+        architecture="hopper", multiprocessors=132,
     ),
     # The compute of the H100 SXM with more and faster memory.
     "h200": Device(
@@ -252,12 +262,14 @@ DEVICES = {
         fp32_flop_per_s=67 * T, tf32_flop_per_s=494.7 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
         fp8_flop_per_s=1978.9 * T, link="nvlink4",
         source="NVIDIA H200 datasheet, 2024; halved where it prints sparsity",
+        architecture="hopper", multiprocessors=132,
     ),
     "mi300x": Device(
         name="MI300X 192 GB", year=2023, memory_bytes=196_592 * MIB, memory_bytes_per_s=5300 * GB,
         fp32_flop_per_s=163.4 * T, tf32_flop_per_s=653.7 * T, fp16_flop_per_s=1307.4 * T, bf16_flop_per_s=1307.4 * T,
         fp8_flop_per_s=2614.9 * T, link="infinity-fabric-mi300x",
         source="AMD Instinct MI300X datasheet, 2023",
+        architecture="cdna3", multiprocessors=304,
     ),
     # A DGX B200 has 1,440 GB and 64 TB/s in eight GPUs, 72 PFLOP/s fp8 "training", which is with sparsity.
     "b200": Device(
@@ -265,6 +277,7 @@ DEVICES = {
         fp32_flop_per_s=75 * T, tf32_flop_per_s=1125 * T, fp16_flop_per_s=2250 * T, bf16_flop_per_s=2250 * T,
         fp8_flop_per_s=4500 * T, link="nvlink5",
         source="NVIDIA DGX B200 datasheet, 2024, divided by 8; halved where it prints sparsity",
+        architecture="blackwell", multiprocessors=148,
     ),
 }  # fmt: skip
 

@@ -1,9 +1,12 @@
-"""Tensor parallelism's cut of a block: which degrees divide a shape, and a rank's part of each matrix."""
+"""Tensor parallelism's cut of a block: which degrees divide a shape, a rank's part of each matrix, its parameters."""
 
 from __future__ import annotations
 
+from math import ceil
+
 from scaleout.spec import checks
-from scaleout.spec.transformer import Shape, linears
+from scaleout.spec.layout import Layout
+from scaleout.spec.transformer import Shape, linears, norm_parameters
 
 ROW_PARALLEL = ("out", "down")  # split along the input, so the bias stays whole
 
@@ -75,3 +78,21 @@ def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
         else:
             out[name] = (a, b // tp)
     return out
+
+
+def block_parameters(shape: Shape, tp: int = 1) -> int:
+    """Parameters of one block on one tensor-parallel rank; norms and the biases of out and down are whole."""
+    matrices = slice_linears(shape, tp)
+    return sum(a * b + (b if shape.bias else 0) for a, b in matrices.values()) + 2 * norm_parameters(shape)
+
+
+def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
+    """Parameters outside the blocks on a rank of this pipeline stage. Tables are split over the vocabulary."""
+    first, last = stage == 0, stage == layout.last_rank
+    table = ceil(shape.vocab / layout.tp) * shape.hidden
+    return {
+        "tokens": table if first else 0,
+        "positions": shape.max_seq * shape.hidden if first and shape.positions == "learned" else 0,
+        "norm": norm_parameters(shape) if last else 0,
+        "head": table if last and not (first and shape.tied_head) else 0,
+    }

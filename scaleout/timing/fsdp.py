@@ -59,7 +59,7 @@ class FsdpTimeline:
 def pieces(
     layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding, checkpointing: str = "none"
 ) -> tuple[Piece, ...]:
-    """The seconds of `step.layers` folded into the units of `sharding.units`.
+    """The seconds of `ddp_seconds.layers` folded into the units of `sharding.units`.
 
     A layer belongs to the innermost unit around it. A unit without a layer of its own (norms) is a piece of no
     seconds before the next unit's first. With one rank there is nothing to send. checkpointing: that of the layers;
@@ -98,7 +98,7 @@ def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) 
 
 
 def _recomputed(visits: list[list]) -> None:
-    """`step.layers` has a block's recomputation in its last backward: take it out, and give each piece its own."""
+    """`ddp_seconds.layers` has a block's recomputation in its last backward: take it out, give each piece its own."""
     for rows in runs_of_blocks(name for name, *_ in visits).values():
         again = fsum(visits[i][1] for i in rows)
         for i in rows:
@@ -107,7 +107,7 @@ def _recomputed(visits: list[list]) -> None:
 
 
 def _module(layer: str) -> str:
-    """The module that computes a layer of `step.layers`."""
+    """The module that computes a layer of `ddp_seconds.layers`."""
     if not layer.startswith("block "):
         return layer
     _, i, name = layer.split()
@@ -182,6 +182,16 @@ def _timeline(work: tuple[Piece, ...], runs: list[Run], update_seconds: float) -
         work, tuple(passes), at + update_seconds, fsum(compute), fsum(sent), fsum(waits.values()), update_seconds,
         waits, count["gather"], count["reduce"], tuple(tuple(run.spans) for run in runs),
     )  # fmt: skip
+
+
+def first_pass(line: FsdpTimeline) -> FsdpTimeline:
+    """The first pass of a step alone."""
+    spans, (_, end) = line.runs[0], line.passes[0]
+    computes = fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute")
+    sent = fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute")
+    count = {lane: sum(span[0] == lane for span in spans) for lane in ("gather", "reduce")}
+    return FsdpTimeline(line.pieces, line.passes[:1], end, computes, sent, end - computes, 0.0, {}, count["gather"],
+                        count["reduce"], (spans,))  # fmt: skip
 
 
 def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict[str, float]:

@@ -10,11 +10,11 @@ from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.sharding import Sharding, alike, units
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
-from scaleout.timing import step
+from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import Layer
+from scaleout.timing.ddp_seconds import ADAMW_BYTES, StepTime
 from scaleout.timing.fsdp import FsdpTimeline, Piece, fsdp_step, pieces
 from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
-from scaleout.timing.step import ADAMW_BYTES, StepTime
 
 
 def work(
@@ -52,7 +52,7 @@ def _unit_pieces(shape: Shape, seq: int, checkpointing: str, sharding: Sharding)
 @lru_cache(maxsize=64)
 def layers_of(shape: Shape, seq: int, checkpointing: str) -> tuple[Layer, ...]:
     """The layers of one sequence at 1 FLOP/s."""
-    return tuple(step.layers(shape, 1, seq, 1.0, checkpointing=checkpointing))
+    return tuple(ddp_seconds.layers(shape, 1, seq, 1.0, checkpointing=checkpointing))
 
 
 def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:
@@ -82,7 +82,7 @@ def on_machine(
     reshard_root. Raises ValueError as it does.
     """
     found = schedule(on, shape, batch, seq, sharding, checkpointing, **options)
-    return step.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds)
+    return ddp_seconds.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds)
 
 
 def from_device(

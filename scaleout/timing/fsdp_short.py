@@ -21,15 +21,15 @@ from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.sharding import Sharding, few, units
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape
-from scaleout.timing import step
+from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import hidden_share
+from scaleout.timing.ddp_seconds import StepTime
 from scaleout.timing.fsdp import FsdpTimeline, fsdp_step, pieces
 from scaleout.timing.fsdp_machine import Machine, machine
 from scaleout.timing.fsdp_plan import Piece, Plan
 from scaleout.timing.fsdp_seconds import layers_of, update_seconds, with_copies
 from scaleout.timing.fsdp_streams import Span
 from scaleout.timing.intervals import Interval
-from scaleout.timing.step import StepTime
 
 SAME = 1e-9  # of a block's seconds: what rounding may do
 
@@ -182,7 +182,8 @@ def blocks_of(work: tuple[Piece, ...]) -> list[float]:
     return out[::-1]
 
 
-def _placed(line: FsdpTimeline) -> tuple[Placed, ...]:
+def placed(line: FsdpTimeline) -> tuple[Placed, ...]:
+    """The spans of a step of one pass, each with its block and its phase."""
     plan, blocks, arrived, out = Plan(line.pieces), blocks_of(line.pieces), set(), []
     for span in line.runs[0]:
         lane, name, _, _, piece, unit = span
@@ -206,27 +207,32 @@ def from_device(
     """An FSDP step of one pass by datasheets, as `fsdp_seconds.from_device`, its `timeline` a ShortTimeline."""
     on = machine(device, cluster, sharding, dtype=dtype, efficiency=efficiency)
     found = shortened(on, shape, batch, seq, sharding, checkpointing)
-    return step.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing)
+    return ddp_seconds.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing)
 
 
 def shortened(
     on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
 ) -> ShortTimeline:
     """A step of one pass of as few blocks as show what the others do."""
-    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
-    window = 1 + ceil(sharding.prefetch / each) if each else 0  # blocks that a gather looks ahead, and one
+    each, window = looks_ahead(shape, sharding)
     layers = 2 * window + 4
     while each and 2 * layers <= shape.layers:
         middle = layers // 2
         line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle)
-        spans = _placed(line)
-        shifts = _steady(spans, middle, window)
+        spans = placed(line)
+        shifts = steady(spans, middle, window)
         if shifts:
             return ShortTimeline(line, spans, middle, shape.layers - layers, *shifts)
         layers *= 3
     layers = shape.layers if each else 1
     line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, 0)
-    return ShortTimeline(line, _placed(line))
+    return ShortTimeline(line, placed(line))
+
+
+def looks_ahead(shape: Shape, sharding: Sharding) -> tuple[int, int]:
+    """(units of a block, blocks that a gather looks ahead, and one)."""
+    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
+    return each, 1 + ceil(sharding.prefetch / each) if each else 0
 
 
 def _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle) -> FsdpTimeline:
@@ -258,7 +264,7 @@ def _pieces(
     return pieces(rows, cut, sharding, checkpointing)
 
 
-def _steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float] | None:
+def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float] | None:
     """Seconds from one block's forward to the next one's, and of the backward, if `window` blocks before the middle one
     and the middle one itself take the same course as what follows them."""
     found: dict[tuple[bool, float], list[tuple[str, float, float]]] = {}

@@ -21,10 +21,10 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, flops
 from scaleout.timing import mesh_replicas
+from scaleout.timing.ddp_seconds import ADAMW_BYTES, utilization
 from scaleout.timing.mesh_machine import MeshMachine, machine
 from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds, tied_seconds
 from scaleout.timing.pipeline import Costs, Summary, summary
-from scaleout.timing.step import ADAMW_BYTES, utilization
 
 # Parts of a step, in the order in which they are told.
 PARTS = ("compute", "recompute", "exposed tensor", "exposed context", "imbalance", "bubble", "hops", "exposed data",

@@ -24,10 +24,10 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing import mesh_replicas
+from scaleout.timing.ddp_seconds import ADAMW_BYTES
 from scaleout.timing.mesh import PARTS, MeshTime, beside, step, straggling, usual_overlap
 from scaleout.timing.mesh_machine import MeshMachine, sends
 from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds, tied_seconds
-from scaleout.timing.step import ADAMW_BYTES
 from scaleout.timing.tensor import OVERLAPS
 from scaleout.timing.tensor_machine import Price, priced, rates
 

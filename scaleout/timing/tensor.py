@@ -22,7 +22,7 @@ from scaleout.spec import checks
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.transformer import Shape, flops
-from scaleout.timing.step import ADAMW_BYTES, utilization
+from scaleout.timing.ddp_seconds import ADAMW_BYTES, utilization
 from scaleout.timing.tensor_machine import Machine, Price
 
 OVERLAPS = ("none", "backward", "chunked")

@@ -23,7 +23,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, tensors
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
 from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
-from scaleout.timing import fsdp_machine, fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_machine, fsdp_seconds
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Timeline, ddp_step
 from scaleout.timing.fsdp import FsdpTimeline, fsdp_step
 from scaleout.timing.profile import collective_seconds
@@ -60,7 +60,7 @@ HOST = Host()
 class ZeroTime:
     """One step. `parts` are seconds and add up to `seconds`: "compute", "exposed communication", "update", "exposed
     host" (copies over PCIe and NVMe that neither backward nor update hides; stage 3's copies of weights are in the
-    communication). wire: seconds of all messages, hidden or not. mfu, hfu: as `step.StepTime`."""
+    communication). wire: seconds of all messages, hidden or not. mfu, hfu: as `ddp_seconds.StepTime`."""
 
     seconds: float
     parts: dict[str, float]
@@ -120,7 +120,7 @@ def from_device(
     hides them; hide_weights: beside the next forward, as Megatron's overlap-param-gather. Stage 3 gathers a block at a
     time, one ahead; all of them again, unless the way keeps all. With offload, gradients go down beside the backward,
     and the host steps them while its states come from NVMe and go there and the new weights go up.
-    efficiency: as in `step.from_device`. ValueError, in one line, for what there is not.
+    efficiency: as in `ddp_seconds.from_device`. ValueError, in one line, for what there is not.
     """
     check_run(batch, seq)
     checks.flag("hide_weights", hide_weights)
@@ -143,8 +143,8 @@ def from_device(
     seconds, model = fsum(parts.values()), run.work["forward"] + run.work["backward"]
     return ZeroTime(
         seconds, parts, line.communication_seconds + spread, batch * seq * run.passes * layout.dp / seconds,
-        step.utilization(model * run.passes, seconds, peak),
-        step.utilization((model + run.work["recompute"]) * run.passes, seconds, peak),
+        ddp_seconds.utilization(model * run.passes, seconds, peak),
+        ddp_seconds.utilization((model + run.work["recompute"]) * run.passes, seconds, peak),
     )  # fmt: skip
 
 
@@ -202,7 +202,9 @@ class _Run:
         collective, times = (found[0].collective, found[0].times) if found else ("all_reduce", 1)
         ours = way.startswith("DeepSpeed")
         cap = BUCKET * self.fine if ours else BUCKET_CAP
-        work = step.layers(self.shape, self.batch, self.seq, self.flop_per_s, self.fine, self.recipe.checkpointing)
+        work = ddp_seconds.layers(
+            self.shape, self.batch, self.seq, self.flop_per_s, self.fine, self.recipe.checkpointing
+        )
         return ddp_step(
             work, nccl.seconds(_PRICED_AS.get(collective, collective), self.cluster), cap_bytes=cap,
             first_cap_bytes=cap if ours else FIRST_BUCKET_CAP, overlap=not ours, accumulation=self.passes,

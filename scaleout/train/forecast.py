@@ -18,7 +18,7 @@ from scaleout.parallel import parity
 from scaleout.records import profiles
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import step
+from scaleout.timing import ddp_seconds
 from scaleout.train import worlds
 from scaleout.train.batches import inputs, windows
 from scaleout.train.options import WARMUP
@@ -130,7 +130,7 @@ def seconds(s, o, job, found):
         return
     window = windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
     peak = profile["matmul_flops_per_second"][o.precision]
-    update = total_parameters(o.shape) * step.ADAMW_BYTES / profile["copy_bytes_per_second"]
+    update = total_parameters(o.shape) * ddp_seconds.ADAMW_BYTES / profile["copy_bytes_per_second"]
     done = sum(flops(o.shape, o.batch // s.world, o.seq, o.checkpointing).values())
     compute = max(alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
     share = done / compute / peak

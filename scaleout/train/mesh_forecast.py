@@ -14,7 +14,7 @@ from scaleout.memory import mesh_torch
 from scaleout.records import profiles
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import mesh, mesh_machine, step
+from scaleout.timing import ddp_seconds, mesh, mesh_machine
 from scaleout.train import forecast, worlds
 from scaleout.train.batches import windows
 from scaleout.train.options import WARMUP
@@ -60,7 +60,7 @@ def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> mesh.MeshTim
     of the whole model, which each steps by itself on its replica's share, all at once."""
     base, (which, replicas) = known[s.world], o.share(s.rank, s.world)
     window = windows(job.text.train, job.order.starts(job.done, o.batch, which, replicas), o.seq)
-    update = total_parameters(o.shape) * step.ADAMW_BYTES / base["copy_bytes_per_second"]
+    update = total_parameters(o.shape) * ddp_seconds.ADAMW_BYTES / base["copy_bytes_per_second"]
     compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
     rate = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
     on = mesh_machine.profiled(known, layout, o.precision, rate)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from scaleout.lab.options import parse
 from scaleout.records import results
-from scaleout.timing import fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_seconds
 from scaleout.train import options as train_options
 
 MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
@@ -106,7 +106,8 @@ def efficiency(profile, record, o):
 
 
 def predict(run, o, profile, share):
-    """The step (`step.StepTime`) of a run on the machine of `profile`, whose processes reach `share` of its products.
+    """The step (`ddp_seconds.StepTime`) of a run on the machine of `profile`, whose processes reach `share` of its
+    products.
 
     On a CPU nothing overlaps: gloo computes on the cores that the model computes on, and fully_shard waits for it.
     """
@@ -117,11 +118,11 @@ def predict(run, o, profile, share):
                "sync_every_pass": o.sync_every_pass, "overlap": overlap}
     if run.strategy == "fsdp":
         return fsdp_seconds.from_profile(profile, o.shape, each, o.seq, o.sharding(run.world), **options)
-    return step.from_profile(profile, o.shape, each, o.seq, **options)
+    return ddp_seconds.from_profile(profile, o.shape, each, o.seq, **options)
 
 
 def with_prediction(record, guess):
-    """The Record with the step that the run on one process predicts (`step.StepTime`) beside the measured one."""
+    """The Record with the step (`ddp_seconds.StepTime`) that the run on one process predicts beside the measured."""
     return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
                    measurement=record.measurement | {FROM_ONE: record.median})
 

@@ -8,8 +8,8 @@ from scaleout import views
 from scaleout.measure.fsdp_memory import measure_fsdp
 from scaleout.memory.accounts import KINDS, MOMENTS, Layout, Recipe, _stage, account
 from scaleout.memory.fsdp import fsdp_account
-from scaleout.memory.states import block_parameters
 from scaleout.spec.sharding import Sharding
+from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS, Shape
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-3-70b")

@@ -11,7 +11,7 @@ from repo import ROOT
 
 from scaleout.records import results
 from scaleout.spec.transformer import flops
-from scaleout.timing import fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_seconds
 from scaleout.train import curves, worlds
 from scaleout.train import options as train_options
 from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
@@ -86,7 +86,7 @@ def test_one_process_calibrates_and_the_model_says_the_rest():
     same = fsdp_seconds.from_profile(profile(2), JOB.shape, 4, 64, JOB.sharding(2), efficiency=share, overlap=False)
     assert two.seconds == same.seconds
     copied = worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
-    same = step.from_profile(profile(2), JOB.shape, 2, 64, efficiency=share, overlap=False)
+    same = ddp_seconds.from_profile(profile(2), JOB.shape, 2, 64, efficiency=share, overlap=False)
     assert copied.seconds == same.seconds
     hidden = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
     assert hidden.seconds < two.seconds, "a GPU computes while it sends"

@@ -15,7 +15,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
-from scaleout.timing import fsdp, step
+from scaleout.timing import ddp_seconds, fsdp
 from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, machine, replica_group, shard_group
 from scaleout.timing.fsdp_seconds import efficiency_of, from_device, from_profile, work
 from scaleout.timing.scaling import efficiency, strong_efficiency, weak_efficiency
@@ -74,7 +74,7 @@ def test_bytes_that_leave_a_host_under_hybrid_sharding():
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 def test_one_rank_is_a_plain_step(checkpointing, wrap):
     found = step_on(1, sharding=full(1, wrap=wrap), checkpointing=checkpointing)
-    plain = step.from_device(LLAMA, 1, 2048, H100, nodes(1), checkpointing=checkpointing)
+    plain = ddp_seconds.from_device(LLAMA, 1, 2048, H100, nodes(1), checkpointing=checkpointing)
     assert found.seconds == pytest.approx(plain.seconds, rel=1e-12)
     assert found.parts == pytest.approx(plain.parts, rel=1e-12) and found.mfu == pytest.approx(plain.mfu)
     assert found.timeline.communication_seconds == 0 and found.timeline.gathers == 0
@@ -97,7 +97,7 @@ def test_parts_add_up(sharding):
 def test_what_fsdp_copies_on_the_device(wrap):
     sharding = full(64, wrap=wrap)
     on = machine(H100, nodes(64), sharding)
-    rows = step.layers(LLAMA, 3, 2048, on.flop_per_s, checkpointing="full")
+    rows = ddp_seconds.layers(LLAMA, 3, 2048, on.flop_per_s, checkpointing="full")
     bare = fsdp.pieces(rows, units(LLAMA, sharding), sharding, "full")
 
     def spent(all_pieces):

@@ -11,7 +11,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.topology import Cluster, Wire, wire
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
-from scaleout.timing import fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_seconds
 from scaleout.timing.fsdp import Piece, fsdp_step, pieces, volume
 from scaleout.timing.fsdp_machine import machine
 from scaleout.timing.fsdp_plan import Plan
@@ -26,7 +26,7 @@ PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "fsdp.json").r
 @pytest.mark.parametrize("name", ["gpt2", "llama-3-8b"])
 def test_pieces_carry_all_seconds_and_all_bytes_once(name, wrap):
     shape, sharding = PRESETS[name], Sharding(ranks=8, wrap=wrap, parameter="bf16")
-    layers, cut = step.layers(shape, 1, 64, 1e12), units(PRESETS[name], Sharding(ranks=8, wrap=wrap, parameter="bf16"))
+    layers, cut = ddp_seconds.layers(shape, 1, 64, 1e12), units(PRESETS[name], sharding)
     work = pieces(layers, cut, sharding)
     assert sum(one.forward_seconds for one in work) == pytest.approx(sum(one.forward_seconds for one in layers))
     assert sum(one.backward_seconds for one in work) == pytest.approx(sum(one.backward_seconds for one in layers))
@@ -110,7 +110,7 @@ def test_collectives_in_the_order_of_torch(torch_calls, case):
     """Each collective of a step, in torch's order and with torch's number of elements."""
     sharding, root, checkpointing = CASES[case]
     cut = units(COUNTED, sharding)
-    rows = step.layers(COUNTED, 2, 8, 1e9, checkpointing=checkpointing)
+    rows = ddp_seconds.layers(COUNTED, 2, 8, 1e9, checkpointing=checkpointing)
     work = pieces(rows, cut, sharding, checkpointing)
     seconds = sum(one.forward_seconds + one.backward_seconds + one.recompute_seconds for one in work)
     assert seconds == pytest.approx(sum(row.forward_seconds + row.backward_seconds for row in rows))
@@ -134,7 +134,7 @@ def test_collectives_in_the_order_of_torch(torch_calls, case):
 def test_counts_of_collectives(torch_calls, case, gathers, scatters):
     """Four blocks and the root are 5 units: 10 gathers if each is freed, 9 where the root is kept, 5 where all are."""
     sharding, root, _ = CASES[case]
-    work = pieces(step.layers(COUNTED, 2, 8, 1e9), units(COUNTED, sharding), sharding)
+    work = pieces(ddp_seconds.layers(COUNTED, 2, 8, 1e9), units(COUNTED, sharding), sharding)
     found = fsdp_step(work, INSTANT, INSTANT, reshard=sharding.reshard, reshard_root=root)
     assert (found.gathers, found.scatters) == (gathers, scatters)
     assert [name for name, _ in torch_calls[case]].count("gather") == gathers
@@ -146,7 +146,7 @@ def test_time_and_memory_count_the_same_collectives(wrap, reshard):
     """`fsdp_memory.collectives` has what is allocated for messages; here they are events, and bytes that are sent."""
     shape, sharding = PRESETS["gpt2"], Sharding(4, 2, wrap, reshard=reshard, parameter="bf16")
     found = collectives(shape, sharding)
-    work = pieces(step.layers(shape, 1, 64, 1e12), units(shape, sharding), sharding)
+    work = pieces(ddp_seconds.layers(shape, 1, 64, 1e12), units(shape, sharding), sharding)
     line = fsdp_step(work, INSTANT, INSTANT, reshard=reshard, reduce_across=INSTANT)
     assert (line.gathers, line.scatters) == (found["all_gather"]["count"], found["reduce_scatter"]["count"])
     sent = volume(shape, sharding)

@@ -14,7 +14,7 @@ from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.timing import fsdp_seconds, step, zero
+from scaleout.timing import ddp_seconds, fsdp_seconds, zero
 from scaleout.timing.zero import HOST, Host, from_device, message_seconds, muon_seconds, update_bytes
 
 LLAMA, H100 = PRESETS["llama-2-7b"], DEVICES["h100-sxm"]
@@ -29,7 +29,7 @@ def took(stage, on=EIGHT, batch=1, recipe=RECIPE, **rest):
 
 def test_stage_0_is_ddp():
     for on in (cluster(1, 1), EIGHT, cluster(8, 8)):
-        other = step.from_device(LLAMA, 1, 2048, H100, on, gradient_bytes=2, checkpointing="full")
+        other = ddp_seconds.from_device(LLAMA, 1, 2048, H100, on, gradient_bytes=2, checkpointing="full")
         found = took(0, on)
         assert found.seconds == pytest.approx(other.seconds, rel=1e-12)
         assert found.mfu == pytest.approx(other.mfu) and found.hfu == pytest.approx(other.hfu)
@@ -50,8 +50,8 @@ def test_stages_agree_on_one_gpu():
 
 
 def test_an_update_moves_28_bytes_with_adamw():
-    """As `step.ADAMW_BYTES` has it, with 16-bit weights and gradients and a master copy as well."""
-    assert update_bytes(Recipe("fp32")) == update_bytes(Recipe("bf16-master")) == step.ADAMW_BYTES
+    """As `ddp_seconds.ADAMW_BYTES` has it, with 16-bit weights and gradients and a master copy as well."""
+    assert update_bytes(Recipe("fp32")) == update_bytes(Recipe("bf16-master")) == ddp_seconds.ADAMW_BYTES
     assert update_bytes(Recipe("fp32", "sgd")) == 12 and update_bytes(Recipe("fp32", "momentum")) == 20
     for precision, optimizer in product(CHOICES["precision"], CHOICES["optimizer"]):
         assert took(0, recipe=Recipe(precision, optimizer)).parts["update"] == pytest.approx(

@@ -12,7 +12,7 @@ from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES, GPU_WATTS
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_seconds
 from scaleout.timing.price import run_cost
 from scaleout.views import capstone
 from scaleout.views.capstone import levers, lower, speedup
@@ -47,7 +47,8 @@ def test_values_are_those_of_the_step():
 def test_one_gpu_is_the_plain_step_in_all_three():
     """One sequence after another, in passes of four."""
     values = shown({"world": 1, "batch": 64})["values"]
-    one = step.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), accumulation=16)
+    alone = topology.cluster(1, 1)
+    one = ddp_seconds.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], alone, accumulation=16)
     assert values["strong_seconds"] == values["weak_seconds"] == pytest.approx(one.seconds)
     assert values["strong_efficiency"] == values["weak_efficiency"] == 1
     assert "do the work of" not in shown({"world": 1})["sentence"]

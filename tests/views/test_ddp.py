@@ -12,7 +12,7 @@ from scaleout.draw import lanes, svg
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS, flops
-from scaleout.timing import step
+from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import MIB
 from scaleout.timing.intervals import length
 from scaleout.views import ddp
@@ -38,7 +38,7 @@ def test_values_are_the_step():
     given = {"model": "gpt2", "device": "h100-sxm", "ranks": 8, "batch": 4, "link": "ib"}
     values = views.render("ddp", {**given, "accumulation": 2, "bucket": 10})["values"]
     nodes = topology.cluster(8, 1, inside="nvlink4", across="ib-ndr", nics=1)
-    time = step.from_device(
+    time = ddp_seconds.from_device(
         PRESETS["gpt2"], 4, 1024, DEVICES["h100-sxm"], nodes, accumulation=2, cap_bytes=10 * MIB,
         first_cap_bytes=10 * MIB,
     )  # fmt: skip
@@ -56,7 +56,7 @@ def test_the_default_bucket_is_torch_s_default():
     """25 MiB with a first bucket of 1 MiB; any other cap holds for the first bucket too."""
     nodes = topology.cluster(16, 1, inside="nvlink3", across="ethernet-100g", nics=1, rdma=False)
     for bucket, rest in ((25, {}), (50, {"cap_bytes": 50 * MIB, "first_cap_bytes": 50 * MIB})):
-        time = step.from_device(PRESETS["gpt2-xl"], 16, 1024, DEVICES["a100-80gb"], nodes, **rest)
+        time = ddp_seconds.from_device(PRESETS["gpt2-xl"], 16, 1024, DEVICES["a100-80gb"], nodes, **rest)
         assert views.render("ddp", {"bucket": bucket})["values"]["step_seconds"] == time.seconds
 
 
@@ -175,7 +175,7 @@ def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():
 
 def test_powersgd_says_what_it_leaves_out():
     found = views.render("ddp", {"compression": "powersgd"})
-    assert found["values"]["compression_ratio"] == step.powersgd_ratio(PRESETS["gpt2-xl"])
+    assert found["values"]["compression_ratio"] == ddp_seconds.powersgd_ratio(PRESETS["gpt2-xl"])
     assert "PowerSGD's own arithmetic is left out" in found["law"][2]
     assert "PowerSGD" not in " ".join(views.render("ddp", {"compression": "bf16"})["law"])
 

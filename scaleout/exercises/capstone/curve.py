@@ -7,8 +7,8 @@ from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, OTHER_NAME, OTHER_PARAMETERS, PARAMETERS, SHAPE, fsdp_sent
 from scaleout.spec.hardware import COMPUTE_SHARE, GB, device, link
 from scaleout.spec.transformer import flops
+from scaleout.timing.ddp_seconds import utilization
 from scaleout.timing.scaling import strong_efficiency
-from scaleout.timing.step import utilization
 
 _SHARE, _TIME = ("%", "share"), ("s", "ms", "µs")
 _DEVICE, _WIRE = device("h100-sxm"), link("ib-ndr").one_way_bytes_per_s

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
-from scaleout.memory.states import block_parameters
 from scaleout.spec.hardware import GB
+from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS
 
 SHAPE, PP, M, BYTES = PRESETS["llama-3-8b"], 4, 16, 18

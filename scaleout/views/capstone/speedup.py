@@ -16,7 +16,7 @@ from scaleout.spec.hardware import DEVICES, Device
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, alike
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
-from scaleout.timing import fsdp_seconds, step
+from scaleout.timing import ddp_seconds, fsdp_seconds
 from scaleout.timing.ddp import Timeline, ddp_step, queued
 from scaleout.timing.fsdp_machine import Machine, machine, replica_group, shard_group
 
@@ -150,7 +150,7 @@ def _size(own: Setting, world: int, batch: int, count: int) -> Size:
     peak = DEVICES[own.device].matmul_flop_per_s(DEVICES[own.device].half)
     rate = batch * count * own.tokens * world / seconds
     return Size(seconds, rate, max(0.0, waits) / seconds,
-                step.utilization(_flops(own.shape, own.tokens) * batch * count, seconds, peak),
+                ddp_seconds.utilization(_flops(own.shape, own.tokens) * batch * count, seconds, peak),
                 compute * count, wire * (1 if own.sharding == "ddp" else count))  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def _pass(own: Setting, world: int, batch: int) -> tuple[float, float, float, fl
         a, b = (_fsdp(own, _short(shape, n), batch, device, cluster) for n in SHORT)
         long = tuple(x + (shape.layers - low) * (y - x) / (high - low) for x, y in zip(a, b, strict=True))
     shards = {"full": world, "hybrid": cluster.gpus_per_node, "ddp": 1}[own.sharding]
-    return *long, total_parameters(shape) / shards * step.ADAMW_BYTES / device.memory_bytes_per_s
+    return *long, total_parameters(shape) / shards * ddp_seconds.ADAMW_BYTES / device.memory_bytes_per_s
 
 
 @lru_cache(maxsize=64)
@@ -256,7 +256,7 @@ def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topolo
 @lru_cache(maxsize=64)
 def _ddp_alone(shape: Shape, seq: int, checkpointing: str) -> Timeline:
     """One sequence at 1 FLOP/s."""
-    return ddp_step(step.layers(shape, 1, seq, 1.0, 4, checkpointing), lambda size: 0.0)
+    return ddp_step(ddp_seconds.layers(shape, 1, seq, 1.0, 4, checkpointing), lambda size: 0.0)
 
 
 @lru_cache(maxsize=512)

@@ -16,7 +16,7 @@ from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.timing import step
+from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, cards
@@ -84,7 +84,7 @@ class Setting:
     @property
     def ratio(self) -> float:
         """How many times smaller the messages are than fp32 gradients."""
-        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or step.powersgd_ratio(PRESETS[self.model])
+        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or ddp_seconds.powersgd_ratio(PRESETS[self.model])
 
     def timeline(self) -> Timeline:
         """The step, from the same step on one rank."""
@@ -108,7 +108,7 @@ class Setting:
 
 @lru_cache(maxsize=16)
 def _layers(model: str, batch: int, seq: int, peak: float) -> tuple:
-    return tuple(step.layers(PRESETS[model], batch, seq, peak * COMPUTE_SHARE))
+    return tuple(ddp_seconds.layers(PRESETS[model], batch, seq, peak * COMPUTE_SHARE))
 
 
 @lru_cache(maxsize=64)
@@ -130,7 +130,7 @@ def _computed(setting: Setting) -> Timeline:
     return ddp_step(
         _layers(setting.model, setting.batch, setting.seq, setting.peak), lambda size: 0.0,
         accumulation=setting.accumulation, sync_every_pass=not setting.no_sync,
-        update_seconds=total_parameters(PRESETS[setting.model]) * step.ADAMW_BYTES / memory,
+        update_seconds=total_parameters(PRESETS[setting.model]) * ddp_seconds.ADAMW_BYTES / memory,
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _seen(setting: Setting, part: float) -> dict:
 def _said(setting: Setting) -> dict:
     """What is the same at every width and moment."""
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
-    time = step.step_time(setting.timeline(), shape, setting.batch, setting.seq, setting.ranks, setting.peak)
+    time = ddp_seconds.step_time(setting.timeline(), shape, setting.batch, setting.seq, setting.ranks, setting.peak)
     held = sum(states(shape, Recipe(buckets="beside" if setting.ranks > 1 else "none"), Layout()).values())
     values = {
         **_values(setting, time),
@@ -202,7 +202,7 @@ def _levers(setting: Setting, values: dict) -> dict:
     return off
 
 
-def _values(setting: Setting, time: step.StepTime) -> dict:
+def _values(setting: Setting, time: ddp_seconds.StepTime) -> dict:
     timeline = time.timeline
     efficiency = setting.alone / timeline.seconds
     return {

@@ -16,9 +16,9 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, alike
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_lives, fsdp_short
+from scaleout.timing.ddp_seconds import StepTime
 from scaleout.timing.fsdp import volume
 from scaleout.timing.fsdp_lives import Life
-from scaleout.timing.step import StepTime
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, NODE, cards
 from scaleout.views.fsdp import moments, picture, record, words

@@ -11,9 +11,9 @@ from scaleout.spec import hugging_face
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import Cluster, cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.timing.ddp_seconds import utilization
 from scaleout.timing.mesh import BAND
 from scaleout.timing.mesh_search import ALIKE, Found, Job, Plan, cut, plans
-from scaleout.timing.step import utilization
 from scaleout.views.choices import NAMES, NODE
 
 MOST = 2**14  # GPUs

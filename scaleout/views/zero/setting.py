@@ -8,12 +8,12 @@ from math import fsum
 
 from scaleout.collectives import zero as wire
 from scaleout.memory import allocator, zero, zero_frames
-from scaleout.memory.states import block_parameters
 from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES, NODE_HOST_BYTES, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing import zero as timing
 from scaleout.timing.zero import ZeroTime

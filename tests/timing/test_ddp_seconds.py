@@ -12,7 +12,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing.ddp import MIB
-from scaleout.timing.step import (
+from scaleout.timing.ddp_seconds import (
     ADAMW_BYTES,
     from_device,
     from_profile,

@@ -1,0 +1,166 @@
+"""What a job sends in a step: along each axis of its layout which collectives, how many, how large, over which link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, fsum
+
+from scaleout.collectives import tensor, vocabulary
+from scaleout.collectives.alpha_beta import bus_factor
+from scaleout.collectives.placements import Move
+from scaleout.spec import checks, mesh
+from scaleout.spec.job import Job
+from scaleout.spec.pipeline import stages_of
+
+
+@dataclass(frozen=True)
+class Sent:
+    """`count` collectives of `size` bytes each, as nccl-tests counts them, among `ranks`; "send" is a message to a
+    neighbour. carries: what it is."""
+
+    collective: str
+    carries: str
+    ranks: int
+    count: int
+    size: float
+
+    @property
+    def bytes(self) -> float:
+        """That a rank sends, and as many that it receives, in the step."""
+        share = 1.0 if self.collective == "send" else bus_factor(self.collective, self.ranks)
+        return self.count * self.size * share
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Along one axis, of one rank in one step. crossing: whether groups lie on several nodes; bytes_per_s: of the
+    slowest wire between two neighbours, by the datasheet."""
+
+    axis: str
+    ranks: int
+    sent: tuple[Sent, ...]
+    crossing: bool
+    bytes_per_s: float
+
+    @property
+    def bytes(self) -> float:
+        return fsum(one.bytes for one in self.sent)
+
+    @property
+    def messages(self) -> int:
+        return sum(one.count for one in self.sent)
+
+
+def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
+    """By axis, in the order of the grid; of a rank of the pipeline (None: the one in the middle).
+
+    Replicas are one group of dp x cp ranks: what they exchange is told under dp, or under cp where there is no dp; each
+    of their collectives is one here, which a program cuts into buckets or units. ValueError for a rank that is not
+    there.
+    """
+    checks.instance("job", job, Job)
+    layout = job.layout
+    rank = layout.pp // 2 if rank is None else rank
+    blocks = sum(job.rank_stages(rank))
+    found = {"tp": _tensor(job, rank, blocks), "cp": _context(job, blocks), "dp": (), "pp": _hops(job, rank)}
+    under = "dp" if layout.dp > 1 else "cp"
+    found[under] += _replicas(job, job.rank_parameters(rank))
+    return {
+        axis: Traffic(axis, job.grid.size(axis), tuple(found[axis]), mesh.crosses(job.cluster, job.grid, axis),
+                      mesh.link(job.cluster, job.grid, axis).bytes_per_s)
+        for axis in job.grid.names
+    }  # fmt: skip
+
+
+def cut(job: Job) -> dict:
+    """Options of `tensor.block` and `vocabulary.ends` for a job."""
+    return {"sequence_parallel": job.layout.sequence_parallel, "width": job.recipe.width("compute"),
+            "stream": job.stream_bytes, "gather_again": job.layout.gather_again}  # fmt: skip
+
+
+def block_of(job: Job) -> tensor.Block:
+    """A block of one micro-batch on one rank."""
+    return tensor.block(job.shape, job.batch, job.seq // job.layout.cp, job.layout.tp, **cut(job))
+
+
+def ends_of(job: Job) -> vocabulary.Ends:
+    """The two ends of the model in one micro-batch on one rank."""
+    return vocabulary.ends(job.shape, job.batch, job.seq // job.layout.cp, job.layout.tp, **cut(job))
+
+
+def _tensor(job: Job, rank: int, blocks: int) -> tuple[Sent, ...]:
+    if job.layout.tp == 1:
+        return ()
+    one, both, m = block_of(job), ends_of(job), job.layout.m
+    parts = ["embedding"] * (rank == 0) + ["head", "loss"] * (rank == job.layout.last_rank)
+    again = 1 + (job.recipe.checkpointing == "full")
+    ends = [move for phase in (both.forward, both.backward) for part in parts for move in phase[part]]
+    once = [Move("all_reduce", size, ranks, ("gradients of copies",))
+            for ranks, size in vocabulary.sums(one, both, blocks).items()]  # fmt: skip
+    return (*_counted(one.moves("forward"), "activations", again * m * blocks),
+            *_counted(one.moves("backward"), "gradients of activations", m * blocks),
+            *_counted(ends, "ends of the model", m), *_counted(once, "gradients of copies", 1))  # fmt: skip
+
+
+def _counted(moves: Iterable[Move], carries: str, times: int) -> list[Sent]:
+    return [Sent(move.collective, carries, move.ranks, times, move.size) for move in moves if move.ranks > 1]
+
+
+def _context(job: Job, blocks: int) -> tuple[Sent, ...]:
+    """Keys and values forward, once more where they are recomputed, and in the backward with their gradients."""
+    cp, m = job.layout.cp, job.layout.m
+    if cp == 1:
+        return ()
+    kept = 2 * next(one.bytes for one in block_of(job).tensors if one.name == "k")
+    passes = 2 + (job.recipe.checkpointing != "none") + 1
+    if job.context == "ring":
+        return (Sent("send", "keys and values", cp, m * blocks * passes * (cp - 1), kept),)
+    return (Sent("all_gather", "keys and values", cp, m * blocks * (passes - 1), cp * kept),
+            Sent("reduce_scatter", "their gradients", cp, m * blocks, cp * kept))  # fmt: skip
+
+
+def hop_bytes(job: Job) -> float:
+    """A message from stage to stage: the residual stream, of which sequence parallelism has a part on each rank."""
+    size = job.tokens * job.shape.hidden * job.stream_bytes
+    return size / job.layout.tp if job.layout.sequence_parallel else size
+
+
+def tied_bytes(job: Job) -> float:
+    """Gradients of a tied embedding, which the pipeline's first and last rank both have and add up once a step; 0 where
+    one rank has both ends (Megatron-LM, core/distributed/finalize_model_grads.py)."""
+    if job.layout.pp == 1 or not job.shape.tied_head or job.layout.last_rank == 0:
+        return 0.0
+    return ceil(job.shape.vocab / job.layout.tp) * job.shape.hidden * job.recipe.gradient_bytes
+
+
+def _hops(job: Job, rank: int) -> tuple[Sent, ...]:
+    layout = job.layout
+    if layout.pp == 1:
+        return ()
+    stages = stages_of(layout.schedule, rank, layout.pp, layout.chunks)
+    count = layout.m * sum((stage > 0) + (stage < layout.stages - 1) for stage in stages)
+    out = (Sent("send", "activations and their gradients", 2, count, hop_bytes(job)),)
+    if rank in (0, layout.last_rank) and tied_bytes(job):
+        out += (Sent("all_reduce", "gradients of the tied embedding", 2, 1, tied_bytes(job)),)
+    return out
+
+
+def _replicas(job: Job, parameters: int) -> tuple[Sent, ...]:
+    """What ZeRO's stages and DDP exchange, each collective of all of a rank's parameters."""
+    layout, how = job.layout, job.replicas
+    if layout.replicas == 1:
+        return ()
+    gradients, weights = parameters * job.recipe.gradient_bytes, parameters * job.recipe.width("compute")
+    ranks, m = how.shards or layout.replicas, layout.m
+    often = m if (layout.zero >= 2 if how.every_pass is None else how.every_pass) else 1
+    if not layout.zero:
+        return (Sent("all_reduce", "gradients", layout.replicas, often, gradients),)
+    gathers = m * (2 if how.reshard is True else 1) if job.sharded else 1
+    out = (Sent("reduce_scatter", "gradients", ranks, often, gradients),
+           Sent("all_gather", "weights", ranks, gathers, weights))  # fmt: skip
+    if job.sharded and isinstance(how.reshard, int) and not isinstance(how.reshard, bool):
+        out += (Sent("all_gather", "weights again", how.reshard, m, weights),)
+    if ranks < layout.replicas:
+        out += (Sent("all_reduce", "gradients", layout.replicas // ranks, often, gradients / ranks),)
+    return out

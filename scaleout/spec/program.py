@@ -1,0 +1,99 @@
+"""The program that runs a job: which kernels it starts, what it overlaps, and what that costs beside arithmetic.
+
+The same model on the same GPUs takes a third longer in one program than in another. What differs is of three kinds:
+which kernels compute (fused or one operation at a time, which attention), which communication runs beside compute, and
+how long the GPU stands idle because the host has not launched the next kernel. A program has one value of each for all
+models and all GPUs; no row of a published table has a constant of its own. The values marked *fitted* are those of
+`tools/fit_seconds.py`, which makes all of them at once and judges each series by a fit that left it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.spec import checks
+
+# How the communication of tensor parallelism runs: one operation after the other; in the backward beside the products
+# that do not need it (Megatron-LM, arXiv 2205.05198, section 4.2.2); cut into chunks that travel beside the chunks of
+# the product (Transformer Engine's tp_comm_overlap, torch's asynchronous tensor parallelism).
+OVERLAPS = ("none", "backward", "chunked")
+
+# Kernels of fused attention that `timing.rates` has shares for.
+ATTENTIONS = ("triton", "flash-2", "cudnn")
+
+
+# The fields that say what a program costs.
+COSTS = ("moves", "kernels", "kernel_seconds", "contention", "action_seconds", "update_passes", "step_seconds",
+         "jitter")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs a job.
+
+    label: its name in a sentence. attention: the kernel of fused attention, one of ATTENTIONS. fused: norms, rotary
+        positions and activations are one kernel each; else one for each operation. projections: q, k and v are one
+        matrix multiplication, and so are gate and up.
+    tensor_overlap: one of OVERLAPS. data_overlap: gradients are reduced beside the backward. weight_overlap: with ZeRO
+        1 and 2 the new weights are gathered beside the next forward.
+    moves: bytes that kernels without a matrix multiplication move, relative to reading each input and writing each
+        output once. kernels: launches of a block's forward beside its matrix multiplications and attention; a backward
+        has twice as many. kernel_seconds: of each kernel beside its arithmetic and bytes: launch, start and end.
+    contention: seconds that a second of hidden communication takes from compute, for it uses multiprocessors and memory
+        of its own. action_seconds: what a forward or backward of a pipeline's chunk takes beside compute: the host
+        posts its sends and receives.
+    update_passes: bytes that the optimizer moves, relative to one fused kernel. step_seconds: of a step whatever its
+        size: the loader, clipping, logging. jitter: by what share a step is longer each time the nodes double.
+    """
+
+    name: str
+    label: str
+    attention: str = "flash-2"
+    fused: bool = True
+    projections: bool = False
+    tensor_overlap: str = "none"
+    data_overlap: bool = True
+    weight_overlap: bool = False
+    moves: float = 1.0
+    kernels: int = 14
+    kernel_seconds: float = 16.6e-6
+    contention: float = 0.23
+    action_seconds: float = 29e-6
+    update_passes: float = 1.0
+    step_seconds: float = 0.0
+    jitter: float = 0.005
+
+    def __post_init__(self) -> None:
+        checks.one_of("attention", self.attention, ATTENTIONS)
+        checks.one_of("tensor_overlap", self.tensor_overlap, OVERLAPS)
+        for name in ("fused", "projections", "data_overlap", "weight_overlap"):
+            checks.flag(name, getattr(self, name))
+        for name in COSTS:
+            checks.number(name, getattr(self, name), 0)
+
+
+# `moves`, `update_passes` and `step_seconds` are fitted, and so are the defaults that all programs share: what a
+# kernel, an action of a pipeline and hidden communication cost. `kernels` are counted in the programs' sources.
+# `jitter` is the median of what weak-scaling series lose each time their nodes double (8B 0.4%, 15B 0.7%, 340B 1.2%:
+# tests/published/step_times_dense.json). Hugging Face is taken for eager torch: no published row of it names all that a
+# job needs.
+PROGRAMS = {
+    program.name: program
+    for program in (
+        Program("eager", "torch, eager", fused=False, kernels=32, moves=1.59, update_passes=2.73, step_seconds=0.011),
+        Program("compiled", "torch.compile", moves=1.61, update_passes=3.0, step_seconds=0.02),
+        Program("composer", "Composer of 2023", "triton", fused=False, projections=True, kernels=20, moves=1.71,
+                update_passes=1.56, step_seconds=0.0105),
+        Program("huggingface", "Hugging Face Transformers, eager", fused=False, kernels=32, moves=1.59,
+                update_passes=2.73, step_seconds=0.011),
+        Program("megatron-2021", "Megatron-LM of 2021", projections=True, tensor_overlap="backward", moves=1.07,
+                update_passes=2.02, step_seconds=0.010),
+        Program("megatron", "Megatron-LM with Transformer Engine", "cudnn", projections=True, tensor_overlap="chunked",
+                weight_overlap=True, moves=1.0, update_passes=1.51, step_seconds=0.0106),
+    )
+}  # fmt: skip
+
+
+def program(name: str) -> Program:
+    """The program of that name. Raises ValueError that lists the names when there is none."""
+    return checks.known("program", name, PROGRAMS)

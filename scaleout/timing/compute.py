@@ -1,0 +1,260 @@
+"""A micro-batch on one rank: seconds of a block and of the model's two ends, under tensor and context parallelism.
+
+A block is its matrix multiplications by shape, its attention, the kernels that only move bytes, the gaps between
+kernels, and the communication of tensor parallelism that nothing hides. Fused attention skips the half of the scores
+that the mask hides; naive attention moves all of them through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import fsum
+
+from scaleout.collectives import tensor
+from scaleout.collectives.job import block_of, ends_of
+from scaleout.collectives.placements import Move
+from scaleout.collectives.tensor import Join
+from scaleout.spec.job import Job
+from scaleout.timing.machine import Machine
+
+# How often a block's half reads or writes its stream, (forward, backward): a norm and a residual sum; under dropout a
+# mask of a byte too. An RMS norm in operations of its own casts, squares, takes the mean and scales: so many passes of
+# 16 bits more.
+STREAM, STREAM_DROPPED, RMS_NORM = (5, 6), (0.5, 2.5), (10, 14)
+# The same of queries and keys that rotary positions turn, in one kernel and one operation at a time, in fp32.
+ROTARY, ROTARY_UNFUSED = (2, 2), (9, 9)
+# Of the MLP's inner tensors, whose activation is one kernel, or with a gate two: passes of one inner tensor.
+GELU, GATED, GATED_UNFUSED = (2, 3), (3, 5), (5, 9)
+# Of naive attention's scores: made, scaled and masked and made probabilities, read by the next product.
+SCORES, SCORES_DROPPED = (4, 6), (2.5, 2.5)
+# Of an fp32 logit: the cast and the three reductions; in one kernel 16 bits are read, and the gradient written.
+LOGITS = {"eager": (5, 3), "fused": (0.5, 1), "chunked": (0.5, 1)}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Seconds of a forward or a backward on one rank. launches: gaps between kernels. exposed: what of its
+    communication no product hides, with what the hidden part takes from compute; communication: all of it."""
+
+    matmul: float = 0.0
+    attention: float = 0.0
+    moves: float = 0.0
+    launches: float = 0.0
+    exposed: float = 0.0
+    communication: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.matmul + self.attention + self.moves + self.launches + self.exposed
+
+    def __add__(self, other: Phase) -> Phase:
+        return Phase(*(a + b for a, b in zip(self._all, other._all, strict=True)))
+
+    @property
+    def _all(self) -> tuple[float, ...]:
+        return self.matmul, self.attention, self.moves, self.launches, self.exposed, self.communication
+
+
+@dataclass(frozen=True)
+class Work:
+    """A micro-batch in one block, or in one end of the model. again: what of the backward is forward once more, without
+    its communication. context: exposed communication among cp ranks, forward and backward, not in the phases. weights:
+    seconds of the backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of
+    the forward: they add up to the two phases."""
+
+    forward: Phase
+    backward: Phase
+    again: float = 0.0
+    context: tuple[float, float] = (0.0, 0.0)
+    weights: float = 0.0
+    matrices: tuple[tuple[str, float, float], ...] = ()
+
+    @property
+    def forward_seconds(self) -> float:
+        return self.forward.seconds + self.context[0]
+
+    @property
+    def backward_seconds(self) -> float:
+        return self.backward.seconds + self.context[1]
+
+    @property
+    def exposed(self) -> float:
+        """Of tensor parallelism's communication."""
+        return self.forward.exposed + self.backward.exposed
+
+    @property
+    def launches(self) -> float:
+        return self.forward.launches + self.backward.launches
+
+
+def block(job: Job, on: Machine) -> Work:
+    """A block of the job's model in one micro-batch."""
+    cut = block_of(job)
+    halves = [_half(job, on, cut, half) for half in tensor.HALVES]
+    forward, backward, weights = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1], halves[0][2] + halves[1][2]
+    matrices = halves[0][3] + halves[1][3]
+    keys = 2 * next(one.bytes for one in cut.tensors if one.name == "k")
+    context = (_passed(job, on, keys, forward.attention, False), _passed(job, on, 2 * keys, backward.attention, True))
+    again, more = 0.0, Phase()
+    if job.recipe.checkpointing == "full":
+        again, more = forward.seconds - forward.exposed, forward
+    elif job.recipe.checkpointing == "selective":
+        more = replace(Phase(), attention=forward.attention)
+        again = more.seconds
+    if more != Phase():
+        context = (context[0], sum(context))
+        last = "v" if job.recipe.checkpointing == "selective" else matrices[-1][0]
+        matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in matrices)
+    return Work(forward, backward + more, again, context, weights, matrices)
+
+
+def ends(job: Job, on: Machine) -> tuple[Work, Work]:
+    """The first end of the model, its embedding, and the last, the head with the loss."""
+    both = ends_of(job)
+    stream = job.tokens * job.shape.hidden * job.stream_bytes
+    rates, logits = on.rates, both.logits
+    rows, columns, depth = job.tokens, logits // job.tokens, job.shape.hidden
+    width = job.recipe.width("compute")
+    product = rates.matmul(rows, columns, depth, width)
+    weights = rates.matmul(depth, columns, rows, width)
+    back = rates.matmul(rows, depth, columns, width) + weights
+    passes = LOGITS[job.recipe.loss]
+    first, last = [], []
+    for phase, name in enumerate(("forward", "backward")):
+        sent = {part: _priced(moves, on) for part, moves in getattr(both, name).items()}
+        table = sent["embedding"]
+        first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
+        rest = fsum(seconds for part, seconds in sent.items() if part != "embedding")
+        moved = job.program.moves * passes[phase] * 4 * logits
+        last.append(Phase((product, back)[phase], moves=rates.moved(moved), exposed=rest, communication=rest))
+    return Work(*first), Work(*last, weights=weights)
+
+
+# --- a half of a block ----------------------------------------------------------------------------------------------
+
+
+def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, Phase, float, tuple]:
+    """(forward, backward, seconds of the weights' gradients, seconds by matrix) of attention or of the MLP."""
+    rates, last = on.rates, {"attention": "out", "mlp": "down"}[half]
+    products = _products(job, on, cut, half)
+    core = _core(job, on, cut) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
+    kernels = job.program.kernels // 2
+    beside = {"into": fsum(one[0] for name, one in products.items() if name != last), "out of": products[last][0]}
+    phases = []
+    for phase, name in enumerate(("forward", "backward")):
+        exposed = sent = 0.0
+        for join in cut.joins:
+            if join.half == half and getattr(join, name):
+                a, b = _exposed(job, on, join, name, beside)
+                exposed, sent = exposed + a, sent + b
+        attends, scores = core[phase]
+        moved = job.program.moves * _moved(job, cut, half, phase)
+        phases.append(Phase(
+            fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores),
+            (1 + phase) * kernels * rates.kernel_seconds, exposed, sent,
+        ))  # fmt: skip
+    weights = fsum(one[2] for one in products.values())
+    first = next(iter(products))
+    rest = [one.seconds - one.matmul - one.attention for one in phases]
+    matrices = tuple(
+        (name, one[0] + core[0][0] * (name == "v") + rest[0] * (name == first),
+         one[1] + core[1][0] * (name == "v") + rest[1] * (name == first)) for name, one in products.items()
+    )  # fmt: skip
+    return *phases, weights, matrices
+
+
+def _products(job: Job, on: Machine, cut: tensor.Block, half: str) -> dict[str, tuple[float, float, float]]:
+    """Seconds (forward, backward, of it the weights' gradient) of each matrix of a half. Matrices that read the same
+    input are one multiplication where the program has them as one; each then has its share of the columns."""
+    names = {"attention": ("q", "k", "v", "out"), "mlp": ("gate", "up", "down")}[half]
+    local = {one.name: (one.local, one.flops) for one in cut.weights if one.name in names}
+    last = list(local)[-1]
+    groups = [[name for name in local if name != last], [last]]
+    if not job.program.projections:
+        groups = [[name] for group in groups for name in group]
+    out, width = {}, job.recipe.width("compute")
+    for group in groups:
+        depth, columns = local[group[0]][0][0], sum(local[name][0][1] for name in group)
+        rows = local[group[0]][1] / (2 * depth * local[group[0]][0][1])
+        forward = on.rates.matmul(rows, columns, depth, width)
+        weights = on.rates.matmul(depth, columns, int(rows), width)
+        back = on.rates.matmul(rows, depth, columns, width) + weights
+        for name in group:
+            share = local[name][0][1] / columns
+            out[name] = share * forward, share * back, share * weights
+    return out
+
+
+def _core(job: Job, on: Machine, cut: tensor.Block) -> tuple[tuple[float, float], tuple[float, float]]:
+    """((seconds, bytes moved) forward, and backward) of attention between q, k, v and out; queries of a part of a
+    sequence attend to the keys of all cp parts."""
+    cp, rates = job.layout.cp, on.rates
+    if job.recipe.attention == "sdpa":
+        heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
+        forward, backward = rates.attention(cp * cut.core_flops, job.seq, job.shape.d, heads)
+        return (forward, 0.0), (backward, 0.0)
+    size = cut.scores * job.recipe.width("compute")
+    passes = [a + b * bool(job.recipe.dropout) for a, b in zip(SCORES, SCORES_DROPPED, strict=True)]
+    product = cut.core_flops / rates.matmul_flop_per_s
+    return (product, passes[0] * size), (2 * product, passes[1] * size)
+
+
+def _moved(job: Job, cut: tensor.Block, half: str, phase: int) -> float:
+    """Bytes that the kernels of a half read and write beside its products and attention."""
+    sizes = {one.name: one.bytes for one in cut.tensors}
+    fused, shape = job.program.fused, job.shape
+    passes = STREAM[phase] + STREAM_DROPPED[phase] * bool(job.recipe.dropout)
+    passes += RMS_NORM[phase] * (shape.norm == "rmsnorm" and not fused)
+    moved = passes * sizes["x"]
+    if half == "attention":
+        rotary = ROTARY if fused else ROTARY_UNFUSED
+        return moved + rotary[phase] * (sizes["q"] + sizes["k"]) * (shape.positions == "rotary")
+    inner = GELU if not shape.gated_mlp else GATED if fused else GATED_UNFUSED
+    return moved + inner[phase] * sizes["up"]
+
+
+# --- communication --------------------------------------------------------------------------------------------------
+
+
+def _exposed(job: Job, on: Machine, join: Join, phase: str, beside: dict[str, float]) -> tuple[float, float]:
+    """Seconds of a join's communication: (exposed, with what the hidden part takes from compute; all of it)."""
+    moves = getattr(join, phase)
+    each = [on.tensor(move.collective, move.size) for move in moves]
+    product, how = beside.get(join.at, 0.0), overlap(job, on)
+    hides = [0.0] * len(moves)
+    if how == "chunked":
+        tp = job.layout.tp
+        hides = [product * (tp - 1) / tp if move.collective != "all_reduce" else 0.0 for move in moves]
+    elif how == "backward" and phase == "backward" and join.at == "into":
+        hides = [product] * len(moves)
+    hidden = fsum(min(seconds, most) for seconds, most in zip(each, hides, strict=True))
+    whole = fsum(each)
+    return whole - (1 - job.program.contention) * hidden, whole
+
+
+def overlap(job: Job, on: Machine) -> str:
+    """How tensor parallelism's communication runs. Chunks are copied from GPU to GPU inside a node, and cut gathers and
+    scatters: across nodes, and without sequence parallelism, they are no chunks."""
+    how = job.program.tensor_overlap
+    if how == "chunked" and ("tp" in on.crossing or not job.layout.sequence_parallel):
+        return "backward"
+    return how
+
+
+def _passed(job: Job, on: Machine, size: int, attention: float, backward: bool) -> float:
+    """Exposed seconds of a block's keys and values, `size` bytes a rank, beside `attention` seconds; in the backward
+    with their gradients, whose last part has nothing left to hide behind."""
+    cp = job.layout.cp
+    if cp == 1:
+        return 0.0
+    if job.context == "ring":
+        turn = on.turn(size)
+        return (cp - 1) * max(0.0, turn - attention / cp) + (on.turn(size / 2) if backward else 0.0)
+    if not backward:
+        return on.context("all_gather", cp * size)
+    return on.context("all_gather", cp * size / 2) + on.context("reduce_scatter", cp * size / 2)
+
+
+def _priced(moves: Iterable[Move], on: Machine) -> float:
+    return fsum(on.tensor(move.collective, move.size) for move in moves)

@@ -1,0 +1,187 @@
+"""What the replicas of the weights send in a step, beside what they compute: a timeline where there is no pipeline.
+
+A bucket of gradients and a unit of weights are the same thing: a message that is ready at a moment, needed at another,
+and waits for those before it. `ddp` and `fsdp` lay both out on lanes. In a pipeline the first rank begins first and is
+done last, so that its messages are the ones that show: `late` has their closed form, bucket by bucket.
+"""
+
+from __future__ import annotations
+
+from math import ceil, fsum
+from typing import NamedTuple
+
+from scaleout.spec.job import Job
+from scaleout.spec.sharding import Sharding, few
+from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
+from scaleout.spec.transformer import total_parameters
+from scaleout.timing import mesh_replicas
+from scaleout.timing.compute import Work
+from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
+from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
+from scaleout.timing.fsdp_plan import Piece
+from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
+from scaleout.timing.machine import Machine
+
+
+class Exchange(NamedTuple):
+    """seconds: of forward, backward and what shows of the communication; exposed: of those, what shows, with what
+    hidden communication takes from compute; communication: all of it; timeline: None in a pipeline."""
+
+    seconds: float
+    exposed: float
+    communication: float
+    timeline: Timeline | ShortTimeline | None
+
+
+def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -> tuple[Layer, ...]:
+    """The model matrix by matrix, in the order of the forward, with the bytes of one rank's gradients. blocks: of
+    them, all where None.
+
+    A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
+    of its own: the embedding's is complete when the first end's backward is.
+    """
+    block, first, last = work
+    width, local = job.recipe.gradient_bytes, slice_linears(job.shape, job.layout.tp)
+    counts = {name: rows * columns for name, (rows, columns) in local.items()}
+    rest = block_parameters(job.shape, job.layout.tp) - sum(counts.values())  # norms and biases
+    counts[block.matrices[0][0]] += rest
+    context = block.context
+    rows = [(name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
+            for name, there, back in block.matrices]  # fmt: skip
+    tables = table_parameters(job.shape, job.layout, 0)
+    head = tables.get("head", 0) + tables.get("norm", 0)
+    own = sum(tables.values()) - head
+    out = [Layer("tokens", first.forward_seconds, first.backward_seconds, own * width)]
+    out += [Layer(f"block {i} {name}", *some) for i in range(blocks or job.shape.layers)
+            for name, *some in rows]  # fmt: skip
+    return (*out, Layer("head", last.forward_seconds, last.backward_seconds, head * width))
+
+
+def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
+    """Without a pipeline: the whole step up to the update, on lanes."""
+    block, first, last = work
+    pure = job.layout.m * fsum((
+        job.shape.layers * (block.forward_seconds + block.backward_seconds),
+        *(end.forward_seconds + end.backward_seconds for end in (first, last)),
+    ))  # fmt: skip
+    if job.sharded:
+        line, seconds, sent = _sharded(job, on, work)
+        return Exchange(seconds, max(0.0, seconds - pure), sent, line)
+    every = layers(job, work)
+    line = _bucketed(job, on, every)
+    late, sent = _weights(job, on, every)
+    seconds = line.seconds + late
+    exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
+    return Exchange(seconds, exposed, line.communication_seconds + sent, line)
+
+
+def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
+    """ZeRO 0 to 2: gradients bucket by bucket, beside the backward."""
+    layout, how = job.layout, job.replicas
+    collective = "reduce_scatter" if layout.zero else "all_reduce"
+    cap, first = how.bucket_bytes, how.bucket_bytes
+    if cap is None:
+        cap, first = BUCKET_CAP, FIRST_BUCKET_CAP
+        if job.program.weight_overlap:  # Megatron's
+            cap = first = mesh_replicas.bucket(layout.replicas) * job.recipe.gradient_bytes
+    alone = layout.replicas == 1
+    return ddp_step(
+        every, (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)), cap_bytes=cap,
+        first_cap_bytes=first, overlap=job.program.data_overlap, accumulation=layout.m,
+        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass,
+        contention=0.0 if alone else min(0.99, job.program.contention),
+    )  # fmt: skip
+
+
+def _weights(job: Job, on: Machine, every: tuple[Layer, ...]) -> tuple[float, float]:
+    """ZeRO 1 and 2: seconds in which the new weights are gathered after the update, (exposed, all of them)."""
+    if not job.layout.zero or job.layout.replicas == 1:
+        return 0.0, 0.0
+    size = sum(one.gradient_bytes for one in every) / job.recipe.gradient_bytes * job.recipe.width("compute")
+    seconds = on.data("all_gather", size)
+    if not job.program.weight_overlap:
+        return seconds, seconds
+    hidden = min(seconds, fsum(one.forward_seconds for one in every))
+    return seconds - (1 - job.program.contention) * hidden, seconds
+
+
+def _sharded(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> tuple[ShortTimeline, float, float]:
+    """Units of weights that are gathered where they are needed, and their gradients scattered (torch's
+    `fully_shard`): (the last pass, seconds of all passes, of all communication)."""
+    m, sync = job.layout.m, job.replicas.every_pass is not False
+    last = shortened(job, on, work)
+    others = last if sync or m == 1 else shortened(job, on, work, sync=False)
+    seconds = (m - 1) * others.seconds + last.seconds
+    return last, seconds, (m - 1) * others.communication_seconds + last.communication_seconds
+
+
+def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool = True) -> ShortTimeline:
+    """One pass under `fully_shard`, of as few blocks as show what the others do. sync: gradients are scattered."""
+    sharding = job.sharding
+    each, window = looks_ahead(job.shape, sharding)
+    blocks = 2 * window + 4
+    while each and 2 * blocks <= job.shape.layers:
+        line = _pass(job, on, work, sharding, blocks, blocks // 2, sync)
+        spans = placed(line)
+        if shifts := steady(spans, blocks // 2, window):
+            return ShortTimeline(line, spans, blocks // 2, job.shape.layers - blocks, *shifts)
+        blocks *= 3
+    line = _pass(job, on, work, sharding, job.shape.layers, 0, sync)
+    return ShortTimeline(line, placed(line))
+
+
+def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: int, sync: bool) -> FsdpTimeline:
+    """The schedule of so many blocks, with the messages of the whole model."""
+    how = job.replicas
+    share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
+    cut, _ = few(job.shape, sharding, blocks, middle)
+    bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
+    line = fsdp_step(
+        with_copies(bare, on, how.reshard is not False, share),
+        lambda size: on.shards("all_gather", share * size), lambda size: on.shards("reduce_scatter", share * size),
+        reshard=how.reshard, prefetch=how.prefetch, overlap=job.program.data_overlap,
+        accumulation=1 if sync else 2, sync_every_pass=sync,
+        reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
+        copy_seconds=(lambda size: on.host(share * size)) if how.offload == "parameters" else None,
+        regather_seconds=lambda size: on.kept("all_gather", share * size),
+        contention=min(0.99, job.program.contention),
+    )  # fmt: skip
+    return line if sync else first_pass(line)
+
+
+def with_copies(bare: tuple[Piece, ...], on: Machine, twice: bool, share: float) -> tuple[Piece, ...]:
+    """FSDP's own copies: a gathered unit is read and written once more, from the message into the parameters, and a
+    gradient on its way into the reduce-scatter. twice: units but the root are gathered in the backward too."""
+    out = []
+    for one in bare:
+        gathered = on.rates.moved(share * one.gather_bytes)
+        back = (3 if twice and one.name else 1) * gathered + on.rates.moved(share * one.reduce_bytes)
+        out.append(Piece(
+            one.name, one.forward_seconds + 2 * gathered, one.backward_seconds + back, one.gather_bytes,
+            one.reduce_bytes, one.shard_bytes, one.host_bytes, one.recompute_seconds,
+        ))  # fmt: skip
+    return tuple(out)
+
+
+# --- in a pipeline --------------------------------------------------------------------------------------------------
+
+
+def late(job: Job, on: Machine, parameters: int, forward: float, backward: float) -> tuple[float, float]:
+    """(exposed seconds, all seconds) of what the pipeline's first rank sends to its replicas: `parameters` of them,
+    beside `forward` and `backward` seconds of one micro-batch."""
+    layout, recipe = job.layout, job.recipe
+    if layout.replicas == 1:
+        return 0.0, 0.0
+    exposed = mesh_replicas.exposed(
+        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.program.data_overlap
+    )
+    fine, wide = parameters * recipe.gradient_bytes, parameters * recipe.width("compute")
+    count = max(1, ceil(parameters / layout.chunks / mesh_replicas.bucket(layout.replicas)))
+    times, parts = (layout.m, max(job.stages)) if layout.zero == 3 else (1, count)
+    parts *= layout.chunks
+    calls = [("all_reduce", fine, 1)] if not layout.zero else [
+        ("reduce_scatter", fine, layout.m if layout.zero >= 2 else 1),
+        ("all_gather", wide, 2 * times if layout.zero == 3 else 1),
+    ]  # fmt: skip
+    whole = fsum(n * parts * on.data(call, size / parts) for call, size, n in calls)
+    return exposed + job.program.contention * max(0.0, whole - exposed), max(whole, exposed)

@@ -1,0 +1,181 @@
+"""The seconds of a job's step, in parts that add up to it: the one model that every page, lab and search asks.
+
+A micro-batch in a block and in the ends (`compute`) on one rank (`machine`); blocks in a row, or in the order of a
+pipeline (`pipeline`); what replicas send beside it (`exchange`); the update, what the host takes for itself, and what
+all wait for the slowest rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import fsum, log2
+
+from scaleout.collectives.job import hop_bytes, tied_bytes
+from scaleout.memory.states import optimizer_width
+from scaleout.spec import checks
+from scaleout.spec.job import Job
+from scaleout.spec.pipeline import stages_of
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import flops
+from scaleout.timing import compute, exchange, machine
+from scaleout.timing.compute import Work
+from scaleout.timing.ddp import Timeline
+from scaleout.timing.fsdp_short import ShortTimeline
+from scaleout.timing.machine import Machine
+from scaleout.timing.pipeline import Costs, Summary, summary
+
+# Parts of a step, in the order in which they are told.
+PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
+         "exposed data", "update", "host", "stragglers")  # fmt: skip
+
+# Share of the host memory's rate that an AdamW on its cores reaches: fitted once, to 1e9 parameters in 0.22 s on two
+# sockets of six channels of DDR4-2666 (ZeRO-Offload, arXiv 2101.06840, table 4, CPU-Adam).
+HOST_REACHES = 0.5
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
+    exposed of tensor and context parallelism are the mean over a pipeline's ranks; imbalance is what its busiest rank
+    has more, bubble and hops what that one waits; host is what a step takes whatever its size; stragglers is what all
+    ranks wait for the slowest.
+
+    mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
+    appendix B); hfu with recomputation. work: a micro-batch in a block, in the first end and in the last. timeline:
+    the lanes of a step without a pipeline; pipeline, costs: of one with it.
+    """
+
+    job: Job
+    seconds: float
+    parts: dict[str, float]
+    work: tuple[Work, Work, Work]
+    communication: float
+    timeline: Timeline | ShortTimeline | None = None
+    pipeline: Summary | None = None
+    costs: Costs | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all ranks."""
+        return self.job.tokens_per_step / self.seconds
+
+    @property
+    def mfu(self) -> float:
+        return self._share("forward", "backward")
+
+    @property
+    def hfu(self) -> float:
+        return self._share("forward", "backward", "recompute")
+
+    def _share(self, *kinds: str) -> float:
+        job = self.job
+        done = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+        return sum(done[kind] for kind in kinds) / self.seconds / job.peak_flop_per_s / job.layout.ranks
+
+
+@lru_cache(maxsize=64)
+def step(job: Job) -> Step:
+    """A step of the job by datasheets. ValueError, in one line, for groups of ranks that nodes cannot hold."""
+    checks.instance("job", job, Job)
+    return on(job, machine.of(job))
+
+
+def on(job: Job, rank: Machine) -> Step:
+    """A step of the job on a machine of one's own, such as a calibrated one."""
+    work = (compute.block(job, rank), *compute.ends(job, rank))
+    made = _flat(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
+    parts = made.parts | {"host": job.program.step_seconds}
+    parts["stragglers"] = straggling(job) * fsum(parts.values())
+    parts = {name: parts[name] for name in PARTS}
+    return replace(made, parts=parts, seconds=fsum(parts.values()))
+
+
+def straggling(job: Job) -> float:
+    """By what share of a step all ranks wait for the slowest."""
+    return job.program.jitter * log2(job.cluster.nodes)
+
+
+def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
+    """Without a pipeline."""
+    found, m = exchange.flat(job, rank, work), job.layout.m
+    each = _each(work, job.shape.layers)
+    whole = m * (job.shape.layers * _seconds(work[0]) + _seconds(work[1]) + _seconds(work[2]))
+    beside = {name: m * seconds for name, seconds in each.items()}
+    parts = {"compute": whole - fsum(beside.values()), **beside, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
+             "exposed data": found.exposed}  # fmt: skip
+    parts["update"] = update_seconds(job, rank, job.rank_parameters())
+    return Step(job, 0.0, parts, work, found.communication, found.timeline)
+
+
+def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
+    layout, stages = job.layout, job.stages
+    hop = rank.hop(hop_bytes(job))
+    costs = stage_costs(job, work, stages, hop)
+    done = summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs)
+    bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
+    mean, busiest = fsum(done.work) / layout.pp, max(done.work)
+    beside = {name: layout.m / layout.pp * seconds for name, seconds in _each(work, job.shape.layers).items()}
+    actions = layout.m * layout.chunks * 2 * job.program.action_seconds
+    held = [job.rank_parameters(one) for one in range(layout.pp)]
+    forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
+                         for some in (costs.forward, costs.backward))  # fmt: skip
+    data, sent = exchange.late(job, rank, held[0], forward, backward)
+    parts = {"compute": mean - fsum(beside.values()) - actions, **beside, "imbalance": busiest - mean,
+             "bubble": bare - busiest, "hops": done.seconds - bare + actions + _tied(job, rank), "exposed data": data,
+             "update": update_seconds(job, rank, max(held))}  # fmt: skip
+    return Step(job, 0.0, parts, work, sent, None, done, costs)
+
+
+def _seconds(work: Work) -> float:
+    return work.forward_seconds + work.backward_seconds
+
+
+def _each(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
+    """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
+    whole = list(zip((blocks, 1, 1), work, strict=True))
+    return {
+        "recompute": fsum(n * one.again for n, one in whole),
+        "launches": fsum(n * one.launches for n, one in whole),
+        "exposed tensor": fsum(n * one.exposed for n, one in whole),
+        "exposed context": fsum(n * fsum(one.context) for n, one in whole),
+    }  # fmt: skip
+
+
+def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...], hop: float) -> Costs:
+    """Seconds by stage of a micro-batch. work: of a block, of the first end and of the last."""
+    one, first, last = work
+    action = job.program.action_seconds
+    forward, backward, weights = (
+        [n * value for n in stages] for value in (one.forward_seconds, one.backward_seconds, one.weights)
+    )
+    for stage, end in ((0, first), (-1, last)):
+        forward[stage] += end.forward_seconds
+        backward[stage] += end.backward_seconds
+        weights[stage] += end.weights
+    return Costs(
+        tuple(value + action for value in forward),
+        tuple(b - w + action for b, w in zip(backward, weights, strict=True)), tuple(weights), hop,
+    )  # fmt: skip
+
+
+def _tied(job: Job, rank: Machine) -> float:
+    """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
+    and half of the sum back, after the last backward."""
+    size = tied_bytes(job)
+    return 2 * rank.hop(size / 2) if size else 0.0
+
+
+def update_bytes(recipe: Recipe) -> float:
+    """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
+    there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
+    master, weight = recipe.width("master"), recipe.width("weight")
+    return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
+
+
+def update_seconds(job: Job, rank: Machine, held: int) -> float:
+    """The optimizer's step on a rank that holds so many parameters before ZeRO."""
+    own = held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+    if job.replicas.offload != "none":
+        return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
+    return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))

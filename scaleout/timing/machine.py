@@ -1,0 +1,132 @@
+"""One rank of a job: what it computes with, and seconds of communication along each axis of the layout.
+
+From datasheets collectives cost what NCCL makes of the links; from the profiles that `labs/calibrate.py` measured, what
+this machine took. Both make the same `Machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scaleout.collectives import nccl
+from scaleout.spec import mesh
+from scaleout.spec.hardware import LINKS
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.timing.profile import collective_seconds, line_seconds
+from scaleout.timing.rates import Rates, of_device, of_profile
+
+Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
+Sends = Callable[[float], float]  # seconds of a message to a neighbour by its bytes
+
+# Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
+# 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
+HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
+
+# Priced by the line of another one, in which a rank sends as many bytes.
+LINE_OF = {"all_to_all": "all_gather", "reduce": "reduce_scatter"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One rank. tensor, context, data: seconds of collectives among its tp ranks, its cp ranks, and the replicas of its
+    weights; shards, copies: among the ranks that share one copy of the states, and among the copies; kept: among those
+    that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage. host:
+    of a copy over the device's slot. crossing: the axes whose groups lie on several nodes."""
+
+    rates: Rates
+    tensor: Price
+    context: Price
+    data: Price
+    shards: Price
+    copies: Price
+    kept: Price
+    turn: Sends
+    hop: Sends
+    host: Sends
+    crossing: tuple[str, ...]
+    host_bytes_per_s: float = HOST_BYTES_PER_S
+
+
+@lru_cache(maxsize=256)
+def of(job: Job) -> Machine:
+    """A rank of the job's cluster by datasheets."""
+    layout, cluster, grid = job.layout, job.cluster, job.grid
+    group = mesh.on(cluster, grid, "dp", "cp")
+    ranks = job.replicas.shards or layout.replicas
+    kept = job.replicas.reshard if not isinstance(job.replicas.reshard, bool) else ranks
+    slot = LINKS[HOST_LINK.get(job.device.link, job.device.link)]
+    copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
+    return Machine(
+        of_device(job.device, job.program, job.dtype),
+        priced(mesh.on(cluster, grid, "tp")), priced(mesh.on(cluster, grid, "cp")), priced(group),
+        priced(part(group, ranks)), priced(apart(group, ranks)), priced(part(group, kept)),
+        sends(mesh.link(cluster, grid, "cp")), sends(mesh.link(cluster, grid, "pp")), copy.seconds,
+        tuple(axis for axis in grid.names if mesh.crosses(cluster, grid, axis)),
+    )  # fmt: skip
+
+
+def part(group: Cluster, ranks: int) -> Cluster:
+    """Neighbours of a group, so many of them, as a cluster of their own: in one node, or filling whole ones."""
+    each = group.gpus_per_node
+    if ranks <= each and each % ranks == 0:
+        return Cluster(1, ranks, group.inside, group.across, group.nics_per_node, group.in_network)
+    if ranks % each == 0 and group.nodes % (ranks // each) == 0:
+        return Cluster(ranks // each, each, group.inside, group.across, group.nics_per_node, group.in_network)
+    raise ValueError(f"{ranks} ranks neither divide the {each} of a group in a node nor fill whole nodes of "
+                     f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}")  # fmt: skip
+
+
+def apart(group: Cluster, ranks: int) -> Cluster:
+    """The ranks that hold the same shard, every `ranks`-th of a group; all such groups send at once."""
+    if ranks == group.ranks:
+        return Cluster(1, 1, group.inside, group.across, 1)
+    return mesh.apart(group, (ranks, group.ranks // ranks))
+
+
+@lru_cache(maxsize=4096)
+def _seconds(collective: str, group: Cluster) -> Callable[[float], float]:
+    return nccl.seconds(collective, group)
+
+
+def priced(group: Cluster) -> Price:
+    """Seconds of NCCL's collectives in a group; a reduction to one rank sends what a reduce-scatter does."""
+    return lambda name, size: _seconds("reduce_scatter" if name == "reduce" else name, group)(size)
+
+
+def sends(wire: Wire) -> Sends:
+    """Seconds of a message over a wire, at what long messages reach of it."""
+    reached = wire.bytes_per_s * wire.reached
+    return lambda size: wire.alpha_seconds + size / reached
+
+
+def groups(layout: Layout, shards: int | None = None) -> list[int]:
+    """Among which numbers of ranks `of_profiles` needs a profile: of each group, of two stages, and of all."""
+    some = (layout.tp, layout.replicas, shards or 1, layout.replicas // (shards or 1), min(layout.pp, 2))
+    return sorted({n for n in some if n > 1} | {layout.ranks})
+
+
+def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Machine:
+    """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
+    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches."""
+    base, layout = known[job.layout.ranks], job.layout
+    ranks = job.replicas.shards or layout.replicas
+    kept = job.replicas.reshard if not isinstance(job.replicas.reshard, bool) else ranks
+    pair = known.get(2, base)["collectives"]
+    line, copies = pair.get("broadcast", pair.get("all_gather")), base["copy_bytes_per_second"]
+    send: Sends = lambda size: line_seconds(line, size) if line else 0.0  # noqa: E731
+    tensor, context, data, shards, apart_, keeps = (
+        _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
+    )
+    return Machine(of_profile(base, job.dtype, share), tensor, context, data, shards, apart_, keeps, send, send,
+                   lambda size: size / copies, (), copies)  # fmt: skip
+
+
+def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:
+    if ranks == 1:
+        return lambda name, size: 0.0
+    profile = known.get(ranks, base)
+    return lambda name, size: collective_seconds(profile, LINE_OF.get(name, name), size)

@@ -1,0 +1,134 @@
+"""What one GPU computes with: seconds of a matrix multiplication, of fused attention, of a kernel that moves bytes.
+
+A matrix multiplication is cut into tiles, and a multiprocessor makes one at a time: the last wave of tiles may leave
+most of them idle, and each tile begins and ends with loads and stores that multiply nothing, as if its inner dimension
+were `depth` longer. What is left is one share of the peak for a family of chips. Fused attention has shares of its own,
+by kernel and family, which short sequences and narrow heads do not reach. The constants are *fitted*, all at once, by
+`tools/fit_seconds.py`, to whole steps and to kernels that others measured (tests/published).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from scaleout.spec import checks
+from scaleout.spec.hardware import Device
+from scaleout.spec.program import Program
+from scaleout.timing import profile as profiles
+
+# Rows and columns of a tile, as cuBLAS and CUTLASS have them for large multiplications in 16 bits.
+TILE = (128, 256)
+
+# Inner dimension that the beginning and the end of a tile are worth. Fitted.
+DEPTH = 70
+
+# Share of an idle last wave that is really lost: kernels with smaller tiles, or with tiles cut along the inner
+# dimension, fill a part of it. Fitted.
+WAVE = 0.74
+
+# Share of the peak that a large multiplication in 16 bits reaches in a training step, by family of chips: the power
+# limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
+# tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. Turing, Volta and
+# Ada are taken for Ampere.
+MATMUL = {"ampere": 0.828, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
+LIKE = {"volta": "ampere", "turing": "ampere", "ada": "ampere", "": "ampere"}
+
+# Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by
+# kernel and family. Hopper: FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, FlashAttention-2 and cuDNN. Ampere
+# and Blackwell: A100 and B200 as MooreThreads/SimuMax measured them (tests/published/kernels.json); FlashAttention-2
+# is taken for cuDNN on A100. Triton's of 2023 and FlashAttention-2 on Blackwell are *fitted*.
+ATTENTION = {
+    "triton": {"ampere": (0.39, 0.31), "hopper": (0.26, 0.156), "blackwell": (0.20, 0.16), "cdna3": (0.20, 0.16)},
+    "flash-2": {"ampere": (0.69, 0.56), "hopper": (0.38, 0.35), "blackwell": (0.20, 0.16), "cdna3": (0.30, 0.25)},
+    "cudnn": {"ampere": (0.69, 0.56), "hopper": (0.60, 0.55), "blackwell": (0.62, 0.48), "cdna3": (0.30, 0.25)},
+}
+# Tokens of a sequence at which half of that is reached: H100, FlashAttention-2 and cuDNN, 512 to 16,384 tokens.
+RAMP = 300
+NARROW = 0.2  # exponent of d / 128 for narrower heads: 324 of 370 TFLOP/s with heads of 64 on H100 (the same figures)
+# A multiprocessor takes a tile of queries of one head at a time, 128 of them, or 256 where two work together; the last
+# ones, which attend to most keys, keep the others waiting: so many tiles' time of each multiprocessor is lost, forward
+# and backward. A100 and B200, 4 to 128 heads of 4,096 tokens (SimuMax).
+QUERIES = {"blackwell": 256}
+TAIL = (1.4, 0.6)
+
+# Share of the memory's rate that kernels which only move bytes reach. Fitted.
+MEMORY = 0.665
+
+
+@dataclass(frozen=True)
+class Rates:
+    """One GPU, or one process of a CPU. Rates in FLOP/s and bytes a second.
+
+    peak: what MFU is relative to. matmul_flop_per_s: what large matrix multiplications reach. attention_flop_per_s:
+    what fused attention reaches, forward and backward. memory_bytes_per_s: what kernels that move bytes reach.
+    multiprocessors, queries, depth: of tiles, see the module. ramp, narrow: of attention. kernel_seconds: of each
+    kernel, beside its arithmetic and its bytes.
+    """
+
+    peak: float
+    matmul_flop_per_s: float
+    attention_flop_per_s: tuple[float, float]
+    memory_bytes_per_s: float
+    multiprocessors: int = 0
+    queries: int = 128
+    depth: float = 0.0
+    ramp: float = 0.0
+    narrow: float = 0.0
+    kernel_seconds: float = 0.0
+
+    def matmul(self, rows: float, columns: int, depth: int, width: int = 2) -> float:
+        """Seconds of one (rows x depth) by (depth x columns) multiplication, elements of `width` bytes."""
+        wave = 1.0
+        if self.multiprocessors:
+            tiles = ceil(rows / TILE[0]) * ceil(columns / TILE[1])
+            wave = 1 + WAVE * (ceil(tiles / self.multiprocessors) * self.multiprocessors / tiles - 1)
+        computes = 2 * rows * columns * (depth + self.depth) * wave / self.matmul_flop_per_s
+        moves = width * (rows * depth + depth * columns + rows * columns) / self.memory_bytes_per_s
+        return max(computes, moves) + self.kernel_seconds
+
+    def attention(self, flops: float, seq: int, head: int, heads: float) -> tuple[float, float]:
+        """Seconds (forward, backward) of fused causal attention whose two products have `flops` with the masked half.
+
+        heads: of all sequences together, each of `seq` tokens and `head` wide. The kernel leaves out the masked half;
+        its backward makes the scores again: 2.5 times the forward.
+        """
+        reached = seq / (seq + self.ramp) * min(1.0, head / 128) ** self.narrow
+        tiles = heads * seq / self.queries / self.multiprocessors if self.multiprocessors else 0.0
+        out = []
+        for times, rate, tail in zip((1.0, 2.5), self.attention_flop_per_s, TAIL, strict=True):
+            idle = 1 + tail / tiles if tiles else 1.0
+            out.append(times * flops / 2 / rate / reached * idle)
+        return out[0], out[1]
+
+    def moved(self, size: float, kernels: int = 0) -> float:
+        """Seconds of kernels that read and write `size` bytes in all."""
+        return size / self.memory_bytes_per_s + kernels * self.kernel_seconds
+
+
+def family(device: Device) -> str:
+    """The family of chips whose shares a device has: its own, or the one that it is taken for."""
+    return device.architecture if device.architecture in MATMUL else LIKE.get(device.architecture, "ampere")
+
+
+def of_device(device: Device, program: Program, dtype: str) -> Rates:
+    """A GPU by its datasheet, as a program uses it. Only 16-bit rates of large chips were fitted: others take the same
+    shares of their own peak."""
+    checks.instance("device", device, Device)
+    chips, peak = family(device), device.matmul_flop_per_s(dtype)
+    forward, backward = (peak * share for share in ATTENTION[program.attention][chips])
+    return Rates(
+        peak, peak * MATMUL[chips], (forward, backward), device.memory_bytes_per_s * MEMORY,
+        device.multiprocessors, QUERIES.get(chips, 128), DEPTH, RAMP, NARROW, program.kernel_seconds,
+    )  # fmt: skip
+
+
+def of_profile(profile: dict, dtype: str = "fp32", share: float = 1.0) -> Rates:
+    """A process of the machine that `labs/calibrate.py` measured. share: of the measured matrix multiplications that
+    the model reaches, where it was seen at work."""
+    checks.above_0("share", share)
+    peak = profiles.rate(profile, dtype)
+    reached = peak * share
+    return Rates(peak, reached, (reached, reached), profile["copy_bytes_per_second"])
+
+

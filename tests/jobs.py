@@ -1,0 +1,49 @@
+"""Random jobs that can be, for tests that hold every door to the same number."""
+
+from __future__ import annotations
+
+import random
+
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
+
+MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
+
+
+def jobs(count: int, seed: int) -> list[Job]:
+    """So many jobs; what cannot be is drawn again."""
+    draw, out = random.Random(seed), []
+    while len(out) < count:
+        try:
+            out.append(_job(draw))
+        except ValueError:
+            continue
+    return out
+
+
+def _job(draw: random.Random) -> Job:
+    shape, device = PRESETS[draw.choice(MODELS)], DEVICES[draw.choice(("a100-80gb", "h100-sxm", "h200", "b200"))]
+    nodes = draw.choice((1, 1, 2, 4, 16, 64))
+    each = 8 if nodes > 1 else draw.choice((1, 2, 4, 8))
+    wide = cluster(nodes, each, device.link, draw.choice(("ib-ndr", "ib-hdr", "ethernet-100g")), draw.choice((1, 8)))
+    tp, cp, pp = draw.choice((1, 1, 2, 4, 8)), draw.choice((1, 1, 1, 2)), draw.choice((1, 1, 1, 2, 4))
+    chunks = draw.choice((1, 2)) if pp > 1 else 1
+    zero = draw.choice((0, 1, 2, 3)) if pp == 1 else draw.choice((0, 1))
+    layout = Layout(
+        dp=max(1, wide.ranks // (tp * cp * pp)), tp=tp, cp=cp, pp=pp, zero=zero, sequence_parallel=tp > 1,
+        chunks=chunks, schedule="interleaved" if chunks > 1 else "1f1b", micro_batches=pp * draw.choice((1, 2, 4)),
+    )  # fmt: skip
+    recipe = Recipe(
+        "bf16-master", main_gradients="instead", checkpointing=draw.choice(("none", "selective", "full")),
+        loss=draw.choice(("eager", "fused", "chunked")),
+    )  # fmt: skip
+    seq = min(shape.max_seq, draw.choice((1024, 2048, 4096)))
+    replicas = Replicas(reshard=not (zero == 2 and draw.random() < 0.5))
+    return Job(shape, seq, device, wide, draw.choice((1, 2, 4)), layout, recipe,
+               PROGRAMS[draw.choice(tuple(PROGRAMS))], replicas)  # fmt: skip
