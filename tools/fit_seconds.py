@@ -199,13 +199,14 @@ def apart(row: measured.Row) -> str:
 
 
 def judged(file: Path, rows: list[measured.Row]) -> list[tuple[measured.Row, float]]:
-    """The rows with log(predicted / measured) that `--cross --out FILE` wrote, in its order. ValueError for other
-    rows."""
-    order = [row for series in dict.fromkeys(map(apart, rows)) for row in rows if apart(row) == series]
-    written = json.loads(file.read_text())
-    if [[row.series, row.name] for row in order] != [name for *name, _ in written]:
-        raise ValueError(f"{file} has other rows than there are now: run --cross again")
-    return [(row, error) for row, (*_, error) in zip(order, written, strict=True)]
+    """The rows with log(predicted / measured) that `--cross --out FILE` wrote; rows of one name keep their order.
+    ValueError for a file that lacks a row."""
+    written: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for series, name, error in json.loads(file.read_text()):
+        written[series, name].append(error)
+    if lacking := [row.name for row in rows if not written[row.series, row.name]]:
+        raise ValueError(f"{file} lacks {lacking[0]}: run --cross again")
+    return [(row, written[row.series, row.name].pop(0)) for row in rows]
 
 
 def band_table(file: Path, rows: list[measured.Row]) -> str:

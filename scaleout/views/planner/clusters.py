@@ -10,7 +10,7 @@ from scaleout.draw.labels import fitting
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import SECONDS, spent
-from scaleout.views.planner.setting import MOST, Question, Setting, best_of, cuts_of, job_of, picked
+from scaleout.views.planner.setting import MOST, Question, Setting, answer, best_of, cuts_of, job_of, picked
 
 # Rows under the columns: a name, and what a plan has of it.
 ROWS = (
@@ -154,18 +154,20 @@ def what_questions(setting: Setting) -> list[Question]:
 
 
 def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
-    """(What is otherwise, tokens a second of the kept layout by the best's now, and of the best then; None where it
-    cannot be or does not fit; the best then)."""
+    """(What is otherwise, tokens a second of the kept layout by the best's now, and of the plan then; None where it
+    cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
     out = []
     now = setting.rate(setting.best)
     for change in CHANGES:
         question = changed(setting.question, change)
         if question is None:
             continue
-        tokens = job_of(question).sequences * job_of(question).job.seq
-        kept, best = picked(question, cuts_of(setting.best)), best_of(question)
-        stays = tokens / kept.seconds / now - 1 if isinstance(kept, Plan) and kept.fits and not kept.cannot else None
-        out.append((change, stays, tokens / best.seconds / now - 1 if best else None, best))
+        kept, (best, limit) = picked(question, cuts_of(setting.best)), answer(question)
+        stays = None
+        if isinstance(kept, Plan) and kept.fits and not kept.cannot:
+            stays = setting.rate(kept) / now - 1
+            best = kept if kept.seconds <= limit else best
+        out.append((change, stays, setting.rate(best) / now - 1 if best else None, best))
     return out
 
 
@@ -175,7 +177,7 @@ def what_if(setting: Setting) -> dict:
         return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
     found = gains(setting)
     pictures = [_gains(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
-    said = "Tokens a second beside now: ○ this layout kept, ● planned again."
+    said = "Tokens a second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
     return {"title": "What if", "blocks": [("words", said), ("pictures", *pictures)]}
 
 

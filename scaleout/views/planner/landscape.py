@@ -131,8 +131,8 @@ def _ground(scene: Scene) -> str:
         best = "▴ the fastest" if setting.best else "▴ the fastest, which does not fit"
         out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ fastest"), 190),
                             fill="muted", size=svg.SMALLEST))  # fmt: skip
-    out.append(svg.text(plane.right, low, f"step time, to {FAR:g} times the fastest ▸" if scene.width == svg.WIDE else
-                        "step time ▸", anchor="end", fill="muted", size=svg.SMALLEST))  # fmt: skip
+    far = f", to {FAR:g} times the fastest" if scene.width == svg.WIDE and setting.every else ""
+    out.append(svg.text(plane.right, low, f"step time{far} ▸", anchor="end", fill="muted", size=svg.SMALLEST))
     out.append(svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST,
                         halo=True))  # fmt: skip
     return "".join(out)
@@ -254,17 +254,17 @@ def _told(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, s
     """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
     setting = Setting(question, ALONE)
     some = [plan for plan, kind in zip(setting.every, setting.kinds, strict=True) if show in ("", kind)]
-    return [(plan, cuts_of(plan),
-             cut(f"{_seconds(setting, plan)}, {setting.reason(plan)}: {words.layout(plan, dp=False)}", width - 10))
+    return [(plan, cuts_of(plan), cut(_said(setting, plan), width - 10))
             for plan in sorted(some, key=lambda one: one.seconds)]  # fmt: skip
 
 
-def _seconds(setting: Setting, plan: Plan) -> str:
-    """Of a step where they are those of the whole model; of other layouts how many times the fastest's."""
-    if plan.exact:
-        return took(plan.seconds)
-    every = setting.found.plans or setting.found.over
-    return f"about {plan.seconds / min(one.seconds for one in every):.2g} times the fastest"
+def _said(setting: Setting, plan: Plan) -> str:
+    """Seconds of a step where they are those of the whole model, of others how many times the fastest's; what it loses
+    by; its degrees."""
+    times = f"about {plan.seconds / setting.found.plans[0].seconds:.2g} times the fastest" if plan.fits else ""
+    first = took(plan.seconds) if plan.exact else times
+    reason = ", ".join(filter(None, (first, setting.reason(plan))))
+    return f"{reason}: {words.layout(plan, dp=False)}"
 
 
 @lru_cache(maxsize=8)

@@ -138,24 +138,38 @@ def search(question: Question) -> Found:
     return searched(*job_of(question))
 
 
-_BEST: dict[Question, Plan | None] = {}
+class Answer(NamedTuple):
+    """All that is kept of a question asked beside others: the best layout, or None where none fits, and the seconds up
+    to which a layout is equal to the fastest."""
+
+    best: Plan | None
+    limit: float
+
+
+_ANSWERS: dict[Question, Answer] = {}
 KEPT = 512
 
 
+def answer(question: Question) -> Answer:
+    if question not in _ANSWERS:
+        if len(_ANSWERS) >= KEPT:
+            _ANSWERS.clear()
+        found = searched(*job_of(question))
+        limit = (1 + found.band.share) * found.plans[0].seconds if found.plans else 0.0
+        _ANSWERS[question] = Answer(found.best, limit)
+    return _ANSWERS[question]
+
+
 def best_of(question: Question) -> Plan | None:
-    """The best layout, or None where none fits: all that is kept of a question asked beside others."""
-    if question not in _BEST:
-        if len(_BEST) >= KEPT:
-            _BEST.clear()
-        _BEST[question] = searched(*job_of(question)).best
-    return _BEST[question]
+    """The best layout, or None where none fits."""
+    return answer(question).best
 
 
 def ask_one(questions: list[Question]) -> bool:
     """Answer the first of these that is not known yet; whether there are others."""
-    new = [one for one in questions if one not in _BEST]
+    new = [one for one in questions if one not in _ANSWERS]
     if new:
-        best_of(new[0])
+        answer(new[0])
     return len(new) > 1
 
 
@@ -251,7 +265,7 @@ class Setting:
         """Why it loses, in words."""
         if plan == self.best:
             return "the best"
-        if self.found.equal(plan):
+        if self.found.equal(plan) and not plan.cannot:
             return f"equal within {self.percent}"
         return self.found.reason(plan)
 

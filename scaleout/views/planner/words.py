@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import took
+from scaleout.spec import frameworks
 from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import DOUBLED, MOST, Setting, best_of, cuts_of, picked
 
@@ -12,13 +13,14 @@ RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "every bl
 
 
 def layout(plan: Plan, dp: bool = True) -> str:
-    """A layout by the degrees that are above 1.
+    """A layout by the degrees that are above 1, or where only dp is, by that.
 
     "tp 4, cp 2, pp 4, dp 16, ZeRO-1, every block recomputed"
     """
     at = plan.layout
     degrees = [(name, getattr(at, name)) for name in ("tp", "cp", "pp", "dp")]
     some = [f"{name} {size:,}" for name, size in degrees if size > 1 and (dp or name != "dp")]
+    some = some or [f"dp {at.dp:,}"] * (at.dp > 1)
     return ", ".join(filter(None, [*some, SHARDS[at.zero], RECOMPUTES[plan.checkpointing]])) or "one GPU"
 
 
@@ -43,19 +45,16 @@ def sentence(setting: Setting) -> str:
     best = setting.best
     if best is None:
         return f"{head(setting)}: {_nothing(setting)}"
-    far = " (outside of what was measured)" if setting.found.band.outside else ""
-    across = " tp goes across nodes, for nothing fits inside them." if setting.found.across else ""
-    return (f"{head(setting)}: **{layout(best)}: {took(best.seconds)} a step ± {setting.percent},**{far} "
-            f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}")  # fmt: skip
+    far = " or more" if setting.found.band.outside else ""
+    across = " tp crosses nodes: nothing else fits." if setting.found.across else ""
+    return (f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
+            f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}")
 
 
 def _equal(setting: Setting) -> str:
-    """How many layouts the band does not tell from the fastest, and that one."""
-    alike, fastest = setting.counts["alike"], setting.found.plans[0]
-    if alike == 1:
-        return "the only one within the band"
-    most = "" if fastest is setting.best else f" (the fastest {took(fastest.seconds)})"
-    return f"the simplest of {alike} within the band{most}"
+    """How many layouts the band does not tell from the fastest."""
+    alike = setting.counts["alike"]
+    return f"the simplest of {alike} equals" if alike > 1 else "without equals"
 
 
 def _nothing(setting: Setting) -> str:
@@ -79,13 +78,13 @@ def _yours(setting: Setting) -> str:
     if not own.fits:
         return f"Yours {setting.found.reason(own)}."
     if own.cannot:
-        return f"Yours: {own.cannot.split(':')[0]}."
+        return f"{frameworks.RUNS[setting.question.program].name} cannot run yours."
     if own is best:
         return "It is yours."
     if setting.found.equal(own):
         return "Yours is one of these."
     ratio = own.seconds / best.seconds
-    return f"Yours takes {ratio:.{1 if ratio >= 2 else 2}f} times as long: {own.loses_by(best)}."
+    return f"Yours: {ratio:.{1 if ratio >= 2 else 2}f} times as long, {own.loses_by(best).split(',')[0]}."
 
 
 def advice(setting: Setting) -> str:
@@ -97,7 +96,7 @@ def advice(setting: Setting) -> str:
     if isinstance(more, str) or not more.fits or more.cannot or 2 * setting.question.sequences > MOST:
         return ""
     gain = 2 * setting.best.seconds / more.seconds - 1  # of this layout; planned again it is no less
-    return f"**Twice the sequences:** {100 * gain:.0f}% more tokens/s." if gain > 0.01 else ""
+    return f"**Twice the sequences:** {100 * gain:+.0f}% tokens/s." if gain > 0.01 else ""
 
 
 def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:
