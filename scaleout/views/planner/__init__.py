@@ -153,7 +153,8 @@ def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
     best, own = setting.best, setting.yours
     return {
-        "layouts": len(setting.every), "counts": setting.counts, "fits": best is not None,
+        "model": setting.question.name, "layouts": len(setting.every), "counts": setting.counts,
+        "fits": best is not None,
         "refused": sum(setting.found.refused.values()), "room_gb": setting.usable / 1e9,
         "seq": setting.job.seq, "loss": setting.question.loss, "program": setting.question.program,
         "band": setting.found.band.share, "fastest": setting.found.plans[0].seconds if best else None,
