@@ -111,7 +111,7 @@ BREAKS = [
     ("timing/fsdp_short.py", "extra - copy if block == self.middle", "copy if block == self.middle",
      "timing/test_fsdp_short.py"),
     ("timing/fsdp_streams.py", 'self._wait(self.scattered, "reduce")', "pass", "timing/test_fsdp.py"),
-    ("timing/step.py", 'model = (work["forward"] + work["backward"]) * passes', "model = sum(work.values()) * passes",
+    ("timing/job.py", 'model = (work["forward"] + work["backward"]) * passes', "model = sum(work.values()) * passes",
      "timing/test_step.py"),
     ("timing/reliability.py", "math.sqrt(2 * checkpoint_seconds *", "math.sqrt(checkpoint_seconds *",
      "timing/test_reliability.py"),

@@ -1,6 +1,6 @@
 """A job: what is trained, how, on what, and by which program. Everything that is predicted is predicted of one.
 
-`memory.job`, `collectives.traffic` and `timing.step` take a job and nothing else, so that two pages cannot say two
+`memory.job`, `collectives.job` and `timing.job` take a job and nothing else, so that two pages cannot say two
 things of the same training run. A job is checked once, when it is made, and changed by `other`.
 """
 

@@ -5,14 +5,14 @@ from math import isclose
 import pytest
 from jobs import jobs
 
-from scaleout.collectives.traffic import traffic
+from scaleout.collectives.job import traffic
 from scaleout.memory.job import accounts, fullest
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8))
 N = 6_738_415_616  # parameters of Llama 2 7B
