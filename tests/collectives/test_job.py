@@ -41,6 +41,13 @@ def test_tensor_parallelism_sends_as_narayanan_has_it():
     assert sum(one.bytes for one in inner) == pytest.approx(32 * 8 * 4096 * 4096 * 3 / 4 * 2, rel=1e-9)
 
 
+def test_full_recomputation_sends_the_forward_again():
+    four = SEVEN.other(tp=4)
+    plain, again = (traffic(job)["tp"] for job in (four, four.other(checkpointing="full")))
+    forward = [one for one in plain.sent if one.carries == "activations"]
+    assert again.bytes - plain.bytes == pytest.approx(sum(one.bytes for one in forward), rel=1e-9)
+
+
 def test_a_pipeline_sends_two_messages_for_each_neighbour():
     piped = SEVEN.other(pp=4, micro_batches=8)
     assert [traffic(piped, rank)["pp"].messages for rank in range(4)] == [8, 16, 16, 8]

@@ -54,6 +54,13 @@ def test_more_is_never_slower(job):
     assert faster(job, program=replace(job.program, kernel_seconds=0.0, jitter=0.0, contention=0.0))
 
 
+def test_sequences_of_a_step():
+    """Micro-batches of 2 sequences, 4 of them, on 2 replicas of 2 x 2 ranks."""
+    job = SEVEN.other(tp=2, pp=2, micro_batches=4, batch=2)
+    assert (job.layout.dp, job.sequences, job.tokens_per_step) == (2, 16, 16 * 4096)
+    assert SEVEN.other(cp=2).tokens == 2048 and SEVEN.other(cp=2).layout.dp == 4
+
+
 def test_one_gpu_has_no_communication():
     alone = step(Job(PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], cluster(1, 1), 4))
     assert alone.communication == 0 and alone.parts["exposed data"] == alone.parts["exposed tensor"] == 0
@@ -100,6 +107,7 @@ def test_accumulation_without_synchronisation_sends_less():
     ({"tp": 3}, "tp 3 does not divide 32 heads: the nearest that works is 2"),
     ({"dp": 3}, "dp 3 x cp 1 x tp 1 x pp 1 is 3 ranks, there are 8: the nearest that works is dp 8, cp 1, tp 1, pp 1"),
     ({"shards": 3}, "shards must divide 8 replicas, not 3: use 2"),
+    ({"pp": 2, "shards": 2}, "are priced without a pipeline: use pp 1"),
     ({"zero": 3, "reshard": False}, "ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard "
                                     "True"),
     ({"pp": 64}, "64"), ({"program": "jax"}, "program 'jax' is unknown"), ({"colour": 1}, "a job has no colour"),
