@@ -1,13 +1,13 @@
 """Seconds of all that a rank sends in a step, by axis, whether compute hides it or not: one collective after another.
 
-`collectives.traffic` says what is sent; `timing.step` says what of it a step waits for.
+`collectives.job` says what is sent; `timing.job` says what of it a step waits for.
 """
 
 from __future__ import annotations
 
 from math import fsum
 
-from scaleout.collectives.traffic import Sent, traffic
+from scaleout.collectives.job import Sent, traffic
 from scaleout.spec.job import Job
 from scaleout.timing import machine
 from scaleout.timing.machine import Machine

@@ -4,11 +4,11 @@ import pytest
 from view_settings import by_chance
 
 from scaleout import views
-from scaleout.collectives.traffic import traffic
+from scaleout.collectives.job import traffic
 from scaleout.draw import svg
 from scaleout.memory.job import accounts, fullest_rank
 from scaleout.timing import sent
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 from scaleout.views import mesh
 
 SEED = 31

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import fsum
 
-from scaleout.collectives.traffic import Traffic, traffic
+from scaleout.collectives.job import Traffic, traffic
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
 from scaleout.memory.job import fullest, fullest_rank
@@ -22,7 +22,7 @@ from scaleout.spec.slices import divides
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing import sent
-from scaleout.timing.step import Step, step
+from scaleout.timing.job import Step, step
 
 AXES = ("tp", "cp", "dp", "pp")  # as they are told: from what is sent in every block to what goes from stage to stage
 # By name: (link between nodes, one adapter for each GPU or one a node, RDMA, words)
