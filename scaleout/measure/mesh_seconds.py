@@ -36,8 +36,8 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing import machine
-from scaleout.timing.pipeline import Costs, summary
 from scaleout.timing.job import on
+from scaleout.timing.pipeline import Costs, summary
 
 PARTS = ("compute", "along tp", "along pp", "along dp", "update")
 ROW = 4                 # messages timed one after the other: ranks begin at unlike times, which one alone would show

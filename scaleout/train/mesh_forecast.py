@@ -19,8 +19,8 @@ from scaleout.spec.program import MEASURED
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import flops, total_parameters
 from scaleout.timing import machine
-from scaleout.timing.profile import rate
 from scaleout.timing.job import Step, on, update_bytes
+from scaleout.timing.profile import rate
 from scaleout.train import forecast, worlds
 from scaleout.train.batches import windows
 from scaleout.train.options import WARMUP
