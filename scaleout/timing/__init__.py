@@ -13,8 +13,8 @@ loses and costs.
 
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
 what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision`, `recompute`, and
-`mesh` with `mesh_work`, `mesh_machine`, `mesh_replicas`, `mesh_traffic`, whose layouts `mesh_search` ranks by
-`mesh_plan`. A measured machine is read from its `profile`.
+`mesh` with `mesh_work`, `mesh_machine` and `mesh_replicas`, whose layouts `mesh_search` ranks by `mesh_plan`. A
+measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """
