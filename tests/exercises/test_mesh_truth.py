@@ -35,7 +35,7 @@ def priced(tp, pp, batch, chunks=1):
     return Job(PRESETS["llama-2-13b"], 4096, DEVICES["a100-80gb"], cluster(2, 4, "nvlink3"), batch, layout)
 
 
-BAND = 0.07
+BAND = 0.09
 
 
 def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():
@@ -61,7 +61,7 @@ def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():
 
 def test_the_band_is_that_of_published_steps_of_the_program():
     errors = [row["error"] for row in accuracy.rows() if row["program"] == "megatron"]
-    assert round(accuracy.ninth(errors), 2) == BAND and f"**{BAND:.0%}**" in layouts.FIVE.prompt
+    assert round(accuracy.ninth(errors), 2) == BAND and f"{BAND:.0%}" == layouts.BAND
 
 
 def peak(job):
