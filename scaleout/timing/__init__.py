@@ -2,7 +2,8 @@
 
 `job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
-which order stages work. `search` ranks all layouts of a job, each a `plan`, by the closed forms of `quick` first;
+which order stages work, `mesh_replicas` what of the exchange shows in a pipeline. `sent` has the seconds of all
+communication, hidden or not. `search` ranks all layouts of a job, each a `plan`, by the closed forms of `quick` first;
 `band` says how far a prediction may be off.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
@@ -13,9 +14,8 @@ known schedule, quicker by `pipeline_sweep` and `pipeline_queues`, which `pipeli
 loses and costs.
 
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision`, `recompute`, and
-`mesh` with `mesh_work`, `mesh_machine`, `mesh_replicas`, `mesh_traffic`, whose layouts `mesh_search` ranks by
-`mesh_plan`. A measured machine is read from its `profile`.
+what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision` and `recompute`. A
+measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """
