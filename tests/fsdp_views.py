@@ -4,12 +4,8 @@ import re
 import xml.etree.ElementTree as ET
 
 from scaleout import views
-from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_seconds
+from scaleout.timing import compute, exchange, machine
 from scaleout.views import fsdp
-from scaleout.views.choices import LINKS
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30
@@ -19,13 +15,11 @@ def setting(**params):
     return fsdp._setting(views.clean("fsdp", params))
 
 
-def entire(one):
-    """The step of a setting with every block of it scheduled."""
-    device, (most, across, adapters, rdma, _) = DEVICES[one.device], LINKS[one.link]
-    gpus = min(most, one.ranks)
-    on = topology.cluster(one.ranks // gpus, gpus, device.link, across, adapters, rdma)
-    return fsdp_seconds.from_device(PRESETS[one.model], one.batch, one.tokens, device, on, one.sharding,
-                                    dtype=device.half, checkpointing=one.checkpointing).timeline  # fmt: skip
+def entire(job):
+    """The pass of a job with every block of it scheduled."""
+    on = machine.of(job)
+    work = compute.block(job, on), *compute.ends(job, on)
+    return exchange.one_pass(job, on, work, job.sharding, job.shape.layers)
 
 
 def paths(svg):

@@ -144,10 +144,8 @@ class Job:
 
     @property
     def sharded(self) -> bool:
-        """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
-        return self.layout.replicas > 1 and (
-            self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
-        )
+        """Whether units of weights are gathered when they are needed, as `fully_shard` does; on one rank from nobody."""
+        return self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
 
     @property
     def sharding(self) -> Sharding:

@@ -66,7 +66,8 @@ def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
     ))  # fmt: skip
     if job.sharded:
         line, seconds, sent = _sharded(job, on, work)
-        return Exchange(seconds, max(0.0, seconds - pure), sent, line)
+        exposed = max(0.0, seconds - pure) if sent else 0.0  # but for rounding
+        return Exchange(seconds, exposed, sent, line)
     every = layers(job, work)
     line = _bucketed(job, on, every)
     late, sent = _weights(job, on, every)
@@ -121,16 +122,19 @@ def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool =
     each, window = looks_ahead(job.shape, sharding)
     blocks = 2 * window + 4
     while each and 2 * blocks <= job.shape.layers:
-        line = _pass(job, on, work, sharding, blocks, blocks // 2, sync)
+        line = one_pass(job, on, work, sharding, blocks, blocks // 2, sync)
         spans = placed(line)
         if shifts := steady(spans, blocks // 2, window):
             return ShortTimeline(line, spans, blocks // 2, job.shape.layers - blocks, *shifts)
         blocks *= 3
-    line = _pass(job, on, work, sharding, job.shape.layers, 0, sync)
+    line = one_pass(job, on, work, sharding, job.shape.layers, 0, sync)
     return ShortTimeline(line, placed(line))
 
 
-def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: int, sync: bool) -> FsdpTimeline:
+def one_pass(
+    job: Job, on: Machine, work: tuple[Work, Work, Work], sharding: Sharding, blocks: int, middle: int = 0,
+    sync: bool = True,
+) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
     how = job.replicas
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
@@ -139,7 +143,8 @@ def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: 
     line = fsdp_step(
         with_copies(bare, on, how.reshard is not False, share),
         lambda size: on.shards("all_gather", share * size), lambda size: on.shards("reduce_scatter", share * size),
-        reshard=how.reshard, prefetch=how.prefetch, overlap=job.program.data_overlap,
+        reshard=how.reshard, prefetch=how.prefetch, backward_prefetch=how.backward_prefetch,
+        overlap=job.program.data_overlap,
         accumulation=1 if sync else 2, sync_every_pass=sync,
         reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
         copy_seconds=(lambda size: on.host(share * size)) if how.offload == "parameters" else None,

@@ -65,6 +65,11 @@ class ShortTimeline:
     def update_seconds(self) -> float:
         return self.few.update_seconds
 
+    def updated(self, seconds: float) -> ShortTimeline:
+        """The same step with so many seconds of the optimizer's update at its end, instead of its own."""
+        bare = self.few.seconds - self.few.update_seconds
+        return replace(self, few=replace(self.few, seconds=bare + seconds, update_seconds=seconds))
+
     @cached_property
     def compute_seconds(self) -> float:
         own = fsum(e - s for lane, _, s, e, *_ in self._own if lane == "compute")
