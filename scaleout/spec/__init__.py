@@ -19,6 +19,9 @@ from scaleout import face
 
 __getattr__, __dir__, __all__ = face(
     __name__,
+    job="Job",
+    program="PROGRAMS",
+    replicas="Replicas",
     transformer="PRESETS Shape flops linears preset total_parameters",
     recipe="CHOICES Recipe",
     layout="Layout",

@@ -144,7 +144,7 @@ class Job:
 
     @property
     def sharded(self) -> bool:
-        """Whether units of weights are gathered when they are needed, as `fully_shard` does; on one rank from nobody."""
+        """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
         return self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
 
     @property

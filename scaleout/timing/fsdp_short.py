@@ -10,24 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import (  # fsum is exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
     ceil,
     fsum,
     inf,
 )
 
-from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.spec.sharding import Sharding, few, units
-from scaleout.spec.topology import Cluster
+from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.transformer import Shape
-from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import hidden_share
-from scaleout.timing.ddp_seconds import StepTime
-from scaleout.timing.fsdp import FsdpTimeline, fsdp_step, pieces
-from scaleout.timing.fsdp_machine import Machine, machine
+from scaleout.timing.fsdp import FsdpTimeline
 from scaleout.timing.fsdp_plan import Piece, Plan
-from scaleout.timing.fsdp_seconds import layers_of, update_seconds, with_copies
 from scaleout.timing.fsdp_streams import Span
 from scaleout.timing.intervals import Interval
 
@@ -205,68 +199,10 @@ def placed(line: FsdpTimeline) -> tuple[Placed, ...]:
 # --- a few blocks -----------------------------------------------------------------------------------------------
 
 
-def from_device(
-    shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
-    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, checkpointing: str = "none",
-) -> StepTime:  # fmt: skip
-    """An FSDP step of one pass by datasheets, as `fsdp_seconds.from_device`, its `timeline` a ShortTimeline."""
-    on = machine(device, cluster, sharding, dtype=dtype, efficiency=efficiency)
-    found = shortened(on, shape, batch, seq, sharding, checkpointing)
-    return ddp_seconds.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing)
-
-
-def shortened(
-    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
-) -> ShortTimeline:
-    """A step of one pass of as few blocks as show what the others do."""
-    each, window = looks_ahead(shape, sharding)
-    layers = 2 * window + 4
-    while each and 2 * layers <= shape.layers:
-        middle = layers // 2
-        line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle)
-        spans = placed(line)
-        shifts = steady(spans, middle, window)
-        if shifts:
-            return ShortTimeline(line, spans, middle, shape.layers - layers, *shifts)
-        layers *= 3
-    layers = shape.layers if each else 1
-    line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, 0)
-    return ShortTimeline(line, placed(line))
-
-
 def looks_ahead(shape: Shape, sharding: Sharding) -> tuple[int, int]:
     """(units of a block, blocks that a gather looks ahead, and one)."""
     each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
     return each, 1 + ceil(sharding.prefetch / each) if each else 0
-
-
-def _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle) -> FsdpTimeline:
-    """The schedule of `layers` blocks with the messages and the update of the whole model."""
-    bare = _pieces(shape, seq, checkpointing, layers, middle, sharding.wrap, sharding.least_parameters, sharding.ranks,
-                   sharding.parameter, sharding.reduce)  # fmt: skip
-    return fsdp_step(
-        with_copies(on, batch, sharding, bare), on.gather, on.scatter, reshard=sharding.reshard,
-        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
-        update_seconds=update_seconds(on, shape, sharding),
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _pieces(
-    shape: Shape, seq: int, checkpointing: str, layers: int, middle: int, wrap: str, least: int, ranks: int,
-    parameter: str, reduce: str,
-) -> tuple[Piece, ...]:  # fmt: skip
-    """The pieces of one sequence at 1 FLOP/s: kept, as a lever seldom changes them."""
-    sharding = Sharding(ranks, 1, wrap, least, parameter=parameter, reduce=reduce)
-    cut, _ = few(shape, sharding, layers, middle)
-    rows = layers_of(replace(shape, layers=layers), seq, checkpointing)
-    if not any(unit.name.startswith("blocks.") for unit in cut):  # one after the other, in the root
-        times = shape.layers / layers
-        rows = [
-            replace(row, forward_seconds=times * row.forward_seconds, backward_seconds=times * row.backward_seconds)
-            if row.name.startswith("block ") else row for row in rows
-        ]  # fmt: skip
-    return pieces(rows, cut, sharding, checkpointing)
 
 
 def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float] | None:

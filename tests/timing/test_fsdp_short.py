@@ -4,31 +4,15 @@ from itertools import product
 
 import pytest
 from cases import over
+from fsdp_views import both
 
-from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
-from scaleout.spec.sharding import WRAPS, Sharding
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_seconds, fsdp_short
+from scaleout.spec.sharding import WRAPS
 
-H100 = DEVICES["h100-sxm"]
-SAID = ("seconds", "compute_seconds", "communication_seconds", "exposed_seconds", "update_seconds", "overlap_fraction",
-        "gathers", "scatters")  # fmt: skip
-NODES = {"fast": ("ib-ndr", 8), "slow": ("ethernet-100g", 1)}
+SAID = ("seconds", "compute_seconds", "communication_seconds", "exposed_seconds", "overlap_fraction", "gathers",
+        "scatters")  # fmt: skip
 
 
-def both(model, wrap, node, ranks=16, replicas=1, checkpointing="none", **how):
-    """The whole timeline and the short one."""
-    across, adapters = NODES[node]
-    gpus = min(8, ranks * replicas)
-    on = topology.cluster(ranks * replicas // gpus, gpus, "nvlink4", across, adapters, node == "fast")
-    given = (PRESETS[model], 2, 1024, H100, on, Sharding(ranks, replicas, wrap, 10**8, parameter="bf16", **how))
-    whole, short = (way.from_device(*given, checkpointing=checkpointing) for way in (fsdp_seconds, fsdp_short))
-    assert (short.mfu, short.tokens_per_second) == pytest.approx((whole.mfu, whole.tokens_per_second), rel=1e-9)
-    return whole.timeline, short.timeline
-
-
-@over(wrap=WRAPS, node=tuple(NODES), model=("gpt2-xl", "llama-3-70b"))
+@over(wrap=WRAPS, node=("fast", "slow"), model=("gpt2-xl", "llama-3-70b"))
 def test_the_short_schedule_says_what_the_whole_one_says(model, wrap, node):
     for how in (
         {}, {"prefetch": 0}, {"prefetch": 3, "checkpointing": "full"}, {"reshard": False}, {"reshard": 8},
@@ -51,7 +35,7 @@ def test_few_blocks_are_scheduled():
     assert len(whole.few.pieces) == 1
 
 
-@over(wrap=("block", "layer", "size"), how=({}, {"checkpointing": "full"}, {"reshard": False, "offload": True}))
+@over(wrap=("block", "layer", "size"), how=({}, {"checkpointing": "full"}, {"reshard": False}))
 def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap, how):
     whole, short = both("llama-3-70b", wrap, "fast", **how)
     names, found = short.visits(set(range(80)))
@@ -66,7 +50,7 @@ def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap,
     for every in (1, 3, 9):
         seconds = {}
         for lane, _, start, end in short.intervals(every):
-            assert -1e-9 <= start <= end <= whole.seconds
+            assert -1e-9 <= start <= end <= whole.seconds * (1 + 1e-12)
             seconds[lane] = seconds.get(lane, 0) + end - start
         for lane in {span[0] for span in whole.runs[0]}:
             wanted = sum(span[3] - span[2] for span in whole.runs[0] if span[0] == lane)

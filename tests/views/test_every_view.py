@@ -48,7 +48,9 @@ def ddp(params, values, result):
 
 
 def fsdp(params, values, result):
-    parts_of_a_step(values)
+    assert 0 <= values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
+    known = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
+    assert values["step_seconds"] == pytest.approx(known + values["host_seconds"])
     assert len(result["svg"]) < 28_000 and "this GPU" in result["svg"]
     assert 0 < values["moment_gib"] <= values["peak_gib"] and 0 <= values["sent_units"] < 3
     assert values["fits"] == (values["peak_gib"] <= values["room_gib"])

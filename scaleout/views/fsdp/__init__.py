@@ -39,8 +39,8 @@ BLOCKS = 16  # about, whose memory is drawn of those that are alike, by one mome
 WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
 RESHARD = {"yes": "free it", "node": f"keep 1/{NODE}", "no": "keep it"}
 OVER = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
-# What is stored is fp32. Where gradients are reduced in bf16, the update moves as many bytes as with bf16 weights and an
-# fp32 copy of them: 28 a parameter.
+# What is stored is fp32. Gradients that are reduced in bf16 leave an update as many bytes to move, 28 a parameter, as
+# bf16 weights with an fp32 copy.
 PRECISION = {"fp32": "fp32", "bf16": "autocast-bf16", "bf16-reduce": "bf16-master"}
 _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 
@@ -286,7 +286,8 @@ def _values(setting: Setting) -> dict:
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
         "communication_seconds": time.communication, "exposed_seconds": line.exposed_seconds,
         "beside_seconds": max(0.0, time.parts["exposed data"] - line.exposed_seconds),
-        "update_seconds": line.update_seconds, "exposed_percent": 100 * line.exposed_seconds / time.seconds,
+        "update_seconds": line.update_seconds, "host_seconds": time.parts["host"] + time.parts["stragglers"],
+        "exposed_percent": 100 * line.exposed_seconds / time.seconds,
         "waiting_percent": 100 * setting.waiting, "overlap_fraction": line.overlap_fraction,
         "tokens_per_second": time.tokens_per_second, "mfu": time.mfu,
         "units": sum(times for _, times in alike(PRESETS[setting.model], setting.sharding)), "gathers": line.gathers,
