@@ -120,7 +120,7 @@ def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool =
     """One pass under `fully_shard`, of as few blocks as show what the others do. sync: gradients are scattered."""
     sharding = job.sharding
     each, window = looks_ahead(job.shape, sharding)
-    blocks = 2 * window + 4
+    blocks = 2 * window + 6  # with two fewer what contention shifts is seldom steady yet
     while each and 2 * blocks <= job.shape.layers:
         line = one_pass(job, on, work, sharding, blocks, blocks // 2, sync)
         spans = placed(line)
