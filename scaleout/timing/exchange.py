@@ -7,13 +7,14 @@ done last, so that its messages are the ones that show: `late` has their closed 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
 from scaleout.spec.sharding import Sharding, few
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
-from scaleout.spec.transformer import total_parameters
+from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import mesh_replicas
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
@@ -40,21 +41,23 @@ def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -
     A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
     of its own: the embedding's is complete when the first end's backward is.
     """
+    tables = table_parameters(job.shape, job.layout, 0)
+    head = tables.get("head", 0) + tables.get("norm", 0)
+    ends = sum(tables.values()) - head, head
+    return _layers(job.shape, job.layout.tp, job.recipe.gradient_bytes, work, ends, blocks or job.shape.layers)
+
+
+@lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
+def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
     block, first, last = work
-    width, local = job.recipe.gradient_bytes, slice_linears(job.shape, job.layout.tp)
-    counts = {name: rows * columns for name, (rows, columns) in local.items()}
-    rest = block_parameters(job.shape, job.layout.tp) - sum(counts.values())  # norms and biases
-    counts[block.matrices[0][0]] += rest
+    counts = {name: rows * columns for name, (rows, columns) in slice_linears(shape, tp).items()}
+    counts[block.matrices[0][0]] += block_parameters(shape, tp) - sum(counts.values())  # norms and biases
     context = block.context
     rows = [(name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
             for name, there, back in block.matrices]  # fmt: skip
-    tables = table_parameters(job.shape, job.layout, 0)
-    head = tables.get("head", 0) + tables.get("norm", 0)
-    own = sum(tables.values()) - head
-    out = [Layer("tokens", first.forward_seconds, first.backward_seconds, own * width)]
-    out += [Layer(f"block {i} {name}", *some) for i in range(blocks or job.shape.layers)
-            for name, *some in rows]  # fmt: skip
-    return (*out, Layer("head", last.forward_seconds, last.backward_seconds, head * width))
+    out = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
+    out += [Layer(f"block {i} {name}", *some) for i in range(blocks) for name, *some in rows]
+    return (*out, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
 
 
 def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:

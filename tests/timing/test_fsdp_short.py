@@ -35,9 +35,12 @@ def test_few_blocks_are_scheduled():
     assert len(whole.few.pieces) == 1
 
 
-@over(wrap=("block", "layer", "size"), how=({}, {"checkpointing": "full"}, {"reshard": False}))
+@over(wrap=("block", "layer", "size"), how=({}, {"checkpointing": "full"}, {"reshard": False},
+                                           {"ranks": 8, "replicas": 4}))  # fmt: skip
 def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap, how):
-    whole, short = both("llama-3-70b", wrap, "fast", **how)
+    """With copies over a slow link all-reduces fall behind, block by block."""
+    whole, short = both("llama-3-70b", wrap, "slow" if "replicas" in how else "fast", **how)
+    assert (short.late > 2 * short.backward) == ("replicas" in how)
     names, found = short.visits(set(range(80)))
     assert names == [piece.name for piece in whole.pieces] and short.extra > 40
     spans = {(name.partition(" ")[0], piece): (start, end) for lane, name, start, end, piece, _ in whole.runs[0]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.program import PROGRAMS
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
 
 MOST = 4096  # GPUs
@@ -37,17 +38,19 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"What limits: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs: each makes time for "
             f"{values['sequences_each']}, and {1 - setting.batch / room:.0%} of those places are empty. "
         )
-    if values["strong_exposed"] < WORTH:
-        return (
-            f"What limits: the {setting.reached:g}% of its peak that compute is taken to reach; communication is "
-            f"hidden but for {values['strong_exposed']:.1%} of the step. "
-        )
     said = (
         f"What limits: communication, {values['strong_exposed']:.0%} of a step: {sequences(values['sequences_each'])} "
         f"a GPU hide{'' if values['sequences_each'] > 1 else 's'} too little. "
     )
+    if values["strong_exposed"] < WORTH:
+        said = (
+            f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; it waits for communication in "
+            f"{values['strong_exposed']:.1%} of the step. "
+        )
     now = values["strong_tokens_per_second"]
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
+    if setting.program != "compiled":
+        changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
     changes += [({"batch": times * setting.batch}, f"{times} times the global batch, if the loss allows it")
                 for times in (2, 4) if times * setting.batch <= SEQUENCES]  # fmt: skip
     if setting.link != fast:
