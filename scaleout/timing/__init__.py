@@ -2,7 +2,7 @@
 
 `step` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
-which order stages work.
+which order stages work; `starts` is what of the communication of replicas no bandwidth shortens.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's, `fsdp_lives` when each of

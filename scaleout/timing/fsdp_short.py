@@ -227,7 +227,9 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
         own = [found.get((back, late, middle + k * step_)) for k in range(-window, 2)]
         if late and not any(own):
             return shifts[0], shifts[1], shifts[1]
-        starts = [next((start for name, start, _ in one or () if late or name.endswith("compute")), None) for one in own]
+        starts = [
+            next((start for name, start, _ in one or () if late or name.endswith("compute")), None) for one in own
+        ]
         if None in starts:
             return None
         shift = starts[-1] - starts[-2]

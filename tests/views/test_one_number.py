@@ -6,7 +6,7 @@ from view_settings import by_chance
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.timing.step import step
-from scaleout.views import fsdp
+from scaleout.views import capstone, fsdp
 
 SEED = 31
 
@@ -27,3 +27,20 @@ def test_fsdp(params):
         found.timeline.exposed_seconds,
     ]  # fmt: skip
     assert values["exposed_seconds"] + values["beside_seconds"] == pytest.approx(found.parts["exposed data"], abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("capstone", 24, SEED)])
+def test_capstone(params):
+    """Strong scaling: the job of those GPUs that have a sequence, and of the sequences that there are."""
+    given, values = shown("capstone", params)
+    setting, *_ = capstone._chosen(given)
+    job = setting.job
+    found, real = step(job), setting.batch / job.sequences
+    assert values["strong_seconds"] == found.seconds and values["strong_exposed"] == (
+        found.parts["exposed data"] / found.seconds)  # fmt: skip
+    assert values["strong_mfu"] * setting.world == pytest.approx(found.mfu * job.layout.dp * real, rel=1e-12)
+    assert values["strong_tokens_per_second"] == pytest.approx(found.tokens_per_second * real, rel=1e-12)
+    weak = step(setting.at(setting.world, *setting.passes(setting.world)))
+    assert (values["weak_seconds"], values["weak_mfu"]) == (weak.seconds, weak.mfu)
+    sent = values["weak_start_seconds"] + values["weak_byte_seconds"]
+    assert sent == pytest.approx(weak.communication, abs=1e-12)

@@ -39,12 +39,12 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"{values['sequences_each']}, and {1 - setting.batch / room:.0%} of those places are empty. "
         )
     said = (
-        f"What limits: communication, {values['strong_exposed']:.0%} of a step: {sequences(values['sequences_each'])} "
-        f"a GPU hide{'' if values['sequences_each'] > 1 else 's'} too little. "
+        f"What limits: communication, {values['strong_exposed']:.0%} of a step with "
+        f"{sequences(values['sequences_each'])} a GPU. "
     )
     if values["strong_exposed"] < WORTH:
         said = (
-            f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; it waits for communication in "
+            f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
             f"{values['strong_exposed']:.1%} of the step. "
         )
     now = values["strong_tokens_per_second"]

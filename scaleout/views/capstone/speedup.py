@@ -91,9 +91,10 @@ def nodes_of(world: int, most: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Size:
-    """One number of GPUs. exposed: share of the step in which a GPU waits for communication; compute, wire: seconds
-    that a GPU computes and that its communication takes; busy: share of the places for sequences that are filled, each
-    GPU having as many as the fullest; efficiency: tokens a second of a GPU over those of one alone."""
+    """One number of GPUs. exposed: share of the step that communication takes: a GPU waits for it, copies what it
+    brings, and computes more slowly beside it. compute, wire: seconds that a GPU computes, and that communication is
+    under way; busy: share of the places for sequences that are filled, each GPU having as many as the fullest;
+    efficiency: tokens a second of a GPU over those of one alone."""
 
     seconds: float
     tokens_per_second: float
@@ -106,10 +107,11 @@ class Size:
 
     @property
     def shares(self) -> tuple[float, float, float, float]:
-        """Of a GPU's time: it works as one alone would; copies, is slowed by communication, updates; waits; is idle."""
-        waits = self.exposed * self.busy
-        works = min(self.efficiency, self.busy - waits)
-        return works, self.busy - waits - works, waits, 1 - self.busy
+        """Of a GPU's time: it works as one alone would; has less to do in each step beside its update, the host and the
+        slowest GPU; communicates; is idle."""
+        sends = self.exposed * self.busy
+        works = min(self.efficiency, self.busy - sends)
+        return works, self.busy - sends - works, sends, 1 - self.busy
 
 
 @dataclass(frozen=True)
@@ -150,11 +152,11 @@ def strong_at(setting: Setting, world: int) -> Size:
 
 @lru_cache(maxsize=1024)  # the same while the chosen number moves
 def size(job: Job) -> Size:
-    """A job's step. Units wait for communication in every pass, buckets of gradients in the last."""
+    """A job's step."""
     found = step(job)
-    waits = found.timeline.exposed_seconds * (job.layout.m if job.sharded else 1)
     compute = found.parts["compute"] + found.parts["recompute"] + found.parts["launches"]
-    return Size(found.seconds, found.tokens_per_second, waits / found.seconds, found.mfu, compute, found.communication)
+    exposed = found.parts["exposed data"] / found.seconds
+    return Size(found.seconds, found.tokens_per_second, exposed, found.mfu, compute, found.communication)
 
 
 def _shares(sizes: dict[int, Size], alone: float) -> dict[int, Size]:

@@ -39,10 +39,9 @@ def law(setting: Setting, values: dict) -> list[str]:
             "ddp": "starts grow with the GPUs"}[setting.sharding]  # fmt: skip
     program = PROGRAMS[setting.program].label
     return [
-        f"{_dealt(setting)} All but the first and last messages hide: "
-        f"bytes + starts ≤ compute,",
+        f"{_dealt(setting)} Nearly all messages hide while bytes + starts ≤ compute,",
         f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
-        f"Bytes stay, {grow}. Run by {program}: MFU {values['weak_mfu']:.0%} with the same work for each."
+        f"Bytes stay, {grow}. Hidden ones cost too: copies, slower kernels. {program}: MFU {values['weak_mfu']:.0%}."
         f"{_weak(values)}{_measured(values)}",
     ]
 
