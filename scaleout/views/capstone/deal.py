@@ -50,9 +50,12 @@ def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
         return amount(seconds / second)
 
     end = panel.x + works * scale
-    waiting = f", communicates {said(waits)}" if waits >= 0.005 * values["weak_seconds"] else ""
+    ways = (f"computes {said(works)} {unit}",)
+    if waits >= 0.005 * values["weak_seconds"]:
+        ways = (f"computes {said(works)}, communicates {said(waits)} {unit}",
+                f"computes {said(works)}, sends {said(waits)} {unit}")  # fmt: skip
     out = [
-        svg.text(panel.x, first - 4, f"computes {said(works)}{waiting} {unit}", size=frame.small),
+        svg.text(panel.x, first - 4, labels.fitting(ways, panel.width, frame.small) or ways[-1], size=frame.small),
         svg.rect(panel.x, first, works * scale, bar, "compute", title="computes", mark="computes"),
     ]
     if waits * scale > 0.3:
