@@ -13,7 +13,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import compute, exchange, machine
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 from scaleout.views import fsdp
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -19,8 +19,8 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_lives
 from scaleout.timing.fsdp_short import ShortTimeline
-from scaleout.timing.step import Step
-from scaleout.timing.step import step as step_of
+from scaleout.timing.job import Step
+from scaleout.timing.job import step as step_of
 
 SHAPE, BATCH, SEQ, RANKS = PRESETS["llama-3-8b"], 2, 4096, 16
 NAMES = {"model": "The whole model", "block": "Each block", "layer": "Each matrix"}

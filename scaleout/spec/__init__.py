@@ -19,11 +19,11 @@ from scaleout import face
 
 __getattr__, __dir__, __all__ = face(
     __name__,
+    transformer="PRESETS Shape flops linears preset total_parameters",
+    recipe="CHOICES Recipe",
     job="Job",
     program="PROGRAMS",
     replicas="Replicas",
-    transformer="PRESETS Shape flops linears preset total_parameters",
-    recipe="CHOICES Recipe",
     layout="Layout",
     sharding="WRAPS Sharding units",
     hardware="COMPUTE_SHARE DEVICES LINKS",

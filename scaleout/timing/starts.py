@@ -10,8 +10,8 @@ from scaleout.spec import mesh
 from scaleout.spec.job import Job
 from scaleout.spec.sharding import alike
 from scaleout.spec.topology import Cluster
+from scaleout.timing.job import step
 from scaleout.timing.machine import apart, part
-from scaleout.timing.step import step
 
 
 def starts(job: Job) -> float:

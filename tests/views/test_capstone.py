@@ -14,8 +14,8 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
+from scaleout.timing.job import step
 from scaleout.timing.price import run_cost
-from scaleout.timing.step import step
 from scaleout.views import capstone
 from scaleout.views.capstone import levers, lower, speedup
 from scaleout.views.choices import LINKS

@@ -18,7 +18,7 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 from scaleout.views.capstone import published, speedup
 from scaleout.views.choices import LINKS
 

@@ -21,7 +21,7 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.fsdp import volume
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 from scaleout.views import fsdp
 from scaleout.views.fsdp import words
 

@@ -5,7 +5,7 @@ from view_settings import by_chance
 
 from scaleout import views
 from scaleout.draw import svg
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 from scaleout.views import capstone, fsdp
 
 SEED = 31

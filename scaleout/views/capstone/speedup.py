@@ -18,7 +18,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 
 WORLDS = (1, 8, 64, 512, 4096)  # priced for every curve, beside the chosen one
 

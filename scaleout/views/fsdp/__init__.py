@@ -22,7 +22,7 @@ from scaleout.timing import fsdp_lives
 from scaleout.timing.fsdp import volume
 from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
-from scaleout.timing.step import Step, step
+from scaleout.timing.job import Step, step
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, NODE, cards, programs
 from scaleout.views.fsdp import moments, picture, record, words
