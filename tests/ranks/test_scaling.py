@@ -10,8 +10,8 @@ import pytest
 from repo import ROOT
 
 from scaleout.records import results
-from scaleout.spec.transformer import flops
-from scaleout.timing import ddp_seconds, fsdp_seconds
+from scaleout.spec.sharding import units
+from scaleout.spec.transformer import flops, total_parameters
 from scaleout.train import curves, worlds
 from scaleout.train import options as train_options
 from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
@@ -83,11 +83,18 @@ def test_one_process_calibrates_and_the_model_says_the_rest():
     share = worlds.efficiency(profile(1), alone, JOB)
     assert worlds.predict(Run("strong", 1, "one", 8), JOB, profile(1), share).seconds == pytest.approx(0.05)
     two = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), share)
-    same = fsdp_seconds.from_profile(profile(2), JOB.shape, 4, 64, JOB.sharding(2), efficiency=share, overlap=False)
-    assert two.seconds == same.seconds
+    root, *blocks = [4 * 2 * unit.shard(2) for unit in units(JOB.shape, JOB.sharding(2))]
+    gathered, held = root + 2 * sum(blocks), root + sum(blocks)
+    sent = (2 * len(blocks) + 1 + len(blocks) + 1) * 1e-3 + (gathered + held) * 1e-9
+    copies = (2 * gathered + 2 * held) / 1e10
+    assert two.communication == pytest.approx(sent), "each gather and each reduce-scatter, one after the other"
+    assert two.parts["exposed data"] == pytest.approx(sent + copies)
+    compute = 0.05 - 28 * total_parameters(JOB.shape) / 1e10
+    assert two.parts["compute"] == pytest.approx(compute / 2, rel=1e-3), "half of the sequences"
+    assert two.parts["update"] == pytest.approx(28 * total_parameters(JOB.shape) / 2 / 1e10, rel=1e-3)
     copied = worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
-    same = ddp_seconds.from_profile(profile(2), JOB.shape, 2, 64, efficiency=share, overlap=False)
-    assert copied.seconds == same.seconds
+    assert copied.parts["exposed data"] == pytest.approx(copied.communication) and copied.communication > 1e-3
+    assert copied.parts["compute"] == pytest.approx(compute / 4, rel=1e-3)
     hidden = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
     assert hidden.seconds < two.seconds, "a GPU computes while it sends"
 
