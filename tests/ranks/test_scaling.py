@@ -95,6 +95,10 @@ def test_one_process_calibrates_and_the_model_says_the_rest():
     copied = worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
     assert copied.parts["exposed data"] == pytest.approx(copied.communication) and copied.communication > 1e-3
     assert copied.parts["compute"] == pytest.approx(compute / 4, rel=1e-3)
+    with pytest.raises(ValueError, match="efficiency is measured with one"):
+        worlds.efficiency(profile(2), alone, JOB)
+    with pytest.raises(ValueError, match="give the seconds of a whole step"):
+        worlds.efficiency(profile(1), record(1, 1e-9, strategy="one"), JOB)
     hidden = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
     assert hidden.seconds < two.seconds, "a GPU computes while it sends"
 

@@ -58,3 +58,20 @@ def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap,
         for lane in {span[0] for span in whole.runs[0]}:
             wanted = sum(span[3] - span[2] for span in whole.runs[0] if span[0] == lane)
             assert seconds[lane] == pytest.approx(wanted, rel=1e-9), (lane, every)
+
+
+def test_one_rank_gathers_from_nobody_and_the_update_stands_at_the_end():
+    """`fully_shard` on one rank has the lanes of any other, with nothing on them but compute."""
+    _, alone = both("gpt2-xl", "block", "fast", ranks=1)
+    assert alone.gathers == alone.scatters == alone.exposed_seconds == alone.communication_seconds == 0
+    later = alone.updated(0.25)
+    assert (later.seconds, later.update_seconds) == (alone.seconds + 0.25, 0.25)
+    assert later.updated(0.5).seconds == alone.seconds + 0.5 and later.passes == alone.passes
+
+
+def test_a_backward_that_gathers_what_it_needs_waits():
+    """Prefetch in the forward alone; the paper on FSDP has 18% from the backward's (tests/published/fsdp.json)."""
+    _, line = both("llama-3-70b", "block", "fast", ranks=128)
+    _, late = both("llama-3-70b", "block", "fast", ranks=128, backward_prefetch=0)
+    _, none = both("llama-3-70b", "block", "fast", ranks=128, prefetch=0)
+    assert line.seconds < late.seconds < none.seconds and line.gathers == late.gathers
