@@ -47,7 +47,14 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
             f"{values['strong_exposed']:.1%} of the step. "
         )
-    now = values["strong_tokens_per_second"]
+    times, words = max(_gains(setting, values["strong_tokens_per_second"], fast), default=(1.0, ""))
+    return said + (
+        f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else ""
+    )
+
+
+def _gains(setting: Setting, now: float, fast: tuple) -> list[tuple[float, str]]:
+    """By how much each change that fits raises the tokens a second from `now`."""
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
     if setting.program != "compiled":
         changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
@@ -57,11 +64,7 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
         changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
     tried = [(replace(setting, **change), words) for change, words in changes]
     tried = [one for one in tried if fits(one[0], one[0].sharding)]
-    better = [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
-    times, words = max(better, default=(1.0, ""))
-    return said + (
-        f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else ""
-    )
+    return [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
 
 
 def sparing(setting: Setting, values: dict) -> str:
