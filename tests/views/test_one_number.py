@@ -4,9 +4,12 @@ import pytest
 from view_settings import by_chance
 
 from scaleout import views
+from scaleout.collectives.job import traffic
 from scaleout.draw import svg
+from scaleout.memory.job import accounts, fullest_rank
+from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import capstone, fsdp
+from scaleout.views import capstone, fsdp, mesh
 
 SEED = 31
 
@@ -42,5 +45,18 @@ def test_capstone(params):
     assert values["strong_tokens_per_second"] == pytest.approx(found.tokens_per_second * real, rel=1e-12)
     weak = step(setting.at(setting.world, *setting.passes(setting.world)))
     assert (values["weak_seconds"], values["weak_mfu"]) == (weak.seconds, weak.mfu)
-    sent = values["weak_start_seconds"] + values["weak_byte_seconds"]
-    assert sent == pytest.approx(weak.communication, abs=1e-12)
+    wire = values["weak_start_seconds"] + values["weak_byte_seconds"]
+    assert wire == pytest.approx(weak.communication, abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
+def test_mesh(params):
+    given, values = shown("mesh", params)
+    job = mesh._setting(given).job
+    found, stage = step(job), values["coordinates"]["pp"]
+    assert [values[name] for name in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
+    assert values["gb"] == {axis: one.bytes / 1e9 for axis, one in traffic(job, stage).items()}
+    assert values["ms"] == {axis: 1e3 * spent for axis, spent in sent.seconds(job, stage).items()}
+    peaks = [one.peak_bytes for one in accounts(job)]
+    assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
+    assert peaks[fullest_rank(job)] == max(peaks)
