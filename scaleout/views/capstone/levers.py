@@ -73,7 +73,7 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     said = (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and has room for "
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, with room for "
         f"{svg.quantity(allocator.room(device.memory_bytes) / 1e9)}. "
     )
     changes = [({"sharding": "full"}, "FSDP over all GPUs"), ({"checkpointing": "full"}, "full checkpointing"),
@@ -86,5 +86,6 @@ def sparing(setting: Setting, values: dict) -> str:
             continue
         tried, pulled[name] = replace(tried, **change), words
         if fits(tried, tried.sharding):
-            return f"{said}It fits with **{' and '.join(pulled.values())}**."
+            *first, last = pulled.values()
+            return f"{said}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."
     return f"{said}Nothing on this panel makes it fit."
