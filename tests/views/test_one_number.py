@@ -6,10 +6,11 @@ from view_settings import by_chance
 from scaleout import views
 from scaleout.collectives.job import traffic
 from scaleout.draw import svg
-from scaleout.memory.job import accounts, fullest_rank
+from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
 from scaleout.views import capstone, fsdp, mesh
+from scaleout.views.planner.setting import setting_of
 
 SEED = 31
 
@@ -60,3 +61,20 @@ def test_mesh(params):
     peaks = [one.peak_bytes for one in accounts(job)]
     assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
     assert peaks[fullest_rank(job)] == max(peaks)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED)])
+def test_planner(params):
+    """The best layout and the reader's own; and no point has other seconds than its job."""
+    given, values = shown("planner", params)
+    setting = setting_of(given)
+    for name, plan in (("best", setting.best), ("smallest", setting.smallest), ("yours", setting.yours)):
+        if plan is None or isinstance(plan, str) or not plan.exact:
+            assert values[name] is None or "refused" in values[name] or name == "smallest"
+            continue
+        found = step(plan.job)
+        assert [values[name][key] for key in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
+        assert values[name]["gb"] == fullest(plan.job).peak_bytes / 1e9
+    for plan in setting.every:
+        if plan.exact:
+            assert plan.seconds == step(plan.job).seconds
