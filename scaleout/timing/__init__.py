@@ -3,8 +3,8 @@
 `job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
 which order stages work, `mesh_replicas` what of the exchange shows in a pipeline. `sent` has the seconds of all
-communication, hidden or not. `search` ranks all layouts of a job, each a `plan`, by the closed forms of `quick` first;
-`band` says how far a prediction may be off.
+communication, hidden or not, `starts` those that no bandwidth shortens. `search` ranks all layouts of a job, each a
+`plan`, by the closed forms of `quick` first; `band` says how far a prediction may be off.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's, `fsdp_lives` when each of
@@ -25,6 +25,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
-    fsdp_seconds="from_device",
     job="step",
 )
