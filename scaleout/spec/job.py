@@ -87,6 +87,13 @@ class Job:
             raise ValueError("ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True")
         if layout.pp > 1 and (how.shards is not None or not isinstance(how.reshard, bool) or how.offload != "none"):
             raise ValueError("shards, reshard to some ranks and offload are priced without a pipeline: use pp 1")
+        if how.offload != "none" and not layout.zero:
+            raise ValueError("offload needs an owner for each shard: use zero 1, 2 or 3")
+        if layout.zero < 2 or (layout.zero == 2 and how.reshard is not False):
+            if how.offload == "parameters":
+                raise ValueError(f"offload of parameters needs zero 3, not {layout.zero}: or offload the optimizer")
+            if how.offload != "none" and how.offload_to == "nvme":
+                raise ValueError(f"offload to NVMe needs zero 3, not {layout.zero}: or offload to the host")
         if self.sharded:
             self.sharding  # noqa: B018 - its own refusals
 

@@ -8,6 +8,7 @@ from scaleout.spec import checks
 from scaleout.spec.sharding import WRAPS
 
 OFFLOADS = ("none", "optimizer", "parameters")
+PLACES = ("host", "nvme")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Replicas:
     Of ZeRO stage 3, and of stage 2 by `fully_shard` that keeps what it gathered: wrap, least_parameters, prefetch, and
         reshard, a number of ranks for a smaller group that keeps shards between forward and backward (`spec.sharding`).
     shards: ranks that share one copy of the states, None for all of them; with fewer it is hybrid sharding.
-    offload: what lives in the host's memory: "none", the "optimizer" and its states, or the "parameters" too.
+    offload: what is kept off the GPU, where the host steps it: "none", the "optimizer" and its states, or the
+        "parameters" too. offload_to: the "host"'s memory, or "nvme" behind it.
     """
 
     bucket_bytes: int | None = None
@@ -30,10 +32,12 @@ class Replicas:
     prefetch: int = 1
     shards: int | None = None
     offload: str = "none"
+    offload_to: str = "host"
 
     def __post_init__(self) -> None:
         checks.one_of("wrap", self.wrap, WRAPS)
         checks.one_of("offload", self.offload, OFFLOADS)
+        checks.one_of("offload_to", self.offload_to, PLACES)
         checks.one_of("every_pass", self.every_pass, (None, True, False))
         checks.whole("prefetch", self.prefetch, 0)
         for name in ("bucket_bytes", "shards"):

@@ -132,7 +132,7 @@ def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool =
 
 def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: int, sync: bool) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
-    how = job.replicas
+    how, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
     cut, _ = few(job.shape, sharding, blocks, middle)
     bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
@@ -142,7 +142,7 @@ def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: 
         reshard=how.reshard, prefetch=how.prefetch, overlap=job.program.data_overlap,
         accumulation=1 if sync else 2, sync_every_pass=sync,
         reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
-        copy_seconds=(lambda size: on.host(share * size)) if how.offload == "parameters" else None,
+        copy_seconds=(lambda size: on.copied(share * size, disk)) if how.offload == "parameters" else None,
         regather_seconds=lambda size: on.kept("all_gather", share * size),
         contention=min(0.99, job.program.contention),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import compute, exchange, machine
 from scaleout.timing.fsdp_plan import Piece
+from scaleout.timing.job import on as timed_on
 from scaleout.timing.job import step, update_seconds
 
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8, zero=1))
@@ -97,6 +98,55 @@ def test_the_update_is_shared_from_stage_1_on():
     for zero, ranks in ((0, 1), (1, 8), (3, 8)):
         found = update_seconds(SEVEN.other(zero=zero), on, N)
         assert found == pytest.approx(SEVEN.program.update_passes * on.rates.moved(30 * N / ranks), rel=1e-12)
+
+
+def away(stage, offload="optimizer", to="host", **rest):
+    """The seven billion on eight GPUs: 2 bytes of a weight, 4 of a gradient, 4 of a master copy, 8 of AdamW."""
+    return SEVEN.other(zero=stage, offload=offload, offload_to=to, **rest)
+
+
+def test_the_host_steps_what_is_offloaded():
+    """An eighth of 30 bytes a parameter at half of 76.8 GB/s, which hides the new weights' way back; a gradient's way
+    down hides behind the backward."""
+    for stage in (1, 2, 3):
+        found = step(away(stage)).parts
+        assert found["update"] == pytest.approx(N / 8 * 30 / 38.4e9) and found["exposed host"] == 0
+        assert found["compute"] == pytest.approx(step(SEVEN.other(zero=stage)).parts["compute"])
+
+
+def test_gradients_and_weights_that_the_host_does_not_hide():
+    """Of 64 tokens the backward is too short for the gradients of a shard, each time; a fast host leaves the weights'
+    way up to be waited for."""
+    short, on = away(2, seq=64), machine.of(SEVEN)
+    block, first, last = step(short).work
+    late = on.host(4 * N / 8) - (32 * block.backward_seconds + first.backward_seconds + last.backward_seconds)
+    assert late > 0 and step(short).parts["exposed host"] == pytest.approx(late)
+    assert step(short.other(micro_batches=4)).parts["exposed host"] == pytest.approx(4 * late)
+    swift = timed_on(away(2), replace(on, host_bytes_per_s=1e20))
+    assert swift.parts["exposed host"] == pytest.approx(on.host(2 * N / 8), rel=1e-3)
+
+
+def test_offload_to_a_disk():
+    """16 bytes of a parameter are read and as many written, at 2.5 and 1.25 GB/s, with the update within; with the
+    weights 2 more are written, and the gathers wait for what is read."""
+    disk = N / 8 * 16 * (1 / 2.5e9 + 1 / 1.25e9)
+    states = step(away(3, to="nvme")).parts
+    assert states["update"] + states["exposed host"] == pytest.approx(disk)
+    both, host = (step(away(3, "parameters", to)).parts for to in ("nvme", "host"))
+    assert both["exposed host"] == pytest.approx(states["exposed host"] + N / 8 * 2 / 1.25e9)
+    assert host["exposed host"] == 0 and both["exposed data"] > host["exposed data"]
+    assert machine.of(SEVEN).copied(5e9, disk=True) == 2.0 and machine.of(SEVEN).copied(5e9) < 0.3
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    ({"zero": 0, "offload": "optimizer"}, "use zero 1, 2 or 3"),
+    ({"zero": 2, "offload": "parameters"}, "offload of parameters needs zero 3, not 2"),
+    ({"zero": 1, "offload": "optimizer", "offload_to": "nvme"}, "offload to NVMe needs zero 3, not 1"),
+    ({"zero": 3, "offload": "optimizer", "offload_to": "tape"}, "offload_to must be"),
+])  # fmt: skip
+def test_offload_that_there_is_not(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        SEVEN.other(**wrong)
 
 
 def test_groups_of_hybrid_sharding():
