@@ -138,5 +138,9 @@ def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Mach
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:
     if ranks == 1:
         return lambda name, size: 0.0
-    profile = known.get(ranks, base)
+    return by_profile(known.get(ranks, base))
+
+
+def by_profile(profile: dict) -> Price:
+    """Seconds of collectives among the ranks that a profile was measured with."""
     return lambda name, size: collective_seconds(profile, LINE_OF.get(name, name), size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.exercises.engine import Number, Slip
 from scaleout.exercises.zero.sizes import ADAMW, NAME, PARAMETERS
 from scaleout.spec.hardware import DEVICES, GB
-from scaleout.timing.zero import update_bytes
+from scaleout.timing.job import update_bytes
 
 _RANKS, _MEMORY, _PCIE = 8, 300 * GB, 25 * GB
 _TOUCHED = round(update_bytes(ADAMW))  # gradient and three fp32 numbers read; those three and a bf16 weight written
