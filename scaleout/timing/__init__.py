@@ -12,7 +12,8 @@ known schedule, quicker by `pipeline_sweep` and `pipeline_queues`, which `pipeli
 loses and costs.
 
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `tensor` (on `tensor_machine`), `pipeline_seconds`, `precision`, `recompute`, and `mesh` with `mesh_work`, `mesh_machine`, `mesh_replicas`, `mesh_traffic`, whose layouts `mesh_search` ranks by
+what `fsdp_machine` has), `tensor` (on `tensor_machine`), `pipeline_seconds`, `precision`, `recompute`, and
+`mesh` with `mesh_work`, `mesh_machine`, `mesh_replicas`, `mesh_traffic`, whose layouts `mesh_search` ranks by
 `mesh_plan`. A measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.

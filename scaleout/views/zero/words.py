@@ -16,14 +16,14 @@ def sentence(setting, values: dict) -> str:
     rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
     fits = "" if setting.fits else " (too much)"
     beside = _outside(setting)
-    spent = "communication costs" if setting.away == "none" else "communication and the host cost"
+    spent = "" if setting.away == "none" else "with the host "
     if setting.keeps:
         beside = f", {gigabytes(setting.most)} for a moment{fits}"
         fits = ""
     return (
         f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
-        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}**; {spent} "
-        f"{took(values['exposed_seconds'])} of a step's {took(values['seconds'])} with {setting.job.program.label}."
+        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}** "
+        f"({spent}{took(values['exposed_seconds'])} of {took(values['seconds'])})."
     )
 
 
@@ -54,7 +54,7 @@ def law(setting, values: dict) -> list[str]:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
     piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
     return [f"At rest, with W = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
-            f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
+            f"{piece}{_fullest(setting)}{_elsewhere(values)} Seconds: {setting.job.program.label}."]  # fmt: skip
 
 
 def _fullest(setting) -> str:
