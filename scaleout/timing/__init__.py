@@ -25,5 +25,5 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
     fsdp_seconds="from_device",
-    job="step",
+    job="step update_bytes",
 )

@@ -140,7 +140,7 @@ def test_a_gpu_waits_while_its_host_updates():
     assert found["exposed_seconds"] == pytest.approx(parts["exposed data"] + parts["update"] + parts["exposed host"])
     own = shown()["values"]
     assert own["exposed_seconds"] == own["parts"]["exposed data"] > own["parts"]["exposed host"] == 0
-    assert "**twice** (36.0 ms of 783 ms)." in shown()["sentence"]
+    assert "**twice**, loses 36.0 ms of 783 ms." in shown()["sentence"]
     assert shown()["law"][2].endswith("Seconds: torch.compile.")
 
 

@@ -12,18 +12,17 @@ SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradien
 
 
 def sentence(setting, values: dict) -> str:
-    """What is held, what is sent and what that costs of a step."""
+    """What is held, what is sent, and what a step loses to communication and to the host."""
     rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
     fits = "" if setting.fits else " (too much)"
     beside = _outside(setting)
-    spent = "" if setting.away == "none" else "with the host "
     if setting.keeps:
         beside = f", {gigabytes(setting.most)} for a moment{fits}"
         fits = ""
     return (
         f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
-        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}** "
-        f"({spent}{took(values['exposed_seconds'])} of {took(values['seconds'])})."
+        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}**, loses "
+        f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
 
