@@ -179,7 +179,7 @@ def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
     named = SECONDS | ({"update": "update on the host"} if "update" in waits else {})
     said = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
     ways = [f"a step takes {took(whole)}: {said}", f"{took(whole)}: {said}",
-            f"a step takes {took(whole)}, of which hatched {took(sum(parts[name] for name in waits))}"]  # fmt: skip
+            f"{took(whole)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)"]  # fmt: skip
     out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
     for name, words in named.items():
         wide = band.width * parts[name] / whole
