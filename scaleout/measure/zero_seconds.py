@@ -12,10 +12,9 @@ from math import fsum
 from scaleout.collectives.zero import Message
 from scaleout.measure.zero import predicted_messages, program
 from scaleout.parallel.zero_ways import DEEPSPEED
-from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.program import PROGRAMS
+from scaleout.spec.program import MEASURED, PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.topology import cluster
@@ -24,8 +23,8 @@ from scaleout.timing.job import on
 
 FP32 = 4
 
-# The gaps between kernels are in the measured rates, and a lab's step has neither loader nor clipping.
-EAGER = replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0)
+# The lab's models run an operation at a time, and so does its optimizer.
+EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS["eager"].update_passes)
 
 
 def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
@@ -33,8 +32,7 @@ def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
     whose buckets are not counted here. ValueError where the profile lacks a rate or a collective."""
     if via in DEEPSPEED:
         return None
-    # of the device the job takes the names of its number formats, and no rate
-    job = Job(o.shape, o.seq, DEVICES["h100-sxm"], cluster(1, 1), o.micro_batch,
+    job = Job(o.shape, o.seq, machine.device_of(found), cluster(1, 1), o.micro_batch,
               Layout(micro_batches=o.accumulation), Recipe("fp32"), EAGER)  # fmt: skip
     alone = on(job, machine.of_profiles(job, {1: found}))
     update = alone.parts["update"]

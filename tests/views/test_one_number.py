@@ -6,8 +6,10 @@ from view_settings import by_chance
 from scaleout import views
 from scaleout.collectives.job import traffic
 from scaleout.draw import svg
+from scaleout.memory.job import accounts, fullest_rank
+from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import zero
+from scaleout.views import mesh, zero
 
 SEED = 31
 
@@ -15,6 +17,19 @@ SEED = 31
 def shown(stem, params):
     given = {**views.defaults(stem), **params}
     return given, views.render(stem, given, svg.NARROW, advise=False)["values"]
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
+def test_mesh(params):
+    given, values = shown("mesh", params)
+    job = mesh._setting(given).job
+    found, stage = step(job), values["coordinates"]["pp"]
+    assert [values[name] for name in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
+    assert values["gb"] == {axis: one.bytes / 1e9 for axis, one in traffic(job, stage).items()}
+    assert values["ms"] == {axis: 1e3 * spent for axis, spent in sent.seconds(job, stage).items()}
+    peaks = [one.peak_bytes for one in accounts(job)]
+    assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
+    assert peaks[fullest_rank(job)] == max(peaks)
 
 
 @pytest.mark.parametrize("params", [{}, *by_chance("zero", 32, SEED)])
