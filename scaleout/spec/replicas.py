@@ -19,6 +19,7 @@ class Replicas:
         reduced after every micro-batch, not after the last (None: as the ZeRO stage needs it).
     Of ZeRO stage 3, and of stage 2 by `fully_shard` that keeps what it gathered: wrap, least_parameters, prefetch, and
         reshard, a number of ranks for a smaller group that keeps shards between forward and backward (`spec.sharding`).
+    backward_prefetch: units gathered ahead in the backward, None for as many as `prefetch`.
     shards: ranks that share one copy of the states, None for all of them; with fewer it is hybrid sharding.
     offload: what is kept off the GPU, where the host steps it: "none", the "optimizer" and its states, or the
         "parameters" too. offload_to: the "host"'s memory, or "nvme" behind it.
@@ -30,6 +31,7 @@ class Replicas:
     least_parameters: int = 1_000_000
     reshard: bool | int = True
     prefetch: int = 1
+    backward_prefetch: int | None = None
     shards: int | None = None
     offload: str = "none"
     offload_to: str = "host"
@@ -40,6 +42,6 @@ class Replicas:
         checks.one_of("offload_to", self.offload_to, PLACES)
         checks.one_of("every_pass", self.every_pass, (None, True, False))
         checks.whole("prefetch", self.prefetch, 0)
-        for name in ("bucket_bytes", "shards"):
+        for name, least in (("bucket_bytes", 1), ("shards", 1), ("backward_prefetch", 0)):
             if getattr(self, name) is not None:
-                checks.whole(name, getattr(self, name))
+                checks.whole(name, getattr(self, name), least)
