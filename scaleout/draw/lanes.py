@@ -110,13 +110,16 @@ class Lanes:
         return svg.rect(x + span[0] * self.scale, y, wide, self.bar, fill, title=title, opacity=opacity, mark=mark)
 
     def _update(self) -> str:
-        end = self.timeline.seconds
-        mark = self.block(self.x, self.upper, (end - self.timeline.update_seconds, end), "c2", "update")
-        at = self.x + end * self.scale + 5
-        if not mark or at + svg.measure("update", svg.SMALL) > self.x + self.width:
-            return mark
-        return mark + svg.text(
-            at, self.upper + self.bar / 2 + 4, "update", size=svg.SMALL, fill="muted", halo=True
+        """The update, and what follows it."""
+        end, line = self.timeline.seconds, self.timeline
+        done = end - line.other_seconds
+        mark = self.block(self.x, self.upper, (done - line.update_seconds, done), "c2", "update")
+        rest = self.block(self.x, self.upper, (done, end), "muted", "the host, and waiting for the slowest GPU", 0.5)
+        at, words = self.x + end * self.scale + 5, "update, host" if rest else "update"
+        if not mark or at + svg.measure(words, svg.SMALL) > self.x + self.width:
+            return mark + rest
+        return mark + rest + svg.text(
+            at, self.upper + self.bar / 2 + 4, words, size=svg.SMALL, fill="muted", halo=True
         )
 
     def _waits(self) -> str:

@@ -87,6 +87,8 @@ class Job:
             raise ValueError("ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True")
         if layout.pp > 1 and (how.shards is not None or not isinstance(how.reshard, bool) or how.offload != "none"):
             raise ValueError("shards, reshard to some ranks and offload are priced without a pipeline: use pp 1")
+        if how.compression > 1 and (layout.pp > 1 or layout.zero):
+            raise ValueError("compressed messages are priced for whole gradients in buckets: use zero 0 and pp 1")
         if self.sharded:
             self.sharding  # noqa: B018 - its own refusals
 
@@ -150,6 +152,11 @@ class Job:
         return self.layout.replicas > 1 and (
             self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
         )
+
+    @property
+    def overlap(self) -> bool:
+        """Whether gradients are reduced beside the backward."""
+        return self.program.data_overlap if self.replicas.overlap is None else self.replicas.overlap
 
     @property
     def sharding(self) -> Sharding:

@@ -7,13 +7,15 @@ done last, so that its messages are the ones that show: `late` has their closed 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
 from scaleout.spec.sharding import Sharding, few
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
-from scaleout.spec.transformer import total_parameters
+from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import mesh_replicas
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
@@ -40,20 +42,24 @@ def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -
     A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
     of its own: the embedding's is complete when the first end's backward is.
     """
+    return _layers(job.shape, job.layout, job.recipe.gradient_bytes, work, blocks or job.shape.layers)
+
+
+@lru_cache(maxsize=16)  # what replicas send, and over which link, does not change them
+def _layers(shape: Shape, layout: Layout, width: int, work: tuple[Work, Work, Work], blocks: int) -> tuple[Layer, ...]:
     block, first, last = work
-    width, local = job.recipe.gradient_bytes, slice_linears(job.shape, job.layout.tp)
+    local = slice_linears(shape, layout.tp)
     counts = {name: rows * columns for name, (rows, columns) in local.items()}
-    rest = block_parameters(job.shape, job.layout.tp) - sum(counts.values())  # norms and biases
+    rest = block_parameters(shape, layout.tp) - sum(counts.values())  # norms and biases
     counts[block.matrices[0][0]] += rest
     context = block.context
     rows = [(name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
             for name, there, back in block.matrices]  # fmt: skip
-    tables = table_parameters(job.shape, job.layout, 0)
+    tables = table_parameters(shape, layout, 0)
     head = tables.get("head", 0) + tables.get("norm", 0)
     own = sum(tables.values()) - head
     out = [Layer("tokens", first.forward_seconds, first.backward_seconds, own * width)]
-    out += [Layer(f"block {i} {name}", *some) for i in range(blocks or job.shape.layers)
-            for name, *some in rows]  # fmt: skip
+    out += [Layer(f"block {i} {name}", *some) for i in range(blocks) for name, *some in rows]
     return (*out, Layer("head", last.forward_seconds, last.backward_seconds, head * width))
 
 
@@ -87,8 +93,8 @@ def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
     alone = layout.replicas == 1
     return ddp_step(
         every, (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)), cap_bytes=cap,
-        first_cap_bytes=first, overlap=job.program.data_overlap, accumulation=layout.m,
-        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass,
+        first_cap_bytes=first, overlap=job.overlap, accumulation=layout.m,
+        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass, compression=how.compression,
         contention=0.0 if alone else min(0.99, job.program.contention),
     )  # fmt: skip
 
@@ -139,7 +145,7 @@ def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: 
     line = fsdp_step(
         with_copies(bare, on, how.reshard is not False, share),
         lambda size: on.shards("all_gather", share * size), lambda size: on.shards("reduce_scatter", share * size),
-        reshard=how.reshard, prefetch=how.prefetch, overlap=job.program.data_overlap,
+        reshard=how.reshard, prefetch=how.prefetch, overlap=job.overlap,
         accumulation=1 if sync else 2, sync_every_pass=sync,
         reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
         copy_seconds=(lambda size: on.host(share * size)) if how.offload == "parameters" else None,
@@ -173,7 +179,7 @@ def late(job: Job, on: Machine, parameters: int, forward: float, backward: float
     if layout.replicas == 1:
         return 0.0, 0.0
     exposed = mesh_replicas.exposed(
-        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.program.data_overlap
+        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.overlap
     )
     fine, wide = parameters * recipe.gradient_bytes, parameters * recipe.width("compute")
     count = max(1, ceil(parameters / layout.chunks / mesh_replicas.bucket(layout.replicas)))
