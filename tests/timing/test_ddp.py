@@ -84,15 +84,6 @@ def test_what_waits_for_the_wire_is_what_is_made_and_not_sent(seed):
     assert step.waiting([0.0, step.seconds]) == [0.0, 0.0]
 
 
-def test_a_step_ends_with_its_update_and_the_rest():
-    """Two layers of 3 s and a message of 2 s: 8 s; the update takes 1 more, and 12 in all leave 3 for the rest."""
-    line = ddp_step([Layer("", 1, 2, 1)] * 2, lambda size: 2.0).ended(1.0, 12.0)
-    assert (line.seconds, line.update_seconds, line.other_seconds) == (12.0, 1.0, 3.0)
-    assert (line.events[-1].name, line.events[-1].start, line.events[-1].end) == ("update", 8.0, 9.0)
-    other = line.over(lambda size: 3.0)
-    assert (other.seconds, other.other_seconds) == (13.0, 3.0)
-
-
 @over(seed=SEEDS)
 def test_a_message_starts_when_its_last_gradient_is_there(seed):
     step = ddp_step(model(seed), wire(), **options(seed) | {"overlap": True})

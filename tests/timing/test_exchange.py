@@ -14,6 +14,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import compute, exchange, machine
+from scaleout.timing.ddp import Layer, ddp_step
 from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import step, update_seconds
 
@@ -87,6 +88,15 @@ def test_a_timeline_lasts_as_long_as_its_step():
     assert line.seconds == found.seconds and line.update_seconds == parts["update"]
     assert line.other_seconds == pytest.approx(parts["host"] + parts["stragglers"], rel=1e-9)
     assert parts["stragglers"] == pytest.approx(0.005 * (found.seconds - parts["stragglers"]), rel=1e-9)
+
+
+def test_a_step_ends_with_its_update_and_the_rest():
+    """Two layers of 3 s and a message of 2 s: 8 s; the update takes 1 more, and 12 in all leave 3 for the rest."""
+    line = ddp_step([Layer("", 1, 2, 1)] * 2, lambda size: 2.0).ended(1.0, 12.0)
+    assert (line.seconds, line.update_seconds, line.other_seconds) == (12.0, 1.0, 3.0)
+    assert (line.events[-1].name, line.events[-1].start, line.events[-1].end) == ("update", 8.0, 9.0)
+    other = line.over(lambda size: 3.0)
+    assert (other.seconds, other.other_seconds) == (13.0, 3.0)
 
 
 def test_copies_of_units():

@@ -260,7 +260,7 @@ measured = record.measured
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
     setting = setting_from(params)
-    return picture.asked(setting, setting.alone.timeline, width)
+    return picture.asked(setting, setting.step.timeline, setting.alone.seconds, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:

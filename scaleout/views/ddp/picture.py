@@ -30,10 +30,9 @@ def picture(setting, timeline: Timeline, values: dict, width: int, own: dict | N
     return svg.figure(width, top, "".join(body), label)
 
 
-def asked(setting, timeline: Timeline, width: int) -> str:
-    """What computes on one GPU alone, and the axes up to where half of the step would be exposed: neither a message nor
-    what it costs."""
-    on = _lanes(timeline, 2 * timeline.seconds, width)
+def asked(setting, timeline: Timeline, alone: float, width: int) -> str:
+    """What computes, and an axis of twice the seconds of a GPU `alone`: neither a message nor what shows of it."""
+    on = _lanes(timeline, 2 * alone, width)
     label = "What a GPU computes in one step; the messages, and what they keep the GPUs from, are asked."
     done, top = gauge.asked((LEFT, _axis(on) + 42, width - 2 * LEFT))
     return svg.figure(width, top, "".join([_ground(on), on.asked(), done, _mark(on)]), label)

@@ -14,15 +14,12 @@ SEEN = 0.005  # share of a step from which a part is worth a word
 
 def sentence(setting, values: dict) -> str:
     """The result, and what it is made of."""
-    start = (
-        f"{NAMES[setting.model]} on {_gpus(setting.ranks)}, {PROGRAMS[setting.program].label}: a step takes "
-        f"{took(values['step_seconds'])}"
-    )
+    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
     found = f"{start}. One GPU has nothing to exchange: take two."
     if setting.ranks > 1:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
         slowed = values["slowed_seconds"]
-        beside = f", and hidden communication slows its compute by {took(slowed)}"
+        beside = f"; what is hidden slows it by {took(slowed)}"
         found = (
             f"{start}, and for {exposed} the GPU waits for the wire"
             f"{beside if slowed > SEEN * values['step_seconds'] else ''}: "
@@ -78,7 +75,7 @@ def law(setting, values: dict) -> list[str]:
     # Attention's own products are not in 4NT, nor are kernels that move bytes: what is left of the rate for it is R.
     if p == 1:
         return ["What each of W GPUs sends of n bytes of gradients:", "2n(W − 1)/W = 0",
-                "One GPU has nothing to exchange."]  # fmt: skip
+                f"One GPU has nothing to exchange ({PROGRAMS[setting.program].label})."]  # fmt: skip
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
     done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
@@ -88,8 +85,9 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s (the backward beside messages; by the rule of "
-        f"thumb, {COMPUTE_SHARE:.0%} of peak: {svg.quantity(values['tokens_by_rule'])} tokens), "
+        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}, beside "
+        f"messages; by the rule of thumb, compute at {COMPUTE_SHARE:.0%} of peak: "
+        f"{svg.quantity(values['tokens_by_rule'])} tokens), "
         f"B = {svg.quantity(rate)} GB/s ({bare} without starts).{left_out}",
     ]
 
