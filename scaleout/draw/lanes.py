@@ -13,6 +13,7 @@ from scaleout.timing.intervals import Interval
 
 GROUPS = 10  # of neighbouring buckets, at most: what is thinner than a line is drawn with its neighbours
 SHADES = {"compute": (1.0, 0.84), "c4": (1.0, 0.8), "flow": (0.34, 0.2)}  # of neighbours
+SEEN = 0.005  # share of a step from which slower compute is worth a word
 MARKS = 56  # rectangles on both lanes, about
 
 
@@ -124,8 +125,10 @@ class Lanes:
 
     def _waits(self) -> str:
         """Said above the lane, at its right end: the gap itself may be a hair."""
-        waits = self.timeline.exposed_seconds
+        waits, slowed = self.timeline.exposed_seconds, self.timeline.slowed_seconds
         words = f"exposed: {took(waits)}" if waits else "nothing is exposed"
+        if slowed > SEEN * self.timeline.seconds:
+            words += f", slowed: {took(slowed)}"
         return svg.text(self.x + self.width, self.upper - 6, words, anchor="end", bold=waits > 0, size=svg.SMALL,
                         fill="accent" if waits else "muted", halo=True)  # fmt: skip
 

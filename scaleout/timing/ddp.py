@@ -112,6 +112,14 @@ class Timeline:
         return replace(self, seconds=seconds, update_seconds=update_seconds, other_seconds=max(0.0, other))
 
     @property
+    def slowed_seconds(self) -> float:
+        """By how much contention makes the compute longer."""
+        if not self.contention:
+            return 0.0
+        once = fsum(one.forward_seconds + one.backward_seconds for one in self.layers)
+        return max(0.0, self.compute_seconds - len(self.passes) * once)  # but for rounding
+
+    @property
     def overlap_fraction(self) -> float:
         """Share of the communication that compute hides, 0 to 1; 1 where there is none to hide."""
         return hidden_share(self.communication_seconds, self.exposed_seconds)

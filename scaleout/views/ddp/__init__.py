@@ -186,9 +186,10 @@ def _values(setting: Setting, found: Step) -> dict:
         "start_seconds": (starts := _starts(setting, timeline)),
         "byte_seconds": timeline.communication_seconds - starts,
         "exposed_seconds": timeline.exposed_seconds,
-        "slowed_seconds": max(0.0, found.parts["exposed data"] - timeline.exposed_seconds),  # but for rounding
+        "slowed_seconds": timeline.slowed_seconds,
         "last_message_seconds": _last(timeline),
         "update_seconds": timeline.update_seconds,
+        "other_seconds": timeline.other_seconds,
         "straggler_seconds": found.parts["stragglers"],
         "exposed_percent": 100 * timeline.exposed_seconds / found.seconds,
         "overlap_fraction": timeline.overlap_fraction,

@@ -9,8 +9,6 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH, Advice
 
-SEEN = 0.005  # share of a step from which a part is worth a word
-
 
 def sentence(setting, values: dict) -> str:
     """The result, and what it is made of."""
@@ -18,12 +16,9 @@ def sentence(setting, values: dict) -> str:
     found = f"{start}. One GPU has nothing to exchange: take two."
     if setting.ranks > 1:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
-        slowed = values["slowed_seconds"]
-        beside = f"; what is hidden slows it by {took(slowed)}"
         found = (
-            f"{start}, and for {exposed} the GPU waits for the wire"
-            f"{beside if slowed > SEEN * values['step_seconds'] else ''}: "
-            f"{setting.ranks} do the work of {svg.quantity(values['speed_up'])}."
+            f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
+            f"{svg.quantity(values['speed_up'])}."
         )
         found += f" {_why(setting, values)}" if values["fits"] else ""
     if values["fits"]:
