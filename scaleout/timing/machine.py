@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
-from scaleout.spec.hardware import LINKS
+from scaleout.spec.hardware import LINKS, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
@@ -123,6 +123,13 @@ def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Mach
     )
     return Machine(of_profile(base, job.dtype, share), tensor, context, data, shards, apart_, keeps, send, send,
                    lambda size: size / copies, (), copies)  # fmt: skip
+
+
+def device_of(profile: dict) -> Device:
+    """The machine of a profile in a datasheet's words: a job's device, whose peak is what was measured."""
+    rates = profile["matmul_flops_per_second"]
+    return Device(profile.get("device", "this machine"), 0, 0, profile["copy_bytes_per_second"], rates["fp32"], None,
+                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py")  # fmt: skip
 
 
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:

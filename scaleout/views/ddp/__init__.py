@@ -22,7 +22,7 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing.ddp import MIB, Timeline
 from scaleout.timing.job import Step, step
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import LINKS, NAMES, cards
+from scaleout.views.choices import LINKS, NAMES, cards, programs
 from scaleout.views.controls import stops
 from scaleout.views.ddp import levers, picture, record, words
 from scaleout.views.ddp.levers import Advice
@@ -49,7 +49,7 @@ CONTROLS = (
         select("device", "GPU", "a100-80gb", cards()),
         slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
                help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
-        select("program", "Program", "compiled", [(key, PROGRAMS[key].label) for key in ("compiled", "eager")],
+        select("program", "Program", "compiled", programs("compiled", "eager"),
                help="Its kernels, their launches and its update: seconds and MFU are of it."),
         slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),
         toggle("overlap", "Overlap with backward", True),
