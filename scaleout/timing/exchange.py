@@ -42,10 +42,11 @@ def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -
     A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
     of its own: the embedding's is complete when the first end's backward is.
     """
-    return _layers(job.shape, job.layout, job.recipe.gradient_bytes, work, blocks or job.shape.layers)
+    cut = Layout(tp=job.layout.tp)  # the replicas change none of them
+    return _layers(job.shape, cut, job.recipe.gradient_bytes, work, blocks or job.shape.layers)
 
 
-@lru_cache(maxsize=16)  # what replicas send, and over which link, does not change them
+@lru_cache(maxsize=16)
 def _layers(shape: Shape, layout: Layout, width: int, work: tuple[Work, Work, Work], blocks: int) -> tuple[Layer, ...]:
     block, first, last = work
     local = slice_linears(shape, layout.tp)

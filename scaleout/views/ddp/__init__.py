@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, fsum
 
 from scaleout.collectives import nccl
@@ -86,7 +86,7 @@ class Setting:
         """How many times smaller the messages are than fp32 gradients."""
         return {"none": 1.0, "bf16": 2.0}.get(self.compression) or powersgd_ratio(PRESETS[self.model])
 
-    @property
+    @cached_property
     def job(self) -> Job:
         """Where nodes do not come out even, the last has as many GPUs as the others."""
         on = joined(self.link, self.device, self.ranks)
@@ -99,11 +99,11 @@ class Setting:
             Recipe(buckets="beside" if self.ranks > 1 else "none"), PROGRAMS[self.program], sending,
         )  # fmt: skip
 
-    @property
+    @cached_property
     def step(self) -> Step:
         return step(self.job)
 
-    @property
+    @cached_property
     def alone(self) -> Step:
         """The same step on one rank, which has nothing to exchange."""
         fixed = {"link": "ib", "ranks": 1, "bucket": SIZES.default, "compression": "none", "overlap": True}
