@@ -138,9 +138,9 @@ COMPUTE_SHARE = 0.5
 PRODUCT_SHARE = 0.67
 FUSED_SHARE = 0.6
 
-# Products in whole training steps of an H100, power limit and launches included: fitted once, with
-# `timing.mesh.STRAGGLE`, to the five steps of Llama 3.1 8B on 8 to 128 GPUs, which neither tensor nor pipeline
-# parallelism delays (NVIDIA/dgxc-benchmarking, tests/published/mesh.json). An H200 has the same chip and power limit.
+# Products in whole training steps of an H100, power limit and launches included: fitted once, with what all ranks wait
+# for the slowest, to the five steps of Llama 3.1 8B on 8 to 128 GPUs, which neither tensor nor pipeline parallelism
+# delays (NVIDIA/dgxc-benchmarking, tests/published/mesh.json). An H200 has the same chip and power limit.
 PRODUCT_SHARES = {"H100 SXM 80 GB": 0.586, "H200 SXM 141 GB": 0.586}
 
 # Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See

@@ -149,9 +149,7 @@ class Job:
     @property
     def sharded(self) -> bool:
         """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
-        return self.layout.replicas > 1 and (
-            self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
-        )
+        return self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
 
     @property
     def overlap(self) -> bool:

@@ -22,6 +22,7 @@ class Replicas:
         what compressing costs is not priced.
     Of ZeRO stage 3, and of stage 2 by `fully_shard` that keeps what it gathered: wrap, least_parameters, prefetch, and
         reshard, a number of ranks for a smaller group that keeps shards between forward and backward (`spec.sharding`).
+    backward_prefetch: units gathered ahead in the backward, None for as many as `prefetch`.
     shards: ranks that share one copy of the states, None for all of them; with fewer it is hybrid sharding.
     offload: what lives in the host's memory: "none", the "optimizer" and its states, or the "parameters" too.
     """
@@ -34,6 +35,7 @@ class Replicas:
     least_parameters: int = 1_000_000
     reshard: bool | int = True
     prefetch: int = 1
+    backward_prefetch: int | None = None
     shards: int | None = None
     offload: str = "none"
 
@@ -44,9 +46,9 @@ class Replicas:
             checks.one_of(name, getattr(self, name), (None, True, False))
         checks.number("compression", self.compression, 1)
         checks.whole("prefetch", self.prefetch, 0)
-        for name in ("bucket_bytes", "shards"):
+        for name, least in (("bucket_bytes", 1), ("shards", 1), ("backward_prefetch", 0)):
             if getattr(self, name) is not None:
-                checks.whole(name, getattr(self, name))
+                checks.whole(name, getattr(self, name), least)
 
 
 def powersgd_ratio(shape: Shape, rank: int = 4) -> float:

@@ -102,10 +102,9 @@ def straggling(job: Job) -> float:
 def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     """Without a pipeline."""
     found, m = exchange.flat(job, rank, work), job.layout.m
-    each = _each(work, job.shape.layers)
     whole = m * (job.shape.layers * _seconds(work[0]) + _seconds(work[1]) + _seconds(work[2]))
-    beside = {name: m * seconds for name, seconds in each.items()}
-    parts = {"compute": whole - fsum(beside.values()), **beside, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
+    rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
+    parts = {"compute": whole - fsum(rest.values()), **rest, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
              "exposed data": found.exposed}  # fmt: skip
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
     return Step(job, 0.0, parts, work, found.communication, found.timeline)
@@ -118,15 +117,15 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     done = summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs)
     bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
     mean, busiest = fsum(done.work) / layout.pp, max(done.work)
-    beside = {name: layout.m / layout.pp * seconds for name, seconds in _each(work, job.shape.layers).items()}
+    rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
     actions = layout.m * layout.chunks * 2 * job.program.action_seconds
     held = [job.rank_parameters(one) for one in range(layout.pp)]
     forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                          for some in (costs.forward, costs.backward))  # fmt: skip
     data, sent = exchange.late(job, rank, held[0], forward, backward)
-    parts = {"compute": mean - fsum(beside.values()) - actions, **beside, "imbalance": busiest - mean,
-             "bubble": bare - busiest, "hops": done.seconds - bare + actions + _tied(job, rank), "exposed data": data,
-             "update": update_seconds(job, rank, max(held))}  # fmt: skip
+    parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
+             "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
+             "exposed data": data, "update": update_seconds(job, rank, max(held))}  # fmt: skip
     return Step(job, 0.0, parts, work, sent, None, done, costs)
 
 
@@ -134,7 +133,7 @@ def _seconds(work: Work) -> float:
     return work.forward_seconds + work.backward_seconds
 
 
-def _each(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
+def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
     """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
     whole = list(zip((blocks, 1, 1), work, strict=True))
     return {
@@ -162,7 +161,7 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
     )  # fmt: skip
 
 
-def _tied(job: Job, rank: Machine) -> float:
+def tied_seconds(job: Job, rank: Machine) -> float:
     """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
     and half of the sum back, after the last backward."""
     size = tied_bytes(job)

@@ -94,7 +94,14 @@ def _seconds(collective: str, group: Cluster) -> Callable[[float], float]:
 
 def priced(group: Cluster) -> Price:
     """Seconds of NCCL's collectives in a group; a reduction to one rank sends what a reduce-scatter does."""
-    return lambda name, size: _seconds("reduce_scatter" if name == "reduce" else name, group)(size)
+    known: dict[tuple[str, float], float] = {}  # buckets and units are alike
+
+    def seconds(name: str, size: float) -> float:
+        if (name, size) not in known:
+            known[name, size] = _seconds("reduce_scatter" if name == "reduce" else name, group)(size)
+        return known[name, size]
+
+    return seconds
 
 
 def sends(wire: Wire) -> Sends:

@@ -6,10 +6,11 @@ from view_settings import by_chance
 from scaleout import views
 from scaleout.collectives.job import traffic
 from scaleout.draw import svg
-from scaleout.memory.job import accounts, fullest_rank
+from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import ddp, mesh
+from scaleout.views import capstone, ddp, fsdp, mesh
+from scaleout.views.planner.setting import setting_of
 
 SEED = 31
 
@@ -17,6 +18,36 @@ SEED = 31
 def shown(stem, params):
     given = {**views.defaults(stem), **params}
     return given, views.render(stem, given, svg.NARROW, advise=False)["values"]
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("fsdp", 24, SEED)])
+def test_fsdp(params):
+    given, values = shown("fsdp", params)
+    job = fsdp._setting(given).job
+    found = step(job)
+    said = ("step_seconds", "mfu", "tokens_per_second", "communication_seconds", "update_seconds", "exposed_seconds")
+    assert [values[name] for name in said] == [
+        found.seconds, found.mfu, found.tokens_per_second, found.communication, found.parts["update"],
+        found.timeline.exposed_seconds,
+    ]  # fmt: skip
+    assert values["exposed_seconds"] + values["beside_seconds"] == pytest.approx(found.parts["exposed data"], abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("capstone", 24, SEED)])
+def test_capstone(params):
+    """Strong scaling: the job of those GPUs that have a sequence, and of the sequences that there are."""
+    given, values = shown("capstone", params)
+    setting, *_ = capstone._chosen(given)
+    job = setting.job
+    found, real = step(job), setting.batch / job.sequences
+    assert values["strong_seconds"] == found.seconds and values["strong_exposed"] == (
+        found.parts["exposed data"] / found.seconds)  # fmt: skip
+    assert values["strong_mfu"] * setting.world == pytest.approx(found.mfu * job.layout.dp * real, rel=1e-12)
+    assert values["strong_tokens_per_second"] == pytest.approx(found.tokens_per_second * real, rel=1e-12)
+    weak = step(setting.at(setting.world, *setting.passes(setting.world)))
+    assert (values["weak_seconds"], values["weak_mfu"]) == (weak.seconds, weak.mfu)
+    wire = values["weak_start_seconds"] + values["weak_byte_seconds"]
+    assert wire == pytest.approx(weak.communication, abs=1e-12)
 
 
 @pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
@@ -40,3 +71,20 @@ def test_ddp(params):
     assert values["communication_seconds"] == found.communication and values["update_seconds"] == found.parts["update"]
     late = values["exposed_seconds"] + values["slowed_seconds"]
     assert late == pytest.approx(found.parts["exposed data"], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED)])
+def test_planner(params):
+    """The best layout and the reader's own; and no point has other seconds than its job."""
+    given, values = shown("planner", params)
+    setting = setting_of(given)
+    for name, plan in (("best", setting.best), ("smallest", setting.smallest), ("yours", setting.yours)):
+        if plan is None or isinstance(plan, str) or not plan.exact:
+            assert values[name] is None or "refused" in values[name] or name == "smallest"
+            continue
+        found = step(plan.job)
+        assert [values[name][key] for key in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
+        assert values[name]["gb"] == fullest(plan.job).peak_bytes / 1e9
+    for plan in setting.every:
+        if plan.exact:
+            assert plan.seconds == step(plan.job).seconds
