@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import ceil, fsum
+from math import ceil, fsum, inf, nextafter
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
@@ -230,7 +230,7 @@ def _last(timeline: Timeline) -> float:
 def _full(timeline: Timeline) -> list[float]:
     """Seconds at which most may wait: when a bucket is complete."""
     last = timeline.passes[-1]
-    return [last.start + at for at in timeline.ready] or [0.0]
+    return [nextafter(last.start + at, inf) for at in timeline.ready] or [0.0]  # never before it, by rounding
 
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
