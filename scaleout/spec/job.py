@@ -94,6 +94,8 @@ class Job:
                 raise ValueError(f"offload of parameters needs zero 3, not {layout.zero}: or offload the optimizer")
             if how.offload != "none" and how.offload_to == "nvme":
                 raise ValueError(f"offload to NVMe needs zero 3, not {layout.zero}: or offload to the host")
+        if how.compression > 1 and (layout.pp > 1 or layout.zero):
+            raise ValueError("compressed messages are priced for whole gradients in buckets: use zero 0 and pp 1")
         if self.sharded:
             self.sharding  # noqa: B018 - its own refusals
 
@@ -155,6 +157,11 @@ class Job:
     def sharded(self) -> bool:
         """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
         return self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether gradients are reduced beside the backward."""
+        return self.program.data_overlap if self.replicas.overlap is None else self.replicas.overlap
 
     @property
     def sharding(self) -> Sharding:

@@ -89,7 +89,10 @@ def on(job: Job, rank: Machine) -> Step:
     parts = made.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
     parts = {name: parts[name] for name in PARTS}
-    return replace(made, parts=parts, seconds=fsum(parts.values()))
+    seconds, line = fsum(parts.values()), made.timeline
+    if isinstance(line, Timeline):
+        line = line.ended(parts["update"], seconds)
+    return replace(made, parts=parts, seconds=seconds, timeline=line)
 
 
 def straggling(job: Job) -> float:

@@ -5,12 +5,16 @@ from math import fsum
 
 import pytest
 
+from scaleout.collectives.job import traffic
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import compute, exchange, machine
+from scaleout.timing.ddp import Layer, ddp_step
 from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import on as timed_on
 from scaleout.timing.job import step, update_seconds
@@ -45,6 +49,55 @@ def test_new_weights_hide_behind_the_forward_at_a_price(contention):
     bare = replace(hidden, program=replace(hidden.program, weight_overlap=False))
     same = bare.other(bucket_bytes=exchange.mesh_replicas.bucket(8) * 4)
     assert flat(same).seconds - flat(hidden).seconds == pytest.approx((1 - contention) * gather, rel=1e-9)
+
+
+def replicas(contention=0.0, **how):
+    """GPT-2 small on two GPUs, joined by 10 Gbit/s."""
+    nodes = cluster(2, 1, across="ethernet-10g", nics=1)
+    job = Job(PRESETS["gpt2"], 1024, DEVICES["h100-sxm"], nodes, 8, Layout(dp=2), Recipe(), PROGRAMS["compiled"])
+    return with_contention(job.other(**how), contention)
+
+
+def test_without_overlap_all_messages_come_after_the_backward():
+    """One bucket is complete when the backward is: the whole of it shows with and without overlap. Cut into four,
+    without overlap as much shows as there are messages, and contention has nothing to slow."""
+    whole = 4 * total_parameters(PRESETS["gpt2"])
+    on = machine.of(replicas())
+    one = flat(replicas(bucket_bytes=whole))
+    assert one.exposed == pytest.approx(on.data("all_reduce", whole), rel=1e-9)
+    after = flat(replicas(0.5, overlap=False, bucket_bytes=whole // 4))
+    assert len(after.timeline.message_bytes) > 1 and sum(after.timeline.message_bytes) == whole
+    sent = fsum(on.data("all_reduce", size) for size in after.timeline.message_bytes)
+    assert after.exposed == pytest.approx(sent, rel=1e-9) == after.timeline.exposed_seconds
+    assert flat(replicas(bucket_bytes=whole // 4)).exposed < 0.99 * after.exposed
+
+
+def test_compression_makes_messages_smaller_and_nothing_else():
+    """One bucket in 16 bits sends half the bytes, all exposed; the layers and the update stay."""
+    whole = 4 * total_parameters(PRESETS["gpt2"])
+    job = replicas(bucket_bytes=whole, compression=2.0)
+    assert flat(job).timeline.message_bytes == (whole / 2,)
+    assert flat(job).exposed == pytest.approx(machine.of(job).data("all_reduce", whole / 2), rel=1e-9)
+    assert traffic(job)["dp"].bytes == pytest.approx(traffic(replicas())["dp"].bytes / 2, rel=1e-12)
+    assert step(job).parts["update"] == step(replicas()).parts["update"]
+
+
+def test_a_timeline_lasts_as_long_as_its_step():
+    """Passes, update, and what follows it: two nodes, one doubling's jitter of all before."""
+    found = step(replicas())
+    line, parts = found.timeline, found.parts
+    assert line.seconds == found.seconds and line.update_seconds == parts["update"]
+    assert line.other_seconds == pytest.approx(parts["host"] + parts["stragglers"], rel=1e-9)
+    assert parts["stragglers"] == pytest.approx(0.005 * (found.seconds - parts["stragglers"]), rel=1e-9)
+
+
+def test_a_step_ends_with_its_update_and_the_rest():
+    """Two layers of 3 s and a message of 2 s: 8 s; the update takes 1 more, and 12 in all leave 3 for the rest."""
+    line = ddp_step([Layer("", 1, 2, 1)] * 2, lambda size: 2.0).ended(1.0, 12.0)
+    assert (line.seconds, line.update_seconds, line.other_seconds) == (12.0, 1.0, 3.0)
+    assert (line.events[-1].name, line.events[-1].start, line.events[-1].end) == ("update", 8.0, 9.0)
+    other = line.over(lambda size: 3.0)
+    assert (other.seconds, other.other_seconds) == (13.0, 3.0)
 
 
 def test_copies_of_units():

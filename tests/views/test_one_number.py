@@ -9,7 +9,7 @@ from scaleout.draw import svg
 from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import capstone, fsdp, mesh, zero
+from scaleout.views import capstone, ddp, fsdp, mesh, zero
 from scaleout.views.planner.setting import setting_of
 
 SEED = 31
@@ -61,6 +61,16 @@ def test_mesh(params):
     peaks = [one.peak_bytes for one in accounts(job)]
     assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
     assert peaks[fullest_rank(job)] == max(peaks)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("ddp", 40, SEED)])
+def test_ddp(params):
+    given, values = shown("ddp", params)
+    found = step(ddp.setting_from(given).job)
+    assert (values["step_seconds"], values["mfu"]) == (found.seconds, found.mfu)
+    assert values["communication_seconds"] == found.communication and values["update_seconds"] == found.parts["update"]
+    late = values["exposed_seconds"] + values["slowed_seconds"]
+    assert late == pytest.approx(found.parts["exposed data"], rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED)])
