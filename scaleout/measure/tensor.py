@@ -23,10 +23,12 @@ from scaleout.parallel import parity, tensor
 from scaleout.parallel.step import seconds_between
 from scaleout.parallel.tensor_model import dimension, is_kv
 from scaleout.parallel.tensor_ways import Way
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.timing import tensor as timing_tensor
-from scaleout.timing import tensor_machine
+from scaleout.timing import machine, step
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
@@ -69,10 +71,12 @@ def predicted_kept(shape, batch, seq, tp, sequence):
 
 
 def by_profile(profile, o, tp, sequence):
-    """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes."""
-    layout = Layout(tp=tp, sequence_parallel=sequence, gather_again=False)
-    on = tensor_machine.profile_machine(profile, dtype="fp32" if o.precision == "fp32" else "bf16")
-    return timing_tensor.step_seconds(o.shape, o.micro_batch, o.seq, layout, on, Recipe(o.precision)).seconds
+    """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes. Of the device the
+    job takes the name of its 16 bits, bf16, and no rate."""
+    job = Job(o.shape, o.seq, DEVICES["h100-sxm"], topology.cluster(1, tp), o.micro_batch,
+              Layout(tp=tp, sequence_parallel=sequence, gather_again=False), Recipe(o.precision, foreach=False),
+              machine.CALIBRATED)
+    return step.on(job, machine.of_profiles(job, {tp: profile})).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------

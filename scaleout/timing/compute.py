@@ -88,9 +88,9 @@ class Work:
         return self.forward.launches + self.backward.launches
 
 
-def block(job: Job, on: Machine) -> Work:
-    """A block of the job's model in one micro-batch."""
-    cut = block_of(job)
+def block(job: Job, on: Machine, cut: tensor.Block | None = None) -> Work:
+    """A block of the job's model in one micro-batch. cut: with its matrices cut otherwise than Megatron cuts them."""
+    cut = cut or block_of(job)
     halves = [_half(job, on, cut, half) for half in tensor.HALVES]
     forward, backward, weights = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1], halves[0][2] + halves[1][2]
     matrices = halves[0][3] + halves[1][3]

@@ -7,7 +7,7 @@ this machine took. Both make the same `Machine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scaleout.collectives import nccl
@@ -15,6 +15,7 @@ from scaleout.spec import mesh
 from scaleout.spec.hardware import LINKS
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
 from scaleout.timing.profile import collective_seconds, line_seconds
 from scaleout.timing.rates import Rates, of_device, of_profile
@@ -25,6 +26,10 @@ Sends = Callable[[float], float]  # seconds of a message to a neighbour by its b
 # Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
 HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
+
+# Eager torch on a machine that `labs/calibrate.py` measured: its rates have the gaps between kernels in them, and a
+# lab's step has no loader and no clipping.
+CALIBRATED = replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0)
 
 # Priced by the line of another one, in which a rank sends as many bytes.
 LINE_OF = {"all_to_all": "all_gather", "reduce": "reduce_scatter"}

@@ -1,0 +1,30 @@
+"""What a view says of a job is what the doors say of it, to the last digit."""
+
+import pytest
+from view_settings import by_chance
+
+from scaleout import views
+from scaleout.collectives.tensor import MEGATRON
+from scaleout.collectives.traffic import traffic
+from scaleout.draw import svg
+from scaleout.timing.step import step
+from scaleout.views import tensor
+
+SEED = 31
+
+
+def shown(stem, params):
+    given = {**views.defaults(stem), **params}
+    return given, views.render(stem, given, svg.NARROW)["values"]
+
+
+@pytest.mark.parametrize("params", [params | MEGATRON for params in by_chance("tensor", 25, SEED)])
+def test_tensor(params):
+    """The view has one block of the job's step: its seconds, and what each GPU sends for it."""
+    given, values = shown("tensor", params)
+    job = tensor._setting(given).job
+    block = step(job).work[0]
+    assert values["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
+    assert values["exposed_seconds"] == block.exposed
+    sent = [one for one in traffic(job)["tp"].sent if "activations" in one.carries]
+    assert values["sent_mb"] * 1e6 == pytest.approx(sum(one.bytes for one in sent) / job.shape.layers)
