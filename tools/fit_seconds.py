@@ -23,7 +23,7 @@ import measured
 
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import machine, rates
-from scaleout.timing.step import on
+from scaleout.timing.job import on
 
 POWER = 1.3
 PULL = 0.02  # of a constant towards where it started, against the errors of rows

@@ -1,6 +1,6 @@
 """What a page of the book can hold besides Markdown, by the name of its directive.
 
-`view` is here; tables.py, ladder.py, source.py, cards.py and projector.py have the others.
+`view` is here; accuracy.py, tables.py, ladder.py, source.py, cards.py and projector.py have the others.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.page import cards, form, ladder, projector, source, tables
+from scaleout.page import accuracy, cards, form, ladder, projector, source, tables
 
 
 class View(SphinxDirective):
@@ -26,6 +26,6 @@ class View(SphinxDirective):
 
 
 DIRECTIVES = {
-    **tables.DIRECTIVES, **source.DIRECTIVES, "ladder": ladder.Ladder, "view": View, "chapter-card": cards.ChapterCard,
-    "for-the-room": projector.ForTheRoom,
+    **tables.DIRECTIVES, **source.DIRECTIVES, **accuracy.DIRECTIVES, "ladder": ladder.Ladder, "view": View,
+    "chapter-card": cards.ChapterCard, "for-the-room": projector.ForTheRoom,
 }  # fmt: skip

@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     transformer="PRESETS Shape flops linears preset total_parameters",
     recipe="CHOICES Recipe",
+    job="Job",
     layout="Layout",
     sharding="WRAPS Sharding units",
     hardware="COMPUTE_SHARE DEVICES LINKS",

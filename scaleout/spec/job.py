@@ -1,6 +1,6 @@
 """A job: what is trained, how, on what, and by which program. Everything that is predicted is predicted of one.
 
-`memory.job`, `collectives.traffic` and `timing.step` take a job and nothing else, so that two pages cannot say two
+`memory.job`, `collectives.job` and `timing.job` take a job and nothing else, so that two pages cannot say two
 things of the same training run. A job is checked once, when it is made, and changed by `other`.
 """
 
@@ -85,6 +85,8 @@ class Job:
             raise ValueError(f"shards must divide {layout.replicas} replicas, not {how.shards}: use {near}")
         if how.reshard is False and layout.zero == 3:
             raise ValueError("ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True")
+        if layout.pp > 1 and (how.shards is not None or not isinstance(how.reshard, bool) or how.offload != "none"):
+            raise ValueError("shards, reshard to some ranks and offload are priced without a pipeline: use pp 1")
         if self.sharded:
             self.sharding  # noqa: B018 - its own refusals
 

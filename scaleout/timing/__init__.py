@@ -1,6 +1,6 @@
 """Seconds: a training step as events on lanes, and what follows for a run. Pure; stands on `collectives`.
 
-`step` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
+`job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
 which order stages work.
 
@@ -11,7 +11,7 @@ known schedule, quicker by `pipeline_sweep` and `pipeline_queues`, which `pipeli
 `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are what a whole run gives,
 loses and costs.
 
-One chapter's model each, with shares of its own where `step` has one for all: `ddp_seconds` and `fsdp_seconds` (on
+One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
 what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision`, `recompute`, and
 `mesh` with `mesh_work`, `mesh_machine`, `mesh_replicas`, `mesh_traffic`, whose layouts `mesh_search` ranks by
 `mesh_plan`. A measured machine is read from its `profile`.
@@ -25,4 +25,5 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
     fsdp_seconds="from_device",
+    job="step",
 )

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from scaleout.collectives import tensor
+from scaleout.collectives.job import block_of, ends_of
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import Join
-from scaleout.collectives.traffic import block_of, ends_of
 from scaleout.spec.job import Job
 from scaleout.timing.machine import Machine
 

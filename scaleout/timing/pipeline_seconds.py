@@ -1,29 +1,12 @@
-"""Seconds of a pipelined step of a real model: stages of blocks, the embedding and the head on the ends, hops over a
-wire of a cluster."""
+"""Stages of a real model by its matrix multiplications alone: blocks of each, and what their actions cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 from scaleout.spec import checks, mesh
-from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.spec.layout import Layout
-from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import Shape, check_run, flops
-from scaleout.timing.ddp_seconds import utilization
-from scaleout.timing.pipeline import Costs, Summary, summary
-
-
-@dataclass(frozen=True)
-class PipelineStep:
-    """One step. seconds, bubble and work are those of `step`, without the update; mfu is of all ranks' peak."""
-
-    step: Summary
-    costs: Costs
-    tokens_per_second: float
-    mfu: float
+from scaleout.spec.transformer import Shape, flops
+from scaleout.timing.pipeline import Costs
 
 
 def blocks(layers: int, stages: int) -> tuple[int, ...]:
@@ -81,46 +64,6 @@ def costs(
         tuple((n * (block + core + again) + end) / flop_per_s for n, end in zip(each, ends, strict=True)),
         tuple((n * (block - core) + end) / flop_per_s for n, end in zip(each, ends, strict=True)),
         hop, blocking,
-    )  # fmt: skip
-
-
-def hop_bytes(shape: Shape, batch: int, seq: int, dtype_bytes: int = 2) -> int:
-    """Bytes of one message: the residual stream of a micro-batch, batch x seq x hidden (arXiv 2104.04473, 3.2)."""
-    checks.instance("shape", shape, Shape)
-    check_run(batch, seq)
-    checks.whole("dtype_bytes", dtype_bytes)
-    return batch * seq * shape.hidden * dtype_bytes
-
-
-def from_device(
-    shape: Shape, batch: int, seq: int, layout: Layout, device: Device, cluster: Cluster, *, dtype: str = "bf16",
-    each: Sequence[int] | None = None, blocking: bool = False, checkpointing: str = "none",
-    efficiency: float = COMPUTE_SHARE,
-) -> PipelineStep:  # fmt: skip
-    """A step of layout.m micro-batches of `batch` sequences by datasheets, forward and backward.
-
-    efficiency: the share of the device's peak that stages reach, an assumption as in `ddp_seconds.from_device`. Ranks
-    of the pipeline are ranks 0 to pp - 1 of the cluster, the hop is that of the slowest wire between two neighbours.
-    each: the blocks of each stage, as many on each where None. ValueError for a layout with other degrees than pp, a
-    cluster of other ranks, and as `costs` does.
-    """
-    checks.share("efficiency", efficiency)
-    if layout.ranks != layout.pp or cluster.ranks != layout.pp:
-        raise ValueError(
-            f"this prices the pipeline alone: use a layout and a cluster of {layout.pp} ranks, not {layout.ranks} "
-            f"and {cluster.ranks}"
-        )
-    peak, size = device.matmul_flop_per_s(dtype), hop_bytes(shape, batch, seq)
-    # From the last rank back to the first it is no further: they are on two nodes where some neighbours are.
-    hop = max((cluster.wire(*pair).seconds(size) for pair in pairwise(range(layout.pp))), default=0.0)
-    each = blocks(shape.layers, layout.stages) if each is None else each
-    spent = costs(shape, batch, seq, peak * efficiency, each, hop, blocking, checkpointing)
-    found = summary(layout.schedule, layout.pp, layout.m, layout.chunks, spent)
-    work = flops(shape, batch, seq)
-    model = (work["forward"] + work["backward"]) * layout.m
-    return PipelineStep(
-        found, spent, batch * seq * layout.m / found.seconds,
-        utilization(model, found.seconds, peak * layout.pp),
     )  # fmt: skip
 
 

@@ -106,16 +106,20 @@ class Rates:
         return size / self.memory_bytes_per_s + kernels * self.kernel_seconds
 
 
+def family(device: Device) -> str:
+    """The family of chips whose shares a device has: its own, or the one that it is taken for."""
+    return device.architecture if device.architecture in MATMUL else LIKE.get(device.architecture, "ampere")
+
+
 def of_device(device: Device, program: Program, dtype: str) -> Rates:
     """A GPU by its datasheet, as a program uses it. Only 16-bit rates of large chips were fitted: others take the same
     shares of their own peak."""
     checks.instance("device", device, Device)
-    family = device.architecture if device.architecture in MATMUL else LIKE.get(device.architecture, "ampere")
-    peak = device.matmul_flop_per_s(dtype)
-    forward, backward = (peak * share for share in ATTENTION[program.attention][family])
+    chips, peak = family(device), device.matmul_flop_per_s(dtype)
+    forward, backward = (peak * share for share in ATTENTION[program.attention][chips])
     return Rates(
-        peak, peak * MATMUL[family], (forward, backward), device.memory_bytes_per_s * MEMORY,
-        device.multiprocessors, QUERIES.get(family, 128), DEPTH, RAMP, NARROW, program.kernel_seconds,
+        peak, peak * MATMUL[chips], (forward, backward), device.memory_bytes_per_s * MEMORY,
+        device.multiprocessors, QUERIES.get(chips, 128), DEPTH, RAMP, NARROW, program.kernel_seconds,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum, log2
 
-from scaleout.collectives.traffic import hop_bytes, tied_bytes
+from scaleout.collectives.job import hop_bytes, tied_bytes
 from scaleout.memory.states import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.job import Job

@@ -5,14 +5,14 @@ from math import isclose
 import pytest
 from jobs import jobs
 
-from scaleout.collectives.traffic import traffic
+from scaleout.collectives.job import traffic
 from scaleout.memory.job import accounts, fullest
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8))
 N = 6_738_415_616  # parameters of Llama 2 7B
@@ -39,6 +39,13 @@ def test_tensor_parallelism_sends_as_narayanan_has_it():
     four = SEVEN.other(tp=4)
     inner = [one for one in traffic(four)["tp"].sent if "activations" in one.carries]
     assert sum(one.bytes for one in inner) == pytest.approx(32 * 8 * 4096 * 4096 * 3 / 4 * 2, rel=1e-9)
+
+
+def test_full_recomputation_sends_the_forward_again():
+    four = SEVEN.other(tp=4)
+    plain, again = (traffic(job)["tp"] for job in (four, four.other(checkpointing="full")))
+    forward = [one for one in plain.sent if one.carries == "activations"]
+    assert again.bytes - plain.bytes == pytest.approx(sum(one.bytes for one in forward), rel=1e-9)
 
 
 def test_a_pipeline_sends_two_messages_for_each_neighbour():

@@ -1,0 +1,152 @@
+"""`{accuracy}`: how far the book's seconds are from steps that others measured, as a picture and as tables.
+
+`{accuracy} picture`, or a table by `program`, `series`, `size` of the model, `gpus`, or the `worst` rows. The numbers
+are those of tests/published/steps_judged.json: of each series, by constants that it did not make.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from statistics import median
+
+from docutils import nodes
+
+from scaleout.draw import errors
+from scaleout.page.tables import ROOT, MarkdownDirective, table
+from scaleout.spec.program import PROGRAMS
+
+JUDGED = ROOT / "tests" / "published" / "steps_judged.json"
+FAMILIES = {"ampere": ("c1", "A100"), "hopper": ("c6", "H100, H200"), "blackwell": ("c3", "B200"),
+            "cdna3": ("c4", "MI300X")}  # fmt: skip
+LIMIT = 0.4  # of the picture's axis
+# Series by what they are called in the sources.
+NAMES = {"kempner sweep": "KempnerForge, sweep", "kempner configs": "KempnerForge, layouts",
+         "kempner weak": "KempnerForge, weak scaling", "kempner 175b": "KempnerForge, 175B",
+         "torchtitan": "torchtitan", "torchtitan 2024-12": "torchtitan, December 2024",
+         "torchtitan fused": "torchtitan, pull request 355", "torchao": "torchao",
+         "ibm 2024-02": "IBM, February 2024", "ibm 2024-03": "IBM, March 2024", "ibm 2024-05": "IBM, May 2024",
+         "tinyllama": "TinyLlama", "llm-foundry": "MosaicML llm-foundry", "dgxc": "NVIDIA dgxc-benchmarking",
+         "narayanan": "Narayanan et al. 2021", "korthikanti": "Korthikanti et al. 2022",
+         "simumax": "SimuMax"}  # fmt: skip
+SIZES = ((1e9, "under 1 billion"), (1e10, "1 to 10 billion"), (1e11, "10 to 100 billion"),
+         (1e13, "100 billion and more"))  # fmt: skip
+COUNTS = ((8, "up to 8"), (64, "9 to 64"), (512, "65 to 512"), (10**6, "513 and more"))
+WORST = 12
+
+
+def rows() -> list[dict]:
+    """Every published step, with `error`, of the prediction by constants that its series did not make."""
+    found = json.loads(JUDGED.read_text(encoding="utf-8"))
+    out = []
+    for values in found["rows"]:
+        row = dict(zip(found["columns"], values, strict=True))
+        out.append(row | {"error": row["apart"] / row["measured"] - 1})
+    return out
+
+
+def ninth(values: Iterable[float]) -> float:
+    """What nine of ten values are at most, without their signs."""
+    ordered = sorted(map(abs, values))
+    return ordered[int(0.9 * (len(ordered) - 1))]
+
+
+def percent(value: float, sign: bool = False) -> str:
+    return f"{100 * value:+.0f}%" if sign else f"{100 * value:.1f}%"
+
+
+def summary(some: list[dict]) -> list[str]:
+    """Rows, median, nine of ten, the worst, and the share predicted too fast."""
+    error = [row["error"] for row in some]
+    return [str(len(some)), percent(median(map(abs, error))), percent(ninth(error)), percent(max(error, key=abs), True),
+            f"{100 * sum(one < 0 for one in error) / len(error):.0f}%"]  # fmt: skip
+
+
+HEAD = ["Steps", "Median", "Nine of ten within", "Worst", "Too fast"]
+
+
+def grouped(word: str, of: Callable[[dict], str], order: Iterable[str] | None = None) -> list[str]:
+    """A table with a line a group, and one for all."""
+    found: dict[str, list[dict]] = {name: [] for name in order or ()}
+    every = rows()
+    for row in every:
+        found.setdefault(of(row), []).append(row)
+    lines = [[name, *summary(some)] for name, some in found.items() if some]
+    return table([word, *HEAD], [*lines, ["**all**", *summary(every)]], (word,))
+
+
+def _step(limits, value: float) -> str:
+    return next(words for limit, words in limits if value <= limit)
+
+
+def _series(row: dict) -> str:
+    """Who measured, and on which cards."""
+    name = row["series"].removesuffix(" A100").removesuffix(" H100").removesuffix(" B200").removesuffix(" MI300X")
+    return f"{NAMES.get(name, name)}, {row['device']}"
+
+
+TABLES = {
+    "program": lambda: grouped("Program", lambda row: PROGRAMS[row["program"]].label,
+                               [one.label for one in PROGRAMS.values()]),
+    "series": lambda: grouped("Series", _series),
+    "size": lambda: grouped("Parameters", lambda row: _step(SIZES, row["parameters"]), [words for _, words in SIZES]),
+    "gpus": lambda: grouped("GPUs", lambda row: _step(COUNTS, row["gpus"]), [words for _, words in COUNTS]),
+    "worst": lambda: worst(),
+}  # fmt: skip
+
+
+def worst() -> list[str]:
+    """The rows that are farthest off."""
+    some = sorted(rows(), key=lambda row: -abs(row["error"]))[:WORST]
+    return table(["Series", "Job", "Measured", "Predicted", "Off"], [
+        [_series(row), said(row), f"{row['measured']:.3g} s", f"{row['apart']:.3g} s", percent(row["error"], True)]
+        for row in some
+    ], ("Series", "Job"))  # fmt: skip
+
+
+def said(row: dict) -> str:
+    """A job in a few words."""
+    size = row["parameters"]
+    amount = f"{size / 1e9:.3g}B" if size >= 1e9 else f"{size / 1e6:.0f}M"
+    return f"{amount} on {row['gpus']:,}, {row['tokens']:,} tokens, {row['layout']}"
+
+
+def picture(width: float) -> str:
+    """A lane a program."""
+    every, lanes = rows(), []
+    for program in PROGRAMS.values():
+        some = [row for row in every if row["program"] == program.name]
+        if some:
+            band = ninth(row["error"] for row in some)
+            words = f"{len(some)} steps, nine of ten within {100 * band:.0f}%"
+            dots = tuple(errors.Dot(row["error"], FAMILIES[row["family"]][0],
+                                    f"{_series(row)}: {said(row)}: {percent(row['error'], True)}") for row in some)
+            lanes.append(errors.Lane(SHORT.get(program.name, program.label), words, band, dots))
+    return errors.draw(width, lanes, LIMIT, list(FAMILIES.values()))
+
+
+SHORT = {"megatron": "Megatron with TE"}
+
+
+class Accuracy(MarkdownDirective):
+    """The directive."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(JUDGED))
+        kind = self.arguments[0]
+        if kind == "picture":
+            wide, narrow = picture(720), picture(358).replace("<svg ", '<svg style="display:none" class="narrow" ', 1)
+            wide = wide.replace("<svg ", '<svg class="wide" ', 1)
+            return [nodes.raw("", f'<figure class="drawing">{wide}{narrow}</figure>', format="html")]
+        if kind not in TABLES:
+            raise self.error(f"{kind} is none of picture, {', '.join(TABLES)}")
+        self.content_lines = TABLES[kind]()
+        return super().run()
+
+    def lines(self) -> list[str]:
+        return self.content_lines
+
+
+DIRECTIVES = {"accuracy": Accuracy}

@@ -1,0 +1,63 @@
+"""The page of errors: its numbers are those of the model as it stands, and its words are true of them."""
+
+import re
+from math import isclose
+from xml.etree import ElementTree
+
+import fit_seconds
+import judge
+import measured
+import pytest
+import repo
+
+from scaleout.draw import errors, svg
+from scaleout.page import accuracy
+
+PAGE = repo.text("book/accuracy.md")
+
+
+def test_the_stored_predictions_are_the_models():
+    """Whoever changes a constant or a formula of seconds runs tools/fit_seconds.py --cross and tools/judge.py again."""
+    stored, rows = accuracy.rows(), measured.rows()
+    assert len(stored) == len(rows)
+    for line, row in zip(stored, rows, strict=True):
+        assert (line["series"], line["measured"]) == (row.series.rsplit(" ", 1)[0], row.seconds)
+        assert line["layout"] == judge.layout(row.job)
+        assert line["predicted"] == pytest.approx(measured.seconds(row), rel=2e-3), row.name
+
+
+def test_what_did_not_see_a_series_says_nearly_the_same():
+    """Constants that a series did not make are no other model: most predictions move by less than a tenth."""
+    moved = sorted(abs(row["apart"] / row["predicted"] - 1) for row in accuracy.rows())
+    assert moved[len(moved) // 2] < 0.06
+
+
+def test_the_words_of_the_page():
+    assert f"{len(measured.rows())} training steps" in PAGE
+    assert f"has {len(fit_seconds.names())} fitted constants" in PAGE
+    kinds = re.findall(r"\{accuracy\} (\w+)", PAGE)
+    assert sorted(kinds) == sorted(["picture", *accuracy.TABLES])
+
+
+def test_tables_count_every_step_once():
+    for kind in ("program", "series", "size", "gpus"):
+        lines = [line.split("|")[2].strip() for line in accuracy.TABLES[kind]()[2:]]
+        assert sum(map(int, lines[:-1])) == int(lines[-1]) == len(measured.rows()), kind
+    off = [abs(float(line.split("|")[5].strip().rstrip("%"))) for line in accuracy.worst()[2:]]
+    assert off == sorted(off, reverse=True) and off[0] == round(100 * max(abs(row["error"]) for row in accuracy.rows()))
+
+
+@pytest.mark.parametrize("width", [720, 358])
+def test_the_picture_has_a_dot_a_step_where_its_error_is(width):
+    found = ElementTree.fromstring(accuracy.picture(width))
+    dots = found.findall(".//{*}circle")
+    assert len(dots) == len(measured.rows())
+    assert all(0 < float(dot.get("cx")) < width for dot in dots)
+    one = [errors.Lane("a", "b", 0.1, (errors.Dot(0.0, "c1", "x"), errors.Dot(9.0, "c1", "y")))]
+    two = ElementTree.fromstring(errors.draw(width, one, 0.4, [("c1", "k")])).findall(".//{*}circle")
+    middle, edge = (float(dot.get("cx")) for dot in two)
+    left = 190 if width > 500 else 20
+    assert isclose(middle, (left + width - 22) / 2, abs_tol=0.01) and isclose(edge, width - 22, abs_tol=0.01)
+    words = [float(text.get("x")) + svg.measure(text.text, svg.SMALL) for text in found.findall(".//{*}text")
+             if text.get("text-anchor") in (None, "start")]  # fmt: skip
+    assert max(words) <= width
