@@ -28,7 +28,8 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.timing import machine, step
+from scaleout.timing import job as timing_job
+from scaleout.timing import machine
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ def by_profile(profile, o, tp, sequence):
     job = Job(o.shape, o.seq, DEVICES["h100-sxm"], topology.cluster(1, tp), o.micro_batch,
               Layout(tp=tp, sequence_parallel=sequence, gather_again=False), Recipe(o.precision, foreach=False),
               machine.CALIBRATED)
-    return step.on(job, machine.of_profiles(job, {tp: profile})).seconds
+    return timing_job.on(job, machine.of_profiles(job, {tp: profile})).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = face(
     transformer="PRESETS Shape flops linears preset total_parameters",
     recipe="CHOICES Recipe",
     job="Job",
+    program="PROGRAMS",
     layout="Layout",
     sharding="WRAPS Sharding units",
     hardware="COMPUTE_SHARE DEVICES LINKS",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scaleout.collectives import tensor
-from scaleout.collectives.traffic import block_of, cut
+from scaleout.collectives.job import block_of, cut
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout

@@ -15,7 +15,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing import compute, machine
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "tensor_parallel.json").read_text())
 NAIVE = Recipe("bf16-master", main_gradients="instead", attention="naive", dropout=0.1)

@@ -4,10 +4,10 @@ import pytest
 from view_settings import by_chance
 
 from scaleout import views
+from scaleout.collectives.job import traffic
 from scaleout.collectives.tensor import MEGATRON
-from scaleout.collectives.traffic import traffic
 from scaleout.draw import svg
-from scaleout.timing.step import step
+from scaleout.timing.job import step
 from scaleout.views import tensor
 
 SEED = 31

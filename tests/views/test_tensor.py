@@ -19,7 +19,7 @@ from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, linears
-from scaleout.timing import step as timing_step
+from scaleout.timing import job as timing
 from scaleout.views import tensor
 from scaleout.views.tensor import levers, record, scene
 
@@ -56,7 +56,7 @@ def test_seconds_and_bytes_are_those_of_the_models(link, nodes, inside):
     one = cut.block(PRESETS["llama-3-8b"], 1, 4096, 8, sequence_parallel=True)
     job = Job(PRESETS["llama-3-8b"], 4096, DEVICES["h100-sxm"], topology.cluster(nodes, 8 // nodes, inside),
               layout=Layout(tp=8, sequence_parallel=True))  # fmt: skip
-    block = timing_step.step(job).work[0]
+    block = timing.step(job).work[0]
     assert found["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
     assert found["exposed_seconds"] == block.exposed == found["exposed_by_link"][link]
     assert found["overlap"] == ("backward" if nodes > 1 else "chunked"), "chunks stay inside a node"

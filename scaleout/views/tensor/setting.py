@@ -7,9 +7,9 @@ from functools import cached_property, lru_cache
 from math import fsum
 
 from scaleout.collectives import tensor
+from scaleout.collectives.job import cut
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import MEGATRON, Block
-from scaleout.collectives.traffic import cut
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
