@@ -9,6 +9,7 @@ from scaleout.collectives.tensor import MEGATRON
 from scaleout.draw import svg
 from scaleout.timing.job import step
 from scaleout.views import tensor
+from scaleout.views.recompute.setting import setting_of
 
 SEED = 31
 
@@ -28,3 +29,16 @@ def test_tensor(params):
     assert values["exposed_seconds"] == block.exposed
     sent = [one for one in traffic(job)["tp"].sent if "activations" in one.carries]
     assert values["sent_mb"] * 1e6 == pytest.approx(sum(one.bytes for one in sent) / job.shape.layers)
+
+
+@pytest.mark.parametrize("params", by_chance("recompute", 25, SEED))
+def test_recompute(params):
+    """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
+    given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
+    job = setting_of(given).case.job
+    plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
+    assert values["seconds"] == values["plain_seconds"] == plain
+    assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
+    _, values = shown("recompute", params | {"dropped": 100, "way": "rebuild"})
+    assert values["seconds"] == pytest.approx(full, rel=1e-12)
+    assert values["all_percent"] == round(100 * (full / plain - 1), 1)
