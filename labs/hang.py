@@ -31,6 +31,7 @@ from scaleout.records import flight
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 60.0                # seconds for a whole run, start-up included
 PATH = re.compile(r"""(?<![:\w./-])[\w.~-]*/[^\s"'():,]+""")     # a word with a slash; no address of a web page
+LAST = re.compile(r'hang_job\.py", line \d+ in <module>\n')          # of a stack by faulthandler: its main thread's
 RING = 16                  # calls that the flight recorder keeps; without it, 2,000
 
 
@@ -87,18 +88,19 @@ def until(done, job, end):
     return True
 
 
-def stack(rank, folder):
-    """Write stack-RANK.txt: py-spy's, or where it may not look into a process, the rank's own faulthandler's."""
+def stack(rank, folder, job, end):
+    """Write stack-RANK.txt: py-spy's, or where it may not look into a process, the rank's own faulthandler's, which
+    ends with the first frame of the script."""
     pid = int((folder / f".pid-{rank}").read_text())
     spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     done = spy and subprocess.run([spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True)
     if done and done.returncode == 0:
         text = done.stdout
     else:
+        own = folder / f".stack-{rank}"
         os.kill(pid, signal.SIGUSR1)
-        time.sleep(0.2)
-        text = "from faulthandler: py-spy is not there, or may not look into a process here\n"
-        text += (folder / f".stack-{rank}").read_text()
+        until(lambda: LAST.search(own.read_text()), job, end)
+        text = "from faulthandler: py-spy is not there, or may not look into a process here\n" + own.read_text()
     (folder / f"stack-{rank}.txt").write_text(clean(text, folder))
 
 
@@ -113,7 +115,7 @@ def dumped(o, seed, folder, end):
     with (folder / ".raw").open("w") as output, started(o, seed, folder, output) as job:
         if until(lambda: len(list(folder.glob(".quiet-*"))) == o.processes, job, end):
             for rank in range(o.processes):
-                stack(rank, folder)
+                stack(rank, folder, job, end)
             (folder / ".stacks").touch()
             until(lambda: False, job, end)
     return clean((folder / ".raw").read_text(), folder)
@@ -123,12 +125,15 @@ def run(o):
     """Run the job and leave its dumps in a new folder; nothing where this is stopped before."""
     seed = random.SystemRandom().randrange(10**6) if o.seed is None else o.seed
     facts = {"sealed": hang.seal(seed), "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
-    begun, folder = time.monotonic(), new_folder(o.out)
+    begun, folder = time.monotonic(), None
     try:
+        with launch.later():                            # a folder that nobody knows of would be left
+            folder = new_folder(o.out)
         print(f"{o.processes} ranks, one of them has a bug; a collective times out after {o.timeout:g} s", flush=True)
         log = dumped(o, seed, folder, begun + LIMIT)
     except (KeyboardInterrupt, SystemExit):
-        shutil.rmtree(folder)
+        if folder:
+            shutil.rmtree(folder)
         raise
     for path in folder.glob(".*"):
         path.unlink()

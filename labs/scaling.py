@@ -83,8 +83,10 @@ def refuse(job, runs, kind):
     """ValueError, one line, for what the job would refuse in any of its runs: before the first, and its calibration."""
     from scaleout.train import batches  # asks for torch
 
+    cut = "fsdp" if any(run.strategy == "fsdp" for run in runs) else "ddp"      # whose runs hear what is said of shards
     for run in runs:
-        asked = replace(job, strategy=run.strategy, batch=run.batch)
+        asked = job if run.strategy == cut else train_options.unsharded(job)[0]
+        asked = replace(asked, strategy=run.strategy, batch=run.batch)
         train_options.check(asked, SimpleNamespace(world=run.world, device=SimpleNamespace(type=kind)))
         if kind == "cpu":
             fits.host(asked.shape, run.world)

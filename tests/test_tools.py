@@ -24,6 +24,13 @@ def cell(source, **more):
             "source": source} | more  # fmt: skip
 
 
+def test_a_notebook_names_what_may_be_used_of_its_machine(monkeypatch):
+    """As labs count it: a container's limit, and not all that the host has."""
+    monkeypatch.setattr(notebooks.limits, "cores", lambda: 3)
+    monkeypatch.setattr(notebooks.limits, "memory", lambda: 5 * 2**30)
+    assert notebooks.machine().endswith(", 3 cores, 5 GiB")
+
+
 @pytest.fixture
 def draft(tmp_path):
     """Write a notebook of these code cells; its path."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import platform
 import re
 import sys
@@ -25,6 +24,7 @@ import yaml
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from scaleout.lab import limits
 from scaleout.page import markup, sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,12 +44,8 @@ FENCED = re.compile(r"^```(\{(?!code|math)[\w-]+\}.*\n)((?::.*\n)*)\n*((?:(?!```
 
 
 def machine() -> str:
-    """Processor, cores and memory (GiB) of this machine, and its GPUs where torch sees any."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    words = [f"CPU only, {platform.machine()}", f"{cores} cores"]
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        words.append(f"{memory / 2**30:.0f} GiB")
+    """Processor, cores and memory (GiB) that may be used here, and the GPUs where torch sees any."""
+    words = [f"CPU only, {platform.machine()}", f"{limits.cores()} cores", f"{limits.memory() / 2**30:.0f} GiB"]
     try:
         import torch
 

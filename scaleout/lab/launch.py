@@ -97,10 +97,12 @@ def ranks(processes, words, environment=(), **more):
             with later():
                 _stop(job)
                 held.end()
+                leash.leave_none(held.path)             # torchrun forgets a rank where it is asked while it starts it
 
 
 def _stop(job):
-    """End torchrun (a Popen), which ends its ranks; those of one that does not come to it are left to the leash."""
+    """End torchrun (a Popen), which ends its ranks; those of one that does not come to it are left to the leash,
+    and to `leash.leave_none`."""
     if job is None or job.poll() is not None:
         return
     job.terminate()

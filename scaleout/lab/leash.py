@@ -39,13 +39,26 @@ class Leash:
         return False
 
 
-def leave_none(path):
-    """End by SIGKILL whatever was started with the pipe `path` in its environment: a process that stands still in a
-    kernel or a driver follows nothing. Linux only."""
+def leave_none(path, seconds=10.0):
+    """End by SIGKILL whatever was started with the pipe `path` in its environment, and wait until it is gone, so long
+    at most: a process that stands still in a kernel or a driver follows nothing, nor does one that still imports torch.
+    Linux only."""
+    end = time.monotonic() + seconds
+    while (found := _told(path)) and time.monotonic() < end:
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _told(path):
+    """Processes (list of int) that have the pipe in the environment which they were started with."""
+    found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if f"{NAME}={path}".encode() in environment.read_bytes().split(b"\0"):
-                os.kill(int(environment.parent.name), signal.SIGKILL)
+                found.append(int(environment.parent.name))
+    return found
 
 
 def follow():

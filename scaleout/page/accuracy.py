@@ -14,6 +14,7 @@ from docutils import nodes
 
 from scaleout.draw import errors
 from scaleout.page.tables import ROOT, MarkdownDirective, table
+from scaleout.spec.hardware import DEVICES
 from scaleout.spec.program import PROGRAMS
 
 JUDGED = ROOT / "tests" / "published" / "steps_judged.json"
@@ -82,7 +83,7 @@ def _step(limits, value: float) -> str:
 def _series(row: dict) -> str:
     """Who measured, and on which cards."""
     name = row["series"].removesuffix(" A100").removesuffix(" H100").removesuffix(" B200").removesuffix(" MI300X")
-    return f"{NAMES.get(name, name)}, {row['device']}"
+    return f"{NAMES.get(name, name)}, {DEVICES[row['device']].name}"
 
 
 TABLES = {

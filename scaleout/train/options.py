@@ -1,7 +1,7 @@
 """The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -134,6 +134,21 @@ TIERS = {"smoke": Options(),
                         dataset=corpus.LARGE)}
 
 
+USUAL = {f.name: f.default for f in fields(Options)}
+SHARDS = ("wrap", "least_parameters", "reshard", "prefetch", "replicas", "offload")     # of --strategy fsdp alone
+
+
+def idle(o):
+    """Names of the options about shards that are not as they are where nobody asks for another value."""
+    return [name for name in SHARDS if getattr(o, name) != USUAL[name]]
+
+
+def unsharded(o):
+    """The options with those about shards as nobody asked for them, and the words that undo them."""
+    undo = [["--no-offload"] if name == "offload" else [options.named(name), str(USUAL[name])] for name in idle(o)]
+    return replace(o, **{name: USUAL[name] for name in SHARDS}), [word for words in undo for word in words]
+
+
 def check(o, s):
     """Refuse what could not work. ValueError, one line."""
     options.check_save(o.save, RESULTS)
@@ -146,6 +161,13 @@ def check(o, s):
         raise ValueError(f"--strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
     if o.strategy_on(s.world) == "fsdp":
         o.sharding(s.world)
+        if o.wrap != "size" and o.least_parameters != USUAL["least_parameters"]:
+            raise ValueError(f"--least-parameters is about --wrap size, and this is --wrap {o.wrap}: leave out one of "
+                             "the two")
+    elif o.strategy and idle(o):
+        flags = " and ".join(map(options.named, idle(o)))
+        raise ValueError(f"--strategy {o.strategy} shards nothing, and has nothing for {flags}: leave that out, or use "
+                         "fsdp")
     elif o.offload or o.replicas > 1:
         raise ValueError("--offload and --replicas are for --strategy fsdp")
     if o.offload and o.precision == "fp16":     # GradScaler's ranks agree where the gradients are: NCCL cannot there
@@ -162,7 +184,7 @@ def check_kept(o):
     """ValueError, one line, for options of checkpoints that are not there, or that nobody makes."""
     if o.resume not in ("auto", "none") and not options.digits(o.resume):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
-    usual = {f.name: f.default for f in fields(Options)} | {"checkpoint_every": o.checkpoint_every}
+    usual = USUAL | {"checkpoint_every": o.checkpoint_every}
     if every(o) != 0 and o.folder is None:
         usual["checkpoint_every"] = None
     if o.folder is None or every(o) == 0:
@@ -207,9 +229,8 @@ def check_layout(o, world):
         o.layout_on(world)
     except ValueError as error:
         raise ValueError(f"--layout {o.layout}: {error}") from None
-    usual = {f.name: f.default for f in fields(Options)}
     for name in ("wrap", "reshard", "prefetch", "replicas", "offload", "sync_every_pass", "compile"):
-        if getattr(o, name) != usual[name]:
+        if getattr(o, name) != USUAL[name]:
             flag = options.named(name)
             mend = f"use --no-{flag[2:]}" if getattr(o, name) is True else f"leave out {flag}"
             raise ValueError(f"--layout makes units of blocks, and has nothing for {flag}: {mend}")

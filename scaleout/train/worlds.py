@@ -76,10 +76,12 @@ def job(tier, words):
 
 
 def command(run, words, path, machine=None):
-    """The words that start labs/capstone.py for a run: its last validation is all that is beside the steps.
+    """The words that start labs/capstone.py for a run: its last validation is all that is beside the steps. What is
+    asked of shards is for the runs of fsdp.
 
     path: of its Record; machine: of a profile of as many processes."""
-    words = [*words, *(["--machine", str(machine)] if machine else [])]
+    undo = [] if run.strategy == "fsdp" else train_options.unsharded(job("smoke", words))[1]
+    words = [*words, *undo, *(["--machine", str(machine)] if machine else [])]
     return [*words, "--strategy", run.strategy, "--batch", str(run.batch), "--sample", "0",
             "--validate-every", "1000000", "--validation-batches", "1", "--save", str(path)]
 

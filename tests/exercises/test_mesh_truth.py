@@ -97,7 +97,7 @@ def test_gradients_are_parts_of_one_sum_along_the_axes_of_the_answer():
     one = torch.nn.Parameter(table.clone())
     whole, column = torch.nn.Parameter(norm.clone()), torch.nn.Parameter(matrix.clone())
     torch.nn.functional.cross_entropy(one[tokens] * whole @ column @ one.T, targets).backward()
-    assert right("mesh", "which-axes") == "right"
+    assert right("mesh", "which-axes") == "table-pp"
     assert torch.allclose(two[0] + two[1], one.grad, atol=1e-6) and not torch.allclose(two[0], two[1], atol=1e-2)
     assert torch.allclose(two[2] + two[3], whole.grad, atol=1e-6) and not torch.allclose(two[2], two[3], atol=1e-2)
     assert torch.allclose(torch.cat(two[4:], dim=1), column.grad, atol=1e-6)
@@ -180,4 +180,4 @@ def test_the_four_runs_are_what_training_with_each_fault_shows():
         for row, a, b, weight in (("apart along tp", (0, 0), (0, 1), 0), ("apart along dp", (0, 0), (1, 0), 1)):
             apart = float((w[a][weight] - w[b][weight]).abs().max())
             assert f"{apart:.2f}" == f"{float(said[row][column]):.2f}", (column, row)
-    assert right("mesh", "four-layouts") == "right"
+    assert right("mesh", "four-layouts") == "samples-d"

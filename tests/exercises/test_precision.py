@@ -230,12 +230,12 @@ def test_each_run_takes_the_format_in_which_it_fits():
     assert 0.2 * 2**18 < FP16.largest < 0.7 * 2**18 and round(0.2 * 2**18) == 52429
     assert rounded(2.0**-34 * 2**18, FP16) > 0 == rounded(2.0**-34, FP16) == rounded(2.0**-33, FP16)
     assert FP16.largest > 0.05 * 2**18 and FP16.epsilon / 2 < 1e-3 < BF16.epsilon / 2
-    assert "52,429" in told("which-format") and right("which-format") == "right"
+    assert "52,429" in told("which-format") and right("which-format") == "scaled-c-fp16-d"
 
 
 def test_the_right_choices():
     assert right("all-e4m3") == "inside"
-    assert right("four-runs") == "right"
+    assert right("four-runs") == "d-rank-1"
     assert blocks.NVFP4.size == 16 and FORMATS["e8m0"].highest_octave - FORMATS["e8m0"].lowest_octave == 254
 
 

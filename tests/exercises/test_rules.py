@@ -170,6 +170,13 @@ def test_a_title_shares_no_telling_word_with_the_right_option(one):
     assert not stems(one.title) & (stems(label(right)) - others)
 
 
+@each(CHOICES)
+def test_the_name_of_an_option_does_not_say_that_it_is_the_right_one(one):
+    """Names stand in the page's source, beside their labels."""
+    told = {"right", "correct", "true", "ok", "yes", "answer", "solution", "good"}
+    assert not told & set(next(option.name for option in one.options if option.right).split("-"))
+
+
 @each(FUNCTIONS)
 def test_a_title_names_no_function_of_the_solution(one):
     """"A peak is a maximum" says what `max` would."""

@@ -50,6 +50,27 @@ def test_what_is_not_one_number_is_refused(text):
         units.parse(text, "bytes", "GB")
 
 
+@each(["140-141 GB", "140 - 141 GB", "140 to 141 GB", "140\u2013141 GB", "140 GB \u2014 141 GB", "140 GB to 141 GB",
+       "140..141 GB", "140 \u2026 141 GB", "from 140 to 141 GB", "between 140 and 141 GB", "about 1,000-2,000 GB",
+       "1e2-1.5e2 GB", "1-2 TB or so"])  # fmt: skip
+def test_a_range_is_no_difference(text):
+    with pytest.raises(ValueError, match=r"\d is a range, and one number is asked for: write a number and a unit"):
+        units.parse(text, "bytes", "GB")
+
+
+@each([("2 to 3 ms", "seconds", "s"), ("10-12 min", "seconds", "s"), ("7-8 %", "share", "%"),
+       ("7% to 8%", "share", "%")])  # fmt: skip
+def test_a_range_of_anything_is_none(text, dimension, unit):
+    with pytest.raises(ValueError, match="is a range, and one number is asked for"):
+        units.parse(text, dimension, unit)
+
+
+@each([("150-10 GB", 140e9), ("2 - 3*4 + 20 GB", 10e9), ("141-1 GB", 140e9), ("2-3/2 GB", 0.5e9), ("9-8+1 GB", 2e9),
+       ("1.4e-04 PB", 140e9), ("1.4e-4 PB", 140e9)])  # fmt: skip
+def test_a_difference_is_no_range(text, size):
+    assert units.parse(text, "bytes", "GB").base == pytest.approx(size)
+
+
 @each(["12 Gb", "12 Gbit", "96 bits", "1 Mb"])
 def test_bits_are_not_bytes(text):
     with pytest.raises(ValueError, match="8 bits"):

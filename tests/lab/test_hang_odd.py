@@ -1,12 +1,23 @@
-"""What labs/hang.py reads, where it is not what it wrote: each odd dump is one line, none costs time."""
+"""What labs/hang.py reads, where it is not what it wrote: each odd dump is one line, none costs time. And what may come
+between two of its own lines on a busy machine."""
 
 import json
+import signal
+import sys
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from repo import ROOT
 
 from scaleout.lab import hang as lab_hang
+from scaleout.lab import launch
 from scaleout.records import flight
+
+sys.path.insert(0, str(ROOT / "labs"))
+
+import hang
 
 RECORDED = ROOT / "labs" / "results" / "hang"
 
@@ -66,3 +77,28 @@ def test_a_rank_without_a_dump_is_no_answer_to_judge(tmp_path):
     (tmp_path / "flight-2.json").unlink()
     with pytest.raises(ValueError, match=r"holds no flight-2\.json: python labs/hang.py writes such a folder"):
         lab_hang.judge("2:81", tmp_path)
+
+
+def test_a_signal_between_the_folder_and_the_run_leaves_no_folder(tmp_path, monkeypatch):
+    new = hang.new_folder
+
+    def struck(path):
+        folder = new(path)
+        signal.raise_signal(signal.SIGTERM)
+        return folder
+    monkeypatch.setattr(hang, "new_folder", struck)
+    with launch.ending(), pytest.raises(SystemExit):
+        hang.run(hang.options(["--out", str(tmp_path / "dumps")]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stack_is_read_once_it_is_whole(tmp_path, monkeypatch):
+    """However late the rank comes to write it."""
+    main = '  File "labs/hang_job.py", line 7 in <module>\n'
+    (tmp_path / ".pid-0").write_text("1")
+    (tmp_path / ".stack-0").write_text("")
+    monkeypatch.setattr(hang.shutil, "which", lambda *_, **__: None)
+    late = threading.Timer(0.5, (tmp_path / ".stack-0").write_text, [main])
+    monkeypatch.setattr(hang.os, "kill", lambda *_: late.start())
+    hang.stack(0, tmp_path, SimpleNamespace(poll=lambda: None), time.monotonic() + 60)
+    assert (tmp_path / "stack-0.txt").read_text().endswith(main)

@@ -44,6 +44,11 @@ IDLE = [
     ("collectives", 1, ["--plot", "p.svg"], "one process sends nothing: start with torchrun --nproc-per-node 2"),
     ("collectives", 1, ["--own", "5,1"], "one process sends nothing: start with torchrun --nproc-per-node 2"),
     ("capstone", 1, ["--minutes", "1", "--steps", "9"], "--minutes fixes the number of steps: leave out --steps, or"),
+    ("capstone", 2, ["--strategy", "ddp", "--wrap", "layer"], "--strategy ddp shards nothing, and has nothing for -"),
+    ("capstone", 2, ["--strategy", "ddp", "--reshard", "false"], "has nothing for --reshard: leave that out, or use"),
+    ("capstone", 2, ["--strategy", "ddp", "--prefetch", "2", "--offload"], "nothing for --prefetch and --offload: "),
+    ("capstone", 1, ["--strategy", "one", "--replicas", "2"], "--strategy one shards nothing, and has nothing for --r"),
+    ("capstone", 2, ["--least-parameters", "9"], "--least-parameters is about --wrap size, and this is --wrap block"),
     ("capstone", 1, ["--keep", "3"], "--keep needs a place: add --folder FOLDER"),
     ("capstone", 1, ["--resume", "3"], "--resume needs a place: add --folder FOLDER"),
     ("capstone", 1, ["--folder", "r", "--checkpoint-every", "none", "--keep", "3"], "--keep is about checkpoints, and"),
@@ -119,6 +124,7 @@ def test_labs_that_start_processes_refuse_it_too(name, words, said):
     (["--offload", "--precision", "fp16", "--worlds", "1,2"], "--offload"),
     (["--batch", "400000"], "one validation batch takes"),
     (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"), (["--layers", "1e8"], "the weights alone"),
+    (["--wrap", "layer", "--strategies", "ddp", "--worlds", "1,2"], "--strategy ddp shards nothing, and has nothing"),
     (["--layout", "tp=2"], "--layout")])
 def test_what_the_job_would_refuse_is_refused_before_a_calibration(words, said, monkeypatch):
     scaling = importlib.import_module("scaling")

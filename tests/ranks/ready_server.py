@@ -32,7 +32,8 @@ PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", 
            "torch.distributed.tensor", "torch.distributed.tensor.debug", "torch.distributed.optim",
            "torch.distributed.pipelining", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
            "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "torch.distributed.launcher.api",
-           "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend", "matplotlib.figure"]
+           "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend", "torch._functorch.partitioners",
+           "functorch.compile", "matplotlib.figure"]
 # Of the package the rooms beneath the labs: what those import reads, as it is loaded, what kind of script it serves.
 ROOMS = ("collectives", "draw", "exercises", "memory", "numerics", "parallel", "records", "spec", "timing", "views",
          "writeup")
@@ -158,7 +159,10 @@ def begin(place, files, words, environment, folder, client, stands):
     backend = INLINE if "ipykernel_launcher" in words else environment.get("MPLBACKEND")
     if backend:                                             # else read as matplotlib is loaded
         sys.modules["matplotlib"].rcParams["backend"] = backend
-    settle(client)
+    try:
+        settle(client)
+    except (ProcessLookupError, FileNotFoundError):         # whoever asked was killed meanwhile: nobody to say it to
+        os._exit(1)
     os.chdir(folder)
     through = words[0] == "-u" or bool(environment.get("PYTHONUNBUFFERED"))
     sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
@@ -170,8 +174,10 @@ def begin(place, files, words, environment, folder, client, stands):
     end(ran(words[1:] if words[0] == "-u" else words))
 
 
-def stream(number, **how):
-    return io.TextIOWrapper(os.fdopen(number, "wb", closefd=False), encoding="utf-8", **how)
+def stream(number, write_through, **how):
+    """write_through: nothing waits in a buffer, so that a process that breaks off has said all."""
+    file = os.fdopen(number, "wb", buffering=0 if write_through else -1, closefd=False)
+    return io.TextIOWrapper(file, encoding="utf-8", write_through=write_through, **how)
 
 
 def settle(client):

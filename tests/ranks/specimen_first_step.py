@@ -30,6 +30,7 @@ from scaleout.measure import tensor_link as measure_tensor_link
 from scaleout.parallel import fsdp_ways, pipeline_ways, precision, tensor_ways
 from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.transformer import Transformer
+from scaleout.train import batches
 
 LABS = Path(__file__).resolve().parents[2] / "labs"
 
@@ -108,6 +109,7 @@ def shrink():
         kind.forward = lambda self, *batch, whole=whole: whole(self, *(part[:1] for part in batch))
     torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="eager")
     corpus.texts = functools.cache(corpus.texts)        # the same files again and again
+    batches.read = functools.cache(batches.read)
 
 
 def main(s):

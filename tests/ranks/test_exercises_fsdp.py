@@ -172,6 +172,7 @@ STEPPED = {
     "units-turned": FORWARD + BACKWARD.replace("[::-1]", ""),
     "wrong-gradient": FORWARD + BACKWARD.replace("(backward", "(0 * backward"),
     "not-averaged": FORWARD + BACKWARD.replace("scatter(", "world * scatter("),
+    "wrong-gradient one-unit": FORWARD + BACKWARD.replace("scatter(", "(1 if unit else world) * scatter("),
     "other-shard": FORWARD + BACKWARD.replace("scatter(backward(unit, gather(shards[unit], sizes[unit]))", (
         "scatter(pad(backward(unit, gather(shards[unit], sizes[unit])), (0, sizes[unit] % 2)).view(2, -1)"
         ".flip(0).flatten()")),

@@ -133,6 +133,8 @@ READS = {
     "all-the-same": changed(DEALT, ("order[replica::dp]", "order")),
     "wrong-axis": changed(DEALT, (REPLICA, "    replica = dist.get_rank() % dp\n")),
     "overlap": changed(DEALT, ("manual_seed(epoch)", "manual_seed(100 * epoch + replica)")),
+    "other-samples one-epoch": changed(DEALT, ("manual_seed(epoch)",
+                                               "manual_seed(epoch + 9 * replica * (epoch == 1 and dp == 4))")),
     "not-shuffled": changed(DEALT, ("torch.randperm(count, generator=seed).tolist()", "list(range(count))")),
     "same-epochs": changed(DEALT, ("manual_seed(epoch)", "manual_seed(1)")),
     "lost": changed(DEALT, ("order[replica::dp]", "order[replica::dp][:-1]")),

@@ -89,6 +89,47 @@ def split_backward(stage, x, y, gradient):
     "no-input-gradient": changed(HALVES, ("to_input, = ", "to_input = ")),
 }  # fmt: skip
 
+# Invented by somebody who had not seen the slips.
+FRESH = {
+    "wrong-weights first-round": changed(HALVES, ("one if held is None", "one if held is None or CALLS.append(1) or "
+                                                                         "len(CALLS) < 9"),
+                                         ("def split_backward", "CALLS = []\n\n\ndef split_backward")),
+    "wrong-input-gradient of-y": changed(HALVES, ("return to_input, later", "return gradient, later")),
+    "wrong-input-gradient mean": changed(HALVES, ("return to_input, later", "return to_input / len(x), later")),
+    "wrong-weights no-biases": changed(HALVES, ("list(stage.parameters())",
+                                                "[one for one in stage.parameters() if one.dim() > 1]")),
+    "wrong-weights a-third": changed(HALVES, ("(y, weights, gradient)", "(y, weights, gradient / 3)")),
+    "replaced by-zeros": changed(HALVES, ("    def later():\n", "    def later():\n        stage.zero_grad()\n")),
+    "weights-too-early all-at-once": """
+import torch
+def split_backward(stage, x, y, gradient):
+    torch.autograd.backward(y, gradient)
+    return x.grad.clone(), lambda: None
+""",
+    "wrong-weights newest-for-all": """
+import torch
+NEWEST = {}
+def split_backward(stage, x, y, gradient):
+    first, = torch.autograd.grad(y, x, gradient, retain_graph=True)
+    NEWEST.update(y=y, gradient=gradient)
+    def later():
+        torch.autograd.backward(NEWEST["y"], NEWEST["gradient"], inputs=list(stage.parameters()), retain_graph=True)
+    return first, later
+""",
+    "no-pair at-once": changed(HALVES, ("return to_input, later", "return to_input, later()")),
+    "nothing-added to-copies": """
+import torch
+def split_backward(stage, x, y, gradient):
+    first, = torch.autograd.grad(y, x, gradient, retain_graph=True)
+    weights = list(stage.parameters())
+    def later():
+        grads = [torch.zeros_like(one) if one.grad is None else one.grad for one in weights]
+        for grad, more in zip(grads, torch.autograd.grad(y, weights, gradient)):
+            grad += more
+    return first, later
+""",
+}  # fmt: skip
+SPLITS |= FRESH
 SAYS = {"deadlock": "it waited in send()", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
 
 

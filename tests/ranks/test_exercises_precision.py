@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from scaleout import exercises
-from scaleout.exercises.precision.ranks import CHECK, MASTER
+from scaleout.exercises.precision.ranks import CHECK, MASTER, master
+from scaleout.exercises.ranks import sure
 
 SCALED, COPY = (exercises.exercise("precision", key) for key in ("scaled-step", "master-copy"))
 GIVEN, KEPT = answers.code_of(SCALED), answers.code_of(COPY)
@@ -168,6 +169,20 @@ COPIES = {
     "exception": changed(KEPT, ("gradient.float()", "gradient.flota()")),
     "replaced": KEPT + "\n\ntorch.equal = lambda *pair: True\n",
 }  # fmt: skip
+# Invented by somebody who had not seen the slips.
+FRESH = {
+    "no-copy rounded-each-time": changed(KEPT, ("weights.copy_(copy)  ", "copy.copy_(weights.copy_(copy))  ")),
+    "no-copy momentum-alone": changed(KEPT, (" / (1 - BETAS[0] ** step) / down", "")),
+    "wrong-weights betas-turned": changed(KEPT, ("m.lerp_(g, 1 - BETAS[0])", "m.lerp_(g, 1 - BETAS[1])"),
+                                          ("v.lerp_(g.square(), 1 - BETAS[1])", "v.lerp_(g.square(), 1 - BETAS[0])")),
+    "not-a-number counted-from-0": changed(KEPT, ("    g = gradient", "    step -= 1\n    g = gradient")),
+    "too-much doubles": changed(KEPT, ("torch.zeros(len(weights))", "torch.zeros(len(weights)).double()"),
+                                ("gradient.float()", "gradient.double()"), ("copy -= lr", "copy -= (lr"),
+                                (" / down\n", " / down).float()\n")),
+    "wrong-weights decay-twice": changed(KEPT, ("    copy *= 1 - lr * DECAY\n", "    copy *= (1 - lr * DECAY) ** 2\n")),
+    "other-tensor set": changed(KEPT, ("weights.copy_(copy)  ", "weights.set_(copy.bfloat16())  ")),
+}  # fmt: skip
+COPIES |= FRESH
 
 
 @pytest.mark.slow
@@ -177,6 +192,12 @@ COPIES = {
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)
+
+
+def test_each_mistake_shows_at_three_looks_at_least():
+    right = master.reference(0).bfloat16()
+    for slip, _, value in master._known(0):
+        assert sum(not master.near(*rows) for rows in zip(value.bfloat16(), right, strict=True)) >= sure.TELLING, slip
 
 
 def test_the_file_says_which_exercise_it_is(tmp_path):

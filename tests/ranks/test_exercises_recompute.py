@@ -162,6 +162,10 @@ LAYERS = {
                                            "        chosen = gate(x).argmax(-1)\n"), ("share, chosen =", "share, _ =")),
     "kept": changed(KEPT, ("checkpoint(run, x, share, use_reentrant=False)", "run(x, share)")),
     "no-gate": changed(KEPT, ("gate(x).softmax(-1).max(-1)", "(one.detach() for one in gate(x).softmax(-1).max(-1))")),
+    "other-output one-case": changed(KEPT, ("share[mine, None] * expert",
+                                            "(share[mine, None] if len(CALLS) > 1 else 1) * expert"),
+                                     ("def routed(x, gate, experts):\n",
+                                      "CALLS = []\n\n\ndef routed(x, gate, experts):\n    CALLS.append(1)\n")),
     "unweighted": changed(KEPT, ("share[mine, None] * expert", "expert")),
     "all-experts": changed(
         KEPT, ("share, chosen = gate(x).softmax(-1).max(-1) ", "share = gate(x).softmax(-1) "),

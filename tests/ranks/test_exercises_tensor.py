@@ -76,6 +76,9 @@ SPLIT_MLP = {
     "-half-a-bias": MLP.replace(G, "    return Sum.apply(middle @ down + bias.detach() / 2) + bias - bias.detach()"),
     "stub": exercises.exercise("tensor", "on-ranks-mlp").stub,
     "no-forward-sum": MLP.replace("dist.all_reduce(whole)", "pass"),
+    "wrong-output first-inputs": MLP.replace("dist.all_reduce(whole)", "CALLS.append(1)\n        dist.all_reduce("
+                                             "whole if len(CALLS) > 1 else whole.clone())").replace(
+        "class Copy", "CALLS = []\n\n\nclass Copy"),
     "no-backward-sum": MLP.replace("dist.all_reduce(gradient)", "pass"),
     "no-backward-sum alone": HEAD + "    y = gelu(x @ up) @ down\n    dist.all_reduce(y)\n    return y + bias\n",
     "both-ways": MLP.replace("        return gradient\n\n\ndef", COPIED + "\n\ndef"),
@@ -149,6 +152,8 @@ SPLIT_TOKENS = {
     "no-forward-sum nor-gathered": TOKENS.replace(LAST, "    return gelu(x @ up) @ down"),
     "other-tokens": TOKENS.replace("x.chunk(ranks)]", "x.chunk(ranks)[::-1]]"),
     "mean": TOKENS.replace(LAST, LAST + " / 2"),
+    "wrong-output first-inputs": TOKENS.replace(LAST, "    CALLS.append(1)\n" + LAST + " / (1 if len(CALLS) > 1 else 2)"
+                                                ).replace("class Gather", "CALLS = []\n\n\nclass Gather"),
     "no-backward-sum": TOKENS.replace("        return scattered(gradient)",
                                       "        return gradient.chunk(2)[dist.get_rank()].contiguous()"),
     "own-tokens": TOKENS.replace("        return gathered(gradient)\n", PADDED),

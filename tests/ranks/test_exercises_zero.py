@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from scaleout import exercises
+from scaleout.exercises.ranks import sure
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.zero.ranks import CHECK, CLIP
+from scaleout.exercises.zero.ranks import CHECK, CLIP, step
 
 STEP, CLIPPED = (exercises.exercise("zero", key) for key in ("zero-step", "clip-sharded"))
 GIVEN, NORM = answers.code_of(STEP), answers.code_of(CLIPPED)
@@ -187,6 +188,8 @@ CLIPS = {
     "no-gradient": changed(NORM, (NORM[NORM.index("    squares"):], "    return torch.nn.utils.clip_grad_norm_(shards, "
                                   "most)\n")),
     "wrong-norm": changed(NORM, (".square()", ".abs()")),
+    "wrong-norm one-case": changed(NORM, ("    dist.all_reduce(squares)",
+                                          "    dist.all_reduce(squares if most != 0.7 else squares.clone())")),
 }  # fmt: skip
 
 
@@ -197,6 +200,13 @@ CLIPS = {
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)
+
+
+@pytest.mark.parametrize("world", CHECK.worlds)
+def test_each_mistake_shows_after_three_steps_at_least(world):
+    right = step.reference(world)
+    for slip, _, value in step._known(0, world, -(-step.SIZE // world)):
+        assert sum(not step.near(*rows) for rows in zip(value, right, strict=True)) >= sure.TELLING, slip
 
 
 def test_the_file_says_which_exercise_it_is(tmp_path):

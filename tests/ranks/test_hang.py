@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import ready
 from lab_runs import ENVIRONMENT, ROOT, lab_module, run
 from torch.distributed.flight_recorder import fr_trace
 
@@ -27,13 +28,9 @@ runpy.run_path("labs/hang.py", run_name="__main__")
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def always_forked():
-    """No Python here has torch already: py-spy looks at the ranks, and at what they were started as."""
-
-
 def hang(*words, **more):
-    return run(["labs/hang.py", *words], **more)
+    """The lab; its forks have no py-spy beside their python."""
+    return run(["labs/hang.py", *words], PATH=f"{Path(ready.REAL).parent}:{ENVIRONMENT['PATH']}", **more)
 
 
 def without_py_spy(folder, *words):
@@ -45,7 +42,7 @@ def without_py_spy(folder, *words):
 
 
 def ours():
-    """Processes of the hanging job that are alive."""
+    """Processes of the hanging job that are alive; of a fork that which stands for it."""
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"hang_job.py" in read(path)]
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from lab_runs import ENVIRONMENT, ROOT, alive
 
+from scaleout.lab import launch
+
 LONG = ["--layers", "1", "--hidden", "32", "--heads", "2", "--seq", "16", "--steps", "1000000"]
 SCALING = ["labs/scaling.py", "--worlds", "1,2", "--mode", "weak", "--strategies", "ddp", "--seconds", "0", *LONG]
 ENDLESS = "the path of a file without an end"
@@ -24,13 +26,9 @@ def endless(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def always_forked():
-    """No Python here has torch already: processes are found by the environment that they were started with."""
-
-
 def marked(folder, rank=b""):
-    """The processes (list of int) that have this temporary folder in their environment; with `rank`, ranks only."""
+    """The processes (list of int) that have this temporary folder in their environment; with `rank`, ranks only. Of a
+    fork it is the one that stands for it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
@@ -46,6 +44,30 @@ def until(done):
     while not (found := done()) and time.monotonic() < end:
         time.sleep(0.02)
     return found
+
+
+FORGETFUL = """
+import subprocess, sys, time
+rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(rank.pid, flush=True)
+if sys.argv[1] == "stays":
+    import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("way", ["ends", "stays"])
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes through /proc")
+def test_a_rank_that_torchrun_forgets_while_it_still_imports_is_ended(way, monkeypatch):
+    """As where the signal comes while torchrun starts it, or where torchrun is too slow and is killed."""
+    monkeypatch.setattr(launch, "torchrun", lambda *_: [sys.executable, "-c", FORGETFUL, way])
+    monkeypatch.setattr(launch, "PATIENCE_S", 0.1)
+    with launch.ranks(2, [], stdout=subprocess.PIPE, text=True) as job:
+        rank = int(job.stdout.readline())
+        assert alive(rank)
+        if way == "ends":
+            job.wait()
+    assert not alive(rank)
 
 
 @pytest.mark.parametrize(("words", "sign", "code", "said"), [

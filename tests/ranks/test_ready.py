@@ -29,6 +29,7 @@ def ran(*words, **more):
     ("-c", "import sys; print(sys.stdin.read().upper(), end='')"), ("-c", "print(1); 1 / 0"),
     ("-c", "import os; print(os.getcwd(), os.environ['OMP_NUM_THREADS'])"),
     ("-c", "import atexit, threading; atexit.register(print, 2); threading.Timer(0.1, print, [1]).start()"),
+    ("-u", "-c", "import os; print('said'); os._exit(5)"),
     ("-c", "import torch; print(torch.get_num_threads())"), ("-m", "scaleout.timing.price", "--help"),
     ("labs/hang.py", "--nothing"), ("-V",), ("-",)], ids=str)
 def test_it_does_what_python_does(words, tmp_path):

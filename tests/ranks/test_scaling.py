@@ -66,6 +66,12 @@ def test_the_job_gets_the_words_that_this_lab_does_not_know():
     words = worlds.command(Run("weak", 2, "ddp", 4), ["--steps", "7"], "x.json")
     options = worlds.parse(train_options.TIERS, "", words)[1]
     assert (options.batch, options.strategy, options.steps, options.save, options.sample) == (4, "ddp", 7, "x.json", 0)
+    asked = ["--wrap", "layer", "--offload", "--reshard", "false"]
+    for strategy, found in (("fsdp", ("layer", True, "false")), ("ddp", ("block", False, "true"))):
+        options = worlds.parse(train_options.TIERS, "", worlds.command(Run("weak", 2, strategy, 4), asked, "x.json"))[1]
+        assert (options.wrap, options.offload, options.reshard) == found
+    runs = plan([1, 2], ("strong",), ("fsdp", "ddp"), 8)
+    scaling.refuse(worlds.job("smoke", asked), runs, "cpu")     # what is asked of shards is for the runs of fsdp
     with pytest.raises(ValueError, match="--checkpoint-every is for this lab to choose"):
         worlds.job("smoke", ["--checkpoint-every", "3"])
 

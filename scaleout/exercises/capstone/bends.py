@@ -64,7 +64,7 @@ FOUR = Choice(
     "Records.*\n\n**D: nowhere.** 128 times the GPUs lose 4%: each GPU keeps its four sequences, and they hide what "
     "it sends. *Source: NVIDIA, dgxc-benchmarking, Nemotron-4 15B.*",
     options=(
-        Option("right", _label("batch, after 384", "layout, after 4", "cores, after 2", "nowhere"),
+        Option("b-layout", _label("batch, after 384", "layout, after 4", "cores, after 2", "nowhere"),
                "Right: ask what else changed between two columns, and whether the whole stands still or falls.", True),
         Option("node-edge", _label("batch, after 384", "node, after 4", "cores, after 2", "nowhere"),
                "Messages do leave the node there. But look at the other row of B that changes there, and at what it "

@@ -99,8 +99,8 @@ WHICH = Choice(
            "collectives, the exposed part."),
     solution="\n\n".join(_DECIDES.values()),
     options=(
-        _option("right", {}, f"Right, all five. In D it is rank 1: rank 0 waits {_STRAGGLER.waited[0]} ms for it, in "
-                "collectives that only look slow.", True),
+        _option("straggler-1", {}, "Right, all five. In D it is rank 1: rank 0 waits "
+                f"{_STRAGGLER.waited[0]} ms for it, in collectives that only look slow.", True),
         _option("straggler-0", {"D": "rank 0"},
                 f"Four are right. In D rank 0 spends {_STRAGGLER.waited[0]} ms in collectives before the other one "
                 f"comes: it is the one that waits. It computes for {_STRAGGLER.compute[0]} ms, rank 1 for "

@@ -34,6 +34,10 @@ _DO = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mu
 _CALL = re.compile(r"(√|(?:sqrt|log_?2|log_?10|ln|ceil|floor|max|min)(?=\())\s*", re.I)
 _OPERATOR = re.compile(rf"\s*(\*\*|[-+*/^x])\s*(?=[-+\d.,(]|{_CALL.pattern})", re.I)
 _TIMES = re.compile(rf"(log_?(?:2|10)\()|(?<=\d)(?=\()|(?<=[\d)])\s*(?={_CALL.pattern})", re.I)  # 20(8-1), 2√3
+# "140-141", "140 GB to 141", "between 140 and 141": from one number to a larger one, which no difference of sizes is.
+_END = r"\d[\d.,]*(?:e[+-]?\d+)?"
+_RANGE = re.compile(rf"(?:from\s+)?({_END})\s*(?:(?!e-)[a-z]+|%)?\s*(?:[-\u2013\u2014]|\.\.+|\u2026|\bto\b)\s*({_END})"
+                    rf"(?!\s*[-+*/^x(])|between\s+({_END})\s*(?:[a-z]+|%)?\s*\band\s+({_END})", re.I)  # fmt: skip
 _LIST = re.compile(r"(?:max|min)\([^()]*\)", re.I)
 
 
@@ -83,6 +87,16 @@ def read(text: str) -> tuple[Figure, str]:
     if not found.value <= LARGEST:
         raise ValueError("that is larger than anything measured")
     return found, sum_.text[sum_.at :].strip()
+
+
+def range_in(text: str) -> str:
+    """The range that `text` begins with, such as "140-141" or "140 GB to 141"; "" for anything else."""
+    match = _RANGE.match(text)
+    try:
+        low, high = (read(end)[0].value for end in match.groups() if end) if match else (0, 0)
+    except ValueError:
+        return ""
+    return match[0] if low < high else ""
 
 
 def _one(character: str) -> str:

@@ -136,6 +136,8 @@ def parse(
     text = _worded(_terms(text), dimension)
     if not text:
         raise ValueError(f"there is no number yet: {example}")
+    if ends := arithmetic.range_in(text):
+        raise ValueError(f"{ends[:_SHORT]} is a range, and one number is asked for: {example}")
     if dimension == "seconds" and (times := _times(text)):
         return Quantity(sum(parse(time, dimension, default).base for time in times), "s", dimension)
     try:

@@ -70,7 +70,7 @@ FIRST_OUT = Choice(
     "in a first update look at the states, at a first loss at the batch, at a second loss at both. And a job that has "
     "done one step has not shown that it fits. Run two.",
     options=(
-        Option("right", _label("step 2, loss", "step 1, update", "step 1, loss", "no moment"),
+        Option("averages-late", _label("step 2, loss", "step 1, update", "step 1, loss", "no moment"),
                "Right: the averages are made in the first update, and are there from then on.", True),
         Option("too-early", _label("step 1, loss", "step 1, update", "step 1, loss", "no moment"),
                "Which of the rows are there in A's first forward? One of them is made later."),

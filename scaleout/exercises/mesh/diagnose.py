@@ -39,8 +39,8 @@ FOUR = Choice(
     "along each axis. A loss that goes down asserts nothing. `labs/mesh.py --fault` shows the same four with the "
     "book's Transformer, as `norms`, `tensor`, `replicas` and `data`.",
     options=(
-        Option("right", "A tp sum · B no tp · C dp sum · D samples", "Right: first loss, bytes of a shard, and copies "
-                                                                     "along each axis.", True),
+        Option("samples-d", "A tp sum · B no tp · C dp sum · D samples",
+               "Right: first loss, bytes of a shard, and copies along each axis.", True),
         Option("samples-a", "A samples · B no tp · C dp sum · D tp sum", "D is off at step 1, before any gradient. A's "
                                                                          "first loss is right: its samples are."),
         Option("dp-b", "A dp sum · B tp sum · C no tp · D samples",

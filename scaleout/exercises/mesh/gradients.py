@@ -32,7 +32,7 @@ AXES = Choice(
     "Megatron-LM the last norm was the one forgotten: its gradients *are different on different TP ranks before "
     "optimizer.step()* (issue 1446).",
     options=(
-        Option("right", "Q: dp · norm: dp, tp · table: dp, pp", "Right: copies, and what each of them has not seen.",
+        Option("table-pp", "Q: dp · norm: dp, tp · table: dp, pp", "Right: copies, and what each of them has not seen.",
                True),
         Option("dp-alone", "Q: dp · norm: dp · table: dp", "Then a norm's copies along tp go different ways, each with "
                                                            "its tokens' gradient, and so do the two tables."),

@@ -43,7 +43,7 @@ FOUR = Choice(
     "output in fp32: the infinity was *caused due to a value of 66246.3906, which is over the maximum value of 65504 "
     "in fp16* (issue 5651).",
     options=(
-        Option("right", "A bf16, B a loss scale, C fp32 copies, D without rank 1",
+        Option("d-rank-1", "A bf16, B a loss scale, C fp32 copies, D without rank 1",
                "Right: forward, ranks, zeros, updates, in this order.", True),
         Option("lower-scale", "A a lower scale, B a loss scale, C fp32 copies, D without rank 1",
                "A's scale has come down to 2^-9, and its forward overflows as before. The scale comes after it."),
@@ -96,7 +96,7 @@ WHICH = Choice(
     "bf16, as T5 was (google-research/text-to-text-transfer-transformer, issue 539), are in B's place without knowing "
     "it.",
     options=(
-        Option("right", "A bf16, B bf16, C fp16 with a scale, D fp16",
+        Option("scaled-c-fp16-d", "A bf16, B bf16, C fp16 with a scale, D fp16",
                "Right: range where numbers spread, digits where they do not, a scale where there is no bf16.", True),
         Option("all-scaled", "A fp16 with a scale, B fp16 with a scale, C the same, D fp16",
                "B's forward passes 65,504, before any scale is applied. And A would search for one without need."),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import tokenize
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch.nn.functional import gelu
@@ -19,19 +20,21 @@ from torch.nn.functional import gelu
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import TELLING
 
 TOKENS, HIDDEN, MIDDLE = 6, 20, 80  # tokens and widths: no two are equal, and weights are larger than activations
+SEEDS = range(7, 7 + TELLING)  # of the inputs: a mistake is named where all of them show it
 CLOSE = 1e-4  # of numbers of about 1 to 30 in fp32, summed in another order
 
 Known = dict[str, tuple[torch.Tensor, str]]  # what a mistake gives, and what to say of it
 Fault = tuple[str, str] | None  # (slip, words)
 
 
-def tensors(*names: str) -> dict[str, torch.Tensor]:
+def tensors(seed: int, *names: str) -> dict[str, torch.Tensor]:
     """Whole inputs, the same on every rank; `probe` is the gradient of the output."""
     shapes = {"x": (TOKENS, HIDDEN), "up": (HIDDEN, MIDDLE), "down": (MIDDLE, HIDDEN), "bias": (HIDDEN,),
               "probe": (TOKENS, HIDDEN)}  # fmt: skip
-    make = torch.Generator().manual_seed(7)
+    make = torch.Generator().manual_seed(seed)
     made = {name: torch.randn(shape, generator=make) for name, shape in shapes.items()}
     return {name: made[name] for name in names or shapes}
 
@@ -41,11 +44,13 @@ def part(name: str, whole: torch.Tensor, rank: int, world: int) -> torch.Tensor:
     return whole.chunk(world, dim=1 if name == "up" else 0)[rank].clone()
 
 
-def reference(rank: int, world: int) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+def reference(
+    seed: int, rank: int, world: int,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:  # fmt: skip
     """(whole output without bias, its gradients by name, this rank's part of that output, and of x's gradient)."""
-    whole = {name: one.requires_grad_() for name, one in tensors("x", "up", "down").items()}
+    whole = {name: one.requires_grad_() for name, one in tensors(seed, "x", "up", "down").items()}
     y = gelu(whole["x"] @ whole["up"]) @ whole["down"]
-    probe = tensors("probe")["probe"]
+    probe = tensors(seed, "probe")["probe"]
     (y * probe).sum().backward()
     gradients = {name: one.grad for name, one in whole.items()} | {"bias": probe.sum(0)}
     x, up, down = (one.detach() for one in whole.values())
@@ -77,6 +82,21 @@ def compared(what: str, given: object, right: torch.Tensor, known: Known) -> Fau
     return name, f"{what} is off by up to {(given - right).abs().max().item():.2g}"
 
 
+class Compared:
+    """The first tensor that is wrong, as `compared` has it: with its cause, and what is to be seen of it."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.cause = self.seen = fault
+
+    def __call__(self, what: str, given: object, right: torch.Tensor, known: Known) -> None:
+        if not self.cause:
+            self.cause, self.seen = (compared(what, given, right, table) for table in (known, {}))
+
+    def faults(self, last: Fault) -> tuple[Fault, Fault]:
+        """Both; `last` where all tensors are right."""
+        return self.cause or last, self.seen or last
+
+
 def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple[object, counted, Fault]:
     """(what the reader's function gave, what was sent forward and backward, what stopped it before its backward)."""
     warnings.simplefilter("ignore")  # torch renames its collectives, and warns of those that autograd does not see
@@ -104,15 +124,33 @@ def talked(calls: counted, least: int) -> Fault:
     return None
 
 
+def shown(one: Callable, function, rank: int, world: int) -> Verdict | None:
+    """What is wrong with the reader's function on this rank, or None, by one(seed, function, rank, world): it gives a
+    Fault whose cause is named, and one of what is to be seen. All inputs are run, for the other rank calls too."""
+    faults = [one(seed, function, rank, world) for seed in SEEDS]
+    bad = [(cause, seen) for cause, seen in faults if cause]
+    if not bad:
+        return None
+    cause, seen = bad[0]
+    slip, words = cause if {fault and fault[0] for fault, _ in faults} == {cause[0]} else seen
+    return wrong(f"rank {rank}: {words}", slip)
+
+
 def own_mlp(function, rank: int, world: int) -> Verdict | None:
     """The MLP on this rank: what is wrong with it, or None."""
-    y, gradients, mine, back = reference(rank, world)
-    whole = tensors()
+    return shown(mlp_of, function, rank, world)
+
+
+def mlp_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
+    """What is wrong with the MLP of some inputs, its cause and what is to be seen of it."""
+    y, gradients, mine, back = reference(seed, rank, world)
+    whole = tensors(seed)
     bias, probe = whole.pop("bias"), whole.pop("probe")
     inputs = {name: one if name == "x" else part(name, one, rank, world) for name, one in whole.items()}
     inputs["bias"] = bias.clone()
     given, calls, fault = run(function, inputs, probe)
-    fault = fault or compared("the output", given, y + bias, {
+    compare = Compared(fault)
+    compare("the output", given, y + bias, {
         "no-forward-sum": (mine + bias, "is this rank's part of the sum: the other ranks' were not added (g)"),
         "no-forward-sum-no-bias": (mine, "is this rank's part of the sum, and has no bias"),
         "bias-twice": (y + world * bias, f"has the bias {world} times: every rank added it before the sum. Add it "
@@ -121,12 +159,10 @@ def own_mlp(function, rank: int, world: int) -> Verdict | None:
         "mean": (y / world + bias, "is the mean over the ranks: the parts add up"),
         "mean-of-all": (y / world + bias / world, "is a part of it: you divided by the number of ranks"),
     })  # fmt: skip
-    for name in ("down", "up", "bias", "x") if not fault else ():
+    for name in ("down", "up", "bias", "x"):
         right = gradients[name] if name in ("x", "bias") else part(name, gradients[name], rank, world)
-        fault = fault or compared(f"the gradient of {name}", inputs[name].grad, right,
-                                  _known(name, right, gradients, back, world))  # fmt: skip
-    fault = fault or talked(calls, 2 * 4 * TOKENS * HIDDEN)
-    return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
+        compare(f"the gradient of {name}", inputs[name].grad, right, _known(name, right, gradients, back, world))
+    return compare.faults(talked(calls, 2 * 4 * TOKENS * HIDDEN))
 
 
 def _known(name: str, right: torch.Tensor, gradients: dict, back: torch.Tensor, world: int) -> Known:
@@ -151,12 +187,18 @@ def _known(name: str, right: torch.Tensor, gradients: dict, back: torch.Tensor, 
 
 def own_tokens(function, rank: int, world: int) -> Verdict | None:
     """The MLP of split tokens on this rank: what is wrong with it, or None."""
-    y, gradients, mine, back = reference(rank, world)
-    whole = tensors()
+    return shown(tokens_of, function, rank, world)
+
+
+def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
+    """What is wrong with the MLP of split tokens and some inputs, its cause and what is to be seen of it."""
+    y, gradients, mine, back = reference(seed, rank, world)
+    whole = tensors(seed)
     probe = part("probe", whole["probe"], rank, world)
     inputs = {name: part(name, whole[name], rank, world) for name in ("x", "up", "down")}
     given, calls, fault = run(function, inputs, probe)
-    fault = fault or compared("the output", given, part("y", y, rank, world), {
+    compare = Compared(fault)
+    compare("the output", given, part("y", y, rank, world), {
         "not-scattered": (y, "has all tokens: keep the sums of this rank's own (reduce-scatter)"),
         "no-forward-sum": (part("y", mine, rank, world), "has this rank's tokens, but only its own columns' part of "
                            "their sums: gather all tokens before up, and add up after down"),
@@ -165,7 +207,7 @@ def own_tokens(function, rank: int, world: int) -> Verdict | None:
         "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: the parts add up"),
     })  # fmt: skip
     known = own_gradients(whole, rank, world)
-    for name in ("down", "up", "x") if not fault else ():
+    for name in ("down", "up", "x"):
         right = part(name, gradients[name], rank, world)
         table: Known = {
             "too-large": (world * right, f"is {world} times too large: it was added up once more than it should"),
@@ -177,12 +219,10 @@ def own_tokens(function, rank: int, world: int) -> Verdict | None:
         else:
             table["own-tokens"] = (known[name], "counts this rank's tokens only: the backward of the scatter has to "
                                                 "gather the gradients of all tokens")
-        fault = fault or compared(f"the gradient of {name}", inputs[name].grad, right, table)
-    if not fault and "all_reduce" in calls.names:
-        fault = "all-reduce", ("all numbers are right, but you all-reduced: a rank then gets sums of tokens that are "
-                               "not its own, for twice the bytes. Reduce-scatter")
-    fault = fault or talked(calls, 2 * 4 * TOKENS * HIDDEN)
-    return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
+        compare(f"the gradient of {name}", inputs[name].grad, right, table)
+    reduced = "all-reduce", ("all numbers are right, but you all-reduced: a rank then gets sums of tokens that are not "
+                             "its own, for twice the bytes. Reduce-scatter")
+    return compare.faults(reduced if "all_reduce" in calls.names else talked(calls, 2 * 4 * TOKENS * HIDDEN))
 
 
 def own_gradients(whole: dict[str, torch.Tensor], rank: int, world: int) -> dict[str, torch.Tensor]:

@@ -190,22 +190,31 @@ def _given(given: list, rank: int, world: int) -> Fault:
         if one.numel() != len(right):
             return "whole-gradient", (f"the gradient of unit {unit} has {one.numel()} elements, and this rank's shard "
                                       f"{len(right)}: keep the shard only")
-        known = {
-            "not-averaged": (world * right, f"is {world} times too large: a reduce-scatter adds. Divide by the world "
-                                            "size"),
-            "own-gradient": (cut(every[rank], rank, world), "is this rank's own: it was not averaged with the other"),
-            "other-shard": (cut(mean, 1 - rank, world), "is the shard of the other rank"),
-        }
         if (one.flatten() - right).abs().max() > CLOSE:
-            for slip, (value, words) in known.items():
-                if (one.flatten() - value).abs().max() <= CLOSE:
-                    return slip, f"the gradient of unit {unit} {words}"
-            return "wrong-gradient", f"the gradient of unit {unit} is not this rank's shard of the mean over the ranks"
+            return _cause(given, rank, world) or (
+                "wrong-gradient", f"the gradient of unit {unit} is not this rank's shard of the mean over the ranks")
         if one.untyped_storage().nbytes() > right.untyped_storage().nbytes():
             return "view", (f"the gradient shard of unit {unit} is a view of {one.untyped_storage().nbytes()} bytes, "
                             f"which it keeps alive; a shard has {right.untyped_storage().nbytes()}. Reduce-scatter "
                             "into a tensor of its own, or clone")
     return None
+
+
+def _cause(given: list, rank: int, world: int) -> Fault:
+    """The mistake that gives the gradients of all units."""
+    known = {
+        "not-averaged": f"are {world} times too large: a reduce-scatter adds. Divide by the world size",
+        "own-gradient": "are this rank's own: they were not averaged with the other's",
+        "other-shard": "are the shards of the other rank",
+    }
+    for unit, one in enumerate(given):
+        every = [gradient(unit, other) for other in range(world)]
+        values = {"not-averaged": cut(sum(every), rank, world), "own-gradient": cut(every[rank], rank, world),
+                  "other-shard": cut(sum(every) / world, 1 - rank, world)}  # fmt: skip
+        known = {slip: words for slip, words in known.items()
+                 if isinstance(one, torch.Tensor) and one.numel() == len(values[slip])
+                 and (one.flatten() - values[slip]).abs().max() <= CLOSE}
+    return next(((slip, f"the gradients of all units {words}") for slip, words in known.items()), None)
 
 
 def _talk(calls: counted, world: int) -> Fault:

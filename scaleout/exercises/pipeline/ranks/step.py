@@ -97,9 +97,9 @@ def model(ranks: int) -> list[nn.Module]:
     return [nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.Tanh(), nn.Linear(2 * WIDTH, WIDTH)) for _ in range(ranks)]
 
 
-def data(m: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+def data(m: int, seed: int = 0) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
     """m micro-batches and what should come of them, each m tensors (ROWS, WIDTH)."""
-    made = torch.randn(2, m, ROWS, WIDTH, generator=torch.Generator().manual_seed(m))
+    made = torch.randn(2, m, ROWS, WIDTH, generator=torch.Generator().manual_seed(m + 10 * seed))
     return made[0].unbind(), made[1].unbind()
 
 
@@ -108,10 +108,10 @@ def flat(layers: nn.Module) -> torch.Tensor:
     return torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in layers.parameters()])
 
 
-def alone(rank: int, ranks: int, m: int) -> list[torch.Tensor]:
+def alone(rank: int, ranks: int, m: int, seed: int = 0) -> list[torch.Tensor]:
     """What one process adds to this rank's gradients for each micro-batch: that of its loss, divided by m."""
     layers, found = model(ranks), []
-    for x, target in zip(*data(m), strict=True):
+    for x, target in zip(*data(m, seed), strict=True):
         for one in layers:
             one.zero_grad()
         (mse_loss(nn.Sequential(*layers)(x), target) / m).backward()

@@ -1,4 +1,8 @@
-"""Check the lab exercise `master-copy`: bf16 weights with an fp32 copy, against torch's AdamW in fp32."""
+"""Check the lab exercise `master-copy`: bf16 weights with an fp32 copy, against torch's AdamW in fp32.
+
+Weights are compared several times on the way: a mistake is named where it gives them each time, and three times other
+ones than the right.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.held import held_bytes, tensors
+from scaleout.exercises.ranks.sure import TELLING
 
 SIZE, STEPS, LR = 2048, 60, 5e-5  # a weight above 0.25 moves by 5e-4 at least in bf16
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.5
+LOOKS = (51, 54, 57, STEPS)  # steps after which the weights are compared: late, for bf16 hides much of them at first
 BORDER = 3  # weights that may lie so near the border of two bf16 numbers that the order of a sum decides
 EACH = 12  # bytes of state a parameter
 SLACK = 64  # bytes beside, for a step kept as a tensor
@@ -33,18 +39,20 @@ def gradient(step: int, rank: int) -> torch.Tensor:
 
 
 def reference(rank: int) -> torch.Tensor:
-    """fp32 weights after all steps of torch's AdamW."""
+    """fp32 weights of torch's AdamW at each look, a row each."""
+    at = []
     w = torch.nn.Parameter(weights(rank).float())
     optimizer = torch.optim.AdamW([w], lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     for step in range(1, STEPS + 1):
         w.grad = gradient(step, rank).float()
         optimizer.step()
-    return w.detach()
+        at += [w.detach().clone()] if step in LOOKS else []
+    return torch.stack(at)
 
 
 def trained(rank: int, decay=DECAY, coupled=0.0, corrected=True, root=True, fresh=False) -> torch.Tensor:
-    """The copy after all steps, or after steps with something wrong in them. fresh: moments begin anew in each."""
-    copy, m, v = weights(rank).float(), torch.zeros(SIZE), torch.zeros(SIZE)
+    """The copy at each look, of steps or of such with something wrong in them. fresh: moments begin anew in each."""
+    copy, m, v, at = weights(rank).float(), torch.zeros(SIZE), torch.zeros(SIZE), []
     for step in range(1, STEPS + 1):
         if fresh:
             m, v = torch.zeros(SIZE), torch.zeros(SIZE)
@@ -53,12 +61,13 @@ def trained(rank: int, decay=DECAY, coupled=0.0, corrected=True, root=True, fres
         v.lerp_(g.square(), 1 - BETAS[1])
         up, down = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
         copy = copy * (1 - LR * decay) - LR * up / ((down.sqrt() if root else down) + EPS)
-    return copy
+        at += [copy] if step in LOOKS else []
+    return torch.stack(at)
 
 
 def own(function, rank: int, world: int) -> Verdict | None:
     """All steps: what is wrong after them, or None."""
-    w, state = weights(rank), {}
+    w, state, at = weights(rank), {}, []
     held = w.data_ptr()
     for step in range(1, STEPS + 1):
         returned = function(w, gradient(step, rank), state, step, LR)
@@ -67,27 +76,30 @@ def own(function, rank: int, world: int) -> Verdict | None:
         if w.dtype != torch.bfloat16 or w.data_ptr() != held:
             return wrong("the weights are another tensor now, or no longer in bf16: change them in place, as with "
                          "weights.copy_(...)", "other-tensor")  # fmt: skip
-    found = _weights(w, returned, state, rank) or _state(state)
+        at += [w.clone()] if step in LOOKS else []
+    found = _weights(torch.stack(at), returned, state, rank) or _state(state)
     return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
 
 
 def _weights(given: torch.Tensor, returned: object, state: dict, rank: int) -> Fault:
-    """What is wrong with the weights after the last step."""
-    right = reference(rank).bfloat16()
-    if near(given, right):
+    """What is wrong with the weights, of which `given` has a row for each look."""
+    every = reference(rank).bfloat16()
+    if near(given, every):
         return None
+    known = [(slip, words) for slip, words, value in _known(rank) if near(given, value.bfloat16())
+             and sum(not near(*pair) for pair in zip(given, every, strict=True)) >= TELLING]  # fmt: skip
+    given, right = given[-1], every[-1]
     if given.isnan().any():
         return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
     if torch.equal(given, weights(rank)):
         if isinstance(returned, torch.Tensor):
             return "not-in-place", ("the weights are as they were: what is returned is not looked at. Change them in "
                                     "place, as with weights.copy_(...)")  # fmt: skip
-        return "no-copy", (f"no weight has moved in {STEPS} steps. Either you changed none in place, or each step "
-                           "began at the bf16 weights, where what was cut off is lost: step the fp32 copy, and read it "
-                           "again in the next step")  # fmt: skip
-    for slip, words, value in _known(rank):
-        if near(given, value.bfloat16()):
-            return slip, words
+        return "no-copy", (f"no weight has moved in {STEPS} steps. Did you change them in place? Does a step begin at "
+                           "the fp32 copy that the step before has left, and not at the bf16 weights, where what was "
+                           "cut off is lost? And is it as large as AdamW's?")  # fmt: skip
+    if len(known) == 1:
+        return known[0]
     if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
         return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
     off = int((given != right).sum())
@@ -105,8 +117,8 @@ def _known(rank: int) -> Iterator[tuple[str, str, torch.Tensor]]:
 
 
 def near(given: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal, but for a few weights on a border."""
-    return int((given != right).sum()) <= BORDER
+    """Equal, but for a few weights on a border in each look."""
+    return int((given != right).sum(-1).max()) <= BORDER
 
 
 def _state(state: dict) -> Fault:

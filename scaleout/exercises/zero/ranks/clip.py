@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +15,10 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
 CLOSE = 1e-4  # relative; clip_grad_norm_ adds 1e-6 to the norm, and a norm is added up in another order
 BESIDE = 1000  # bytes that a rank may send to each other one: a number or two, be they wrapped as objects
-
-Fault = tuple[str, str] | None  # (slip, words)
 
 
 @dataclass(frozen=True)
@@ -58,79 +58,100 @@ def norm(parts: list[torch.Tensor]) -> float:
     return math.sqrt(sum(float(one.double().square().sum()) for one in parts))
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
-    """Every case on this rank: what is wrong with it, or None. All are run, for the other ranks call too."""
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """What was seen of every case on this rank, or what is wrong whatever else it does. All are run, for the other
+    ranks call too."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
-    faults = [_case(function, case, rank, world) for case in CASES]
-    found = next(filter(None, faults), None)
-    return wrong(f"rank {rank} of {world}, {found[1]}", found[0]) if found else None
+    seen = [_case(function, case, rank, world) for case in CASES]
+    told = [one for one in seen if isinstance(one, Verdict)]
+    bad = [one for one in seen if not told and one.fault]
+    if bad and bad[0].fault[0] == "owns-nothing":  # the others wait for this rank, and have no report
+        told = [wrong(f"{bad[0].where}: {bad[0].fault[1]}", "owns-nothing")]
+    return told[0] if told else seen
 
 
-def _case(function, case: Case, rank: int, world: int) -> Fault:
-    every = shards(case, world)
+def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:
+    every, where = shards(case, world), f"rank {rank} of {world}, {case.name}"
     mine = [one.clone() for one in every[rank]]
     with counted() as calls:
         given = function(mine, case.most)
     if given is ...:
-        return "stub", "the function returns its ... at once: put your clipping in its place"
-    fault = _returned(given, case, every, rank) or _scaled(mine, case, every, rank) or _sent(calls, world)
-    return (fault[0], f"{case.name}: {fault[1]}") if fault else None
-
-
-def _returned(given: object, case: Case, every: list[list[torch.Tensor]], rank: int) -> Fault:
-    """What is wrong with the norm that was returned."""
+        return wrong(f"{where}: the function returns its ... at once: put your clipping in its place", "stub")
     try:
         value = float(given)
     except (TypeError, ValueError, RuntimeError):
-        return "no-norm", f"the function gave a {type(given).__name__}: return the norm before clipping, one number"
+        return wrong(f"{where}: the function gave a {type(given).__name__}: return the norm before clipping, one "
+                     "number", "no-norm")  # fmt: skip
     right = norm([one for parts in every for one in parts])
-    if _near(value, right):
-        return None
-    by_rank = [norm(parts) for parts in every]
-    if not value and not by_rank[rank]:
+    if not _near(value, right):
+        agree = {slip for slip, number in _norms(case, every, rank).items() if _near(value, number)}
+        return Seen(where, _returned(value, right, norm(every[rank])), frozenset(agree))
+    fault = _scaled(mine, every[rank], case, right)
+    agree = {slip for slip, parts in _scalings(case, every[rank], right) if _all_near(mine, parts)}
+    if not fault:
+        agree |= {slip for slip, number in _norms(case, every, rank).items() if _near(right, number)}
+    return Seen(where, fault or _sent(calls, world), frozenset(agree))
+
+
+def _norms(case: Case, every: list[list[torch.Tensor]], rank: int) -> dict[str, float]:
+    """The norms that mistakes lead to."""
+    right, by_rank = norm([one for parts in every for one in parts]), [norm(parts) for parts in every]
+    return {
+        "own-norm": by_rank[rank], "sum-of-norms": sum(by_rank), "mean-of-norms": sum(by_rank) / len(every),
+        "largest-norm": max(by_rank), "no-root": right**2, "mean-of-squares": right / math.sqrt(len(every)),
+        "sum-over-tensors": math.sqrt(sum(sum(norm([one]) for one in parts) ** 2 for parts in every)),
+        "clipped-norm": min(right, case.most), "no-gradient": 0.0,
+    }  # fmt: skip
+
+
+def _scalings(case: Case, before: list[torch.Tensor], right: float) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """The shards that mistakes lead to, where the norm is right."""
+    def factor(size: float) -> float:
+        return min(1.0, case.most / size) if size else 1.0
+
+    yield "own-factor", [one * factor(norm(before)) for one in before]
+    yield "scaled-twice", [one * factor(right) ** 2 for one in before]
+    yield "each-tensor", [one * factor(norm([one])) for one in before]
+
+
+WORDS = {
+    "own-norm": "the norm that was returned is that of this rank's shards alone: add up over the ranks",
+    "sum-of-norms": "the norm that was returned is the sum of the ranks' norms. Squares add up, norms do not",
+    "mean-of-norms": "the norm that was returned is the mean of the ranks' norms. Squares add up, norms do not",
+    "largest-norm": "the norm that was returned is the largest of the ranks' norms",
+    "no-root": "the norm that was returned is its square: take the root after the sum",
+    "mean-of-squares": "the norm that was returned has the sum of squares divided by the number of ranks. It is one "
+                       "vector, in parts: nothing is averaged",
+    "sum-over-tensors": "the norm that was returned adds up the norms of a rank's tensors. Squares add up, norms do "
+                        "not",
+    "clipped-norm": "the norm that was returned is that after clipping: return the one before",
+    "no-gradient": "the norm that was returned is 0. clip_grad_norm_ looks at the .grad of what it is given, and these "
+                   "are the gradients themselves",
+    "own-factor": "the shards were scaled by this rank's own norm: all ranks scale by the same factor",
+    "scaled-twice": "the shards were scaled twice",
+    "each-tensor": "each shard was clipped for itself: there is one norm, of all gradients",
+}  # fmt: skip
+
+
+def _returned(value: float, right: float, own_norm: float) -> Fault:
+    """What is to be seen of a norm that is wrong."""
+    if not value and not own_norm:
         return "owns-nothing", ("the norm that was returned is 0. A rank that owns nothing takes part in the sum as "
                                 "well, and gets the norm of all")  # fmt: skip
-    if not value:
-        return "no-gradient", ("the norm that was returned is 0. clip_grad_norm_ looks at the .grad of what it is "
-                               "given, and these are the gradients themselves")  # fmt: skip
-    by_tensor = [[norm([one]) for one in parts] for parts in every]
-    known = {
-        "own-norm": (by_rank[rank], "is that of this rank's shards alone: add up over the ranks"),
-        "sum-of-norms": (sum(by_rank), "is the sum of the ranks' norms. Squares add up, norms do not"),
-        "mean-of-norms": (sum(by_rank) / len(every), "is the mean of the ranks' norms. Squares add up, norms do not"),
-        "largest-norm": (max(by_rank), "is the largest of the ranks' norms"),
-        "no-root": (right**2, "is its square: take the root after the sum"),
-        "mean-of-squares": (right / math.sqrt(len(every)), "has the sum of squares divided by the number of ranks. It "
-                            "is one vector, in parts: nothing is averaged"),
-        "sum-over-tensors": (math.sqrt(sum(sum(parts) ** 2 for parts in by_tensor)),
-                             "adds up the norms of a rank's tensors. Squares add up, norms do not"),
-        "clipped-norm": (min(right, case.most), "is that after clipping: return the one before"),
-    }  # fmt: skip
-    for slip, (wrong_value, words) in known.items():
-        if _near(value, wrong_value):
-            return slip, f"the norm that was returned {words}"
     return "wrong-norm", f"the norm that was returned is {value:.4g}, and that of all gradients is {right:.4g}"
 
 
-def _scaled(mine: list[torch.Tensor], case: Case, every: list[list[torch.Tensor]], rank: int) -> Fault:
-    """What is wrong with the shards that were left, where the norm is right."""
-    before = every[rank]
+def _scaled(mine: list[torch.Tensor], before: list[torch.Tensor], case: Case, right: float) -> Fault:
+    """What is to be seen of the shards that were left, where the norm is right."""
     if any(one.isnan().any() for one in mine):
         return "not-a-number", "there is NaN in the shards: where the norm is zero nothing is to be scaled"
-    right = norm([one for parts in every for one in parts])
-    factor, own_norm = min(1.0, case.most / right) if right else 1.0, norm(before)
-    if _all_near(mine, before, factor):
+    factor = min(1.0, case.most / right) if right else 1.0
+    if _all_near(mine, [one * factor for one in before]):
         return None
     if right <= case.most:
         return "scaled-up", "its norm is below the limit, and its shards were changed: the factor is at most 1"
-    if _all_near(mine, before, 1.0):
+    if _all_near(mine, before):
         return "not-scaled", "the shards are as they were: scale them in place, for what is returned is the norm alone"
-    if own_norm and _all_near(mine, before, case.most / own_norm):
-        return "own-factor", "the shards were scaled by this rank's own norm: all ranks scale by the same factor"
-    if _all_near(mine, before, factor**2):
-        return "scaled-twice", "the shards were scaled twice"
-    if all(_near(norm([one]), min(case.most, norm([old]))) for one, old in zip(mine, before, strict=True)):
-        return "each-tensor", "each shard was clipped for itself: there is one norm, of all gradients"
     return "wrong-scale", f"the shards were not scaled by {factor:.4g}, which brings all gradients to {case.most:g}"
 
 
@@ -147,14 +168,13 @@ def _near(value: float, right: float) -> bool:
     return math.isclose(value, right, rel_tol=CLOSE, abs_tol=1e-7)
 
 
-def _all_near(given: list[torch.Tensor], before: list[torch.Tensor], factor: float) -> bool:
-    return all(torch.allclose(one, old * factor, rtol=CLOSE, atol=1e-8) for one, old in
-               zip(given, before, strict=True))  # fmt: skip
+def _all_near(given: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return all(torch.allclose(one, other, rtol=CLOSE, atol=1e-8) for one, other in zip(given, right, strict=True))
 
 
-def judge(reports: list, world: int) -> Verdict:
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
     """Every rank clipped as one process would."""
-    return Verdict(True, f"right on {world} processes")
+    return judged(reports, WORDS, f"right on {world} processes")
 
 
 CHECK = Check("scaleout.exercises.zero.ranks", "clip_sharded", (2, 3), own, judge, wait_seconds=5,

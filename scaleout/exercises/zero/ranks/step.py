@@ -1,6 +1,7 @@
 """Check the lab exercise `zero-step`: weights against AdamW on one process, the bytes of the state, and what was sent.
 
-Four steps on each number of ranks. The reference is torch's AdamW on the mean gradient.
+Four steps on each number of ranks, the weights compared after each: a mistake is named where it gives them all. The
+reference is torch's AdamW on the mean gradient.
 """
 
 from __future__ import annotations
@@ -46,15 +47,16 @@ def adamw(w, g, m, v, step, decay=DECAY, corrected=True, coupled=0.0, root=True)
 
 
 def trained(world: int, rank: int | None = None, times: float = 1.0, fresh: bool = False, **faults) -> torch.Tensor:
-    """Weights after all steps, on the mean gradient; of one rank's with `rank`, `times` as large; with `fresh` from
-    moments that begin anew in each step."""
-    w, m, v = weights(), torch.zeros(SIZE), torch.zeros(SIZE)
+    """Weights after each step (a row each), on the mean gradient; of one rank's with `rank`, `times` as large; with
+    `fresh` from moments that begin anew in each step."""
+    w, m, v, after = weights(), torch.zeros(SIZE), torch.zeros(SIZE), []
     for step in range(1, STEPS + 1):
         g = times * (gradient(step, rank) if rank is not None else mean(step, world))
         if fresh:
             m, v = torch.zeros(SIZE), torch.zeros(SIZE)
         w = adamw(w, g, m, v, step, **faults)
-    return w
+        after.append(w)
+    return torch.stack(after)
 
 
 def mean(step: int, world: int) -> torch.Tensor:
@@ -63,33 +65,38 @@ def mean(step: int, world: int) -> torch.Tensor:
 
 
 def reference(world: int) -> torch.Tensor:
-    """Weights after all steps of torch's AdamW."""
+    """Weights after each step of torch's AdamW, a row each."""
+    after = []
     w = torch.nn.Parameter(weights())
     optimizer = torch.optim.AdamW([w], lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     for step in range(1, STEPS + 1):
         w.grad = mean(step, world)
         optimizer.step()
-    return w.detach()
+        after.append(w.detach().clone())
+    return torch.stack(after)
 
 
 def own(function, rank: int, world: int) -> Verdict | None:
     """Four steps on this rank: what is wrong with them, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
-    w, state = weights(), {}
+    w, state, after = weights(), {}, []
     for step in range(1, STEPS + 1):
         with counted() as calls:
             returned = function(w, gradient(step, rank), state, step, LR)
         if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-    found = _weights(w, returned, rank, world) or _state(state, world) or _sent(calls, world)
+        after.append(w.clone())
+    found = _weights(torch.stack(after), returned, rank, world) or _state(state, world) or _sent(calls, world)
     return wrong(f"rank {rank} of {world}: {found[1]}", found[0]) if found else None
 
 
 def _weights(given: torch.Tensor, returned: object, rank: int, world: int) -> Fault:
-    """What is wrong with the weights after the last step."""
-    right, each = reference(world), -(-SIZE // world)
-    if near(given, right):
+    """What is wrong with the weights, of which `given` has a row for each step."""
+    every, each = reference(world), -(-SIZE // world)
+    if near(given, every):
         return None
+    cause = next(((slip, words) for slip, words, value in _known(rank, world, each) if near(given, value)), None)
+    given, right = given[-1], every[-1]
     if torch.equal(given, weights()):
         words = ": what is returned is not looked at" if isinstance(returned, torch.Tensor) else ""
         return "not-in-place", f"the weights are as they were{words}. Change them in place, as with weights.copy_(...)"
@@ -103,22 +110,22 @@ def _weights(given: torch.Tensor, returned: object, rank: int, world: int) -> Fa
     short = world * (SIZE // world)
     if near(given[:short], right[:short]):
         return "tail-lost", f"the weights are right up to element {short - 1}, and wrong in the last: round a part up"
-    for slip, words, value in _known(rank, world, each):
-        if near(given, value):
-            return slip, words
+    if cause:
+        return cause
     off = (given - right).abs().max()
     return "wrong-weights", f"after {STEPS} steps the weights are off by up to {off:.2g} from AdamW's on one process"
 
 
 def _known(rank: int, world: int, each: int) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """Weights that mistakes lead to."""
+    """Weights that mistakes lead to, a row for each step: all of them are others than the right ones but those of
+    "forgotten" after the first."""
     yield ("not-averaged", f"the gradient is {world} times too large: a reduce-scatter adds. Divide by the number of "
            "ranks", trained(world, times=world))  # fmt: skip
     yield ("averaged-twice", f"the gradient is {world} times too small: it was divided by the ranks twice",
            trained(world, times=1 / world))  # fmt: skip
     of_each = [trained(world, one) for one in range(world)]
     yield ("own-gradient", "each part was updated with the gradient of its owner's samples alone: reduce first",
-           torch.cat([one[r * each : (r + 1) * each] for r, one in enumerate(of_each)]))  # fmt: skip
+           torch.cat([one[:, r * each : (r + 1) * each] for r, one in enumerate(of_each)], dim=1))  # fmt: skip
     yield "own-gradient", "the weights were updated with this rank's gradient alone: reduce first", of_each[rank]
     yield ("forgotten", "the moments begin anew in every step: keep them in state",
            trained(world, fresh=True))  # fmt: skip
