@@ -188,7 +188,7 @@ def test_the_bar_is_what_a_step_holds(width):
         scale = (limit - left) / values["room_gb"]
         assert sum(size(one, "width")[0] for one in bars) == pytest.approx(values["held_gb"] * scale, abs=0.2)
         assert size(found["over"], "width")[0] == pytest.approx(
-            max(0, values["held_gb"] - values["room_gb"]) * scale, abs=0.1)  # fmt: skip
+            max(0, values["held_gb"] - values["room_gb"]) * scale, abs=0.2)  # fmt: skip
         parts = sum(size(found[f"part {name}"], "width")[0] for name in values["parts"])
         name = [*values["parts"]][-1]
         share = size(found[f"part {name}"], "width")[0] / parts

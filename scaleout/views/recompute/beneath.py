@@ -7,6 +7,7 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
 
 GIGA = 10**9
+PROGRAMS = {"megatron": "Megatron-LM", "compiled": "torch.compile", "eager": "eager torch"}
 # A kind of bytes: its names, the longest first; its colour; what the account calls it.
 KINDS = (
     (("weights",), "c1", ("weights",)), (("gradients",), "c6", ("gradients",)),
@@ -64,10 +65,10 @@ def seconds(axes, setting) -> str:
     """A step's seconds side by side; striped what dropping adds to it."""
     (y, high), parts, left, right, words = axes.at.seconds, setting.parts, axes.at.left, axes.right, axes.words
     said = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
-    whole, last = took(setting.seconds), [*parts][-1]
+    whole, last, by = took(setting.seconds), [*parts][-1], PROGRAMS[setting.case.program]
     large = [words_ for name, words_ in said.items() if name == last or parts[name] > 0.02 * setting.seconds]
-    ways = [f"a step takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
-    ways += [f"{whole}: {', '.join(large[-1:])}", f"a step takes {whole}"]
+    ways = [f"a step by {by} takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
+    ways += [f"{by}, {whole}: {', '.join(large[-1:])}", f"a step by {by} takes {whole}"]
     out, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
     fills = {"computes": "compute", "updates": "c2", "waits for the wire": "accent", "makes again": "compute",
              "waits for the host": "accent"}  # fmt: skip

@@ -64,7 +64,7 @@ def drawn(axes: Axes) -> str:
     if abs(points[-1][0] - x) > 130:
         words = f"all: {setting.other(dropped=100).percent}%"
         y = points[-1][1]  # beneath the end where there is room: above it a guess of a third would strike the words
-        y = y + 22 if len(axes.scale) > 2 and y + 26 < axes.low else max(top + 11, y - 8)
+        y = y + 34 if len(axes.scale) > 2 and y + 38 < axes.low else max(top + 11, y - 8)
         out.append(svg.text(axes.right, y, words, anchor="end", fill="muted", size=svg.SMALL, halo=True))
     return "".join(out)
 
