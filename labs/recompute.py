@@ -22,7 +22,7 @@ from scaleout.measure import recompute_faults
 from scaleout.memory import Sizes
 from scaleout.parallel import parity
 from scaleout.records import profiles
-from scaleout.spec import DEVICES, PROGRAMS, Job, Layout, Recipe, Shape, cluster
+from scaleout.spec import DEVICES, MEASURED, PROGRAMS, Job, Layout, Recipe, Shape, cluster
 from scaleout.timing import machine
 from scaleout.timing import recompute as timing_recompute
 
@@ -87,8 +87,9 @@ TIERS = {"smoke": Options(),
 def policies(s, o):
     """({share: Policy}, what they were priced for): of fewest seconds for each of six budgets."""
     profile = profiles.find(o.machine, s.device.type, s.world)
-    job = Job(o.shape, o.seq, DEVICES[CHOSEN_FOR], cluster(1, 1), o.micro_batch, Layout(), o.recipe,
-              PROGRAMS["eager"] if profile is None else machine.CALIBRATED)
+    device, runs = (DEVICES[CHOSEN_FOR], PROGRAMS["eager"]) if profile is None else (
+        machine.device_of(profile), MEASURED)
+    job = Job(o.shape, o.seq, device, cluster(1, 1), o.micro_batch, Layout(), o.recipe, runs)
     rank = machine.of(job) if profile is None else machine.of_profiles(job, {1: profile})
     found = timing_recompute.budgets(job, rank, lab_recompute.SHARES)
     return dict(zip(lab_recompute.SHARES, found, strict=True)), (

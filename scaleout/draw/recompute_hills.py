@@ -19,6 +19,7 @@ from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import knapsack, machine
 from scaleout.timing import recompute as timing
+from scaleout.timing.job import step
 
 SHAPE, BATCH, SEQ, RECIPE, LAYOUT = PRESETS["llama-2-7b"], 4, 4096, Recipe("bf16-master"), Layout(dp=8, zero=3)
 JOB = Job(SHAPE, SEQ, DEVICES["h100-sxm"], cluster(1, 8), BATCH, LAYOUT, RECIPE)
@@ -95,7 +96,7 @@ def costs() -> dict[str, list[tuple[float, float]]]:
     """(per cent that the step is longer, GB that the blocks hold at most) of three ways: tiles, the cheapest first;
     whole blocks; segments of so many blocks."""
     z, rank = sizes(), machine.of(JOB)
-    tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(JOB, rank)
+    tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(step(JOB), rank)
     blocks = [Policy(tuple(memory.names(z) if i < n else frozenset() for i in range(SHAPE.layers)))
               for n in range(0, SHAPE.layers + 1, 4)]  # fmt: skip
     segments = [memory.segments(z, k) for k in SEGMENTS]

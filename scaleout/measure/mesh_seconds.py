@@ -1,7 +1,7 @@
 """Seconds of a step on a mesh, from what its pieces take alone: a block's part and the model's ends with nothing sent,
 each message by itself, an update. No step that is predicted is timed.
 
-Where ranks have processors of their own, the pieces are put together as `timing.mesh` does, action by action. Where
+Where ranks have processors of their own, the pieces are put together as `timing.job` does, action by action. Where
 several share a core, a rank that waits leaves it to another: a bubble then costs nothing, and the step takes what all
 its work takes on the cores that there are.
 """
@@ -29,12 +29,15 @@ from scaleout.parallel.tensor import Group
 from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.transformer import Transformer
 from scaleout.records import profiles
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import MEASURED, PROGRAMS
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
-from scaleout.timing import mesh, mesh_machine
-from scaleout.timing.mesh import pipelined
-from scaleout.timing.pipeline import Costs
+from scaleout.timing import machine
+from scaleout.timing.job import on
+from scaleout.timing.pipeline import Costs, summary
 
 PARTS = ("compute", "along tp", "along pp", "along dp", "update")
 ROW = 4                 # messages timed one after the other: ranks begin at unlike times, which one alone would show
@@ -158,7 +161,8 @@ class Units:
         inside = [along["tp"][pp] / layout.m / layout.chunks / 2 for pp in stage_ranks]
         hop = max((self.middle(*call) for one in calls for name, *call, _ in one if call[0] == "send"), default=0.0)
         halves = tuple((b + i) / 2 for b, i in zip(back, inside, strict=True))
-        return pipelined(layout, Costs(tuple(map(sum, zip(there, inside, strict=True))), halves, halves, hop)).seconds
+        costs = Costs(tuple(map(sum, zip(there, inside, strict=True))), halves, halves, hop)
+        return summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs).seconds
 
     def middle(self, kind: str, n: int, size: float) -> float:
         """Median seconds of one message."""
@@ -167,14 +171,15 @@ class Units:
 
 def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
     """(seconds of a step by hand on the machine that labs/calibrate.py measured among as many ranks as each group has,
-    or None; why there is none). As `timing.mesh` puts them together: no piece of this model is timed for it."""
-    known = profiles.several(o.machine, s.device.type, mesh_machine.groups(layout), s.world)
+    or None; why there is none). As `timing.job` puts them together: no piece of this model is timed for it."""
+    known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
     if why := profiles.lacking(known, s.world):
         return None, why
-    on = mesh_machine.profiled(known, layout)
-    recipe = Recipe(precision="fp32", foreach=False, gradients="kept")
-    told = mesh.step(o.shape, batch, o.seq, layout, None, None, recipe, overlap="none", hide_data=False, on=on)
-    return told.seconds, ""
+    eager = PROGRAMS["eager"]                   # the model by hand is one: an operation at a time, the optimizer too
+    program = replace(MEASURED, moves=eager.moves, update_passes=eager.update_passes)
+    job = Job(o.shape, o.seq, machine.device_of(known[s.world]), cluster(1, s.world), batch, layout,
+              Recipe(precision="fp32", foreach=False, gradients="kept"), program)  # fmt: skip
+    return on(job, machine.of_profiles(job, known)).seconds, ""
 
 
 def shared(s) -> int | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from scaleout.memory import mesh
 from scaleout.memory.accounts import Account
+from scaleout.memory.mesh_peaks import ends_of
 from scaleout.spec import checks
 from scaleout.spec.job import Job
 
@@ -18,5 +21,18 @@ def accounts(job: Job) -> tuple[Account, ...]:
 
 def fullest(job: Job) -> Account:
     """Of these the one with the highest peak."""
-    found = accounts(job)
-    return found[mesh.fullest(found)]
+    return _fullest(job)[1]
+
+
+def fullest_rank(job: Job) -> int:
+    """The rank of the pipeline that has it; of several the first."""
+    return _fullest(job)[0]
+
+
+@lru_cache(maxsize=64)
+def _fullest(job: Job) -> tuple[int, Account]:
+    """Of those that may be the one: a page asks for every job that a lever leads to."""
+    checks.instance("job", job, Job)
+    some = ((end.rank, mesh.rank_account(job.shape, job.batch, job.seq, job.recipe, job.layout, end.rank, job.blocks,
+                                         job.context)) for end in ends_of(job.layout, job.stages))  # fmt: skip
+    return max(some, key=lambda one: (one[1].peak_bytes, -one[0]))

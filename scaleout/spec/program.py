@@ -94,6 +94,12 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+# Torch on a machine of one's own, whose rates labs/calibrate.py measured: what a kernel costs beside its arithmetic is
+# in them, and gloo's threads share the cores with compute, so that nothing is hidden.
+MEASURED = Program("measured", "torch, on this machine", fused=False, data_overlap=False, kernels=0, kernel_seconds=0.0,
+                   contention=0.0, action_seconds=0.0, jitter=0.0)  # fmt: skip
+
+
 def program(name: str) -> Program:
     """The program of that name. Raises ValueError that lists the names when there is none."""
     return checks.known("program", name, PROGRAMS)

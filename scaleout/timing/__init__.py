@@ -2,7 +2,7 @@
 
 `job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
-which order stages work.
+which order stages work. `sent` has the seconds of all communication, hidden or not.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's, `fsdp_lives` when each of
@@ -15,8 +15,8 @@ loses and costs.
 
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
 what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision`, and
-`mesh` with `mesh_work`, `mesh_machine`, `mesh_replicas`, `mesh_traffic`, whose layouts `mesh_search` ranks by
-`mesh_plan`. A measured machine is read from its `profile`.
+`mesh` with `mesh_work`, `mesh_machine` and `mesh_replicas`, whose layouts `mesh_search` ranks by `mesh_plan`. A
+measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """

@@ -7,15 +7,14 @@ this machine took. Both make the same `Machine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
-from scaleout.spec.hardware import LINKS
+from scaleout.spec.hardware import LINKS, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
 from scaleout.timing.profile import collective_seconds, line_seconds
 from scaleout.timing.rates import Rates, of_device, of_profile
@@ -26,10 +25,6 @@ Sends = Callable[[float], float]  # seconds of a message to a neighbour by its b
 # Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
 HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
-
-# Eager torch on a machine that `labs/calibrate.py` measured: its rates have the gaps between kernels in them, and a
-# lab's step has no loader and no clipping.
-CALIBRATED = replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0)
 
 # Priced by the line of another one, in which a rank sends as many bytes.
 LINE_OF = {"all_to_all": "all_gather", "reduce": "reduce_scatter"}
@@ -128,6 +123,13 @@ def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Mach
     )
     return Machine(of_profile(base, job.dtype, share), tensor, context, data, shards, apart_, keeps, send, send,
                    lambda size: size / copies, (), copies)  # fmt: skip
+
+
+def device_of(profile: dict) -> Device:
+    """The machine of a profile in a datasheet's words: a job's device, whose peak is what was measured."""
+    rates = profile["matmul_flops_per_second"]
+    return Device(profile.get("device", "this machine"), 0, 0, profile["copy_bytes_per_second"], rates["fp32"], None,
+                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py")  # fmt: skip
 
 
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:

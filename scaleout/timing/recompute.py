@@ -167,16 +167,17 @@ def step(job: Job, found: Policy, rank: Machine | None = None) -> Step:
 KNOTS = 4  # parts of a line that bends
 
 
-def lengthened(job: Job, rank: Machine) -> Callable[[float], float]:
-    """Seconds of the step by the seconds that all blocks make again of a micro-batch, up to full recomputation.
+def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
+    """Seconds of a step by the seconds that all blocks make again of a micro-batch, up to full recomputation. step: of
+    the job that keeps everything.
 
     A second more makes a step longer by at most that. So where full recomputation makes it longer by all of its
     seconds, the line is straight; else communication hides a part, and there are KNOTS straight parts.
     """
-    plain = compute.block(job, rank)
+    job, plain = step.job, step.work[0]
     most = plain.forward.seconds
     at = [most * i / KNOTS for i in range(KNOTS + 1)]
-    took = {0.0: on(job, rank, plain).seconds, most: on(job, rank, longer(plain, plain.forward)).seconds}
+    took = {0.0: step.seconds, most: on(job, rank, longer(plain, plain.forward)).seconds}
     straight = took[most] - took[0.0]
     if abs(straight - job.layout.m * job.shape.layers * most * (1 + straggling(job))) < 1e-9 * took[0.0]:
         at = [0.0, most]

@@ -1,20 +1,26 @@
 """What a job by a layout should take in bytes and seconds, beside what it took: `forecast`, for strategy "mesh".
 
-Bytes are those of each stage's fullest rank. Seconds are `timing.mesh`'s, on the machine that labs/calibrate.py
+Bytes are those of each stage's fullest rank. Seconds are `timing.job`'s, on the machine that labs/calibrate.py
 measured among as many ranks as each group has; on a CPU nothing overlaps.
 """
 
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from itertools import cycle, islice
 
 from scaleout.measure import layout_bytes
 from scaleout.memory import mesh_torch
 from scaleout.records import profiles
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import MEASURED
+from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import ddp_seconds, mesh, mesh_machine
+from scaleout.timing import machine
+from scaleout.timing.job import Step, on, update_bytes
+from scaleout.timing.profile import rate
 from scaleout.train import forecast, worlds
 from scaleout.train.batches import windows
 from scaleout.train.options import WARMUP
@@ -41,7 +47,7 @@ def memory(s, o, job, found):
 def seconds(s, o, job, found):
     """Add a step's seconds."""
     layout = o.layout_on(s.world)
-    known = profiles.several(o.machine, s.device.type, mesh_machine.groups(layout), s.world)
+    known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
     why = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
     why = profiles.lacking(known, s.world) or why
     if why is None and not forecast.fits(s, o):
@@ -55,18 +61,19 @@ def seconds(s, o, job, found):
     found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
 
 
-def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> mesh.MeshTime:
+def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
     """The step on the machine of these profiles, {processes: profile}. How fast a rank computes is seen in a plain copy
     of the whole model, which each steps by itself on its replica's share, all at once."""
     base, (which, replicas) = known[s.world], o.share(s.rank, s.world)
     window = windows(job.text.train, job.order.starts(job.done, o.batch, which, replicas), o.seq)
-    update = total_parameters(o.shape) * ddp_seconds.ADAMW_BYTES / base["copy_bytes_per_second"]
+    recipe = forecast.recipe(o, "mesh", s.world)
+    update = total_parameters(o.shape) * update_bytes(recipe) / base["copy_bytes_per_second"]
     compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
-    rate = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
-    on = mesh_machine.profiled(known, layout, o.precision, rate)
-    return mesh.step(
-        o.shape, o.batch // layout.dp // layout.m, o.seq, layout, None, None, forecast.recipe(o, "mesh", s.world),
-        overlap="none", hide_data=s.device.type == "cuda", on=on)  # fmt: skip
+    reached = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
+    program = replace(MEASURED, data_overlap=s.device.type == "cuda")
+    task = Job(o.shape, o.seq, machine.device_of(base), cluster(1, s.world), o.batch // layout.dp // layout.m, layout,
+               recipe, program)  # fmt: skip
+    return on(task, machine.of_profiles(task, known, reached / rate(base, task.dtype)))
 
 
 PARTS = (seconds, memory)

@@ -1,6 +1,7 @@
 """What several views offer: models and GPUs by name, and what joins them."""
 
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.program import PROGRAMS
 
 NAMES = {
     "gpt2": "GPT-2 small", "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL",
@@ -32,3 +33,8 @@ LINKS = {
 def cards(*keys: str) -> list[tuple[str, str]]:
     """GPUs of the datasheets as a select's options, all or some, each under the name of the hardware page."""
     return [(key, DEVICES[key].name) for key in keys or DEVICES]
+
+
+def programs(*keys: str) -> list[tuple[str, str]]:
+    """Programs that run a job, as a select's options."""
+    return [(key, PROGRAMS[key].label) for key in keys]

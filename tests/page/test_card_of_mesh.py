@@ -3,17 +3,17 @@
 import pytest
 from tex import value
 
-from scaleout.memory.mesh import rank_parameters
+from scaleout.collectives.job import traffic
 from scaleout.memory.states import state_bytes
-from scaleout.page import cards
+from scaleout.page import accuracy, cards
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import pipeline
-from scaleout.timing.mesh import BAND, step
-from scaleout.timing.mesh_traffic import traffic
+from scaleout.timing.job import step
 
 CARD = cards.load("mesh")
 TEX = [one["tex"] for one in CARD["formulas"]]
@@ -53,8 +53,9 @@ def test_bytes_of_states(d):
 @pytest.mark.parametrize(("d", "t", "p"), [(2, 2, 2), (4, 2, 4), (2, 4, 2)])
 def test_bytes_sent(d, t, p):
     layout = cut(d, t, p)
-    found = traffic(LLAMA, 1, 4096, layout, H100, cluster(1, layout.ranks), MIXED, rank=p - 1)
-    x, n = 2 * 4096 * LLAMA.hidden, rank_parameters(LLAMA, layout, p - 1) * t * p
+    job = Job(LLAMA, 4096, H100, cluster(1, layout.ranks), layout=layout)
+    found = traffic(job, p - 1)
+    x, n = 2 * 4096 * LLAMA.hidden, job.rank_parameters(p - 1) * t * p
     said = [value(one.replace(r"\,", " "), t=t, x=x, L=LLAMA.layers, p=p, m=8, d=d, N=n) for one in TEX[4:]]
     assert said == pytest.approx([found[axis].bytes for axis in ("tp", "dp", "pp")], rel=0.03)
 
@@ -62,11 +63,13 @@ def test_bytes_sent(d, t, p):
 def test_numbers_to_remember():
     degrees = [int(one) for one in NUMBERS[0].split(" × ")]
     assert Layout(tp=degrees[0], pp=degrees[1], dp=degrees[2]).ranks == 16_384
-    found = traffic(LLAMA, 1, 4096, cut(), H100, cluster(2, 4), MIXED)
+    job = Job(LLAMA, 4096, H100, cluster(2, 4, across="ethernet-100g"), layout=cut())
+    found = traffic(job)
     tensor, data, line = (found[axis].bytes / 1e9 for axis in ("tp", "dp", "pp"))
     assert NUMBERS[2] == f"{tensor:.0f}, {data:.1f}, {line:.2f} GB"
     orders = (("pp", "dp", "cp", "tp"), ("dp", "cp", "pp", "tp"), ("tp", "pp", "dp", "cp"))
-    took = [step(LLAMA, 1, 4096, cut(), H100, cluster(2, 4, across="ethernet-100g"), MIXED, order=order).seconds
-            for order in orders]  # fmt: skip
+    took = [step(job.other(order=order)).seconds for order in orders]
     assert NUMBERS[3] == ", ".join(f"{one:.2f}" for one in took) + " s"
-    assert NUMBERS[4] == f"{BAND:.0%}"
+    assert NUMBERS[4] == f"{job.program.contention:.0%}" and job.program.name == "megatron"
+    errors = [row["error"] for row in accuracy.rows() if row["program"] == "megatron"]
+    assert NUMBERS[5] == f"{accuracy.ninth(errors):.0%}"

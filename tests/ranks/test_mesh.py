@@ -11,15 +11,16 @@ from cases import each, refused
 from host_runs import real
 from lab_runs import lab_module, recorded, without
 
+from scaleout.collectives.job import traffic
 from scaleout.lab import options
 from scaleout.lab.session import Session, session
 from scaleout.records import results
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import ORDER
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
-from scaleout.timing.mesh_traffic import traffic
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 TWO = {"dp": 2, "tp": 2, "pp": 2, "micro_batches": 4}
@@ -67,14 +68,14 @@ def test_each_axis_sends_what_the_pure_models_say(runs):
 
 
 def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
-    """`timing.mesh_traffic` prices no loss, and no norms that one stage has and another has not."""
+    """`collectives.job` counts no loss, and no norms that one stage has and another has not."""
     sent = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
     for name, layout in (("dp x tp", CASES[4]["dp x tp"][1]), ("tp x pp", CASES[4]["tp x pp"][1])):
         shape, on = specimen_mesh.SHAPES[CASES[4][name][0]], cluster(1, layout.ranks)
         for rank, (seen, _) in enumerate(runs[name]["sent"]):
             pp = rank // (layout.dp * layout.tp)
-            told = traffic(shape, specimen_mesh.BATCH, specimen_mesh.SEQ, layout, DEVICES["h100-sxm"], on,
-                           Recipe("fp32"), rank=pp)
+            told = traffic(Job(shape, specimen_mesh.SEQ, DEVICES["h100-sxm"], on, specimen_mesh.BATCH, layout,
+                               Recipe("fp32")), pp)
             for axis, size in (("dp", layout.dp), ("tp", layout.tp)):
                 calls = seen.get(axis, {})
                 found = sum(sent[kind] * (size - 1) / size * one.bytes for kind, one in calls.items())
@@ -88,8 +89,8 @@ def test_a_tied_table_is_summed_along_the_pipeline_as_the_models_price_it(runs):
     for name in ("gpt", "interleaved"):
         layout, shape = CASES[8][name][1], specimen_mesh.SHAPES["gpt"]
         for rank, (seen, _) in enumerate(runs[name]["sent"]):
-            told = traffic(shape, specimen_mesh.BATCH, specimen_mesh.SEQ, layout, DEVICES["h100-sxm"],
-                           cluster(1, 8), Recipe("fp32"), rank=rank // 4)["pp"]
+            told = traffic(Job(shape, specimen_mesh.SEQ, DEVICES["h100-sxm"], cluster(1, 8), specimen_mesh.BATCH,
+                               layout, Recipe("fp32")), rank // 4)["pp"]
             summed = seen["pp"]["all_reduce"].bytes - 8                                 # of two, less the loss
             assert summed == 4 * shape.vocab * shape.hidden / layout.tp
             assert seen["pp"]["send"].bytes + summed == told.bytes, (name, rank)

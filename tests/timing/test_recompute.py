@@ -69,7 +69,7 @@ FLAT = [one for one in KEPT if one.layout.pp == 1][:10]
 def test_a_line_of_a_few_parts_is_the_step(one):
     """Its ends to the last bit, what lies between nearly."""
     rank, z = machine.of(one), recompute.sizes(one)
-    seconds = recompute.lengthened(one, rank)
+    seconds = recompute.lengthened(timing_job.step(one), rank)
     most = one.shape.layers * compute.block(one, rank).forward.seconds
     assert seconds(0.0) == timing_job.step(one).seconds
     assert seconds(most) == pytest.approx(timing_job.step(one.other(checkpointing="full")).seconds, rel=1e-12)

@@ -190,12 +190,12 @@ def test_lengths_are_seconds_and_bytes(width):
                 share = values["sent_so_far_gb"][axis] / values["gb"][axis] if values["gb"][axis] else 0
                 assert size(found[f"sent {axis}"]) == pytest.approx(wide * share, abs=0.02)
         parts = [size(mark) for name, mark in found.items() if name.startswith("part ")]
-        some = {f"part {name}" for name in ("waits for TP", "for CP", "for DP", "for PP")}
+        some = {f"part {name}" for name in ("exposed TP", "exposed CP", "exposed DP", "exposed PP")}
         waits = sum(size(found[name]) for name in some & found.keys())
         assert waits / sum(parts) == pytest.approx(values["exposed_seconds"] / values["seconds"], abs=0.001)
         limit = float(found["limit"].get("x1")) - left
         held = sum(size(mark) for name, mark in found.items() if name.startswith("held "))
-        assert held / limit == pytest.approx(values["held_gb"] / values["card_gb"], rel=0.002, abs=0.001)
+        assert held / limit == pytest.approx(values["held_gb"] / values["card_gb"], rel=0.005, abs=0.001)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -7,8 +7,10 @@ from scaleout import views
 from scaleout.collectives.job import traffic
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.draw import svg
+from scaleout.memory.job import accounts, fullest_rank
+from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import tensor
+from scaleout.views import mesh, tensor
 from scaleout.views.recompute.setting import setting_of
 
 SEED = 31
@@ -16,7 +18,7 @@ SEED = 31
 
 def shown(stem, params):
     given = {**views.defaults(stem), **params}
-    return given, views.render(stem, given, svg.NARROW)["values"]
+    return given, views.render(stem, given, svg.NARROW, advise=False)["values"]
 
 
 @pytest.mark.parametrize("params", [params | MEGATRON for params in by_chance("tensor", 25, SEED)])
@@ -42,3 +44,16 @@ def test_recompute(params):
     _, values = shown("recompute", params | {"dropped": 100, "way": "rebuild"})
     assert values["seconds"] == pytest.approx(full, rel=1e-12)
     assert values["all_percent"] == round(100 * (full / plain - 1), 1)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
+def test_mesh(params):
+    given, values = shown("mesh", params)
+    job = mesh._setting(given).job
+    found, stage = step(job), values["coordinates"]["pp"]
+    assert [values[name] for name in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
+    assert values["gb"] == {axis: one.bytes / 1e9 for axis, one in traffic(job, stage).items()}
+    assert values["ms"] == {axis: 1e3 * spent for axis, spent in sent.seconds(job, stage).items()}
+    peaks = [one.peak_bytes for one in accounts(job)]
+    assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
+    assert peaks[fullest_rank(job)] == max(peaks)

@@ -94,7 +94,8 @@ SENT = Function(
     "are apart by factors of 50 and more, and that is the whole reason for the order: **the axis that sends most gets "
     "the fastest wire.** With sequence parallelism tp sends as many bytes, as gathers and scatters, and each rank's "
     "hop is a part of the stream, 1/tp. How long it takes is one question; whether anything can run beside it is the "
-    "other: tp's messages stand between two products, dp's beside the last backward.",
+    "other: tp's collectives stand between two matrix multiplications, unless the program cuts both into chunks, and "
+    "dp's beside the last backward.",
     function="sent", stub=_STUB, reference=sent,
     cases=((4, 2, 8, 10, 5, 100, 900), (1, 1, 2, 3, 7, 64, 1000), (3, 3, 1, 5, 4, 30, 600), (1, 4, 4, 1, 12, 8, 100),
            (8, 1, 8, 16, 10, 256, 5000), (5, 7, 3, 9, 6, 21, 350), (1, 1, 1, 6, 3, 10, 10), (3, 2, 2, 1, 2, 40, 80),

@@ -7,10 +7,20 @@ from math import fsum
 
 from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
-from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
+from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards, programs
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
-from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
+from scaleout.views.mesh.setting import (
+    CHUNKS,
+    LINKS,
+    LOOKS,
+    MOST,
+    WIDEST,
+    Look,
+    Setting,
+    known,
+    most_micro_batches,
+)
 
 TITLE = "Three axes at once"
 
@@ -19,6 +29,11 @@ GPUS = tuple(2**k for k in range(3, 15))
 SHOWN = 64  # members of a group that values list
 SEQS = (2048, 4096, 8192, 16_384, 32_768, 131_072)
 DEGREES = tuple(2**k for k in range(7))
+
+OF_PROGRAMS = (
+    "Torch waits for all communication of tensor parallelism. Megatron-LM of 2021 hides a part of it in the backward; "
+    "Transformer Engine cuts it into chunks that travel beside the matmuls."
+)
 
 CONTROLS = (
     guess("Two nodes of 4 GPUs, three axes of 2. **Tensor** crosses the cable: 506 ms of communication in a step. "
@@ -33,7 +48,7 @@ CONTROLS = (
         select("pp", "Pipeline stages (pp)", 2, [(n, str(n)) for n in DEGREES]),
         select("cp", "Context parallel (cp)", 1, [(n, str(n)) for n in DEGREES if n <= WIDEST]),
         select("zero", "ZeRO stage over replicas", 1, [(n, str(n)) for n in range(4)]),
-        slider("chunks", "Chunks of a pipeline rank (v)", 1, 1, 8),
+        slider("chunks", "Chunks of a pipeline rank (v)", 1, 1, CHUNKS),
         select("node", "GPUs of a node", 4, [(n, str(n)) for n in (2, 4, 8)]),
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence, at most", 4096,
@@ -43,6 +58,8 @@ CONTROLS = (
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("device", "GPU", "h100-sxm", cards("h100-sxm", "h200", "a100-80gb", "b200")),
+        select("program", "Program", "megatron", programs("megatron", "megatron-2021", "compiled", "eager"),
+               help=OF_PROGRAMS),
         select("look", "Light in the picture", "all", list(LOOKS.items())),
         slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
     ),
@@ -104,9 +121,6 @@ def _levers(setting: Setting, params: dict) -> dict:
         found["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
     if at.replicas == 1:
         found["zero"] = {"off": "there is one replica"}
-    held = {setting.other(loss=way).account.peak_bytes for way, _ in LOSSES}
-    if len(held) == 1:
-        found["loss"] = {"off": "the rank that holds most is fuller at another moment, or has no logits"}
     if setting.nodes == 1:
         found["link"] = {"off": "there is one node"}
     return found
@@ -122,7 +136,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "micro_batches": at.m, "tokens": setting.tokens, "order": list(setting.axes),
         "crossing": list(setting.crossing),
         "communication_ms": 1e3 * setting.spent(stage),
-        "ms": {axis: 1e3 * one.seconds for axis, one in sent.items()},
+        "ms": {axis: 1e3 * seconds for axis, seconds in setting.took(stage).items()},
         "gb": {axis: one.bytes / 1e9 for axis, one in sent.items()},
         "messages": {axis: one.messages for axis, one in sent.items()},
         "links": {axis: setting.wire(axis) for axis in sent},
@@ -130,7 +144,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "cable_gb": fsum(one.bytes for one in sent.values() if one.crossing) / 1e9,
         "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()}, "exposed_seconds": fsum(exposed.values()),
         "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
-        "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest[1],
+        "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest_stage,
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
         "card_gb": setting.card.memory_bytes / 1e9, "fits": setting.fits,
         "room_gb": allocator.room(setting.card.memory_bytes) / 1e9,

@@ -25,12 +25,12 @@ KINDS = (
 )  # fmt: skip
 # A part of a step: words, what it is made of, colour, and whether it is stripes
 PARTS = (
-    ("computes", ("compute",), "compute", False), ("computes again", ("recompute",), "compute", True),
-    ("waits for TP", ("exposed tensor",), "accent", True), ("for CP", ("exposed context",), "accent", True),
-    ("for DP", ("exposed data",), "accent", True), ("for PP", ("hops",), "accent", True),
-    ("bubble", ("bubble",), "grid", True), ("unequal stages", ("imbalance",), "muted", True),
-    ("updates", ("update",), "c2", False),
-    ("waits for the slowest", ("stragglers",), "accent", True),
+    ("compute", ("compute",), "compute", False), ("recomputation", ("recompute",), "compute", True),
+    ("kernel launches", ("launches",), "compute", True), ("exposed TP", ("exposed tensor",), "accent", True),
+    ("exposed CP", ("exposed context",), "accent", True), ("exposed DP", ("exposed data",), "accent", True),
+    ("exposed PP", ("hops",), "accent", True), ("bubble", ("bubble",), "grid", True),
+    ("uneven stages", ("imbalance",), "muted", True), ("update", ("update",), "c2", False),
+    ("host", ("host",), "muted", True), ("stragglers", ("stragglers",), "accent", True),
 )  # fmt: skip
 
 
@@ -92,15 +92,15 @@ def _axes(item: str) -> tuple[str, ...]:
 def table(frame: Frame) -> str:
     """A row for each axis: with whom, how often, how much, over which link, how long."""
     setting, look, (top, pitch) = frame.setting, frame.look, frame.at.table
-    sent = setting.traffic(stage(setting, look.rank))
-    out = []
+    where = stage(setting, look.rank)
+    sent, spent, out = setting.traffic(where), setting.took(where), []
     if frame.wide:
-        head = ("", f"rank {look.rank:,} sends, in a step", "messages", "sent", "over", "takes")
+        head = ("", f"rank {look.rank:,} sends, in a step", "calls", "bytes", "over", "takes")
         out.append(_cells(frame, head, top, ["muted"] * len(head)))
         top += pitch
     for k, axis in enumerate(setting.shown):
         fill = "accent" if axis in setting.crossing else "ink"
-        row = (axis.upper(), *_row(frame, axis, sent[axis]))
+        row = (axis.upper(), *_row(frame, axis, sent[axis], spent[axis]))
         out.append(_cells(frame, row, top + k * pitch, [fill, "ink", "ink", "ink", fill, "ink"]))
     return "".join(out)
 
@@ -112,14 +112,14 @@ def _cells(frame: Frame, row: Sequence[str], y: float, fills: Sequence[str]) -> 
     )
 
 
-def _row(frame: Frame, axis: str, one) -> tuple[str, ...]:
+def _row(frame: Frame, axis: str, one, seconds: float) -> tuple[str, ...]:
     """Who, messages, bytes, link, seconds."""
     if not one.bytes:
         who = "with nobody" if one.ranks == 1 else partners(frame, axis, one.ranks, "0")
         return (who, "" if one.ranks == 1 else "0", "", "", "")
     many, link = f"{one.messages:,}", frame.setting.wire(axis)
     return (partners(frame, axis, one.ranks, many), many, amount(one.bytes, GIGA), link if frame.wide else _link(link),
-            took(one.seconds))  # fmt: skip
+            took(seconds))  # fmt: skip
 
 
 def _link(name: str) -> str:
@@ -147,8 +147,8 @@ def wire(frame: Frame) -> str:
     setting, look = frame.setting, frame.look
     x, y, width, high = frame.band(frame.at.wire)
     where = stage(setting, look.rank)
-    sent, end = setting.traffic(where), max(1.06 * setting.longest(where), 1e-6)
-    out = [svg.text(x, y - 5, fitting(_wire_words(frame, sent), width), size=svg.SMALL)]
+    spent, end = setting.took(where), max(1.06 * setting.longest(where), 1e-6)
+    out = [svg.text(x, y - 5, fitting(_wire_words(frame, spent), width), size=svg.SMALL)]
     low, so_far = y + high, acts.done(setting.layout, look.moment)
     out.append(svg.line(x, low + 1, x + width, low + 1))
     unit, one, name = _unit(end)
@@ -161,9 +161,9 @@ def wire(frame: Frame) -> str:
         at = min(at, x + width)
         out.append(svg.text(at, low + 14, words, anchor=anchor, fill="muted", size=svg.SMALLEST))
     for axis in setting.shown:
-        wide = sent[axis].seconds / end * width
+        wide = spent[axis] / end * width
         out.append(svg.rect(x, y, max(0.0, wide - 1), high, colour(setting, axis), opacity=0.25, mark=f"all {axis}",
-                            title=f"{axis.upper()} {took(sent[axis].seconds)}"))  # fmt: skip
+                            title=f"{axis.upper()} {took(spent[axis])}"))  # fmt: skip
         full = max(0.0, wide - 1) * so_far[axis]
         out.append(svg.rect(x, y, full, high, colour(setting, axis), mark=f"sent {axis}"))
         x += wide
@@ -178,20 +178,22 @@ def _unit(end: float) -> tuple[float, float, str]:
     return one / end, one, name
 
 
-def _wire_words(frame: Frame, sent: dict) -> list[str]:
-    some = [axis for axis in frame.setting.shown if sent[axis].bytes] or ["tp"]
-    by_axis = " + ".join(f"{axis.upper()} {took(sent[axis].seconds)}" for axis in some)
-    whole = took(fsum(one.seconds for one in sent.values()))
+def _wire_words(frame: Frame, spent: dict[str, float]) -> list[str]:
+    some = [axis for axis in frame.setting.shown if spent[axis]] or ["tp"]
+    by_axis = " + ".join(f"{axis.upper()} {took(spent[axis])}" for axis in some)
+    whole = took(fsum(spent.values()))
     return [f"communication in a step, hidden or not: {whole} = {by_axis}", f"communication: {whole} = {by_axis}",
             f"communication in a step: {whole}", whole]  # fmt: skip
 
 
 def seconds(frame: Frame) -> str:
     """A step's seconds side by side, striped what is no computing."""
-    time, (x, y, width, high) = frame.setting.time, frame.band(frame.at.seconds)
+    setting, (x, y, width, high) = frame.setting, frame.band(frame.at.seconds)
+    time = setting.time
     sizes = {words: fsum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
     large = sorted((words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda one: -sizes[one])
-    start, said = f"a step takes {took(time.seconds)}", [f"{words} {took(sizes[words])}" for words in large]
+    start = f"step time {took(time.seconds)}, {setting.program_name}"
+    said = [f"{words} {took(sizes[words])}" for words in large]
     ways = [f"{start}: {', '.join(said[:n])}" for n in range(len(said), 0, -1)]
     out = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
     for words, _, fill, striped in PARTS:
@@ -228,9 +230,9 @@ def memory(frame: Frame) -> str:
 def _memory_words(setting) -> list[str]:
     held, card = setting.account.peak_bytes, setting.card.memory_bytes
     kinds = sorted(((sum(setting.account.peak[kind] for kind in some), name) for name, _, some in KINDS), reverse=True)
-    where = f"a rank of stage {setting.fullest[1]}" if setting.layout.pp > 1 else "a rank"
+    where = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
     over = f", {amount(held - card, GIGA)} too much" if held > card else ", too near to its limit"
     fits = "" if setting.fits else over
-    start = f"{where} holds {amount(held, GIGA)} of {amount(card, GIGA)}{fits}"
-    ways = [f"{start}: {', '.join(f'{name} {amount(size, GIGA)}' for size, name in kinds[:n])}" for n in (4, 3, 2, 1)]
+    start = f"memory of {where}: {amount(held, GIGA)} of {amount(card, GIGA)}{fits}"
+    ways = [f"{start} ({', '.join(f'{name} {amount(size, GIGA)}' for size, name in kinds[:n])})" for n in (4, 3, 2, 1)]
     return [*ways, start]

@@ -12,7 +12,6 @@ from scaleout.views.mesh.setting import MOST
 WORTH = 0.03  # of tokens a second, that a lever must gain to be named
 NEAR = 0.8  # of the most that any gains: of several the mildest
 GIGA = 10**9
-CHUNKS = 8  # of a rank, at most
 
 Change = tuple[str, dict]  # words, and the parameters that they change
 
@@ -39,7 +38,7 @@ def advice(setting) -> Advice | None:
     words, change, then = next(one for one in some if one[2].pace / setting.pace - 1 >= max(WORTH, NEAR * most))
     times = then.pace / setting.pace
     more = f"{svg.quantity(times, 2)} times the" if times > 2 else f"{times - 1:.0%} more"
-    said = f"{more} tokens a second"
+    said = f"{more} tokens per second"
     return Advice(change, words, said)
 
 
@@ -47,11 +46,11 @@ def _fitting(setting, tried: list, some: list) -> Advice | None:
     """The fastest that fits; where none does, the smallest."""
     if some:
         words, change, then = max(some, key=lambda one: one[2].pace)
-        return Advice(change, words, f"{amount(then.account.peak_bytes, GIGA)} a GPU, fits")
+        return Advice(change, words, f"{amount(then.account.peak_bytes, GIGA)} per GPU, fits")
     words, change, then = min(tried, key=lambda one: one[2].account.peak_bytes)
     if then.account.peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
         return None
-    return Advice(change, words, f"{amount(then.account.peak_bytes, GIGA)} a GPU, not enough yet")
+    return Advice(change, words, f"{amount(then.account.peak_bytes, GIGA)} per GPU, not enough yet")
 
 
 def _levers(setting) -> Iterator[Change]:
@@ -85,7 +84,7 @@ def _pipeline(setting) -> Iterator[Change]:
     if at.pp > 1 and at.m < 4 * at.pp and 2 * at.m <= MOST:
         yield f"{2 * at.m} micro-batches", {"micro_batches": 2 * at.m}
     v = next(iter(setting.all_chunks(at.pp)), 1)
-    if at.chunks == 1 and 1 < v <= CHUNKS:
+    if at.chunks == 1 and v > 1:
         yield f"{v} chunks a rank", {"chunks": v}
 
 

@@ -6,22 +6,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import fsum
 
+from scaleout.collectives.job import Traffic, traffic
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
-from scaleout.memory.mesh import rank_account
-from scaleout.memory.mesh_peaks import ends_of
+from scaleout.memory.job import fullest, fullest_rank
 from scaleout.spec import mesh, pipeline, topology
 from scaleout.spec.hardware import DEVICES, Device
 from scaleout.spec.hardware import LINKS as WIRES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import Grid
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import divides
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import PRESETS, Shape
-from scaleout.timing.mesh import MeshTime, step
-from scaleout.timing.mesh_search import chunks
-from scaleout.timing.mesh_traffic import Traffic, traffic
+from scaleout.timing import sent
+from scaleout.timing.job import Step, step
 
 AXES = ("tp", "cp", "dp", "pp")  # as they are told: from what is sent in every block to what goes from stage to stage
 # By name: (link between nodes, one adapter for each GPU or one a node, RDMA, words)
@@ -33,6 +34,7 @@ LINKS = {
 MOST = 512  # micro-batches
 ACTIONS = 4096  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time
 WIDEST = 16  # GPUs of a tensor or context group
+CHUNKS = 8  # of a pipeline rank, at most
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Setting:
     node: int
     device: str
     loss: str = "eager"
+    program: str = "megatron"
 
     def other(self, **change) -> Setting:
         """A setting to compare this one with."""
@@ -102,8 +105,11 @@ class Setting:
                       schedule=schedule, cp=cp)  # fmt: skip
 
     def all_chunks(self, pp: int) -> tuple[int, ...]:
-        """Numbers of chunks above 1 that leave the stages of so many ranks alike."""
-        return chunks(self.shape.layers, pp) if pp > 1 else ()
+        """Numbers of chunks above 1 that leave the stages of so many ranks alike: as many blocks on each, or one less
+        on the first and on the last, which have the embedding and the head."""
+        layers = self.shape.layers
+        tried = range(2, min(CHUNKS, layers // pp) + 1) if pp > 1 else ()
+        return tuple(v for v in tried if not layers % (v * pp) or not (layers + 2) % (v * pp))
 
     @cached_property
     def nodes(self) -> int:
@@ -114,7 +120,13 @@ class Setting:
         """The setting of all those whose ranks stand and hold as this one's do."""
         return self.other(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
 
-    # --- the models' words for it -----------------------------------------------------------------------------------
+    # --- the job ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def job(self) -> Job:
+        """What seconds, bytes and communication are of."""
+        return Job(self.shape, self.tokens, self.card, self.cluster, self.batch, self.layout, self.recipe,
+                   PROGRAMS[self.program], order=self.axes)  # fmt: skip
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -134,9 +146,9 @@ class Setting:
         """All four, outermost first: cp lies within dp, as Megatron has it."""
         return tuple(axis for one in self.order.split(".") for axis in (("dp", "cp") if one == "dp" else (one,)))
 
-    @cached_property
+    @property
     def grid(self) -> Grid:
-        return mesh.grid(self.layout, self.axes)
+        return self.job.grid
 
     @cached_property
     def crossing(self) -> tuple[str, ...]:
@@ -157,11 +169,15 @@ class Setting:
 
     def traffic(self, stage: int) -> dict[str, Traffic]:
         """By axis, of a rank in this stage of the pipeline."""
-        return _traffic(self, stage)
+        return _sent(self, stage)[0]
+
+    def took(self, stage: int) -> dict[str, float]:
+        """Seconds of the same, hidden or not."""
+        return _sent(self, stage)[1]
 
     def spent(self, stage: int) -> float:
-        """Seconds of all that a rank of this stage sends, hidden or not."""
-        return fsum(one.seconds for one in self.traffic(stage).values())
+        """Of all axes together."""
+        return fsum(self.took(stage).values())
 
     def longest(self, stage: int) -> float:
         """The same where what sends most, tensor parallelism if there is any, lies farthest apart: the end of an axis
@@ -170,9 +186,13 @@ class Setting:
         return max(self.spent(stage), self.other(order=dearest).spent(stage))
 
     @cached_property
-    def time(self) -> MeshTime:
-        return step(self.shape, self.batch, self.tokens, self.layout, self.card, self.cluster, self.recipe,
-                    order=self.axes)  # fmt: skip
+    def time(self) -> Step:
+        return step(self.job)
+
+    @property
+    def program_name(self) -> str:
+        """Of the program whose seconds they are, as short as a picture has it."""
+        return self.job.program.label.removesuffix(" with Transformer Engine")
 
     @property
     def pace(self) -> float:
@@ -181,21 +201,19 @@ class Setting:
 
     @cached_property
     def exposed(self) -> dict[str, float]:
-        """Seconds that a step waits for messages, by axis."""
+        """Seconds of exposed communication in a step, by axis."""
         parts = self.time.parts
         return {"tp": parts["exposed tensor"], "cp": parts["exposed context"], "dp": parts["exposed data"],
                 "pp": parts["hops"]}  # fmt: skip
 
     @cached_property
-    def fullest(self) -> tuple[Account, int]:
-        """What the rank holds that holds most, and its stage: of those that may be the one."""
-        some = ((rank_account(self.shape, self.batch, self.tokens, self.recipe, self.layout, end.rank), end.rank)
-                for end in ends_of(self.layout, self.time.blocks))  # fmt: skip
-        return max(some, key=lambda one: (one[0].peak_bytes, -one[1]))
+    def account(self) -> Account:
+        """What the fullest rank uses."""
+        return fullest(self.job)
 
     @property
-    def account(self) -> Account:
-        return self.fullest[0]
+    def fullest_stage(self) -> int:
+        return fullest_rank(self.job)
 
     @property
     def fits(self) -> bool:
@@ -213,8 +231,8 @@ def _down(asked: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _traffic(on: Setting, stage: int) -> dict[str, Traffic]:
-    return traffic(on.shape, on.batch, on.tokens, on.layout, on.card, on.cluster, on.recipe, order=on.axes, rank=stage)
+def _sent(on: Setting, stage: int) -> tuple[dict[str, Traffic], dict[str, float]]:
+    return traffic(on.job, stage), sent.seconds(on.job, stage)
 
 
 @lru_cache(maxsize=64)

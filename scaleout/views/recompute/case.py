@@ -72,11 +72,11 @@ class Case:
 
     # --- seconds ----------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def rank(self) -> machine.Machine:
         return machine.of(self.job)
 
-    @property
+    @cached_property
     def plain(self) -> Step:
         """The step that keeps everything."""
         return timing_job.step(self.job)
@@ -84,7 +84,7 @@ class Case:
     @cached_property
     def seconds(self) -> Callable[[float], float]:
         """Of a step, by the seconds that all blocks make again."""
-        return timing.lengthened(self.job, self.rank)
+        return timing.lengthened(self.plain, self.rank)
 
     @cached_property
     def phases(self) -> dict[str, Phase]:
