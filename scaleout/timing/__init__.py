@@ -14,8 +14,10 @@ known schedule, quicker by `pipeline_sweep` and `pipeline_queues`, which `pipeli
 `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are what a whole run gives,
 loses and costs.
 
+`recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
+
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `tensor` (on `tensor_machine`), `pipeline_seconds`, `precision` and `recompute`. A
+what `fsdp_machine` has), `tensor` (on `tensor_machine`), `pipeline_seconds` and `precision`. A
 measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.

@@ -82,9 +82,10 @@ def step(job: Job) -> Step:
     return on(job, machine.of(job))
 
 
-def on(job: Job, rank: Machine) -> Step:
-    """A step of the job on a machine of one's own, such as a calibrated one."""
-    work = (compute.block(job, rank), *compute.ends(job, rank))
+def on(job: Job, rank: Machine, block: Work | None = None) -> Step:
+    """A step of the job on a machine of one's own, such as a calibrated one. block: of a micro-batch, where it is not
+    as the job's recipe has it (`recompute`)."""
+    work = (block or compute.block(job, rank), *compute.ends(job, rank))
     made = _flat(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
     parts = made.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
