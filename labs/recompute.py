@@ -22,9 +22,9 @@ from scaleout.measure import recompute_faults
 from scaleout.memory import Sizes
 from scaleout.parallel import parity
 from scaleout.records import profiles
-from scaleout.spec import DEVICES, Layout, Recipe, Shape, topology
+from scaleout.spec import DEVICES, MEASURED, PROGRAMS, Job, Layout, Recipe, Shape, cluster
+from scaleout.timing import machine
 from scaleout.timing import recompute as timing_recompute
-from scaleout.timing import tensor_machine
 
 WARMUP = 3
 TOLERANCE = 0.02            # of the peak
@@ -87,11 +87,11 @@ TIERS = {"smoke": Options(),
 def policies(s, o):
     """({share: Policy}, what they were priced for): of fewest seconds for each of six budgets."""
     profile = profiles.find(o.machine, s.device.type, s.world)
-    if profile is None:
-        on = tensor_machine.machine(DEVICES[CHOSEN_FOR], topology.cluster(1, 1), Layout())
-    else:
-        on = tensor_machine.profile_machine(profile, dtype="fp32" if o.precision == "fp32" else "bf16")
-    found = timing_recompute.budgets(o.sizes, on, lab_recompute.SHARES)
+    device, runs = (DEVICES[CHOSEN_FOR], PROGRAMS["eager"]) if profile is None else (
+        machine.device_of(profile), MEASURED)
+    job = Job(o.shape, o.seq, device, cluster(1, 1), o.micro_batch, Layout(), o.recipe, runs)
+    rank = machine.of(job) if profile is None else machine.of_profiles(job, {1: profile})
+    found = timing_recompute.budgets(job, rank, lab_recompute.SHARES)
     return dict(zip(lab_recompute.SHARES, found, strict=True)), (
         DEVICES[CHOSEN_FOR].name if profile is None else "this machine's profile")
 

@@ -12,14 +12,17 @@ from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
 from scaleout.memory.recompute import Policy
 from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
+from scaleout.timing import knapsack, machine
 from scaleout.timing import recompute as timing
-from scaleout.timing.tensor_machine import machine
+from scaleout.timing.job import step
 
 SHAPE, BATCH, SEQ, RECIPE, LAYOUT = PRESETS["llama-2-7b"], 4, 4096, Recipe("bf16-master"), Layout(dp=8, zero=3)
+JOB = Job(SHAPE, SEQ, DEVICES["h100-sxm"], cluster(1, 8), BATCH, LAYOUT, RECIPE)
 CHEAP = ("norm 1", "copy", "norm 2", "SiLU", "product")  # kernels that wait for memory: no product of matrices
 SEGMENTS = (2, 6, 16)
 SHARES = tuple(i / 16 for i in range(17))
@@ -92,12 +95,13 @@ def hills(width: float) -> str:
 def costs() -> dict[str, list[tuple[float, float]]]:
     """(per cent that the step is longer, GB that the blocks hold at most) of three ways: tiles, the cheapest first;
     whole blocks; segments of so many blocks."""
-    z, on = sizes(), machine(DEVICES["h100-sxm"], cluster(1, 8), LAYOUT)
-    tiles = timing.budgets(z, on, SHARES, timing.greedy)
+    z, rank = sizes(), machine.of(JOB)
+    tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(step(JOB), rank)
     blocks = [Policy(tuple(memory.names(z) if i < n else frozenset() for i in range(SHAPE.layers)))
               for n in range(0, SHAPE.layers + 1, 4)]  # fmt: skip
     segments = [memory.segments(z, k) for k in SEGMENTS]
-    return {way: [(100 * timing.step(SHAPE, BATCH, SEQ, RECIPE, LAYOUT, on, one).share, most(one)) for one in found]
+    share = lambda one: seconds(timing.again_seconds(JOB, rank, one)) / seconds(0.0) - 1  # noqa: E731
+    return {way: [(100 * share(one), most(one)) for one in found]
             for way, found in (("tiles", tiles), ("blocks", blocks), ("segments", segments))}  # fmt: skip
 
 

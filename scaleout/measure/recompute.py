@@ -21,7 +21,7 @@ from scaleout.parallel.replicas import Replicas
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import flops
-from scaleout.timing.recompute import Priced, pareto
+from scaleout.timing.knapsack import Priced, pareto
 
 aten = torch.ops.aten
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from dataclasses import replace
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -23,10 +24,13 @@ from scaleout.parallel import parity, tensor
 from scaleout.parallel.step import seconds_between
 from scaleout.parallel.tensor_model import dimension, is_kv
 from scaleout.parallel.tensor_ways import Way
+from scaleout.spec import topology
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import MEASURED, PROGRAMS
 from scaleout.spec.recipe import Recipe
-from scaleout.timing import tensor as timing_tensor
-from scaleout.timing import tensor_machine
+from scaleout.timing import job as timing_job
+from scaleout.timing import machine
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
@@ -70,9 +74,12 @@ def predicted_kept(shape, batch, seq, tp, sequence):
 
 def by_profile(profile, o, tp, sequence):
     """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes."""
-    layout = Layout(tp=tp, sequence_parallel=sequence, gather_again=False)
-    on = tensor_machine.profile_machine(profile, dtype="fp32" if o.precision == "fp32" else "bf16")
-    return timing_tensor.step_seconds(o.shape, o.micro_batch, o.seq, layout, on, Recipe(o.precision)).seconds
+    eager = PROGRAMS["eager"]
+    program = replace(MEASURED, moves=eager.moves, update_passes=eager.update_passes)
+    job = Job(o.shape, o.seq, machine.device_of(profile), topology.cluster(1, tp), o.micro_batch,
+              Layout(tp=tp, sequence_parallel=sequence, gather_again=False), Recipe(o.precision, foreach=False),
+              program)
+    return timing_job.on(job, machine.of_profiles(job, {tp: profile})).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
 which order stages work, `mesh_replicas` what of the exchange shows in a pipeline. `sent` has the seconds of all
 communication, hidden or not, `starts` those that no bandwidth shortens. `search` ranks all layouts of a job, each a
-`plan`, by the closed forms of `quick` first; `band` says how far a prediction may be off.
+`plan`, by the closed forms of `quick` first; `band` says how far a prediction may be off. `muon` is what
+that optimizer adds to a step.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's, `fsdp_lives` when each of
@@ -13,8 +14,10 @@ known schedule, quicker by `pipeline_sweep` and `pipeline_queues`, which `pipeli
 `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are what a whole run gives,
 loses and costs.
 
+`recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
+
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision` and `recompute`. A
+what `fsdp_machine` has), `tensor` (on `tensor_machine`), `pipeline_seconds` and `precision`. A
 measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
@@ -25,5 +28,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
-    job="step",
+    job="step update_bytes",
 )

@@ -18,6 +18,8 @@ from scaleout.collectives.tensor import Join
 from scaleout.spec.job import Job
 from scaleout.timing.machine import Machine
 
+LAST = {"attention": "out", "mlp": "down"}  # of each half the matrix that gives the sum
+
 # How often a block's half reads or writes its stream, (forward, backward): a norm and a residual sum; under dropout a
 # mask of a byte too. An RMS norm in operations of its own casts, squares, takes the mean and scales: so many passes of
 # 16 bits more.
@@ -50,6 +52,10 @@ class Phase:
 
     def __add__(self, other: Phase) -> Phase:
         return Phase(*(a + b for a, b in zip(self._all, other._all, strict=True)))
+
+    def times(self, n: float) -> Phase:
+        """So many of them, one after the other."""
+        return Phase(*(n * value for value in self._all))
 
     @property
     def _all(self) -> tuple[float, ...]:
@@ -88,9 +94,9 @@ class Work:
         return self.forward.launches + self.backward.launches
 
 
-def block(job: Job, on: Machine) -> Work:
-    """A block of the job's model in one micro-batch."""
-    cut = block_of(job)
+def block(job: Job, on: Machine, cut: tensor.Block | None = None) -> Work:
+    """A block of the job's model in one micro-batch. cut: with its matrices cut otherwise than Megatron cuts them."""
+    cut = cut or block_of(job)
     halves = [_half(job, on, cut, half) for half in tensor.HALVES]
     forward, backward, weights = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1], halves[0][2] + halves[1][2]
     matrices = halves[0][3] + halves[1][3]
@@ -131,16 +137,43 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
     return Work(*first), Work(*last, weights=weights)
 
 
+@dataclass(frozen=True)
+class Apart:
+    """A block's forward, operation by operation. products: seconds of each matrix; attention: of it (seconds, bytes
+    moved); exposed: seconds of communication by half and place of the join."""
+
+    products: dict[str, float]
+    attention: tuple[float, float]
+    exposed: dict[tuple[str, str], float]
+
+
+def apart(job: Job, on: Machine) -> Apart:
+    """The operations that `block` adds up to a forward."""
+    cut, products, exposed = block_of(job), {}, {}
+    for half, last in LAST.items():
+        found = {name: one[0] for name, one in _products(job, on, cut, half).items()}
+        products |= found
+        for join in cut.joins:
+            if join.half == half and join.forward:
+                exposed[half, join.at] = _exposed(job, on, join, "forward", _beside(found, last))[0]
+    return Apart(products, _core(job, on, cut)[0], exposed)
+
+
+def _beside(seconds: dict[str, float], last: str) -> dict[str, float]:
+    """Forward seconds of the matrices of a half beside which communication can run, by place of the join."""
+    return {"into": fsum(one for name, one in seconds.items() if name != last), "out of": seconds[last]}
+
+
 # --- a half of a block ----------------------------------------------------------------------------------------------
 
 
 def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, Phase, float, tuple]:
     """(forward, backward, seconds of the weights' gradients, seconds by matrix) of attention or of the MLP."""
-    rates, last = on.rates, {"attention": "out", "mlp": "down"}[half]
+    rates = on.rates
     products = _products(job, on, cut, half)
     core = _core(job, on, cut) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
     kernels = job.program.kernels // 2
-    beside = {"into": fsum(one[0] for name, one in products.items() if name != last), "out of": products[last][0]}
+    beside = _beside({name: one[0] for name, one in products.items()}, LAST[half])
     phases = []
     for phase, name in enumerate(("forward", "backward")):
         exposed = sent = 0.0

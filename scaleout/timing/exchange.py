@@ -91,8 +91,8 @@ def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
     alone = layout.replicas == 1
     return ddp_step(
         every, (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)), cap_bytes=cap,
-        first_cap_bytes=first, overlap=job.program.data_overlap, accumulation=layout.m,
-        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass,
+        first_cap_bytes=first, overlap=job.overlap, accumulation=layout.m,
+        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass, compression=how.compression,
         contention=0.0 if alone else min(0.99, job.program.contention),
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def one_pass(
     sync: bool = True,
 ) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
-    how = job.replicas
+    how, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
     cut, _ = few(job.shape, sharding, blocks, middle)
     bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
@@ -147,10 +147,10 @@ def one_pass(
         with_copies(bare, on, how.reshard is not False, share),
         lambda size: on.shards("all_gather", share * size), lambda size: on.shards("reduce_scatter", share * size),
         reshard=how.reshard, prefetch=how.prefetch, backward_prefetch=how.backward_prefetch,
-        overlap=job.program.data_overlap,
+        overlap=job.overlap,
         accumulation=1 if sync else 2, sync_every_pass=sync,
         reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
-        copy_seconds=(lambda size: on.host(share * size)) if how.offload == "parameters" else None,
+        copy_seconds=(lambda size: on.copied(share * size, disk)) if how.offload == "parameters" else None,
         regather_seconds=lambda size: on.kept("all_gather", share * size),
         contention=min(0.99, job.program.contention),
     )  # fmt: skip
@@ -181,7 +181,7 @@ def late(job: Job, on: Machine, parameters: int, forward: float, backward: float
     if layout.replicas == 1:
         return 0.0, 0.0
     exposed = mesh_replicas.exposed(
-        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.program.data_overlap
+        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.overlap
     )
     fine, wide = parameters * recipe.gradient_bytes, parameters * recipe.width("compute")
     count = max(1, ceil(parameters / layout.chunks / mesh_replicas.bucket(layout.replicas)))

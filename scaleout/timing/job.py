@@ -27,7 +27,7 @@ from scaleout.timing.pipeline import Costs, Summary, summary
 
 # Parts of a step, in the order in which they are told.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
-         "exposed data", "update", "host", "stragglers")  # fmt: skip
+         "exposed data", "update", "exposed host", "host", "stragglers")  # fmt: skip
 
 # Share of the host memory's rate that an AdamW on its cores reaches: fitted once, to 1e9 parameters in 0.22 s on two
 # sockets of six channels of DDR4-2666 (ZeRO-Offload, arXiv 2101.06840, table 4, CPU-Adam).
@@ -38,8 +38,9 @@ HOST_REACHES = 0.5
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
     exposed of tensor and context parallelism are the mean over a pipeline's ranks; imbalance is what its busiest rank
-    has more, bubble and hops what that one waits; host is what a step takes whatever its size; stragglers is what all
-    ranks wait for the slowest.
+    has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
+    update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
+    size; stragglers is what all ranks wait for the slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
     appendix B); hfu with recomputation. work: a micro-batch in a block, in the first end and in the last. timeline:
@@ -81,14 +82,18 @@ def step(job: Job) -> Step:
     return on(job, machine.of(job))
 
 
-def on(job: Job, rank: Machine) -> Step:
-    """A step of the job on a machine of one's own, such as a calibrated one."""
-    work = (compute.block(job, rank), *compute.ends(job, rank))
+def on(job: Job, rank: Machine, block: Work | None = None) -> Step:
+    """A step of the job on a machine of one's own, such as a calibrated one. block: of a micro-batch, where it is not
+    as the job's recipe has it (`recompute`)."""
+    work = (block or compute.block(job, rank), *compute.ends(job, rank))
     made = _flat(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
     parts = made.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
     parts = {name: parts[name] for name in PARTS}
-    return replace(made, parts=parts, seconds=fsum(parts.values()))
+    seconds, line = fsum(parts.values()), made.timeline
+    if isinstance(line, Timeline):
+        line = line.ended(parts["update"], seconds)
+    return replace(made, parts=parts, seconds=seconds, timeline=line)
 
 
 def straggling(job: Job) -> float:
@@ -104,6 +109,8 @@ def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     parts = {"compute": whole - fsum(rest.values()), **rest, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
              "exposed data": found.exposed}  # fmt: skip
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
+    backward = job.shape.layers * work[0].backward_seconds + work[1].backward_seconds + work[2].backward_seconds
+    parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
     return Step(job, 0.0, parts, work, found.communication, found.timeline)
 
 
@@ -122,7 +129,7 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     data, sent = exchange.late(job, rank, held[0], forward, backward)
     parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
              "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
-             "exposed data": data, "update": update_seconds(job, rank, max(held))}  # fmt: skip
+             "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
     return Step(job, 0.0, parts, work, sent, None, done, costs)
 
 
@@ -172,9 +179,33 @@ def update_bytes(recipe: Recipe) -> float:
     return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
 
 
+def owned(job: Job, held: int) -> float:
+    """Parameters that a rank steps, of so many that it holds before ZeRO."""
+    return held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+
+
 def update_seconds(job: Job, rank: Machine, held: int) -> float:
     """The optimizer's step on a rank that holds so many parameters before ZeRO."""
-    own = held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+    own = owned(job, held)
     if job.replicas.offload != "none":
         return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
     return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))
+
+
+def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
+    """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when a backward
+    is done, of every micro-batch; new weights on their way back when the update is, and states to and from a disk."""
+    how, recipe, own = job.replicas, job.recipe, owned(job, job.rank_parameters())
+    if how.offload == "none":
+        return 0.0
+    late = after = 0.0
+    if how.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
+        late = job.layout.m * max(0.0, rank.host(own * recipe.gradient_bytes) - backward)
+        after = rank.host(own * recipe.width("weight"))
+    if how.offload_to == "nvme":  # what the update needs is read and written, gradients too
+        master = recipe.width("master")
+        read = recipe.gradient_bytes + (master or recipe.width("weight")) + optimizer_width(recipe)
+        written = read + (recipe.width("weight") if master and how.offload == "parameters" else 0)
+        reads, writes = rank.nvme_bytes_per_s
+        after = max(after, own * (read / reads + written / writes))
+    return late + max(0.0, after - update)

@@ -15,7 +15,8 @@ WORDS = {
     "compute": "compute", "recompute": "recomputation", "launches": "kernel launches",
     "exposed tensor": "exposed tp communication", "exposed context": "exposed cp communication",
     "imbalance": "uneven stages", "bubble": "pipeline bubble", "hops": "pipeline sends",
-    "exposed data": "exposed dp communication", "update": "optimizer step", "host": "host", "stragglers": "stragglers",
+    "exposed data": "exposed dp communication", "update": "optimizer step", "exposed host": "host copies",
+    "host": "host", "stragglers": "stragglers",
 }  # fmt: skip
 WITHIN = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
 

@@ -91,7 +91,7 @@ class Pricer:
             "compute": m * mean - fsum(rest.values()), **rest, "imbalance": m * (busiest - mean) - actions,
             "bubble": fill, "hops": actions + 2 * (p * v - 1) * hop + tied_seconds(job, way.on),
             "exposed data": self._data(way, work), "update": update_seconds(job, way.on, max(way.held)),
-            "host": job.program.step_seconds,
+            "exposed host": 0.0, "host": job.program.step_seconds,
         }  # fmt: skip
         parts["stragglers"] = self.jitter * fsum(parts.values())
         return {name: parts[name] for name in PARTS}

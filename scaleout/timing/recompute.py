@@ -1,176 +1,94 @@
 """Seconds of recomputation: what each tile of a block costs to make again, what to drop for a budget, and the step.
 
-A product takes its FLOPs at the rate of products, fused attention its own (it skips what the mask hides, one half), any
-other kernel its bytes at the memory's rate, a message its collective. Which tiles to drop is a knapsack: bytes to be
-freed, seconds to be spent. `greedy` takes the cheapest byte first, `exact` asks what is best.
+A tile costs what the operation that makes it costs in the forward of `compute`: a matrix multiplication by its shape,
+fused attention by its own rates, other kernels by the bytes that they move, communication what of it is exposed. A
+block that drops a part makes that part again, no more. A block that keeps its input alone is run again as a whole, as
+Megatron-LM runs it: its last matrix multiplication too, whose output nothing reads; that is `checkpointing="full"`.
+
+Which tiles to drop, for a budget of bytes and the fewest seconds, `knapsack` finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import ceil, fsum, inf
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+from math import ceil, fsum
 from operator import add
 
+from scaleout.collectives.job import block_of
 from scaleout.memory import accounts
 from scaleout.memory.activations import Sizes
-from scaleout.memory.recompute import INPUT, Policy, Tile, flops, none, refuse, tiles
+from scaleout.memory.recompute import INPUT, Policy, Tile, names, none, refuse, tiles
 from scaleout.spec import checks
-from scaleout.spec.layout import Layout
-from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import Shape
+from scaleout.spec.job import Job
+from scaleout.timing import compute, machine
+from scaleout.timing.compute import Phase, Work
+from scaleout.timing.job import Step, on, straggling
+from scaleout.timing.knapsack import Choice, Priced, exact
+from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline import Costs
-from scaleout.timing.tensor import step_seconds
-from scaleout.timing.tensor_machine import Machine
 
-ORDERS = ("cheapest", "as it runs", "dearest")
-
-
-@dataclass(frozen=True)
-class Priced:
-    """A tile of `count` blocks: its bytes, and the seconds that making it again takes, in one of them."""
-
-    name: str
-    bytes: int
-    seconds: float
-    count: int = 1
-
-    @property
-    def price(self) -> float:
-        """Seconds a byte; what frees nothing is never worth it."""
-        return self.seconds / self.bytes if self.bytes else inf
+# The matrix of a tile's multiplication, where it has another name, and the join of its communication.
+MATRIX = {"middle": "out", "mask": "down"}
+JOIN = {"q": ("attention", "into"), "middle": ("attention", "out of"), "gate": ("mlp", "into"), "up": ("mlp", "into"),
+        "norm 1": ("attention", "into"), "norm 2": ("mlp", "into"), "mask": ("mlp", "out of")}  # fmt: skip
 
 
-def seconds(z: Sizes, tile: Tile, on: Machine) -> float:
-    """Seconds to make a tile again, from what it is made of."""
-    fused = tile.name == "attention" and z.recipe.attention == "sdpa"
-    product = tile.flops / 2 / on.fused_flop_per_s if fused else tile.flops / on.flop_per_s
-    return fsum((product, tile.moved / on.memory_bytes_per_s, *(on.inside(*move) for move in tile.sends)))
+def sizes(job: Job) -> Sizes:
+    """The job's activations on a rank, as `memory` counts them. ValueError under context parallelism."""
+    if job.layout.cp > 1:
+        raise ValueError(f"tiles are priced without context parallelism: use cp 1, not {job.layout.cp}")
+    return Sizes(job.shape, job.batch, job.seq, job.recipe, job.layout)
 
 
-def priced(z: Sizes, on: Machine) -> tuple[Priced, ...]:
+def phases(job: Job, rank: Machine) -> dict[str, Phase]:
+    """What making each tile of a block again takes, by name, in the order of its forward."""
+    parts, rates = compute.apart(job, rank), rank.rates
+    return {tile.name: _phase(job, tile, parts, rates) for tile in tiles(sizes(job)) if tile.name != INPUT}
+
+
+def _phase(job: Job, tile: Tile, parts: compute.Apart, rates) -> Phase:
+    matmul = attention = 0.0
+    if tile.kind == "attention":  # a naive one's two products are two tiles
+        attention = parts.attention[0] / (1 if job.recipe.attention == "sdpa" else 2)
+    elif tile.flops:
+        matmul = parts.products[MATRIX.get(tile.name, tile.name)]
+    moved = passes(job, tile)
+    gaps = rates.kernel_seconds if moved else 0.0
+    exposed = parts.exposed.get(JOIN.get(tile.name, ("", "")), 0.0) if tile.sends else 0.0
+    return Phase(matmul, attention, rates.moved(moved), gaps, exposed, 0.0)
+
+
+def passes(job: Job, tile: Tile) -> float:
+    """Bytes that a tile's kernels move in the job's program. `memory` has each operation's inputs and outputs once; of
+    kernels that read and write otherwise `compute` knows how often: of a naive core's scores, of rotary positions."""
+    width = job.recipe.width("compute")
+    if tile.name in ("scores", "dropped scores"):
+        count = {"scores": compute.SCORES, "dropped scores": compute.SCORES_DROPPED}[tile.name][0]
+        return count * block_of(job).scores * width
+    moved = tile.moved
+    if tile.name in ("q", "k") and job.program.fused and job.shape.positions == "rotary":
+        made = next(one.bytes for one in block_of(job).tensors if one.name == tile.name)
+        moved -= (compute.ROTARY_UNFUSED[0] - compute.ROTARY[0]) * made
+    return job.program.moves * moved
+
+
+def priced(job: Job, rank: Machine) -> tuple[Priced, ...]:
     """The tiles that a block can drop, in the order of its forward."""
-    return tuple(Priced(t.name, t.bytes, seconds(z, t, on), z.chunk_layers) for t in tiles(z) if t.name != INPUT)
+    z, found = sizes(job), phases(job, rank)
+    size = {tile.name: tile.bytes for tile in tiles(z)}
+    return tuple(Priced(name, size[name], one.seconds, z.chunk_layers) for name, one in found.items())
+
+
+def rest_seconds(job: Job, rank: Machine) -> float:
+    """What a block that is run again as a whole takes beside its tiles: its last matrix multiplication above all."""
+    whole = compute.block(job, rank).forward.seconds
+    return whole - fsum(one.seconds for one in phases(job, rank).values())
 
 
 # --- what to drop ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Choice:
-    """In how many blocks each tile is dropped; the bytes that this frees of one micro-batch, the seconds it takes."""
-
-    counts: dict[str, int]
-    freed: int
-    seconds: float
-
-
-def _choice(items: Sequence[Priced], counts: Sequence[int]) -> Choice:
-    pairs = list(zip(items, counts, strict=True))
-    return Choice(
-        {item.name: n for item, n in pairs if n}, sum(n * item.bytes for item, n in pairs),
-        fsum(n * item.seconds for item, n in pairs),
-    )  # fmt: skip
-
-
-def _ordered(items: Sequence[Priced], free: int) -> list[Priced]:
-    """Cheapest byte first. ValueError where all of them together do not free as much, and for no number."""
-    if free != free:
-        raise ValueError("free must be a number of bytes, not nan")
-    most = sum(item.count * item.bytes for item in items)
-    if free > most:
-        raise ValueError(f"dropping all frees {most / 1e9:.2f} GB, and {free / 1e9:.2f} GB are asked for: ask for less")
-    return sorted(items, key=lambda item: (item.price, -item.bytes))
-
-
-def greedy(items: Sequence[Priced], free: int) -> Choice:
-    """Drop the cheapest byte first, of no tile more than it takes, until `free` bytes are free."""
-    order, counts = _ordered(items, free), []
-    for item in order:
-        counts.append(min(item.count, ceil(max(0, free) / item.bytes)) if item.bytes else 0)
-        free -= counts[-1] * item.bytes
-    return _choice(order, counts)
-
-
-def exact(items: Sequence[Priced], free: int) -> Choice:
-    """The choice of fewest seconds that frees at least `free` bytes.
-
-    Depth first over how often each tile is dropped; a branch ends where even parts of tiles, cheapest first, could not
-    make it better than the best so far, which greedy begins. Tiles that are alike are one.
-    """
-    order = _ordered(items, free)
-    kinds: dict[tuple[int, float], list[Priced]] = {}
-    for item in order:
-        kinds.setdefault((item.bytes, item.seconds), []).append(item)
-    sizes = [(size, spent, sum(one.count for one in same)) for (size, spent), same in kinds.items()]
-    found = greedy(items, free)
-    best = [found.seconds * (1 + 1e-12), None]
-    _search(sizes, 0, free, 0.0, [], best)
-    if best[1] is None:
-        return found
-    counts: dict[str, int] = {}
-    for n, same in zip(best[1], kinds.values(), strict=False):
-        for item in same:
-            counts[item.name] = min(n, item.count)
-            n -= counts[item.name]
-    return _choice(order, [counts.get(item.name, 0) for item in order])
-
-
-def _search(sizes, at: int, free: int, spent: float, taken: list[int], best: list) -> None:
-    """Of the kinds from `at` on. best: [seconds, how many of each kind]."""
-    if free <= 0:
-        if spent < best[0]:
-            best[:] = spent, list(taken)
-        return
-    if at == len(sizes) or spent + _at_least(sizes, at, free) >= best[0]:
-        return
-    size, each, count = sizes[at]
-    for n in range(min(count, ceil(free / size)) if size else 0, -1, -1):
-        _search(sizes, at + 1, free - n * size, spent + n * each, [*taken, n], best)
-
-
-def _at_least(sizes, at: int, free: int) -> float:
-    """Seconds to free so many bytes where tiles could be cut; infinite where there are not as many."""
-    total = 0.0
-    for size, each, count in sizes[at:]:
-        if free <= size * count:
-            return total + (each * free / size if free > 0 else 0.0)
-        total, free = total + each * count, free - size * count
-    return inf
-
-
-@dataclass(frozen=True)
-class Point:
-    """Tiles of one block that are dropped, what that frees, the seconds to make them again."""
-
-    names: tuple[str, ...]
-    freed: int
-    seconds: float
-
-
-def curve(items: Sequence[Priced], order: str = "cheapest") -> tuple[Point, ...]:
-    """One block, one tile after the other: "cheapest" byte first, "as it runs", or "dearest" first."""
-    checks.one_of("order", order, ORDERS)
-    turned = {"cheapest": 1, "as it runs": 0, "dearest": -1}[order]
-    out = [Point((), 0, 0.0)]
-    for item in sorted(items, key=lambda item: turned * item.price if turned else 0):
-        last = out[-1]
-        out.append(Point((*last.names, item.name), last.freed + item.bytes, last.seconds + item.seconds))
-    return tuple(out)
-
-
-def pareto(items: Sequence[Priced]) -> tuple[Point, ...]:
-    """All choices of one block that no other one beats in bytes and in seconds, from nothing to everything."""
-    front = [Point((), 0, 0.0)]
-    for item in items:
-        more = [Point((*p.names, item.name), p.freed + item.bytes, p.seconds + item.seconds) for p in front]
-        kept, least = [], inf
-        for point in sorted(front + more, key=lambda p: (-p.freed, p.seconds)):
-            if point.seconds < least:
-                kept.append(point)
-                least = point.seconds
-        front = kept
-    return tuple(reversed(front))
 
 
 def policy(z: Sizes, choice: Choice) -> Policy:
@@ -181,28 +99,27 @@ def policy(z: Sizes, choice: Choice) -> Policy:
     ))  # fmt: skip
 
 
-def budgets(z: Sizes, on: Machine, shares: Sequence[float], best=exact) -> tuple[Policy, ...]:
+def budgets(job: Job, rank: Machine, shares: Sequence[float], best=exact) -> tuple[Policy, ...]:
     """For each share, 0 to 1, the policy of fewest seconds that keeps at most that share of what can be dropped."""
-    items = priced(z, on)
+    items = priced(job, rank)
     most = sum(item.count * item.bytes for item in items)
     for share in shares:
         checks.number("share", share, 0, 1)
-    return tuple(policy(z, best(items, ceil((1 - share) * most))) for share in shares)
+    return tuple(policy(sizes(job), best(items, ceil((1 - share) * most))) for share in shares)
 
 
-def for_memory(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, on: Machine, memory: int, best=exact
-) -> Policy:
+def for_memory(job: Job, rank: Machine, memory: int, best=exact) -> Policy:
     """The policy of fewest seconds whose whole step (`accounts.account`) takes at most `memory` bytes of tensors.
 
     best: `exact` or `greedy`. Each try frees what the one before lacked. ValueError, with what the least takes, where
     not even full recomputation fits.
     """
     checks.number("memory", memory, 0)
-    z = Sizes(shape, batch, seq, recipe, layout)
-    items, found, free = priced(z, on), none(z), 0
+    z = sizes(job)
+    items, found, free = priced(job, rank), none(z), 0
     most = sum(item.count * item.bytes for item in items)
-    while (held := accounts.account(shape, batch, seq, recipe, layout, found).peak_bytes) > memory:
+    of = job.shape, job.batch, job.seq, job.recipe, job.layout
+    while (held := accounts.account(*of, found).peak_bytes) > memory:
         if free == most:
             raise ValueError(f"even with full recomputation a step takes {held / 1e9:.2f} GB, and {memory / 1e9:.2f} "
                              "GB are there: use a smaller batch, or split the states")  # fmt: skip
@@ -214,46 +131,66 @@ def for_memory(
 # --- the step -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecomputeTime:
-    """A step of one micro-batch. again: seconds made again; baseline: without them; flops: made again on a rank.
-
-    share: how much longer the step is. mfu counts the model's FLOPs, hfu those made again too.
-    """
-
-    seconds: float
-    baseline: float
-    again: float
-    flops: int
-    mfu: float
-    hfu: float
-
-    @property
-    def share(self) -> float:
-        return self.again / self.baseline
-
-
-def again_seconds(z: Sizes, on: Machine, found: Policy) -> float:
-    """Seconds that a policy makes again in one micro-batch."""
+def again(job: Job, rank: Machine, found: Policy) -> Phase:
+    """What a policy makes again of one micro-batch, of all blocks together."""
+    z = sizes(job)
     refuse(z, found)
-    each = {tile.name: seconds(z, tile, on) for tile in tiles(z)}
-    rows, columns = z.matrices["down"]
-    last = 0.0 if z.mask else 2 * z.tokens * rows * columns / on.flop_per_s
-    return fsum(each[name] for drop in found.drops for name in drop) + last * sum(INPUT in d for d in found.drops)
+    each, every = phases(job, rank), names(z)
+    whole = compute.block(job, rank).forward
+    made = [whole if drop >= every else reduce(add, (each[name] for name in each if name in drop), Phase())
+            for drop in found.drops]  # fmt: skip
+    return made[0].times(len(made)) if len(set(found.drops)) == 1 else reduce(add, made, Phase())
 
 
-def step(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, on: Machine, found: Policy
-) -> RecomputeTime:
-    """A step under a policy, beside the same one that keeps everything (`tensor.step_seconds`). No pipeline: what it
-    adds to a stage's backward is `again_seconds`."""
-    z = Sizes(shape, batch, seq, recipe, layout)
-    plain, again = step_seconds(shape, batch, seq, layout, on, recipe), again_seconds(z, on, found)
-    whole, more = plain.seconds + again, flops(z, found)
-    return RecomputeTime(
-        whole, plain.seconds, again, more, plain.mfu * plain.seconds / whole,
-        plain.mfu * plain.seconds / whole + more / whole / on.peak,
-    )  # fmt: skip
+def again_seconds(job: Job, rank: Machine, found: Policy) -> float:
+    """Seconds that a policy makes again of one micro-batch."""
+    return again(job, rank, found).seconds
+
+
+def longer(work: Work, more: Phase) -> Work:
+    """A block that makes so much again before its backward."""
+    last = work.matrices[-1][0]
+    matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in work.matrices)
+    return replace(work, backward=work.backward + more, again=more.seconds - more.exposed, matrices=matrices)
+
+
+def step(job: Job, found: Policy, rank: Machine | None = None) -> Step:
+    """The job's step under a policy. What some of its blocks make again is spread evenly over all; its HFU counts none
+    of that. rank: None for one by datasheets."""
+    rank, every = rank or machine.of(job), names(sizes(job))
+    if all(drop >= every for drop in found.drops):
+        return on(job.other(checkpointing="full"), rank)
+    more = again(job, rank, found).times(1 / len(found.drops))
+    return on(job, rank, longer(compute.block(job, rank), more))
+
+
+KNOTS = 4  # parts of a line that bends
+
+
+def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
+    """Seconds of a step by the seconds that all blocks make again of a micro-batch, up to full recomputation. step: of
+    the job that keeps everything.
+
+    A second more makes a step longer by at most that. So where full recomputation makes it longer by all of its
+    seconds, the line is straight; else communication hides a part, and there are KNOTS straight parts.
+    """
+    job, plain = step.job, step.work[0]
+    most = plain.forward.seconds
+    at = [most * i / KNOTS for i in range(KNOTS + 1)]
+    took = {0.0: step.seconds, most: on(job, rank, longer(plain, plain.forward)).seconds}
+    straight = took[most] - took[0.0]
+    if abs(straight - job.layout.m * job.shape.layers * most * (1 + straggling(job))) < 1e-9 * took[0.0]:
+        at = [0.0, most]
+    for one in at[1:-1]:
+        took[one] = on(job, rank, longer(plain, Phase(moves=one))).seconds
+
+    def seconds(again: float) -> float:
+        each = again / job.shape.layers
+        i = min(max(bisect_right(at, each), 1), len(at) - 1)
+        low, high = at[i - 1], at[i]
+        return took[low] + (took[high] - took[low]) * (each - low) / (high - low)
+
+    return seconds
 
 
 # --- beside the other techniques ------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_what_prompts_say_of_models_and_links_is_so():
     assert (round(a_byte[0], -1), round(a_byte[1], -2)) == (wire._PER_BYTE, wire._BY_CARD)
     assert wire.link("ib-ndr").one_way_bytes_per_s == 400e9 / 8
     assert PRESETS["llama-3-70b"].hidden == 8192
-    assert round(wire._WORK * 1e3, 1) == 5.2 and value("block-waits") > 1.5 * wire._WORK, "waits for most of the time"
+    assert round(wire._WORK * 1e3, 1) == 6.1 and value("block-waits") > 1.5 * wire._WORK, "waits for most of the time"
 
 
 def test_what_a_block_keeps_is_what_the_memory_model_and_the_paper_say():
@@ -91,9 +91,11 @@ def test_a_loss_from_parts_is_the_whole_softmaxs():
 
 
 def test_messages_that_hide_are_the_backwards():
+    """What stays of the backward's is its contention with compute, 0.23 of it, and what is longer than compute."""
     plain, beside = wire._PLAIN, wire._BESIDE
     assert right("hidden") == "backward"
-    assert plain[0].exposed == plain[1].exposed == beside[0].exposed > 10 * beside[1].exposed
+    assert plain.forward.exposed == plain.backward.exposed == beside.forward.exposed
+    assert 0.23 <= beside.backward.exposed / plain.backward.exposed < 0.25
 
 
 def test_the_two_runs_show_what_the_solution_says_of_them():

@@ -7,36 +7,38 @@ from scaleout.draw import recompute_hills as hills
 from scaleout.memory import recompute as memory
 from scaleout.memory.activations import Sizes
 from scaleout.page import cards
-from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
-from scaleout.spec.topology import cluster
+from scaleout.timing import compute, machine
 from scaleout.timing import recompute as timing
-from scaleout.timing.tensor_machine import machine
 
 CARD = cards.load("recompute")
 FORMULAS = [one["tex"] for one in CARD["formulas"]]
-Z, H100 = hills.sizes(), machine(DEVICES["h100-sxm"], cluster(1, 8), hills.LAYOUT)
+Z, RANK = hills.sizes(), machine.of(hills.JOB)
+RATES, SPENT = RANK.rates, timing.phases(hills.JOB, RANK)
 TILES = {tile.name: tile for tile in memory.tiles(Z)}
 WHOLE = sum(tile.bytes for tile in TILES.values())
 
 
 def price(name):
-    """Seconds for a byte of a tile."""
-    return timing.seconds(Z, TILES[name], H100) / TILES[name].bytes
+    """Seconds for a byte of a tile, but for the gap before its kernel."""
+    return (SPENT[name].seconds - SPENT[name].launches) / TILES[name].bytes
 
 
 @pytest.mark.parametrize(("name", "moves"), [("norm 1", 2), ("SiLU", 2), ("copy", 2), ("product", 3)])
 def test_what_waits_for_memory_costs_what_it_moves(name, moves):
-    assert value(FORMULAS[0], k=moves, B=H100.memory_bytes_per_s) == pytest.approx(price(name), rel=1e-3)
+    assert value(FORMULAS[0], k=moves, B=RATES.memory_bytes_per_s) == pytest.approx(price(name), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["v", "gate", "up"])
 def test_a_product_costs_what_it_sums_over(name):
-    assert value(FORMULAS[1], h=hills.SHAPE.hidden, R=H100.flop_per_s) == pytest.approx(price(name), rel=1e-9)
+    """Nearly: its tiles begin and end, and their last wave is not full."""
+    assert value(FORMULAS[1], h=hills.SHAPE.hidden, R=RATES.matmul_flop_per_s) == pytest.approx(price(name), rel=0.04)
 
 
 def test_attention_costs_its_sequence():
-    assert value(FORMULAS[2], s=hills.SEQ, R=H100.fused_flop_per_s) == pytest.approx(price("attention"), rel=0.02)
+    """A sequence of 4,096 tokens does not quite reach what long ones do."""
+    rate = RATES.attention_flop_per_s[0]
+    assert value(FORMULAS[2], s=hills.SEQ, R=rate) == pytest.approx(price("attention"), rel=0.11)
 
 
 def test_bytes_with_inputs_alone_are_the_highest_moment():
@@ -53,9 +55,8 @@ def test_bytes_of_the_first_stage_count_what_is_in_flight():
 
 def test_numbers_are_the_packages():
     cheap = [TILES[name] for name in hills.CHEAP]
-    share = sum(timing.seconds(Z, tile, H100) for tile in cheap) / sum(timing.seconds(Z, one, H100)
-                                                                      for one in TILES.values())  # fmt: skip
-    assert round(1 / share) == 15
+    share = sum(SPENT[name].seconds for name in hills.CHEAP) / compute.block(hills.JOB, RANK).forward.seconds
+    assert round(1 / share) == 10
     assert [one["value"] for one in CARD["numbers"]] == [
         f"1/{WHOLE / Z.x:.0f}", f"{sum(tile.bytes for tile in cheap) / WHOLE:.0%}",
         f"{1e12 * price('norm 1'):.1f} and {1e12 * price('up'):.1f} ms", "1/3",

@@ -9,16 +9,15 @@ from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape
-from scaleout.timing import recompute
-from scaleout.timing.recompute import Priced
-from scaleout.timing.tensor_machine import machine
+from scaleout.timing import knapsack, machine, recompute
+from scaleout.timing.knapsack import Priced
 
 LLAMA, GPT = PRESETS["llama-2-7b"], PRESETS["gpt2"]
-H100 = machine(DEVICES["h100-sxm"], cluster(1, 1), Layout())
 N, H = 2 * 256, GPT.hidden  # tokens, and numbers of each
 
 
@@ -78,18 +77,11 @@ def test_a_segment_runs_the_last_products_inside_it_again():
     inside = LLAMA.layers - LLAMA.layers // 4
     pair = memory.full(z), memory.segments(z, 4)
     assert memory.flops(z, pair[1]) - memory.flops(z, pair[0]) == inside * last
-    spent = [recompute.again_seconds(z, H100, one) for one in pair]
-    assert spent[1] - spent[0] == pytest.approx(inside * last / H100.flop_per_s)
+    job = Job(LLAMA, 256, DEVICES["h100-sxm"], cluster(1, 1), 2, recipe=Recipe("bf16"))
+    spent = [recompute.again_seconds(job, machine.of(job), one) for one in pair]
+    assert spent[0] == pytest.approx(spent[1]), "a program that runs a whole block again has run it in any case"
     masked = sizes(LLAMA, precision="bf16", dropout=0.1)  # its mask needs the product in any case
     assert memory.flops(masked, memory.segments(masked, 4)) == memory.flops(masked, memory.full(masked))
-
-
-def test_what_is_made_again_counts_for_the_hardware_and_not_for_the_model():
-    z = sizes(LLAMA, 1, 4096, precision="bf16")
-    found = recompute.step(LLAMA, 1, 4096, z.recipe, Layout(), H100, memory.full(z))
-    assert found.hfu - found.mfu == pytest.approx(memory.flops(z, memory.full(z)) / found.seconds / H100.peak)
-    assert found.mfu * found.seconds == pytest.approx(
-        recompute.step(LLAMA, 1, 4096, z.recipe, Layout(), H100, memory.none(z)).mfu * found.baseline)
 
 
 # --- what to drop -----------------------------------------------------------------------------------------------
@@ -97,19 +89,19 @@ def test_what_is_made_again_counts_for_the_hardware_and_not_for_the_model():
 
 def test_of_tiles_of_one_price_the_larger_goes_first():
     items = [Priced("small", 100, 1.0), Priced("large", 200, 2.0)]
-    assert recompute.greedy(items, 150).counts == {"large": 1}
+    assert knapsack.greedy(items, 150).counts == {"large": 1}
 
 
 def test_a_curve_goes_in_the_order_that_is_asked_for():
     items = [Priced("b", 10, 2.0), Priced("c", 10, 3.0), Priced("a", 10, 1.0)]
-    ends = {order: recompute.curve(items, order)[-1].names for order in recompute.ORDERS}
+    ends = {order: knapsack.curve(items, order)[-1].names for order in knapsack.ORDERS}
     assert ends == {"cheapest": ("a", "b", "c"), "as it runs": ("b", "c", "a"), "dearest": ("c", "b", "a")}
 
 
 @pytest.mark.parametrize("free", [0, 10, 20, 30])
 def test_the_exact_choice_frees_what_is_asked_to_the_last_byte(free):
     items = [Priced("one", 10, 1.0, 2), Priced("two", 10, 5.0)]
-    found = recompute.exact(items, free)
+    found = knapsack.exact(items, free)
     assert (found.freed, found.seconds) == (free, {0: 0, 10: 1.0, 20: 2.0, 30: 7.0}[free])
 
 
@@ -119,7 +111,8 @@ def test_memory_of_a_stage_is_freed_in_every_micro_batch_in_flight():
     z = Sizes(LLAMA, 1, 4096, recipe, layout)
     whole = account(LLAMA, 1, 4096, recipe, layout, memory.none(z)).peak_bytes
     free = 5 * 10**9
-    found = recompute.for_memory(LLAMA, 1, 4096, recipe, layout, H100, whole - free)
+    job = Job(LLAMA, 4096, DEVICES["h100-sxm"], cluster(1, 4), 1, layout, recipe)
+    found = recompute.for_memory(job, machine.of(job), whole - free)
     dropped = sum(memory.dropped_bytes(z, found))
     largest = max(tile.bytes for tile in memory.tiles(z))
     assert z.in_flight == 4 and free <= 4 * dropped <= free + 8 * largest
@@ -141,4 +134,4 @@ def test_a_hill_is_done_with_each_block_twice():
         points = hills.held(policy)
         top = max(points, key=lambda point: point[1])
         assert points[-1] == (2 * hills.SHAPE.layers, 0) and top[0] == hills.SHAPE.layers
-    assert hills.costs()["tiles"][0][0] == pytest.approx(28.3, abs=0.05), "per cent, as the view says"
+    assert hills.costs()["tiles"][0][0] == pytest.approx(30.6, abs=0.05), "per cent, as the view says"

@@ -5,12 +5,14 @@ from view_settings import by_chance
 
 from scaleout import views
 from scaleout.collectives.job import traffic
+from scaleout.collectives.tensor import MEGATRON
 from scaleout.draw import svg
 from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import capstone, fsdp, mesh
+from scaleout.views import capstone, ddp, fsdp, mesh, tensor, zero
 from scaleout.views.planner.setting import setting_of
+from scaleout.views.recompute import setting as recompute
 
 SEED = 31
 
@@ -50,6 +52,31 @@ def test_capstone(params):
     assert wire == pytest.approx(weak.communication, abs=1e-12)
 
 
+@pytest.mark.parametrize("params", [params | MEGATRON for params in by_chance("tensor", 25, SEED)])
+def test_tensor(params):
+    """The view has one block of the job's step: its seconds, and what each GPU sends for it."""
+    given, values = shown("tensor", params)
+    job = tensor._setting(given).job
+    block = step(job).work[0]
+    assert values["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
+    assert values["exposed_seconds"] == block.exposed
+    sent = [one for one in traffic(job)["tp"].sent if "activations" in one.carries]
+    assert values["sent_mb"] * 1e6 == pytest.approx(sum(one.bytes for one in sent) / job.shape.layers)
+
+
+@pytest.mark.parametrize("params", by_chance("recompute", 25, SEED))
+def test_recompute(params):
+    """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
+    given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
+    job = recompute.setting_of(given).case.job
+    plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
+    assert values["seconds"] == values["plain_seconds"] == plain
+    assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
+    _, values = shown("recompute", params | {"dropped": 100, "way": "rebuild"})
+    assert values["seconds"] == pytest.approx(full, rel=1e-12)
+    assert values["all_percent"] == round(100 * (full / plain - 1), 1)
+
+
 @pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
 def test_mesh(params):
     given, values = shown("mesh", params)
@@ -61,6 +88,16 @@ def test_mesh(params):
     peaks = [one.peak_bytes for one in accounts(job)]
     assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
     assert peaks[fullest_rank(job)] == max(peaks)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("ddp", 40, SEED)])
+def test_ddp(params):
+    given, values = shown("ddp", params)
+    found = step(ddp.setting_from(given).job)
+    assert (values["step_seconds"], values["mfu"]) == (found.seconds, found.mfu)
+    assert values["communication_seconds"] == found.communication and values["update_seconds"] == found.parts["update"]
+    late = values["exposed_seconds"] + values["slowed_seconds"]
+    assert late == pytest.approx(found.parts["exposed data"], rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED)])
@@ -78,3 +115,21 @@ def test_planner(params):
     for plan in setting.every:
         if plan.exact:
             assert plan.seconds == step(plan.job).seconds
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("zero", 32, SEED)])
+def test_zero(params):
+    """Muon's own seconds come on top; and what autocast sends is counted as it is stored, in fp32."""
+    given, values = shown("zero", params)
+    job = zero._setting(given).job
+    found = step(job)
+    if given["optimizer"] != "muon":
+        assert [values[name] for name in ("seconds", "parts", "mfu", "wire_seconds")] == [
+            found.seconds, found.parts, found.mfu, found.communication,
+        ]  # fmt: skip
+        if given["precision"] != "autocast-bf16":
+            assert values["sent_gb"] == pytest.approx(traffic(job)["dp"].bytes / 1e9, rel=1e-12)
+    else:
+        beside = {name for name, seconds in found.parts.items() if values["parts"][name] != seconds}
+        assert {"update"} <= beside <= {"update", "exposed data"}
+        assert values["seconds"] == pytest.approx(sum(values["parts"].values()), rel=1e-12)

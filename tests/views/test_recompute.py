@@ -11,6 +11,8 @@ from scaleout import views
 from scaleout.draw import svg
 from scaleout.memory import accounts, allocator
 from scaleout.memory import recompute as held
+from scaleout.timing import job as timing_job
+from scaleout.timing import knapsack
 from scaleout.timing import recompute as timing
 from scaleout.views import recompute
 from scaleout.views.recompute import levers
@@ -31,7 +33,7 @@ def setting(**params):
 def policy(one):
     """What a setting drops, as the models take it."""
     counts = {name: n for name, n in one.counts.items() if n}
-    return timing.policy(one.job.z, timing.Choice(counts, one.freed, one.again))
+    return timing.policy(one.case.z, knapsack.Choice(counts, one.freed, one.again))
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -39,43 +41,43 @@ def policy(one):
 
 def test_the_opening_needs_40_per_cent():
     found = shown()["values"]
-    assert found["block_mb"] == pytest.approx(2655.1, abs=0.1) and found["all_percent"] == 28.3
+    assert found["block_mb"] == pytest.approx(2655.1, abs=0.1) and found["all_percent"] == 30.6
     assert not found["fits"] and found["fits_from_percent"] == 40
     assert shown(dropped=40)["values"]["fits"] and not shown(dropped=40 - STEP)["values"]["fits"]
     assert "try **40% dropped**" in shown()["sentence"].lower()
 
 
 def test_the_answer_is_the_step_with_full_recomputation():
-    job = setting().job
-    found = timing.step(job.shape, job.batch, job.tokens, job.recipe, job.layout, job.on, held.full(job.z))
-    assert recompute.draw(views.defaults("recompute"), svg.WIDE)["values"]["all_percent"] == round(100 * found.share, 1)
-    assert shown(dropped=100)["values"]["longer_percent"] == pytest.approx(100 * found.share)
+    job = setting().case.job
+    share = timing_job.step(job.other(checkpointing="full")).seconds / timing_job.step(job).seconds - 1
+    assert recompute.draw(views.defaults("recompute"), svg.WIDE)["values"]["all_percent"] == round(100 * share, 1)
+    assert shown(dropped=100)["values"]["longer_percent"] == pytest.approx(100 * share)
 
 
 def test_values_are_those_of_the_models():
     """The step that is walked block by block, and its seconds under the same policy."""
     for params in by_chance("recompute", 16, 4):
         one, found = setting(**params), shown(**params)["values"]
-        job, chosen = one.job, policy(one)
-        of = (job.shape, job.batch, job.tokens, job.recipe, job.layout)
+        case, chosen = one.case, policy(one)
+        job = case.job
+        of = (job.shape, job.batch, job.seq, job.recipe, job.layout)
         held_most = accounts.account(*of, policy=chosen).peak_bytes
         assert found["held_gb"] == pytest.approx(held_most / 1e9, rel=0.025), params
-        assert found["fits"] is allocator.fits(held_most, job.card.memory_bytes)
-        assert found["kept_gb"] == pytest.approx(held.kept(job.z, chosen) / 1e9)
-        step = timing.step(*of, job.on, chosen)
-        assert found["plain_seconds"] == pytest.approx(step.baseline)
+        assert found["fits"] is allocator.fits(held_most, case.card.memory_bytes)
+        assert found["kept_gb"] == pytest.approx(held.kept(case.z, chosen) / 1e9)
+        assert found["plain_seconds"] == timing_job.step(job).seconds
         if params["way"] == "rebuild":
-            assert found["seconds"] == pytest.approx(step.seconds)
+            assert found["seconds"] == pytest.approx(timing.step(job, chosen).seconds, rel=0.01), params
 
 
 def test_a_budget_is_met_by_whole_tiles_and_a_part_of_one():
     for params in by_chance("recompute", 30, 8):
         one = setting(**params)
         parts = [one.counts[item.name] for item in one.tiles]
-        partial = [n for n in parts if 0 < n < one.job.blocks]
+        partial = [n for n in parts if 0 < n < one.case.blocks]
         assert len(partial) <= 1 and parts == sorted(parts, reverse=True)
         most = max(item.bytes for item in one.tiles)
-        assert 0 <= one.freed - one.asked < most and one.asked >= one.job.blocks * one.job.block * one.dropped / 100
+        assert 0 <= one.freed - one.asked < most and one.asked >= one.case.blocks * one.case.block * one.dropped / 100
 
 
 def test_the_core_of_attention_is_70_per_cent_of_gpt_3_s_block():
@@ -98,10 +100,10 @@ def test_no_order_is_cheaper_than_the_cheapest_first():
 def test_tiles_of_all_blocks_are_cheaper_than_all_tiles_of_some():
     """Every second block drops half of the bytes, as torchtitan's selective option of 2 does."""
     one = setting(dropped=50)
-    job = one.job
-    chosen = held.every(job.z, 2)
-    half = timing.step(job.shape, job.batch, job.tokens, job.recipe, job.layout, job.on, chosen).share
-    size = sum(held.dropped_bytes(job.z, chosen))
+    case = one.case
+    chosen = held.every(case.z, 2)
+    half = timing.step(case.job, chosen).seconds / case.plain.seconds - 1
+    size = sum(held.dropped_bytes(case.z, chosen))
     assert one.by_blocks * size / one.freed == pytest.approx(half) and one.share < half / 2
     for way in ("rebuild", "offload"):
         found = shown(dropped=100, way=way)["values"]
@@ -112,8 +114,8 @@ def test_the_wire_costs_what_it_cannot_hide():
     """At a fifth nothing; beyond what both hide a byte costs its way there and back."""
     assert shown(way="offload", dropped=20)["values"]["longer_percent"] == 0
     one, more = (setting(way="offload", dropped=dropped) for dropped in (80, 100))
-    assert more.longer - one.longer == pytest.approx(2 * (more.freed - one.freed) / one.job.slot)
-    assert 45e9 < one.job.slot < 63e9  # PCIe 5 x16, one way
+    assert more.longer - one.longer == pytest.approx(2 * (more.freed - one.freed) / one.case.slot)
+    assert 45e9 < one.case.slot < 63e9  # PCIe 5 x16, one way
     assert more.share > 5 * setting(dropped=100).share
 
 
@@ -184,9 +186,9 @@ def test_the_bar_is_what_a_step_holds(width):
         bars = [one for name, one in found.items() if name.startswith("held ")]
         left, limit = size(bars[0], "x")[0], size(found["limit"], "x1")[0]
         scale = (limit - left) / values["room_gb"]
-        assert sum(size(one, "width")[0] for one in bars) == pytest.approx(values["held_gb"] * scale, abs=0.1)
+        assert sum(size(one, "width")[0] for one in bars) == pytest.approx(values["held_gb"] * scale, abs=0.2)
         assert size(found["over"], "width")[0] == pytest.approx(
-            max(0, values["held_gb"] - values["room_gb"]) * scale, abs=0.1)  # fmt: skip
+            max(0, values["held_gb"] - values["room_gb"]) * scale, abs=0.2)  # fmt: skip
         parts = sum(size(found[f"part {name}"], "width")[0] for name in values["parts"])
         name = [*values["parts"]][-1]
         share = size(found[f"part {name}"], "width")[0] / parts
@@ -209,14 +211,14 @@ def test_the_locked_picture_keeps_all_and_draws_no_curve():
         found = marks(locked)
         assert not {"cut", "so far", "ahead", "now", "longer"} & found.keys()
         assert not any(name.startswith("gone ") for name in found)
-    assert views.question("recompute")["words"] == "28.3%"
+    assert views.question("recompute")["words"] == "30.6%"
 
 
 def test_slips_say_what_they_count():
     said = dict(recompute.slips(views.defaults("recompute")))
     assert {100, 50, 25} < said.keys() and any(abs(value - 100 / 3) < 1e-9 for value in said)
-    job = setting().job
-    forward, backward = (phase.seconds for phase in (job.plain.forward, job.plain.backward))
+    block = setting().case.plain.work[0]
+    forward, backward = block.forward_seconds, block.backward_seconds
     assert backward == pytest.approx(2 * forward, rel=0.15), "a backward takes as long as two forwards"
 
 

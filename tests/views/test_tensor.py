@@ -15,11 +15,11 @@ from scaleout.draw import svg
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, linears
-from scaleout.timing.tensor import block_seconds
-from scaleout.timing.tensor_machine import machine
+from scaleout.timing import job as timing
 from scaleout.views import tensor
 from scaleout.views.tensor import levers, record, scene
 
@@ -54,10 +54,12 @@ WIRES = [("nvlink", 1, "nvlink4"), ("pcie", 1, "pcie5"), ("nodes", 2, "nvlink4")
 def test_seconds_and_bytes_are_those_of_the_models(link, nodes, inside):
     found = shown(model="llama-3-8b", tp=8, sequence=True, seq="4096", overlap="chunked", link=link)["values"]
     one = cut.block(PRESETS["llama-3-8b"], 1, 4096, 8, sequence_parallel=True)
-    on = machine(DEVICES["h100-sxm"], topology.cluster(nodes, 8 // nodes, inside), Layout(tp=8))
-    phases = block_seconds(one, on, overlap="chunked")
-    assert found["seconds"] == pytest.approx(sum(phase.seconds for phase in phases))
-    assert found["exposed_seconds"] == sum(phase.exposed for phase in phases) == found["exposed_by_link"][link]
+    job = Job(PRESETS["llama-3-8b"], 4096, DEVICES["h100-sxm"], topology.cluster(nodes, 8 // nodes, inside),
+              layout=Layout(tp=8, sequence_parallel=True))  # fmt: skip
+    block = timing.step(job).work[0]
+    assert found["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
+    assert found["exposed_seconds"] == block.exposed == found["exposed_by_link"][link]
+    assert found["overlap"] == ("backward" if nodes > 1 else "chunked"), "chunks stay inside a node"
     sizes = Sizes(PRESETS["llama-3-8b"], 1, 4096, Recipe("bf16-master"), Layout(tp=8, sequence_parallel=True))
     assert found["kept_mb"] == pytest.approx(sum(block_kept(sizes, "none").values()) / 1e6)
     assert found["sent_mb"] == (one.sent("forward") + one.sent("backward")) / 1e6

@@ -15,8 +15,8 @@ MFU = Number(
     hints=("Whose FLOPs does MFU count: the model's, or the hardware's?",
            "Forward and backward of a model with N parameters are 6N for each token."),
     solution=f"MFU counts what the *model* needs, 6N a token, whatever the hardware did for it: {_LOGGED:.0%} × 6/8 = "
-    f"**{_MFU:.1%}**. What the log has is HFU, hardware FLOPs utilization, and a generous one: the last product of "
-    "each block and the head are not made again.\n\n"
+    f"**{_MFU:.1%}**. What the log has is HFU, hardware FLOPs utilization, and a generous one: the head is not made "
+    "again, and torch's checkpoint stops before the last product of each block.\n\n"
     "Otherwise you could raise your MFU by recomputing more. A run without recomputation at 48% MFU is 48 / 42 = "
     "1.14 times as quick as this one, and would look worse in that log. *Multiply by 3 is for gradient checkpointing "
     "right?* asks a reviewer of such code. It is for the forward and the backward's two products; with recomputation "

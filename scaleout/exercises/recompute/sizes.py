@@ -5,26 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scaleout.memory.activations import Sizes
-from scaleout.memory.recompute import Policy, Tile, tiles
+from scaleout.memory.recompute import Policy, Tile, none, tiles
 from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.recompute import seconds, step
-from scaleout.timing.tensor_machine import machine
+from scaleout.timing import compute, machine
+from scaleout.timing import recompute as timing
 
 SHAPE, SEQ = PRESETS["llama-3-8b"], 8192
 NAME = "Llama 3 8B"
 RECIPE, LAYOUT = Recipe("bf16-master"), Layout()
-H100 = machine(DEVICES["h100-sxm"], cluster(1, 1), LAYOUT)
+H100 = DEVICES["h100-sxm"]
 CHEAP = ("norm 1", "copy", "norm 2", "SiLU", "product")  # kernels that are bound by memory: no product among them
 
 
-def sizes(attention: str = "sdpa", seq: int = SEQ) -> Sizes:
-    """One sequence on one GPU."""
+def job(attention: str = "sdpa", seq: int = SEQ) -> Job:
+    """One sequence on one GPU, by Megatron-LM."""
     shape = replace(SHAPE, max_seq=max(seq, SHAPE.max_seq))
-    return Sizes(shape, 1, seq, replace(RECIPE, attention=attention), LAYOUT)
+    return Job(shape, seq, H100, cluster(1, 1), 1, LAYOUT, replace(RECIPE, attention=attention))
+
+
+def sizes(attention: str = "sdpa", seq: int = SEQ) -> Sizes:
+    """Its activations."""
+    return timing.sizes(job(attention, seq))
 
 
 def named(attention: str = "sdpa") -> dict[str, Tile]:
@@ -34,15 +40,15 @@ def named(attention: str = "sdpa") -> dict[str, Tile]:
 
 def took(attention: str = "sdpa", *names: str) -> tuple[float, float]:
     """(bytes, seconds on an H100) of some tiles of a block."""
-    z, found = sizes(attention), named(attention)
-    return (sum(found[name].bytes for name in names), sum(seconds(z, found[name], H100) for name in names))
+    this = job(attention)
+    found, spent = named(attention), timing.phases(this, machine.of(this))
+    return sum(found[name].bytes for name in names), sum(spent[name].seconds for name in names)
 
 
 def forward_seconds(seq: int = SEQ) -> float:
-    """Seconds of a block's forward: all tiles, and the last product, which leaves none."""
-    z = sizes(seq=seq)
-    rows, columns = z.matrices["down"]
-    return sum(seconds(z, tile, H100) for tile in tiles(z)) + 2 * z.tokens * rows * columns / H100.flop_per_s
+    """Seconds of a block's forward."""
+    this = job(seq=seq)
+    return compute.block(this, machine.of(this)).forward.seconds
 
 
 def leaves(seq: int) -> float:
@@ -52,7 +58,8 @@ def leaves(seq: int) -> float:
 
 def longer(policy: Policy) -> float:
     """How much longer a whole step is on an H100, head and all."""
-    return step(SHAPE, 1, SEQ, RECIPE, LAYOUT, H100, policy).share
+    plain, found = (timing.step(job(), one).seconds for one in (none(sizes()), policy))
+    return found / plain - 1
 
 
 X = named()["block input"].bytes

@@ -95,7 +95,7 @@ def _one_tile(tiles, blocks, free) -> list[int]:
     return [n if i == cheapest else 0 for i, n in enumerate(counts)]
 
 
-_LLAMA = [[67, 0.04], [69, 0.65], [68, 0.93], [235, 1.66], [235, 0.14], [235, 0.21]]
+_LLAMA = [[67, 0.08], [69, 0.51], [68, 1.05], [235, 1.45], [235, 0.23], [235, 0.33]]
 DROP = Function(
     key="cheapest-bytes", level=2, minutes=10, title="Cheapest bytes first",
     prompt="Write `to_drop(tiles, blocks, free)`: which tiles to drop so that at least `free` MB become free, the "
@@ -113,9 +113,9 @@ DROP = Function(
     f"{_SOLUTION}```\n\n"
     f"A block of {NAME}, one sequence of {SEQ:,} tokens: {_CHEAP[0] / BLOCK:.0%} of its bytes are made again in "
     f"{_CHEAP[1] / FORWARD:.0%} of a forward. Behind those every byte is the output of a product or of attention, and "
-    "costs about ten times as much. That is the whole reason for being selective.\n\n"
+    "costs about six times as much. That is the whole reason for being selective.\n\n"
     "Greedy is not always best. Because the last tile is dropped whole, another choice may free just enough for less: "
-    "`exact` in `scaleout/timing/recompute.py` looks for it. In this model that saves a few per cent of the time at "
+    "`exact` in `scaleout/timing/knapsack.py` looks for it. In this model that saves a few per cent of the time at "
     "most, and mostly less than one.",
     function="to_drop", stub=_STUB, reference=_drop, lists=True,
     cases=((_LLAMA, 32, 1000), (_LLAMA, 32, 10000), (_LLAMA, 32, 18000), (_LLAMA, 32, 40000), (_LLAMA, 4, 3000),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scaleout.collectives.tensor import block
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.tensor.sizes import GPT, products, sent, stream
 from scaleout.spec.hardware import DEVICES, link
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing.tensor import block_seconds
-from scaleout.timing.tensor_machine import machine
+from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.timing import compute, machine
 
 _FOUR, _PER_BYTE, _BY_CARD = block(GPT, 1, 2048, 4), 1370, 10_500
 _SHARE = sent(_FOUR) * _PER_BYTE / products(_FOUR)
@@ -87,12 +90,20 @@ BACKWARD = Choice(
     ),
 )  # fmt: skip
 
+
+
+def _of_block(shape: Shape, seq: int, overlap: str) -> compute.Work:
+    """A block on eight H100s of a node, by Megatron-LM with one way to overlap."""
+    job = Job(shape, seq, DEVICES["h100-sxm"], cluster(1, 8), layout=Layout(tp=8),
+              program=replace(PROGRAMS["megatron"], tensor_overlap=overlap))  # fmt: skip
+    return compute.block(job, machine.of(job))
+
+
 _LLAMA, _RANKS, _SEQ = PRESETS["llama-3-70b"], 8, 4096
 _X, _CARD = stream(_LLAMA, 1, _SEQ), link("ib-ndr").one_way_bytes_per_s
 _WAIT = sent(block(_LLAMA, 1, _SEQ, _RANKS)) / _CARD
-_BLOCK = block_seconds(block(_LLAMA, 1, _SEQ, _RANKS),
-                       machine(DEVICES["h100-sxm"], cluster(1, _RANKS), Layout(tp=_RANKS)))  # fmt: skip
-_WORK = sum(phase.seconds - phase.exposed for phase in _BLOCK)
+_BLOCK = _of_block(_LLAMA, _SEQ, "none")
+_WORK = _BLOCK.forward_seconds + _BLOCK.backward_seconds - _BLOCK.exposed
 
 EXPOSED = Number(
     key="block-waits", level=2, minutes=3, title="How long a block waits",
@@ -128,11 +139,7 @@ EXPOSED = Number(
     right="And every block does: over cards, eight GPUs wait for most of the time.",
 )  # fmt: skip
 
-_WIDE = block(PRESETS["llama-3-405b"], 1, 8192, _RANKS)
-_PLAIN, _BESIDE = (
-    block_seconds(_WIDE, machine(DEVICES["h100-sxm"], cluster(1, _RANKS), Layout(tp=_RANKS)), overlap=overlap)
-    for overlap in ("none", "backward")
-)
+_PLAIN, _BESIDE = (_of_block(PRESETS["llama-3-405b"], 8192, overlap) for overlap in ("none", "backward"))
 
 HIDDEN = Choice(
     key="hidden", level=3, minutes=3, title="Hidden like DDP's",
@@ -146,8 +153,10 @@ HIDDEN = Choice(
     "if there is work that does not need it. DDP's gradients are needed at the end of the step. g's result is read "
     "at once, by the residual sum. But in the backward the input's gradient can be made first and sent while the "
     "weights' gradients are made, which nobody waits for. Megatron-LM does so. For a block of Llama 3.1 405B on eight "
-    f"H100s, 8,192 tokens, the book's model has {_PLAIN[1].exposed * 1e3:.1f} ms of messages in the backward, of "
-    f"which {_BESIDE[1].exposed * 1e3:.1f} ms stay, and all {_BESIDE[0].exposed * 1e3:.1f} ms of the forward.\n\n"
+    f"H100s, 8,192 tokens, the book's model has {_PLAIN.backward.exposed * 1e3:.1f} ms of communication in the "
+    f"backward. Of these {_BESIDE.backward.exposed * 1e3:.1f} ms stay, for hidden communication takes "
+    "multiprocessors and memory bandwidth from the matrix multiplication beside it. The forward's "
+    f"{_BESIDE.forward.exposed * 1e3:.1f} ms all stay.\n\n"
     "To hide the rest, work must be made that does not need all of the message: cut the product and the message into "
     "chunks, and send one while another is multiplied. That is asynchronous tensor parallelism.",
     options=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from scaleout.spec.program import PROGRAMS
 from scaleout.views import guess, more, play, select, toggle
 from scaleout.views.choices import NAMES, cards
 from scaleout.views.recompute import levers, picture, words
@@ -28,6 +29,8 @@ CONTROLS = (
         select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
         select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),
+        select("program", "Program", "megatron",
+               [(key, PROGRAMS[key].label) for key in ("megatron", "compiled", "eager")]),
         toggle("dropout", "Dropout, 10%", False, help="Its masks are kept too: a byte a number."),
     ),
 )  # fmt: skip
@@ -61,15 +64,15 @@ def slips(params: dict) -> list[tuple[float, str]]:
 @lru_cache(maxsize=16)
 def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
-    job = setting.job
+    case = setting.case
     every = setting.other(dropped=100)
     return {
         "all_percent": round(100 * every.share, 1), "longer_percent": 100 * setting.share,
         "by_blocks_percent": 100 * setting.by_blocks,
-        "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (job.block + job.input) / 1e6,
-        "seconds": setting.seconds, "plain_seconds": job.plain.seconds, "parts": setting.parts,
+        "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (case.block + case.input) / 1e6,
+        "seconds": setting.seconds, "plain_seconds": case.plain.seconds, "parts": setting.parts,
         "held_gb": setting.peak / 1e9, "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
-        "room_gb": job.room / 1e9, "card_gb": job.card.memory_bytes / 1e9, "fits": setting.fits,
+        "room_gb": case.room / 1e9, "card_gb": case.card.memory_bytes / 1e9, "fits": setting.fits,
         "fits_from_percent": setting.least,
         "in_order": [item.name for item in setting.tiles],
         "tiles": {item.name: [item.bytes / 1e6, item.price * MICRO, setting.counts[item.name] / item.count]

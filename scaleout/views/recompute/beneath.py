@@ -7,6 +7,7 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
 
 GIGA = 10**9
+PROGRAMS = {"megatron": "Megatron-LM", "compiled": "torch.compile", "eager": "eager torch"}
 # A kind of bytes: its names, the longest first; its colour; what the account calls it.
 KINDS = (
     (("weights",), "c1", ("weights",)), (("gradients",), "c6", ("gradients",)),
@@ -20,10 +21,10 @@ KINDS = (
 def memory(axes, setting) -> str:
     """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. axes: `frame.Axes`.
     The dashed line is what tensors may fill of the card; what is over it is hatched."""
-    (y, high), job, left, right, words = axes.at.memory, setting.job, axes.at.left, axes.right, axes.words
-    card, whole = job.card.memory_bytes, setting.other(dropped=0).peak
+    (y, high), case, left, right, words = axes.at.memory, setting.case, axes.at.left, axes.right, axes.words
+    card, whole = case.card.memory_bytes, setting.other(dropped=0).peak
     scale = (right - left) / (1.02 * max(whole, card))
-    limit, x = left + job.room * scale, left
+    limit, x = left + case.room * scale, left
     out = [svg.text(words, y - 7, fitting(_said(setting), right - words), size=svg.SMALL)]
     out.append(svg.rect(left, y, card * scale, high, "grid", opacity=0.45, title="the card's memory"))
     named = []
@@ -50,12 +51,12 @@ def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...])
 
 
 def _said(setting) -> list[str]:
-    held, room = amount(setting.peak, GIGA), amount(setting.job.room, GIGA)
-    card = amount(setting.job.card.memory_bytes, GIGA)
+    held, room = amount(setting.peak, GIGA), amount(setting.case.room, GIGA)
+    card = amount(setting.case.card.memory_bytes, GIGA)
     if setting.fits:
         return [f"a step holds {held}; tensors may fill {room} of the card's {card}: it fits",
                 f"holds {held} of {room}: it fits"]  # fmt: skip
-    over = amount(setting.peak - setting.job.room, GIGA)
+    over = amount(setting.peak - setting.case.room, GIGA)
     return [f"a step holds {held}, {over} more than tensors may fill of the card's {card}",
             f"holds {held}, {over} too much"]  # fmt: skip
 
@@ -64,10 +65,10 @@ def seconds(axes, setting) -> str:
     """A step's seconds side by side; striped what dropping adds to it."""
     (y, high), parts, left, right, words = axes.at.seconds, setting.parts, axes.at.left, axes.right, axes.words
     said = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
-    whole, last = took(setting.seconds), [*parts][-1]
+    whole, last, by = took(setting.seconds), [*parts][-1], PROGRAMS[setting.case.program]
     large = [words_ for name, words_ in said.items() if name == last or parts[name] > 0.02 * setting.seconds]
-    ways = [f"a step takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
-    ways += [f"{whole}: {', '.join(large[-1:])}", f"a step takes {whole}"]
+    ways = [f"a step by {by} takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
+    ways += [f"{by}, {whole}: {', '.join(large[-1:])}", f"a step by {by} takes {whole}"]
     out, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
     fills = {"computes": "compute", "updates": "c2", "waits for the wire": "accent", "makes again": "compute",
              "waits for the host": "accent"}  # fmt: skip

@@ -49,7 +49,7 @@ def drawn(axes: Axes) -> str:
     """What all of it would cost, dotted, and drawn as far as the cut; thin, what it is to be compared with."""
     setting, top = axes.setting, axes.at.curve[0]
     points = _points(axes, setting, setting.way)
-    x, y = axes.x(setting.freed / setting.job.blocks), axes.y(setting.share)
+    x, y = axes.x(setting.freed / setting.case.blocks), axes.y(setting.share)
     at = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
     words, right, high = f"{setting.percent}%", x > axes.width * 0.6, max(top + 12, y - 8)
     long = svg.measure(words, LARGE, bold=True)
@@ -64,7 +64,7 @@ def drawn(axes: Axes) -> str:
     if abs(points[-1][0] - x) > 130:
         words = f"all: {setting.other(dropped=100).percent}%"
         y = points[-1][1]  # beneath the end where there is room: above it a guess of a third would strike the words
-        y = y + 22 if len(axes.scale) > 2 and y + 26 < axes.low else max(top + 11, y - 8)
+        y = y + 34 if len(axes.scale) > 2 and y + 38 < axes.low else max(top + 11, y - 8)
         out.append(svg.text(axes.right, y, words, anchor="end", fill="muted", size=svg.SMALL, halo=True))
     return "".join(out)
 
@@ -96,4 +96,4 @@ def mark(axes: Axes) -> str:
     stops = [(100 * share, axes.low - high) for share, high in scale if share <= 1]
     if end > 1:
         stops.append((100.0, axes.y(1.0)))
-    return guess.mark(stops, (axes.x(axes.setting.job.block) - axes.width * 0.22, axes.right))
+    return guess.mark(stops, (axes.x(axes.setting.case.block) - axes.width * 0.22, axes.right))

@@ -55,7 +55,7 @@ class Axes:
 
     @cached_property
     def bytes(self) -> int:
-        return self.setting.job.block + self.setting.job.input
+        return self.setting.case.block + self.setting.case.input
 
     def x(self, size: float) -> float:
         return self.at.left + (self.right - self.at.left) * size / self.bytes

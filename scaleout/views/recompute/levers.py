@@ -30,8 +30,8 @@ def advice(setting) -> Advice | None:
 
 def pace(setting) -> float:
     """Seconds of a GPU for a token."""
-    job = setting.job
-    return setting.seconds * job.tp / (job.batch * job.tokens)
+    case = setting.case
+    return setting.seconds * case.tp / (case.batch * case.tokens)
 
 
 # --- memory ------------------------------------------------------------------------------------------------------
@@ -53,10 +53,10 @@ def _fitting(setting) -> Advice | None:
 
 
 def _for_memory(setting) -> Iterator[Change]:
-    job = setting.job
+    case = setting.case
     cheap = setting.other(way="rebuild", order="cheapest")
     here = [setting, setting.other(way="rebuild"), cheap]
-    if job.attention == "naive":
+    if case.attention == "naive":
         yield "fused attention", {"attention": "sdpa"}
     costs = [one.other(dropped=one.least).share if one.least is not None else None for one in here]
     if costs[0] is not None:
@@ -65,11 +65,11 @@ def _for_memory(setting) -> Iterator[Change]:
         elif setting.order != "cheapest" and setting.way == "rebuild" and costs[2] < costs[0] - WORTH:
             yield "the cheapest first", {"order": "cheapest"}
         yield "", {}
-    yield from ((_sequences(n), {"batch": n}) for n in (8, 4, 2, 1) if n < job.batch)
-    if job.dp < ENDS["dp"]:
-        yield from ((f"states on {n * job.tp} GPUs", {"dp": n}) for n in (8, 64) if n > job.dp)
-    yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > job.tp)
-    if job.dp < ENDS["dp"]:
+    yield from ((_sequences(n), {"batch": n}) for n in (8, 4, 2, 1) if n < case.batch)
+    if case.dp < ENDS["dp"]:
+        yield from ((f"states on {n * case.tp} GPUs", {"dp": n}) for n in (8, 64) if n > case.dp)
+    yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > case.tp)
+    if case.dp < ENDS["dp"]:
         most = {"dp": ENDS["dp"], "tp": ENDS["tp"], "batch": 1}
         yield "one sequence, 8 ranks a group, 64 groups", most
 
@@ -101,7 +101,7 @@ def _for_time(setting) -> Iterator[Change]:
         yield "the cheapest first", {"order": "cheapest"}
     if least is not None and least < setting.dropped:
         yield f"dropping {least}%" if least else "dropping nothing", {"dropped": least}
-    if setting.job.attention == "naive":
+    if setting.case.attention == "naive":
         yield "fused attention", {"attention": "sdpa"}
     if setting.way == "rebuild":
         yield "moving it to the host's memory", {"way": "offload"}

@@ -20,13 +20,13 @@ KEPT = "kept ▸"
 def picture(setting: Setting, width: int) -> str:
     """All of it."""
     axes = Axes(setting, width)
-    at, job = axes.at, setting.job
+    at, case = axes.at, setting.case
     body = [
         _above(axes), _prices(axes), _tiles(axes, True), _fits(axes),
         curve.shares(axes), curve.drawn(axes), curve.mark(axes),
         beneath.memory(axes, setting), beneath.seconds(axes, setting),
     ]  # fmt: skip
-    label = (f"What one of {job.blocks} blocks keeps for its backward: each tile as wide as its bytes and as high as "
+    label = (f"What one of {case.blocks} blocks keeps for its backward: each tile as wide as its bytes and as high as "
              "the time to make one of them again; beneath, how much longer the step is for the bytes that are "
              "dropped, what a GPU holds, and the seconds of a step.")  # fmt: skip
     return svg.figure(width, at.all, "".join(body), label)
@@ -86,7 +86,7 @@ def _tiles(axes: Axes, alive: bool) -> str:
     for one in laid(axes):
         out.append(tiles.tile(one, base, "c3", "compute" if alive else "", away))
         names.append(tiles.name(one, base, top, SHORT.get(one.name, "") if axes.width == svg.NARROW else ""))
-    start = axes.x(setting.job.block)
+    start = axes.x(setting.case.block)
     stays = Tile(INPUT, start, axes.right - start, axes.at.tiles[1], 0, "the block's input stays")
     rect = svg.rect(start + 1, top, max(0.5, axes.right - start - 1), axes.at.tiles[1], "c3", opacity=0.22,
                     title=stays.title, mark=f"tile {INPUT}")  # fmt: skip
@@ -96,7 +96,7 @@ def _tiles(axes: Axes, alive: bool) -> str:
 def _cut(axes: Axes) -> str:
     """The line between what is dropped and what is kept, through both planes."""
     setting, (top, _) = axes.setting, axes.at.tiles
-    x = axes.x(setting.freed / setting.job.blocks)
+    x = axes.x(setting.freed / setting.case.blocks)
     out = [svg.line(x, top - 14, x, axes.base, "ink", 2, mark="cut"),
            svg.line(x, axes.at.curve[0], x, axes.low, "ink", 1, mark="cut below")]  # fmt: skip
     if setting.freed and svg.measure(GONE[setting.way], svg.SMALLEST, bold=True) < x - 10:
@@ -112,7 +112,7 @@ def _fits(axes: Axes) -> str:
     setting = axes.setting
     if not setting.least:
         return ""
-    x = axes.x(setting.other(dropped=setting.least).freed / setting.job.blocks)
+    x = axes.x(setting.other(dropped=setting.least).freed / setting.case.blocks)
     words = f"fits from {setting.least}% on"
     half = svg.measure(words, svg.SMALLEST) / 2
     middle = min(max(x, axes.at.left + half), axes.right - half)

@@ -8,17 +8,17 @@ from itertools import accumulate
 from math import ceil, fsum
 
 from scaleout.draw import svg
-from scaleout.timing.recompute import Priced, curve
-from scaleout.views.recompute.job import Job
+from scaleout.timing.knapsack import Priced, curve
+from scaleout.views.recompute.case import Case
 
 STEP = 5  # per cent of what can be dropped, from one stop of the budget to the next
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A job, and what is dropped of it: per cent of what all blocks can drop, in what order, and what becomes of it."""
+    """A case, and what is dropped of it: per cent of what all blocks can drop, in what order, what becomes of it."""
 
-    job: Job
+    case: Case
     dropped: int
     order: str
     way: str
@@ -26,22 +26,22 @@ class Setting:
     def other(self, **change) -> Setting:
         """A setting to compare this one with."""
         own = {name: change.pop(name) for name in ("dropped", "order", "way") if name in change}
-        job = job_of(replace(self.job, **change)) if change else self.job
-        return known(replace(self, job=job, **own))
+        case = case_of(replace(self.case, **change)) if change else self.case
+        return known(replace(self, case=case, **own))
 
     # --- what is dropped --------------------------------------------------------------------------------------------
 
     @cached_property
     def tiles(self) -> tuple[Priced, ...]:
         """In the order in which they go."""
-        last = curve([*self.job.items.values()], self.order)[-1]
-        return tuple(self.job.items[name] for name in last.names)
+        last = curve([*self.case.items.values()], self.order)[-1]
+        return tuple(self.case.items[name] for name in last.names)
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """In how many blocks each tile is dropped: whole tiles one after the other, of the last one as many as it
         takes."""
-        blocks, free, found = self.job.blocks, self.asked, {}
+        blocks, free, found = self.case.blocks, self.asked, {}
         for item in self.tiles:
             found[item.name] = max(0, min(blocks, ceil(free / item.bytes)))
             free -= found[item.name] * item.bytes
@@ -50,37 +50,40 @@ class Setting:
     @property
     def asked(self) -> int:
         """Bytes to be freed, of all blocks."""
-        return ceil(self.job.blocks * self.job.block * self.dropped / 100)
+        return ceil(self.case.blocks * self.case.block * self.dropped / 100)
 
     @cached_property
     def freed(self) -> int:
-        return sum(n * self.job.items[name].bytes for name, n in self.counts.items())
+        return sum(n * self.case.items[name].bytes for name, n in self.counts.items())
 
     @property
     def kept(self) -> int:
         """Bytes that the blocks keep between forward and backward."""
-        return self.job.blocks * (self.job.block + self.job.input) - self.freed
+        return self.case.blocks * (self.case.block + self.case.input) - self.freed
 
     # --- what it takes ----------------------------------------------------------------------------------------------
 
     @cached_property
     def again(self) -> float:
-        """Seconds that making it again takes."""
-        return fsum(n * self.job.items[name].seconds for name, n in self.counts.items())
+        """Seconds that making it again takes. A block that drops all of its tiles is run again as a whole."""
+        tiles = fsum(n * self.case.items[name].seconds for name, n in self.counts.items())
+        return tiles + min(self.counts.values()) * self.case.rest
 
     @cached_property
     def waits(self) -> tuple[float, float]:
         """Seconds that moving it takes beside nothing: (out, back)."""
-        return self.job.moved(self.freed)
+        return self.case.moved(self.freed)
 
     @property
     def longer(self) -> float:
         """Seconds by which the step is longer."""
-        return self.again if self.way == "rebuild" else fsum(self.waits)
+        if self.way == "offload":
+            return fsum(self.waits)
+        return self.case.seconds(self.again) - self.case.plain.seconds
 
     @property
     def share(self) -> float:
-        return self.longer / self.job.plain.seconds
+        return self.longer / self.case.plain.seconds
 
     @property
     def percent(self) -> str:
@@ -91,33 +94,35 @@ class Setting:
     @property
     def parts(self) -> dict[str, float]:
         """Seconds of a step."""
-        plain = self.job.plain.parts
-        waits = plain["exposed tensor"] + plain["exposed data"]
-        computes = fsum(plain[name] for name in ("products", "attention", "other kernels"))
+        plain = self.case.plain.parts
+        waits = fsum(plain[name] for name in ("exposed tensor", "exposed data", "stragglers"))
         last = "makes again" if self.way == "rebuild" else "waits for the host"
-        return {"computes": computes, "updates": plain["update"], "waits for the wire": waits, last: self.longer}
+        return {"computes": plain["compute"] + plain["launches"], "updates": plain["update"] + plain["host"],
+                "waits for the wire": waits, last: self.longer}  # fmt: skip
 
     @property
     def seconds(self) -> float:
-        return self.job.plain.seconds + self.longer
+        return self.case.plain.seconds + self.longer
 
     def rise(self, way: str, stops: int = 0) -> list[tuple[float, float]]:
         """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends
         between them, at so many stops. way: as the control's, or "blocks": all tiles in some of the blocks."""
         at = [0, *accumulate(item.bytes for item in self.tiles)]
-        plain, blocks = self.job.plain.seconds, self.job.blocks
-        spent = [0.0, *accumulate(item.seconds for item in self.tiles)]
+        plain, blocks = self.case.plain.seconds, self.case.blocks
+        spent, took = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.seconds
+        spent[-1] += self.case.rest
         if way == "rebuild":
-            return [(size, blocks * one / plain) for size, one in zip(at, spent, strict=True)]
+            return [(size, took(blocks * one) / plain - 1) for size, one in zip(at, spent, strict=True)]
         every = [at[-1] * k / stops for k in range(stops + 1)]
         if way == "blocks":
-            return [(size, size / at[-1] * blocks * spent[-1] / plain) for size in every]
-        return [(size, fsum(self.job.moved(blocks * size)) / plain) for size in every]
+            return [(size, took(size / at[-1] * blocks * spent[-1]) / plain - 1) for size in every]
+        return [(size, fsum(self.case.moved(blocks * size)) / plain) for size in every]
 
     @property
     def by_blocks(self) -> float:
         """The share, were as many bytes dropped by some of the blocks, all tiles of each."""
-        return self.freed / self.other(dropped=100).freed * self.other(dropped=100, way="rebuild").share
+        every = self.other(dropped=100, way="rebuild")
+        return self.case.seconds(self.freed / every.freed * every.again) / self.case.plain.seconds - 1
 
     # --- what a GPU holds -------------------------------------------------------------------------------------------
 
@@ -126,9 +131,9 @@ class Setting:
         """Bytes by kind where the step holds most. What is dropped is missing from the end of the forward on; in a
         block's backward it is there again. With a part dropped, the moments that keep nothing bound it from below;
         where FSDP's gathered blocks are as large as what is kept, a walk of all blocks finds up to 2.5% more."""
-        back = sum(self.job.items[name].bytes for name, n in self.counts.items() if n == self.job.blocks)
-        found = [*self.job.bare.values()] if self.freed else []
-        for moment, kinds in self.job.whole.items():
+        back = sum(self.case.items[name].bytes for name, n in self.counts.items() if n == self.case.blocks)
+        found = [*self.case.bare.values()] if self.freed else []
+        for moment, kinds in self.case.whole.items():
             less = {"forward": self.freed, "loss": self.freed, "head": self.freed, "block": self.freed - back}
             gone = min(less.get(moment, 0), kinds["activations"])
             found.append(kinds | {"activations": kinds["activations"] - gone})
@@ -140,7 +145,7 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        return self.peak <= self.job.room
+        return self.peak <= self.case.room
 
     @cached_property
     def least(self) -> int | None:
@@ -154,13 +159,13 @@ class Setting:
         return STEP * high
 
 
-JOB = tuple(one.name for one in fields(Job))
+FIELDS = tuple(one.name for one in fields(Case))
 
 
 @lru_cache(maxsize=32)
-def job_of(job: Job) -> Job:
-    """The job that equals this one, with all that has been found of it: for every budget and width."""
-    return job
+def case_of(case: Case) -> Case:
+    """The case that equals this one, with all that has been found of it: for every budget and width."""
+    return case
 
 
 @lru_cache(maxsize=64)
@@ -171,5 +176,5 @@ def known(setting: Setting) -> Setting:
 
 def setting_of(params: dict) -> Setting:
     """A view's clean parameters as what they mean."""
-    job = job_of(Job(**{name: params[name] for name in JOB}))
-    return known(Setting(job, *(params[name] for name in ("dropped", "order", "way"))))
+    case = case_of(Case(**{name: params[name] for name in FIELDS}))
+    return known(Setting(case, *(params[name] for name in ("dropped", "order", "way"))))

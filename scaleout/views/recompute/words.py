@@ -6,6 +6,7 @@ from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.memory.recompute import tiles
+from scaleout.timing.recompute import passes
 from scaleout.views.choices import NAMES
 from scaleout.views.recompute.levers import WORTH, Advice, longer
 
@@ -14,8 +15,8 @@ GIGA, TERA = 10**9, 10**12
 
 def sentence(setting) -> str:
     """What is freed, what it takes, and whether the step fits."""
-    job = setting.job
-    start = f"{NAMES[job.model]}, {job.batch} × {job.tokens:,} tokens"
+    case = setting.case
+    start = f"{NAMES[case.model]}, {case.batch} × {case.tokens:,} tokens"
     held = f"holds {amount(setting.peak, GIGA)} and {'fits' if setting.fits else 'does not fit'}"
     if not setting.freed:
         return f"{start}: nothing is dropped. A GPU keeps {amount(setting.kept, GIGA)} of its blocks, **{held}**."
@@ -37,30 +38,34 @@ def advice(setting, found: Advice | None) -> str:
 
 def law(setting) -> list[str]:
     """What the last tile to go costs, or the first one; or what the way to the host does."""
-    job, plain = setting.job, took(setting.job.plain.seconds)
+    case, plain = setting.case, took(setting.case.plain.seconds)
     if setting.way == "offload":
-        hides = [took(phase.seconds * job.blocks) for phase in (job.plain.forward, job.plain.backward)]
-        way = f"{amount(setting.freed, GIGA)} / {job.slot / GIGA:.3g} GB/s = {took(setting.freed / job.slot)}"
+        block = case.plain.work[0]
+        hides = [took(case.blocks * seconds) for seconds in (block.forward_seconds, block.backward_seconds)]
+        way = f"{amount(setting.freed, GIGA)} / {case.slot / GIGA:.3g} GB/s = {took(setting.freed / case.slot)}"
         return ["Each way over PCIe takes", way, f"It hides beside {hides[0]} of forward and {hides[1]} of backward; "
                 "the rest is waited for."]  # fmt: skip
     gone = [item for item in setting.tiles if setting.counts[item.name]]
     last = (gone or setting.tiles)[len(gone) - 1 if gone else 0]
-    blocks = setting.counts[last.name] or job.blocks
-    many = f"{job.blocks} blocks" if blocks == job.blocks else f"up to {job.blocks} blocks"
+    blocks = setting.counts[last.name] or case.blocks
+    many = f"{case.blocks} blocks" if blocks == case.blocks else f"up to {case.blocks} blocks"
     tiles_ = f"{len(gone)} tiles in {many} take" if len(gone) > 1 else f"In {blocks} blocks it takes"
     spent = f"{tiles_} {took(setting.longer)}; the step without, {plain}."
-    return [f"To make {last.name} again in each block takes", f"{_price(job, last.name)} = {took(last.seconds)}",
+    return [f"To make {last.name} again in each block takes", f"{_price(case, last.name)} = {took(last.seconds)}",
             spent if gone else f"The step takes {plain}."]  # fmt: skip
 
 
-def _price(job, name: str) -> str:
-    """FLOPs at the rate of products, or of fused attention; bytes of other kernels at the memory's; messages."""
-    tile = next(one for one in tiles(job.z) if one.name == name)
-    fused = name == "attention" and job.attention == "sdpa"
-    rate, work = (job.on.fused_flop_per_s, tile.flops / 2) if fused else (job.on.flop_per_s, tile.flops)
-    terms = [f"{svg.quantity(work / TERA)} TFLOP / {svg.quantity(rate / TERA)} TFLOP/s"] if work else []
-    if tile.moved:
-        terms.append(f"{amount(tile.moved, GIGA)} / {svg.quantity(job.on.memory_bytes_per_s / TERA)} TB/s")
+def _price(case, name: str) -> str:
+    """FLOPs and bytes of a tile's kernels at the rates that they reach; then its exposed communication."""
+    tile, phase = next(one for one in tiles(case.z) if one.name == name), case.phases[name]
+    multiplies, moves = phase.matmul + phase.attention, phase.moves + phase.launches
+    terms = []
+    if multiplies:
+        work = tile.flops / 2 if name == "attention" and case.attention == "sdpa" else tile.flops
+        terms.append(f"{svg.quantity(work / TERA)} TFLOP / {svg.quantity(work / multiplies / TERA)} TFLOP/s")
+    if moves:
+        moved = passes(case.job, tile)
+        terms.append(f"{amount(moved, GIGA)} / {svg.quantity(moved / moves / TERA)} TB/s")
     return " + ".join([*terms, *(f"{collective.replace('_', '-')} of {amount(size, GIGA)}"
                                  for collective, size in tile.sends)])  # fmt: skip
 
@@ -69,8 +74,8 @@ def slips() -> list[tuple[float, str]]:
     """Per cent that likely mistakes give, of the opening setting."""
     return [
         (100, "a second step: only the forward is made again, and a backward takes as long as two"),
-        (100 / 3, "a forward of three equal parts: the block's last product is not made again, for nothing in its "
-                  "backward reads its output"),
+        (100 / 3, "a forward of three equal parts: but the head, the exposed communication and the update are not "
+                  "made again"),
         (50, "a forward beside a backward of the same length: for each product the backward makes two"),
         (200 / 3, "the backward's share: made again is what the forward made"),
         (25, "a forward out of four: the step is compared with the one that makes nothing again"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scaleout.collectives.tensor import MEGATRON
-from scaleout.timing.tensor import OVERLAPS
+from scaleout.spec.program import OVERLAPS
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.tensor import beneath, levers, picture, record, words
@@ -32,10 +32,10 @@ CONTROLS = (
         select("qkv", "Q, K and V: cut in", MEGATRON["qkv"], CUTS),
         select("out", "Attention, last matrix: cut in", MEGATRON["out"], CUTS),
         select("down", "MLP, last matrix: cut in", MEGATRON["down"], CUTS),
-        select("overlap", "Messages beside products", "none", [
-            ("none", "none: each is waited for"), ("backward", "in the backward, as Megatron"),
-            ("chunked", "in chunks (asynchronous TP)"),
-        ]),
+        select("overlap", "Overlap of communication", "none", [
+            ("none", "none: one after the other"), ("backward", "in the backward: Megatron-LM of 2021"),
+            ("chunked", "in chunks: Transformer Engine"),
+        ], help="Chunks need sequence parallelism and one node: else it is the backward's overlap."),
         slider("lit", "Whose part is solid: GPU", 0, 0, 7),
     ),
 )  # fmt: skip
@@ -63,9 +63,9 @@ def _levers(setting: Setting) -> dict:
     found: dict = {"lit": {"hi": setting.tp - 1}}
     if setting.sent == 0:
         found["link"] = {"off": "nothing is sent"}
-    waits = {sum(one.exposed for one in setting.phases(setting.link, overlap)) for overlap in OVERLAPS}
+    waits = {setting.work(setting.link, overlap).exposed for overlap in OVERLAPS}
     if len(waits) == 1:
-        found["overlap"] = {"off": "no message here has a product beside it"}
+        found["overlap"] = {"off": "no communication here has a matmul beside it"}
     return found
 
 
@@ -104,7 +104,8 @@ def _values(setting: Setting) -> dict:
         "troubles": words.troubles(setting),
         "weights_mb": weights / 1e6, "kept_mb": kept / 1e6, "held_mb": (weights + kept) / 1e6,
         "alone_mb": sum(setting.alone) / 1e6, "flops_share": block.flops / setting.uncut.flops,
-        "seconds": sum(now), "exposed_seconds": now[1], "exposed_percent": 100 * now[1] / sum(now),
+        "overlap": setting.overlapped, "seconds": sum(now), "exposed_seconds": now[1],
+        "exposed_percent": 100 * now[1] / sum(now),
         "seconds_by_link": {link: sum(one) for link, one in times.items()},
         "exposed_by_link": {link: one[1] for link, one in times.items()},
         "weights": {one.name: list(one.local) for one in block.weights},

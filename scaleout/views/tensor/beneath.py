@@ -13,6 +13,7 @@ LEFT = 4
 MOST = 12  # all-reduces of x: where the axis of the wire ends, unless more are sent
 CELL = {svg.WIDE: 20.0, svg.NARROW: 16.0}
 OWN = 16.0  # what a line of a reader's own takes, where it stands beneath
+OVERLAPPED = {"none": "no overlap", "backward": "overlap in backward", "chunked": "overlap in chunks"}
 ROW = {svg.WIDE: 19.0, svg.NARROW: 17.0}  # from one link to the next
 
 
@@ -131,10 +132,12 @@ def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y:
 
 
 def seconds(
-    rows: Sequence[Wait], x: float, y: float, right: float, width: int, run: tuple[float, str, str] | None
-) -> str:
-    """A bar a link: computing, and hatched what waits for the wire. All on one scale of time. run: a reader's own, the
-    share of its step that waits, shown on the chosen bar, and words, which stand beneath, or above where room is short.
+    rows: Sequence[Wait], overlap: str, x: float, y: float, right: float, width: int,
+    run: tuple[float, str, str] | None,
+) -> str:  # fmt: skip
+    """A bar for each link: computing, and hatched what waits for the wire, with what overlaps where. All on one scale
+    of time. run: a reader's own, the share of its step that waits, shown on the chosen bar, and words, which stand
+    beneath, or above where room is short.
     """
     name = max(svg.measure(one.words, svg.SMALL, bold=True) for one in rows) + 8
     figures = 92 if width == svg.WIDE else 84
@@ -142,7 +145,7 @@ def seconds(
     scale, pitch = (right - x - name - figures) / longest, ROW[width]
     out, wide = [], width == svg.WIDE
     if wide or not run:
-        out.append(svg.text(x - 2, y - 6, "forward and backward: computing, and waiting", size=svg.SMALL))
+        out.append(svg.text(x - 2, y - 6, f"Megatron-LM, {OVERLAPPED[overlap]}: computing, waiting", size=svg.SMALL))
     if run:
         words = labels.cut(run[1 if wide else 2], width - 2 * LEFT, bold=True)
         under = y + len(rows) * pitch + OWN - 4 if wide else y - 6

@@ -49,4 +49,4 @@ def _levers(setting):
         yield {"sequence": True}, "sequence parallel", True
     hidden = "chunked" if setting.sequence else "backward"
     if setting.overlap != hidden:
-        yield {"overlap": hidden}, f"messages beside products, {HIDDEN[hidden]}", False
+        yield {"overlap": hidden}, f"overlap {HIDDEN[hidden]}", False

@@ -44,7 +44,8 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
     body = [
         _ribbon(halves, values["troubles"], lit, width, True),
         beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
-        beneath.seconds(waits, *_seconds(at, width), width, own and record.point(own, setting.sequence)),
+        beneath.seconds(waits, values["overlap"], *_seconds(at, width), width,
+                        own and record.point(own, setting.sequence)),
         _pulse(setting, step, width),
         beneath.wire(cells, values["messages_so_far"], setting.one, NAMES, at.wire, width),
     ]  # fmt: skip

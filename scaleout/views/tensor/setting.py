@@ -7,22 +7,23 @@ from functools import cached_property, lru_cache
 from math import fsum
 
 from scaleout.collectives import tensor
+from scaleout.collectives.job import cut
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import MEGATRON, Block
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.recipe import Recipe
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.transformer import PRESETS, Shape
-from scaleout.timing.tensor import Phase, block_seconds
-from scaleout.timing.tensor_machine import Machine, machine
+from scaleout.timing import compute, machine
+from scaleout.timing.compute import Work
 from scaleout.views.tensor.scene import Scene
 
 LINKS = {"nvlink": "NVLink, one node", "pcie": "PCIe, one node", "nodes": "InfiniBand, two nodes"}
 SHORT = {"nvlink": "NVLink", "pcie": "PCIe", "nodes": "two nodes"}
-RECIPE = Recipe("bf16-master")
-WIDTH = RECIPE.width("compute")  # bytes of an element
+PROGRAM = PROGRAMS["megatron"]
 DEVICE = DEVICES["h100-sxm"]
 
 
@@ -57,18 +58,34 @@ class Setting:
         return self.shape.tokens(int(self.seq))
 
     @cached_property
+    def job(self) -> Job:
+        """The whole model, one sequence, on one group of tp GPUs; its matrices cut as Megatron cuts them."""
+        return self.over(self.link, self.overlap)
+
+    def over(self, link: str, overlap: str) -> Job:
+        """The job over another link, or with another overlap: in a node, or in two with half of the GPUs each, and an
+        adapter for each GPU."""
+        nodes = 2 if link == "nodes" else 1
+        inside = "pcie5" if link == "pcie" else "nvlink4"
+        return Job(
+            self.shape, self.tokens, DEVICE, topology.cluster(nodes, self.tp // nodes, inside),
+            layout=Layout(tp=self.tp, sequence_parallel=self.sequence),
+            program=replace(PROGRAM, tensor_overlap=overlap),
+        )  # fmt: skip
+
+    @cached_property
+    def one_gpu(self) -> Job:
+        """The same on one GPU."""
+        return self.job.other(cluster=topology.cluster(1, 1), tp=1, sequence_parallel=False)
+
+    @cached_property
     def block(self) -> Block:
-        return self._cut(self.tp, self.sequence, self.cuts)
+        return _cut(self.job, self.cuts)
 
     @cached_property
     def uncut(self) -> Block:
         """The same block on one GPU."""
-        return self._cut(1, False, MEGATRON)
-
-    def _cut(self, ranks: int, sequence: bool, cuts: dict[str, str]) -> Block:
-        return tensor.block(
-            self.shape, 1, self.tokens, ranks, sequence_parallel=sequence, cuts=cuts, width=WIDTH
-        )
+        return _cut(self.one_gpu, MEGATRON)
 
     # --- what is sent ------------------------------------------------------------------------------------------------
 
@@ -79,7 +96,7 @@ class Setting:
     @property
     def one(self) -> float:
         """Bytes that a GPU sends in one all-reduce of x."""
-        return Move("all_reduce", WIDTH * self.tokens * self.shape.hidden, self.tp, ("x",)).sent
+        return Move("all_reduce", self.job.stream_bytes * self.tokens * self.shape.hidden, self.tp, ("x",)).sent
 
     @property
     def sent(self) -> float:
@@ -104,17 +121,13 @@ class Setting:
     def held(self) -> tuple[float, float]:
         """Bytes of a GPU's weights, and of the activations that it keeps for the backward: under Megatron's cuts to the
         byte, under others with what kernels keep beside the block's tensors in proportion."""
-        listed = self._cut(self.tp, self.sequence, MEGATRON).kept
-        return _weights(self.block), self.block.kept * self._kept(self.tp, self.sequence) / listed
+        listed = _cut(self.job, MEGATRON).kept
+        return _weights(self.block, self.job), self.block.kept * _kept(self.job) / listed
 
     @cached_property
     def alone(self) -> tuple[float, float]:
         """The same where one GPU holds it all."""
-        return _weights(self.uncut), self._kept(1, False)
-
-    def _kept(self, ranks: int, sequence: bool) -> int:
-        sizes = Sizes(self.shape, 1, self.tokens, RECIPE, Layout(tp=ranks, sequence_parallel=sequence))
-        return sum(block_kept(sizes, "none").values())
+        return _weights(self.uncut, self.one_gpu), _kept(self.one_gpu)
 
     def heads(self, rank: int) -> list[list[int]]:
         """Query heads and key-value heads of a rank, each [first, one past the last]: all of them unless Q, K and V are
@@ -127,25 +140,38 @@ class Setting:
 
     # --- what it takes -----------------------------------------------------------------------------------------------
 
-    def phases(self, link: str, overlap: str) -> tuple[Phase, Phase]:
-        """Forward and backward of the block over a link."""
-        return block_seconds(self.block, _machine(link, self.tp), overlap=overlap)
+    def work(self, link: str, overlap: str) -> Work:
+        """Forward and backward of the block over a link, with its own cuts."""
+        return _work(self, link, overlap)
+
+    @property
+    def overlapped(self) -> str:
+        """How communication overlaps here: chunks need sequence parallelism and one node."""
+        return compute.overlap(self.job, machine.of(self.job))
 
     def seconds(self, link: str) -> tuple[float, float]:
         """Computing, and waiting for the wire, of forward and backward."""
-        there, back = self.phases(link, self.overlap)
-        waits = there.exposed + back.exposed
-        return there.seconds + back.seconds - waits, waits
+        work = self.work(link, self.overlap)
+        return work.forward_seconds + work.backward_seconds - work.exposed, work.exposed
 
 
-@lru_cache(maxsize=16)  # each finds the prices of its collectives once
-def _machine(link: str, ranks: int) -> Machine:
-    """A rank of a node of as many GPUs, or of two nodes of half as many, each with an adapter of its own."""
-    nodes = 2 if link == "nodes" else 1
-    inside = "pcie5" if link == "pcie" else "nvlink4"
-    return machine(DEVICE, topology.cluster(nodes, ranks // nodes, inside), Layout(tp=ranks))
+def _cut(job: Job, cuts: dict[str, str]) -> Block:
+    return tensor.block(job.shape, job.batch, job.seq, job.layout.tp, cuts=cuts, **cut(job))
 
 
-def _weights(block: Block) -> int:
+@lru_cache(maxsize=64)  # a redraw asks for each of a few several times
+def _work(setting: Setting, link: str, overlap: str) -> Work:
+    job = setting.over(link, overlap)
+    return compute.block(job, machine.of(job), setting.block)
+
+
+def _weights(block: Block, job: Job) -> int:
     """Bytes of a GPU's matrices."""
-    return sum(WIDTH * one.local[0] * one.local[1] for one in block.weights)
+    width = job.recipe.width("compute")
+    return sum(width * one.local[0] * one.local[1] for one in block.weights)
+
+
+def _kept(job: Job) -> int:
+    """Bytes of a block's activations that a GPU keeps for the backward."""
+    sizes = Sizes(job.shape, job.batch, job.seq, job.recipe, job.layout)
+    return sum(block_kept(sizes, "none").values())

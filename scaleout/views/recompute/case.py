@@ -1,8 +1,8 @@
-"""What is trained in the view `recompute`, and on what: the tiles of a block, the step that keeps them all, and what it
-holds."""
+"""What is trained in the view `recompute`, and on what: one job, the tiles of its blocks, its step, what it holds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,13 +10,17 @@ from scaleout.memory import accounts, allocator, recompute
 from scaleout.memory.activations import Sizes
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES, LINKS, Device
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.timing import job as timing_job
+from scaleout.timing import machine
 from scaleout.timing import recompute as timing
-from scaleout.timing import tensor, tensor_machine
-from scaleout.timing.recompute import Priced
-from scaleout.timing.tensor import TensorTime
+from scaleout.timing.compute import Phase
+from scaleout.timing.job import Step
+from scaleout.timing.knapsack import Priced
 
 NODE = 8  # GPUs of a node
 DROPOUT = 0.1
@@ -24,9 +28,9 @@ FEW = (3, 4)  # blocks that are walked: each more holds as much more as the four
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is trained, and on what. batch: sequences of seq tokens that a GPU (or a group of tp) takes at once; dp:
-    GPUs (or groups) among which FSDP splits the states."""
+class Case:
+    """What is trained, and on what, by the view's controls. batch: sequences of seq tokens that a GPU or a group of tp
+    takes at once; dp: GPUs (or groups) among which FSDP splits the states."""
 
     attention: str
     batch: int
@@ -36,6 +40,7 @@ class Job:
     tp: int
     dp: int
     dropout: bool
+    program: str
 
     @cached_property
     def shape(self) -> Shape:
@@ -45,43 +50,56 @@ class Job:
     def tokens(self) -> int:
         return self.shape.tokens(int(self.seq))
 
-    @property
-    def recipe(self) -> Recipe:
-        return Recipe("bf16-master", "adamw", attention=self.attention, dropout=DROPOUT if self.dropout else 0.0)
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(dp=self.dp, tp=self.tp, zero=3 if self.dp > 1 else 0)
+    @cached_property
+    def job(self) -> Job:
+        """Keeps everything: no block is made again."""
+        ranks = self.dp * self.tp
+        each = min(ranks, NODE)
+        return Job(
+            self.shape, self.tokens, self.card, topology.cluster(ranks // each, each, self.card.link, "ib-ndr", each),
+            self.batch, Layout(dp=self.dp, tp=self.tp, zero=3 if self.dp > 1 else 0),
+            Recipe("bf16-master", attention=self.attention, dropout=DROPOUT if self.dropout else 0.0),
+            PROGRAMS[self.program],
+        )  # fmt: skip
 
     @property
     def card(self) -> Device:
         return DEVICES[self.device]
 
-    def sizes(self, shape: Shape) -> Sizes:
-        return Sizes(shape, self.batch, self.tokens, self.recipe, self.layout)
-
     @cached_property
     def z(self) -> Sizes:
-        return self.sizes(self.shape)
+        return timing.sizes(self.job)
 
     # --- seconds ----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def on(self) -> tensor_machine.Machine:
-        ranks = self.dp * self.tp
-        each = min(ranks, NODE)
-        found = topology.cluster(ranks // each, each, self.card.link, "ib-ndr", each)
-        return tensor_machine.machine(self.card, found, self.layout)
+    def rank(self) -> machine.Machine:
+        return machine.of(self.job)
 
     @cached_property
-    def plain(self) -> TensorTime:
+    def plain(self) -> Step:
         """The step that keeps everything."""
-        return tensor.step_seconds(self.shape, self.batch, self.tokens, self.layout, self.on, self.recipe)
+        return timing_job.step(self.job)
+
+    @cached_property
+    def seconds(self) -> Callable[[float], float]:
+        """Of a step, by the seconds that all blocks make again."""
+        return timing.lengthened(self.plain, self.rank)
+
+    @cached_property
+    def phases(self) -> dict[str, Phase]:
+        """What making each tile again takes, by its name."""
+        return timing.phases(self.job, self.rank)
 
     @cached_property
     def items(self) -> dict[str, Priced]:
         """The tiles that a block can drop, in the order of its forward."""
-        return {item.name: item for item in timing.priced(self.z, self.on)}
+        return {item.name: item for item in timing.priced(self.job, self.rank)}
+
+    @cached_property
+    def rest(self) -> float:
+        """Seconds that a block which drops all of them takes beside them, for it is run again as a whole."""
+        return timing.rest_seconds(self.job, self.rank)
 
     @cached_property
     def slot(self) -> float:
@@ -92,7 +110,8 @@ class Job:
     def moved(self, size: float) -> tuple[float, float]:
         """Seconds that the blocks wait where so many bytes go to the host's memory and come back: (out, back)."""
         layers = self.shape.layers
-        beside = [phase.seconds * layers for phase in (self.plain.forward, self.plain.backward)]
+        block = self.plain.work[0]
+        beside = [layers * seconds for seconds in (block.forward_seconds, block.backward_seconds)]
         return timing.offload(size, self.slot, *beside)
 
     # --- bytes ------------------------------------------------------------------------------------------------------
@@ -128,9 +147,9 @@ class Job:
                 for moment, kinds in few.items()}  # fmt: skip
 
     def _account(self, policy, layers: int) -> dict[str, dict[str, int]]:
-        shape = replace(self.shape, layers=layers)
-        found = accounts.account(shape, self.batch, self.tokens, self.recipe, self.layout,
-                                 policy=policy(self.sizes(shape)))  # fmt: skip
+        job = replace(self.job, shape=replace(self.shape, layers=layers))
+        found = accounts.account(job.shape, job.batch, job.seq, job.recipe, job.layout,
+                                 policy=policy(timing.sizes(job)))  # fmt: skip
         return found.moments
 
     @property
