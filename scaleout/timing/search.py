@@ -127,9 +127,8 @@ class _Search:
             if not ways:
                 refused["no micro-batch of the job's kind"] += 1
             for checkpointing in RECOMPUTE if ways else ():
-                why = [self.cannot(way, checkpointing) for way in ways]
-                if all(why):
-                    refused[why[0].split(":")[0]] += 1
+                if why := self.cannot(ways[0], checkpointing):
+                    refused[why.split(":")[0]] += 1
                     continue
                 plan = self.choose(ways, checkpointing)
                 (fit if plan.fits else over).append(plan)
@@ -172,10 +171,8 @@ class _Search:
         return plan
 
     def choose(self, ways: list[Way], checkpointing: str) -> Plan:
-        """Of a cut's ways that its framework can run, or where it can run none of all, the fastest that fits; of those
-        as fast the one with the fewest chunks, then the largest micro-batch. Where none fits the smallest, of several
-        as small the fastest."""
-        ways = [way for way in ways if not self.cannot(way, checkpointing)] or ways
+        """Of a cut's ways the fastest that fits; of those as fast the one with the fewest chunks, then the largest
+        micro-batch. Where none fits the smallest, of several as small the fastest."""
         size = {way: self.price.peak(way, checkpointing) for way in ways}
         least = min(size.values())
         some = [way for way in ways if size[way] <= max(least, self.usable)]
@@ -188,9 +185,10 @@ class _Search:
                     parts[way], cannot=self.cannot(way, checkpointing))  # fmt: skip
 
     def cannot(self, way: Way, checkpointing: str) -> str:
-        """Why the framework cannot run it, or "": the same for all micro-batches, and all degrees above 1."""
+        """Why the framework cannot run it, or "": the same for all micro-batches and chunks, and all degrees above 1
+        but the pipeline's, whose stages need not be even."""
         at = way.job.layout
-        key = at.tp > 1, at.cp > 1, at.replicas > 1, at.pp, at.chunks, at.zero, checkpointing
+        key = at.tp > 1, at.cp > 1, at.replicas > 1, at.pp, at.zero, checkpointing
         if key not in self.refused:
             self.refused[key] = frameworks.refusal(self._with(way, checkpointing))
         return self.refused[key]

@@ -91,3 +91,13 @@ def test_bytes_are_those_of_the_account_within_a_hundredth():
         for job in jobs:
             size = price.peak(price.way(job.layout, job.batch), job.recipe.checkpointing)
             assert size == pytest.approx(fullest(job).peak_bytes, rel=0.01), str(job)
+
+
+def test_the_first_and_last_micro_batch_pass_every_chunk():
+    """70B with 10 chunks on 8 ranks over one slow adapter a node: 2 (p v - 1) sends that nothing hides."""
+    slow = cluster(8, 8, across="ethernet-100g", nics=1)
+    job = Job(PRESETS["llama-3-70b"], 8192, DEVICES["h100-sxm"], slow, 1,
+              Layout(dp=1, tp=8, pp=8, sequence_parallel=True, chunks=10, schedule="interleaved",
+                     micro_batches=8))  # fmt: skip
+    assert Pricer(job).parts(Pricer(job).way(job.layout, 1), "none")["hops"] == pytest.approx(
+        step(job).parts["hops"], rel=0.02)  # fmt: skip

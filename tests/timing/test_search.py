@@ -96,6 +96,15 @@ def test_fsdp_alone_comes_before_tensor_parallelism_with_zero_1():
         assert key(best)[:3] == (1, 1, 1) and best.layout.zero in (0, 3)
 
 
+def test_axes_are_counted_sharding_among_them():
+    asked, sequences = ASKED["8B"]
+    some = [cut(asked, sequences, **one) for one in (
+        {"zero": 0}, {"zero": 3}, {"tp": 2, "zero": 0}, {"tp": 2, "zero": 1}, {"tp": 2, "pp": 2, "cp": 2, "zero": 0},
+    )]  # fmt: skip
+    assert [plan.axes for plan in some] == [0, 1, 1, 2, 3]
+    assert some[1].simple < cut(asked, sequences, zero=3, checkpointing="full").simple < some[3].simple
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_a_cut_has_the_fewest_chunks_of_those_as_fast(name):
     asked, found = ASKED[name], FOUND[name]
