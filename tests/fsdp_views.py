@@ -1,4 +1,4 @@
-"""What tests of the view `fsdp` share: a setting, its whole step, and the marks of its picture."""
+"""What tests of FSDP's steps and of the view `fsdp` share: a setting, a whole step, and the marks of its picture."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -6,26 +6,42 @@ import xml.etree.ElementTree as ET
 from scaleout import views
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import program
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_seconds
+from scaleout.timing import compute, exchange, machine
+from scaleout.timing.job import step
 from scaleout.views import fsdp
-from scaleout.views.choices import LINKS
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30
+NODES = {"fast": ("ib-ndr", 8), "slow": ("ethernet-100g", 1)}
 
 
 def setting(**params):
     return fsdp._setting(views.clean("fsdp", params))
 
 
-def entire(one):
-    """The step of a setting with every block of it scheduled."""
-    device, (most, across, adapters, rdma, _) = DEVICES[one.device], LINKS[one.link]
-    gpus = min(most, one.ranks)
-    on = topology.cluster(one.ranks // gpus, gpus, device.link, across, adapters, rdma)
-    return fsdp_seconds.from_device(PRESETS[one.model], one.batch, one.tokens, device, on, one.sharding,
-                                    dtype=device.half, checkpointing=one.checkpointing).timeline  # fmt: skip
+def entire(job):
+    """The pass of a job with every block of it scheduled."""
+    on = machine.of(job)
+    work = compute.block(job, on), *compute.ends(job, on)
+    return exchange.one_pass(job, on, work, job.sharding, job.shape.layers)
+
+
+def both(model, wrap, node, ranks=16, replicas=1, checkpointing="none", **how):
+    """The timeline of a pass with every block of it scheduled, and the short one."""
+    across, adapters = NODES[node]
+    world, gpus = ranks * replicas, min(8, ranks * replicas)
+    on = topology.cluster(world // gpus, gpus, "nvlink4", across, adapters, node == "fast")
+    layout, offload = Layout(dp=world, zero=2 if how.get("reshard") is False else 3), how.pop("offload", False)
+    how = Replicas(wrap=wrap, least_parameters=10**8, shards=ranks, offload="parameters" if offload else "none", **how)
+    job = Job(PRESETS[model], 1024, DEVICES["h100-sxm"], on, 2, layout, Recipe(checkpointing=checkpointing),
+              program("compiled"), how)  # fmt: skip
+    return entire(job), step(job).timeline
 
 
 def paths(svg):

@@ -6,9 +6,12 @@ from pathlib import Path
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.mesh_search import Job, plans
+from scaleout.timing.search import search
 from scaleout.views.planner.setting import setting_of
 
 BIG = {"model": "llama-3-405b", "gpus": 16_384, "sequences": 2048}
@@ -16,11 +19,18 @@ SMALL = {"model": "llama-3-8b", "gpus": 64}
 PUBLISHED = Path(__file__).parent / "published"
 
 
+def job_of(shape="llama-3-70b", gpus=512, program="megatron", device="h100-sxm", seq=8192):
+    """What a setting of the view trains, by no layout of its own."""
+    shape = PRESETS[shape] if isinstance(shape, str) else shape
+    return Job(shape, seq, DEVICES[device], cluster(-(-gpus // 8), min(8, gpus)), 1, Layout(dp=gpus),
+               program=PROGRAMS[program])  # fmt: skip
+
+
 @cache
 def opening():
     """(job, what the search finds) of the view's first setting."""
-    job = Job(PRESETS["llama-3-70b"], 8192, 1024, DEVICES["h100-sxm"], cluster(64, 8))
-    return job, plans(job)
+    job = job_of()
+    return job, search(job, 1024)
 
 
 def shown(params=None, width=svg.WIDE):

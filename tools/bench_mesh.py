@@ -14,38 +14,41 @@ from collections.abc import Callable
 
 from scaleout.memory import mesh_peaks
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.mesh_search import Job, plans
+from scaleout.timing import job as timing
+from scaleout.timing import machine
+from scaleout.timing.search import search
 
 JOBS = (("llama-3-405b", 16_384, 2048), ("llama-3-70b", 512, 1024), ("llama-3-8b", 64, 1024))
 
 
-def seconds(search: Callable[[], object], times: int) -> float:
+def seconds(run: Callable[[], object], times: int) -> float:
     """The quickest of so many."""
     found = []
     for _ in range(times):
         start = time.perf_counter()
-        search()
+        run()
         found.append(time.perf_counter() - start)
     return min(found)
 
 
-def cold(job: Job) -> object:
+def cold(job: Job, sequences: int) -> object:
     """A search that knows nothing yet."""
-    mesh_peaks.peaks.cache_clear()
-    return plans(job)
+    for known in (mesh_peaks.peaks, timing.step, machine.of):
+        known.cache_clear()
+    return search(job, sequences)
 
 
 def main() -> int:
     times = 1 if "--smallest" in sys.argv[1:] else 5
     for model, gpus, sequences in JOBS:
-        first, second = (
-            Job(PRESETS[model], 8192, n, DEVICES["h100-sxm"], cluster(gpus // 8, 8)) for n in (sequences, 2 * sequences)
-        )
+        job = Job(PRESETS[model], 8192, DEVICES["h100-sxm"], cluster(gpus // 8, 8), 1, Layout(dp=gpus))
         name = f"search, {model} on {gpus} GPUs"
-        print(f"{name + ', cold':<44}{seconds(lambda job=first: cold(job), times):9.3f} s")
-        print(f"{name + ', again':<44}{seconds(lambda job=second: plans(job), times):9.3f} s")
+        print(f"{name + ', cold':<44}{seconds(lambda job=job, n=sequences: cold(job, n), times):9.3f} s")
+        print(f"{name + ', again':<44}{seconds(lambda job=job, n=2 * sequences: search(job, n), times):9.3f} s")
     return 0
 
 

@@ -3,6 +3,7 @@
     python tools/fit_seconds.py             the errors of the constants as they stand, by series
     python tools/fit_seconds.py --fit       new constants from all rows, printed
     python tools/fit_seconds.py --cross     for each series: fit to all others, errors on that one
+    python tools/fit_seconds.py --table FILE    ERRORS of timing/band.py, from what --cross --out FILE wrote
 
 A constant that no row tells anything about stays where it was: each is drawn to its value at the start with a weight
 like one row's. Sum of |log(predicted / measured)| ** 1.3 over rows, a series of n rows weighing sqrt(n).
@@ -22,7 +23,7 @@ from statistics import median
 import measured
 
 from scaleout.spec.program import PROGRAMS
-from scaleout.timing import machine, rates
+from scaleout.timing import band, machine, rates
 from scaleout.timing.job import on
 
 POWER = 1.3
@@ -197,19 +198,40 @@ def apart(row: measured.Row) -> str:
     return f"{row.series.split()[0]} {row.job.device.architecture}"
 
 
+def judged(file: Path, rows: list[measured.Row]) -> list[tuple[measured.Row, float]]:
+    """The rows with log(predicted / measured) that `--cross --out FILE` wrote; rows of one name keep their order.
+    ValueError for a file that lacks a row."""
+    written: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for series, name, error in json.loads(file.read_text()):
+        written[series, name].append(error)
+    if lacking := [row.name for row in rows if not written[row.series, row.name]]:
+        raise ValueError(f"{file} lacks {lacking[0]}: run --cross again")
+    return [(row, written[row.series, row.name].pop(0)) for row in rows]
+
+
+def band_table(file: Path, rows: list[measured.Row]) -> str:
+    """The lines of `timing.band.ERRORS`."""
+    found = band.errors((row.job, exp(error) - 1) for row, error in judged(file, rows))
+    return "\n".join(f"    {key}: Errors{tuple(errors)},".replace("'", '"') for key, errors in found.items())
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fit", action="store_true", help="make new constants from all rows")
     parser.add_argument("--cross", action="store_true", help="judge each series by a fit without it")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print the table of bands")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="where --cross writes each row's error")
     o = parser.parse_args(argv)
     rows, values = measured.rows(), standing()
+    if o.table:
+        print(band_table(o.table, rows))
+        return 0
     if o.cross:
-        judged = cross(rows, o.rounds)
-        print(table([row for row, _ in judged], [error for _, error in judged]))
+        found = cross(rows, o.rounds)
+        print(table([row for row, _ in found], [error for _, error in found]))
         if o.out:
-            o.out.write_text(json.dumps([[row.series, row.name, round(error, 4)] for row, error in judged], indent=0))
+            o.out.write_text(json.dumps([[row.series, row.name, round(error, 4)] for row, error in found], indent=0))
         return 0
     if o.fit:
         values = Fit(rows, prior()).run(o.rounds, sys.stderr)

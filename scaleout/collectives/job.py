@@ -155,7 +155,7 @@ def _replicas(job: Job, parameters: int) -> tuple[Sent, ...]:
     ranks, m = how.shards or layout.replicas, layout.m
     often = m if (layout.zero >= 2 if how.every_pass is None else how.every_pass) else 1
     if not layout.zero:
-        return (Sent("all_reduce", "gradients", layout.replicas, often, gradients),)
+        return (Sent("all_reduce", "gradients", layout.replicas, often, gradients / how.compression),)
     gathers = m * (2 if how.reshard is True else 1) if job.sharded else 1
     out = (Sent("reduce_scatter", "gradients", ranks, often, gradients),
            Sent("all_gather", "weights", ranks, gathers, weights))  # fmt: skip

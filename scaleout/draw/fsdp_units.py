@@ -17,6 +17,7 @@ ROWS = 34  # units that are drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
 SEEN = 1.0  # CSS pixels of a gather that its row shows
 LANE, BAR = 13, 8  # CSS pixels from lane to lane, and of its bar
+REST = "the host, and the slowest GPU"  # of a step, after its update
 NAMES = {"gather": "gathers", "reduce": "reduces", "across": "all-reduces", "copy in": "copies in",
          "copy out": "copies out"}  # fmt: skip
 
@@ -103,7 +104,8 @@ def lanes(timeline: ShortTimeline, on: Strip, every: bool, named: bool = True) -
     done = timeline.passes[-1][1]
     waits.append((now, done))
     out.append(_marks(on, y, [(done, timeline.seconds)], "c2", "update", 1.0))
-    scale = on.width / timeline.seconds
+    out.append(_marks(on, y, [(timeline.seconds, on.seconds)], "muted", REST, 0.45))
+    scale = on.width / on.seconds
     boxes = [(on.at(start), y, (end - start) * scale, BAR) for start, end in waits if (end - start) * scale >= 0.02]
     out.append(hatch.area(boxes, title="exposed communication: compute waits"))
     out.append(_name(on, y, "computes") if named else "")
@@ -119,10 +121,10 @@ def _name(on: Strip, y: float, words: str) -> str:
     return svg.text(on.x - 5, y + BAR, words, anchor="end", size=svg.SMALLEST, fill="muted")
 
 
-def waits(timeline: ShortTimeline, room: float) -> tuple[str, bool]:
-    """What nothing hides, in words that fit; and whether there is any."""
+def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bool]:
+    """What nothing hides of a step of so many seconds, in words that fit; and whether there is any."""
     exposed = timeline.exposed_seconds
-    share = f"{100 * exposed / timeline.seconds:.1f}%"
+    share = f"{100 * exposed / seconds:.1f}%"
     ways = (f"exposed, hatched: {labels.took(exposed)}, {share} of the step",
             f"exposed: {labels.took(exposed)}, {share}", f"exposed: {share}")  # fmt: skip
     return labels.fitting(ways if exposed else ("nothing is exposed",), room), exposed > 0

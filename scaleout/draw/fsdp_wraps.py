@@ -11,11 +11,16 @@ from scaleout.draw.plot import TICK, Axis, Plane
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import program
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding
+from scaleout.spec.replicas import Replicas
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_lives, fsdp_short
-from scaleout.timing.ddp_seconds import StepTime
+from scaleout.timing import fsdp_lives
+from scaleout.timing.fsdp_short import ShortTimeline
+from scaleout.timing.job import Step
+from scaleout.timing.job import step as step_of
 
 SHAPE, BATCH, SEQ, RANKS = PRESETS["llama-3-8b"], 2, 4096, 16
 NAMES = {"model": "The whole model", "block": "Each block", "layer": "Each matrix"}
@@ -25,12 +30,11 @@ GIB, TOP = 2**30, 45.0  # of the axis of what units take, in GiB
 
 
 @lru_cache(maxsize=3)
-def step(wrap: str) -> tuple[FsdpAccount, StepTime]:
-    """What a GPU holds, and the seconds of a step."""
-    plan = Sharding(RANKS, wrap=wrap, parameter="bf16")
-    nodes = topology.cluster(2, 8, "nvlink4", "ib-ndr", 8)
-    return (fsdp_account(SHAPE, BATCH, SEQ, Recipe("fp32"), plan),
-            fsdp_short.from_device(SHAPE, BATCH, SEQ, DEVICES["h100-sxm"], nodes, plan))  # fmt: skip
+def step(wrap: str) -> tuple[FsdpAccount, Step]:
+    """What a GPU holds, and the seconds of a step under torch.compile."""
+    job = Job(SHAPE, SEQ, DEVICES["h100-sxm"], topology.cluster(2, 8), BATCH, Layout(dp=RANKS, zero=3),
+              Recipe("autocast-bf16"), program("compiled"), Replicas(wrap=wrap))  # fmt: skip
+    return fsdp_account(SHAPE, BATCH, SEQ, Recipe("fp32"), job.sharding), step_of(job)
 
 
 def most(wrap: str) -> float:
@@ -54,17 +58,17 @@ def three(width: float) -> str:
 
 
 def _waits(wrap: str) -> float:
-    line = step(wrap)[1].timeline
-    return line.exposed_seconds / line.seconds
+    time = step(wrap)[1]
+    return time.timeline.exposed_seconds / time.seconds
 
 
 def _panel(wrap: str, width: float) -> str:
     account, time = step(wrap)
-    line = time.timeline
+    line = time.timeline.updated(time.parts["update"])
     rows, count = fsdp_lives.lives(line, fsdp_units.ROWS)
-    on = fsdp_units.Strip(0, 42, width, STRIP, line.seconds)
-    under = fsdp_units.Strip(0, on.y + STRIP + 2, width, 0, line.seconds)
-    plane = Plane(0, under.y + 34, width, HILL, Axis(0, line.seconds), Axis(0, TOP))
+    on = fsdp_units.Strip(0, 42, width, STRIP, time.seconds)
+    under = fsdp_units.Strip(0, on.y + STRIP + 2, width, 0, time.seconds)
+    plane = Plane(0, under.y + 34, width, HILL, Axis(0, time.seconds), Axis(0, TOP))
     units = f"{count} unit{'s' if count > 1 else ''}, {line.gathers} all-gather{'s' if line.gathers > 1 else ''}"
     words = f"at most {most(wrap):.1f} GiB of units"
     floor = svg.line(0, plane.bottom, width, plane.bottom, "muted")
@@ -72,16 +76,16 @@ def _panel(wrap: str, width: float) -> str:
         svg.text(0, 13, NAMES[wrap], bold=True), svg.text(0, 30, units, size=svg.SMALL, fill="muted"),
         fsdp_units.whole(on, rows), _computed(line, under), _units(account, line, plane), floor,
         svg.text(0, plane.top - 4, words, size=svg.SMALL, halo=True),
-        svg.text(0, plane.bottom + TICK + 2, f"{labels.took(line.seconds)}; exposed {100 * _waits(wrap):.1f}%",
+        svg.text(0, plane.bottom + TICK + 2, f"{labels.took(time.seconds)}; exposed {100 * _waits(wrap):.1f}%",
                  size=svg.SMALL, bold=_waits(wrap) > 0.05, fill="accent" if _waits(wrap) > 0.05 else "muted"),
     ])  # fmt: skip
 
 
-def _computed(line: fsdp_short.ShortTimeline, on: fsdp_units.Strip) -> str:
+def _computed(line: ShortTimeline, on: fsdp_units.Strip) -> str:
     return fsdp_units.lanes(line, on, False, named=False)
 
 
-def _units(account: FsdpAccount, line: fsdp_short.ShortTimeline, plane: Plane) -> str:
+def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
     """The hill of what units take, whatever else is held."""
     rows = [
         (start, end, replace(one, held={kind: n * (kind in KINDS) for kind, n in one.held.items()}))

@@ -13,6 +13,7 @@ from scaleout.timing.intervals import Interval
 
 GROUPS = 10  # of neighbouring buckets, at most: what is thinner than a line is drawn with its neighbours
 SHADES = {"compute": (1.0, 0.84), "c4": (1.0, 0.8), "flow": (0.34, 0.2)}  # of neighbours
+SEEN = 0.005  # share of a step from which slower compute is worth a word
 MARKS = 56  # rectangles on both lanes, about
 
 
@@ -110,19 +111,24 @@ class Lanes:
         return svg.rect(x + span[0] * self.scale, y, wide, self.bar, fill, title=title, opacity=opacity, mark=mark)
 
     def _update(self) -> str:
-        end = self.timeline.seconds
-        mark = self.block(self.x, self.upper, (end - self.timeline.update_seconds, end), "c2", "update")
-        at = self.x + end * self.scale + 5
-        if not mark or at + svg.measure("update", svg.SMALL) > self.x + self.width:
-            return mark
-        return mark + svg.text(
-            at, self.upper + self.bar / 2 + 4, "update", size=svg.SMALL, fill="muted", halo=True
+        """The update, and what follows it."""
+        end, line = self.timeline.seconds, self.timeline
+        done = end - line.other_seconds
+        mark = self.block(self.x, self.upper, (done - line.update_seconds, done), "c2", "update")
+        rest = self.block(self.x, self.upper, (done, end), "muted", "the host, and waiting for the slowest GPU", 0.5)
+        at, words = self.x + end * self.scale + 5, "update, host" if rest else "update"
+        if not mark or at + svg.measure(words, svg.SMALL) > self.x + self.width:
+            return mark + rest
+        return mark + rest + svg.text(
+            at, self.upper + self.bar / 2 + 4, words, size=svg.SMALL, fill="muted", halo=True
         )
 
     def _waits(self) -> str:
         """Said above the lane, at its right end: the gap itself may be a hair."""
-        waits = self.timeline.exposed_seconds
+        waits, slowed = self.timeline.exposed_seconds, self.timeline.slowed_seconds
         words = f"exposed: {took(waits)}" if waits else "nothing is exposed"
+        if slowed > SEEN * self.timeline.seconds:
+            words += f", slowed: {took(slowed)}"
         return svg.text(self.x + self.width, self.upper - 6, words, anchor="end", bold=waits > 0, size=svg.SMALL,
                         fill="accent" if waits else "muted", halo=True)  # fmt: skip
 

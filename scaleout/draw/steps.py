@@ -9,9 +9,13 @@ from scaleout.draw.lanes import Lanes
 from scaleout.draw.plot import time_axis
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import Timeline
+from scaleout.timing.job import step
 
 TOP = 20  # CSS pixels of a step's name, and as much beneath the last for the axis
 LEFT = 4
@@ -21,13 +25,11 @@ SEQUENCES = (8, 24)  # of 1,024 tokens, a GPU's in `opening`
 
 
 def opening(width: float) -> str:
-    """GPT-2 XL on sixteen H100s, each with a network card of 400 Gbit/s: fewer tokens than hide the all-reduce, and
-    more."""
+    """GPT-2 XL on sixteen H100s by torch.compile, each with a network card of 400 Gbit/s: fewer tokens than hide the
+    all-reduce, and more."""
     nodes = topology.cluster(16, 1, inside="nvlink4", across="ib-ndr", nics=1)
-    shape, gpu = PRESETS["gpt2-xl"], DEVICES["h100-sxm"]
-    return draw(width, [
-        (f"{1024 * n:,} tokens a GPU", ddp_seconds.from_device(shape, n, 1024, gpu, nodes).timeline) for n in SEQUENCES
-    ])  # fmt: skip
+    job = Job(PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], nodes, 1, Layout(dp=16), Recipe(), PROGRAMS["compiled"])
+    return draw(width, [(f"{1024 * n:,} tokens a GPU", step(job.other(batch=n)).timeline) for n in SEQUENCES])
 
 
 def draw(width: float, steps: Sequence[tuple[str, Timeline]]) -> str:

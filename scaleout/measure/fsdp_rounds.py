@@ -6,6 +6,7 @@ backward with nothing sent. The update, which no schedule changes, is timed wher
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import replace
 
@@ -20,8 +21,13 @@ from scaleout.parallel.flat import FlatUnit, all_gather
 from scaleout.parallel.fsdp_ways import HAND
 from scaleout.parallel.step import seconds_between
 from scaleout.records import trace
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import MEASURED
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import units
-from scaleout.timing import ddp_seconds, fsdp
+from scaleout.spec.topology import cluster
+from scaleout.timing import compute, exchange, fsdp, machine
 from scaleout.timing.intervals import length
 from scaleout.timing.profile import fit, line_seconds
 
@@ -116,8 +122,7 @@ class Calibration:
     def work(self, checkpointing, batch, seq, warmup):
         """timing.fsdp_plan.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
         shape = self.alone.shape
-        rows = ddp_seconds.layers(shape, batch, seq, 1.0, 4, checkpointing)
-        pieces = fsdp.pieces(rows, units(shape, self.sharding), self.sharding)
+        pieces = fsdp.pieces(by_flops(shape, batch, seq, checkpointing), units(shape, self.sharding), self.sharding)
         spent = [statistics.median(found[warmup:]) for found in (self.forward, self.backward)]
         share = [t / sum(getattr(piece, name) for piece in pieces)
                  for t, name in zip(spent, ("forward_seconds", "backward_seconds"), strict=True)]
@@ -209,6 +214,15 @@ class Rounds(Alternation):
         if via in ("naive", "accelerate-forced"):       # on a CPU torch gathers beside compute only where it is told to
             return "waits"
         return "streams" if via == "prefetching" or self.s.device.type == "cuda" else "gathers"
+
+
+def by_flops(shape, batch, seq, checkpointing):
+    """`timing.exchange.layers` of a machine that multiplies one number a second, and moves them in no time."""
+    bare = {"world": 1, "matmul_flops_per_second": {"fp32": 1.0}, "copy_bytes_per_second": math.inf, "collectives": {}}
+    job = Job(shape, seq, machine.device_of(bare), cluster(1, 1), batch, Layout(),
+              Recipe("fp32", checkpointing=checkpointing), MEASURED)  # fmt: skip
+    on = machine.of_profiles(job, {1: bare})
+    return exchange.layers(job, (compute.block(job, on), *compute.ends(job, on)))
 
 
 def _spread(timed) -> float:

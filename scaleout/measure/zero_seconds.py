@@ -1,21 +1,30 @@
 """Seconds of a step of ZeRO's ways on the machine that labs/calibrate.py measured: what the lab sets beside its own.
 
-Products of matrices at the measured rate, messages one after another by the measured lines, the update at the rate at
-which memory is copied. Nothing is hidden behind anything, and what is no product (norms, softmax, Python) is left out.
+Compute and the update are those of a job in eager torch (`timing.job`), messages come one after another by the measured
+lines, call by call as a way sends them. Nothing is hidden: gloo's threads share the cores with compute.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import fsum
+
 from scaleout.collectives.zero import Message
 from scaleout.measure.zero import predicted_messages, program
 from scaleout.parallel.zero_ways import DEEPSPEED
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import MEASURED, PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
-from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import ddp, ddp_seconds, profile
-from scaleout.timing.zero import profile_seconds, update_bytes
+from scaleout.spec.topology import cluster
+from scaleout.timing import ddp, ddp_seconds, machine
+from scaleout.timing.job import on
 
 FP32 = 4
+
+# The lab's models run an operation at a time, and so does its optimizer.
+EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS["eager"].update_passes)
 
 
 def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
@@ -23,10 +32,18 @@ def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
     whose buckets are not counted here. ValueError where the profile lacks a rate or a collective."""
     if via in DEEPSPEED:
         return None
-    work = o.accumulation * sum(flops(o.shape, o.micro_batch, o.seq).values())
-    share = total_parameters(o.shape) / (ranks if program(via)[1] else 1)
-    stepped = share * update_bytes(Recipe("fp32")) / found["copy_bytes_per_second"]
-    return work / profile.rate(found, "fp32") + profile_seconds(sends(o, ranks, via), found) + stepped
+    job = Job(o.shape, o.seq, machine.device_of(found), cluster(1, 1), o.micro_batch,
+              Layout(micro_batches=o.accumulation), Recipe("fp32"), EAGER)  # fmt: skip
+    alone = on(job, machine.of_profiles(job, {1: found}))
+    update = alone.parts["update"]
+    owned = update / (ranks if program(via)[1] else 1)
+    return alone.seconds - update + owned + message_seconds(sends(o, ranks, via), found)
+
+
+def message_seconds(sent: tuple[Message, ...], found: dict) -> float:
+    """Seconds of messages one after another, by the lines of a profile."""
+    price = machine.by_profile(found)
+    return fsum(one.count * price(one.collective, one.bytes / one.count) for one in sent)
 
 
 def sends(o, ranks: int, via: str) -> tuple[Message, ...]:

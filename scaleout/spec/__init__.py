@@ -9,7 +9,8 @@ woven in `pipeline_weave`. `hardware` and `protocols` are datasheets and NCCL's 
 measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command`
 their command line; `muon` what that optimizer takes and computes.
 
-`launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM.
+`launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM; `frameworks` says which of
+them, or Accelerate, runs a program's jobs, and what it cannot run.
 
 No formula of bytes or seconds lives here (`memory`, `collectives`, `timing`), and nothing of one training run: the
 order of its data and its learning rates are in `train`. Imports the standard library only.
@@ -23,6 +24,7 @@ __getattr__, __dir__, __all__ = face(
     recipe="CHOICES Recipe",
     job="Job",
     program="MEASURED PROGRAMS",
+    replicas="Replicas",
     layout="Layout",
     sharding="WRAPS Sharding units",
     hardware="COMPUTE_SHARE DEVICES LINKS",

@@ -87,6 +87,15 @@ class Job:
             raise ValueError("ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True")
         if layout.pp > 1 and (how.shards is not None or not isinstance(how.reshard, bool) or how.offload != "none"):
             raise ValueError("shards, reshard to some ranks and offload are priced without a pipeline: use pp 1")
+        if how.offload != "none" and not layout.zero:
+            raise ValueError("offload needs an owner for each shard: use zero 1, 2 or 3")
+        if layout.zero < 2 or (layout.zero == 2 and how.reshard is not False):
+            if how.offload == "parameters":
+                raise ValueError(f"offload of parameters needs zero 3, not {layout.zero}: or offload the optimizer")
+            if how.offload != "none" and how.offload_to == "nvme":
+                raise ValueError(f"offload to NVMe needs zero 3, not {layout.zero}: or offload to the host")
+        if how.compression > 1 and (layout.pp > 1 or layout.zero):
+            raise ValueError("compressed messages are priced for whole gradients in buckets: use zero 0 and pp 1")
         if self.sharded:
             self.sharding  # noqa: B018 - its own refusals
 
@@ -147,9 +156,12 @@ class Job:
     @property
     def sharded(self) -> bool:
         """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
-        return self.layout.replicas > 1 and (
-            self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
-        )
+        return self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether gradients are reduced beside the backward."""
+        return self.program.data_overlap if self.replicas.overlap is None else self.replicas.overlap
 
     @property
     def sharding(self) -> Sharding:

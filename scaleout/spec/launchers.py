@@ -12,8 +12,9 @@ https://pypi.org/project/megatron-core/0.19.2/, in megatron/training/arguments.p
 torchtitan's `--activation_checkpoint.mode` of 0.2 is a word of its own in 0.3, and its sources after 0.3 count tokens
 where 0.3 counts sequences.
 
-No option says whether what tensor parallelism gathers is gathered again in the backward (`Layout.gather_again`):
-Megatron always does, and torchtitan's products keep what they read.
+A program's own options come last: what it overlaps, compiles, and attends with, so that what is printed runs what was
+priced. No option says whether tensor parallelism gathers a second time in the backward (`Layout.gather_again`):
+Megatron always does, and torchtitan's matrix multiplications keep what they read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterable
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import Layout
 from scaleout.spec.pipeline import SCHEDULES
+from scaleout.spec.program import PROGRAMS, Program
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -37,7 +39,7 @@ def book(
     Its tensor parallelism comes with sequence parallelism. Its `fully_shard` adds up whole gradients over a step's
     micro-batches, so that zero=2 there holds what ZeRO 1 does. ValueError for what the job cannot do.
     """
-    _check(layout, batch, seq, layers, recompute)
+    check(layout, batch, seq, layers, recompute)
     if mesh.grid(Layout(), order).names != mesh.ORDER:
         raise ValueError(f"the book's job orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
     if layout.cp > 1:
@@ -58,14 +60,15 @@ def book(
 
 def megatron(
     layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
-    order: Iterable[str] = mesh.ORDER,
+    order: Iterable[str] = mesh.ORDER, program: Program = PROGRAMS["megatron"],
 ) -> tuple[str, ...]:  # fmt: skip
-    """The lines for Megatron-LM's pretraining of GPT and Llama. Arguments as for `book`.
+    """The lines for Megatron-LM's pretraining of GPT and Llama. Arguments as for `book`; program: whose overlap and
+    attention they ask for.
 
     ZeRO 2 and 3 are Megatron-FSDP's, whose guide names tensor, context and expert parallelism, no pipeline
     (https://github.com/NVIDIA/Megatron-LM/issues/1455). ValueError for that, for schedules and orders that it has not.
     """
-    _check(layout, batch, seq, layers, recompute)
+    check(layout, batch, seq, layers, recompute)
     fsdp = layout.zero > 1
     if fsdp and layout.pp > 1:
         raise ValueError(f"Megatron-LM has no ZeRO {layout.zero} with a pipeline: use zero 1, or pp 1")
@@ -75,9 +78,9 @@ def megatron(
     lines += [f"--tensor-model-parallel-size {layout.tp}", f"--pipeline-model-parallel-size {layout.pp}",
               f"--context-parallel-size {layout.cp}"]  # fmt: skip
     lines += ["--sequence-parallel"] if layout.tp > 1 and layout.sequence_parallel else []
-    lines += _megatron_stages(layout, layers) + _megatron_order(order, fsdp) + _megatron_replicas(layout)
+    lines += _megatron_stages(layout, layers) + _megatron_order(order, fsdp) + _megatron_replicas(layout, program)
     lines += [f"--micro-batch-size {batch}", f"--global-batch-size {_sequences(layout, batch)}", f"--seq-length {seq}"]
-    return (*lines, *_MEGATRON_RECOMPUTE[recompute])
+    return (*lines, *_MEGATRON_RECOMPUTE[recompute], *_megatron_kernels(layout, gpus_per_node, order, program))
 
 
 _MEGATRON_RECOMPUTE = {
@@ -126,12 +129,23 @@ def _megatron_order(order: Iterable[str], fsdp: bool) -> list[str]:
     return ["--use-tp-pp-dp-mapping"]
 
 
-def _megatron_replicas(layout: Layout) -> list[str]:
+def _megatron_kernels(layout: Layout, gpus_per_node: int, order: Iterable[str], program: Program) -> list[str]:
+    """Transformer Engine's chunked overlap, which copies from GPU to GPU inside a node and needs sequence parallelism
+    (`timing.compute.overlap`), and the kernel of attention: cuDNN's is its "fused" one."""
+    place = mesh.grid(layout, order)
+    near = place.stride("tp") * layout.tp <= gpus_per_node
+    chunked = program.tensor_overlap == "chunked" and layout.tp > 1 and layout.sequence_parallel and near
+    backend = {"cudnn": "fused", "flash-2": "flash"}.get(program.attention)
+    return ["--tp-comm-overlap"] * chunked + ([f"--attention-backend {backend}"] if backend else [])
+
+
+def _megatron_replicas(layout: Layout, program: Program) -> list[str]:
     """Gradients travel beside the backward, weights beside the forward, where there is something to send."""
-    grads = ["--overlap-grad-reduce"] if layout.replicas > 1 else []
+    grads = ["--overlap-grad-reduce"] if layout.replicas > 1 and program.data_overlap else []
     if not layout.zero:
         return grads
-    lines = ["--use-distributed-optimizer", *grads, *(["--overlap-param-gather"] if grads else [])]
+    gathers = ["--overlap-param-gather"] * bool(grads and program.weight_overlap)
+    lines = ["--use-distributed-optimizer", *grads, *gathers]
     if layout.zero > 1:
         split = {2: "optim_grads", 3: "optim_grads_params"}[layout.zero]
         lines += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {split}", "--ckpt-format fsdp_dtensor"]
@@ -140,9 +154,10 @@ def _megatron_replicas(layout: Layout) -> list[str]:
 
 def torchtitan(
     layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
-    order: Iterable[str] = mesh.ORDER,
+    order: Iterable[str] = mesh.ORDER, program: Program = PROGRAMS["compiled"],
 ) -> tuple[str, ...]:  # fmt: skip
-    """The lines for torchtitan's Llama 3. Arguments as for `book`.
+    """The lines for torchtitan's Llama 3. Arguments as for `book`; program: whether the model is compiled, and what
+    tensor parallelism overlaps.
 
     Data parallelism is `fully_shard`'s. Without a pipeline it splits gradients at every micro-batch: ZeRO 2 and 3. In a
     pipeline torch adds up whole gradients until the last one (`backward_maybe_with_nosync` of torch.distributed.
@@ -150,7 +165,7 @@ def torchtitan(
     ValueError for other stages, for the book's selective recomputation (torchtitan's own keeps attention, and computes
     every second product again), other orders, and stages that it would share out otherwise.
     """
-    _check(layout, batch, seq, layers, recompute)
+    check(layout, batch, seq, layers, recompute)
     if mesh.grid(Layout(), order).names != mesh.ORDER:
         raise ValueError(f"torchtitan orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
     if recompute == "selective":
@@ -165,6 +180,10 @@ def torchtitan(
     local = batch * (layout.m if layout.pp > 1 else 1)
     lines += [f"--training.local_batch_size {local}", f"--training.global_batch_size {_sequences(layout, batch)}",
               f"--training.seq_len {seq}"]  # fmt: skip
+    compiled = program.name == "compiled"
+    lines += ["--compile.enable"] * compiled
+    lines += ["--compile.enable_async_tensor_parallel"] * (
+        compiled and layout.tp > 1 and program.tensor_overlap == "chunked")  # fmt: skip
     return (*lines, f"activation-checkpoint:{recompute}")  # a subcommand: what stands after it would be its own
 
 
@@ -212,7 +231,8 @@ def _titan_stages(layout: Layout, layers: int, batch: int) -> list[str]:
 # --- of all three ---------------------------------------------------------------------------------------------------
 
 
-def _check(layout: Layout, batch: int, seq: int, layers: int, recompute: str) -> None:
+def check(layout: Layout, batch: int, seq: int, layers: int, recompute: str) -> None:
+    """ValueError, in one line, for what no framework's command can say."""
     checks.instance("layout", layout, Layout)
     for name, value in (("batch", batch), ("seq", seq)):
         checks.whole(name, value)
@@ -224,16 +244,21 @@ def _check(layout: Layout, batch: int, seq: int, layers: int, recompute: str) ->
 
 def _start(layout: Layout, gpus_per_node: int, program: str, before: str = "") -> list[str]:
     """The lines that start a process for each rank; several nodes meet at the first."""
-    checks.whole("gpus_per_node", gpus_per_node)
-    each = min(layout.ranks, gpus_per_node)
-    nodes, left = divmod(layout.ranks, each)
-    if left:
-        raise ValueError(f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of "
-                         f"{gpus_per_node}")  # fmt: skip
+    nodes, each = nodes_of(layout, gpus_per_node), min(layout.ranks, gpus_per_node)
     if nodes == 1:
         return [f"{before}torchrun --standalone --nproc-per-node {each}", program]
     meet = "--rdzv-backend c10d --rdzv-endpoint $HEAD:29500"
     return [f"{before}torchrun --nnodes {nodes} --nproc-per-node {each}", meet, program]
+
+
+def nodes_of(layout: Layout, gpus_per_node: int) -> int:
+    """How many nodes the ranks fill. ValueError where they fill none."""
+    checks.whole("gpus_per_node", gpus_per_node)
+    nodes, left = divmod(layout.ranks, min(layout.ranks, gpus_per_node))
+    if left:
+        raise ValueError(f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of "
+                         f"{gpus_per_node}")  # fmt: skip
+    return nodes
 
 
 def _sequences(layout: Layout, batch: int) -> int:

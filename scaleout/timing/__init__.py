@@ -2,7 +2,10 @@
 
 `job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
-which order stages work. `sent` has the seconds of all communication, hidden or not.
+which order stages work, `mesh_replicas` what of the exchange shows in a pipeline. `sent` has the seconds of all
+communication, hidden or not, `starts` those that no bandwidth shortens. `search` ranks all layouts of a job, each a
+`plan`, by the closed forms of `quick` first; `band` says how far a prediction may be off. `muon` is what
+that optimizer adds to a step.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's, `fsdp_lives` when each of
@@ -14,9 +17,7 @@ loses and costs.
 `recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
 
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `tensor` (on `tensor_machine`), `zero`, `pipeline_seconds`, `precision`, and
-`mesh` with `mesh_work`, `mesh_machine` and `mesh_replicas`, whose layouts `mesh_search` ranks by `mesh_plan`. A
-measured machine is read from its `profile`.
+what `fsdp_machine` has), `pipeline_seconds` and `precision`. A measured machine is read from its `profile`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """
@@ -26,6 +27,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
-    fsdp_seconds="from_device",
-    job="step",
+    job="step update_bytes",
 )

@@ -70,10 +70,11 @@ class Pass:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One step of one rank; with equal ranks, of each. seconds = compute + exposed + update.
+    """One step of one rank; with equal ranks, of each. seconds = compute + exposed + update + other.
 
     compute_seconds: forward and backward, with what contention adds. exposed_seconds: communication that no
-    compute covers, which is when the compute lane waits.
+    compute covers, which is when the compute lane waits. other_seconds: what follows the update, the host's own time
+    and what all wait for the slowest rank.
     """
 
     layers: tuple[Layer, ...]
@@ -85,28 +86,38 @@ class Timeline:
     communication_seconds: float
     exposed_seconds: float
     update_seconds: float
-    ready: tuple[float, ...]  # by bucket: when its message may go, after the start of a pass; () with contention
+    ready: tuple[float, ...]  # by bucket: when its message may go, after the start of a pass that sends
+    contention: float = 0.0
+    other_seconds: float = 0.0
 
     def over(self, reduce_seconds: Callable[[float], float]) -> Timeline:
         """The same step over another wire: what computes stays where it is, so that a scaling curve costs little.
 
         Raises ValueError for a step with contention, whose compute depends on the wire.
         """
-        if self.buckets and not self.ready:
+        if self.buckets and self.contention:
             raise ValueError("with contention the wire changes what computes when: call ddp_step again")
         messages = queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
         passes = [Pass(0.0, one.forward, one.backward, messages if one.messages else ()) for one in self.passes]
         return _timeline(self, passes)
 
     def waiting(self, times: Iterable[float]) -> list[float]:
-        """Bytes that backward has handed over and the wire has not carried yet, at each of these seconds of the step.
-
-        Raises ValueError for a step with contention, of which no time is known at which a message could have gone.
-        """
-        if self.buckets and not self.ready:
-            raise ValueError("with contention nothing says when a message was ready")
+        """Bytes that backward has made and the wire has not carried yet, at each of these seconds of the step."""
         made = list(accumulate(self.message_bytes, initial=0.0))
         return [_waiting(self, made, at) for at in times]
+
+    def ended(self, update_seconds: float, seconds: float) -> Timeline:
+        """The same step with its update, and `seconds` in all."""
+        other = seconds - self.passes[-1].start - self.passes[-1].seconds - update_seconds
+        return replace(self, seconds=seconds, update_seconds=update_seconds, other_seconds=max(0.0, other))
+
+    @property
+    def slowed_seconds(self) -> float:
+        """By how much contention makes the compute longer."""
+        if not self.contention:
+            return 0.0
+        once = fsum(one.forward_seconds + one.backward_seconds for one in self.layers)
+        return max(0.0, self.compute_seconds - len(self.passes) * once)  # but for rounding
 
     @property
     def overlap_fraction(self) -> float:
@@ -127,7 +138,8 @@ class Timeline:
             for b, span in enumerate(one.messages):
                 out.append(_event("communication", f"all-reduce bucket {b}", one.start, span, None, b))
         if self.update_seconds:
-            out.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
+            end = self.seconds - self.other_seconds
+            out.append(Event("compute", 0, "update", end - self.update_seconds, end))
         return tuple(out)
 
 
@@ -205,13 +217,14 @@ def ddp_step(
     _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
     order = buckets(layers, cap_bytes, first_cap_bytes)
     sizes = tuple(sum(layers[i].gradient_bytes for i in members) / compression for members in order)
-    wire = [reduce_seconds(size) for size in sizes]
+    priced = {size: reduce_seconds(size) for size in set(sizes)}
+    wire = [priced[size] for size in sizes]
     quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
     synced = _pass(layers, order, wire, overlap, contention)
     kinds = [synced if sync_every_pass or n == accumulation - 1 else quiet for n in range(accumulation)]
     done = synced[1][0][1]
-    ready = () if contention else tuple(synced[1][members[-1]][1] if overlap else done for members in order)
-    bare = Timeline(layers, tuple(map(tuple, order)), sizes, (), 0.0, 0.0, 0.0, 0.0, update_seconds, ready)
+    ready = tuple(synced[1][members[-1]][1] if overlap else done for members in order)
+    bare = Timeline(layers, tuple(map(tuple, order)), sizes, (), 0.0, 0.0, 0.0, 0.0, update_seconds, ready, contention)
     return _timeline(bare, [Pass(0.0, *kind) for kind in kinds])
 
 
@@ -224,7 +237,7 @@ def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
     talking = [one for one in placed if one.messages]
     sent = [fsum(end - start for start, end in one.messages) for one in talking[:1]]
     return replace(
-        step, passes=tuple(placed), seconds=at + step.update_seconds,
+        step, passes=tuple(placed), seconds=at + step.update_seconds + step.other_seconds,
         compute_seconds=fsum(one.compute_seconds for one in placed),
         communication_seconds=sum(sent) * len(talking),
         exposed_seconds=fsum(min(*sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding

@@ -136,19 +136,3 @@ def utilization(done: float, seconds: float, peak: float) -> float:
     checks.above_0("seconds", seconds)
     checks.above_0("peak", peak)
     return done / seconds / peak
-
-
-def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
-    """How many times fewer numbers PowerSGD sends: a matrix of n x m becomes two, n x r and r x m.
-
-    Vogels et al. 2019 (arXiv 1905.13727). Vectors (norms, biases) go uncompressed. One ratio for the whole model;
-    that it sends two messages, one after the other, and the work of compressing are not in it.
-    """
-    checks.whole("rank", rank)
-    tables = [(shape.vocab, shape.hidden)] * (1 if shape.tied_head else 2)
-    if shape.positions == "learned":
-        tables.append((shape.max_seq, shape.hidden))
-    matrices = [*tables, *list(linears(shape).values()) * shape.layers]
-    whole = sum(n * m for n, m in matrices)
-    vectors = total_parameters(shape) - whole
-    return total_parameters(shape) / (vectors + sum(min(n * m, rank * (n + m)) for n, m in matrices))

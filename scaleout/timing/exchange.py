@@ -7,13 +7,14 @@ done last, so that its messages are the ones that show: `late` has their closed 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
 from scaleout.spec.sharding import Sharding, few
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
-from scaleout.spec.transformer import total_parameters
+from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import mesh_replicas
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
@@ -40,21 +41,23 @@ def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -
     A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
     of its own: the embedding's is complete when the first end's backward is.
     """
+    tables = table_parameters(job.shape, job.layout, 0)
+    head = tables.get("head", 0) + tables.get("norm", 0)
+    ends = sum(tables.values()) - head, head
+    return _layers(job.shape, job.layout.tp, job.recipe.gradient_bytes, work, ends, blocks or job.shape.layers)
+
+
+@lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
+def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
     block, first, last = work
-    width, local = job.recipe.gradient_bytes, slice_linears(job.shape, job.layout.tp)
-    counts = {name: rows * columns for name, (rows, columns) in local.items()}
-    rest = block_parameters(job.shape, job.layout.tp) - sum(counts.values())  # norms and biases
-    counts[block.matrices[0][0]] += rest
+    counts = {name: rows * columns for name, (rows, columns) in slice_linears(shape, tp).items()}
+    counts[block.matrices[0][0]] += block_parameters(shape, tp) - sum(counts.values())  # norms and biases
     context = block.context
     rows = [(name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
             for name, there, back in block.matrices]  # fmt: skip
-    tables = table_parameters(job.shape, job.layout, 0)
-    head = tables.get("head", 0) + tables.get("norm", 0)
-    own = sum(tables.values()) - head
-    out = [Layer("tokens", first.forward_seconds, first.backward_seconds, own * width)]
-    out += [Layer(f"block {i} {name}", *some) for i in range(blocks or job.shape.layers)
-            for name, *some in rows]  # fmt: skip
-    return (*out, Layer("head", last.forward_seconds, last.backward_seconds, head * width))
+    out = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
+    out += [Layer(f"block {i} {name}", *some) for i in range(blocks) for name, *some in rows]
+    return (*out, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
 
 
 def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
@@ -66,7 +69,8 @@ def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
     ))  # fmt: skip
     if job.sharded:
         line, seconds, sent = _sharded(job, on, work)
-        return Exchange(seconds, max(0.0, seconds - pure), sent, line)
+        exposed = max(0.0, seconds - pure) if sent else 0.0  # but for rounding
+        return Exchange(seconds, exposed, sent, line)
     every = layers(job, work)
     line = _bucketed(job, on, every)
     late, sent = _weights(job, on, every)
@@ -87,8 +91,8 @@ def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
     alone = layout.replicas == 1
     return ddp_step(
         every, (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)), cap_bytes=cap,
-        first_cap_bytes=first, overlap=job.program.data_overlap, accumulation=layout.m,
-        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass,
+        first_cap_bytes=first, overlap=job.overlap, accumulation=layout.m,
+        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass, compression=how.compression,
         contention=0.0 if alone else min(0.99, job.program.contention),
     )  # fmt: skip
 
@@ -119,30 +123,34 @@ def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool =
     """One pass under `fully_shard`, of as few blocks as show what the others do. sync: gradients are scattered."""
     sharding = job.sharding
     each, window = looks_ahead(job.shape, sharding)
-    blocks = 2 * window + 4
+    blocks = 2 * window + 6  # with two fewer what contention shifts is seldom steady yet
     while each and 2 * blocks <= job.shape.layers:
-        line = _pass(job, on, work, sharding, blocks, blocks // 2, sync)
+        line = one_pass(job, on, work, sharding, blocks, blocks // 2, sync)
         spans = placed(line)
         if shifts := steady(spans, blocks // 2, window):
             return ShortTimeline(line, spans, blocks // 2, job.shape.layers - blocks, *shifts)
         blocks *= 3
-    line = _pass(job, on, work, sharding, job.shape.layers, 0, sync)
+    line = one_pass(job, on, work, sharding, job.shape.layers, 0, sync)
     return ShortTimeline(line, placed(line))
 
 
-def _pass(job: Job, on: Machine, work, sharding: Sharding, blocks: int, middle: int, sync: bool) -> FsdpTimeline:
+def one_pass(
+    job: Job, on: Machine, work: tuple[Work, Work, Work], sharding: Sharding, blocks: int, middle: int = 0,
+    sync: bool = True,
+) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
-    how = job.replicas
+    how, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
     cut, _ = few(job.shape, sharding, blocks, middle)
     bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
     line = fsdp_step(
         with_copies(bare, on, how.reshard is not False, share),
         lambda size: on.shards("all_gather", share * size), lambda size: on.shards("reduce_scatter", share * size),
-        reshard=how.reshard, prefetch=how.prefetch, overlap=job.program.data_overlap,
+        reshard=how.reshard, prefetch=how.prefetch, backward_prefetch=how.backward_prefetch,
+        overlap=job.overlap,
         accumulation=1 if sync else 2, sync_every_pass=sync,
         reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
-        copy_seconds=(lambda size: on.host(share * size)) if how.offload == "parameters" else None,
+        copy_seconds=(lambda size: on.copied(share * size, disk)) if how.offload == "parameters" else None,
         regather_seconds=lambda size: on.kept("all_gather", share * size),
         contention=min(0.99, job.program.contention),
     )  # fmt: skip
@@ -173,7 +181,7 @@ def late(job: Job, on: Machine, parameters: int, forward: float, backward: float
     if layout.replicas == 1:
         return 0.0, 0.0
     exposed = mesh_replicas.exposed(
-        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.program.data_overlap
+        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.overlap
     )
     fine, wide = parameters * recipe.gradient_bytes, parameters * recipe.width("compute")
     count = max(1, ceil(parameters / layout.chunks / mesh_replicas.bucket(layout.replicas)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scaleout.collectives import nccl
@@ -10,7 +10,6 @@ from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
-from scaleout.timing.profile import collective_seconds, rate
 
 # Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
@@ -94,38 +93,3 @@ def machine(
         nccl.seconds("all_reduce", replica_group(cluster, sharding.ranks)) if sharding.replicas > 1 else None,
         copies.seconds if sharding.offload else None,
     )  # fmt: skip
-
-
-def profile_machine(
-    profile: dict, sharding: Sharding, *, dtype: str | None = None, efficiency: float = 1.0,
-    groups: Mapping[int, dict] | None = None,
-) -> Machine:  # fmt: skip
-    """A rank of the machine that `labs/calibrate.py` measured with as many processes as the sharding has.
-
-    groups: profiles of fewer processes by their number, for the groups of hybrid sharding (as if the others were
-    silent). efficiency: the share of the measured matrix products that the model reaches; see `efficiency_of`.
-    ValueError, one line, where a profile is missing or is of another number of processes.
-    """
-    if profile["world"] != sharding.world:
-        raise ValueError(f"the profile is of {profile['world']} process(es) and the sharding of {sharding.world}: run "
-                         f"labs/calibrate.py with {sharding.world}")  # fmt: skip
-    if not checks.is_number(efficiency) or not efficiency > 0:
-        raise ValueError(f"efficiency must be a number above 0, not {efficiency!r}")
-    known = {**(groups or {}), profile["world"]: profile}
-    peak, copies = rate(profile, dtype or sharding.parameter), profile["copy_bytes_per_second"]
-    kept = sharding.kept_ranks
-    return Machine(
-        peak * efficiency, peak, copies, copies, _line(known, "all_gather", sharding.ranks),
-        _line(known, "reduce_scatter", sharding.ranks),
-        _line(known, "all_gather", kept) if 1 < kept < sharding.ranks else None,
-        _line(known, "all_reduce", sharding.replicas) if sharding.replicas > 1 else None,
-        (lambda size: size / copies) if sharding.offload else None,
-    )  # fmt: skip
-
-
-def _line(known: Mapping[int, dict], name: str, ranks: int) -> Seconds:
-    if ranks == 1:
-        return lambda size: 0.0
-    if ranks not in known:
-        raise ValueError(f"a group of {ranks} processes needs a profile of {ranks}: run labs/calibrate.py with {ranks}")
-    return lambda size: collective_seconds(known[ranks], name, size)

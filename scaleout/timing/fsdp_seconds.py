@@ -1,20 +1,18 @@
-"""Seconds of an FSDP step and its MFU: from datasheets, or from a profile of this machine."""
+"""Seconds of an FSDP step and its MFU, from datasheets."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from functools import lru_cache
 
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.sharding import Sharding, alike, units
 from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
+from scaleout.spec.transformer import Shape, check_run
 from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import Layer
 from scaleout.timing.ddp_seconds import ADAMW_BYTES, StepTime
 from scaleout.timing.fsdp import FsdpTimeline, Piece, fsdp_step, pieces
-from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
+from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine
 
 
 def work(
@@ -94,31 +92,3 @@ def from_device(
         device, cluster, sharding, dtype=dtype, efficiency=efficiency, host_bytes_per_s=host_bytes_per_s,
     )  # fmt: skip
     return on_machine(on, shape, batch, seq, sharding, **options)
-
-
-def from_profile(
-    profile: dict, shape: Shape, batch: int, seq: int, sharding: Sharding, *, dtype: str | None = None,
-    efficiency: float = 1.0, groups: Mapping[int, dict] | None = None, **options,
-) -> StepTime:  # fmt: skip
-    """An FSDP step on the calibrated machine: see `profile_machine`; options as in `on_machine`. MFU is relative to
-    the measured rate of matrix products."""
-    on = profile_machine(profile, sharding, dtype=dtype, efficiency=efficiency, groups=groups)
-    return on_machine(on, shape, batch, seq, sharding, **options)
-
-
-def efficiency_of(
-    profile: dict, shape: Shape, batch: int, seq: int, seconds: float, *, dtype: str = "fp32",
-    checkpointing: str = "none", accumulation: int = 1, other_seconds: float = 0.0,
-) -> float:  # fmt: skip
-    """The efficiency with which `from_profile` gives `seconds` for a step of one process: what a run alone calibrates.
-
-    profile: of one process. It then holds whatever the model of seconds leaves out (norms, softmax, launches).
-    ValueError where the update alone would take longer.
-    """
-    if profile["world"] != 1:
-        raise ValueError(f"the profile is of {profile['world']} processes: efficiency is measured with one")
-    done = sum(flops(shape, batch, seq, checkpointing).values()) * accumulation
-    rest = seconds - other_seconds - total_parameters(shape) * ADAMW_BYTES / profile["copy_bytes_per_second"]
-    if not 0 < rest < math.inf:
-        raise ValueError(f"{seconds:g} s is less than the update alone takes: give the seconds of a whole step")
-    return done / rest / rate(profile, dtype)

@@ -10,27 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import pairwise
 from math import (  # fsum is exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
     ceil,
     fsum,
     inf,
 )
 
-from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.spec.sharding import Sharding, few, units
-from scaleout.spec.topology import Cluster
+from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.transformer import Shape
-from scaleout.timing import ddp_seconds
 from scaleout.timing.ddp import hidden_share
-from scaleout.timing.ddp_seconds import StepTime
-from scaleout.timing.fsdp import FsdpTimeline, fsdp_step, pieces
-from scaleout.timing.fsdp_machine import Machine, machine
+from scaleout.timing.fsdp import FsdpTimeline
 from scaleout.timing.fsdp_plan import Piece, Plan
-from scaleout.timing.fsdp_seconds import layers_of, update_seconds, with_copies
 from scaleout.timing.fsdp_streams import Span
 from scaleout.timing.intervals import Interval
 
+LATE = ("across", "copy out")  # lanes that nothing waits for before the end: they may fall behind, block by block
 SAME = 1e-9  # of a block's seconds: what rounding may do
 
 Placed = tuple[bool, float, Span]  # whether it is of the backward; its block, -1 before all and inf after; the span
@@ -39,7 +35,8 @@ Placed = tuple[bool, float, Span]  # whether it is of the backward; its block, -
 @dataclass(frozen=True)
 class ShortTimeline:
     """A step of one pass, as FsdpTimeline tells it. Of its blocks `few` has some: `extra` more stand after `middle`,
-    each `forward` seconds later in the forward; in the backward, `backward` seconds earlier."""
+    each `forward` seconds later in the forward; in the backward, `backward` seconds earlier, and on the lanes that may
+    fall behind (LATE) `late` seconds."""
 
     few: FsdpTimeline
     placed: tuple[Placed, ...]  # the spans of the few
@@ -47,11 +44,18 @@ class ShortTimeline:
     extra: int = 0
     forward: float = 0.0
     backward: float = 0.0
+    late: float = 0.0
 
     @property
     def longer(self) -> float:
         """Seconds that the further blocks add."""
-        return self.extra * (self.forward + self.backward)
+        both = self.extra * (self.forward + self.backward)
+        if self.late == self.backward:
+            return both
+        behind = max(end for _, _, (lane, _, _, end, *_) in self.placed if lane in LATE)
+        ahead = max(end for _, _, (lane, _, _, end, *_) in self.placed if lane not in LATE)
+        done = max(ahead + both, behind + self.extra * (self.forward + self.late))
+        return done - self.few.passes[0][1]
 
     @property
     def passes(self) -> tuple[Interval]:
@@ -64,6 +68,11 @@ class ShortTimeline:
     @property
     def update_seconds(self) -> float:
         return self.few.update_seconds
+
+    def updated(self, seconds: float) -> ShortTimeline:
+        """The same step with so many seconds of the optimizer's update at its end, instead of its own."""
+        bare = self.few.seconds - self.few.update_seconds
+        return replace(self, few=replace(self.few, seconds=bare + seconds, update_seconds=seconds))
 
     @cached_property
     def compute_seconds(self) -> float:
@@ -114,12 +123,12 @@ class ShortTimeline:
         shown = sorted({*range(0, self.extra + 1, every), self.extra})
         return {copy: after - 1 for copy, after in zip(shown, [*shown[1:], self.extra + 1], strict=True)}
 
-    def later(self, back: bool, block: float, copy: int) -> float:
-        """Seconds by which a span is later than in the few."""
+    def later(self, back: bool, block: float, copy: int, lane: str = "") -> float:
+        """Seconds by which a span of a lane is later than in the few."""
         if not back:
             return (self.extra if block > self.middle else copy if block == self.middle else 0) * self.forward
         passed = 0 if block > self.middle else self.extra - copy if block == self.middle else self.extra
-        return self.extra * self.forward + passed * self.backward
+        return self.extra * self.forward + passed * (self.late if lane in LATE else self.backward)
 
     def visits(self, numbers: set[int]) -> tuple[list[str], dict[tuple[str, int], Interval]]:
         """Units of the pieces in the order of the forward, of the blocks that are alike only those with these numbers,
@@ -153,13 +162,13 @@ class ShortTimeline:
             if self.extra and 0 <= block < inf:
                 together.setdefault((lane, what, back, block), []).append((start, end))
             else:
-                late = self.later(back, block, 0)
+                late = self.later(back, block, 0, lane)
                 out.append((lane, what, start + late, end + late))
         copies = self._copies(every)
         for (lane, what, back, block), spans in together.items():
             busy, end = fsum(b - a for a, b in spans), max(b for _, b in spans)
             for copy, last in copies.items() if block == self.middle else ((0, 0),):
-                until = end + self.later(back, block, copy if back else last)
+                until = end + self.later(back, block, copy if back else last, lane)
                 out.append((lane, what, until - (last + 1 - copy) * busy, until))
         yield from sorted(out, key=lambda one: one[3])
 
@@ -200,88 +209,37 @@ def placed(line: FsdpTimeline) -> tuple[Placed, ...]:
 # --- a few blocks -----------------------------------------------------------------------------------------------
 
 
-def from_device(
-    shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
-    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, checkpointing: str = "none",
-) -> StepTime:  # fmt: skip
-    """An FSDP step of one pass by datasheets, as `fsdp_seconds.from_device`, its `timeline` a ShortTimeline."""
-    on = machine(device, cluster, sharding, dtype=dtype, efficiency=efficiency)
-    found = shortened(on, shape, batch, seq, sharding, checkpointing)
-    return ddp_seconds.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing)
-
-
-def shortened(
-    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
-) -> ShortTimeline:
-    """A step of one pass of as few blocks as show what the others do."""
-    each, window = looks_ahead(shape, sharding)
-    layers = 2 * window + 4
-    while each and 2 * layers <= shape.layers:
-        middle = layers // 2
-        line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle)
-        spans = placed(line)
-        shifts = steady(spans, middle, window)
-        if shifts:
-            return ShortTimeline(line, spans, middle, shape.layers - layers, *shifts)
-        layers *= 3
-    layers = shape.layers if each else 1
-    line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, 0)
-    return ShortTimeline(line, placed(line))
-
-
 def looks_ahead(shape: Shape, sharding: Sharding) -> tuple[int, int]:
     """(units of a block, blocks that a gather looks ahead, and one)."""
     each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
     return each, 1 + ceil(sharding.prefetch / each) if each else 0
 
 
-def _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle) -> FsdpTimeline:
-    """The schedule of `layers` blocks with the messages and the update of the whole model."""
-    bare = _pieces(shape, seq, checkpointing, layers, middle, sharding.wrap, sharding.least_parameters, sharding.ranks,
-                   sharding.parameter, sharding.reduce)  # fmt: skip
-    return fsdp_step(
-        with_copies(on, batch, sharding, bare), on.gather, on.scatter, reshard=sharding.reshard,
-        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
-        update_seconds=update_seconds(on, shape, sharding),
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _pieces(
-    shape: Shape, seq: int, checkpointing: str, layers: int, middle: int, wrap: str, least: int, ranks: int,
-    parameter: str, reduce: str,
-) -> tuple[Piece, ...]:  # fmt: skip
-    """The pieces of one sequence at 1 FLOP/s: kept, as a lever seldom changes them."""
-    sharding = Sharding(ranks, 1, wrap, least, parameter=parameter, reduce=reduce)
-    cut, _ = few(shape, sharding, layers, middle)
-    rows = layers_of(replace(shape, layers=layers), seq, checkpointing)
-    if not any(unit.name.startswith("blocks.") for unit in cut):  # one after the other, in the root
-        times = shape.layers / layers
-        rows = [
-            replace(row, forward_seconds=times * row.forward_seconds, backward_seconds=times * row.backward_seconds)
-            if row.name.startswith("block ") else row for row in rows
-        ]  # fmt: skip
-    return pieces(rows, cut, sharding, checkpointing)
-
-
-def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float] | None:
-    """Seconds from one block's forward to the next one's, and of the backward, if `window` blocks before the middle one
-    and the middle one itself take the same course as what follows them."""
-    found: dict[tuple[bool, float], list[tuple[str, float, float]]] = {}
+def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float, float] | None:
+    """Seconds from one block's forward to the next one's, of the backward, and of what may fall behind it, if `window`
+    blocks before the middle one and the middle one itself take the same course as what follows them."""
+    found: dict[tuple[bool, bool, float], list[tuple[str, float, float]]] = {}
     for back, block, (lane, name, start, end, *_) in spans:
-        found.setdefault((back, block), []).append((name.partition("blocks.")[0] + lane, start, end))
+        key = name.partition("blocks.")[0] + lane
+        found.setdefault((back, lane in LATE, block), []).append((key, start, end))
     shifts = []
-    for back, step_ in ((False, 1), (True, -1)):
-        own = [found.get((back, middle + k * step_)) for k in range(-window, 2)]
-        starts = [next((start for name, start, _ in one or () if name.endswith("compute")), None) for one in own]
+    for back, late, step_ in ((False, False, 1), (True, False, -1), (True, True, -1)):
+        own = [found.get((back, late, middle + k * step_)) for k in range(-window, 2)]
+        if late and not any(own):
+            return shifts[0], shifts[1], shifts[1]
+        starts = [
+            next((start for name, start, _ in one or () if late or name.endswith("compute")), None) for one in own
+        ]
         if None in starts:
             return None
         shift = starts[-1] - starts[-2]
         for k in range(len(own) - 1):
             if not _alike(own[k], own[k + 1], starts[k], starts[k + 1], SAME * shift):
                 return None
+        if any(abs(b - a - shift) > SAME * shift for a, b in pairwise(starts)):
+            return None
         shifts.append(shift)
-    return shifts[0], shifts[1]
+    return tuple(shifts)
 
 
 def _alike(one: list, other: list, start: float, then: float, most: float) -> bool:

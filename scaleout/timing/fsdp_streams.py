@@ -209,7 +209,7 @@ class Run:
         """When `work` seconds of compute that begin now are done. What has been issued is all that can disturb them:
         the next gather waits for the next unit's start, and a reduce-scatter for this one's end."""
         speed, at = 1 - self.wires.contention, self.now
-        self.busy = sorted(span for span in self.busy if span[1] > at)
+        self.busy = sorted([span for span in self.busy if span[1] > at])
         for start, end in self.busy:
             if start - at >= work:
                 break

@@ -27,7 +27,7 @@ from scaleout.timing.pipeline import Costs, Summary, summary
 
 # Parts of a step, in the order in which they are told.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
-         "exposed data", "update", "host", "stragglers")  # fmt: skip
+         "exposed data", "update", "exposed host", "host", "stragglers")  # fmt: skip
 
 # Share of the host memory's rate that an AdamW on its cores reaches: fitted once, to 1e9 parameters in 0.22 s on two
 # sockets of six channels of DDR4-2666 (ZeRO-Offload, arXiv 2101.06840, table 4, CPU-Adam).
@@ -38,8 +38,9 @@ HOST_REACHES = 0.5
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
     exposed of tensor and context parallelism are the mean over a pipeline's ranks; imbalance is what its busiest rank
-    has more, bubble and hops what that one waits; host is what a step takes whatever its size; stragglers is what all
-    ranks wait for the slowest.
+    has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
+    update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
+    size; stragglers is what all ranks wait for the slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
     appendix B); hfu with recomputation. work: a micro-batch in a block, in the first end and in the last. timeline:
@@ -89,7 +90,10 @@ def on(job: Job, rank: Machine, block: Work | None = None) -> Step:
     parts = made.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
     parts = {name: parts[name] for name in PARTS}
-    return replace(made, parts=parts, seconds=fsum(parts.values()))
+    seconds, line = fsum(parts.values()), made.timeline
+    if isinstance(line, Timeline):
+        line = line.ended(parts["update"], seconds)
+    return replace(made, parts=parts, seconds=seconds, timeline=line)
 
 
 def straggling(job: Job) -> float:
@@ -100,12 +104,13 @@ def straggling(job: Job) -> float:
 def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     """Without a pipeline."""
     found, m = exchange.flat(job, rank, work), job.layout.m
-    each = _each(work, job.shape.layers)
     whole = m * (job.shape.layers * _seconds(work[0]) + _seconds(work[1]) + _seconds(work[2]))
-    beside = {name: m * seconds for name, seconds in each.items()}
-    parts = {"compute": whole - fsum(beside.values()), **beside, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
+    rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
+    parts = {"compute": whole - fsum(rest.values()), **rest, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
              "exposed data": found.exposed}  # fmt: skip
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
+    backward = job.shape.layers * work[0].backward_seconds + work[1].backward_seconds + work[2].backward_seconds
+    parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
     return Step(job, 0.0, parts, work, found.communication, found.timeline)
 
 
@@ -116,15 +121,15 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     done = summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs)
     bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
     mean, busiest = fsum(done.work) / layout.pp, max(done.work)
-    beside = {name: layout.m / layout.pp * seconds for name, seconds in _each(work, job.shape.layers).items()}
+    rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
     actions = layout.m * layout.chunks * 2 * job.program.action_seconds
     held = [job.rank_parameters(one) for one in range(layout.pp)]
     forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                          for some in (costs.forward, costs.backward))  # fmt: skip
     data, sent = exchange.late(job, rank, held[0], forward, backward)
-    parts = {"compute": mean - fsum(beside.values()) - actions, **beside, "imbalance": busiest - mean,
-             "bubble": bare - busiest, "hops": done.seconds - bare + actions + _tied(job, rank), "exposed data": data,
-             "update": update_seconds(job, rank, max(held))}  # fmt: skip
+    parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
+             "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
+             "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
     return Step(job, 0.0, parts, work, sent, None, done, costs)
 
 
@@ -132,7 +137,7 @@ def _seconds(work: Work) -> float:
     return work.forward_seconds + work.backward_seconds
 
 
-def _each(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
+def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
     """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
     whole = list(zip((blocks, 1, 1), work, strict=True))
     return {
@@ -160,7 +165,7 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
     )  # fmt: skip
 
 
-def _tied(job: Job, rank: Machine) -> float:
+def tied_seconds(job: Job, rank: Machine) -> float:
     """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
     and half of the sum back, after the last backward."""
     size = tied_bytes(job)
@@ -174,9 +179,33 @@ def update_bytes(recipe: Recipe) -> float:
     return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
 
 
+def owned(job: Job, held: int) -> float:
+    """Parameters that a rank steps, of so many that it holds before ZeRO."""
+    return held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+
+
 def update_seconds(job: Job, rank: Machine, held: int) -> float:
     """The optimizer's step on a rank that holds so many parameters before ZeRO."""
-    own = held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+    own = owned(job, held)
     if job.replicas.offload != "none":
         return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
     return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))
+
+
+def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
+    """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when a backward
+    is done, of every micro-batch; new weights on their way back when the update is, and states to and from a disk."""
+    how, recipe, own = job.replicas, job.recipe, owned(job, job.rank_parameters())
+    if how.offload == "none":
+        return 0.0
+    late = after = 0.0
+    if how.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
+        late = job.layout.m * max(0.0, rank.host(own * recipe.gradient_bytes) - backward)
+        after = rank.host(own * recipe.width("weight"))
+    if how.offload_to == "nvme":  # what the update needs is read and written, gradients too
+        master = recipe.width("master")
+        read = recipe.gradient_bytes + (master or recipe.width("weight")) + optimizer_width(recipe)
+        written = read + (recipe.width("weight") if master and how.offload == "parameters" else 0)
+        reads, writes = rank.nvme_bytes_per_s
+        after = max(after, own * (read / reads + written / writes))
+    return late + max(0.0, after - update)

@@ -26,6 +26,10 @@ Sends = Callable[[float], float]  # seconds of a message to a neighbour by its b
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
 HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
 
+# Bytes a second that each GPU reads from NVMe and writes to it, through host memory: a quarter of 10 and 5 GB/s of four
+# drives beside four A100 (microsoft/DeepSpeed, blogs/deepspeed-gds, figure 1).
+NVME_BYTES_PER_S = 2.5e9, 1.25e9
+
 # Priced by the line of another one, in which a rank sends as many bytes.
 LINE_OF = {"all_to_all": "all_gather", "reduce": "reduce_scatter"}
 
@@ -35,7 +39,8 @@ class Machine:
     """One rank. tensor, context, data: seconds of collectives among its tp ranks, its cp ranks, and the replicas of its
     weights; shards, copies: among the ranks that share one copy of the states, and among the copies; kept: among those
     that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage. host:
-    of a copy over the device's slot. crossing: the axes whose groups lie on several nodes."""
+    of a copy over the device's slot. crossing: the axes whose groups lie on several nodes. nvme_bytes_per_s: read and
+    written."""
 
     rates: Rates
     tensor: Price
@@ -49,6 +54,11 @@ class Machine:
     host: Sends
     crossing: tuple[str, ...]
     host_bytes_per_s: float = HOST_BYTES_PER_S
+    nvme_bytes_per_s: tuple[float, float] = NVME_BYTES_PER_S
+
+    def copied(self, size: float, disk: bool = False) -> float:
+        """Seconds of a copy from the host's memory, or from the disk behind it."""
+        return max(self.host(size), size / self.nvme_bytes_per_s[0] * disk)
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +104,14 @@ def _seconds(collective: str, group: Cluster) -> Callable[[float], float]:
 
 def priced(group: Cluster) -> Price:
     """Seconds of NCCL's collectives in a group; a reduction to one rank sends what a reduce-scatter does."""
-    return lambda name, size: _seconds("reduce_scatter" if name == "reduce" else name, group)(size)
+    known: dict[tuple[str, float], float] = {}  # buckets and units are alike
+
+    def seconds(name: str, size: float) -> float:
+        if (name, size) not in known:
+            known[name, size] = _seconds("reduce_scatter" if name == "reduce" else name, group)(size)
+        return known[name, size]
+
+    return seconds
 
 
 def sends(wire: Wire) -> Sends:
@@ -135,5 +152,9 @@ def device_of(profile: dict) -> Device:
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:
     if ranks == 1:
         return lambda name, size: 0.0
-    profile = known.get(ranks, base)
+    return by_profile(known.get(ranks, base))
+
+
+def by_profile(profile: dict) -> Price:
+    """Seconds of collectives among the ranks that a profile was measured with."""
     return lambda name, size: collective_seconds(profile, LINE_OF.get(name, name), size)

@@ -17,8 +17,7 @@ from scaleout.memory.fsdp import fsdp_account
 from scaleout.parallel import parity
 from scaleout.records import profiles
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import ddp_seconds
+from scaleout.spec.transformer import total_parameters
 from scaleout.train import worlds
 from scaleout.train.batches import inputs, windows
 from scaleout.train.options import WARMUP
@@ -129,14 +128,12 @@ def seconds(s, o, job, found):
         found["skipped"].append(f"seconds a step: {why}")
         return
     window = windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
-    peak = profile["matmul_flops_per_second"][o.precision]
-    update = total_parameters(o.shape) * ddp_seconds.ADAMW_BYTES / profile["copy_bytes_per_second"]
-    done = sum(flops(o.shape, o.batch // s.world, o.seq, o.checkpointing).values())
-    compute = max(alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
-    share = done / compute / peak
+    apart, single = worlds.Run("strong", 1, worlds.ONE, o.batch // s.world), profile | {"world": 1}
+    share = worlds.share_of(apart, o, single, alone_seconds(s, o, job.trainer.setup, window))
     run = worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
     guess, middle = worlds.predict(run, o, profile, share), statistics.median(job.seconds[WARMUP:])
-    alone = compute + guess.parts["update"]
+    bare = worlds.predict(apart, o, single, share)
+    alone = bare.seconds - bare.parts["update"] + guess.parts["update"]
     found["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
     found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
     if s.world > 1:

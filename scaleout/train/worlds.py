@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 from scaleout.lab.options import parse
 from scaleout.records import results
-from scaleout.timing import ddp_seconds, fsdp_seconds
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import MEASURED
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
+from scaleout.spec.topology import cluster
+from scaleout.timing import machine
+from scaleout.timing.job import on
 from scaleout.train import options as train_options
 
 MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
@@ -99,30 +106,62 @@ def at_the_time(profile, record):
 
 
 def efficiency(profile, record, o):
-    """The share of the calibrated matrix products that the run on one process reached."""
-    passes = o.passes(1)
-    return fsdp_seconds.efficiency_of(profile, o.shape, record.effective_batch // passes, o.seq, record.median,
-                                      dtype=o.precision, checkpointing=o.checkpointing, accumulation=passes)
+    """The share of the calibrated matrix multiplications that the run on one process reached: what else its step takes
+    (norms, softmax, launches) is in it."""
+    run = Run("strong", 1, ONE, record.effective_batch)
+    return share_of(run, o, profile, record.median)
+
+
+def share_of(run, o, profile, seconds):
+    """The share with which `predict` gives `seconds` for a run on one process. ValueError where the rest of the step
+    alone takes longer."""
+    if profile["world"] != run.world:
+        raise ValueError(f"the profile is of {profile['world']} processes: efficiency is measured with one")
+    bare = predict(run, o, profile, 1e9).seconds
+    if not bare < seconds < math.inf:
+        raise ValueError(f"{seconds:g} s is less than the update alone takes: give the seconds of a whole step")
+    low, high = 1e-9, 1e9                   # its logarithm is halved: a step is the longer, the less is reached
+    for _ in range(80):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if predict(run, o, profile, middle).seconds < seconds else (middle, high)
+    return math.sqrt(low * high)
 
 
 def predict(run, o, profile, share):
-    """The step (`ddp_seconds.StepTime`) of a run on the machine of `profile`, whose processes reach `share` of its
-    products.
+    """The step (`timing.job.Step`) of a run on the machine of `profile`, whose processes reach `share` of its matrix
+    multiplications.
 
     On a CPU nothing overlaps: gloo computes on the cores that the model computes on, and fully_shard waits for it.
     """
-    o = replace(o, batch=run.batch)
-    passes, overlap = o.passes(run.world), profile["device_kind"] == "cuda"
-    each = run.batch // run.world // passes
-    options = {"dtype": o.precision, "checkpointing": o.checkpointing, "efficiency": share, "accumulation": passes,
-               "sync_every_pass": o.sync_every_pass, "overlap": overlap}
-    if run.strategy == "fsdp":
-        return fsdp_seconds.from_profile(profile, o.shape, each, o.seq, o.sharding(run.world), **options)
-    return ddp_seconds.from_profile(profile, o.shape, each, o.seq, **options)
+    o, world = replace(o, batch=run.batch), run.world
+    overlap = profile["device_kind"] == "cuda"
+    sharded = run.strategy == "fsdp"
+    how = o.sharding(world) if sharded else None
+    shape = Job(
+        o.shape, o.seq, device_of(profile, o.precision), cluster(1, world), run.batch // world // o.passes(world),
+        Layout(dp=world, zero=(2 if how.reshard is False else 3) if sharded else 0, micro_batches=o.passes(world)),
+        Recipe("fp32" if o.precision == "fp32" else "autocast-bf16", checkpointing=o.checkpointing),
+        replace(MEASURED, data_overlap=overlap, moves=0.0), replicas(how, o.sync_every_pass),
+    )  # fmt: skip
+    return on(shape, machine.of_profiles(shape, {world: profile}, share))
+
+
+def device_of(profile, dtype):
+    """The machine of a profile, whose 16-bit format is the one asked for."""
+    found = machine.device_of(profile)
+    return replace(found, bf16_flop_per_s=None) if dtype == "fp16" else found
+
+
+def replicas(how, every_pass):
+    """What processes exchange. how: a Sharding, None for DDP."""
+    if how is None:
+        return Replicas(every_pass=every_pass)
+    return Replicas(None, every_pass, how.wrap, how.least_parameters, how.reshard, how.prefetch, shards=how.ranks,
+                    offload="parameters" if how.offload else "none")
 
 
 def with_prediction(record, guess):
-    """The Record with the step (`ddp_seconds.StepTime`) that the run on one process predicts beside the measured."""
+    """The Record with the step (`timing.job.Step`) that the run on one process predicts beside the measured."""
     return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
                    measurement=record.measurement | {FROM_ONE: record.median})
 

@@ -209,7 +209,7 @@ def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
     link = [results.load(folder / f"cpu-2-hosts-{rate}.json").measurement for rate in ("unlimited", "100-mbit")]
     assert "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(*(1e3 * one["seconds a step"] for one in link)) in plan
     slips = [round(value, 1) for value, _ in views.question("ddp")["slips"]]
-    assert {51.4, 4.8} <= set(slips) and "**51.4%** in *Predict*" in plan and "**4.8%** in *Predict*" in plan
+    assert {50.0, 4.0} <= set(slips) and "**50.0%** in *Predict*" in plan and "**4.0%** in *Predict*" in plan
 
 
 def test_the_figures_of_fsdp_are_the_recorded_ones_and_its_wrong_guesses_are_slips():

@@ -27,8 +27,8 @@ def test_formulas_are_the_models(ranks):
     at = value(tokens, R=SUSTAINED, beta=beta("ib-ndr"))
     assert value(backward, N=n, T=at) / SUSTAINED == pytest.approx(2 * 4 * n * beta("ib-ndr"))
     found = views.render("ddp", {"ranks": ranks})["values"]
-    alone = found["compute_seconds"] + found["update_seconds"]
-    assert value(kept, C=alone, X=found["exposed_seconds"]) == pytest.approx(found["efficiency"])
+    added = found["exposed_seconds"] + found["slowed_seconds"] + found["straggler_seconds"]
+    assert value(kept, C=found["alone_seconds"], X=added) == pytest.approx(found["efficiency"])
 
 
 def test_numbers_are_the_packages():

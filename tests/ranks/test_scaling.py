@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pool
 import pytest
+from cases import refused
 from repo import ROOT
 
 from scaleout.records import results
-from scaleout.spec.transformer import flops
-from scaleout.timing import ddp_seconds, fsdp_seconds
+from scaleout.spec.sharding import units
+from scaleout.spec.transformer import flops, total_parameters
 from scaleout.train import curves, worlds
 from scaleout.train import options as train_options
 from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
@@ -79,17 +80,20 @@ def test_the_job_gets_the_words_that_this_lab_does_not_know():
 # --- prediction ---------------------------------------------------------------------------------------------------
 
 def test_one_process_calibrates_and_the_model_says_the_rest():
-    alone = record(1, 0.05, strategy="one")
-    share = worlds.efficiency(profile(1), alone, JOB)
+    share = worlds.efficiency(profile(1), record(1, 0.05, strategy="one"), JOB)
     assert worlds.predict(Run("strong", 1, "one", 8), JOB, profile(1), share).seconds == pytest.approx(0.05)
     two = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), share)
-    same = fsdp_seconds.from_profile(profile(2), JOB.shape, 4, 64, JOB.sharding(2), efficiency=share, overlap=False)
-    assert two.seconds == same.seconds
+    root, *blocks = [4 * 2 * unit.shard(2) for unit in units(JOB.shape, JOB.sharding(2))]
+    moved = 2 * root + 3 * sum(blocks)
+    assert two.communication == pytest.approx((3 * len(blocks) + 2) * 1e-3 + moved * 1e-9), "one after the other"
+    update = 28 * total_parameters(JOB.shape) / 1e10
+    parts = two.communication + 2 * moved / 1e10, (0.05 - update) / 2  # FSDP's copies; half of the sequences
+    assert (two.parts["exposed data"], two.parts["compute"]) == pytest.approx(parts, rel=1e-3)
     copied = worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
-    same = ddp_seconds.from_profile(profile(2), JOB.shape, 2, 64, efficiency=share, overlap=False)
-    assert copied.seconds == same.seconds
-    hidden = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
-    assert hidden.seconds < two.seconds, "a GPU computes while it sends"
+    parts = copied.communication, (0.05 - update) / 4
+    assert (copied.parts["exposed data"], copied.parts["compute"]) == pytest.approx(parts, rel=1e-3)
+    refused(lambda: worlds.efficiency(profile(1), record(1, 1e-9), JOB), "give the seconds of a whole step")
+    assert worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share).seconds < two.seconds
 
 
 def test_the_rate_of_products_is_the_one_timed_in_the_run():

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from cases import each, over, refused, refuses_nonsense
 from scaleout.spec.launchers import book, megatron, torchtitan
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import blocks
+from scaleout.spec.program import PROGRAMS as RUN_BY
 from scaleout.train.options import Options
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "launchers.json").read_text())
@@ -146,6 +147,31 @@ def test_rounds_of_an_interleaved_pipeline_are_named_where_they_are_longer_than_
     assert "--microbatch-group-size-per-virtual-pipeline-stage 6" in megatron(layout, 1, 128, 32)
     layout = Layout(pp=4, chunks=2, schedule="interleaved", micro_batches=8)
     assert not any("group-size" in line for line in megatron(layout, 1, 128, 32))
+
+
+NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
+
+
+@each([
+    (megatron, NEAR, {}, {"--tp-comm-overlap", "--attention-backend fused", "--overlap-grad-reduce",
+                          "--overlap-param-gather"}, set()),
+    (megatron, NEAR, {"gpus_per_node": 4}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
+    (megatron, Layout(dp=2, tp=2), {}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
+    (megatron, NEAR, {"program": RUN_BY["megatron-2021"]}, {"--attention-backend flash"},
+     {"--tp-comm-overlap", "--overlap-param-gather"}),
+    (megatron, NEAR, {"program": replace(RUN_BY["megatron"], data_overlap=False)}, set(),
+     {"--overlap-grad-reduce", "--overlap-param-gather"}),
+    (torchtitan, Layout(dp=2, tp=2, zero=3, sequence_parallel=True), {}, {"--compile.enable"},
+     {"--compile.enable_async_tensor_parallel"}),
+    (torchtitan, Layout(dp=2, zero=3), {"program": RUN_BY["eager"]}, set(), {"--compile.enable"}),
+    (torchtitan, Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
+     {"program": replace(RUN_BY["compiled"], tensor_overlap="chunked")},
+     {"--compile.enable", "--compile.enable_async_tensor_parallel"}, set()),
+])  # fmt: skip
+def test_what_is_printed_runs_what_was_priced(maker, layout, more, asked, left_out):
+    """Chunked overlap inside a node and with sequence parallelism only, as `timing.compute.overlap` prices it."""
+    lines = set(maker(layout, 1, 128, 4, **more))
+    assert asked <= lines and not left_out & lines
 
 
 @each([

@@ -17,7 +17,6 @@ from scaleout.timing.ddp_seconds import (
     from_device,
     from_profile,
     layers,
-    powersgd_ratio,
     profile_reduce,
     utilization,
 )
@@ -226,16 +225,7 @@ def test_near_linear_on_256_gpus():
     assert one.seconds / many.seconds > 0.9
 
 
-# --- compression, refusals ----------------------------------------------------------------------------------------
-
-
-def test_powersgd_by_hand():
-    """Vocabulary 16, width 8: one block's matrices are 4 of 8 x 8 and 2 of 8 x 32; the tables are 16 x 8 and 4 x 8."""
-    shape = Shape(1, 8, 2, 16, max_seq=4, bias=False)
-    sent = 4 * 16 + 2 * 40 + 24 + 12 + 3 * 8
-    assert powersgd_ratio(shape, 1) == pytest.approx((4 * 64 + 2 * 256 + 128 + 32 + 24) / sent)
-    assert powersgd_ratio(shape, 1000) == 1, "what would grow goes as it is"
-    assert 100 < powersgd_ratio(PRESETS["gpt2"]) < powersgd_ratio(LLAMA)
+# --- refusals ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,7 +240,6 @@ def test_powersgd_by_hand():
         (lambda: layers(GPT2, 1, 8, 0), "flop_per_s must be a finite number above 0"),
         (lambda: layers(GPT2, 0, 8, 1e12), "batch must be a whole number"),
         (lambda: layers(GPT2, 1, 8, 1e12, checkpointing="some"), "none, selective or full"),
-        (lambda: powersgd_ratio(GPT2, 0), "rank must be a whole number of at least 1"),
         (lambda: utilization(1, 0, 1), "seconds must be a finite number above 0"),
     ],
 )

@@ -5,13 +5,18 @@ from math import fsum
 
 import pytest
 
+from scaleout.collectives.job import traffic
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import compute, exchange, machine
+from scaleout.timing.ddp import Layer, ddp_step
 from scaleout.timing.fsdp_plan import Piece
+from scaleout.timing.job import on as timed_on
 from scaleout.timing.job import step, update_seconds
 
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8, zero=1))
@@ -44,6 +49,55 @@ def test_new_weights_hide_behind_the_forward_at_a_price(contention):
     bare = replace(hidden, program=replace(hidden.program, weight_overlap=False))
     same = bare.other(bucket_bytes=exchange.mesh_replicas.bucket(8) * 4)
     assert flat(same).seconds - flat(hidden).seconds == pytest.approx((1 - contention) * gather, rel=1e-9)
+
+
+def replicas(contention=0.0, **how):
+    """GPT-2 small on two GPUs, joined by 10 Gbit/s."""
+    nodes = cluster(2, 1, across="ethernet-10g", nics=1)
+    job = Job(PRESETS["gpt2"], 1024, DEVICES["h100-sxm"], nodes, 8, Layout(dp=2), Recipe(), PROGRAMS["compiled"])
+    return with_contention(job.other(**how), contention)
+
+
+def test_without_overlap_all_messages_come_after_the_backward():
+    """One bucket is complete when the backward is: the whole of it shows with and without overlap. Cut into four,
+    without overlap as much shows as there are messages, and contention has nothing to slow."""
+    whole = 4 * total_parameters(PRESETS["gpt2"])
+    on = machine.of(replicas())
+    one = flat(replicas(bucket_bytes=whole))
+    assert one.exposed == pytest.approx(on.data("all_reduce", whole), rel=1e-9)
+    after = flat(replicas(0.5, overlap=False, bucket_bytes=whole // 4))
+    assert len(after.timeline.message_bytes) > 1 and sum(after.timeline.message_bytes) == whole
+    sent = fsum(on.data("all_reduce", size) for size in after.timeline.message_bytes)
+    assert after.exposed == pytest.approx(sent, rel=1e-9) == after.timeline.exposed_seconds
+    assert flat(replicas(bucket_bytes=whole // 4)).exposed < 0.99 * after.exposed
+
+
+def test_compression_makes_messages_smaller_and_nothing_else():
+    """One bucket in 16 bits sends half the bytes, all exposed; the layers and the update stay."""
+    whole = 4 * total_parameters(PRESETS["gpt2"])
+    job = replicas(bucket_bytes=whole, compression=2.0)
+    assert flat(job).timeline.message_bytes == (whole / 2,)
+    assert flat(job).exposed == pytest.approx(machine.of(job).data("all_reduce", whole / 2), rel=1e-9)
+    assert traffic(job)["dp"].bytes == pytest.approx(traffic(replicas())["dp"].bytes / 2, rel=1e-12)
+    assert step(job).parts["update"] == step(replicas()).parts["update"]
+
+
+def test_a_timeline_lasts_as_long_as_its_step():
+    """Passes, update, and what follows it: two nodes, one doubling's jitter of all before."""
+    found = step(replicas())
+    line, parts = found.timeline, found.parts
+    assert line.seconds == found.seconds and line.update_seconds == parts["update"]
+    assert line.other_seconds == pytest.approx(parts["host"] + parts["stragglers"], rel=1e-9)
+    assert parts["stragglers"] == pytest.approx(0.005 * (found.seconds - parts["stragglers"]), rel=1e-9)
+
+
+def test_a_step_ends_with_its_update_and_the_rest():
+    """Two layers of 3 s and a message of 2 s: 8 s; the update takes 1 more, and 12 in all leave 3 for the rest."""
+    line = ddp_step([Layer("", 1, 2, 1)] * 2, lambda size: 2.0).ended(1.0, 12.0)
+    assert (line.seconds, line.update_seconds, line.other_seconds) == (12.0, 1.0, 3.0)
+    assert (line.events[-1].name, line.events[-1].start, line.events[-1].end) == ("update", 8.0, 9.0)
+    other = line.over(lambda size: 3.0)
+    assert (other.seconds, other.other_seconds) == (13.0, 3.0)
 
 
 def test_copies_of_units():
@@ -97,6 +151,55 @@ def test_the_update_is_shared_from_stage_1_on():
     for zero, ranks in ((0, 1), (1, 8), (3, 8)):
         found = update_seconds(SEVEN.other(zero=zero), on, N)
         assert found == pytest.approx(SEVEN.program.update_passes * on.rates.moved(30 * N / ranks), rel=1e-12)
+
+
+def away(stage, offload="optimizer", to="host", **rest):
+    """The seven billion on eight GPUs: 2 bytes of a weight, 4 of a gradient, 4 of a master copy, 8 of AdamW."""
+    return SEVEN.other(zero=stage, offload=offload, offload_to=to, **rest)
+
+
+def test_the_host_steps_what_is_offloaded():
+    """An eighth of 30 bytes a parameter at half of 76.8 GB/s, which hides the new weights' way back; a gradient's way
+    down hides behind the backward."""
+    for stage in (1, 2, 3):
+        found = step(away(stage)).parts
+        assert found["update"] == pytest.approx(N / 8 * 30 / 38.4e9) and found["exposed host"] == 0
+        assert found["compute"] == pytest.approx(step(SEVEN.other(zero=stage)).parts["compute"])
+
+
+def test_gradients_and_weights_that_the_host_does_not_hide():
+    """Of 64 tokens the backward is too short for the gradients of a shard, each time; a fast host leaves the weights'
+    way up to be waited for."""
+    short, on = away(2, seq=64), machine.of(SEVEN)
+    block, first, last = step(short).work
+    late = on.host(4 * N / 8) - (32 * block.backward_seconds + first.backward_seconds + last.backward_seconds)
+    assert late > 0 and step(short).parts["exposed host"] == pytest.approx(late)
+    assert step(short.other(micro_batches=4)).parts["exposed host"] == pytest.approx(4 * late)
+    swift = timed_on(away(2), replace(on, host_bytes_per_s=1e20))
+    assert swift.parts["exposed host"] == pytest.approx(on.host(2 * N / 8), rel=1e-3)
+
+
+def test_offload_to_a_disk():
+    """16 bytes of a parameter are read and as many written, at 2.5 and 1.25 GB/s, with the update within; with the
+    weights 2 more are written, and the gathers wait for what is read."""
+    disk = N / 8 * 16 * (1 / 2.5e9 + 1 / 1.25e9)
+    states = step(away(3, to="nvme")).parts
+    assert states["update"] + states["exposed host"] == pytest.approx(disk)
+    both, host = (step(away(3, "parameters", to)).parts for to in ("nvme", "host"))
+    assert both["exposed host"] == pytest.approx(states["exposed host"] + N / 8 * 2 / 1.25e9)
+    assert host["exposed host"] == 0 and both["exposed data"] > host["exposed data"]
+    assert machine.of(SEVEN).copied(5e9, disk=True) == 2.0 and machine.of(SEVEN).copied(5e9) < 0.3
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    ({"zero": 0, "offload": "optimizer"}, "use zero 1, 2 or 3"),
+    ({"zero": 2, "offload": "parameters"}, "offload of parameters needs zero 3, not 2"),
+    ({"zero": 1, "offload": "optimizer", "offload_to": "nvme"}, "offload to NVMe needs zero 3, not 1"),
+    ({"zero": 3, "offload": "optimizer", "offload_to": "tape"}, "offload_to must be"),
+])  # fmt: skip
+def test_offload_that_there_is_not(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        SEVEN.other(**wrong)
 
 
 def test_groups_of_hybrid_sharding():

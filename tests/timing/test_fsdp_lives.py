@@ -2,29 +2,16 @@
 
 import pytest
 from cases import over
+from fsdp_views import both
 
-from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
-from scaleout.spec.sharding import Sharding
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_seconds, fsdp_short
 from scaleout.timing.fsdp_lives import lives
 from scaleout.timing.fsdp_plan import Plan
-
-H100 = DEVICES["h100-sxm"]
-
-
-def both(model, wrap, **how):
-    on = topology.cluster(2, 8, "nvlink4", "ib-ndr", 8)
-    checkpointing = how.pop("checkpointing", "none")
-    given = (PRESETS[model], 2, 1024, H100, on, Sharding(16, 1, wrap, 10**8, parameter="bf16", **how))
-    return [way.from_device(*given, checkpointing=checkpointing).timeline for way in (fsdp_seconds, fsdp_short)]
 
 
 @over(wrap=("block", "layer", "size"), model=("gpt2", "llama-3-70b"),
       how=({}, {"reshard": False}, {"prefetch": 3, "checkpointing": "full"}))  # fmt: skip
 def test_every_life_is_where_the_whole_schedule_has_it(wrap, model, how):
-    whole, short = both(model, wrap, **how)
+    whole, short = both(model, wrap, "fast", **how)
     plan = Plan(whole.pieces)
     rows, count = lives(short, 10**6)
     assert count == len(rows) == len(plan.names) and [one.name for one in rows] == list(plan.names)
@@ -47,7 +34,7 @@ def test_every_life_is_where_the_whole_schedule_has_it(wrap, model, how):
 
 
 def test_some_of_many_are_spread_from_the_first_to_the_last():
-    _, short = both("llama-3-70b", "layer")
+    _, short = both("llama-3-70b", "layer", "fast")
     every, count = lives(short, 10**6)
     some, same = lives(short, 34)
     assert count == same == 563 and 34 <= len(some) <= 35

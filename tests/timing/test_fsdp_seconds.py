@@ -1,4 +1,4 @@
-"""Seconds of an FSDP step: what must hold, limits, a profile, and published runs (tests/published/)."""
+"""Seconds of an FSDP step: what must hold, limits, and published runs (tests/published/)."""
 
 import json
 from dataclasses import replace
@@ -10,14 +10,13 @@ import pytest
 from cases import refused
 
 from scaleout.collectives import alpha_beta
-from scaleout.records import profiles
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing import ddp_seconds, fsdp
 from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, machine, replica_group, shard_group
-from scaleout.timing.fsdp_seconds import efficiency_of, from_device, from_profile, work
+from scaleout.timing.fsdp_seconds import from_device, work
 from scaleout.timing.scaling import efficiency, strong_efficiency, weak_efficiency
 
 PUBLISHED = Path(__file__).parents[1] / "published"
@@ -146,58 +145,6 @@ def test_offload_copies_over_the_slot_and_updates_on_the_host():
     assert off.seconds > on.seconds + off.parts["update"] - on.parts["update"]
 
 
-# --- a profile ----------------------------------------------------------------------------------------------------
-
-
-def profile(world=2, rate=5e10):
-    lines = {"all_gather": (1e-3, 2e-9), "reduce_scatter": (2e-3, 3e-9), "all_reduce": (1e-3, 4e-9)}
-    found = {
-        "schema": 1, "device": "cpu", "device_kind": "cpu", "backend": "gloo", "interconnect": "loopback",
-        "measured": "today", "commit": "x", "world": world, "threads": 1, "copy_bytes_per_second": 1e10,
-        "matmul_flops_per_second": {"fp32": rate}, "collectives": {
-            name: {"alpha_seconds": a, "seconds_per_byte": b} for name, (a, b) in lines.items()} if world > 1 else {},
-    }  # fmt: skip
-    profiles.validate(found)
-    return found
-
-
-SMALL = Shape(2, 64, 4, 256, max_seq=64)
-
-
-def test_from_a_profile_by_hand():
-    """Nothing overlaps: all seconds add up. Three units (root, two blocks): 5 gathers, 3 reduce-scatters."""
-    sharding = Sharding(ranks=2)
-    time = from_profile(profile(), SMALL, 4, 64, sharding, overlap=False)
-    root, *blocks = [4 * 2 * unit.shard(2) for unit in units(SMALL, sharding)]
-    gathered = root + 2 * sum(blocks)
-    sent = 5 * 1e-3 + gathered * 2e-9 + 3 * 2e-3 + (root + sum(blocks)) * 3e-9
-    assert time.parts["exposed communication"] == pytest.approx(sent)
-    copies = (2 * gathered + 2 * (root + sum(blocks))) / 1e10
-    assert time.parts["compute"] == pytest.approx(sum(flops(SMALL, 4, 64).values()) / 5e10 + copies)
-    assert time.parts["update"] == pytest.approx((root + sum(blocks)) / 8 * 28 / 1e10)
-    hidden = from_profile(profile(), SMALL, 4, 64, sharding)
-    assert hidden.seconds < time.seconds and hidden.timeline.communication_seconds == pytest.approx(sent)
-
-
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_efficiency_of_one_process_gives_its_seconds_back(accumulation):
-    found = efficiency_of(profile(1), SMALL, 4, 64, 0.05, accumulation=accumulation, other_seconds=0.001)
-    again = from_profile(profile(1), SMALL, 4, 64, Sharding(), efficiency=found, accumulation=accumulation,
-                         other_seconds=0.001)  # fmt: skip
-    assert again.seconds == pytest.approx(0.05, rel=1e-12)
-
-
-def test_hybrid_by_profiles_of_its_groups():
-    sharding = Sharding(ranks=2, replicas=2)
-    four, two = profile(4), profile(2)
-    found = from_profile(four, SMALL, 4, 64, sharding, groups={2: two}, overlap=False)
-    alone = from_profile(two, SMALL, 4, 64, Sharding(ranks=2), overlap=False)
-    root, *blocks = [4 * unit.shard(2) for unit in units(SMALL, sharding)]
-    assert found.seconds - alone.seconds == pytest.approx(3 * 1e-3 + (root + sum(blocks)) * 4e-9)
-    with pytest.raises(ValueError, match="a group of 2 processes needs a profile of 2"):
-        from_profile(four, SMALL, 4, 64, sharding)
-
-
 # --- published ----------------------------------------------------------------------------------------------------
 
 
@@ -242,11 +189,6 @@ def test_one_formula_for_strong_and_weak():
         (lambda: step_on(24, on=nodes(24), sharding=full(12, replicas=2)), "12 ranks neither divide a node of 8 GPUs"),
         (lambda: step_on(8, accumulation=0), "whole number of passes"),
         (lambda: step_on(8, dtype="int4"), "dtype 'int4' is unknown"),
-        (lambda: from_profile(profile(2), SMALL, 1, 8, Sharding(ranks=4)), "run labs/calibrate.py with 4"),
-        (lambda: from_profile(profile(2), SMALL, 1, 8, Sharding(ranks=2), dtype="fp16"), "holds no rate for fp16"),
-        (lambda: from_profile(profile(2), SMALL, 1, 8, Sharding(ranks=2), efficiency=0), "must be a number above 0"),
-        (lambda: efficiency_of(profile(2), SMALL, 1, 8, 1.0), "efficiency is measured with one"),
-        (lambda: efficiency_of(profile(1), SMALL, 1, 8, 1e-9), "give the seconds of a whole step"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call, words):

@@ -6,15 +6,19 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from scaleout import views
 from scaleout.spec.hardware import DEVICES
-from scaleout.spec.sharding import Sharding
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
-from scaleout.timing.fsdp_seconds import from_device
+from scaleout.timing.job import step
 from scaleout.views.capstone import published, speedup
 from scaleout.views.choices import LINKS
 
@@ -24,14 +28,14 @@ ROWS = {one["name"]: one for one in TABLE["series"]}
 # Published efficiency against the fewest GPUs of a series, over the model's, in the order of its sizes. Below 1: the
 # model promises more than was measured.
 RATIOS = {
-    "torchtitan eager H100": {128: 0.971}, "torchtitan compiled H100": {128: 0.976},
-    "Kempner compiled H200": {2: 0.906, 4: 0.942},
-    "MosaicML 13B H100": {16: 0.989, 32: 0.995, 64: 0.991}, "MosaicML 3B H100": {64: 0.979},
-    "MosaicML 1.3B H100": {32: 0.980, 64: 0.965}, "MosaicML 760M H100": {32: 0.992},
-    "MosaicML 13B A100": {128: 0.998}, "MosaicML 7B A100": {64: 0.984, 128: 0.972},
-    "MosaicML 3B A100": {128: 0.962}, "MosaicML 1.3B A100": {128: 0.982},
-    "MosaicML 760M A100": {32: 1.001, 64: 0.991, 128: 0.978},
-    "MosaicML 125M A100": {32: 0.974, 64: 0.960, 128: 0.952},
+    "torchtitan eager H100": {128: 0.982}, "torchtitan compiled H100": {128: 0.982},
+    "Kempner compiled H200": {2: 0.898, 4: 0.928},
+    "MosaicML 13B H100": {16: 0.989, 32: 0.999, 64: 1.003}, "MosaicML 3B H100": {64: 0.986},
+    "MosaicML 1.3B H100": {32: 0.985, 64: 0.976}, "MosaicML 760M H100": {32: 0.997},
+    "MosaicML 13B A100": {128: 1.003}, "MosaicML 7B A100": {64: 0.989, 128: 0.983},
+    "MosaicML 3B A100": {128: 0.974}, "MosaicML 1.3B A100": {128: 0.988},
+    "MosaicML 760M A100": {32: 1.006, 64: 1.002, 128: 0.996},
+    "MosaicML 125M A100": {32: 0.979, 64: 0.971, 128: 0.968},
 }  # fmt: skip
 
 
@@ -51,14 +55,21 @@ def shape_of(row):
 
 @lru_cache(maxsize=64)
 def modelled(name, gpus):
-    """Tokens a second of one GPU."""
+    """Tokens a second of one GPU. torchtitan recomputes every second matrix multiplication."""
     row = ROWS[name]
     device, per = DEVICES[row["devices"][0]], min(row["gpus_per_node"], gpus)
+    device = replace(device, memory_bytes_per_s=2.4e12) if name.startswith("torchtitan") else device  # HBM2e
     on = cluster(ceil(gpus / per), per, device.link, row["across"], per)
-    sharding = Sharding(ranks=gpus, parameter="bf16", reduce=row["reduce"])
-    time = from_device(shape_of(row), row["micro_batch"], row["seq"], device, on, sharding, efficiency=row["reached"],
-                       checkpointing=row["checkpointing"], accumulation=row["passes"])  # fmt: skip
-    return time.tokens_per_second / gpus
+    recipe = Recipe("bf16-master" if row["reduce"] == "bf16" else "autocast-bf16")
+    layout = Layout(dp=gpus, zero=3, micro_batches=row["passes"])
+    job = Job(shape_of(row), row["seq"], device, on, row["micro_batch"], layout, recipe, PROGRAMS[program(name)])
+    ways = {"selective": ("none", "full")}.get(row["checkpointing"], (row["checkpointing"],))
+    return job.tokens_per_step / gpus / fmean(step(job.other(checkpointing=way)).seconds for way in ways)
+
+
+def program(name):
+    """MosaicML's runs are Composer's, the others torch's."""
+    return "composer" if name.startswith("MosaicML") else name.split()[1]
 
 
 def ratios(name):
@@ -67,18 +78,13 @@ def ratios(name):
     return {n: found[n] / found[first] / (modelled(name, n) / modelled(name, first)) for n in found if n > first}
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_no_published_run_keeps_more_than_the_model_says(name):
-    assert ratios(name) == pytest.approx(RATIOS[name], abs=0.002)
-
-
-def test_the_model_is_an_upper_bound_by_0_to_9_percent():
-    """Up to 128 GPUs of nodes of 8, by 5% at most; the first step from one GPU to two is the worst, 9%."""
-    every = sorted((ratio, name, n) for name in ROWS for n, ratio in ratios(name).items())
-    assert len(every) == 22 and every[-1][0] < 1.002 and every[0] == (pytest.approx(0.906, abs=0.002),
-                                                                      "Kempner compiled H200", 2)  # fmt: skip
-    wide = [ratio for ratio, name, _ in every if "H200" not in name]
-    assert min(wide) > 0.95 and wide[len(wide) // 2] == pytest.approx(0.98, abs=0.003)
+def test_what_published_runs_keep_over_what_the_model_says():
+    """From one GPU to two is the worst, 10%; in nodes of 8, up to 128 GPUs, within 3.2% of what was measured."""
+    found = {name: ratios(name) for name in ROWS}
+    assert found == {name: pytest.approx(some, abs=0.002) for name, some in RATIOS.items()}
+    wide = sorted(ratio for name, some in found.items() if "H200" not in name for ratio in some.values())
+    assert len(wide) == 20 and wide[0] > 0.967 and wide[-1] < 1.007
+    assert wide[len(wide) // 2] == pytest.approx(0.988, abs=0.003)
 
 
 def test_shapes_have_the_parameters_that_were_printed():
@@ -87,9 +93,16 @@ def test_shapes_have_the_parameters_that_were_printed():
 
 
 def test_fewer_sequences_a_pass_reach_less_of_the_peak():
-    """What strong scaling does to kernels, and the model does not have: the same 58.6% of the peak for any batch."""
+    """What strong scaling does to kernels: MPT 30B, full checkpointing, 3 sequences a pass and 14."""
     rows = TABLE["small_kernels"]["rows"]
     assert [(one["sequences_a_pass"], one["hfu_percent"]) for one in rows] == [(3, 50.82), (10, 57.42), (14, 58.57)]
+    shape = Shape(48, 7168, 64, 50368, bias=False, tied_head=True, max_seq=2048)
+    said = [
+        step(Job(shape, 2048, DEVICES["h100-sxm"], cluster(row["gpus"] // 8, 8), row["sequences_a_pass"],
+                 Layout(dp=row["gpus"], zero=3), Recipe(checkpointing="full"), PROGRAMS["composer"])).hfu
+        for row in rows
+    ]  # fmt: skip
+    assert said == sorted(said) and said[0] < 0.9 * said[2], "and so does the model"
 
 
 # --- what stands in the picture -----------------------------------------------------------------------------------
@@ -111,7 +124,7 @@ def test_the_package_has_the_figures_of_the_table():
         assert one.shares[min(one.rates)] == 1 and all(0.89 < share < 1.01 for share in one.shares.values())
 
 
-SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", "compiled")
 
 
 @pytest.mark.parametrize(
@@ -157,17 +170,15 @@ def test_points_begin_on_the_curve_and_keep_their_shares():
     assert between.beside(curve)[16] == pytest.approx(0.8), "halfway from 8 to 32, as the line is drawn"
 
 
-def test_the_picture_shows_who_measured_and_the_curve_above():
+def test_the_picture_shows_who_measured():
     result = views.render("capstone", {})
     weak = {n: at for n, _, at in result["values"]["curve"]}
     assert result["values"]["published"] == [[8, weak[8]], [128, pytest.approx(weak[8] * 5605 / 5762)]]
-    assert weak[128] / weak[8] > 1.035 * 5605 / 5762
     titles = [one.text for one in ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}title")]
     assert [title for title in titles if "measured" in title] == [
         "torchtitan eager, measured: 100.0% on 8, of 8", "torchtitan eager, measured: 97.3% on 128, of 8",
     ]  # fmt: skip
-    assert "torchtitan eager, measured" in result["svg"] and "strong: 88.3%" in result["svg"]
-    assert "Upper bounds: no GPU is late here" in result["law"][2]
+    assert "torchtitan eager, measured" in result["svg"] and "strong: 66.0%" in result["svg"]
     assert "Measured, weak: torchtitan eager kept 97% from 8 to 128." in result["law"][2]
 
 
@@ -177,4 +188,3 @@ def test_nothing_is_said_of_runs_that_are_not_comparable(params):
     result = views.render("capstone", params)
     assert result["values"]["published"] == []
     assert "easured" not in result["svg"] + result["sentence"] + result["law"][2]
-    assert "Upper bounds" in result["law"][2]

@@ -20,11 +20,11 @@ from scaleout.views.fsdp import moments, picture
 @over(prefetch=(0, 1, 3), wrap=list(fsdp.WRAPS), model=("gpt2", "llama-2-7b"))
 def test_every_moment_has_its_place_in_time(model, wrap, prefetch):
     one = setting(model=model, wrap=wrap, prefetch=prefetch, link="ethernet-100g")
-    line, account = one.time.timeline, one.account
+    line, account = one.line, one.account
     rows = fsdp_hill.placed(account.moments, line)
     assert sorted(map(id, account.moments)) == sorted(id(moment) for *_, moment in rows), "each once"
     assert all(0 <= start <= end <= line.seconds * (1 + 1e-12) for start, end, _ in rows)
-    events = entire(one).events
+    events = entire(one.job).events
     half = max(event.end for event in events if event.name.startswith("forward"))
     for start, end, moment in rows:
         if moment.phase == "forward":
@@ -43,7 +43,7 @@ def test_every_moment_has_its_place_in_time(model, wrap, prefetch):
 
 def test_the_area_reaches_the_peak_and_stacks_the_kinds():
     one = setting(model="gpt2-xl", batch=4)
-    account, line = one.account, one.time.timeline
+    account, line = one.account, one.line
     plane = Plane(0, 0, 400, 100, Axis(0, line.seconds), Axis(0, account.peak_bytes / GIB))
     body = fsdp_hill.area(fsdp_hill.placed(account.moments, line), plane, GIB)
     tops = {}
@@ -70,7 +70,7 @@ def test_lanes_are_to_scale(params):
     assert wide["forward"] + wide["backward"] == pytest.approx(values["compute_seconds"] * scale, abs=2 * hair)
     waits = wide["exposed communication: compute waits"]
     assert waits == pytest.approx(values["exposed_seconds"] * scale, abs=hair)
-    events = entire(setting(**params)).events
+    events = entire(setting(**params).job).events
     names = {"gather": ("gather", "gather again"), "reduce": ("reduce",)}
     for lane in LANES[1:]:
         seconds = sum(event.end - event.start for event in events if event.lane == lane)
@@ -87,7 +87,7 @@ def test_the_cursor_goes_through_a_unit_s_life():
     seen = [views.render("fsdp", {"moment": moment}) for moment in range(moments.LAST + 1)]
     at = [one["values"]["moment_seconds"] for one in seen]
     assert at == sorted(at) and at[0] == 0 and at[-1] < seen[0]["values"]["step_seconds"]
-    events = {(e.name, e.lane): (e.start, e.end) for e in entire(setting()).events}
+    events = {(e.name, e.lane): (e.start, e.end) for e in entire(setting().job).events}
     for moment, name in ((1, "gather"), (2, "forward"), (4, "gather again"), (5, "backward"), (6, "reduce-scatter")):
         start, end = next(span for (what, _), span in events.items() if what == f"{name} blocks.15")
         assert at[moment] == pytest.approx((start + end) / 2), name
@@ -134,9 +134,9 @@ def test_whole_units_are_where_the_step_has_them():
     one = setting(model="gpt2", link="ethernet-100g")
     rows, count = one.lives
     assert count == len(rows) == 13
-    body = fsdp_units.whole(fsdp_units.Strip(0, 0, 400, 130, one.time.timeline.seconds), rows)
+    body = fsdp_units.whole(fsdp_units.Strip(0, 0, 400, 130, one.line.seconds), rows)
     found = {title: bars(d) for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>')}
-    scale = 400 / one.time.timeline.seconds
+    scale = 400 / one.line.seconds
     spans = [span for life in rows for span in life.whole]
     assert [x for x, _ in found["whole"]] == pytest.approx([start * scale for start, _ in spans], abs=0.06)
     assert [w for _, w in found["whole"]] == pytest.approx([(b - a) * scale for a, b in spans], abs=0.06)

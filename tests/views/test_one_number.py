@@ -7,11 +7,12 @@ from scaleout import views
 from scaleout.collectives.job import traffic
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.draw import svg
-from scaleout.memory.job import accounts, fullest_rank
+from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
-from scaleout.views import mesh, tensor
-from scaleout.views.recompute.setting import setting_of
+from scaleout.views import capstone, ddp, fsdp, mesh, tensor, zero
+from scaleout.views.planner.setting import setting_of
+from scaleout.views.recompute import setting as recompute_setting
 
 SEED = 31
 
@@ -37,13 +38,41 @@ def test_tensor(params):
 def test_recompute(params):
     """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
     given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
-    job = setting_of(given).case.job
+    job = recompute_setting.setting_of(given).case.job
     plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
     assert values["seconds"] == values["plain_seconds"] == plain
     assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
     _, values = shown("recompute", params | {"dropped": 100, "way": "rebuild"})
     assert values["seconds"] == pytest.approx(full, rel=1e-12)
     assert values["all_percent"] == round(100 * (full / plain - 1), 1)
+@pytest.mark.parametrize("params", [{}, *by_chance("fsdp", 24, SEED)])
+def test_fsdp(params):
+    given, values = shown("fsdp", params)
+    job = fsdp._setting(given).job
+    found = step(job)
+    said = ("step_seconds", "mfu", "tokens_per_second", "communication_seconds", "update_seconds", "exposed_seconds")
+    assert [values[name] for name in said] == [
+        found.seconds, found.mfu, found.tokens_per_second, found.communication, found.parts["update"],
+        found.timeline.exposed_seconds,
+    ]  # fmt: skip
+    assert values["exposed_seconds"] + values["beside_seconds"] == pytest.approx(found.parts["exposed data"], abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("capstone", 24, SEED)])
+def test_capstone(params):
+    """Strong scaling: the job of those GPUs that have a sequence, and of the sequences that there are."""
+    given, values = shown("capstone", params)
+    setting, *_ = capstone._chosen(given)
+    job = setting.job
+    found, real = step(job), setting.batch / job.sequences
+    assert values["strong_seconds"] == found.seconds and values["strong_exposed"] == (
+        found.parts["exposed data"] / found.seconds)  # fmt: skip
+    assert values["strong_mfu"] * setting.world == pytest.approx(found.mfu * job.layout.dp * real, rel=1e-12)
+    assert values["strong_tokens_per_second"] == pytest.approx(found.tokens_per_second * real, rel=1e-12)
+    weak = step(setting.at(setting.world, *setting.passes(setting.world)))
+    assert (values["weak_seconds"], values["weak_mfu"]) == (weak.seconds, weak.mfu)
+    wire = values["weak_start_seconds"] + values["weak_byte_seconds"]
+    assert wire == pytest.approx(weak.communication, abs=1e-12)
 
 
 @pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
@@ -57,3 +86,48 @@ def test_mesh(params):
     peaks = [one.peak_bytes for one in accounts(job)]
     assert values["held_gb"] == max(peaks) / 1e9 and values["fullest_stage"] == fullest_rank(job)
     assert peaks[fullest_rank(job)] == max(peaks)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("ddp", 40, SEED)])
+def test_ddp(params):
+    given, values = shown("ddp", params)
+    found = step(ddp.setting_from(given).job)
+    assert (values["step_seconds"], values["mfu"]) == (found.seconds, found.mfu)
+    assert values["communication_seconds"] == found.communication and values["update_seconds"] == found.parts["update"]
+    late = values["exposed_seconds"] + values["slowed_seconds"]
+    assert late == pytest.approx(found.parts["exposed data"], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED)])
+def test_planner(params):
+    """The best layout and the reader's own; and no point has other seconds than its job."""
+    given, values = shown("planner", params)
+    setting = setting_of(given)
+    for name, plan in (("best", setting.best), ("smallest", setting.smallest), ("yours", setting.yours)):
+        if plan is None or isinstance(plan, str) or not plan.exact:
+            assert values[name] is None or "refused" in values[name] or name == "smallest"
+            continue
+        found = step(plan.job)
+        assert [values[name][key] for key in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
+        assert values[name]["gb"] == fullest(plan.job).peak_bytes / 1e9
+    for plan in setting.every:
+        if plan.exact:
+            assert plan.seconds == step(plan.job).seconds
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("zero", 32, SEED)])
+def test_zero(params):
+    """Muon's own seconds come on top; and what autocast sends is counted as it is stored, in fp32."""
+    given, values = shown("zero", params)
+    job = zero._setting(given).job
+    found = step(job)
+    if given["optimizer"] != "muon":
+        assert [values[name] for name in ("seconds", "parts", "mfu", "wire_seconds")] == [
+            found.seconds, found.parts, found.mfu, found.communication,
+        ]  # fmt: skip
+        if given["precision"] != "autocast-bf16":
+            assert values["sent_gb"] == pytest.approx(traffic(job)["dp"].bytes / 1e9, rel=1e-12)
+    else:
+        beside = {name for name, seconds in found.parts.items() if values["parts"][name] != seconds}
+        assert {"update"} <= beside <= {"update", "exposed data"}
+        assert values["seconds"] == pytest.approx(sum(values["parts"].values()), rel=1e-12)

@@ -58,7 +58,7 @@ REFUSED = [
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),
     ("capstone", {"own_2": -1}, "own_2 must be from"),
     ("capstone", {"seq": 100}, "seq must be one of 512"),
-    ("capstone", {"reached": 100}, "reached must be from 5 to 90"),
+    ("capstone", {"program": "jax"}, "program"),
 ]
 
 

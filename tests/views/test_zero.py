@@ -111,7 +111,8 @@ def test_muon_gathers_every_matrix_and_keeps_one_state_of_it(stage, sends):
     assert found["sent_gb"] == pytest.approx(found["pieces"] * found["piece_gb"])
     less = 4 * matrices * N / (4 if stage else 1) / 1e9
     assert adam["held_gb"] - found["held_gb"] == pytest.approx(less, rel=1e-6)
-    assert found["parts"]["update"] > 10 * adam["parts"]["update"] and found["away"] == "none"
+    products = found["parts"]["update"] - adam["parts"]["update"]
+    assert products > adam["spent"]["compute"] and found["away"] == "none"
     wide = shown(stage=stage, optimizer="muon", passes=4, moment=0)["values"]
     assert wide["pieces"] - found["pieces"] == pytest.approx([0, 0, 3, 9][stage]) == wide["sent_so_far"]
     said = {shown(stage=stage, optimizer="muon", moment=at)["values"]["moment"] for at in range(MOMENTS)}
@@ -136,9 +137,11 @@ def test_a_gpu_waits_while_its_host_updates():
     found = shown(offload="optimizer")["values"]
     parts = found["parts"]
     assert found["exposed_seconds"] > 1
-    assert found["exposed_seconds"] == pytest.approx(sum(parts[name] for name in parts if name != "compute"))
+    assert found["exposed_seconds"] == pytest.approx(parts["exposed data"] + parts["update"] + parts["exposed host"])
     own = shown()["values"]
-    assert own["exposed_seconds"] == own["parts"]["exposed communication"] > own["parts"]["exposed host"] == 0
+    assert own["exposed_seconds"] == own["parts"]["exposed data"] > own["parts"]["exposed host"] == 0
+    assert "**twice**, loses 36.0 ms of 783 ms." in shown()["sentence"]
+    assert shown()["law"][2].endswith("Seconds: torch.compile.")
 
 
 def test_programs_that_send_more_than_the_paper_are_named():

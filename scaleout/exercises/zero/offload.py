@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.exercises.engine import Number, Slip
 from scaleout.exercises.zero.sizes import ADAMW, NAME, PARAMETERS
 from scaleout.spec.hardware import DEVICES, GB
-from scaleout.timing.zero import update_bytes
+from scaleout.timing.job import update_bytes
 
 _RANKS, _MEMORY, _PCIE = 8, 300 * GB, 25 * GB
 _TOUCHED = round(update_bytes(ADAMW))  # gradient and three fp32 numbers read; those three and a bf16 weight written
@@ -35,7 +35,8 @@ WAIT = Number(
     f"{PARAMETERS / 1e9:.2f} GB / {_MEMORY / GB:.0f} GB/s = {_UPDATE:.2f} s. The shard has "
     f"{PARAMETERS * 2 / _RANKS / GB:.2f} GB: {_UP * 1e3:.0f} ms. Together **{_UPDATE + _UP:.2f} s**.\n\n"
     "**The host's memory is the wait, not PCIe,** and nothing hides it: the next forward needs the new weights. With "
-    f"the states on the GPUs each would update its shard from its own memory, in {_OWN * 1e3:.0f} ms. The wait falls "
+    "the states on the GPUs each would update its shard at its own memory's full rate, "
+    f"in {_OWN * 1e3:.0f} ms. The wait falls "
     "with the number of *nodes*, each of which updates its own part; not with the GPUs in a node. It comes once in a "
     "step, so more passes, or a larger batch, make it a smaller part. ZeRO-Offload can let the update run beside the "
     "next forward, which then computes with weights that are one step old (arXiv 2101.06840, section 5.2).",

@@ -6,16 +6,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scaleout.draw.svg import WIDE
-from scaleout.spec.hardware import COMPUTE_SHARE, GPU_WATTS
+from scaleout.spec.hardware import GPU_WATTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
 from scaleout.timing.price import EXAMPLE, run_cost
+from scaleout.timing.starts import starts
 from scaleout.views import guess, more, number, play, select, slider
 from scaleout.views.capstone import lower, picture, record, words
 from scaleout.views.capstone.levers import MOST, SEQUENCES
 from scaleout.views.capstone.published import near
-from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held, starts
-from scaleout.views.choices import LINKS, NAMES, cards
+from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held
+from scaleout.views.choices import LINKS, NAMES, cards, programs
 
 TITLE = "From one GPU to thousands"
 
@@ -36,8 +37,7 @@ CONTROLS = (
         slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),
         select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),
-        slider("reached", "Share of peak that compute reaches", round(100 * COMPUTE_SHARE), 5, 90, 5, unit="%",
-               help="An assumption: a step on one GPU of yours gives it."),
+        select("program", "Run by", "compiled", programs("compiled", "eager")),
         select("lower", "The lower chart shows", "price", list(lower.NAMES.items())),
         number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
                help="An example, of no provider: look up what you would pay."),
@@ -131,6 +131,12 @@ def _levers(setting: Setting, values: dict) -> dict:
     return {"each": {"off": "No GPU of several has a second sequence."}} if one_each else {}
 
 
+@lru_cache(maxsize=64)
+def first_bytes(setting: Setting) -> float:
+    """Seconds of a step that communication takes however few its bytes, of a GPU whose work stays."""
+    return starts(setting.at(setting.world, *setting.passes(setting.world)))
+
+
 def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict:
     n = setting.world
     out = {}
@@ -146,7 +152,7 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
         }  # fmt: skip
     busy = min(n, setting.batch)
     return out | {
-        "weak_compute_seconds": point.compute, "weak_start_seconds": (first := min(starts(setting), point.wire)),
+        "weak_compute_seconds": point.compute, "weak_start_seconds": (first := min(first_bytes(setting), point.wire)),
         "weak_byte_seconds": point.wire - first, "peak_gb": held(setting, setting.sharding) / 1e9,
         "fits": fits(setting, setting.sharding),
         "busy": busy, "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],

@@ -10,8 +10,8 @@ from scaleout.draw.plot import TICK, Plane
 from scaleout.views.capstone.frame import PERCENT, Frame
 from scaleout.views.capstone.speedup import Size
 
-KINDS = (("compute", "works as one alone", "works"), ("c5", "copies, updates", "copies, updates"),
-         ("accent", "waits for messages", "waits"), ("muted", "has no sequence", "idle"))  # fmt: skip
+KINDS = (("compute", "works as one alone", "works"), ("c5", "update, host, slowest GPU", "update, host"),
+         ("accent", "communication", "communication"), ("muted", "has no sequence", "idle"))  # fmt: skip
 TICKS = (1, 8, 64, 512, 4096)
 
 

@@ -37,7 +37,8 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
 
 
 def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
-    """Compute and what waits after it; beneath, bytes and starts of the wire, on one scale for all numbers of GPUs."""
+    """Compute and what communication adds; beneath, bytes and starts of the wire, on one scale for all numbers of
+    GPUs."""
     most = max(max(one.wire, one.seconds) for one in found.weak.values())
     unit, second = labels.clock(values["weak_seconds"])
     scale = panel.width / most
@@ -49,13 +50,16 @@ def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
         return amount(seconds / second)
 
     end = panel.x + works * scale
-    waiting = f", waits {said(waits)}" if waits >= 0.005 * values["weak_seconds"] else ""
+    ways = (f"computes {said(works)} {unit}",)
+    if waits >= 0.005 * values["weak_seconds"]:
+        ways = (f"computes {said(works)}, communicates {said(waits)} {unit}",
+                f"computes {said(works)}, sends {said(waits)} {unit}")  # fmt: skip
     out = [
-        svg.text(panel.x, first - 4, f"computes {said(works)}{waiting} {unit}", size=frame.small),
+        svg.text(panel.x, first - 4, labels.fitting(ways, panel.width, frame.small) or ways[-1], size=frame.small),
         svg.rect(panel.x, first, works * scale, bar, "compute", title="computes", mark="computes"),
     ]
     if waits * scale > 0.3:
-        out.insert(1, hatch.box(end, first, waits * scale, bar, "accent", "waits for messages", "waits"))
+        out.insert(1, hatch.box(end, first, waits * scale, bar, "accent", "communication", "waits"))
     words = f"wire: {said(sent)} of bytes + {said(starts)} of starts, {unit}"
     ways = (words, f"bytes {said(sent)} + starts {said(starts)} {unit}", f"wire {said(sent + starts)} {unit}")
     words = labels.fitting(ways, panel.width, frame.small) if sent + starts else "nothing on the wire"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.program import PROGRAMS
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
 
 MOST = 4096  # GPUs
@@ -37,28 +38,33 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"What limits: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs: each makes time for "
             f"{values['sequences_each']}, and {1 - setting.batch / room:.0%} of those places are empty. "
         )
-    if values["strong_exposed"] < WORTH:
-        return (
-            f"What limits: the {setting.reached:g}% of its peak that compute is taken to reach; communication is "
-            f"hidden but for {values['strong_exposed']:.1%} of the step. "
-        )
     said = (
-        f"What limits: communication, {values['strong_exposed']:.0%} of a step: {sequences(values['sequences_each'])} "
-        f"a GPU hide{'' if values['sequences_each'] > 1 else 's'} too little. "
+        f"What limits: communication, {values['strong_exposed']:.0%} of a step with "
+        f"{sequences(values['sequences_each'])} a GPU. "
     )
-    now = values["strong_tokens_per_second"]
+    if values["strong_exposed"] < WORTH:
+        said = (
+            f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
+            f"{values['strong_exposed']:.1%} of the step. "
+        )
+    times, words = max(_gains(setting, values["strong_tokens_per_second"], fast), default=(1.0, ""))
+    return said + (
+        f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else ""
+    )
+
+
+def _gains(setting: Setting, now: float, fast: tuple) -> list[tuple[float, str]]:
+    """By how much each change that fits raises the tokens a second from `now`."""
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
+    if setting.program != "compiled":
+        changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
     changes += [({"batch": times * setting.batch}, f"{times} times the global batch, if the loss allows it")
                 for times in (2, 4) if times * setting.batch <= SEQUENCES]  # fmt: skip
     if setting.link != fast:
         changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
     tried = [(replace(setting, **change), words) for change, words in changes]
     tried = [one for one in tried if fits(one[0], one[0].sharding)]
-    better = [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
-    times, words = max(better, default=(1.0, ""))
-    return said + (
-        f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else ""
-    )
+    return [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
 
 
 def sparing(setting: Setting, values: dict) -> str:
@@ -67,7 +73,7 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     said = (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and has room for "
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, with room for "
         f"{svg.quantity(allocator.room(device.memory_bytes) / 1e9)}. "
     )
     changes = [({"sharding": "full"}, "FSDP over all GPUs"), ({"checkpointing": "full"}, "full checkpointing"),
@@ -80,5 +86,6 @@ def sparing(setting: Setting, values: dict) -> str:
             continue
         tried, pulled[name] = replace(tried, **change), words
         if fits(tried, tried.sharding):
-            return f"{said}It fits with **{' and '.join(pulled.values())}**."
+            *first, last = pulled.values()
+            return f"{said}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."
     return f"{said}Nothing on this panel makes it fit."

@@ -31,11 +31,11 @@ def picture(setting: Setting, found: Curves, values: dict, under: str, width: in
           for plane, kind in zip(planes, ("strong", "weak"), strict=True)),
         _mark(planes[0]),
     ]  # fmt: skip
-    label = f"{world:,} GPUs beside one. The same batch, shared (strong): each works "
-    label += f"{values['strong_efficiency']:.0%} as much as one alone, waits {values['strong_waits']:.0%} and is idle "
-    label += f"{values['strong_idle']:.0%} of the time. The same work for each (weak): "
+    label = f"{world:,} GPUs beside one. The same batch, shared (strong): each works {values['strong_efficiency']:.0%} "
+    label += f"as much as one alone, communicates {values['strong_waits']:.0%} and is "
+    label += f"idle {values['strong_idle']:.0%} of the time. The same work for each (weak): "
     label += (
-        f"{values['weak_efficiency']:.0%}, waits {values['weak_waits']:.0%}. Beneath, {lower.NAMES[under]}."
+        f"{values['weak_efficiency']:.0%}, communicates {values['weak_waits']:.0%}. Beneath, {lower.NAMES[under]}."
     )
     return svg.figure(width, frame.height(used), "".join(parts), label)
 

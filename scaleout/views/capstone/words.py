@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import clock
+from scaleout.spec.program import PROGRAMS
 from scaleout.timing.price import EXAMPLE
 from scaleout.views.capstone.deal import amount
 from scaleout.views.capstone.levers import limit, sparing
@@ -36,11 +37,11 @@ def law(setting: Setting, values: dict) -> list[str]:
     sign = "≤" if sent + starts <= works else ">"
     grow = {"full": "rings' starts grow with the GPUs", "hybrid": "rings of gathers end at the node",
             "ddp": "starts grow with the GPUs"}[setting.sharding]  # fmt: skip
+    program = PROGRAMS[setting.program].label
     return [
-        f"{_dealt(setting)} All but the first and last messages hide: "
-        f"bytes + starts ≤ compute,",
+        f"{_dealt(setting)} Nearly all messages hide while bytes + starts ≤ compute,",
         f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
-        f"Bytes stay, {grow}. Upper bounds: no GPU is late here, no kernel slower for being small."
+        f"Bytes stay, {grow}. Hidden ones cost too: copies, slower kernels. {program}: MFU {values['weak_mfu']:.0%}."
         f"{_weak(values)}{_measured(values)}",
     ]
 

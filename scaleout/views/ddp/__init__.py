@@ -5,21 +5,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import ceil, fsum
+from functools import cached_property, lru_cache
+from math import ceil, fsum, inf, nextafter
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
 from scaleout.memory.states import states
 from scaleout.spec import topology
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.timing import ddp_seconds
-from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
+from scaleout.spec.replicas import Replicas, powersgd_ratio
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing.ddp import MIB, Timeline
+from scaleout.timing.job import Step, step
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import LINKS, NAMES, cards
+from scaleout.views.choices import LINKS, NAMES, cards, programs
 from scaleout.views.controls import stops
 from scaleout.views.ddp import levers, picture, record, words
 from scaleout.views.ddp.levers import Advice
@@ -46,6 +49,8 @@ CONTROLS = (
         select("device", "GPU", "a100-80gb", cards()),
         slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
                help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
+        select("program", "Program", "compiled", programs("compiled", "eager"),
+               help="Its kernels, their launches and its update: seconds and MFU are of it."),
         slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),
         toggle("overlap", "Overlap with backward", True),
         toggle("no_sync", "no_sync: only the last pass sends", True),
@@ -61,6 +66,7 @@ class Setting:
 
     model: str
     device: str
+    program: str
     batch: int
     bucket: int
     accumulation: int
@@ -76,62 +82,36 @@ class Setting:
         return PRESETS[self.model].tokens(TOKENS)
 
     @property
-    def peak(self) -> float:
-        """FLOP/s of the device in 16 bits."""
-        device = DEVICES[self.device]
-        return device.matmul_flop_per_s(device.half)
-
-    @property
     def ratio(self) -> float:
         """How many times smaller the messages are than fp32 gradients."""
-        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or ddp_seconds.powersgd_ratio(PRESETS[self.model])
+        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or powersgd_ratio(PRESETS[self.model])
 
-    def timeline(self) -> Timeline:
-        """The step, from the same step on one rank."""
-        return _bucketed(replace(self, link="ib", ranks=1)).over(wire(self.link, self.device, self.ranks))
+    @cached_property
+    def job(self) -> Job:
+        """Where nodes do not come out even, the last has as many GPUs as the others."""
+        on = joined(self.link, self.device, self.ranks)
+        sending = Replicas(
+            None if self.bucket == SIZES.default else self.bucket * MIB, not self.no_sync, self.overlap, self.ratio
+        )
+        return Job(
+            PRESETS[self.model], self.seq, DEVICES[self.device], on, self.batch,
+            Layout(dp=on.ranks, micro_batches=self.accumulation),
+            Recipe(buckets="beside" if self.ranks > 1 else "none"), PROGRAMS[self.program], sending,
+        )  # fmt: skip
 
-    @property
-    def alone(self) -> float:
-        """Seconds of the same step on one rank, which has nothing to exchange."""
-        return _computed(self.computes).seconds
+    @cached_property
+    def step(self) -> Step:
+        return step(self.job)
 
-    @property
-    def computes(self) -> Setting:
-        """What decides when it computes, and nothing else."""
+    @cached_property
+    def alone(self) -> Step:
+        """The same step on one rank, which has nothing to exchange."""
         fixed = {"link": "ib", "ranks": 1, "bucket": SIZES.default, "compression": "none", "overlap": True}
-        return replace(self, **fixed)
+        return step(replace(self, **fixed, no_sync=True).job)
 
     @property
     def efficiency(self) -> float:
-        return self.alone / self.timeline().seconds
-
-
-@lru_cache(maxsize=16)
-def _layers(model: str, batch: int, seq: int, peak: float) -> tuple:
-    return tuple(ddp_seconds.layers(PRESETS[model], batch, seq, peak * COMPUTE_SHARE))
-
-
-@lru_cache(maxsize=64)
-def _bucketed(setting: Setting) -> Timeline:
-    """The step on one rank. Which gradients share a bucket moves no compute, so that another size costs little."""
-    base, ratio = _computed(setting.computes), setting.ratio
-    cap, last = setting.bucket * MIB, base.passes[-1]
-    order = buckets(base.layers, cap, FIRST_BUCKET_CAP if cap == BUCKET_CAP else cap)
-    return replace(
-        base, buckets=tuple(map(tuple, order)),
-        message_bytes=tuple(sum(base.layers[i].gradient_bytes for i in one) / ratio for one in order),
-        ready=tuple(last.backward[one[-1]][1] if setting.overlap else last.compute_seconds for one in order),
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _computed(setting: Setting) -> Timeline:
-    memory = DEVICES[setting.device].memory_bytes_per_s
-    return ddp_step(
-        _layers(setting.model, setting.batch, setting.seq, setting.peak), lambda size: 0.0,
-        accumulation=setting.accumulation, sync_every_pass=not setting.no_sync,
-        update_seconds=total_parameters(PRESETS[setting.model]) * ddp_seconds.ADAMW_BYTES / memory,
-    )  # fmt: skip
+        return self.alone.seconds / self.step.seconds
 
 
 @lru_cache(maxsize=64)
@@ -142,18 +122,12 @@ def joined(link: str, device: str, ranks: int) -> topology.Cluster:
     return topology.cluster(nodes, ceil(ranks / nodes), DEVICES[device].link, across, adapters, rdma)
 
 
-@lru_cache(maxsize=64)  # of prices too: most controls change no message
-def wire(link: str, device: str, ranks: int):
-    """Seconds of an all-reduce by bytes."""
-    return nccl.seconds("all_reduce", joined(link, device, ranks))
-
-
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The step up to the moment shown, with the exposed part in the sentence."""
     setting = setting_from(params)
     said = _said(setting)
     values = {**said["values"], **_seen(setting, params["moment"] / MOMENTS)}
-    return {**said, "svg": picture.picture(setting, setting.timeline(), values, width, own), "values": values}
+    return {**said, "svg": picture.picture(setting, setting.step.timeline, values, width, own), "values": values}
 
 
 def setting_from(params: dict) -> Setting:
@@ -163,7 +137,7 @@ def setting_from(params: dict) -> Setting:
 
 def _seen(setting: Setting, part: float) -> dict:
     """What has happened when so much of the step is over."""
-    timeline = setting.timeline()
+    timeline = setting.step.timeline
     now = part * timeline.seconds
     return {"moment_seconds": now, "pile_gb": timeline.waiting([now])[0] / 1e9}
 
@@ -172,10 +146,9 @@ def _seen(setting: Setting, part: float) -> dict:
 def _said(setting: Setting) -> dict:
     """What is the same at every width and moment."""
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
-    time = ddp_seconds.step_time(setting.timeline(), shape, setting.batch, setting.seq, setting.ranks, setting.peak)
-    held = sum(states(shape, Recipe(buckets="beside" if setting.ranks > 1 else "none"), Layout()).values())
+    held = sum(states(shape, setting.job.recipe, Layout()).values())
     values = {
-        **_values(setting, time),
+        **_values(setting, setting.step),
         "states_gb": held / 1e9,
         "fits": allocator.fits(held, device.memory_bytes),
     }
@@ -202,29 +175,34 @@ def _levers(setting: Setting, values: dict) -> dict:
     return off
 
 
-def _values(setting: Setting, time: ddp_seconds.StepTime) -> dict:
-    timeline = time.timeline
-    efficiency = setting.alone / timeline.seconds
+def _values(setting: Setting, found: Step) -> dict:
+    timeline, alone = found.timeline, setting.alone
+    efficiency = alone.seconds / found.seconds
     return {
-        "step_seconds": time.seconds,
+        "step_seconds": found.seconds,
+        "alone_seconds": alone.seconds,
         "compute_seconds": timeline.compute_seconds,
         "communication_seconds": timeline.communication_seconds,
         "start_seconds": (starts := _starts(setting, timeline)),
         "byte_seconds": timeline.communication_seconds - starts,
         "exposed_seconds": timeline.exposed_seconds,
+        "slowed_seconds": timeline.slowed_seconds,
         "last_message_seconds": _last(timeline),
         "update_seconds": timeline.update_seconds,
-        "exposed_percent": 100 * timeline.exposed_seconds / time.seconds,
+        "other_seconds": timeline.other_seconds,
+        "straggler_seconds": found.parts["stragglers"],
+        "exposed_percent": 100 * timeline.exposed_seconds / found.seconds,
         "overlap_fraction": timeline.overlap_fraction,
         "efficiency": efficiency,
         "speed_up": efficiency * setting.ranks,
         "buckets": len(timeline.buckets),
         "message_gb": fsum(timeline.message_bytes) / 1e9,
         "compression_ratio": setting.ratio,
-        "tokens_per_second": time.tokens_per_second,
-        "mfu": time.mfu,
+        "tokens_per_second": setting.batch * setting.seq * setting.accumulation * setting.ranks / found.seconds,
+        "mfu": found.mfu,
         "tokens_per_gpu": setting.batch * setting.seq,
         "tokens_needed": _needed(setting, timeline),
+        "tokens_by_rule": _by_rule(setting, timeline),
         "pile_most_gb": max(timeline.waiting(_full(timeline))) / 1e9,
     }
 
@@ -252,14 +230,22 @@ def _last(timeline: Timeline) -> float:
 def _full(timeline: Timeline) -> list[float]:
     """Seconds at which most may wait: when a bucket is complete."""
     last = timeline.passes[-1]
-    return [last.start + at for at in timeline.ready] or [0.0]
+    return [nextafter(last.start + at, inf) for at in timeline.ready] or [0.0]  # never before it, by rounding
 
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
-    """Tokens of a GPU and pass whose backward takes as long as the messages beside it."""
-    last = timeline.passes[-1]
+    """Tokens of a GPU and pass whose backward takes as long as the messages beside it, which slow it."""
+    last, alone = timeline.passes[-1], setting.alone.timeline.passes[-1]
     sent = fsum(end - start for start, end in last.messages)
-    return setting.batch * setting.seq * sent / (last.compute_seconds - last.forward[-1][1])
+    backward = (alone.compute_seconds - alone.forward[-1][1]) / (1 - PROGRAMS[setting.program].contention)
+    return setting.batch * setting.seq * sent / backward
+
+
+def _by_rule(setting: Setting, timeline: Timeline) -> float:
+    """The same by the rule of thumb: 4NT operations at COMPUTE_SHARE of the peak."""
+    job, last = setting.job, timeline.passes[-1]
+    sent = fsum(end - start for start, end in last.messages)
+    return sent * COMPUTE_SHARE * job.peak_flop_per_s / (4 * job.rank_parameters())
 
 
 def lever(setting: Setting) -> Advice | None:
@@ -275,7 +261,7 @@ measured = record.measured
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
     setting = setting_from(params)
-    return picture.asked(setting, setting.timeline(), width)
+    return picture.asked(setting, setting.step.timeline, setting.alone.seconds, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:

@@ -74,12 +74,14 @@ def _best_bucket(setting, sizes: tuple[int, ...]) -> int:
 
 def _passes(setting, most: int) -> Levers:
     """As many passes before an update as bring something. What sticks out is paid once, however many there are."""
-    once = replace(setting, no_sync=True).timeline()
-    each = once.compute_seconds / setting.accumulation
+    once, alone = replace(setting, no_sync=True).step, setting.alone
+    each = alone.timeline.compute_seconds / setting.accumulation
+    rest = alone.seconds - alone.timeline.compute_seconds
+    slowest = once.seconds / (once.seconds - once.parts["stragglers"])
 
     def good(passes: int) -> float:
-        alone = passes * each + once.update_seconds
-        return alone / (alone + once.exposed_seconds)
+        busy = passes * each + rest
+        return busy / (busy + once.parts["exposed data"]) / slowest
 
     for passes in range(setting.accumulation + 1, most + 1):
         if passes == most or good(passes + 1) < (1 + FLAT) * good(passes):

@@ -19,7 +19,7 @@ BEFORE, AFTER = 48, 24  # stretches of the pile's edge up to where backward ends
 def picture(setting, timeline: Timeline, values: dict, width: int, own: dict | None) -> str:
     """The step of one of the setting's GPUs up to `values["moment_seconds"]`. values: of the view; own: a reader's
     run."""
-    on = _lanes(timeline, max(timeline.seconds, _room(timeline)), width)
+    on = _lanes(timeline, max(timeline.seconds, 2 * values["alone_seconds"]), width)
     label = (
         f"One step, {labels.took(timeline.seconds)} long: the compute lane, the wire, buckets that fall from one to "
         f"the other, and the pile that waits, at most {values['pile_most_gb']:.2f} GB. {setting.ranks} GPUs do the "
@@ -30,17 +30,12 @@ def picture(setting, timeline: Timeline, values: dict, width: int, own: dict | N
     return svg.figure(width, top, "".join(body), label)
 
 
-def asked(setting, timeline: Timeline, width: int) -> str:
-    """What computes, and the axes: neither a message nor what it costs."""
-    on = _lanes(timeline, _room(timeline), width)
+def asked(setting, timeline: Timeline, alone: float, width: int) -> str:
+    """What computes, and an axis of twice the seconds of a GPU `alone`: neither a message nor what shows of it."""
+    on = _lanes(timeline, 2 * alone, width)
     label = "What a GPU computes in one step; the messages, and what they keep the GPUs from, are asked."
     done, top = gauge.asked((LEFT, _axis(on) + 42, width - 2 * LEFT))
     return svg.figure(width, top, "".join([_ground(on), on.asked(), done, _mark(on)]), label)
-
-
-def _room(timeline: Timeline) -> float:
-    """Seconds of the axis: up to where half of the step would be exposed, so that compute keeps its length."""
-    return 2 * (timeline.compute_seconds + timeline.update_seconds)
 
 
 def _lanes(timeline: Timeline, until: float, width: int) -> Lanes:
@@ -61,7 +56,7 @@ def _pile(on: Lanes, values: dict) -> str:
     """Bytes that wait for the wire, over time; what is left when nothing computes is hatched in the lanes above it."""
     timeline, base = on.timeline, _axis(on)
     last = timeline.passes[-1]
-    busy, end = last.start + last.compute_seconds, timeline.seconds - timeline.update_seconds
+    busy, end = last.start + last.compute_seconds, last.start + last.seconds
     times = [busy * k / BEFORE for k in range(BEFORE + 1)]
     times += [busy + (end - busy) * k / AFTER for k in range(1, AFTER + 1)]
     most = values["message_gb"] * 1e9 or 1.0
@@ -101,7 +96,7 @@ def _later(on: Lanes, values: dict) -> str:
 
 def _mark(on: Lanes) -> str:
     """A guess stands where the step would end if that share of it were exposed."""
-    busy = _room(on.timeline) / 2
+    busy = on.timeline.seconds - on.timeline.exposed_seconds
     last = 100 * (1 - busy / on.until)
     shares = [*(share for share in range(0, 100, 2) if share < last - 1e-9), last]
     stops = [(one, on.x + busy / (1 - one / 100) * on.scale) for one in shares]

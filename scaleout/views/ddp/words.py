@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.program import PROGRAMS
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH, Advice
 
@@ -64,12 +65,12 @@ def _gpus(count: int) -> str:
 
 def law(setting, values: dict) -> list[str]:
     """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and B, the
-    messages' mean rate, follow."""
-    p, assumed = setting.ranks, f"compute at {COMPUTE_SHARE:.0%} of peak"
-    # Attention's own products are not in 4NT: what is left of the rate for it is R.
+    messages' mean rate, follow. Beside it what the rule of thumb says."""
+    p = setting.ranks
+    # Attention's own products are not in 4NT, nor are kernels that move bytes: what is left of the rate for it is R.
     if p == 1:
         return ["What each of W GPUs sends of n bytes of gradients:", "2n(W − 1)/W = 0",
-                f"One GPU has nothing to exchange ({assumed})."]  # fmt: skip
+                f"One GPU has nothing to exchange ({PROGRAMS[setting.program].label})."]  # fmt: skip
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
     done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
@@ -79,18 +80,22 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s "
-        f"({assumed} less attention), B = {svg.quantity(rate)} GB/s ({bare} without starts).{left_out}",
+        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}, beside "
+        f"messages; by the rule of thumb, compute at {COMPUTE_SHARE:.0%} of peak: "
+        f"{svg.quantity(values['tokens_by_rule'])} tokens), "
+        f"B = {svg.quantity(rate)} GB/s ({bare} without starts).{left_out}",
     ]
 
 
 def slips(values: dict) -> list[tuple[float, str]]:
     """Shares of the step that likely mistakes give, and which."""
-    busy = values["compute_seconds"] + values["update_seconds"]
-    sent, waits, last = (values[f"{name}_seconds"] for name in ("communication", "exposed", "last_message"))
+    names = ("step", "communication", "exposed", "last_message")
+    whole, sent, waits, last = (values[f"{name}_seconds"] for name in names)
+    busy, prompt = whole - waits, whole - values["straggler_seconds"]
+    after = (prompt - waits - values["slowed_seconds"] + sent) * whole / prompt  # without overlap nothing is slowed
     return [
         (100 * last / (busy + last), "as if only the last bucket stuck out"),
-        (100 * sent / (busy + sent), "as if nothing of it were hidden"),
+        (100 * sent / after, "as if nothing of it were hidden"),
         (100 * waits / sent, "a share of the communication, not of the step"),
         (100 * waits / busy, "a share of what computes, not of the step"),
     ]

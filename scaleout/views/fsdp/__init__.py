@@ -10,17 +10,21 @@ from scaleout.memory import allocator
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import program
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding, alike
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_lives, fsdp_short
-from scaleout.timing.ddp_seconds import StepTime
+from scaleout.timing import fsdp_lives
 from scaleout.timing.fsdp import volume
 from scaleout.timing.fsdp_lives import Life
+from scaleout.timing.fsdp_short import ShortTimeline
+from scaleout.timing.job import Step, step
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import LINKS, NAMES, NODE, cards
+from scaleout.views.choices import LINKS, NAMES, NODE, cards, programs
 from scaleout.views.fsdp import moments, picture, record, words
 from scaleout.views.fsdp.levers import EXPOSED
 
@@ -35,8 +39,9 @@ BLOCKS = 16  # about, whose memory is drawn of those that are alike, by one mome
 WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
 RESHARD = {"yes": "free it", "node": f"keep 1/{NODE}", "no": "keep it"}
 OVER = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
-# (gathered and computed in, reduced in); what is stored is fp32
-PRECISION = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "bf16-reduce": ("bf16", "bf16")}
+# What is stored is fp32. Gradients that are reduced in bf16 leave an update as many bytes to move, 28 a parameter, as
+# bf16 weights with an fp32 copy.
+PRECISION = {"fp32": "fp32", "bf16": "autocast-bf16", "bf16-reduce": "bf16-master"}
 _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 
 CONTROLS = (
@@ -59,6 +64,7 @@ CONTROLS = (
         select("precision", "Gather, compute and reduce in", "bf16",
                [("fp32", "fp32"), ("bf16", "bf16, reduce in fp32"), ("bf16-reduce", "bf16")]),
         toggle("offload", "Offload shards to the host's memory", False),
+        select("program", "Run by", "compiled", programs("compiled", "eager")),
     ),
 )  # fmt: skip
 
@@ -80,6 +86,7 @@ class Setting:
     checkpointing: str
     precision: str
     offload: bool
+    program: str
 
     @cached_property
     def tokens(self) -> int:
@@ -87,21 +94,39 @@ class Setting:
         return PRESETS[self.model].tokens(self.seq)
 
     @cached_property
-    def sharding(self) -> Sharding:
-        parameter, reduce = PRECISION[self.precision]
+    def job(self) -> Job:
         group = min(self.ranks, NODE) if self.over == "node" else self.ranks
-        reshard = {"yes": True, "no": False, "node": NODE if group > NODE else True}[self.reshard]
-        return Sharding(group, self.ranks // group, self.wrap, LEAST, reshard, self.prefetch, self.offload, parameter,
-                        reduce)  # fmt: skip
+        how = Replicas(
+            wrap=self.wrap, least_parameters=LEAST, prefetch=self.prefetch, shards=group,
+            reshard={"yes": True, "no": False, "node": NODE if group > NODE else True}[self.reshard],
+            offload="parameters" if self.offload else "none",
+        )  # fmt: skip
+        most, across, adapters, rdma, _ = LINKS[self.link]
+        device, gpus = DEVICES[self.device], min(most, self.ranks)
+        return Job(
+            PRESETS[self.model], self.tokens, device,
+            topology.cluster(self.ranks // gpus, gpus, device.link, across, adapters, rdma), self.batch,
+            Layout(dp=self.ranks, zero=2 if how.reshard is False else 3),
+            Recipe(PRECISION[self.precision], checkpointing=self.checkpointing), program(self.program), how,
+        )  # fmt: skip
+
+    @cached_property
+    def sharding(self) -> Sharding:
+        return self.job.sharding
 
     @cached_property
     def account(self) -> FsdpAccount:
-        """What a rank holds. The link and the device do not matter."""
-        return _account(replace(self, link="ib", device="h100-sxm"))
+        """What a rank holds. The link, the device and the program do not matter."""
+        return _account(replace(self, link="ib", device="h100-sxm", program="compiled"))
+
+    @property
+    def time(self) -> Step:
+        return step(self.job)
 
     @cached_property
-    def time(self) -> StepTime:
-        return _time(self)
+    def line(self) -> ShortTimeline:
+        """Its lanes, up to the end of the update."""
+        return self.time.timeline.updated(self.time.parts["update"])
 
     @property
     def memory_bytes(self) -> int:
@@ -115,16 +140,15 @@ class Setting:
     @property
     def waiting(self) -> float:
         """Share of the step in which the GPU waits: exposed communication, and the host's update with offload."""
-        line = self.time.timeline
-        return (line.exposed_seconds + (line.update_seconds if self.offload else 0.0)) / line.seconds
-
+        late = self.line.exposed_seconds + (self.line.update_seconds if self.offload else 0.0)
+        return late / self.time.seconds
 
     # --- what is drawn -----------------------------------------------------------------------------------------------
 
     @cached_property
     def lives(self) -> tuple[list[Life], int]:
         """Of the units that are drawn, and how many there are."""
-        return fsdp_lives.lives(self.time.timeline, fsdp_units.ROWS)
+        return fsdp_lives.lives(self.line, fsdp_units.ROWS)
 
     @cached_property
     def life(self) -> Life:
@@ -149,11 +173,11 @@ class Setting:
     def rows(self) -> list[fsdp_hill.Placed]:
         """What is held when: of blocks that are alike the fullest moment of each of some."""
         few = self.account.some(self.account.extra // BLOCKS + 1, self.account.extra > 2)
-        return fsdp_hill.placed(few, self.time.timeline)
+        return fsdp_hill.placed(few, self.line)
 
     @cached_property
     def _seconds(self) -> list[float]:
-        return moments.seconds(self.life, self.time.timeline)
+        return moments.seconds(self.life, self.line)
 
     def seconds_at(self, moment: int) -> float:
         return self._seconds[moment]
@@ -169,19 +193,6 @@ def known(setting: Setting) -> Setting:
 def _account(setting: Setting) -> FsdpAccount:
     recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing)
     return fsdp_account(PRESETS[setting.model], setting.batch, setting.tokens, recipe, setting.sharding)
-
-
-@lru_cache(maxsize=128)
-def _time(setting: Setting) -> StepTime:
-    device = DEVICES[setting.device]
-    most, across, adapters, rdma, _ = LINKS[setting.link]
-    gpus = min(most, setting.ranks)
-    joined = topology.cluster(setting.ranks // gpus, gpus, device.link, across, adapters, rdma)
-    dtype = "fp32" if setting.precision == "fp32" else device.half
-    return fsdp_short.from_device(
-        PRESETS[setting.model], setting.batch, setting.tokens, device, joined, setting.sharding, dtype=dtype,
-        efficiency=COMPUTE_SHARE, checkpointing=setting.checkpointing,
-    )  # fmt: skip
 
 
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
@@ -257,7 +268,7 @@ def _levers(setting: Setting, values: dict) -> dict:
 
 def _values(setting: Setting) -> dict:
     account, time = setting.account, setting.time
-    line, moment = time.timeline, account.peak_moment
+    line, moment = setting.line, account.peak_moment
     sent = volume(PRESETS[setting.model], setting.sharding)
     healthy = setting.waiting <= EXPOSED
     held = allocator.verdict(account.peak_bytes, setting.memory_bytes)
@@ -273,8 +284,10 @@ def _values(setting: Setting) -> dict:
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
-        "communication_seconds": line.communication_seconds, "exposed_seconds": line.exposed_seconds,
-        "update_seconds": line.update_seconds, "exposed_percent": 100 * line.exposed_seconds / line.seconds,
+        "communication_seconds": time.communication, "exposed_seconds": line.exposed_seconds,
+        "beside_seconds": max(0.0, time.parts["exposed data"] - line.exposed_seconds),
+        "update_seconds": line.update_seconds, "host_seconds": time.parts["host"] + time.parts["stragglers"],
+        "exposed_percent": 100 * line.exposed_seconds / time.seconds,
         "waiting_percent": 100 * setting.waiting, "overlap_fraction": line.overlap_fraction,
         "tokens_per_second": time.tokens_per_second, "mfu": time.mfu,
         "units": sum(times for _, times in alike(PRESETS[setting.model], setting.sharding)), "gathers": line.gathers,

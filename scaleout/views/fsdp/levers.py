@@ -139,9 +139,9 @@ def _hurrying(setting) -> str:
 
 def _for_speed(setting) -> list[Lever]:
     """Levers that this setting has not moved, the likeliest first."""
-    line = setting.time.timeline
+    line = setting.line
     times = max(
-        2, 2 ** ceil(log2(max(1e-9, setting.waiting * line.seconds / EXPOSED / line.compute_seconds)))
+        2, 2 ** ceil(log2(max(1e-9, setting.waiting * setting.time.seconds / EXPOSED / line.compute_seconds)))
     )
     batch = min(LONGEST, setting.batch * times)
     levers = (

@@ -68,16 +68,16 @@ class _Frame:
     def __init__(self, setting, moment: int, items: list[tuple[str, str]], top: float, width: int) -> None:
         tall, self.cell, high, rows = TALL[width]
         self.setting, self.moment, self.width, self.wide = setting, moment, width, width == svg.WIDE
-        self.timeline = setting.time.timeline
+        self.timeline, seconds = setting.line, setting.time.seconds
         self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)
         across, self.title = width - LEFT - 8, 35 + fsdp_life.height(self.cell) + 18
-        self.strip = Strip(LEFT, self.title + 6, across, high, self.timeline.seconds)
-        self.lanes = Strip(LEFT, self.strip.y + high + 2, across, 0, self.timeline.seconds)
+        self.strip = Strip(LEFT, self.title + 6, across, high, seconds)
+        self.lanes = Strip(LEFT, self.strip.y + high + 2, across, 0, seconds)
         used = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
         keys, room = labels.keys(MARGIN, used + 5, width - 2 * MARGIN, items, rows)
         self.keys, self.words_at = keys, used + 5 + room + 9
         above = self.words_at + 7
-        self.plane = Plane(LEFT, above, across, tall - above - 24, Axis(0, self.timeline.seconds),
+        self.plane = Plane(LEFT, above, across, tall - above - 24, Axis(0, seconds),
                            Axis(0, top * GIB / self.unit))  # fmt: skip
 
     def at(self, gib: float) -> float:
@@ -92,7 +92,7 @@ class _Frame:
         parts = [
             self._life(), self._units(), self.keys,
             svg.text(MARGIN, self.words_at, words + now_words, fill="muted", size=svg.SMALL),
-            time_axis(LEFT, plane.bottom + 4, plane.width, self.timeline.seconds, plane.top), area, self._y_axis(),
+            time_axis(LEFT, plane.bottom + 4, plane.width, self.strip.seconds, plane.top), area, self._y_axis(),
             self._limit(card, room, peak) if inside else "", self._cursor(), self._mark(),
         ]  # fmt: skip
         return svg.figure(self.width, TALL[self.width][0], "".join(parts), label)
@@ -124,7 +124,7 @@ class _Frame:
         title = f"When the one unit {does}" if count == 1 else f"When each of {count:,} units {does}"
         if len(rows) < count and self.wide:
             title += f" ({len(rows)} drawn)"
-        said, late = fsdp_units.waits(line, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16)
+        said, late = fsdp_units.waits(line, on.seconds, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16)
         ring = fsdp_units.frame(on, rows, self.setting.life) if count > 1 and not alone else ""
         return "".join([
             svg.text(MARGIN, self.title, title, bold=True, size=svg.SMALL),

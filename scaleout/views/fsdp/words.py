@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.amounts import adding_up
 from scaleout.draw.labels import took
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import lever, roomier
@@ -69,13 +69,16 @@ def law(setting, values: dict) -> list[str]:
     if setting.offload:
         states = "States, in the host's memory"
         update = values["update_seconds"] / values["step_seconds"]
-        host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each GPU; its update takes {update:.0%}."
-    sent = f" A GPU sends {svg.quantity(values['sent_gb'])} GB a step." if values["sent_gb"] else ""
+        host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each, and its update takes {update:.0%}."
+    sent = ""
+    if values["sent_gb"]:
+        beside = values["beside_seconds"] / values["step_seconds"]
+        sent = f" {svg.quantity(values['sent_gb'])} GB sent a step: its copies and contention take {beside:.0%}."
     return [
         f"{states} + units whole for a moment + its own tokens', never split:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",
-        f"{setting.batch} × {setting.tokens:,} tokens a GPU, compute at {COMPUTE_SHARE:.0%} of peak, "
-        f"MFU {values['mfu']:.0%}.{sent}{host}",
+        f"{setting.batch} × {setting.tokens:,} tokens a GPU, {setting.job.program.label}: MFU {values['mfu']:.0%}."
+        f"{sent}{host}",
     ]
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from scaleout.draw import svg
 from scaleout.spec import hugging_face
 from scaleout.spec.hardware import GPU_WATTS
-from scaleout.timing.mesh_search import Plan
+from scaleout.timing.plan import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, paste, select
 from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
@@ -24,6 +24,7 @@ from scaleout.views.planner.setting import (
     GPUS,
     KINDS,
     NETWORKS,
+    RUNS,
     Setting,
     ask_one,
     cuts_of,
@@ -31,7 +32,8 @@ from scaleout.views.planner.setting import (
 )
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
-QUESTION = ("model", "gpus", "device", "sequences", "config", "seq", "network")  # the search is another one then
+# Controls by which the search is another one.
+QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network")
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
@@ -50,6 +52,8 @@ CONTROLS = (
     select("device", "Which GPU", "h100-sxm", cards("a100-40gb", "a100-80gb", "h100-sxm", "h200", "b200")),
     select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
+        select("program", "Run by", "megatron", list(RUNS.items()),
+               help="Kernels, overlap and the band of the prediction are the program's."),
         paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, kept,
               help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
         select("seq", "Tokens per sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
@@ -59,7 +63,8 @@ CONTROLS = (
         select("tp", "Yours: tensor (tp)", 1, DEGREES[:5]),
         select("pp", "Yours: pipeline (pp)", 1, DEGREES),
         select("cp", "Yours: context (cp)", 1, DEGREES[:5]),
-        select("zero", "Yours: shard", 3, [(1, "ZeRO-1: optimizer"), (3, "ZeRO-3 (FSDP): weights too")]),
+        select("zero", "Yours: shard", 3, [(0, "nothing (DDP)"), (1, "ZeRO-1: optimizer"),
+                                           (3, "ZeRO-3 (FSDP): weights too")]),
         select("recompute", "Yours: recompute", "full",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
         select("show", "Lit in the landscape", "all",
@@ -93,6 +98,7 @@ def _shown(setting: Setting, params: dict) -> str:
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why."""
     off = {"model": "config.json is the model: empty its box"} if setting.question.model.startswith("{") else {}
+    off |= dict.fromkeys(("network", "show"), "no layout divides this") if not setting.every else {}
     off |= {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
     if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
         off["seq"] = "the model has positions for 1,024 tokens"
@@ -128,8 +134,8 @@ def _picture(setting: Setting, width: int, show: str) -> str:
     places = landscape.PLACES[width]
     beneath = places.plane[1] + places.plane[3] + 38
     body = landscape.drawn(setting, width, show) + bars.drawn(setting, width, beneath)
-    label = (f"{len(setting.every)} layouts of {words.head(setting)}: seconds of a step from left to right, bytes of "
-             "the fullest GPU from below. Beneath, seconds and bytes of the best layout by part, and of yours.")
+    label = (f"{len(setting.every)} layouts of {words.head(setting)}: step time from left to right, bytes of the "
+             "fullest GPU from below. Beneath, step time and bytes of the best layout by part, and of yours.")
     return svg.figure(width, places.all, body, label)
 
 
@@ -147,9 +153,11 @@ def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
     best, own = setting.best, setting.yours
     return {
-        "layouts": len(setting.every), "counts": setting.counts, "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "room_gb": setting.job.room / 1e9,
-        "seq": setting.job.seq, "loss": setting.question.loss,
+        "model": setting.question.name, "layouts": len(setting.every), "counts": setting.counts,
+        "fits": best is not None,
+        "refused": sum(setting.found.refused.values()), "room_gb": setting.usable / 1e9,
+        "seq": setting.job.seq, "loss": setting.question.loss, "program": setting.question.program,
+        "band": setting.found.band.share, "fastest": setting.found.plans[0].seconds if best else None,
         "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),
         "yours": _of(setting, own) if isinstance(own, Plan) else {"refused": own},
     }  # fmt: skip
@@ -160,8 +168,8 @@ def _of(setting: Setting, plan: Plan | None) -> dict | None:
         return None
     at = plan.layout
     return {
-        **cuts_of(plan)._asdict(), "dp": at.dp, "chunks": at.chunks, "batch": plan.batch, "micro_batches": at.m,
-        "fits": plan.fits, "gb": plan.bytes / 1e9, "seconds": plan.seconds, "mfu": setting.mfu(plan),
-        "why": setting.reason(plan), "parts": plan.parts,
-        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.held(setting.job, plan).items()},
+        **cuts_of(plan)._asdict(), "dp": at.dp, "chunks": at.chunks, "batch": plan.job.batch, "micro_batches": at.m,
+        "fits": plan.fits, "gb": plan.bytes / 1e9, "seconds": plan.seconds, "mfu": plan.mfu,
+        "why": setting.reason(plan), "parts": plan.parts, "cannot": plan.cannot,
+        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.held(plan).items()},
     }  # fmt: skip

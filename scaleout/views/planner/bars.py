@@ -9,17 +9,18 @@ from math import fsum
 from scaleout.draw import hatch, svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
-from scaleout.memory.mesh import rank_account
-from scaleout.timing.mesh_search import Job, Plan
+from scaleout.memory.job import fullest
+from scaleout.spec.job import Job
+from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import Setting
 
 # A part of a step as it is drawn: its name, its colour, whether it is striped, and the PARTS that it holds.
 SECONDS = (
-    ("compute", "compute", False, ("compute",)),
-    ("recompute", "compute", True, ("recompute",)),
-    ("links", "c4", False, ("exposed tensor", "exposed context", "exposed data", "hops")),
+    ("compute", "compute", False, ("compute", "launches")),
+    ("recomputation", "compute", True, ("recompute",)),
+    ("communication", "c4", False, ("exposed tensor", "exposed context", "exposed data", "hops")),
     ("bubble, uneven stages", "accent", True, ("bubble", "imbalance")),
-    ("update, stragglers", "c8", False, ("update", "stragglers")),
+    ("optimizer, rest", "c8", False, ("update", "host", "stragglers")),
 )
 # A kind of bytes: its name, its colour, and what the account calls it.
 BYTES = (
@@ -32,14 +33,14 @@ BYTES = (
 
 
 @lru_cache(maxsize=64)
-def _held(shape, seq: int, batch: int, recipe, layout, rank: int, each, context: str) -> dict[str, int]:
-    return dict(rank_account(shape, batch, seq, recipe, layout, rank, each, context).peak)
-
-
-def held(job: Job, plan: Plan) -> dict[str, int]:
-    """Bytes of the fullest GPU at its peak, by kind (BYTES)."""
-    peak = _held(job.shape, job.seq, plan.batch, plan.recipe, plan.layout, plan.rank, plan.each, job.context)
+def _held(job: Job) -> dict[str, int]:
+    peak = fullest(job).peak
     return {name: sum(peak.get(kind, 0) for kind in kinds) for name, _, kinds in BYTES}
+
+
+def held(plan: Plan) -> dict[str, int]:
+    """Bytes of the fullest GPU at its peak, by kind (BYTES)."""
+    return _held(plan.job)
 
 
 def spent(plan: Plan) -> dict[str, float]:
@@ -70,11 +71,11 @@ def drawn(setting: Setting, width: int, top: float) -> str:
             fill = "key" if name == "yours" else "ink"
             out.append(svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST,
                                 bold=True))  # fmt: skip
-            out.append(_bar(setting.job, plan, kind, left, y, high, scale))
+            out.append(_bar(plan, kind, left, y, high, scale))
             if name == "yours":
                 long = scale * (plan.seconds if kind == "seconds" else plan.bytes)
                 out.append(_dashed(left, y, long, high))
-    limit = left + setting.job.room * (right - left) / (1.02 * most)
+    limit = left + setting.usable * (right - left) / (1.02 * most)
     low = top + half + 17 + len(some) * pitch
     out.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
     for names, y in ((SECONDS, top), (BYTES, top + half)):
@@ -95,21 +96,21 @@ def _keys(names: tuple, x: float, y: float, wide: bool) -> str:
 
 def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> str:
     if kind == "seconds":
-        ways = ["where the seconds of a step go", "seconds of a step"]
+        ways = ["where the time of a step goes", "time of a step"]
     else:
-        room = amount(setting.job.room, 10**9)
-        ways = [f"what fills the fullest GPU; dashed, the {room} that tensors may take", f"the fullest GPU, of {room}"]
+        room = amount(setting.usable, 10**9)
+        ways = [f"what fills the fullest GPU; dashed, its usable memory of {room}", f"the fullest GPU, of {room}"]
     return svg.text(4, y, fitting(ways, right - 4), fill="muted", size=svg.SMALL)
 
 
-def _bar(job: Job, plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -> str:
+def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -> str:
     out = []
     if kind == "seconds":
         parts = [(name, fill, striped, took(size), size) for (name, fill, striped, _), size in
                  zip(SECONDS, spent(plan).values(), strict=True)]  # fmt: skip
     else:
         parts = [(name, fill, False, amount(size, 10**9), size) for (name, fill, _), size in
-                 zip(BYTES, held(job, plan).values(), strict=True)]  # fmt: skip
+                 zip(BYTES, held(plan).values(), strict=True)]  # fmt: skip
     for name, fill, striped, words, size in parts:
         long = scale * size
         if long > 0.1:

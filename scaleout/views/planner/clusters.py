@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
-from scaleout.timing.mesh_search import Plan
+from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import SECONDS, spent
-from scaleout.views.planner.setting import MOST, Question, Setting, best_of, cuts_of, job_of, picked
+from scaleout.views.planner.setting import MOST, Question, Setting, answer, best_of, cuts_of, job_of, picked
 
 # Rows under the columns: a name, and what a plan has of it.
 ROWS = (
@@ -18,10 +18,10 @@ ROWS = (
     ("cp", lambda plan: str(plan.layout.cp)),
     ("pp", lambda plan: str(plan.layout.pp)),
     ("shard", lambda plan: words.SHARDS[plan.layout.zero].replace("ZeRO-", "Z") or "–"),
-    ("recompute", lambda plan: {"none": "–", "selective": "part", "full": "all"}[plan.recipe.checkpointing]),
+    ("recompute", lambda plan: {"none": "–", "selective": "part", "full": "all"}[plan.checkpointing]),
 )
 CHANGES = ("network half as fast", "network twice as fast", "links in a node half as fast", "half the sequences",
-           "twice the sequences", "sequences twice as long", "a card of 141 GB", "nodes of 64 GPUs")  # fmt: skip
+           "twice the sequences", "sequences twice as long", "a GPU of 141 GB", "nodes of 64 GPUs")  # fmt: skip
 
 
 def counts(gpus: int) -> list[int]:
@@ -40,7 +40,7 @@ def columns(setting: Setting) -> list[tuple[int, Plan | None, float]]:
     for gpus in counts(setting.question.gpus):
         there = setting.asking(gpus=gpus)
         best = best_of(there.question)
-        out.append((gpus, best, there.mfu(best) if best else 0.0))
+        out.append((gpus, best, best.mfu if best else 0.0))
     return out
 
 
@@ -48,7 +48,7 @@ def strip(setting: Setting) -> dict:
     """The same batch on other clusters."""
     found = columns(setting)
     pictures = [_strip(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
-    said = ("Each column is a GPU's time in a step of the best layout there; solid it computes. Press one to go there.")
+    said = "Each column is a GPU's time in a step of the best layout there; solid it computes. Press one to go there."
     return {"title": "The same batch on other clusters", "blocks": [("words", said), ("pictures", *pictures)]}
 
 
@@ -137,13 +137,13 @@ def changed(question: Question, change: str) -> Question | None:
     """The question with one thing otherwise; None where that is no other question."""
     if change in ("half the sequences", "twice the sequences"):
         return question._replace(sequences=question.sequences * 2 if "twice" in change else question.sequences // 2)
-    if change == "a card of 141 GB" and question.device == "h200":
+    if change == "a GPU of 141 GB" and question.device == "h200":
         return None
     if question.gpus <= 8 and change.startswith(("network", "nodes")):
         return None
     if change == "nodes of 64 GPUs" and question.gpus > 64 and question.gpus % 64:
         return None
-    if change == "sequences twice as long" and (question.sequences < 2 or job_of(question).seq < question.seq):
+    if change == "sequences twice as long" and (question.sequences < 2 or job_of(question).job.seq < question.seq):
         return None
     return question._replace(change=change)
 
@@ -154,19 +154,20 @@ def what_questions(setting: Setting) -> list[Question]:
 
 
 def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
-    """(What is otherwise, tokens a second of the kept layout by the best's now, and of the best then; None where it
-    cannot be or does not fit; the best then)."""
+    """(What is otherwise, tokens a second of the kept layout by the best's now, and of the plan then; None where it
+    cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
     out = []
     now = setting.rate(setting.best)
     for change in CHANGES:
         question = changed(setting.question, change)
         if question is None:
             continue
-        job = job_of(question)
-        tokens = job.sequences * job.seq
-        kept, best = picked(question, cuts_of(setting.best)), best_of(question)
-        stays = tokens / kept.seconds / now - 1 if isinstance(kept, Plan) and kept.fits else None
-        out.append((change, stays, tokens / best.seconds / now - 1 if best else None, best))
+        kept, (best, limit) = picked(question, cuts_of(setting.best)), answer(question)
+        stays = None
+        if isinstance(kept, Plan) and kept.fits and not kept.cannot:
+            stays = setting.rate(kept) / now - 1
+            best = kept if kept.seconds <= limit else best
+        out.append((change, stays, setting.rate(best) / now - 1 if best else None, best))
     return out
 
 
@@ -176,7 +177,7 @@ def what_if(setting: Setting) -> dict:
         return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
     found = gains(setting)
     pictures = [_gains(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
-    said = "Tokens a second beside now: ○ this layout kept, ● planned again."
+    said = "Tokens a second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
     return {"title": "What if", "blocks": [("words", said), ("pictures", *pictures)]}
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
-from scaleout.timing.mesh import BAND, PARTS
-from scaleout.timing.mesh_search import ALIKE, RECOMPUTE, Plan
+from scaleout.timing.job import PARTS
+from scaleout.timing.plan import Plan
+from scaleout.timing.quick import RECOMPUTE
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import held
 from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
 
 # Parts of a step as a table names them.
 CALLED = {
-    "exposed tensor": "waits for tp", "exposed context": "waits for cp", "exposed data": "waits for dp",
-    "imbalance": "unequal stages", "hops": "hops of the pipeline",
+    "recompute": "recomputation", "launches": "kernel launches", "exposed tensor": "exposed tp communication",
+    "exposed context": "exposed cp communication", "exposed data": "exposed dp communication",
+    "imbalance": "uneven stages", "bubble": "pipeline bubble", "hops": "pipeline sends", "update": "optimizer step",
+    "host": "host, whatever the size", "stragglers": "waiting for the slowest",
 }  # fmt: skip
+ACCURACY = "accuracy.html"
 NAMES = {"none": "nothing", "selective": "attention", "full": "every block"}
 
 
@@ -27,14 +31,15 @@ def figures(setting: Setting) -> dict:
     rows = [[CALLED.get(part, part), *(_time(plan.parts[part]) for plan in some)] for part in PARTS
             if any(plan.parts[part] > 5e-4 * plan.seconds for plan in some)]  # fmt: skip
     rows.append(["**a step**", *(f"**{took(plan.seconds)}**" for plan in some)])
-    sizes = [held(setting.job, plan) for plan in some]
+    sizes = [held(plan) for plan in some]
     kinds = [[kind, *(_size(one[kind]) for one in sizes)] for kind in (sizes[0] if sizes else ())
              if any(one[kind] for one in sizes)]  # fmt: skip
-    kinds.append([f"**in all**, of {amount(setting.job.room, 10**9)}",
+    kinds.append([f"**in all**, of {amount(setting.usable, 10**9)}",
                   *(f"**{amount(plan.bytes, 10**9)}**" for plan in some)])  # fmt: skip
     own = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
-    return {"title": "Where the seconds go, and what fills the fullest GPU", "blocks": [
-        *([("words", own)] if own else []), ("table", heads, rows), ("table", heads, kinds),
+    return {"title": "Where the time goes, and what fills the fullest GPU", "blocks": [
+        *([("words", own)] if own else []), ("table", heads, rows), ("words", setting.found.band.why),
+        ("link", "how good these numbers are", ACCURACY), ("table", heads, kinds),
     ]}  # fmt: skip
 
 
@@ -57,7 +62,8 @@ def whole(setting: Setting, run: dict | None, params: dict) -> dict:
         ["energy, at most", f"{svg.quantity(run['mwh'])} MWh"],
         [f"at {params['price']:g} EUR a GPU-hour", f"{svg.quantity(run['price'])} EUR"],
     ]
-    said = (f"{params['tokens']:g} T tokens at {svg.quantity(setting.rate(setting.best))} tokens/s, ± {words.PERCENT}. "
+    rate = svg.quantity(setting.rate(setting.best))
+    said = (f"{params['tokens']:g} T tokens at {rate} tokens/s, ± {setting.percent}. "
             "Failures, checkpoints and restarts come on top; tokens, price and power are under More.")  # fmt: skip
     return {"title": "The whole run", "blocks": [("table", ["", ""], rows), ("words", said)]}
 
@@ -93,22 +99,23 @@ def because(setting: Setting) -> str:
     some = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
     plain = [picked(setting.question, Cuts(1, 1, 1, 3, how)) for how in RECOMPUTE]
     there = [plan for plan in plain if isinstance(plan, Plan)] or plain
-    alone = min(there, key=lambda plan: (not plan.fits, plan.seconds)) if there is not plain else plain[0]
+    alone = min(there, key=lambda plan: (not plan.fits, bool(plan.cannot), plan.seconds)) if there is not plain else (
+        plain[0])  # fmt: skip
     if best[:3] != (1, 1, 1):
-        some.append(("FSDP alone", alone))
-    said = [f"{name}: {fate(setting, plan)}" for name, plan in some if setting.job.cluster.ranks > 1]
-    return f"Why so? {'; '.join(said)}." if said else ""
+        how = alone.checkpointing if isinstance(alone, Plan) else "none"
+        said = f", {words.RECOMPUTES[how]}" if how != "none" else ""
+        some.append((f"FSDP alone{said}", alone))
+    told = [f"{name}: {fate(setting, plan)}" for name, plan in some if setting.job.cluster.ranks > 1]
+    return f"Why so? {'; '.join(told)}." if told else ""
 
 
 def fate(setting: Setting, plan: Plan | str) -> str:
     """What becomes of another layout, beside the best."""
     if isinstance(plan, str):
         return "cannot be: " + plan.split(":")[0]
-    if not plan.fits:
+    if not plan.fits or plan.cannot:
         return setting.found.reason(plan)
     more = plan.seconds / setting.best.seconds - 1
-    if abs(more) < ALIKE:
-        return "as fast"
     percent = f"{100 * more:+.1f}%" if abs(more) < 0.1 else f"{100 * more:+.0f}%"
-    inside = "not told apart, " if more <= BAND else ""
-    return f"{percent}: {inside}{plan.loses_by(setting.best)}"
+    said = "equal within the band" if setting.found.equal(plan) else plan.loses_by(setting.best)
+    return f"{percent}: {said}"

@@ -11,8 +11,7 @@ from scaleout.draw.field import field, shapes
 from scaleout.draw.labels import cut, fitting, took
 from scaleout.draw.plot import Axis, Plane
 from scaleout.draw.spots import Spots
-from scaleout.timing.mesh import BAND
-from scaleout.timing.mesh_search import Plan
+from scaleout.timing.plan import Plan
 from scaleout.views.planner import chips, words
 from scaleout.views.planner.chips import LOOKS
 from scaleout.views.planner.published import beside
@@ -116,24 +115,24 @@ def _ground(scene: Scene) -> str:
     gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, 0.85 * plane.y.hi / 1e9)]
     out = []
     if setting.best:
-        left, right = plane.at_x(setting.best.seconds), plane.at_x((1 + BAND) * setting.best.seconds)
+        left, right = plane.at_x(start), min(plane.right, plane.at_x((1 + setting.found.band.share) * start))
         out.append(svg.rect(left, plane.top, right - left, plane.height, "key", opacity=0.13,
-                            title=f"{words.PERCENT}: the band of the prediction", mark="band"))  # fmt: skip
-    line = plane.at_y(setting.job.room)
+                            title=f"within {setting.percent} of the fastest: equal", mark="band"))  # fmt: skip
+    line = plane.at_y(setting.usable)
     out.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
     out.append(plane.grid("", "", times, gbs))
-    room = amount(setting.job.room, 10**9)
+    room = amount(setting.usable, 10**9)
     out.append(svg.line(plane.left, line, plane.right, line, "accent", 2, "4 2", mark="room line"))
     ways = (f"above {room}: does not fit", "above: no fit")
     out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
                         size=svg.SMALLEST, halo=True))  # fmt: skip
     low = plane.bottom + 29
     if setting.every:
-        best = "▴ the quickest" if setting.best else "▴ the quickest, which does not fit"
-        out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ quickest"), 190),
+        best = "▴ the fastest" if setting.best else "▴ the fastest, which does not fit"
+        out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ fastest"), 190),
                             fill="muted", size=svg.SMALLEST))  # fmt: skip
-    out.append(svg.text(plane.right, low, f"seconds of a step, to {FAR:g} times ▸" if scene.width == svg.WIDE else
-                        "seconds of a step ▸", anchor="end", fill="muted", size=svg.SMALLEST))  # fmt: skip
+    far = f", to {FAR:g} times the fastest" if scene.width == svg.WIDE and setting.every else ""
+    out.append(svg.text(plane.right, low, f"step time{far} ▸", anchor="end", fill="muted", size=svg.SMALLEST))
     out.append(svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST,
                         halo=True))  # fmt: skip
     return "".join(out)
@@ -190,7 +189,7 @@ def _front(question: Question, plane: Plane) -> str:
 def _spots(scene: Scene) -> Spots:
     """Where names may stand: inside the plane, clear of the words at its edges and of the marks that have names."""
     plane, setting = scene.plane, scene.setting
-    line = plane.at_y(setting.job.room)
+    line = plane.at_y(setting.usable)
     taken = [(plane.left, plane.top, plane.left + 140, plane.top + 15),
              (plane.right - 160, line - 17, plane.right, line)]  # fmt: skip
     for plan in (setting.shown, setting.yours):
@@ -234,13 +233,14 @@ def _alone(scene: Scene, spots: Spots) -> str:
 
 
 def _published(scene: Scene, spots: Spots) -> str:
-    """A run that somebody made, and from it to what is told of it here."""
+    """A run that somebody made, and from it to what is predicted of it here."""
     run = beside(scene.setting)
     if run is None:
         return ""
     y = scene.plane.at_y(run.bytes)
-    said, here = scene.plane.at_x(run.seconds), scene.plane.at_x(run.told)
-    words_ = spots.say(said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.told)}", run.who), "ink", "published")
+    said, here = scene.plane.at_x(run.seconds), scene.plane.at_x(run.predicted)
+    words_ = spots.say(said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.predicted)}", run.who), "ink",
+                       "published")  # fmt: skip
     return (svg.line(said, y, here, y, "ink", 2, mark="published error")
             + f'<path d="M{svg.num(said)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
             f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_)  # fmt: skip
@@ -254,9 +254,17 @@ def _told(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, s
     """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
     setting = Setting(question, ALONE)
     some = [plan for plan, kind in zip(setting.every, setting.kinds, strict=True) if show in ("", kind)]
-    return [(plan, cuts_of(plan),
-             cut(f"{took(plan.seconds)}, {setting.reason(plan)}: {words.layout(plan, dp=False)}", width - 10))
+    return [(plan, cuts_of(plan), cut(_said(setting, plan), width - 10))
             for plan in sorted(some, key=lambda one: one.seconds)]  # fmt: skip
+
+
+def _said(setting: Setting, plan: Plan) -> str:
+    """Seconds of a step where they are those of the whole model, of others how many times the fastest's; what it loses
+    by; its degrees."""
+    times = f"about {plan.seconds / setting.found.plans[0].seconds:.2g} times the fastest" if plan.fits else ""
+    first = took(plan.seconds) if plan.exact else times
+    reason = ", ".join(filter(None, (first, setting.reason(plan))))
+    return f"{reason}: {words.layout(plan, dp=False)}"
 
 
 @lru_cache(maxsize=8)

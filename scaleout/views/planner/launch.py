@@ -5,27 +5,25 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from scaleout import views
-from scaleout.spec import launchers
-from scaleout.timing.mesh_search import Plan
+from scaleout.spec import frameworks, launchers
+from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
-from scaleout.views.planner.setting import NETWORKS, Setting, cuts_of
+from scaleout.views.planner.setting import NETWORKS, RUNS, Setting, cuts_of
 
-PROGRAMS = (("Megatron-LM", launchers.megatron), ("torchtitan", launchers.torchtitan),
-            ("this book's job", launchers.book))  # fmt: skip
+BOOK = frameworks.Framework("this book's job", launchers.book)
 CHAPTER = "../notebooks/07_mesh.html#live-predict"
 CHUNKS = 8  # of a pipeline rank, at most, in the chapter's picture
 
 
 def commands(setting: Setting, plan: Plan) -> list[tuple[str, str, str]]:
-    """(A program, its lines or "", in one line what it cannot do or "")."""
-    out, job = [], setting.job
-    for name, lines in PROGRAMS:
+    """(A framework, its lines or "", in one line what it cannot do or ""): of what runs the program that was priced;
+    the book's own job is eager torch."""
+    some, out = [frameworks.RUNS[setting.question.program]], []
+    for framework in some + [BOOK] * (setting.question.program == "eager"):
         try:
-            found = lines(plan.layout, plan.batch, job.seq, job.shape.layers, plan.recipe.checkpointing,
-                          job.cluster.gpus_per_node)  # fmt: skip
-            out.append((name, " \\\n  ".join(found), ""))
+            out.append((framework.name, " \\\n  ".join(frameworks.lines(plan.job, framework)), ""))
         except ValueError as error:
-            out.append((name, "", str(error)))
+            out.append((framework.name, "", str(error)))
     return out
 
 
@@ -36,7 +34,7 @@ def ranks(setting: Setting, plan: Plan) -> str:
     params = {
         "model": asked.model, "device": asked.device, "gpus": asked.gpus, "link": NETWORKS[asked.network][0], "node": 8,
         "tp": at.tp, "pp": at.pp, "cp": at.cp, "zero": at.zero, "chunks": min(CHUNKS, at.chunks), "micro_batches": at.m,
-        "seq": setting.job.seq, "batch": plan.batch, "recompute": plan.recipe.checkpointing,
+        "seq": setting.job.seq, "batch": plan.job.batch, "recompute": plan.checkpointing,
     }  # fmt: skip
     if NETWORKS[asked.network][:2] not in (("ib-ndr", 8), ("ib-hdr", 8)):
         return ""
@@ -61,4 +59,6 @@ def told(setting: Setting) -> dict:
         if address := ranks(setting, plan):
             fewer = ", with fewer chunks" if plan.layout.chunks > CHUNKS else ""
             blocks.append(("link", f"{name.lower()}: see its ranks and what they send{fewer}", address))
+    others = ", ".join(said for name, said in RUNS.items() if name != setting.question.program)
+    blocks += [("words", f"Other programs take other seconds: choose {others} under More.")] * bool(blocks)
     return {"title": "To run it", "blocks": blocks or [("words", "Nothing fits, and yours cannot be.")]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import fitting
-from scaleout.timing.mesh_search import Plan
+from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.costs import because
 from scaleout.views.planner.setting import Setting
@@ -31,7 +31,7 @@ def names(setting: Setting, plan: Plan) -> list[tuple[str, str]]:
     at, layers = plan.layout, setting.job.shape.layers
     shard = {0: "nothing sharded", 1: "optimizer sharded", 3: "weights sharded"}[at.zero]
     copies = (f"{at.dp:,} copies", shard) if at.dp > 1 else ("one copy", shard if at.cp > 1 else "")
-    each = sorted(set(plan.each))
+    each = sorted(set(plan.job.stages))
     blocks = "-".join(map(str, (each[0], each[-1]))) if len(each) > 1 else str(each[0])
     stages = (f"{at.pp} stages", f"{at.chunks} × {blocks} of {layers} blocks" if at.chunks > 1
               else f"{blocks} of {layers} blocks") if at.pp > 1 else ("one stage", f"all {layers} blocks")  # fmt: skip

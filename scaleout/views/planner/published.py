@@ -6,11 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scaleout.memory.mesh import accounts, fullest
+from scaleout.memory.job import fullest
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.recipe import Recipe
-from scaleout.timing.mesh import step
-from scaleout.timing.mesh_search import Job
+from scaleout.timing.job import step
 from scaleout.views.planner.setting import Setting
 
 
@@ -28,12 +27,12 @@ class Runs:
 
 @dataclass(frozen=True)
 class Run:
-    """One of them. told: seconds by the book's model of the same layout; bytes: of its fullest GPU."""
+    """One of them. predicted: seconds of the same job by the book's model; bytes: of its fullest GPU."""
 
     who: str
     layout: Layout
     seconds: float
-    told: float
+    predicted: float
     bytes: int
 
 
@@ -55,9 +54,9 @@ def beside(setting: Setting) -> Run | None:
     """The published run of this very job, if there is one."""
     asked = setting.question
     for runs in RUNS:
-        on_h100 = (asked.model, asked.device, asked.network) == (runs.model, "h100-sxm", "ndr")
+        here = (asked.model, asked.device, asked.network, asked.program)
         alike = asked.gpus in runs.seconds and asked.sequences == runs.each * asked.gpus
-        if on_h100 and alike and setting.job.seq == runs.seq:
+        if here == (runs.model, "h100-sxm", "ndr", "megatron") and alike and setting.job.seq == runs.seq:
             return _run(runs, setting.job)
     return None
 
@@ -66,7 +65,5 @@ def beside(setting: Setting) -> Run | None:
 def _run(runs: Runs, job: Job) -> Run:
     gpus, at = job.cluster.ranks, runs.layout
     layout = replace(at, dp=gpus // (at.tp * at.cp * at.pp))
-    recipe = Recipe("bf16-master", dropout=runs.dropout, gradients="kept")  # as the rows are judged
-    told = step(job.shape, 1, runs.seq, layout, job.device, job.cluster, recipe).seconds
-    held = accounts(job.shape, 1, runs.seq, recipe, layout)
-    return Run(WHO, layout, runs.seconds[gpus], told, held[fullest(held)].peak_bytes)
+    job = replace(job, batch=1, layout=layout, recipe=replace(job.recipe, dropout=runs.dropout, loss="eager"))
+    return Run(WHO, layout, runs.seconds[gpus], step(job).seconds, fullest(job).peak_bytes)

@@ -7,13 +7,18 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from scaleout.draw import svg
+from scaleout.memory.allocator import room
 from scaleout.spec import hugging_face
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster, cluster
-from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
-from scaleout.timing.ddp_seconds import utilization
-from scaleout.timing.mesh import BAND
-from scaleout.timing.mesh_search import ALIKE, Found, Job, Plan, cut, plans
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.timing.plan import Plan
+from scaleout.timing.search import Found, cut
+from scaleout.timing.search import search as searched
 from scaleout.views.choices import NAMES, NODE
 
 MOST = 2**14  # GPUs
@@ -29,8 +34,11 @@ NETWORKS = {
     "shared": ("ib-ndr", 1, "400 Gbit/s a node"),
 }
 
+# Programs on offer, in a word.
+RUNS = {"megatron": "Megatron-LM", "compiled": "torch.compile", "eager": "eager torch", "huggingface": "Hugging Face"}
+
 # What makes a layout slower than the best, by what its step has most more of (`Plan.lost`); the others of PARTS are
-# "rest". `alike` is what the band does not tell from the best, `over` what does not fit.
+# "rest". `alike` is what the band does not tell from the fastest, `over` what does not fit.
 LOSSES = {
     "bubble": ("bubble", "imbalance", "hops"),
     "link": ("exposed tensor", "exposed context", "exposed data"),
@@ -60,6 +68,7 @@ class Question(NamedTuple):
     network: str
     change: str = ""
     loss: str = "eager"
+    program: str = "megatron"
 
     @property
     def shape(self) -> Shape:
@@ -76,39 +85,47 @@ class Question(NamedTuple):
         return NAMES[self.model]
 
 
+class Ask(NamedTuple):
+    """What a question asks of `timing.search`."""
+
+    job: Job
+    sequences: int
+
+
 def cuts_of(plan: Plan) -> Cuts:
-    """What of a plan the reader picks; where nothing is replicated ZeRO splits nothing."""
+    """What of a plan the reader picks."""
     at = plan.layout
-    return Cuts(at.tp, at.pp, at.cp, max(1, at.zero), plan.recipe.checkpointing)
+    return Cuts(at.tp, at.pp, at.cp, at.zero, plan.checkpointing)
 
 
 @lru_cache(maxsize=256)
-def job_of(question: Question) -> Job:
-    """The job; sequences are at most as long as a model with learned positions has any."""
-    _, device, gpus, sequences, seq, network, change, loss = question
+def job_of(question: Question) -> Ask:
+    """The job, of any layout; sequences are at most as long as a model with learned positions has any."""
+    _, device, gpus, sequences, seq, network, change, loss, program = question
     shape, link = question.shape, NETWORKS[network]
     seq = min(seq, shape.max_seq) if shape.positions == "learned" else seq
     card = DEVICES[device]
     nodes = cluster(max(1, gpus // NODE), min(gpus, NODE), card.link, link[0], link[1])
-    job = Job(shape, seq, sequences, card, nodes)
-    return altered(replace(job, recipe=replace(job.recipe, loss=loss)), change)
+    recipe = Recipe("bf16-master", main_gradients="instead", loss=loss)
+    job = Job(shape, seq, card, nodes, 1, Layout(dp=gpus), recipe, PROGRAMS[program])
+    return altered(Ask(job, sequences), change)
 
 
-def altered(job: Job, change: str) -> Job:
-    """The same job where one thing is otherwise."""
+def altered(ask: Ask, change: str) -> Ask:
+    """The same where one thing is otherwise."""
+    job, sequences = ask
     nodes = job.cluster
     if change in ("network half as fast", "network twice as fast"):
-        return replace(job, cluster=replace(nodes, across=_times(nodes.across, 0.5 if "half" in change else 2.0)))
+        nodes = replace(nodes, across=_times(nodes.across, 0.5 if "half" in change else 2.0))
     if change == "links in a node half as fast":
-        return replace(job, cluster=replace(nodes, inside=_times(nodes.inside, 0.5)))
-    if change == "sequences twice as long":
-        return replace(job, seq=2 * job.seq, sequences=job.sequences // 2)
-    if change == "a card of 141 GB":
-        return replace(job, device=replace(job.device, memory_bytes=DEVICES["h200"].memory_bytes))
+        nodes = replace(nodes, inside=_times(nodes.inside, 0.5))
     if change == "nodes of 64 GPUs":
-        wide = Cluster(max(1, nodes.ranks // 64), min(64, nodes.ranks), nodes.inside, nodes.across, 64)
-        return replace(job, cluster=wide)
-    return job
+        nodes = Cluster(max(1, nodes.ranks // 64), min(64, nodes.ranks), nodes.inside, nodes.across, 64)
+    if change == "sequences twice as long":
+        return Ask(replace(job, seq=2 * job.seq), sequences // 2)
+    if change == "a GPU of 141 GB":
+        job = replace(job, device=replace(job.device, memory_bytes=DEVICES["h200"].memory_bytes))
+    return Ask(replace(job, cluster=nodes), sequences)
 
 
 def _times(wire, factor: float):
@@ -118,37 +135,51 @@ def _times(wire, factor: float):
 @lru_cache(maxsize=24)
 def search(question: Question) -> Found:
     """Every layout; the last questions are remembered."""
-    return plans(job_of(question))
+    return searched(*job_of(question))
 
 
-_BEST: dict[Question, Plan | None] = {}
+class Answer(NamedTuple):
+    """All that is kept of a question asked beside others: the best layout, or None where none fits, and the seconds up
+    to which a layout is equal to the fastest."""
+
+    best: Plan | None
+    limit: float
+
+
+_ANSWERS: dict[Question, Answer] = {}
 KEPT = 512
 
 
+def answer(question: Question) -> Answer:
+    if question not in _ANSWERS:
+        if len(_ANSWERS) >= KEPT:
+            _ANSWERS.clear()
+        found = searched(*job_of(question))
+        limit = (1 + found.band.share) * found.plans[0].seconds if found.plans else 0.0
+        _ANSWERS[question] = Answer(found.best, limit)
+    return _ANSWERS[question]
+
+
 def best_of(question: Question) -> Plan | None:
-    """The best layout, or None where none fits: all that is kept of a question asked beside others."""
-    if question not in _BEST:
-        if len(_BEST) >= KEPT:
-            _BEST.clear()
-        _BEST[question] = plans(job_of(question)).best
-    return _BEST[question]
+    """The best layout, or None where none fits."""
+    return answer(question).best
 
 
 def ask_one(questions: list[Question]) -> bool:
     """Answer the first of these that is not known yet; whether there are others."""
-    new = [one for one in questions if one not in _BEST]
+    new = [one for one in questions if one not in _ANSWERS]
     if new:
-        best_of(new[0])
+        answer(new[0])
     return len(new) > 1
 
 
 @lru_cache(maxsize=512)
 def picked(question: Question, cuts: Cuts) -> Plan | str:
     """The plan of the reader's own cuts, or in one line why they cannot be."""
-    job = job_of(question)
+    job, sequences = job_of(question)
     zero = cuts.zero if job.cluster.ranks > cuts.tp * cuts.pp else 0  # of one replica ZeRO splits nothing
     try:
-        return cut(job, cuts.tp, cuts.cp, cuts.pp, zero, cuts.recompute)
+        return cut(job, sequences, tp=cuts.tp, cp=cuts.cp, pp=cuts.pp, zero=zero, checkpointing=cuts.recompute)
     except ValueError as error:
         return str(error)
 
@@ -162,7 +193,17 @@ class Setting:
 
     @cached_property
     def job(self) -> Job:
-        return job_of(self.question)
+        """What is trained, with no layout of its own."""
+        return job_of(self.question).job
+
+    @cached_property
+    def sequences(self) -> int:
+        return job_of(self.question).sequences
+
+    @cached_property
+    def usable(self) -> int:
+        """Bytes that tensors may take on a GPU."""
+        return room(self.job.device.memory_bytes)
 
     @cached_property
     def found(self) -> Found:
@@ -183,7 +224,19 @@ class Setting:
 
     @cached_property
     def yours(self) -> Plan | str:
-        return picked(self.question, self.cuts)
+        """The reader's own; the best where it is cut so, with as few chunks as that has."""
+        own = picked(self.question, self.cuts)
+        same = isinstance(own, Plan) and self.best and cuts_of(own) == cuts_of(self.best)
+        return self.best if same else own
+
+    @property
+    def percent(self) -> str:
+        """The band around what is predicted."""
+        return f"{100 * self.found.band.share:.0f}%"
+
+    @property
+    def program(self) -> str:
+        return RUNS[self.question.program]
 
     @cached_property
     def every(self) -> tuple[Plan, ...]:
@@ -203,32 +256,22 @@ class Setting:
         """Why a layout is not the best: one of KINDS."""
         if not plan.fits:
             return "over"
-        if plan.seconds <= (1 + BAND) * self.best.seconds:
+        if self.found.equal(plan):
             return "alike"
         part = plan.lost(self.best)
         return next((kind for kind, parts in LOSSES.items() if part in parts), "rest")
 
     def reason(self, plan: Plan) -> str:
         """Why it loses, in words."""
-        if not plan.fits:
-            return self.found.reason(plan)
-        if plan is self.best:
+        if plan == self.best:
             return "the best"
-        if plan.seconds <= (1 + ALIKE) * self.best.seconds:
-            return "as fast as the best"
-        near = f"within {100 * BAND:.0f}%, " if plan.seconds <= (1 + BAND) * self.best.seconds else ""
-        return near + plan.loses_by(self.best)
-
-    def mfu(self, plan: Plan) -> float:
-        """Model FLOPs by seconds and the peak of all GPUs."""
-        job = self.job
-        work = flops(job.shape, job.sequences, job.seq)
-        peak = job.device.matmul_flop_per_s(job.device.half) * job.cluster.ranks
-        return utilization(work["forward"] + work["backward"], plan.seconds, peak)
+        if self.found.equal(plan) and not plan.cannot:
+            return f"equal within {self.percent}"
+        return self.found.reason(plan)
 
     def rate(self, plan: Plan) -> float:
         """Tokens a second of the whole cluster."""
-        return self.job.sequences * self.job.seq / plan.seconds
+        return plan.job.tokens_per_step / plan.seconds
 
     def asking(self, **changed) -> Setting:
         """The same with another question."""

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import took
-from scaleout.timing.mesh import BAND
-from scaleout.timing.mesh_search import Plan
+from scaleout.spec import frameworks
+from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import DOUBLED, MOST, Setting, best_of, cuts_of, picked
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
-RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "all recomputed"}
-PERCENT = f"{100 * BAND:.0f}%"
+RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "every block recomputed"}
 
 
 def layout(plan: Plan, dp: bool = True) -> str:
-    """A layout by the degrees that are above 1.
+    """A layout by the degrees that are above 1, or where only dp is, by that.
 
-    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, all recomputed"
+    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, every block recomputed"
     """
     at = plan.layout
     degrees = [(name, getattr(at, name)) for name in ("tp", "cp", "pp", "dp")]
     some = [f"{name} {size:,}" for name, size in degrees if size > 1 and (dp or name != "dp")]
-    return ", ".join(filter(None, [*some, SHARDS[at.zero], RECOMPUTES[plan.recipe.checkpointing]])) or "one GPU"
+    some = some or [f"dp {at.dp:,}"] * (at.dp > 1)
+    return ", ".join(filter(None, [*some, SHARDS[at.zero], RECOMPUTES[plan.checkpointing]])) or "one GPU"
 
 
 def gb(size: float) -> str:
@@ -30,9 +30,9 @@ def gb(size: float) -> str:
 
 
 def head(setting: Setting) -> str:
-    """"Llama 3 70B on 512 H100"."""
+    """"Llama 3 70B on 512 H100, Megatron-LM"."""
     asked = setting.question
-    return f"{asked.name} on {asked.gpus:,} {card(setting)}"
+    return f"{asked.name} on {asked.gpus:,} {card(setting)}, {setting.program}"
 
 
 def card(setting: Setting) -> str:
@@ -45,19 +45,25 @@ def sentence(setting: Setting) -> str:
     best = setting.best
     if best is None:
         return f"{head(setting)}: {_nothing(setting)}"
-    alike = setting.counts["alike"] - 1
-    near = f"{alike} more lie{'s' * (alike == 1)} within these {PERCENT}." if alike else "No other is so near."
-    return (f"{head(setting)}: **{layout(best)}: {took(best.seconds)} a step ± {PERCENT},** "
-            f"{100 * setting.mfu(best):.0f}% MFU, {gb(best.bytes)} GB. {near} {_yours(setting)}")  # fmt: skip
+    far = " or more" if setting.found.band.outside else ""
+    across = " tp crosses nodes: nothing else fits." if setting.found.across else ""
+    return (f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
+            f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}")
+
+
+def _equal(setting: Setting) -> str:
+    """How many layouts the band does not tell from the fastest."""
+    alike = setting.counts["alike"]
+    return f"the simplest of {alike} equals" if alike > 1 else "without equals"
 
 
 def _nothing(setting: Setting) -> str:
     small = setting.smallest
     if small is None:
-        return (f"**no layout divides this.** {setting.job.sequences:,} sequences do not fall evenly to so many "
-                f"replicas: take {least(setting.question.gpus, setting.job.sequences):,} of them.")  # fmt: skip
-    return (f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.job.room)} GB "
-            "that tensors may take.")  # fmt: skip
+        return (f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
+                f"replicas: take {least(setting.question.gpus, setting.sequences):,} of them.")  # fmt: skip
+    return (f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.usable)} GB of "
+            "usable memory.")  # fmt: skip
 
 
 def least(gpus: int, sequences: int) -> int:
@@ -71,10 +77,14 @@ def _yours(setting: Setting) -> str:
         return "Yours cannot be."
     if not own.fits:
         return f"Yours {setting.found.reason(own)}."
+    if own.cannot:
+        return f"{frameworks.RUNS[setting.question.program].name} cannot run yours."
+    if own is best:
+        return "It is yours."
+    if setting.found.equal(own):
+        return "Yours is one of these."
     ratio = own.seconds / best.seconds
-    if ratio <= 1 + BAND:
-        return "Yours is one of them." if own.seconds != best.seconds else "It is yours."
-    return f"Yours takes {ratio:.{1 if ratio >= 2 else 2}f} times as long: {own.loses_by(best)}."
+    return f"Yours: {ratio:.{1 if ratio >= 2 else 2}f} times as long, {own.loses_by(best).split(',')[0]}."
 
 
 def advice(setting: Setting) -> str:
@@ -83,10 +93,10 @@ def advice(setting: Setting) -> str:
         gpus, plan = first_that_fits(setting)
         return f"From **{gpus:,} GPUs** on it fits: {layout(plan)}." if plan else ""
     more = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
-    if isinstance(more, str) or not more.fits or 2 * setting.question.sequences > MOST:
+    if isinstance(more, str) or not more.fits or more.cannot or 2 * setting.question.sequences > MOST:
         return ""
     gain = 2 * setting.best.seconds / more.seconds - 1  # of this layout; planned again it is no less
-    return f"**Twice the sequences:** {100 * gain:.0f}% more tokens/s." if gain > 0.01 else ""
+    return f"**Twice the sequences:** {100 * gain:+.0f}% tokens/s." if gain > 0.01 else ""
 
 
 def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:

@@ -103,9 +103,10 @@ def _values(setting: Setting) -> dict:
         "bytes_each": setting.held() / setting.parameters, "each": setting.widths,
         "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},
         "by_stage_gb": [size / 1e9 for size in setting.by_stage],
-        "seconds": time.seconds, "parts": time.parts, "exposed_seconds": setting.exposed,
-        "exposed_percent": 100 * setting.exposed / time.seconds, "wire_seconds": time.wire,
-        "away": setting.away, "node_host_gb": setting.node_host / 1e9, "host_fits": setting.host_fits,
+        "seconds": time.seconds, "parts": time.parts, "spent": setting.spent, "mfu": time.mfu,
+        "exposed_seconds": setting.exposed, "exposed_percent": 100 * setting.exposed / time.seconds,
+        "wire_seconds": time.communication, "away": setting.away,
+        "node_host_gb": setting.node_host / 1e9, "host_fits": setting.host_fits,
     }  # fmt: skip
 
 

@@ -13,8 +13,9 @@ from scaleout.views.zero.amounts import gigabytes
 
 AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
 NEAR = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
-SECONDS = {"compute": "computes", "update": "updates", "exposed communication": "waits for the wire",
-           "exposed host": "waits for the host"}  # fmt: skip
+SECONDS = {"compute": "compute", "exposed data": "communication", "update": "update", "exposed host": "host copies",
+           "rest": "other"}  # fmt: skip
+FILLS = {"compute": "compute", "update": "c2", "rest": "muted"}
 
 
 @dataclass(frozen=True)
@@ -173,12 +174,12 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
 
 
 def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
-    """A step's seconds, side by side; hatched those parts in which a GPU waits."""
+    """A step's seconds by what they are spent on, side by side; hatched what communication and the host cost."""
     whole = sum(parts.values())
-    named = SECONDS | ({"update": "waits for the host's update"} if "update" in waits else {})
-    said = [f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0]
-    ways = [f"a step takes {took(whole)}: {', '.join(said)}", f"{took(whole)}: {', '.join(said)}",
-            f"a step takes {took(whole)}, waits {took(sum(parts[name] for name in waits))}"]  # fmt: skip
+    named = SECONDS | ({"update": "update on the host"} if "update" in waits else {})
+    said = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
+    ways = [f"a step takes {took(whole)}: {said}", f"{took(whole)}: {said}",
+            f"{took(whole)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)"]  # fmt: skip
     out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
     for name, words in named.items():
         wide = band.width * parts[name] / whole
@@ -188,7 +189,6 @@ def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
                                 mark=f"ground {name}"))  # fmt: skip
             out.append(hatch.hatched(at, band.y, wide, band.height, "accent", f"waits {name}"))
         else:
-            fill = "c2" if name == "update" else "compute"
-            out.append(svg.rect(at, band.y, wide, band.height, fill, title=title, mark=f"works {name}"))
+            out.append(svg.rect(at, band.y, wide, band.height, FILLS[name], title=title, mark=f"works {name}"))
         at += wide
     return "".join(out)

@@ -30,7 +30,7 @@ def advice(setting) -> Advice | None:
     memory and costs no time. None where nothing does."""
     if not (setting.fits and setting.host_fits):
         return _fitting(setting)
-    slow = 1 - setting.time.parts["compute"] / setting.time.seconds > SLOW
+    slow = 1 - setting.spent["compute"] / setting.time.seconds > SLOW
     return (_faster(setting) if slow else None) or _smaller(setting)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import fsum
 
 from scaleout.collectives.zero import Message, muon_messages
 from scaleout.memory.zero_frames import BORROWED, Frame
 from scaleout.spec.muon import matrix_parameters
-from scaleout.timing.zero import ZeroTime, muon_seconds
+from scaleout.timing import muon
+from scaleout.timing.job import Step
 
 GATHER = "gather the momentum"  # of each matrix, to all ranks, in 16 bits
 
@@ -41,11 +43,12 @@ def _lent(grid, shard: int):
     return tuple(tuple(state or BORROWED * (s == shard) for s, state in enumerate(row)) for row in grid)
 
 
-def time(setting, plain: ZeroTime) -> ZeroTime:
-    """A step with Muon's products in its update, and its messages exposed."""
-    more = muon_seconds(setting.shape, setting.card, setting.cluster, setting.recipe, setting.layout)
+def time(setting, plain: Step) -> Step:
+    """A step with Muon's matrix multiplications in its update, and its messages exposed."""
+    more = muon.seconds(setting.job)
     parts = plain.parts | {
-        "update": plain.parts["update"] + more["products"],
-        "exposed communication": plain.parts["exposed communication"] + more["messages"],
+        "update": plain.parts["update"] + more["matmuls"],
+        "exposed data": plain.parts["exposed data"] + more["communication"],
     }
-    return replace(plain, parts=parts, seconds=sum(parts.values()), wire=plain.wire + more["messages"])
+    communication = plain.communication + more["communication"]
+    return replace(plain, parts=parts, seconds=fsum(parts.values()), communication=communication)

@@ -61,7 +61,7 @@ def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
         beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage,
                      (record.of(own, setting) or [None])[0]),
         _own(setting, own, width) if own else "",
-        beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.waits),
+        beneath.seconds(_band(at.seconds, width), setting.spent, setting.waits),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
              f"{setting.stage}, areas as bytes; beneath, the card's memory, the {setting.pieces:.3g} pieces that each "

@@ -11,12 +11,14 @@ from scaleout.memory import allocator, zero, zero_frames
 from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES, NODE_HOST_BYTES, Device
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
-from scaleout.timing import zero as timing
-from scaleout.timing.zero import ZeroTime
+from scaleout.timing.job import Step, step
 from scaleout.views.zero import muon
 
 MOMENTS = 16  # that a step is played in: the frames of the opening setting, and the whole step after them
@@ -24,6 +26,9 @@ SEQ = 2048  # tokens of a sequence, at most
 LINKS = {"own": "the GPU's own link, one node", "nodes": "InfiniBand, two nodes",
          "ethernet": "Ethernet 100 Gbit/s, two nodes"}  # fmt: skip
 STAGES = range(4)
+# What a step's seconds are spent on, by parts of `timing.job`; all else is input, logging and stragglers.
+SPENT = {"compute": ("compute", "recompute", "launches"), "exposed data": ("exposed data",), "update": ("update",),
+         "exposed host": ("exposed host",), "rest": ("host", "stragglers")}  # fmt: skip
 ALIKE = "DeepSpeed reduce"  # DeepSpeed with another option, which sends what the paper does
 
 
@@ -194,17 +199,27 @@ class Setting:
     # --- what it takes ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def time(self) -> ZeroTime:
-        found = timing.from_device(
-            self.shape, self.batch, self.shape.tokens(SEQ), self.card, self.cluster, self.recipe, self.layout,
-            keep=self.keeps, passes=self.passes, offload=self.away, to=self.tier,
-        )  # fmt: skip
+    def job(self) -> Job:
+        """Stage 3 that keeps what it gathered is `fully_shard`'s, which the job calls stage 2 without resharding."""
+        layout = replace(self.layout, zero=2 if self.keeps else self.stage, micro_batches=self.passes)
+        how = Replicas(reshard=not self.keeps, offload=self.away, offload_to=self.tier)
+        return Job(self.shape, self.shape.tokens(SEQ), self.card, self.cluster, self.batch, layout, self.recipe,
+                   PROGRAMS["compiled"], how)  # fmt: skip
+
+    @cached_property
+    def time(self) -> Step:
+        found = step(self.job)
         return muon.time(self, found) if self.muon else found
+
+    @cached_property
+    def spent(self) -> dict[str, float]:
+        """Seconds of a step by what they are spent on."""
+        return {name: fsum(self.time.parts[part] for part in parts) for name, parts in SPENT.items()}
 
     @property
     def waits(self) -> tuple[str, ...]:
-        """Parts of a step in which a GPU waits for the wire or for its host, whose update is one with offload."""
-        return ("exposed communication", "exposed host") + ("update",) * (self.away != "none")
+        """What communication costs and what the host does, whose update is one with offload."""
+        return ("exposed data", "exposed host") + ("update",) * (self.away != "none")
 
     @property
     def exposed(self) -> float:

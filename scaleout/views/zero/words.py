@@ -12,7 +12,7 @@ SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradien
 
 
 def sentence(setting, values: dict) -> str:
-    """What is held, what is sent and what is waited for."""
+    """What is held, what is sent, and what a step loses to communication and to the host."""
     rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
     fits = "" if setting.fits else " (too much)"
     beside = _outside(setting)
@@ -21,7 +21,7 @@ def sentence(setting, values: dict) -> str:
         fits = ""
     return (
         f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
-        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}**, waits "
+        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}**, loses "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
@@ -53,7 +53,7 @@ def law(setting, values: dict) -> list[str]:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
     piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
     return [f"At rest, with W = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
-            f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
+            f"{piece}{_fullest(setting)}{_elsewhere(values)} Seconds: {setting.job.program.label}."]  # fmt: skip
 
 
 def _fullest(setting) -> str:

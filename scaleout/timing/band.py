@@ -1,0 +1,115 @@
+"""How far a predicted step may be from a measured one: errors on published steps, by program and family of GPUs.
+
+Each error is of constants that were fitted without the project that measured the step; the page "How good are these
+numbers?" has all of them (tests/published/steps_judged.json). A search cannot tell apart layouts whose steps differ by
+less than the band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from scaleout.spec import checks
+from scaleout.spec.job import Job
+from scaleout.timing.rates import family
+
+FEWEST = 8  # steps of which nine of ten are spoken of
+
+
+class Errors(NamedTuple):
+    """Of n published steps: the median of |predicted / measured - 1|, what nine of ten are within, the longest
+    sequence and the most GPUs among them."""
+
+    n: int
+    median: float
+    ninth: float
+    seq: int
+    gpus: int
+
+
+# By program and family of chips; "" stands for all. Written by `tools/fit_seconds.py --table`.
+ERRORS = {
+    ("", ""): Errors(238, 0.061, 0.163, 65536, 3072),
+    ("compiled", ""): Errors(43, 0.122, 0.249, 8192, 464),
+    ("compiled", "ampere"): Errors(5, 0.143, 0.189, 4096, 128),
+    ("compiled", "cdna3"): Errors(1, 0.159, 0.159, 8192, 8),
+    ("compiled", "hopper"): Errors(37, 0.106, 0.258, 8192, 464),
+    ("composer", ""): Errors(100, 0.05, 0.078, 65536, 512),
+    ("composer", "ampere"): Errors(70, 0.058, 0.079, 32768, 128),
+    ("composer", "hopper"): Errors(30, 0.024, 0.068, 65536, 512),
+    ("eager", ""): Errors(28, 0.068, 0.175, 8192, 464),
+    ("eager", "ampere"): Errors(17, 0.058, 0.09, 8192, 128),
+    ("eager", "hopper"): Errors(11, 0.101, 0.302, 8192, 464),
+    ("megatron", ""): Errors(53, 0.061, 0.086, 8192, 2048),
+    ("megatron", "blackwell"): Errors(24, 0.063, 0.098, 4096, 8),
+    ("megatron", "hopper"): Errors(29, 0.061, 0.083, 8192, 2048),
+    ("megatron-2021", ""): Errors(14, 0.069, 0.077, 2048, 3072),
+    ("megatron-2021", "ampere"): Errors(14, 0.069, 0.077, 2048, 3072),
+}  # fmt: skip
+
+CHIPS = {"ampere": "Ampere", "hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3"}
+
+
+@dataclass(frozen=True)
+class Band:
+    """Nine of ten of `n` published steps lie within `share` of what is predicted, half of them within `middle`. of:
+    which steps; outside: in what the job lies outside all of them, a phrase each."""
+
+    share: float
+    middle: float
+    n: int
+    of: str
+    outside: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """In a sentence or two."""
+        said = (f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
+                f"within {100 * self.middle:.0f}%, by constants that were fitted without them.")  # fmt: skip
+        return said + (f" This job lies outside of what they cover: {'; '.join(self.outside)}." * bool(self.outside))
+
+    def ends(self, seconds: float) -> tuple[float, float]:
+        """(low, high) seconds around a prediction."""
+        return seconds * (1 - min(self.share, 1.0)), seconds * (1 + self.share)
+
+
+def band(job: Job) -> Band:
+    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all."""
+    checks.instance("job", job, Job)
+    name, label, chips, outside = job.program.name, job.program.label, family(job.device), []
+    own = ERRORS.get((name, chips))
+    if own is None:
+        outside.append(f"no published step of {label} on {CHIPS[chips]}")
+    elif own.n < FEWEST:
+        outside.append(f"only {own.n} of {label} on {CHIPS[chips]}")
+    of = {(name, chips): f"of {label} on {CHIPS[chips]}", (name, ""): f"of {label}", ("", ""): "of all programs"}
+    key = next(key for key in of if key == ("", "") or (key in ERRORS and ERRORS[key].n >= FEWEST))
+    found = ERRORS[key]
+    if job.seq > found.seq:
+        outside.append(f"longer sequences than their {found.seq:,} tokens")
+    if job.layout.ranks > found.gpus:
+        outside.append(f"more GPUs than their {found.gpus:,}")
+    return Band(found.ninth, found.median, found.n, of[key], tuple(outside))
+
+
+def errors(rows: Iterable[tuple[Job, float]]) -> dict[tuple[str, str], Errors]:
+    """ERRORS of rows of (job, predicted / measured - 1)."""
+    groups: dict[tuple[str, str], list] = {}
+    for job, error in rows:
+        for key in ((job.program.name, family(job.device)), (job.program.name, ""), ("", "")):
+            groups.setdefault(key, []).append((job, abs(error)))
+    out = {}
+    for key in sorted(groups):
+        jobs, size = [job for job, _ in groups[key]], [error for _, error in groups[key]]
+        out[key] = Errors(len(size), round(median(size), 3), round(ninth(size), 3), max(job.seq for job in jobs),
+                          max(job.layout.ranks for job in jobs))  # fmt: skip
+    return out
+
+
+def ninth(sizes: Iterable[float]) -> float:
+    """What nine of ten sizes are at most."""
+    ordered = sorted(sizes)
+    return ordered[int(0.9 * (len(ordered) - 1))]

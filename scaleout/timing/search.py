@@ -1,0 +1,251 @@
+"""All layouts of a model on a cluster: which fit, how long their steps take, and why each but the best loses.
+
+`search` prices every way to cut a job's model and its batch: degrees of tp, cp, pp and dp, ZeRO, and what is
+recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a job.
+Closed forms (`timing.quick`) find the leaders; these, the best, and what `cut` gives have the seconds of `timing.job`
+itself (`Plan.exact`). Layouts within the band of the fastest are equal; the simplest of them is the best.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import fsum
+
+from scaleout.memory.allocator import room
+from scaleout.spec import checks, frameworks, mesh
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout, within
+from scaleout.spec.slices import check_tensor, divides
+from scaleout.timing.band import Band, band
+from scaleout.timing.plan import Plan, exact
+from scaleout.timing.quick import RECOMPUTE, TOLERANCE, Pricer, Way
+
+BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch
+CHUNKS = (2, 3, 4, 5, 6, 7, 8)  # of a rank; and as many as give each stage one block
+LEADERS = 16  # of those within the band, the fastest: with the seconds of the whole model
+ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less are taken for as fast
+
+@dataclass(frozen=True)
+class Found:
+    """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
+    the band of the fastest, with as few chunks as lie within it, None where nothing fits. refused: how many cuts there
+    cannot be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
+
+    plans: tuple[Plan, ...]
+    over: tuple[Plan, ...]
+    best: Plan | None
+    band: Band
+    refused: dict[str, int]
+    across: bool = False
+
+    def equal(self, plan: Plan) -> bool:
+        """Whether the band does not tell a plan from the fastest."""
+        return plan.fits and bool(self.plans) and plan.seconds <= (1 + self.band.share) * self.plans[0].seconds
+
+    def reason(self, plan: Plan) -> str:
+        """Why this one loses against the best: one reason, with its amount; "" for the best itself."""
+        if not plan.fits:
+            return f"does not fit by {max(plan.over / 1e9, 0.1):.{0 if plan.over >= 1e9 else 1}f} GB"
+        if plan.cannot:
+            return plan.cannot.split(":")[0]
+        if plan == self.best:
+            return ""
+        return "equal within the band" if self.equal(plan) else plan.loses_by(self.best)
+
+
+def search(job: Job, sequences: int | None = None, *, usable: int | None = None, most_cp: int = 16) -> Found:
+    """Every cut of the job's model on its cluster, for as many sequences in a step (None: as it has).
+
+    usable: bytes that tensors may take on a GPU, None for `allocator.room`. most_cp: the largest degree of context
+    parallelism that is tried. Of the job's own layout, micro-batch and recomputation nothing stays. ValueError for a
+    job whose gradients do not last from micro-batch to micro-batch.
+    """
+    checks.instance("job", job, Job)
+    if not job.recipe.keeps_gradients or job.recipe.adapter != "none":
+        raise ValueError('micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, '
+                         "and no adapter")  # fmt: skip
+    checks.whole("most_cp", most_cp)
+    ask = _Search(job, sequences, usable)
+    near = ask.every(most_cp, False)
+    if near.best is None and job.cluster.nodes > 1:
+        wide = ask.every(most_cp, True)
+        return wide if wide.best else near
+    return near
+
+
+def cut(job: Job, sequences: int | None = None, *, tp: int = 1, cp: int = 1, pp: int = 1, zero: int = 1,
+        checkpointing: str = "none", usable: int | None = None) -> Plan:  # fmt: skip
+    """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
+    on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
+    checks.one_of("checkpointing", checkpointing, RECOMPUTE)
+    ask, asked = _Search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
+    gpus, whole = job.cluster.ranks, tp * cp * pp
+    check_tensor(job.shape, tp)
+    within(asked, job.seq)
+    mesh.filled(job.shape.layers, pp)
+    if gpus % whole:
+        near = mesh.nearest(job.shape, asked, gpus)
+        raise ValueError(f"tp {tp} x cp {cp} x pp {pp} does not divide {gpus:,} GPUs: the nearest that works is tp "
+                         f"{near.tp}, cp {near.cp}, pp {near.pp}")  # fmt: skip
+    dp = gpus // whole
+    if ask.sequences % dp or ask.sequences < dp * pp:
+        least = max(dp * pp, round(ask.sequences / dp) * dp)
+        stages, enough = (f" of {pp} stages", f", at least {dp * pp:,}") if pp > 1 else ("", "")
+        raise ValueError(f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, "
+                         f"not {ask.sequences:,}")  # fmt: skip
+    base = replace(asked, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
+    return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
+
+
+class _Search:
+    """A job's layouts, priced."""
+
+    def __init__(self, job: Job, sequences: int | None, usable: int | None) -> None:
+        self.job = job
+        self.sequences = job.sequences if sequences is None else sequences
+        self.usable = room(job.device.memory_bytes) if usable is None else usable
+        checks.whole("sequences", self.sequences)
+        checks.whole("usable", self.usable)
+        self.price = Pricer(job)
+        self.refused: dict[tuple, str] = {}
+
+    def every(self, most_cp: int, across: bool) -> Found:
+        """across: with tensor parallelism across two nodes."""
+        refused: Counter[str] = Counter()
+        fit, over = [], []
+        for base in self._cuts(most_cp, across, refused):
+            ways = list(self.ways(base))
+            if not ways:
+                refused["no micro-batch of the job's kind"] += 1
+            for checkpointing in RECOMPUTE if ways else ():
+                why = [self.cannot(way, checkpointing) for way in ways]
+                if all(why):
+                    refused[why[0].split(":")[0]] += 1
+                    continue
+                plan = self.choose(ways, checkpointing)
+                (fit if plan.fits else over).append(plan)
+        fit.sort(key=lambda plan: plan.seconds)
+        over.sort(key=lambda plan: plan.bytes)
+        return self._told(fit, over, dict(refused), across)
+
+    def _told(self, fit: list[Plan], over: list[Plan], refused: dict[str, int], across: bool) -> Found:
+        """With the exact seconds of the leaders, and the best of those within the band."""
+        around, lead, fastest = band(self.job), [], float("inf")
+        while fit and (fit[0].seconds <= (1 + TOLERANCE) * fastest or
+                       (len(lead) < LEADERS and fit[0].seconds <= (1 + around.share) * fastest)):  # fmt: skip
+            lead.append(exact(fit.pop(0)))
+            fastest = min(fastest, lead[-1].seconds)
+        limit, plans, best = (1 + around.share) * fastest, [*lead, *fit], None
+        for plan in sorted((one for one in plans if one.seconds <= limit), key=lambda plan: plan.simple):
+            best = exact(self._fewest(plan, limit), self.usable)
+            plans.remove(plan)
+            (plans if best.fits else over).append(best)
+            if best.fits and best.seconds <= limit:
+                break
+            best = None
+        plans.sort(key=lambda plan: plan.seconds)
+        over.sort(key=lambda plan: plan.bytes)
+        if best is None and over:
+            over[0] = exact(over[0], self.usable)
+        return Found(tuple(plans), tuple(over), best, around, refused, across)
+
+    def _fewest(self, plan: Plan, limit: float) -> Plan:
+        """The same cut and micro-batch with the fewest chunks whose step takes no longer than the limit."""
+        base = replace(plan.layout, chunks=1, schedule="1f1b")
+        for way in self.ways(base, plan.job.batch):
+            if way.job.layout.chunks >= plan.layout.chunks:
+                break
+            one = self.choose([way], plan.checkpointing)
+            if one.fits and not one.cannot and one.seconds <= (1 + TOLERANCE) * limit:
+                one = exact(one)
+                if one.seconds <= limit:
+                    return one
+        return plan
+
+    def choose(self, ways: list[Way], checkpointing: str) -> Plan:
+        """Of a cut's ways that its framework can run, or where it can run none of all, the fastest that fits; of those
+        as fast the one with the fewest chunks, then the largest micro-batch. Where none fits the smallest, of several
+        as small the fastest."""
+        ways = [way for way in ways if not self.cannot(way, checkpointing)] or ways
+        size = {way: self.price.peak(way, checkpointing) for way in ways}
+        least = min(size.values())
+        some = [way for way in ways if size[way] <= max(least, self.usable)]
+        parts = {way: self.price.parts(way, checkpointing) for way in some}
+        seconds = {way: fsum(found.values()) for way, found in parts.items()}
+        fastest = min(seconds.values())
+        near = [way for way in some if seconds[way] <= (1 + ALIKE) * fastest]
+        way = min(near, key=lambda way: (way.job.layout.chunks, -way.job.batch, seconds[way]))
+        return Plan(self._with(way, checkpointing), size[way], size[way] - self.usable, way.on.crossing, seconds[way],
+                    parts[way], cannot=self.cannot(way, checkpointing))  # fmt: skip
+
+    def cannot(self, way: Way, checkpointing: str) -> str:
+        """Why the framework cannot run it, or "": the same for all micro-batches, and all degrees above 1."""
+        at = way.job.layout
+        key = at.tp > 1, at.cp > 1, at.replicas > 1, at.pp, at.chunks, at.zero, checkpointing
+        if key not in self.refused:
+            self.refused[key] = frameworks.refusal(self._with(way, checkpointing))
+        return self.refused[key]
+
+    def _with(self, way: Way, checkpointing: str) -> Job:
+        return replace(way.job, recipe=self.price.recipes[checkpointing])
+
+    def ways(self, base: Layout, *batches: int) -> Iterator[Way]:
+        """A cut with each of these micro-batches (none: of BATCHES), and each number of chunks."""
+        each = self.sequences // base.dp
+        for batch in batches or BATCHES:
+            m = each // batch
+            if each % batch or m < base.pp:
+                continue
+            options = [{}] + [{"chunks": v, "schedule": "interleaved"} for v in chunks(self.job.shape.layers, base.pp)
+                              if base.pp > 1 and m % (m // base.pp) == 0]  # fmt: skip
+            for option in options:
+                try:
+                    yield self.price.way(replace(base, micro_batches=m, **option), batch)
+                except ValueError:  # of the job's own replicas: hybrid sharding that does not divide these
+                    continue
+
+    def _cuts(self, most_cp: int, across: bool, refused: Counter[str]) -> Iterator[Layout]:
+        """Degrees and ZeRO stages that fill the cluster with the model."""
+        job, gpus, node = self.job, self.job.cluster.ranks, self.job.cluster.gpus_per_node
+        for tp in checks.divisors(min(gpus, node * (1 + across))):
+            if gpus % tp:
+                continue
+            if not divides(job.shape, tp):
+                refused[f"tp {tp} does not divide the model"] += 1
+                continue
+            for cp in checks.divisors(min(gpus // tp, most_cp)):
+                if gpus % (tp * cp):
+                    continue
+                if job.seq % (2 * cp * tp if cp > 1 else tp):
+                    refused[f"cp {cp} does not divide the sequence"] += 1
+                    continue
+                for pp in checks.divisors(gpus // (tp * cp)):
+                    if pp > 1 and not even(job.shape.layers, pp):
+                        refused["more stages than blocks" if pp > job.shape.layers else "uneven stages"] += 1
+                        continue
+                    yield from self._replicated(tp, cp, pp, refused)
+
+    def _replicated(self, tp: int, cp: int, pp: int, refused: Counter[str]) -> Iterator[Layout]:
+        dp = self.job.cluster.ranks // (tp * cp * pp)
+        if self.sequences % dp:
+            refused["the sequences do not fall to the replicas"] += 1
+            return
+        if pp > 1 and self.sequences // dp < pp:
+            refused["fewer sequences than stages"] += 1
+            return
+        for zero in (0,) if dp * cp == 1 else (0, 1, 3) if pp == 1 else (0, 1):
+            yield Layout(dp=dp, tp=tp, cp=cp, zero=zero, pp=pp, micro_batches=self.sequences // dp,
+                         **frameworks.usual(self.job.program, tp))  # fmt: skip
+
+
+def even(layers: int, stages: int) -> bool:
+    """Whether all stages have as many blocks, or the first and the last one fewer: these have the embedding and the
+    head, and stages in a round wait for the longest of them."""
+    return stages <= layers and not (layers % stages and (layers + 2) % stages)
+
+
+def chunks(layers: int, pp: int) -> tuple[int, ...]:
+    """Numbers of chunks, above 1, that leave whole numbers of blocks on each of so many ranks."""
+    return tuple(v for v in sorted({*CHUNKS, layers // pp}) if 1 < v <= layers // pp and even(layers, v * pp))

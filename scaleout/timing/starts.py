@@ -1,0 +1,49 @@
+"""Seconds that the communication of replicas takes however few its bytes: each collective hands a first byte on, from
+rank to rank of its ring or tree, before a rank has anything to work with."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scaleout.collectives import nccl
+from scaleout.spec import mesh
+from scaleout.spec.job import Job
+from scaleout.spec.sharding import alike
+from scaleout.spec.topology import Cluster
+from scaleout.timing.job import step
+from scaleout.timing.machine import apart, part
+
+
+def starts(job: Job) -> float:
+    """Of all collectives of a step of a job whose ranks are replicas; of units all passes alike, of buckets the last.
+
+    ValueError, in one line, for a job with other axes."""
+    if job.layout.replicas != job.layout.ranks:
+        raise ValueError(f"starts are those of replicas alone: use tp 1 and pp 1, not {job.layout.tp}, {job.layout.pp}")
+    if job.layout.ranks == 1:
+        return 0.0
+    group = mesh.on(job.cluster, job.grid, "dp", "cp")
+    if not job.sharded:
+        sizes = Counter(step(job).timeline.message_bytes)
+        return sum(times * latency("all_reduce", size, group) for size, times in sizes.items())
+    return job.layout.m * _units(job, group)
+
+
+def _units(job: Job, group: Cluster) -> float:
+    """Of a pass: each unit is gathered twice, but the root once, and reduced once."""
+    how, wide, found = job.sharding, job.recipe.width("compute"), 0.0
+    shards, copies = part(group, how.ranks), apart(group, how.ranks)
+    for unit, times in alike(job.shape, how):
+        size = unit.shard(how.ranks) * how.ranks
+        if how.ranks > 1:
+            gathers = 1 + bool(unit.name and how.reshard is not False)
+            found += times * gathers * latency("all_gather", wide * size, shards)
+            found += times * latency("reduce_scatter", job.recipe.gradient_bytes * size, shards)
+        if how.replicas > 1:
+            found += times * latency("all_reduce", job.recipe.gradient_bytes * size / how.ranks, copies)
+    return found
+
+
+def latency(collective: str, size: float, on: Cluster) -> float:
+    """Seconds of one collective before its bytes count."""
+    return nccl.price(collective, size, on).cost.latency_seconds

@@ -1,0 +1,76 @@
+"""The view `planner`: each program with its own seconds, band and framework; and runs that somebody published."""
+
+import measured
+import pytest
+from drawn import marks
+from planner_views import SMALL, job_of, setting, shown, told
+
+from scaleout.draw.labels import took
+from scaleout.timing.band import band
+from scaleout.views.planner import published
+from scaleout.views.planner.setting import RUNS, cuts_of
+
+
+@pytest.mark.parametrize("program", RUNS)
+def test_a_program_s_seconds_and_band_are_its_own(program):
+    found = shown({"program": program})
+    values, around = found["values"], band(job_of(program=program))
+    assert f"Llama 3 70B on 512 H100, {RUNS[program]}: **" in found["sentence"]
+    assert values["band"] == around.share and f"± {100 * around.share:.0f}%" in found["sentence"]
+    assert (" or more,**" in found["sentence"]) is bool(around.outside)
+    assert around.why in [text for kind, text, *_ in told("figures", program=program)["blocks"] if kind == "words"]
+    assert values["best"]["cannot"] == "" and values["best"]["fits"]
+
+
+def test_of_equal_layouts_the_simplest_is_the_best():
+    """8B on 64: FSDP alone, though tensor parallelism with ZeRO-1 is faster by less than the band."""
+    for params in (SMALL, SMALL | {"program": "compiled"}):
+        now = setting(**params)
+        assert cuts_of(now.best)[:4] == (1, 1, 1, 3) and now.best.seconds <= (1 + now.found.band.share) * min(
+            plan.seconds for plan in now.found.plans)  # fmt: skip
+        assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.found.plans if now.found.equal(plan))
+    said = shown(SMALL | {"program": "compiled"})["sentence"]
+    assert f"the simplest of {now.counts['alike']} equals" in said
+
+
+def test_a_layout_that_the_framework_cannot_run_is_priced_and_not_proposed():
+    own = SMALL | {"program": "compiled", "tp": 2, "zero": 1, "recompute": "none"}
+    found = shown(own)
+    assert found["sentence"].endswith("torchtitan cannot run yours.") and found["values"]["yours"]["seconds"] > 0
+    assert found["values"]["yours"]["cannot"].endswith("use zero 2 or 3")
+    assert found["values"]["yours"]["why"].startswith("torchtitan splits gradients too")
+    assert not any(plan.layout.zero == 1 and plan.layout.pp == 1 for plan in setting(**own).every)
+    said = dict(one[1:] for one in told("launch", **own)["blocks"] if one[0] == "fold")
+    assert "--compile.enable" in said["torchtitan"] and len(said) == 1
+
+
+# --- published --------------------------------------------------------------------------------------------------
+
+
+def of_nvidia(name, gpus):
+    """The published row of a model on so many GPUs."""
+    return next(row for row in measured.rows() if row.series == "dgxc h100-sxm" and row.job.layout.ranks == gpus
+                and row.name.startswith(f"nvidia {name},"))  # fmt: skip
+
+
+@pytest.mark.parametrize("runs", published.RUNS, ids=lambda runs: runs.model)
+def test_published_runs_are_the_rows_that_judge_the_model(runs):
+    name = {"llama-3-8b": "8B", "llama-3-70b": "70B", "gpt-3-175b": "175B"}[runs.model]
+    for gpus, seconds in runs.seconds.items():
+        row = of_nvidia(name, gpus)
+        assert (row.seconds, row.job.seq, row.job.sequences) == (seconds, runs.seq, runs.each * gpus)
+        at, theirs = runs.layout, row.job.layout
+        assert [getattr(at, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")] == [
+            getattr(theirs, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")]  # fmt: skip
+        found = published.beside(setting(model=runs.model, gpus=gpus, sequences=runs.each * gpus, seq=runs.seq))
+        assert found.seconds == seconds and found.predicted == pytest.approx(measured.seconds(row), rel=5e-3)
+
+
+def test_the_published_run_of_this_job_is_drawn_with_its_error():
+    run, row = published.beside(setting()), of_nvidia("70B", 512)
+    assert (run.seconds, run.predicted) == (row.seconds, measured.seconds(row))
+    found = marks(shown()["svg"])
+    assert "published" in found
+    assert found["said published"].text == f"NVIDIA ran: {took(run.seconds)}, here {took(run.predicted)}"
+    for params in ({"sequences": 512}, {"program": "compiled"}):
+        assert "published" not in marks(shown(params)["svg"])
