@@ -134,9 +134,8 @@ COMPUTE_SHARE = 0.5
 
 # The same taken apart, where kernels that multiply no matrices are priced by the bytes that they move. Products of a
 # block: fitted once, to the forward of one layer of the 22B model on 8 A100, 7.7 ms (Korthikanti et al. 2022, arXiv
-# 2205.05198, table 4). Fused attention: 50 to 73% on A100 (Dao 2023, FlashAttention-2, arXiv 2307.08691, abstract).
+# 2205.05198, table 4).
 PRODUCT_SHARE = 0.67
-FUSED_SHARE = 0.6
 
 # Products in whole training steps of an H100, power limit and launches included: fitted once, with what all ranks wait
 # for the slowest, to the five steps of Llama 3.1 8B on 8 to 128 GPUs, which neither tensor nor pipeline parallelism

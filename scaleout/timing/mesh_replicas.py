@@ -12,7 +12,7 @@ from math import ceil
 
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.timing.tensor_machine import Price
+from scaleout.timing.machine import Price
 
 # Parameters of a bucket: at least so many, and so many for each replica, since each call's latency grows with them
 # (Megatron-LM, megatron/core/distributed/distributed_data_parallel_config.py: max(40000000, 1000000 * dp_size)).

@@ -11,7 +11,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
+from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing.job import step
 
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8))
@@ -67,3 +67,13 @@ def test_axes_of_one_rank_are_silent_and_the_others_take_time(job):
 def test_accounts_are_those_of_the_mesh():
     piped = SEVEN.other(pp=4, micro_batches=8, zero=1)
     assert len(accounts(piped)) == 4 and fullest(piped) == max(accounts(piped), key=lambda one: one.peak_bytes)
+
+
+def test_gradients_of_copies_are_added_up_once_in_one_message():
+    """Written out for 3 blocks under sequence parallelism: two norms each and the last one, the biases behind rows,
+    and the learned positions, in 16 bits."""
+    small = Shape(3, 64, 4, 256, max_seq=32)
+    job = Job(small, 32, DEVICES["h100-sxm"], cluster(1, 2), 1, Layout(tp=2, sequence_parallel=True))
+    [copies] = [one for one in traffic(job)["tp"].sent if one.carries == "gradients of copies"]
+    norms, biases, positions = (2 * 3 + 1) * 2 * 64, 3 * 2 * 64, 32 * 64
+    assert (copies.collective, copies.count, copies.size) == ("all_reduce", 1, 2 * (norms + biases + positions))
