@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import fsum
 
 from scaleout.memory.allocator import room
@@ -67,7 +68,7 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
         raise ValueError('micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, '
                          "and no adapter")  # fmt: skip
     checks.whole("most_cp", most_cp)
-    ask = _Search(job, sequences, usable)
+    ask = _asked(job, sequences, usable)
     near = ask.every(most_cp, False)
     if near.best is None and job.cluster.nodes > 1:
         wide = ask.every(most_cp, True)
@@ -80,7 +81,7 @@ def cut(job: Job, sequences: int | None = None, *, tp: int = 1, cp: int = 1, pp:
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
-    ask, asked = _Search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
+    ask, asked = _asked(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
     gpus, whole = job.cluster.ranks, tp * cp * pp
     check_tensor(job.shape, tp)
     within(asked, job.seq)
@@ -97,6 +98,12 @@ def cut(job: Job, sequences: int | None = None, *, tp: int = 1, cp: int = 1, pp:
                          f"not {ask.sequences:,}")  # fmt: skip
     base = replace(asked, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
+
+
+@lru_cache(maxsize=4)
+def _asked(job: Job, sequences: int | None, usable: int | None) -> _Search:
+    """The last ones are kept: a page asks for one cut after another of the job that it searched."""
+    return _Search(job, sequences, usable)
 
 
 class _Search:

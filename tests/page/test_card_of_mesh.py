@@ -70,6 +70,5 @@ def test_numbers_to_remember():
     orders = (("pp", "dp", "cp", "tp"), ("dp", "cp", "pp", "tp"), ("tp", "pp", "dp", "cp"))
     took = [step(job.other(order=order)).seconds for order in orders]
     assert NUMBERS[3] == ", ".join(f"{one:.2f}" for one in took) + " s"
-    assert NUMBERS[4] == f"{job.program.contention:.0%}" and job.program.name == "megatron"
     errors = [row["error"] for row in accuracy.rows() if row["program"] == "megatron"]
-    assert NUMBERS[5] == f"{accuracy.ninth(errors):.0%}"
+    assert NUMBERS[4] == f"{accuracy.ninth(errors):.0%}"

@@ -12,7 +12,7 @@ from scaleout.timing import sent
 from scaleout.timing.job import step
 from scaleout.views import capstone, ddp, fsdp, mesh, tensor, zero
 from scaleout.views.planner.setting import setting_of
-from scaleout.views.recompute import setting as recompute_setting
+from scaleout.views.recompute import setting as recompute
 
 SEED = 31
 
@@ -22,29 +22,6 @@ def shown(stem, params):
     return given, views.render(stem, given, svg.NARROW, advise=False)["values"]
 
 
-@pytest.mark.parametrize("params", [params | MEGATRON for params in by_chance("tensor", 25, SEED)])
-def test_tensor(params):
-    """The view has one block of the job's step: its seconds, and what each GPU sends for it."""
-    given, values = shown("tensor", params)
-    job = tensor._setting(given).job
-    block = step(job).work[0]
-    assert values["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
-    assert values["exposed_seconds"] == block.exposed
-    sent = [one for one in traffic(job)["tp"].sent if "activations" in one.carries]
-    assert values["sent_mb"] * 1e6 == pytest.approx(sum(one.bytes for one in sent) / job.shape.layers)
-
-
-@pytest.mark.parametrize("params", by_chance("recompute", 25, SEED))
-def test_recompute(params):
-    """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
-    given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
-    job = recompute_setting.setting_of(given).case.job
-    plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
-    assert values["seconds"] == values["plain_seconds"] == plain
-    assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
-    _, values = shown("recompute", params | {"dropped": 100, "way": "rebuild"})
-    assert values["seconds"] == pytest.approx(full, rel=1e-12)
-    assert values["all_percent"] == round(100 * (full / plain - 1), 1)
 @pytest.mark.parametrize("params", [{}, *by_chance("fsdp", 24, SEED)])
 def test_fsdp(params):
     given, values = shown("fsdp", params)
@@ -73,6 +50,31 @@ def test_capstone(params):
     assert (values["weak_seconds"], values["weak_mfu"]) == (weak.seconds, weak.mfu)
     wire = values["weak_start_seconds"] + values["weak_byte_seconds"]
     assert wire == pytest.approx(weak.communication, abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [params | MEGATRON for params in by_chance("tensor", 25, SEED)])
+def test_tensor(params):
+    """The view has one block of the job's step: its seconds, and what each GPU sends for it."""
+    given, values = shown("tensor", params)
+    job = tensor._setting(given).job
+    block = step(job).work[0]
+    assert values["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
+    assert values["exposed_seconds"] == block.exposed
+    sent = [one for one in traffic(job)["tp"].sent if "activations" in one.carries]
+    assert values["sent_mb"] * 1e6 == pytest.approx(sum(one.bytes for one in sent) / job.shape.layers)
+
+
+@pytest.mark.parametrize("params", by_chance("recompute", 25, SEED))
+def test_recompute(params):
+    """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
+    given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
+    job = recompute.setting_of(given).case.job
+    plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
+    assert values["seconds"] == values["plain_seconds"] == plain
+    assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
+    _, values = shown("recompute", params | {"dropped": 100, "way": "rebuild"})
+    assert values["seconds"] == pytest.approx(full, rel=1e-12)
+    assert values["all_percent"] == round(100 * (full / plain - 1), 1)
 
 
 @pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])

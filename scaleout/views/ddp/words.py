@@ -80,10 +80,9 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}, beside "
-        f"messages; by the rule of thumb, compute at {COMPUTE_SHARE:.0%} of peak: "
-        f"{svg.quantity(values['tokens_by_rule'])} tokens), "
-        f"B = {svg.quantity(rate)} GB/s ({bare} without starts).{left_out}",
+        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}), "
+        f"B = {svg.quantity(rate)} GB/s ({bare} without starts). Rule of thumb, {COMPUTE_SHARE:.0%} of peak: "
+        f"{svg.quantity(values['tokens_by_rule'])}.{left_out}",
     ]
 
 

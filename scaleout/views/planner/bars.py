@@ -20,7 +20,7 @@ SECONDS = (
     ("recomputation", "compute", True, ("recompute",)),
     ("communication", "c4", False, ("exposed tensor", "exposed context", "exposed data", "hops")),
     ("bubble, uneven stages", "accent", True, ("bubble", "imbalance")),
-    ("optimizer, rest", "c8", False, ("update", "host", "stragglers")),
+    ("rest, optimizer", "c8", False, ("update", "host", "stragglers")),
 )
 # A kind of bytes: its name, its colour, and what the account calls it.
 BYTES = (

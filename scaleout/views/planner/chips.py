@@ -10,11 +10,11 @@ from scaleout.views.planner.setting import Setting
 
 # Of each kind: its shape, its colour, whether it is filled, and what it is called, the longest first.
 LOOKS = {
-    "alike": ("disc", "ink", True, ("equal within the band", "equal")),
+    "alike": ("disc", "ink", True, ("equal", "equal")),
     "link": ("triangle", "c4", True, ("communication", "comm.")),
-    "bubble": ("diamond", "accent", False, ("pipeline bubble", "bubble")),
+    "bubble": ("diamond", "accent", False, ("bubble", "bubble")),
     "recompute": ("square", "compute", False, ("recomputation", "recomp.")),
-    "rest": ("disc", "muted", False, ("slower kernels", "kernels")),
+    "rest": ("disc", "muted", False, ("kernels", "kernels")),
     "over": ("cross", "muted", False, ("does not fit", "no fit")),
 }
 HIGH = 27  # of a chip, as a finger finds it
