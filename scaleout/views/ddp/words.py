@@ -80,8 +80,8 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}), "
-        f"B = {svg.quantity(rate)} GB/s ({bare} without starts). With compute at {COMPUTE_SHARE:.0%} of peak: "
+        f"tokens each. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}), "
+        f"B = {svg.quantity(rate)} GB/s ({bare} without starts); compute at {COMPUTE_SHARE:.0%} of peak: "
         f"{svg.quantity(values['tokens_by_rule'])}.{left_out}",
     ]
 

@@ -97,7 +97,7 @@ def _faster(setting) -> Advice | None:
     if not found:
         return None
     words, change, then = found[0]
-    return Advice(change, words, f"a sequence takes {took(pace(then))} of a GPU, not {took(pace(setting))}")
+    return Advice(change, words, f"{took(pace(then))} each, not {took(pace(setting))}")
 
 
 def _for_time(setting) -> Iterator[Change]:

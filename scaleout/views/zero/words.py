@@ -21,7 +21,7 @@ def sentence(setting, values: dict) -> str:
         fits = ""
     return (
         f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
-        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}**, loses "
+        f"**{rest}**{fits}{beside}, sends all weights **{times(values['pieces'])}**, loses "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
@@ -52,8 +52,9 @@ def law(setting, values: dict) -> list[str]:
     if not terms:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
     piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
-    return [f"At rest, with W = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
-            f"{piece}{_fullest(setting)}{_elsewhere(values)} Seconds: {setting.job.program.label}."]  # fmt: skip
+    program = setting.job.program.label
+    return [f"Run by {program}. At rest, with W = {n}, a GPU keeps of each parameter, by row:", formula,
+            f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
 
 
 def _fullest(setting) -> str:
@@ -68,7 +69,7 @@ def _elsewhere(values: dict) -> str:
     more = {way: pieces for way, pieces in values["pieces_by_way"].items() if pieces > values["pieces"]}
     if not more:
         return ""
-    return f" As installed, {' and '.join(f'{way} sends {pieces:.3g}' for way, pieces in more.items())}."
+    return f" Installed, {' and '.join(f'{way} sends {pieces:.3g}' for way, pieces in more.items())}."
 
 
 def slips(setting) -> list[tuple[float, str]]:
