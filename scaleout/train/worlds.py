@@ -156,7 +156,8 @@ def replicas(how, every_pass):
     """What processes exchange. how: a Sharding, None for DDP."""
     if how is None:
         return Replicas(every_pass=every_pass)
-    return Replicas(None, every_pass, how.wrap, how.least_parameters, how.reshard, how.prefetch, shards=how.ranks,
+    return Replicas(every_pass=every_pass, wrap=how.wrap, least_parameters=how.least_parameters,
+                    reshard=how.reshard, prefetch=how.prefetch, shards=how.ranks,
                     offload="parameters" if how.offload else "none")
 
 
