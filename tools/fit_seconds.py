@@ -24,6 +24,7 @@ import measured
 
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import band, machine, rates
+from scaleout.timing.band import ninth
 from scaleout.timing.job import on
 
 POWER = 1.3
@@ -116,7 +117,7 @@ class Fit:
         if word in ("matmul", "triton"):
             family = name.split()[1]
             return [i for i, row in enumerate(self.rows)
-                    if (rates.LIKE.get(row.job.device.architecture) or row.job.device.architecture) == family
+                    if rates.family(row.job.device) == family
                     and (word == "matmul" or row.job.program.attention == "triton")]  # fmt: skip
         return list(range(len(self.rows)))
 
@@ -176,7 +177,7 @@ def table(rows, found: list[float]) -> str:
     for series, some in by.items():
         size = sorted(map(abs, some))
         lines.append(f"{series:28s} n {len(some):3d}  median {100 * median(size):5.1f}%  "
-                     f"90th {100 * size[int(0.9 * (len(size) - 1))]:5.1f}%  "
+                     f"90th {100 * ninth(size):5.1f}%  "
                      f"worst {100 * max(some, key=abs):6.1f}%  mean {100 * sum(some) / len(some):6.1f}%")  # fmt: skip
     return "\n".join(lines)
 

@@ -43,8 +43,7 @@ def judged(errors: list) -> list[list]:
 def layout(job) -> str:
     """The degrees above 1, ZeRO's stage, what is recomputed."""
     at = job.layout
-    degrees = [f"{name} {getattr(at, name)}" for name in ("dp", "cp", "tp", "pp") if getattr(at, name) > 1]
-    return ", ".join([*degrees, f"ZeRO {at.zero}", f"{job.recipe.checkpointing} recomputation"])
+    return ", ".join([*at.degrees, f"ZeRO {at.zero}", f"{job.recipe.checkpointing} recomputation"])
 
 
 def _three(value: float) -> float:

@@ -55,7 +55,7 @@ class Traffic:
 def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
     """By axis, in the order of the grid; of a rank of the pipeline (None: the one in the middle).
 
-    Replicas are one group of dp x cp ranks: what they exchange is told under dp, or under cp where there is no dp; each
+    Replicas are one group of dp x cp ranks: what they exchange stands under dp, or under cp where there is no dp; each
     of their collectives is one here, which a program cuts into buckets or units. ValueError for a rank that is not
     there.
     """
@@ -152,7 +152,7 @@ def _replicas(job: Job, parameters: int) -> tuple[Sent, ...]:
     if layout.replicas == 1:
         return ()
     gradients, weights = parameters * job.recipe.gradient_bytes, parameters * job.recipe.width("compute")
-    ranks, m = how.shards or layout.replicas, layout.m
+    ranks, m = job.shards, layout.m
     often = m if (layout.zero >= 2 if how.every_pass is None else how.every_pass) else 1
     if not layout.zero:
         return (Sent("all_reduce", "gradients", layout.replicas, often, gradients / how.compression),)

@@ -26,9 +26,10 @@ from scaleout.parallel.recipe import by_parts, local_bytes, make_optimizer
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import layout_words
 from scaleout.spec.layout import Layout
-from scaleout.spec.mesh import ORDER, Grid, grid
+from scaleout.spec.mesh import ORDER, Grid, blocks_of, grid, rank_blocks
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import Shape, norm_parameters
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
 
@@ -250,7 +251,7 @@ def asked(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, pieces: i
     """[(axis, collective, ranks, bytes, times)] of a step of rank `pp` of a pipeline. pieces: of what replicas reduce,
     None: as many as there are buckets of torch's size in it."""
     mine, last = stages_of(layout.schedule, pp, layout.pp, layout.chunks), layout.stages - 1
-    each, found = memory_mesh.blocks_of(shape, layout), []
+    each, found = blocks_of(shape, layout), []
     for stage in mine:
         found += [("tp", *one) for one in _tensor(shape, batch, seq, layout, each[stage], stage == 0, stage == last)]
     if layout.pp > 1:
@@ -287,13 +288,12 @@ def _tensor(shape, batch, seq, layout, blocks, first, last):
 
 def _data(shape, layout, pp, pieces):
     """[(collective, bytes, times)] along dp."""
-    each = memory_mesh.blocks_of(shape, layout)
-    n = memory_mesh.rank_parameters(shape, layout, pp, each)
+    n = memory_mesh.rank_parameters(shape, layout, pp)
     if not layout.zero:
         pieces = pieces or ceil(4 * n / BUCKET_CAP)
         return [("all_reduce", 4 * n / pieces, pieces)]
-    blocks = sum(memory_mesh.rank_blocks(layout, pp, each))
-    one = memory_mesh.parameters(shape, layout, pp, 1) - memory_mesh.parameters(shape, layout, pp, 0)
+    blocks = sum(rank_blocks(layout, pp, blocks_of(shape, layout)))
+    one = block_parameters(shape, layout.tp)
     pad = lambda size: 4 * (size + -size % layout.dp)  # noqa: E731
     units = [(pad(one), blocks), (pad(n - blocks * one), 1)]
     return [(kind, size, times) for kind in ("reduce_scatter", "all_gather") for size, times in units]

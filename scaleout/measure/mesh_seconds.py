@@ -22,7 +22,6 @@ from scaleout.lab.text import progress
 from scaleout.measure.collectives import neighbours
 from scaleout.measure.mesh import asked
 from scaleout.measure.peak import timed
-from scaleout.memory.mesh import blocks_of
 from scaleout.parallel.flat import all_gather, reduce_scatter
 from scaleout.parallel.recipe import make_optimizer
 from scaleout.parallel.tensor import Group
@@ -31,6 +30,7 @@ from scaleout.parallel.transformer import Transformer
 from scaleout.records import profiles
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import blocks_of
 from scaleout.spec.program import MEASURED, PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster

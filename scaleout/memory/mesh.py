@@ -16,41 +16,16 @@ from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
 from scaleout.memory.states import state_bytes
 from scaleout.spec import checks, mesh
-from scaleout.spec.layout import Layout, within
-from scaleout.spec.pipeline import stages_of
+from scaleout.spec.layout import CONTEXTS, Layout, within
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.slices import block_parameters, table_parameters
+from scaleout.spec.slices import stage_parameters
 from scaleout.spec.transformer import Shape
-
-CONTEXTS = ("ring", "gather")
-
-
-def blocks_of(shape: Shape, layout: Layout, each: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Blocks of each stage: those given, or as `spec.mesh.blocks` shares them out. ValueError where they are not the
-    model's, or a stage has none."""
-    if each is None:
-        return mesh.blocks(shape.layers, layout.stages)
-    for n in each:
-        checks.whole("the blocks of a stage", n)
-    if len(each) != layout.stages or sum(each) != shape.layers:
-        raise ValueError(f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(each)} of "
-                         f"{sum(each)}")  # fmt: skip
-    return tuple(each)
-
-
-def rank_blocks(layout: Layout, rank: int, each: Sequence[int]) -> tuple[int, ...]:
-    """Blocks of each chunk of a rank of the pipeline."""
-    return tuple(each[stage] for stage in stages_of(layout.schedule, rank, layout.pp, layout.chunks))
 
 
 def rank_parameters(shape: Shape, layout: Layout, rank: int, each: Sequence[int] | None = None) -> int:
     """Model parameters on one rank of the pipeline, before ZeRO."""
-    return parameters(shape, layout, rank, sum(rank_blocks(layout, rank, blocks_of(shape, layout, each))))
-
-
-def parameters(shape: Shape, layout: Layout, rank: int, blocks: int) -> int:
-    """The same, of a rank that has so many blocks."""
-    return blocks * block_parameters(shape, layout.tp) + sum(table_parameters(shape, layout, rank).values())
+    blocks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, each))
+    return stage_parameters(shape, layout, rank, sum(blocks))
 
 
 def passing(z: Sizes, cp: int, context: str) -> int:
@@ -71,9 +46,9 @@ def rank_account(
     """What a rank of the pipeline holds in a step on micro-batches of `batch` sequences of `seq` tokens, which its cp
     ranks share.
 
-    each: the blocks of each stage (`blocks_of`). Where the chunks of one rank differ in blocks, its activations are
-    those of chunks as long as its longest. ValueError, in one line, for what does not divide, for a rank that is not
-    there, and for naive attention across cp, whose scores are not priced.
+    each: the blocks of each stage (`spec.mesh.blocks_of`). Where the chunks of one rank differ in blocks, its
+    activations are those of chunks as long as its longest. ValueError, in one line, for what does not divide, for a
+    rank that is not there, and for naive attention across cp, whose scores are not priced.
     """
     for name, value, kind in (("shape", shape, Shape), ("recipe", recipe, Recipe), ("layout", layout, Layout)):
         checks.instance(name, value, kind)
@@ -83,7 +58,7 @@ def rank_account(
     if layout.cp > 1 and recipe.attention == "naive":
         raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
     flat, tokens = within(layout, seq)
-    chunks = rank_blocks(layout, rank, blocks_of(shape, layout, each))
+    chunks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, each))
     z = Sizes(replace(shape, layers=flat.stages * max(chunks)), batch, tokens, recipe, flat, rank)
     if flat.zero == 3 and flat.dp == flat.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
         found = account(shape, batch, tokens, recipe, flat)
@@ -99,7 +74,7 @@ def states(shape: Shape, recipe: Recipe, layout: Layout, rank: int, blocks: int)
     """Bytes of each state on a rank of the pipeline that has so many blocks; ZeRO splits over dp and cp."""
     if recipe.adapter != "none":
         raise ValueError(f"adapters are not priced on a mesh: use adapter none, not {recipe.adapter}")
-    return state_bytes(parameters(shape, layout, rank, blocks), recipe, layout)
+    return state_bytes(stage_parameters(shape, layout, rank, blocks), recipe, layout)
 
 
 @lru_cache(maxsize=64)
@@ -113,7 +88,7 @@ def accounts(
 ) -> tuple[Account, ...]:  # fmt: skip
     """The account of each rank of the pipeline, first to last; all ranks of one stage hold as much. Errors as in
     `rank_account`."""
-    return _accounts(shape, batch, seq, recipe, layout, blocks_of(shape, layout, each), context)
+    return _accounts(shape, batch, seq, recipe, layout, mesh.blocks_of(shape, layout, each), context)
 
 
 def fullest(found: Sequence[Account]) -> int:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 from scaleout.memory.accounts import of_sizes, units
 from scaleout.memory.activations import Sizes, block_kept
-from scaleout.memory.mesh import parameters, passing, rank_blocks
+from scaleout.memory.mesh import passing
 from scaleout.memory.pipeline import most
 from scaleout.memory.states import state_bytes, states
 from scaleout.memory.walk import update
 from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import rank_blocks
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.slices import stage_parameters
 from scaleout.spec.transformer import Shape
 
 
@@ -85,7 +87,7 @@ class Peaks:
         """Of the model, on a rank of the pipeline."""
         key = layout.tp, layout.pp, end
         if key not in self.counts:
-            self.counts[key] = parameters(self.shape, layout, end.rank, end.blocks)
+            self.counts[key] = stage_parameters(self.shape, layout, end.rank, end.blocks)
         return self.counts[key]
 
     def _states(self, recipe: Recipe, layout: Layout, end: End) -> dict[str, int]:

@@ -17,9 +17,10 @@ from functools import lru_cache
 
 from scaleout.memory.accounts import units
 from scaleout.memory.activations import Sizes, block_kept
-from scaleout.memory.mesh import blocks_of, rank_account, rank_blocks, rank_parameters
+from scaleout.memory.mesh import rank_account, rank_parameters
 from scaleout.memory.pipeline import CHANGES, ends_in_flight, most
 from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import blocks_of, rank_blocks
 from scaleout.spec.pipeline import orders, stages_of
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import block_parameters, table_parameters

@@ -15,10 +15,10 @@ from scaleout.spec import checks
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.muon import matrix_parameters
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import OFFLOADS, PLACES
 from scaleout.spec.transformer import Shape, total_parameters
 
-OFFLOADS = ("none", "optimizer", "parameters")
-TIERS = ("device", "host", "nvme")
+TIERS = ("device", *PLACES)
 # The first stage that splits a kind of state: of what is the optimizer's, the first.
 FIRST_SPLIT = {"weights": 3, "gradients": 2, "main gradients": 1, "master": 1, "momentum": 1, "variance": 1}
 
@@ -48,7 +48,7 @@ def check(recipe: Recipe, layout: Layout, keep: bool = False, offload: str = "no
     alone(layout, "dp", "tp", "pp")
     checks.flag("keep", keep)
     checks.one_of("offload", offload, OFFLOADS)
-    checks.one_of("to", to, TIERS[1:])
+    checks.one_of("to", to, PLACES)
     if recipe.adapter != "none":
         raise ValueError(f"adapters are not split here: use adapter none, not {recipe.adapter}")
     if keep and layout.zero < 3:

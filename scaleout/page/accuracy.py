@@ -16,6 +16,7 @@ from scaleout.draw import errors
 from scaleout.page.tables import ROOT, MarkdownDirective, table
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.program import PROGRAMS
+from scaleout.timing import band as bands
 
 JUDGED = ROOT / "tests" / "published" / "steps_judged.json"
 FAMILIES = {"ampere": ("c1", "A100"), "hopper": ("c6", "H100, H200"), "blackwell": ("c3", "B200"),
@@ -48,8 +49,7 @@ def rows() -> list[dict]:
 
 def ninth(values: Iterable[float]) -> float:
     """What nine of ten values are at most, without their signs."""
-    ordered = sorted(map(abs, values))
-    return ordered[int(0.9 * (len(ordered) - 1))]
+    return bands.ninth(map(abs, values))
 
 
 def percent(value: float, sign: bool = False) -> str:

@@ -11,18 +11,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 
-from scaleout.spec import checks, mesh, pipeline
+from scaleout.spec import checks, mesh
 from scaleout.spec.hardware import DEVICES, Device
-from scaleout.spec.layout import Layout, within
+from scaleout.spec.layout import CONTEXTS, Layout, within
 from scaleout.spec.program import PROGRAMS, Program, program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.slices import block_parameters, check_sequence, check_tensor, table_parameters
+from scaleout.spec.slices import check_sequence, check_tensor, stage_parameters
 from scaleout.spec.topology import Cluster, Wire
 from scaleout.spec.transformer import PRESETS, Shape, check_run, preset
-
-CONTEXTS = ("ring", "gather")
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,8 @@ class Job:
 
     def _check_stages(self) -> None:
         mesh.filled(self.shape.layers, self.layout.stages)
-        each = self.blocks
-        if each is None:
-            return
-        for n in each:
-            checks.whole("the blocks of a stage", n)
-        if len(each) != self.layout.stages or sum(each) != self.shape.layers:
-            raise ValueError(f"there are {self.layout.stages} stages of {self.shape.layers} blocks in all, not "
-                             f"{len(each)} of {sum(each)}")  # fmt: skip
+        if self.blocks is not None:
+            mesh.blocks_of(self.shape, self.layout, self.blocks)
 
     def _check_replicas(self) -> None:
         layout, how = self.layout, self.replicas
@@ -145,13 +137,11 @@ class Job:
         """Blocks of each chunk of a rank of the pipeline. ValueError for a rank that is not there."""
         if not checks.is_whole(rank) or not 0 <= rank < self.layout.pp:
             raise ValueError(f"rank {rank!r} of the pipeline is not there: they go from 0 to {self.layout.pp - 1}")
-        at = self.layout
-        return tuple(self.stages[stage] for stage in pipeline.stages_of(at.schedule, rank, at.pp, at.chunks))
+        return mesh.rank_blocks(self.layout, rank, self.stages)
 
     def rank_parameters(self, rank: int = 0) -> int:
         """Parameters on one rank of the pipeline, before ZeRO."""
-        ends = table_parameters(self.shape, self.layout, rank)
-        return sum(self.rank_stages(rank)) * block_parameters(self.shape, self.layout.tp) + sum(ends.values())
+        return stage_parameters(self.shape, self.layout, rank, sum(self.rank_stages(rank)))
 
     @property
     def sharded(self) -> bool:
@@ -164,9 +154,14 @@ class Job:
         return self.program.data_overlap if self.replicas.overlap is None else self.replicas.overlap
 
     @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the states."""
+        return self.replicas.shards or self.layout.replicas
+
+    @property
     def sharding(self) -> Sharding:
         """The same in the words of `fully_shard`."""
-        how, ranks = self.replicas, self.replicas.shards or self.layout.replicas
+        how, ranks = self.replicas, self.shards
         wide = {2: "bf16", 4: "fp32"}
         return Sharding(
             ranks, self.layout.replicas // ranks, how.wrap, how.least_parameters, how.reshard, how.prefetch,
@@ -210,10 +205,9 @@ class Job:
     def __str__(self) -> str:
         """One line that a person can read."""
         at = self.layout
-        degrees = [f"{name} {getattr(at, name)}" for name in ("dp", "cp", "tp", "pp") if getattr(at, name) > 1]
         name = next((key for key, shape in PRESETS.items() if shape == self.shape),
                     f"{self.shape.layers} blocks of {self.shape.hidden}")  # fmt: skip
-        said = [f"{name} on {self.cluster.ranks:,} {self.device.name}", ", ".join(degrees) or "one rank",
+        said = [f"{name} on {self.cluster.ranks:,} {self.device.name}", ", ".join(at.degrees) or "one rank",
                 f"ZeRO {at.zero}", f"{self.sequences:,} sequences of {self.seq:,} tokens a step",
                 f"micro-batch {self.batch}", self.program.label]  # fmt: skip
         if self.recipe.checkpointing != "none":

@@ -6,6 +6,11 @@ from dataclasses import dataclass, replace
 
 from scaleout.spec import checks, pipeline
 
+# How keys and values reach the ranks that share a sequence.
+CONTEXTS = ("ring", "gather")
+
+AXES = ("dp", "cp", "tp", "pp")  # in the order in which they are told
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -47,6 +52,11 @@ class Layout:
             raise ValueError(f"chunks {self.chunks!r} needs a pipeline: use chunks 1, or pp of at least 2")
         elif self.micro_batches is not None:
             checks.whole("micro_batches", self.micro_batches)
+
+    @property
+    def degrees(self) -> list[str]:
+        """The degrees above 1, in words."""
+        return [f"{axis} {getattr(self, axis)}" for axis in AXES if getattr(self, axis) > 1]
 
     @property
     def ranks(self) -> int:

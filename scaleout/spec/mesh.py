@@ -8,13 +8,14 @@ parallel folding), so that world = dp tp pp cp ep, as one reads it, is wrong whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
+from scaleout.spec.pipeline import stages_of
 from scaleout.spec.slices import divides
 from scaleout.spec.topology import Cluster, Wire
 from scaleout.spec.transformer import Shape
@@ -220,3 +221,21 @@ def blocks(layers: int, stages: int) -> tuple[int, ...]:
         first = (stages - more) // 2
         return tuple(each + (first <= stage < first + more) for stage in range(stages))
     return tuple(out)
+
+
+def blocks_of(shape: Shape, layout: Layout, each: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Blocks of each stage: those given, or as `blocks` shares them out. ValueError where they are not the
+    model's, or a stage has none."""
+    if each is None:
+        return blocks(shape.layers, layout.stages)
+    for n in each:
+        checks.whole("the blocks of a stage", n)
+    if len(each) != layout.stages or sum(each) != shape.layers:
+        raise ValueError(f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(each)} of "
+                         f"{sum(each)}")  # fmt: skip
+    return tuple(each)
+
+
+def rank_blocks(layout: Layout, rank: int, each: Sequence[int]) -> tuple[int, ...]:
+    """Blocks of each chunk of a rank of the pipeline."""
+    return tuple(each[stage] for stage in stages_of(layout.schedule, rank, layout.pp, layout.chunks))

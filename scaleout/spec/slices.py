@@ -96,3 +96,8 @@ def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]
         "norm": norm_parameters(shape) if last else 0,
         "head": table if last and not (first and shape.tied_head) else 0,
     }
+
+
+def stage_parameters(shape: Shape, layout: Layout, rank: int, blocks: int) -> int:
+    """Parameters of a rank of the pipeline that has so many blocks, before ZeRO."""
+    return blocks * block_parameters(shape, layout.tp) + sum(table_parameters(shape, layout, rank).values())

@@ -85,6 +85,11 @@ class Work:
         return self.backward.seconds + self.context[1]
 
     @property
+    def seconds(self) -> float:
+        """Forward and backward."""
+        return self.forward_seconds + self.backward_seconds
+
+    @property
     def exposed(self) -> float:
         """Of tensor parallelism's communication."""
         return self.forward.exposed + self.backward.exposed

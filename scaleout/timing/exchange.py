@@ -63,17 +63,14 @@ def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], en
 def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
     """Without a pipeline: the whole step up to the update, on lanes."""
     block, first, last = work
-    pure = job.layout.m * fsum((
-        job.shape.layers * (block.forward_seconds + block.backward_seconds),
-        *(end.forward_seconds + end.backward_seconds for end in (first, last)),
-    ))  # fmt: skip
+    pure = job.layout.m * fsum((job.shape.layers * block.seconds, first.seconds, last.seconds))
     if job.sharded:
         line, seconds, sent = _sharded(job, on, work)
         exposed = max(0.0, seconds - pure) if sent else 0.0  # but for rounding
         return Exchange(seconds, exposed, sent, line)
     every = layers(job, work)
     line = _bucketed(job, on, every)
-    late, sent = _weights(job, on, every)
+    late, sent = weights(job, on, fsum(one.forward_seconds for one in every))
     seconds = line.seconds + late
     exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
     return Exchange(seconds, exposed, line.communication_seconds + sent, line)
@@ -83,11 +80,7 @@ def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
     """ZeRO 0 to 2: gradients bucket by bucket, beside the backward."""
     layout, how = job.layout, job.replicas
     collective = "reduce_scatter" if layout.zero else "all_reduce"
-    cap, first = how.bucket_bytes, how.bucket_bytes
-    if cap is None:
-        cap, first = BUCKET_CAP, FIRST_BUCKET_CAP
-        if job.program.weight_overlap:  # Megatron's
-            cap = first = mesh_replicas.bucket(layout.replicas) * job.recipe.gradient_bytes
+    cap, first = bucket_bytes(job)
     alone = layout.replicas == 1
     return ddp_step(
         every, (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)), cap_bytes=cap,
@@ -97,16 +90,25 @@ def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
     )  # fmt: skip
 
 
-def _weights(job: Job, on: Machine, every: tuple[Layer, ...]) -> tuple[float, float]:
-    """ZeRO 1 and 2: seconds in which the new weights are gathered after the update, (exposed, all of them)."""
+def bucket_bytes(job: Job) -> tuple[int, int]:
+    """(bytes of a bucket of gradients, of the first one): those asked for, or the program's own."""
+    own = job.replicas.bucket_bytes
+    if own is None and not job.program.weight_overlap:
+        return BUCKET_CAP, FIRST_BUCKET_CAP
+    if own is None:  # Megatron's
+        own = mesh_replicas.bucket(job.layout.replicas) * job.recipe.gradient_bytes
+    return own, own
+
+
+def weights(job: Job, on: Machine, forward: float) -> tuple[float, float]:
+    """ZeRO 1 and 2: seconds in which the new weights are gathered after the update, beside `forward` seconds of the
+    next forward where the program overlaps the two: (exposed, all of them)."""
     if not job.layout.zero or job.layout.replicas == 1:
         return 0.0, 0.0
-    size = sum(one.gradient_bytes for one in every) / job.recipe.gradient_bytes * job.recipe.width("compute")
-    seconds = on.data("all_gather", size)
+    seconds = on.data("all_gather", job.rank_parameters() * job.recipe.width("compute"))
     if not job.program.weight_overlap:
         return seconds, seconds
-    hidden = min(seconds, fsum(one.forward_seconds for one in every))
-    return seconds - (1 - job.program.contention) * hidden, seconds
+    return seconds - (1 - job.program.contention) * min(seconds, forward), seconds
 
 
 def _sharded(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> tuple[ShortTimeline, float, float]:

@@ -10,10 +10,7 @@ from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
-
-# Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
-# 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
-HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
+from scaleout.timing.machine import HOST_BYTES_PER_S
 
 Seconds = Callable[[float], float]  # of a message, by its bytes
 

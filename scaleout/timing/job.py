@@ -104,12 +104,13 @@ def straggling(job: Job) -> float:
 def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     """Without a pipeline."""
     found, m = exchange.flat(job, rank, work), job.layout.m
-    whole = m * (job.shape.layers * _seconds(work[0]) + _seconds(work[1]) + _seconds(work[2]))
+    block, first, last = work
+    whole = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
     rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
     parts = {"compute": whole - fsum(rest.values()), **rest, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
              "exposed data": found.exposed}  # fmt: skip
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
-    backward = job.shape.layers * work[0].backward_seconds + work[1].backward_seconds + work[2].backward_seconds
+    backward = job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds
     parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
     return Step(job, 0.0, parts, work, found.communication, found.timeline)
 
@@ -122,7 +123,7 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
     mean, busiest = fsum(done.work) / layout.pp, max(done.work)
     rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
-    actions = layout.m * layout.chunks * 2 * job.program.action_seconds
+    actions = layout.m * action_seconds(job)
     held = [job.rank_parameters(one) for one in range(layout.pp)]
     forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                          for some in (costs.forward, costs.backward))  # fmt: skip
@@ -131,10 +132,6 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
              "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
              "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
     return Step(job, 0.0, parts, work, sent, None, done, costs)
-
-
-def _seconds(work: Work) -> float:
-    return work.forward_seconds + work.backward_seconds
 
 
 def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
@@ -146,6 +143,11 @@ def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
         "exposed tensor": fsum(n * one.exposed for n, one in whole),
         "exposed context": fsum(n * fsum(one.context) for n, one in whole),
     }  # fmt: skip
+
+
+def action_seconds(job: Job) -> float:
+    """Of a rank's forwards and backwards of one micro-batch, beside what they compute."""
+    return 2 * job.layout.chunks * job.program.action_seconds if job.layout.pp > 1 else 0.0
 
 
 def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...], hop: float) -> Costs:
@@ -181,7 +183,7 @@ def update_bytes(recipe: Recipe) -> float:
 
 def owned(job: Job, held: int) -> float:
     """Parameters that a rank steps, of so many that it holds before ZeRO."""
-    return held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+    return held / (job.shards if job.layout.zero else 1)
 
 
 def update_seconds(job: Job, rank: Machine, held: int) -> float:

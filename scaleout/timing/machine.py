@@ -64,10 +64,9 @@ class Machine:
 @lru_cache(maxsize=256)
 def of(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
-    layout, cluster, grid = job.layout, job.cluster, job.grid
+    cluster, grid = job.cluster, job.grid
     group = mesh.on(cluster, grid, "dp", "cp")
-    ranks = job.replicas.shards or layout.replicas
-    kept = job.replicas.reshard if not isinstance(job.replicas.reshard, bool) else ranks
+    ranks, kept = job.shards, _keepers(job)
     slot = LINKS[HOST_LINK.get(job.device.link, job.device.link)]
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
@@ -77,6 +76,12 @@ def of(job: Job) -> Machine:
         sends(mesh.link(cluster, grid, "cp")), sends(mesh.link(cluster, grid, "pp")), copy.seconds,
         tuple(axis for axis in grid.names if mesh.crosses(cluster, grid, axis)),
     )  # fmt: skip
+
+
+def _keepers(job: Job) -> int:
+    """Ranks that keep shards between forward and backward."""
+    reshard = job.replicas.reshard
+    return job.shards if isinstance(reshard, bool) else reshard
 
 
 def part(group: Cluster, ranks: int) -> Cluster:
@@ -130,8 +135,7 @@ def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Mach
     """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
     other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches."""
     base, layout = known[job.layout.ranks], job.layout
-    ranks = job.replicas.shards or layout.replicas
-    kept = job.replicas.reshard if not isinstance(job.replicas.reshard, bool) else ranks
+    ranks, kept = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]
     line, copies = pair.get("broadcast", pair.get("all_gather")), base["copy_bytes_per_second"]
     send: Sends = lambda size: line_seconds(line, size) if line else 0.0  # noqa: E731

@@ -19,10 +19,9 @@ from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
-from scaleout.timing import compute, exchange, machine, mesh_replicas
+from scaleout.timing import compute, exchange, machine
 from scaleout.timing.compute import Work
-from scaleout.timing.ddp import BUCKET_CAP
-from scaleout.timing.job import PARTS, beside, straggling, tied_seconds, update_seconds
+from scaleout.timing.job import PARTS, action_seconds, beside, straggling, tied_seconds, update_seconds
 from scaleout.timing.machine import Machine
 
 RECOMPUTE = ("none", "selective", "full")
@@ -81,7 +80,7 @@ class Pricer:
         """The parts of a step (`timing.job.PARTS`)."""
         job, layout, work = way.job, way.job.layout, self._work(way, checkpointing)
         p, m, v = layout.pp, layout.m, layout.chunks
-        block, first, last = map(both, work)
+        block, first, last = (one.seconds for one in work)
         mean = (job.shape.layers * block + first + last) / p
         busiest, fill = in_line(way, work)
         rest = {name: m / p * seconds for name, seconds in beside(work, job.shape.layers).items()}
@@ -138,19 +137,10 @@ class Pricer:
         return self.works[key]
 
 
-def both(work: Work) -> float:
-    return work.forward_seconds + work.backward_seconds
-
-
-def action_seconds(job: Job) -> float:
-    """Of a rank's forwards and backwards of one micro-batch, beside what they compute."""
-    return 2 * job.layout.chunks * job.program.action_seconds if job.layout.pp > 1 else 0.0
-
-
 def in_line(way: Way, work: tuple[Work, Work, Work]) -> tuple[float, float]:
     """Seconds of a micro-batch on the busiest rank, and of the first one's way to it and the last one's from it."""
     layout, cut, actions = way.job.layout, way.cut, action_seconds(way.job)
-    block, first, last = map(both, work)
+    block, first, last = (one.seconds for one in work)
     ends, each = layout.chunks == 1, actions / layout.chunks
     busiest, own = max(
         (n * block + table * first + head * last + actions, lap * block + table * first + head * last * ends + each)
@@ -198,18 +188,13 @@ def bucketed(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> float:
     late *= layout.m if layout.zero == 2 else 1
     if not layout.zero:
         return late
-    weights = on.data("all_gather", job.rank_parameters() * job.recipe.width("compute"))
-    if job.program.weight_overlap:
-        forward = n * work[0].forward_seconds + work[1].forward_seconds + work[2].forward_seconds
-        weights -= (1 - share) * min(weights, forward)
-    return late + weights
+    forward = n * work[0].forward_seconds + work[1].forward_seconds + work[2].forward_seconds
+    return late + exchange.weights(job, on, forward)[0]
 
 
 def buckets(job: Job, body: float) -> float:
     """Buckets of the blocks' gradients, `body` bytes: one is filled, matrix by matrix, until it has its size."""
-    cap = BUCKET_CAP
-    if job.program.weight_overlap:  # Megatron's
-        cap = mesh_replicas.bucket(job.layout.replicas) * job.recipe.gradient_bytes
+    cap, _ = exchange.bucket_bytes(job)
     sizes = [rows * columns * job.recipe.gradient_bytes for rows, columns in slice_linears(
         job.shape, job.layout.tp).values()]  # fmt: skip
     whole = body / job.shape.layers

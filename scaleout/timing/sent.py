@@ -22,7 +22,7 @@ def seconds(job: Job, rank: int | None = None, on: Machine | None = None) -> dic
 
 
 def _seconds(job: Job, on: Machine, axis: str, sent: Sent) -> float:
-    """Of all collectives of one kind. What replicas exchange may stand under cp, and is told by what it carries."""
+    """Of all collectives of one kind. What replicas exchange may stand under cp, and is known by what it carries."""
     if axis == "pp":
         # The sum of a tied embedding's gradients is a ring of two: half of it there, and half of the sum back.
         return sent.count * (on.hop(sent.size) if sent.collective == "send" else 2 * on.hop(sent.size / 2))

@@ -9,15 +9,14 @@ from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.mesh import (
     accounts,
-    blocks_of,
     fullest,
     passing,
     rank_account,
-    rank_blocks,
     rank_parameters,
 )
 from scaleout.memory.mesh_peaks import Peaks, ends_of
 from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import blocks_of, rank_blocks
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
