@@ -2,7 +2,7 @@
 
 `job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
-which order stages work, `mesh_replicas` what of the exchange shows in a pipeline. `sent` has the seconds of all
+which order stages work, `pipeline_exchange` what of the exchange shows in a pipeline. `sent` has the seconds of all
 communication, hidden or not, `starts` those that no bandwidth shortens. `search` ranks all layouts of a job, each a
 `plan`, by the closed forms of `quick` first; `band` says how far a prediction may be off. `muon` is what
 that optimizer adds to a step.

@@ -8,7 +8,7 @@ that the mask hides; naive attention moves all of them through memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 
 from scaleout.collectives import tensor
@@ -64,14 +64,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Work:
-    """A micro-batch in one block, or in one end of the model. again: what of the backward is forward once more, without
-    its communication. context: exposed communication among cp ranks, forward and backward, not in the phases. weights:
-    seconds of the backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of
-    the forward: they add up to the two phases."""
+    """A micro-batch in one block, or in one end of the model. again: what of the backward is forward once more.
+    context: exposed communication among cp ranks, forward and backward, not in the phases. weights: seconds of the
+    backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of the forward:
+    they add up to the two phases."""
 
     forward: Phase
     backward: Phase
-    again: float = 0.0
+    again: Phase = Phase()
     context: tuple[float, float] = (0.0, 0.0)
     weights: float = 0.0
     matrices: tuple[tuple[str, float, float], ...] = ()
@@ -95,29 +95,30 @@ class Work:
         return self.forward.exposed + self.backward.exposed
 
     @property
+    def recompute(self) -> float:
+        """Seconds of the forward once more, its launches too, its communication not."""
+        return self.again.seconds - self.again.exposed
+
+    @property
     def launches(self) -> float:
-        return self.forward.launches + self.backward.launches
+        """Of what is computed for the first time."""
+        return self.forward.launches + self.backward.launches - self.again.launches
 
 
 def block(job: Job, on: Machine, cut: tensor.Block | None = None) -> Work:
     """A block of the job's model in one micro-batch. cut: with its matrices cut otherwise than Megatron cuts them."""
     cut = cut or block_of(job)
-    halves = [_half(job, on, cut, half) for half in tensor.HALVES]
-    forward, backward, weights = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1], halves[0][2] + halves[1][2]
-    matrices = halves[0][3] + halves[1][3]
+    halves = (_half(job, on, cut, half) for half in tensor.HALVES)
+    forward, backward, weights, matrices = (a + b for a, b in zip(*halves, strict=True))
     keys = 2 * next(one.bytes for one in cut.tensors if one.name == "k")
     context = (_passed(job, on, keys, forward.attention, False), _passed(job, on, 2 * keys, backward.attention, True))
-    again, more = 0.0, Phase()
-    if job.recipe.checkpointing == "full":
-        again, more = forward.seconds - forward.exposed, forward
-    elif job.recipe.checkpointing == "selective":
-        more = replace(Phase(), attention=forward.attention)
-        again = more.seconds
+    parts = {"full": forward, "selective": Phase(attention=forward.attention)}
+    more = parts.get(job.recipe.checkpointing, Phase())
     if more != Phase():
         context = (context[0], sum(context))
         last = "v" if job.recipe.checkpointing == "selective" else matrices[-1][0]
         matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in matrices)
-    return Work(forward, backward + more, again, context, weights, matrices)
+    return Work(forward, backward + more, more, context, weights, matrices)
 
 
 def ends(job: Job, on: Machine) -> tuple[Work, Work]:

@@ -1,8 +1,8 @@
 """The seconds of a job's step, in parts that add up to it: the one model that every page, lab and search asks.
 
 A micro-batch in a block and in the ends (`compute`) on one rank (`machine`); blocks in a row, or in the order of a
-pipeline (`pipeline`); what replicas send beside it (`exchange`); the update, what the host takes for itself, and what
-all wait for the slowest rank.
+pipeline (`pipeline`); what replicas send beside it (`exchange`, `pipeline_exchange`); the update, what the host takes
+for itself, and what all wait for the slowest rank.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import flops
-from scaleout.timing import compute, exchange, machine
+from scaleout.timing import compute, exchange, machine, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import Timeline
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.machine import Machine
-from scaleout.timing.pipeline import Costs, Summary, summary
+from scaleout.timing.pipeline import Costs, Summary
 
 # Parts of a step, in the order in which they are told.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
@@ -37,7 +37,8 @@ HOST_REACHES = 0.5
 @dataclass(frozen=True)
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
-    exposed of tensor and context parallelism are the mean over a pipeline's ranks; imbalance is what its busiest rank
+    exposed of tensor and context parallelism are the mean over a pipeline's ranks, and launches those of what is
+    computed for the first time; imbalance is what its busiest rank
     has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
     update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
     size; stragglers is what all ranks wait for the slowest.
@@ -119,15 +120,15 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     layout, stages = job.layout, job.stages
     hop = rank.hop(hop_bytes(job))
     costs = stage_costs(job, work, stages, hop)
-    done = summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs)
-    bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
+    how = layout.schedule, layout.pp, layout.m, layout.chunks
+    done, bare = pipeline.summary(*how, costs), pipeline.seconds(*how, replace(costs, hop=0.0))
     mean, busiest = fsum(done.work) / layout.pp, max(done.work)
     rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
     actions = layout.m * action_seconds(job)
     held = [job.rank_parameters(one) for one in range(layout.pp)]
     forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                          for some in (costs.forward, costs.backward))  # fmt: skip
-    data, sent = exchange.late(job, rank, held[0], forward, backward)
+    data, sent = pipeline_exchange.seconds(job, rank, held[0], forward, backward)
     parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
              "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
              "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
@@ -138,7 +139,7 @@ def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
     """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
     whole = list(zip((blocks, 1, 1), work, strict=True))
     return {
-        "recompute": fsum(n * one.again for n, one in whole),
+        "recompute": fsum(n * one.recompute for n, one in whole),
         "launches": fsum(n * one.launches for n, one in whole),
         "exposed tensor": fsum(n * one.exposed for n, one in whole),
         "exposed context": fsum(n * fsum(one.context) for n, one in whole),

@@ -13,7 +13,7 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.timing import compute, exchange, machine
+from scaleout.timing import compute, exchange, machine, pipeline_exchange
 from scaleout.timing.ddp import Layer, ddp_step
 from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import on as timed_on
@@ -47,7 +47,7 @@ def test_new_weights_hide_behind_the_forward_at_a_price(contention):
     hidden = with_contention(SEVEN, contention)
     gather = machine.of(SEVEN).data("all_gather", 2 * N)
     bare = replace(hidden, program=replace(hidden.program, weight_overlap=False))
-    same = bare.other(bucket_bytes=exchange.mesh_replicas.bucket(8) * 4)
+    same = bare.other(bucket_bytes=pipeline_exchange.bucket_parameters(8) * 4)
     assert flat(same).seconds - flat(hidden).seconds == pytest.approx((1 - contention) * gather, rel=1e-9)
 
 
@@ -126,9 +126,19 @@ def test_hidden_messages_of_a_pipeline_cost_their_share():
     piped = SEVEN.other(pp=2, micro_batches=16)
     on = machine.of(piped)
     n = piped.rank_parameters(0)
-    exposed, whole = exchange.late(with_contention(piped, 0.0), on, n, 0.1, 0.2)
-    dear, same = exchange.late(with_contention(piped, 0.5), on, n, 0.1, 0.2)
+    exposed, whole = pipeline_exchange.seconds(with_contention(piped, 0.0), on, n, 0.1, 0.2)
+    dear, same = pipeline_exchange.seconds(with_contention(piped, 0.5), on, n, 0.1, 0.2)
     assert whole == same and dear == pytest.approx(exposed + 0.5 * (whole - exposed)) and exposed < whole
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_a_pipeline_prices_the_collectives_that_traffic_counts(zero):
+    """At one second a byte, seconds are the bytes of the first rank's collectives, however many messages they are."""
+    piped = SEVEN.other(pp=2, micro_batches=6, zero=zero, chunks=2, schedule="interleaved")
+    priced = replace(machine.of(piped), data=lambda name, size: size)
+    _, whole = pipeline_exchange.seconds(piped, priced, piped.rank_parameters(0), 0.0, 0.0)
+    sent = [one for one in traffic(piped, 0)["dp"].sent if one.carries in ("gradients", "weights")]
+    assert whole == pytest.approx(fsum(one.count * one.size for one in sent), rel=1e-12)
 
 
 def test_an_action_of_a_pipeline_takes_its_time():

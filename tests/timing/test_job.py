@@ -35,6 +35,32 @@ def test_a_random_job(job):
     assert isclose(found.tokens_per_second * found.seconds, job.tokens_per_step)
 
 
+@pytest.mark.parametrize("job", [
+    one for base in (SEVEN, SEVEN.other(program="eager", zero=3), SEVEN.other(pp=2, micro_batches=8),
+                     SEVEN.other(tp=2, sequence_parallel=True, program="eager"), SEVEN.other(cp=2))
+    for one in (base.other(checkpointing=how) for how in ("none", "selective", "full"))
+], ids=str)  # fmt: skip
+def test_parts_are_what_compute_says(job):
+    """Matrix multiplications, attention and moved bytes are compute, gaps between kernels launches, each of what is
+    computed for the first time; recomputation is the rest of the backward, but for its communication."""
+    found = step(job)
+    times = [job.layout.m / job.layout.pp * n for n in (job.shape.layers, 1, 1)]
+
+    def whole(value):
+        return fsum(n * value(one) for n, one in zip(times, found.work, strict=True))
+
+    plain = step(job.other(checkpointing="none"))
+    computes = {kind: whole(lambda one, kind=kind: sum(getattr(phase, kind) for phase in (one.forward, one.backward)))
+                for kind in ("matmul", "attention", "moves", "launches")}  # fmt: skip
+    again = {kind: whole(lambda one, kind=kind: getattr(one.again, kind)) for kind in computes}
+    assert found.parts["launches"] == pytest.approx(computes.pop("launches") - again["launches"], rel=1e-12)
+    assert found.parts["recompute"] == pytest.approx(fsum(again.values()), rel=1e-12)
+    again.pop("launches")
+    assert found.parts["compute"] == pytest.approx(fsum(computes.values()) - fsum(again.values()), rel=1e-12)
+    for part in ("compute", "launches"):
+        assert found.parts[part] == pytest.approx(plain.parts[part], rel=1e-12)
+
+
 def faster(job, **changes):
     return step(job.other(**changes)).seconds <= step(job).seconds * (1 + 1e-9)
 

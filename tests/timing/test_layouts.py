@@ -12,10 +12,11 @@ from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, flops
-from scaleout.timing import mesh_replicas
+from scaleout.timing import pipeline_exchange
 from scaleout.timing.ddp import queued
 from scaleout.timing.job import PARTS, step
 from scaleout.timing.pipeline import summary
+from scaleout.timing.pipeline_exchange import Calls
 
 LLAMA = PRESETS["llama-3-8b"]
 
@@ -130,8 +131,7 @@ def test_late_messages_are_those_of_a_queue(v, pp, pieces, size):
                    for left in range(v) for piece in range(pieces))  # fmt: skip
     wire = size / 40 / v / pieces
     last = queued([1000 + at for at in ready], [wire] * len(ready))[-1][1] - 1000  # a lane is free from 0 on
-    late = mesh_replicas.late_seconds(size, "all_gather", layout, lambda _, size: size / 40, 12.0, pieces)
-    assert late == pytest.approx(max(0.0, last))
+    assert pipeline_exchange.tail(layout, Calls(1, pieces, wire), 12.0) == pytest.approx(max(0.0, last))
 
 
 def test_what_each_zero_stage_exposes_in_a_pipeline():
@@ -146,7 +146,7 @@ def test_interleaving_hides_more_of_what_replicas_send():
 
 
 def test_buckets_grow_with_the_replicas():
-    assert [mesh_replicas.bucket(n) for n in (1, 40, 512)] == [40_000_000, 40_000_000, 512_000_000]
+    assert [pipeline_exchange.bucket_parameters(n) for n in (1, 40, 512)] == [40_000_000, 40_000_000, 512_000_000]
 
 
 # --- published layouts ----------------------------------------------------------------------------------------------
