@@ -168,6 +168,20 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
     )  # fmt: skip
 
 
+def balanced_blocks(job: Job) -> tuple[int, ...]:
+    """Blocks of each stage of a pipeline so that its slowest is as fast as can be, by datasheets: the last stage begins
+    with the head, and each block goes to the stage that has least to do. The embedding's few copies do not count."""
+    rank, stages = machine.of(job), job.layout.stages
+    block, (_, head) = compute.block(job, rank), compute.ends(job, rank)
+    found, load = [1] * stages, [block.seconds] * stages
+    load[-1] += head.seconds
+    for _ in range(job.shape.layers - stages):
+        least = load.index(min(load))
+        found[least] += 1
+        load[least] += block.seconds
+    return tuple(found)
+
+
 def tied_seconds(job: Job, rank: Machine) -> float:
     """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
     and half of the sum back, after the last backward."""
