@@ -32,14 +32,38 @@ def with_contention(job, share):
     return replace(job, program=replace(job.program, contention=share))
 
 
-def test_layers_carry_all_gradients_and_all_seconds():
-    for job in (SEVEN, SEVEN.other(tp=2, sequence_parallel=True), SEVEN.other(shape="gpt2-xl", seq=1024)):
-        on = machine.of(job)
-        work = compute.block(job, on), *compute.ends(job, on)
-        rows = exchange.layers(job, work)
+def layers(job):
+    on = machine.of(job)
+    work = compute.block(job, on), *compute.ends(job, on)
+    return exchange.layers(job, work), work
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+def test_layers_carry_all_gradients_and_all_seconds(checkpointing):
+    for job in (SEVEN, SEVEN.other(tp=2, sequence_parallel=True), SEVEN.other(shape="gpt2-xl", seq=1024),
+                SEVEN.other(shape="llama-3-8b", cp=2)):  # fmt: skip
+        job = job.other(checkpointing=checkpointing)
+        rows, work = layers(job)
         assert sum(one.gradient_bytes for one in rows) == 4 * job.rank_parameters()
-        whole = job.shape.layers * work[0].forward_seconds + work[1].forward_seconds + work[2].forward_seconds
-        assert fsum(one.forward_seconds for one in rows) == pytest.approx(whole, rel=1e-12)
+        for kind in ("forward_seconds", "backward_seconds"):
+            whole = fsum(n * getattr(one, kind) for n, one in zip((job.shape.layers, 1, 1), work, strict=True))
+            assert fsum(getattr(one, kind) for one in rows) == pytest.approx(whole, rel=1e-12)
+
+
+def test_a_tied_embedding_arrives_last_and_an_untied_head_first():
+    (tied, _), (untied, _) = layers(SEVEN.other(shape="gpt2", seq=128)), layers(SEVEN.other(shape="llama-3-8b"))
+    assert tied[0].gradient_bytes == 4 * (50_257 + 1024) * 768 and tied[-1].gradient_bytes == 4 * 2 * 768
+    assert untied[-1].gradient_bytes == 4 * (128_256 * 4096 + 4096)
+    assert [row.name for row in tied[:7]] == ["tokens", *(f"block 0 {x}" for x in ("q", "k", "v", "out", "up", "down"))]
+
+
+def test_recomputation_is_where_it_runs():
+    """Before the backward of a block's last matrix, or of attention, which goes with v."""
+    plain, full, core = ({row.name: row for row in layers(SEVEN.other(shape="gpt2", seq=1024, checkpointing=kind))[0]}
+                         for kind in ("none", "full", "selective"))  # fmt: skip
+    for found, name in ((full, "down"), (core, "v")):
+        longer = {name for name in plain if found[name].backward_seconds > plain[name].backward_seconds}
+        assert longer == {f"block {i} {name}" for i in range(12)}
 
 
 @pytest.mark.parametrize("contention", [0.0, 0.5])
