@@ -23,7 +23,6 @@ from scaleout.spec.hardware import device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.pipeline import orders
-from scaleout.spec.program import program
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import preset
 from scaleout.timing import job as timing_job
@@ -145,10 +144,9 @@ def refuse_head(ranks: int) -> None:
 
 
 def heavy_job(ranks: int, m: int) -> Job:
-    """HEAVY on as many H100, by eager torch."""
+    """HEAVY on as many H100, run by Megatron-LM: whose proportions the sleeping stages have."""
     shape = preset(HEAVY)
-    return Job(shape, shape.max_seq, device("h100-sxm"), cluster(1, ranks), layout=Layout(pp=ranks, micro_batches=m),
-               program=program("eager"))  # fmt: skip
+    return Job(shape, shape.max_seq, device("h100-sxm"), cluster(1, ranks), layout=Layout(pp=ranks, micro_batches=m))
 
 
 def slowed(costs: Costs, first: float, hop: float) -> Costs:
