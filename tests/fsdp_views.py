@@ -27,7 +27,7 @@ def setting(**params):
 
 def entire(job):
     """The pass of a job with every block of it scheduled."""
-    on = machine.of(job)
+    on = machine.from_datasheet(job)
     work = compute.block(job, on), *compute.ends(job, on)
     return exchange.one_pass(job, on, work, job.sharding, job.shape.layers)
 

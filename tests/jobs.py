@@ -55,5 +55,5 @@ def layers(shape: Shape, batch: int = 1, seq: int = 8, checkpointing: str = "non
     """The layers of a model in a micro-batch on one H100."""
     recipe = Recipe("bf16-master", checkpointing=checkpointing)
     job = Job(shape, seq, DEVICES["h100-sxm"], cluster(1, 1), batch, recipe=recipe)
-    rank = machine.of(job)
+    rank = machine.from_datasheet(job)
     return exchange.layers(job, (compute.block(job, rank), *compute.ends(job, rank)))

@@ -95,7 +95,7 @@ def hills(width: float) -> str:
 def costs() -> dict[str, list[tuple[float, float]]]:
     """(per cent that the step is longer, GB that the blocks hold at most) of three ways: tiles, the cheapest first;
     whole blocks; segments of so many blocks."""
-    z, rank = sizes(), machine.of(JOB)
+    z, rank = sizes(), machine.from_datasheet(JOB)
     tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(step(JOB), rank)
     blocks = [Policy(tuple(memory.names(z) if i < n else frozenset() for i in range(SHAPE.layers)))
               for n in range(0, SHAPE.layers + 1, 4)]  # fmt: skip

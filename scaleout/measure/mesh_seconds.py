@@ -36,7 +36,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing import machine
-from scaleout.timing.job import on
+from scaleout.timing.job import step_on
 from scaleout.timing.pipeline import Costs, summary
 
 PARTS = ("compute", "along tp", "along pp", "along dp", "update")
@@ -179,7 +179,7 @@ def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
     program = replace(MEASURED, moves=eager.moves, update_passes=eager.update_passes)
     job = Job(o.shape, o.seq, machine.device_of(known[s.world]), cluster(1, s.world), batch, layout,
               Recipe(precision="fp32", foreach=False, gradients="kept"), program)  # fmt: skip
-    return on(job, machine.of_profiles(job, known)).seconds, ""
+    return step_on(job, machine.from_profiles(job, known)).seconds, ""
 
 
 def shared(s) -> int | None:

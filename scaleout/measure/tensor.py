@@ -79,7 +79,7 @@ def by_profile(profile, o, tp, sequence):
     job = Job(o.shape, o.seq, machine.device_of(profile), topology.cluster(1, tp), o.micro_batch,
               Layout(tp=tp, sequence_parallel=sequence, gather_again=False), Recipe(o.precision, foreach=False),
               program)
-    return timing_job.on(job, machine.of_profiles(job, {tp: profile})).seconds
+    return timing_job.step_on(job, machine.from_profiles(job, {tp: profile})).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.topology import cluster
 from scaleout.timing import machine
-from scaleout.timing.job import on
+from scaleout.timing.job import step_on
 
 # The lab's models run an operation at a time, and so does its optimizer.
 EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS["eager"].update_passes)
@@ -32,7 +32,7 @@ def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
         return None
     job = Job(o.shape, o.seq, machine.device_of(found), cluster(1, 1), o.micro_batch,
               Layout(micro_batches=o.accumulation), Recipe("fp32"), EAGER)  # fmt: skip
-    alone = on(job, machine.of_profiles(job, {1: found}))
+    alone = step_on(job, machine.from_profiles(job, {1: found}))
     update = alone.parts["update"]
     owned = update / (ranks if program(via)[1] else 1)
     sent = sends(o, ranks, via, len(alone.timeline.message_bytes))

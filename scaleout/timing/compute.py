@@ -144,7 +144,7 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Operations:
     """A block's forward, operation by operation. products: seconds of each matrix; attention: of it (seconds, bytes
     moved); exposed: seconds of communication by half and place of the join."""
 
@@ -153,7 +153,7 @@ class Apart:
     exposed: dict[tuple[str, str], float]
 
 
-def apart(job: Job, on: Machine) -> Apart:
+def operations(job: Job, on: Machine) -> Operations:
     """The operations that `block` adds up to a forward."""
     cut, products, exposed = block_of(job), {}, {}
     for half, last in LAST.items():
@@ -162,7 +162,7 @@ def apart(job: Job, on: Machine) -> Apart:
         for join in cut.joins:
             if join.half == half and join.forward:
                 exposed[half, join.at] = _exposed(job, on, join, "forward", _beside(found, last))[0]
-    return Apart(products, _core(job, on, cut)[0], exposed)
+    return Operations(products, _core(job, on, cut)[0], exposed)
 
 
 def _beside(seconds: dict[str, float], last: str) -> dict[str, float]:

@@ -59,7 +59,7 @@ def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], en
     return (*out, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
 
 
-def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
+def schedule(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
     """Without a pipeline: the whole step up to the update, on lanes."""
     block, first, last = work
     pure = job.layout.m * fsum((job.shape.layers * block.seconds, first.seconds, last.seconds))

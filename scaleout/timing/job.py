@@ -80,14 +80,14 @@ class Step:
 def step(job: Job) -> Step:
     """A step of the job by datasheets. ValueError, in one line, for groups of ranks that nodes cannot hold."""
     checks.instance("job", job, Job)
-    return on(job, machine.of(job))
+    return step_on(job, machine.from_datasheet(job))
 
 
-def on(job: Job, rank: Machine, block: Work | None = None) -> Step:
+def step_on(job: Job, rank: Machine, block: Work | None = None) -> Step:
     """A step of the job on a machine of one's own, such as a calibrated one. block: of a micro-batch, where it is not
     as the job's recipe has it (`recompute`)."""
     work = (block or compute.block(job, rank), *compute.ends(job, rank))
-    made = _flat(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
+    made = _without_pipeline(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
     parts = made.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
     parts = {name: parts[name] for name in PARTS}
@@ -102,9 +102,9 @@ def straggling(job: Job) -> float:
     return job.program.jitter * log2(job.cluster.nodes)
 
 
-def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
+def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     """Without a pipeline."""
-    found, m = exchange.flat(job, rank, work), job.layout.m
+    found, m = exchange.schedule(job, rank, work), job.layout.m
     block, first, last = work
     whole = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
     rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
@@ -171,7 +171,7 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
 def balanced_blocks(job: Job) -> tuple[int, ...]:
     """Blocks of each stage of a pipeline so that its slowest is as fast as can be, by datasheets: the last stage begins
     with the head, and each block goes to the stage that has least to do. The embedding's few copies do not count."""
-    rank, stages = machine.of(job), job.layout.stages
+    rank, stages = machine.from_datasheet(job), job.layout.stages
     block, (_, head) = compute.block(job, rank), compute.ends(job, rank)
     found, load = [1] * stages, [block.seconds] * stages
     load[-1] += head.seconds

@@ -57,7 +57,7 @@ def seconds(job: Job, rank: Machine, parameters: int, forward: float, backward: 
     if not job.overlap:
         forward = backward = 0.0
     if layout.zero == 3:
-        exposed = by_blocks(layout, *sent, forward, backward)
+        exposed = exposed_by_blocks(layout, *sent, forward, backward)
     else:  # weights, where there are any, go before a forward
         beside = zip(sent, (backward, forward), strict=False)
         exposed = fsum(calls.passes * tail(layout, calls, compute) for calls, compute in beside)
@@ -81,7 +81,7 @@ def tail(layout: Layout, calls: Calls, compute: float) -> float:
     return max(0.0, *through)
 
 
-def by_blocks(layout: Layout, scatters: Calls, gathers: Calls, forward: float, backward: float) -> float:
+def exposed_by_blocks(layout: Layout, scatters: Calls, gathers: Calls, forward: float, backward: float) -> float:
     """Stage 3's exposed seconds: each micro-batch gathers a block while another computes, forward and backward, and
     scatters it after its backward."""
     pieces = scatters.pieces * layout.chunks

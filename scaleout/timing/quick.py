@@ -106,7 +106,7 @@ class Pricer:
             backward = n * block.backward_seconds + first.backward_seconds
             return pipeline_exchange.seconds(job, way.on, way.held[0], forward, backward)[0]
         if job.replicas != USUAL:
-            return exchange.flat(job, way.on, work).exposed
+            return exchange.schedule(job, way.on, work).exposed
         return sharded(job, way.on, work) if job.sharded else bucketed(job, way.on, work)
 
     def _machine(self, job: Job) -> tuple[Machine, tuple]:
@@ -116,7 +116,7 @@ class Pricer:
         if key not in self.machines:
             groups = *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")), mesh.link(
                 job.cluster, job.grid, "cp")  # fmt: skip
-            self.machines[key] = machine.of(job), groups
+            self.machines[key] = machine.from_datasheet(job), groups
         return self.machines[key]
 
     def _cut(self, job: Job) -> Cut:

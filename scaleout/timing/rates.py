@@ -111,7 +111,7 @@ def family(device: Device) -> str:
     return device.architecture if device.architecture in MATMUL else LIKE.get(device.architecture, "ampere")
 
 
-def of_device(device: Device, program: Program, dtype: str) -> Rates:
+def device_rates(device: Device, program: Program, dtype: str) -> Rates:
     """A GPU by its datasheet, as a program uses it. Only 16-bit rates of large chips were fitted: others take the same
     shares of their own peak."""
     checks.instance("device", device, Device)
@@ -123,7 +123,7 @@ def of_device(device: Device, program: Program, dtype: str) -> Rates:
     )  # fmt: skip
 
 
-def of_profile(profile: dict, dtype: str = "fp32", share: float = 1.0) -> Rates:
+def profile_rates(profile: dict, dtype: str = "fp32", share: float = 1.0) -> Rates:
     """A process of the machine that `labs/calibrate.py` measured. share: of the measured matrix multiplications that
     the model reaches, where it was seen at work."""
     checks.above_0("share", share)

@@ -19,7 +19,7 @@ from scaleout.spec.program import MEASURED
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import flops, total_parameters
 from scaleout.timing import machine
-from scaleout.timing.job import Step, on, update_bytes
+from scaleout.timing.job import Step, step_on, update_bytes
 from scaleout.timing.profile import rate
 from scaleout.train import forecast, worlds
 from scaleout.train.batches import windows
@@ -73,7 +73,7 @@ def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
     program = replace(MEASURED, data_overlap=s.device.type == "cuda")
     task = Job(o.shape, o.seq, machine.device_of(base), cluster(1, s.world), o.batch // layout.dp // layout.m, layout,
                recipe, program)  # fmt: skip
-    return on(task, machine.of_profiles(task, known, reached / rate(base, task.dtype)))
+    return step_on(task, machine.from_profiles(task, known, reached / rate(base, task.dtype)))
 
 
 PARTS = (seconds, memory)

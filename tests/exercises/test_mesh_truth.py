@@ -53,7 +53,7 @@ def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():
     assert round(room / 1e9, 1) == layouts.ROOM
     assert [name for name, job in jobs.items() if peak(job) > room] == ["C"]
     assert peak(jobs["C"]) - room == pytest.approx(2.3e9, abs=5e7)
-    assert machine.of(jobs["A"]).crossing == ("tp",)
+    assert machine.from_datasheet(jobs["A"]).crossing == ("tp",)
     off = {name: found.seconds / took["B"].seconds - 1 for name, found in took.items()}
     assert [round(off[name], 2) for name in "ADE"] == [0.27, 0.01, 0.21] and off["D"] < BAND < off["E"] < off["A"]
     assert all((1 - BAND) * took[name].seconds > (1 + BAND) * took["B"].seconds for name in "AE")

@@ -99,7 +99,7 @@ def test_no_two_tiles_of_a_case_have_one_price(tiles, blocks, free):
 
 def test_greedy_is_a_few_per_cent_from_the_best_and_mostly_less_than_one():
     job = sizes.job()
-    priced = timing.priced(job, machine.of(job))
+    priced = timing.priced(job, machine.from_datasheet(job))
     more = sorted(knapsack.greedy(priced, free).seconds / knapsack.exact(priced, free).seconds - 1
                   for free in range(5 * 10**9, 44 * 10**9, 3 * 10**9))  # fmt: skip
     assert more[len(more) // 2] < 0.01 and more[0] >= 0 and more[-1] < 0.06
@@ -107,7 +107,7 @@ def test_greedy_is_a_few_per_cent_from_the_best_and_mostly_less_than_one():
 
 def test_cheap_tiles_are_half_the_bytes_and_products_cost_about_six_times_as_much():
     job = sizes.job()
-    priced = {one.name: one for one in timing.priced(job, machine.of(job))}
+    priced = {one.name: one for one in timing.priced(job, machine.from_datasheet(job))}
     cheap = [one.price for name, one in priced.items() if name in sizes.CHEAP]
     dear = [one.price for name, one in priced.items() if name not in sizes.CHEAP]
     assert 4 < min(dear) / max(cheap) < sum(dear) / len(dear) / (sum(cheap) / len(cheap)) < 8
@@ -149,7 +149,7 @@ def test_the_solution_of_segments_is_the_reference_everywhere_and_root_l_is_for_
 def test_what_goes_over_the_link_is_hidden_by_attention_on_long_sequences_alone():
     """Batch for batch bytes and FLOPs grow alike; with the sequence attention's FLOPs grow faster."""
     jobs = [sizes.job(), sizes.job().other(batch=4)]
-    seconds = [compute.block(job, machine.of(job)).forward.seconds for job in jobs]
+    seconds = [compute.block(job, machine.from_datasheet(job)).forward.seconds for job in jobs]
     kept = [sum(tile.bytes for tile in memory.tiles(timing.sizes(job))) for job in jobs]
     assert seconds[1] / seconds[0] == pytest.approx(kept[1] / kept[0], rel=0.05), "launches are no more"
     assert beside.LINK / sizes.leaves(16 * 8192) == pytest.approx(0.72, abs=0.005)

@@ -18,7 +18,7 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import machine
-from scaleout.timing.job import PARTS, on, step
+from scaleout.timing.job import PARTS, step, step_on
 
 SEED = 31
 JOBS = jobs(200, SEED)
@@ -206,6 +206,6 @@ def test_a_step_on_a_machine_of_ones_own():
                "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line)}
     small = SEVEN.other(shape="gpt2", seq=128, cluster=cluster(1, 2), precision="fp32", main_gradients="none", zero=0,
                         program=replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0))  # fmt: skip
-    found = on(small, machine.of_profiles(small, {2: profile}))
+    found = step_on(small, machine.from_profiles(small, {2: profile}))
     work = 6 * 124e6 * 128 / 5e10
     assert work < found.seconds < 3 * work and found.communication > 0.4

@@ -39,7 +39,7 @@ def test_fsdp_on_one_rank_is_a_plain_step(checkpointing, wrap):
 def test_bytes_that_leave_a_host_under_hybrid_sharding():
     """The paper's 2 M (W - 1) / (G W); a ring over W / G replicas sends (W - G) in place of W - 1."""
     size, world, host = 1e9, 512, 8
-    copies = machine.apart(cluster(world // host, host), host)
+    copies = machine.replica_group(cluster(world // host, host), host)
     found = alpha_beta.cost_on("all_reduce", "ring", size / host, copies).sent_bytes
     assert found == pytest.approx(2 * size * (world - host) / (host * world))
     said = eval(SCALING["hybrid"]["across_hosts"], {"M": size, "W": world, "G": host})

@@ -41,14 +41,14 @@ def named(attention: str = "sdpa") -> dict[str, Tile]:
 def took(attention: str = "sdpa", *names: str) -> tuple[float, float]:
     """(bytes, seconds on an H100) of some tiles of a block."""
     this = job(attention)
-    found, spent = named(attention), timing.phases(this, machine.of(this))
+    found, spent = named(attention), timing.phases(this, machine.from_datasheet(this))
     return sum(found[name].bytes for name in names), sum(spent[name].seconds for name in names)
 
 
 def forward_seconds(seq: int = SEQ) -> float:
     """Seconds of a block's forward."""
     this = job(seq=seq)
-    return compute.block(this, machine.of(this)).forward.seconds
+    return compute.block(this, machine.from_datasheet(this)).forward.seconds
 
 
 def leaves(seq: int) -> float:

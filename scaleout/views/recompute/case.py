@@ -74,7 +74,7 @@ class Case:
 
     @cached_property
     def rank(self) -> machine.Machine:
-        return machine.of(self.job)
+        return machine.from_datasheet(self.job)
 
     @cached_property
     def plain(self) -> Step:

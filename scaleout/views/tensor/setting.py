@@ -147,7 +147,7 @@ class Setting:
     @property
     def overlapped(self) -> str:
         """How communication overlaps here: chunks need sequence parallelism and one node."""
-        return compute.overlap(self.job, machine.of(self.job))
+        return compute.overlap(self.job, machine.from_datasheet(self.job))
 
     def seconds(self, link: str) -> tuple[float, float]:
         """Computing, and waiting for the wire, of forward and backward."""
@@ -162,7 +162,7 @@ def _cut(job: Job, cuts: dict[str, str]) -> Block:
 @lru_cache(maxsize=64)  # a redraw asks for each of a few several times
 def _work(setting: Setting, link: str, overlap: str) -> Work:
     job = setting.over(link, overlap)
-    return compute.block(job, machine.of(job), setting.block)
+    return compute.block(job, machine.from_datasheet(job), setting.block)
 
 
 def _weights(block: Block, job: Job) -> int:
