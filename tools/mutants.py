@@ -50,7 +50,7 @@ BREAKS = [
     ("timing/exchange.py", "return seconds - (1 - job.program.contention) * min(seconds, forward), seconds",
      "return seconds - min(seconds, forward), seconds", "timing/test_exchange.py"),
     ("timing/exchange.py", "(3 if twice and one.name else 1) * gathered", "gathered", "timing/test_exchange.py"),
-    ("timing/exchange.py", "exposed + job.program.contention * max(0.0, whole - exposed)",
+    ("timing/pipeline_exchange.py", "exposed + job.program.contention * max(0.0, whole - exposed)",
      "exposed", "timing/test_exchange.py"),
     ("timing/job.py", "job.program.jitter * log2(job.cluster.nodes)", "job.program.jitter", "timing/test_job.py"),
     ("timing/job.py", "return 2 * rank.hop(size / 2) if size else 0.0", "return 0.0", "timing/test_exchange.py"),
