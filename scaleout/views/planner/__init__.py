@@ -155,7 +155,7 @@ def _values(setting: Setting) -> dict:
     return {
         "model": setting.question.name, "layouts": len(setting.every), "counts": setting.counts,
         "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "room_gb": setting.usable / 1e9,
+        "refused": sum(setting.found.refused.values()), "usable_gb": setting.usable / 1e9,
         "seq": setting.job.seq, "loss": setting.question.loss, "program": setting.question.program,
         "band": setting.found.band.share, "fastest": setting.found.plans[0].seconds if best else None,
         "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),
