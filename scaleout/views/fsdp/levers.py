@@ -67,8 +67,8 @@ def _for_memory(setting) -> Lever | None:
     peak, or of the next one where it has none left."""
     held = setting.account.peak
     if not setting.host_fits and setting.over == "all" and setting.ranks < MOST:
-        over = sum(setting.account.host.values()) * setting.job.cluster.gpus_per_node / NODE_HOST_BYTES
-        more = min(MOST, setting.ranks * 2 ** ceil(log2(over)))
+        enough = 8 * setting.ranks * sum(setting.account.host.values()) / NODE_HOST_BYTES  # in nodes of 8
+        more = min(MOST, 2 ** ceil(log2(max(2 * setting.ranks, enough))))
         return f"{more:,} GPUs", {"ranks": more}
     if not setting.host_fits and setting.over == "node" and setting.ranks > 8:
         return "shards over all GPUs", {"over": "all"}
