@@ -33,7 +33,7 @@ from scaleout.views.planner.setting import (
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
 # Controls by which the search is another one.
-QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network")
+QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network", "loss")
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
