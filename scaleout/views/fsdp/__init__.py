@@ -137,7 +137,7 @@ class Setting:
         """Whether a GPU has usable memory for it, and its node's host for what is offloaded."""
         return allocator.fits(self.account.peak_bytes, self.memory_bytes) and self.host_fits
 
-    @property
+    @cached_property
     def host_fits(self) -> bool:
         return allocator.host_fits(sum(self.account.host.values()), self.job.cluster.gpus_per_node)
 
@@ -279,7 +279,6 @@ def _values(setting: Setting) -> dict:
     return {
         "peak_gib": account.peak_bytes / GIB, "peak_gb": account.peak_bytes / 1e9, "peak_phase": moment.phase,
         "peak_unit": moment.unit, "device_gib": setting.memory_bytes / GIB,
-        "of_device": account.peak_bytes / setting.memory_bytes,
         "usable_gib": allocator.usable(setting.memory_bytes) / GIB,
         "spare_percent": 100 * (1 - account.peak_bytes / allocator.usable(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
