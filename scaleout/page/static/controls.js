@@ -221,8 +221,7 @@ function play(control, changed) {
   const start = el("button", { type: "button", class: "live-main", onclick: toggle }, "Play");
   const back = button(`Step back: ${control.label}`, by(-1), "‹");
   const on = button(`Step on: ${control.label}`, by(1), "›");
-  // a reader who asked for less motion steps by hand
-  const less = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const less = matchMedia("(prefers-reduced-motion: reduce)").matches; // who asked for less motion steps by hand
   input.before(el("div", { class: "live-buttons" }, ...(less ? [] : [start]), back, on));
   input.addEventListener("pointerdown", stop);
   // keys take over as a pointer does: else it plays on beneath the arrows
