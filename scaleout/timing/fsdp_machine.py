@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from scaleout.collectives import nccl
 from scaleout.spec import checks
-from scaleout.spec.hardware import COMPUTE_SHARE, LINKS, Device
+from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.spec.topology import Cluster, Wire, host
 from scaleout.timing.machine import HOST_BYTES_PER_S
 
 Seconds = Callable[[float], float]  # of a message, by its bytes
@@ -80,7 +80,7 @@ def machine(
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, the sharding {sharding.world} ranks: make them equal")
     checks.share("efficiency", efficiency)
     peak, kept = device.matmul_flop_per_s(dtype or sharding.parameter), sharding.kept_ranks
-    group, slot = shard_group(cluster, sharding.ranks), LINKS[HOST_LINK.get(device.link, device.link)]
+    group, slot = shard_group(cluster, sharding.ranks), host(device)
     copies = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         peak * efficiency, peak, device.memory_bytes_per_s,
