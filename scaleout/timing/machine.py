@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
-from scaleout.spec.hardware import LINKS, Device
+from scaleout.spec.hardware import Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.spec.topology import Cluster, Wire, host
 from scaleout.timing.profile import collective_seconds, line_seconds
 from scaleout.timing.rates import Rates, device_rates, profile_rates
 
@@ -67,7 +67,7 @@ def from_datasheet(job: Job) -> Machine:
     cluster, grid = job.cluster, job.grid
     group = mesh.on(cluster, grid, "dp", "cp")
     ranks, kept = job.shards, _keepers(job)
-    slot = LINKS[HOST_LINK.get(job.device.link, job.device.link)]
+    slot = host(job.device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         device_rates(job.device, job.program, job.dtype),
@@ -150,7 +150,8 @@ def device_of(profile: dict) -> Device:
     """The machine of a profile in a datasheet's words: a job's device, whose peak is what was measured."""
     rates = profile["matmul_flops_per_second"]
     return Device(profile.get("device", "this machine"), 0, 0, profile["copy_bytes_per_second"], rates["fp32"], None,
-                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py")  # fmt: skip
+                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py",
+                  priced_as="ampere")  # fmt: skip
 
 
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:

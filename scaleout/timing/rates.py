@@ -29,10 +29,9 @@ WAVE = 0.74
 
 # Share of the peak that a large multiplication in 16 bits reaches in a training step, by family of chips: the power
 # limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
-# tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. Turing, Volta and
-# Ada are taken for Ampere.
+# tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. A
+# family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
 MATMUL = {"ampere": 0.828, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
-LIKE = {"volta": "ampere", "turing": "ampere", "ada": "ampere", "": "ampere"}
 
 # Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by
 # kernel and family. Hopper: FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, FlashAttention-2 and cuDNN. Ampere
@@ -107,8 +106,8 @@ class Rates:
 
 
 def family(device: Device) -> str:
-    """The family of chips whose shares a device has: its own, or the one that it is taken for."""
-    return device.architecture if device.architecture in MATMUL else LIKE.get(device.architecture, "ampere")
+    """The family of chips whose shares a device has: its own, or the one that its row takes by a guess."""
+    return device.priced_as or device.architecture
 
 
 def device_rates(device: Device, program: Program, dtype: str) -> Rates:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import fsum
 
 from scaleout.views import arrange, guess, more, play, select, slider
-from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards, programs
+from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards, programs
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import (
@@ -56,7 +56,7 @@ CONTROLS = (
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
-        select("device", "GPU", "h100-sxm", cards("h100-sxm", "h200", "a100-80gb", "b200")),
+        select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("program", "Program", "megatron", programs("megatron", "megatron-2021", "compiled", "eager"),
                help=OF_PROGRAMS),
         select("look", "Light in the picture", "all", list(LOOKS.items())),

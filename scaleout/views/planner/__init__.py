@@ -17,7 +17,7 @@ from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.plan import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, paste, select
-from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
+from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import (
     DOUBLED,
@@ -49,7 +49,7 @@ def kept(text: str) -> str:
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
     select("gpus", "On how many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
-    select("device", "Which GPU", "h100-sxm", cards("a100-40gb", "a100-80gb", "h100-sxm", "h200", "b200")),
+    select("device", "Which GPU", "h100-sxm", cards(LARGE)),
     select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
         select("program", "Run by", "megatron", list(RUNS.items()),

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import guess, more, play, select, toggle
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.recompute import levers, picture, words
 from scaleout.views.recompute.frame import MICRO
 from scaleout.views.recompute.setting import STEP, Setting, setting_of
@@ -26,7 +26,7 @@ CONTROLS = (
     *more(
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
-        select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
+        select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),
         select("program", "Program", "megatron",

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from scaleout.memory.zero import splits
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
 from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, known, whole
 
@@ -33,7 +33,7 @@ CONTROLS = (
                                                    ("muon", "Muon, AdamW for the rest")]),
         select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         slider("batch", "Sequences per GPU and pass", 2, 1, 64, log=True),
-        select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
+        select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("link", "Joined by", "own", list(LINKS.items())),
         select("to", "Outside the GPU: in", "host", [("host", "the host's memory"), ("nvme", "NVMe")]),
     ),
