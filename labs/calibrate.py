@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from scaleout.lab import options, progress, recording, session, table
-from scaleout.measure import collectives, matmul_rate, repeat
+from scaleout.measure import collectives, kernels, matmul_rate, repeat
 from scaleout.records import profiles, provenance
 from scaleout.spec import checks
 from scaleout.timing import profile as timing_profile
@@ -24,6 +24,7 @@ from scaleout.timing import profile as timing_profile
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
 COPY_BYTES = 256_000_000            # more than the caches of a CPU or GPU hold
+EMULATED = 0.5                      # of the rate in fp32: what is slower is not computed with, and not timed further
 MEANING = {"all_reduce": "bytes of the tensor each rank holds", "broadcast": "bytes of the tensor",
            "all_gather": "bytes of the gathered tensor",
            "reduce_scatter": "bytes of the tensor before the scatter"}
@@ -36,11 +37,16 @@ class Options:
     seconds: float = options.number(0.4, "time for each number", 0.01, 60)
     largest_mb: float = options.number(16, "largest message, in MB (10^6 bytes)", 0.1, 4096)
     largest_matrix: int = options.number(1024, "largest side of a matrix", 64, 32768)
+    tokens: int = options.number(512, "of a micro-batch: kernels are timed at it, and at an eighth", 8, 2**20)
+    hidden: int = options.number(160, "width of a block that kernels are timed at, and at two fifths of it", 8, 2**16)
+    seq: int = options.number(128, "tokens of a sequence, for attention", 4, 2**20)
+    head: int = options.number(32, "width of a head", 4, 1024)
     out: str | None = options.word(None, "file of the profile (default: in your cache folder)")
 
 
-TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048),
-         "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384)}
+TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048, tokens=2048, hidden=256, seq=256),
+         "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384, tokens=8192, hidden=2048, seq=2048,
+                          head=128)}
 
 
 def copy_rate(s, o):
@@ -80,6 +86,9 @@ def measure(s, o):
         else:
             n, name = what
             points[what].append(collective_point(s, name, which, o, n, groups[n]))
+    slowest = EMULATED * rates["fp32"]
+    timed = {name: dtype for name, dtype in DTYPES.items() if rates[name] >= slowest}
+    found = kernels.measure(s, kernels.Sizes(o.tokens, o.hidden, o.seq, o.head), timed, o.seconds)
     lines = {n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]}
                  for name in profiles.COLLECTIVES} for n in groups}
     return {"schema": profiles.SCHEMA, "device": recording.device_name(s.device), "device_kind": s.device.type,
@@ -87,6 +96,7 @@ def measure(s, o):
             "threads": torch.get_num_threads(), "versions": recording.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
+            "kernels": found,
             "collectives": lines.pop(s.world, {}), "groups": {str(n): found for n, found in lines.items()}}
 
 

@@ -128,8 +128,7 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
     rows, columns, depth = job.tokens, logits // job.tokens, job.shape.hidden
     width = job.recipe.width("compute")
     product = rates.matmul(rows, columns, depth, width)
-    weights = rates.matmul(depth, columns, rows, width)
-    back = rates.matmul(rows, depth, columns, width) + weights
+    back, weights = rates.backward(rows, columns, depth, width)
     passes = LOGITS[job.recipe.loss]
     first, last = [], []
     for phase, name in enumerate(("forward", "backward")):
@@ -138,7 +137,8 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
         first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
         rest = fsum(seconds for part, seconds in sent.items() if part != "embedding")
         moved = job.program.moves * passes[phase] * 4 * logits
-        last.append(Phase((product, back)[phase], moves=rates.moved(moved), exposed=rest, communication=rest))
+        last.append(Phase((product, back)[phase], moves=rates.moved(moved), launches=rates.ends_seconds[phase],
+                          exposed=rest, communication=rest))
     return Work(*first), Work(*last, weights=weights)
 
 
@@ -190,7 +190,7 @@ def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, P
         moved = job.program.moves * _moved(job, cut, half, phase)
         phases.append(Phase(
             fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores),
-            (1 + phase) * kernels * rates.kernel_seconds, exposed, sent,
+            (1 + phase) * kernels * rates.kernel_seconds + rates.block_seconds[phase] / 2, exposed, sent,
         ))  # fmt: skip
     weights = fsum(one[2] for one in products.values())
     first = next(iter(products))
@@ -216,8 +216,7 @@ def _products(job: Job, on: Machine, cut: tensor.Block, half: str) -> dict[str, 
         depth, columns = local[group[0]][0][0], sum(local[name][0][1] for name in group)
         rows = local[group[0]][1] / (2 * depth * local[group[0]][0][1])
         forward = on.rates.matmul(rows, columns, depth, width)
-        weights = on.rates.matmul(depth, columns, int(rows), width)
-        back = on.rates.matmul(rows, depth, columns, width) + weights
+        back, weights = on.rates.backward(rows, columns, depth, width)
         for name in group:
             share = local[name][0][1] / columns
             out[name] = share * forward, share * back, share * weights

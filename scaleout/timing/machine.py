@@ -16,8 +16,9 @@ from scaleout.spec.hardware import LINKS, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.timing.calibrated import of_profile
 from scaleout.timing.profile import collective_seconds, line_seconds
-from scaleout.timing.rates import Rates, of_device, of_profile
+from scaleout.timing.rates import Rates, of_device
 
 Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
 Sends = Callable[[float], float]  # seconds of a message to a neighbour by its bytes
@@ -131,9 +132,10 @@ def groups(layout: Layout, shards: int | None = None) -> list[int]:
     return sorted({n for n in some if n > 1} | {layout.ranks})
 
 
-def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Machine:
+def of_profiles(job: Job, known: Mapping[int, dict], share: float | None = None) -> Machine:
     """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
-    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches."""
+    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches, with
+    all that it does beside them; None: kernel by kernel."""
     base, layout = known[job.layout.ranks], job.layout
     ranks, kept = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]
@@ -142,7 +144,8 @@ def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Mach
     tensor, context, data, shards, apart_, keeps = (
         _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
     )
-    return Machine(of_profile(base, job.dtype, share), tensor, context, data, shards, apart_, keeps, send, send,
+    rates = of_profile(base, job.dtype, share, job.recipe.foreach)
+    return Machine(rates, tensor, context, data, shards, apart_, keeps, send, send,
                    lambda size: size / copies, (), copies)  # fmt: skip
 
 
