@@ -12,7 +12,7 @@ import pool
 
 from scaleout import exercises
 
-STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
+STEM = {one.key: stem for stem in exercises.stems() for one in exercises.catalogue(stem)}
 
 
 def value(stem, key):

@@ -127,7 +127,7 @@ def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bo
     share = f"{100 * exposed / seconds:.1f}%"
     ways = (f"exposed, hatched: {labels.took(exposed)}, {share} of the step",
             f"exposed: {labels.took(exposed)}, {share}", f"exposed: {share}")  # fmt: skip
-    return labels.fitting(ways if exposed else ("nothing is exposed",), room), exposed > 0
+    return labels.fitting(ways if exposed else ("nothing is exposed",), room, bold=exposed > 0), exposed > 0
 
 
 def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], dict[str, dict[str, list[Interval]]]]:

@@ -9,18 +9,23 @@ Records have to show at the end is `capstone.exit_check`.
 
 from __future__ import annotations
 
+import pkgutil
 from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision", "recompute",
-         "capstone")
+SHARED = {"engine", "ranks"}  # folders that no chapter is called by
+
+
+def stems() -> tuple[str, ...]:
+    """The chapters that have exercises, by name: each is a folder here."""
+    return tuple(sorted(one.name for one in pkgutil.iter_modules(__path__) if one.ispkg and one.name not in SHARED))
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:
     """The exercises of a chapter, easy to hard. ValueError lists the chapters for an unknown stem."""
-    if stem not in STEMS:
-        raise ValueError(f"there are no exercises for {stem!r}: use {' or '.join(STEMS)}")
+    if stem not in stems():
+        raise ValueError(f"there are no exercises for {stem!r}: use {' or '.join(stems())}")
     return import_module(f"scaleout.exercises.{stem}").EXERCISES
 
 

@@ -17,6 +17,7 @@ from scaleout.page.tables import ROOT, MarkdownDirective, table
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import band as bands
+from scaleout.writeup.drawings import drawing
 
 JUDGED = ROOT / "tests" / "published" / "steps_judged.json"
 FAMILIES = {"ampere": ("c1", "A100"), "hopper": ("c6", "H100, H200"), "blackwell": ("c3", "B200"),
@@ -138,9 +139,7 @@ class Accuracy(MarkdownDirective):
         self.env.note_dependency(str(JUDGED))
         kind = self.arguments[0]
         if kind == "picture":
-            wide, narrow = picture(720), picture(358).replace("<svg ", '<svg style="display:none" class="narrow" ', 1)
-            wide = wide.replace("<svg ", '<svg class="wide" ', 1)
-            return [nodes.raw("", f'<figure class="drawing">{wide}{narrow}</figure>', format="html")]
+            return [nodes.raw("", drawing(picture)._repr_html_(), format="html")]
         if kind not in TABLES:
             raise self.error(f"{kind} is none of picture, {', '.join(TABLES)}")
         self.content_lines = TABLES[kind]()

@@ -30,13 +30,14 @@ def view(
     """All that a front end needs to show a view: {"stem", "key", "spec", "params", "result", "seconds", ...}.
 
     `ask`: the reader guesses first, and "result" is hidden until then; ValueError where parameters are given too, for
-    the question is of the view as it opens. `record`: a lab's Record, whose points are in the picture.
+    the question is of the view as it opens. What is worth trying is then told once the reader has moved a control: the
+    chapter's own tasks come first. `record`: a lab's Record, whose points are in the picture.
     """
     if ask and params:
         raise ValueError(f"{stem} asks about its opening setting: leave {', '.join(params)} as it is, or do not ask")
     params = views.clean(stem, params)
     own = views.measured(stem, record) if record is not None else None
-    wide, narrow = (views.render(stem, params, width, own) for width in (svg.WIDE, svg.NARROW))
+    wide, narrow = (views.render(stem, params, width, own, advise=not ask) for width in (svg.WIDE, svg.NARROW))
     data = {
         "form": "view", "stem": stem, "key": check_key(key or stem), "spec": views.spec(stem), "params": params,
         "result": {**wide, "svg": [wide["svg"], narrow["svg"]]}, "own": own, "widths": [svg.WIDE, svg.NARROW],

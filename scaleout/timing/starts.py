@@ -4,6 +4,7 @@ rank to rank of its ring or tree, before a rank has anything to work with."""
 from __future__ import annotations
 
 from collections import Counter
+from math import fsum
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
@@ -25,7 +26,7 @@ def starts(job: Job) -> float:
     group = mesh.on(job.cluster, job.grid, "dp", "cp")
     if not job.sharded:
         sizes = Counter(step(job).timeline.message_bytes)
-        return sum(times * latency("all_reduce", size, group) for size, times in sizes.items())
+        return fsum(times * latency("all_reduce", size, group) for size, times in sizes.items())
     return job.layout.m * _units(job, group)
 
 

@@ -63,8 +63,10 @@ def test_a_step_is_played_and_halted_by_keyboard(zero, clock):
     for moment in range(1, 8):
         clock()
         found = rests(zero, moment=moment)
+        assert "Try " not in zero.locator(".live-sentence").inner_text()  # it would come and go with each step
     zero.page.keyboard.press("Space")
     play.wait_for()
+    zero.locator(".live-sentence", has_text="Try ").wait_for()
     assert 0 < found["sent_so_far"] < end == found["pieces"]
     zero.get_by_role("button", name="Step on: Through a step").press("Enter")
     rests(zero, moment=8)

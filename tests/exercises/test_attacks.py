@@ -32,7 +32,7 @@ def fault(verdict, expected):
 
 
 def test_every_chapter_is_attacked():
-    assert set(ATTACKS) == set(exercises.STEMS)
+    assert set(ATTACKS) == set(exercises.stems())
 
 
 @each(ATTACKS)

@@ -11,7 +11,7 @@ from scaleout import exercises
 from scaleout.exercises.engine import kinds, units
 from scaleout.page import form
 
-ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
+ALL = [one for stem in exercises.stems() for one in exercises.catalogue(stem)]
 NUMBERS = [one for one in ALL if one.kind == "number"]
 CHOICES = [one for one in ALL if one.kind == "choice"]
 
@@ -25,7 +25,7 @@ def test_no_key_is_used_twice_in_the_book():
     assert len(STEM) == len(ALL)
 
 
-@each(exercises.STEMS)
+@each(exercises.stems())
 def test_the_set_is_large_and_varied_enough(stem):
     found = exercises.catalogue(stem)
     assert len(found) >= 10
@@ -239,7 +239,7 @@ def test_a_choice_that_is_none_of_the_options(one, answer):
     assert f": {', '.join(option for option, _ in shown)}." in result["message"]
 
 
-@each(exercises.STEMS)
+@each(exercises.stems())
 def test_a_lab_exercise_says_how_to_run_it(stem):
     one = next(one for one in exercises.catalogue(stem) if one.kind == "torch")
     result = check(one, code_of(one))
@@ -248,7 +248,7 @@ def test_a_lab_exercise_says_how_to_run_it(stem):
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="use memory or collectives or ddp"):
+    with pytest.raises(ValueError, match="use capstone or collectives or ddp"):
         exercises.catalogue("nope")
     with pytest.raises(ValueError, match="weights-70b"):
         exercises.check("memory", "nope", "1 GB")

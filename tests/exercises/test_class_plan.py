@@ -18,9 +18,7 @@ from scaleout.timing import profile
 PLAN = text("book/instructor/collectives.md")
 ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PLAN)
-STEMS = ("memory", "ddp", "collectives", "capstone", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision",
-         "recompute")
-PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
+PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in exercises.stems()}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
 

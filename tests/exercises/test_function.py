@@ -12,7 +12,7 @@ from scaleout import exercises
 from scaleout.exercises.engine import nested
 from scaleout.page import live
 
-FUNCTIONS = [one for stem in exercises.STEMS for one in exercises.catalogue(stem) if one.kind == "function"]
+FUNCTIONS = [one for stem in exercises.stems() for one in exercises.catalogue(stem) if one.kind == "function"]
 NUMBERS = [one for one in FUNCTIONS if not one.lists]
 LISTS = [one for one in FUNCTIONS if one.lists]
 

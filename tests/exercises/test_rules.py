@@ -9,7 +9,7 @@ from cases import each
 from scaleout import exercises
 from scaleout.exercises.engine import kinds, nested, units
 
-ALL = [(stem, one) for stem in exercises.STEMS for one in exercises.catalogue(stem)]
+ALL = [(stem, one) for stem in exercises.stems() for one in exercises.catalogue(stem)]
 NUMBERS = [one for _, one in ALL if one.kind == "number"]
 CHOICES = [one for _, one in ALL if one.kind == "choice"]
 FUNCTIONS = [one for _, one in ALL if one.kind == "function"]

@@ -189,7 +189,7 @@ def test_the_kernel_judges_apart_from_the_code(monkeypatch):
     {"stopped": "Right\n" * 1000, "slip": "", "printed": {}},
 ])  # fmt: skip
 def test_an_outcome_that_is_none_is_told_in_one_line(outcome):
-    for stem in exercises.STEMS:
+    for stem in exercises.stems():
         for one in exercises.catalogue(stem):
             if one.kind == "function":
                 result = exercises.judge(stem, one.key, outcome)

@@ -203,6 +203,12 @@ def test_what_a_question_hides_is_not_in_plain_words(toy):
         form.view("toy", params={"size": 5}, ask=True)
 
 
+def test_what_is_worth_trying_is_not_told_with_the_answer(toy):
+    toy.advice = lambda params: "Try **5**."
+    said = [form.view("toy", ask=ask)["result"]["sentence"] for ask in (False, True)]
+    assert said[0] == f"{said[1]} Try **5**." and "Try" not in said[1]
+
+
 def test_no_text_can_end_the_data_early(toy):
     toy.TITLE = "</script><script>alert(1)</script>"
     read = Tags(form.html(form.view("toy")))

@@ -182,9 +182,7 @@ function number(control, changed) {
   input.addEventListener("input", () => {
     changed(input.value === "" || Number.isNaN(input.valueAsNumber) ? input.value : input.valueAsNumber);
   });
-  const set = (at) => {
-    input.value = at;
-  };
+  const set = (at) => Object.assign(input, { value: at });
   const shown = el("span", { class: "live-value" }, range);
   return { ...labelled(control, input, shown), input, set };
 }
@@ -194,14 +192,16 @@ const PACE = 900; // milliseconds a step: time to see what moves, and where it c
 function play(control, changed) {
   const made = slider(control, changed), { input } = made;
   let timer = null;
-  const move = (to) => {
-    input.value = to;
-    input.dispatchEvent(new Event("input"));
+  const move = (to) => Object.assign(input, { value: to }).dispatchEvent(new Event("input"));
+  const show = (plays) => {
+    start.textContent = plays ? "Pause" : "Play";
+    start.toggleAttribute("data-playing", plays);
   };
   const stop = () => {
-    clearInterval(timer);
-    timer = null;
-    start.textContent = "Play";
+    if (!timer) return;
+    timer = clearInterval(timer);
+    show(false);
+    start.dispatchEvent(new Event("live-rest", { bubbles: true }));
   };
   const atEnd = () => Number(input.value) >= Number(input.max);
   const tick = () => {
@@ -212,7 +212,7 @@ function play(control, changed) {
     if (timer) return stop();
     if (atEnd()) move(input.min);
     timer = setInterval(tick, PACE);
-    start.textContent = "Pause";
+    show(true);
   };
   const by = (sign) => () => {
     stop();

@@ -9,6 +9,12 @@ export class Rest {
     this.view = view;
     this.sections = [...view.root.querySelectorAll(".live-beneath [data-section]")];
     this.told = view.setting();
+    view.root.addEventListener("live-rest", () => view.busy || this.after());
+  }
+
+  /** While a view plays, its sentence says what happens; what is worth trying comes once it stops. */
+  get plays() {
+    return this.view.root.querySelector("[data-playing]") !== null;
   }
 
   /** After a picture: the words, then the sections one by one, until the reader goes on. */
@@ -20,7 +26,7 @@ export class Rest {
     const waits = view.data.spec.advises || this.sections.length;
     for (const section of this.sections) section.toggleAttribute("data-stale", setting !== this.told);
     if (waits && (view.held || moved)) await new Promise((done) => setTimeout(done, RESTS));
-    if (view.data.spec.advises && now()) await this.advise(now);
+    if (view.data.spec.advises && now() && !this.plays) await this.advise(now);
     if (same()) view.room.leave();
     if (setting !== this.told) this.tell(setting, now);
   }
@@ -29,7 +35,7 @@ export class Rest {
   async advise(now) {
     const { data, params, sentence } = this.view;
     const { advice } = await this.view.runtime.call("advice", { stem: data.stem, params });
-    if (advice && now()) this.view.say(`${sentence} ${advice}`);
+    if (advice && now() && !this.plays) this.view.say(`${sentence} ${advice}`);
   }
 
   async tell(setting, now) {

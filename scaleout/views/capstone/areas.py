@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from math import fsum
 
 from scaleout.draw import hatch, labels, svg
 from scaleout.draw.plot import TICK, Plane
@@ -55,7 +56,7 @@ def draw(plane: Plane, sizes: dict[int, Size], world: int, kind: str) -> str:
     xs = [plane.at_x(n) for n in across]
     shares = [sizes[n].shares for n in across]
     edges = [
-        [plane.at_y(sum(one[:k])) for one in shares] for k in range(4)
+        [plane.at_y(fsum(one[:k])) for one in shares] for k in range(4)
     ]  # beneath the first, second, third, fourth
     out = [svg.rect(plane.left, plane.top, plane.width, plane.height, "paper", mark=f"{kind} ground")]
     top = [plane.top] * len(xs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scaleout.draw import guess, svg, tiles
 from scaleout.draw.amounts import unit
 from scaleout.draw.labels import fitting
@@ -54,36 +56,38 @@ def drawn(axes: Axes) -> str:
     words, right, high = f"{setting.percent}%", x > axes.width * 0.6, max(top + 12, y - 8)
     long = svg.measure(words, LARGE, bold=True)
     start = x - 9 - long if right else x + 9
+    words_taken, end = [(start, start + long, high)], ""
+    if abs(points[-1][0] - x) > 130:
+        whole = f"all: {setting.other(dropped=100).percent}%"
+        below = points[-1][1]  # beneath the end where there is room: above it a guess of a third would strike the words
+        below = below + 34 if len(axes.scale) > 2 and below + 38 < axes.low else max(top + 11, below - 8)
+        end = svg.text(axes.right, below, whole, anchor="end", fill="muted", size=svg.SMALL, halo=True)
+        words_taken.append((axes.right - svg.measure(whole, svg.SMALL), axes.right, below))
     out = [
-        _compared(axes, (start, start + long, high)), tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
+        _compared(axes, words_taken), tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
         tiles.so_far(points, axes.low, top, x, "compute"),
         f'<circle {at} r="5" fill="{svg.colour("ink")}" data-mark="now"/>',
         svg.text(x - 9 if right else x + 9, high, words, anchor="end" if right else "start", bold=True, size=LARGE,
                  halo=True, mark="longer"),
+        end,
     ]  # fmt: skip
-    if abs(points[-1][0] - x) > 130:
-        words = f"all: {setting.other(dropped=100).percent}%"
-        y = points[-1][1]  # beneath the end where there is room: above it a guess of a third would strike the words
-        y = y + 34 if len(axes.scale) > 2 and y + 38 < axes.low else max(top + 11, y - 8)
-        out.append(svg.text(axes.right, y, words, anchor="end", fill="muted", size=svg.SMALL, halo=True))
     return "".join(out)
 
 
-def _compared(axes: Axes, taken: tuple[float, float, float]) -> str:
+def _compared(axes: Axes, taken: Sequence[tuple[float, float, float]]) -> str:
     """Another curve, with its name where there is room: of what is made again beside what is moved; of the cheapest
-    first beside another order; beside that, of some blocks' every tile. taken: from left to right, and the baseline,
-    where words stand already."""
+    first beside another order; beside that, of some blocks' every tile. taken: where words stand already, each from
+    left to right, and its baseline."""
     setting = axes.setting
     moved, dear = setting.way == "offload", setting.order != "cheapest"
     words = "made again" if moved else "cheapest first" if dear else "all tiles of some blocks"
     other = setting.other(way="rebuild") if moved else setting.other(order="cheapest")
     points = _points(axes, other, "rebuild" if moved or dear else "blocks")
-    left, right, high = taken
     long = svg.measure(words, svg.SMALLEST)
     name = ""
     for x, y in (points[len(points) * part // 12] for part in (9, 7, 11, 8)):
         low = min(axes.low - 4, y + 16 if dear and not moved else y - 5)
-        clear = x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE
+        clear = all(x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE for left, right, high in taken)
         if not name and clear and x - long > axes.at.left:
             name = svg.text(x, low, words, anchor="end", fill="muted", size=svg.SMALLEST, halo=True)
     return tiles.line(points, "c3", 1.5, mark="other") + name

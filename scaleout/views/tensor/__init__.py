@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import fsum
 
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.spec.program import OVERLAPS
@@ -104,9 +105,9 @@ def _values(setting: Setting) -> dict:
         "troubles": words.troubles(setting),
         "weights_mb": weights / 1e6, "kept_mb": kept / 1e6, "held_mb": (weights + kept) / 1e6,
         "alone_mb": sum(setting.alone) / 1e6, "flops_share": block.flops / setting.uncut.flops,
-        "overlap": setting.overlapped, "seconds": sum(now), "exposed_seconds": now[1],
-        "exposed_percent": 100 * now[1] / sum(now),
-        "seconds_by_link": {link: sum(one) for link, one in times.items()},
+        "overlap": setting.overlapped, "seconds": fsum(now), "exposed_seconds": now[1],
+        "exposed_percent": 100 * now[1] / fsum(now),
+        "seconds_by_link": {link: fsum(one) for link, one in times.items()},
         "exposed_by_link": {link: one[1] for link, one in times.items()},
         "weights": {one.name: list(one.local) for one in block.weights},
         "tensors": {one.name: [one.placed.value, *one.local] for one in block.tensors},
