@@ -1,11 +1,12 @@
-"""Measure this machine: matrix products by dtype, copy bandwidth, and each collective at this world size.
+"""Measure this machine: matrix multiplications and copies, a model's kernels, and each collective at this world size.
 
     python labs/calibrate.py
     torchrun --nproc-per-node 2 labs/calibrate.py --out machine.json
 
 The profile is what the labs predict seconds from (`--machine`). All ranks measure at the same time, so that
 the rates are those of a machine with every rank at work; a collective of fewer ranks too, in groups of each size
-that divides them, all groups at once.
+that divides them, all groups at once. Kernels are those of a block: linear layers, attention, norms, activations, what
+the host takes for each, and the optimizer's update, at sizes around those of the labs.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -19,6 +20,7 @@ from scaleout.lab import options, progress, recording, session, table
 from scaleout.measure import collectives, kernels, matmul_rate, repeat
 from scaleout.records import profiles, provenance
 from scaleout.spec import checks
+from scaleout.timing import calibrated
 from scaleout.timing import profile as timing_profile
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,9 +46,10 @@ class Options:
     out: str | None = options.word(None, "file of the profile (default: in your cache folder)")
 
 
-TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048, tokens=2048, hidden=256, seq=256),
+TIERS = {"smoke": Options(),
+         "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048, tokens=2048, hidden=256, seq=256),
          "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384, tokens=8192, hidden=2048, seq=2048,
-                          head=128)}
+                        head=128)}
 
 
 def copy_rate(s, o):
@@ -100,6 +103,17 @@ def measure(s, o):
             "collectives": lines.pop(s.world, {}), "groups": {str(n): found for n, found in lines.items()}}
 
 
+def fitted(profile):
+    """Rows of what the labs predict from: the constants of a machine that was timed kernel by kernel, in fp32."""
+    rates = calibrated.of_profile(profile)
+    host, tensor = sum(rates.block_seconds), rates.tensor_seconds
+    return [("linear layers, fitted", f"{rates.matmul_flop_per_s / 1e9:,.2f} GFLOP/s"),
+            ("each kernel", f"{rates.kernel_seconds * 1e6:,.1f} us"),
+            ("each block, for the host", f"{host * 1e6:,.1f} us"),
+            ("norms and activations", f"{rates.memory_bytes_per_s / 1e9:,.2f} GB/s"),
+            ("AdamW, each tensor", f"{tensor * 1e6:,.1f} us")]
+
+
 def show(s, profile):
     """Print the profile: rates, then alpha and beta with the worst residual, then every point."""
     s.say(f"{profile['device']}, {profile['world']} process(es) x {profile['threads']} thread(s), "
@@ -107,6 +121,7 @@ def show(s, profile):
     rows = [(f"matmul {name}, side {profile['matmul_side'][name]}", f"{rate / 1e9:,.2f} GFLOP/s")
             for name, rate in profile["matmul_flops_per_second"].items()]
     rows.append(("copy, read and written", f"{profile['copy_bytes_per_second'] / 1e9:,.2f} GB/s"))
+    rows += fitted(profile)
     s.say(table(("each process", "measured"), rows))
     if not profile["collectives"]:
         s.say("collectives: skipped, one process has nobody to talk to "

@@ -3,10 +3,10 @@
     python tools/judge_labs.py FOLDER                                     about a quarter of an hour on two cores
     python tools/judge_labs.py FOLDER --processes 2 --labs ddp,zero --rounds 3
 
-Calibrates right before each lab, at as many processes, and runs the lab at its smoke size; FOLDER keeps the profiles and
-the Records, and what it has already is not run again. Every step is predicted from nothing but its job and the profile:
-with one rate of matrix multiplications and one of copies, as profiles were once, and kernel by kernel. The median of
-several rounds counts, for other work on the machine comes and goes.
+Calibrates right before each lab, at as many processes, and runs the lab at its smoke size; FOLDER keeps the profiles
+and the Records, and what it has already is not run again. Every step is predicted from nothing but its job and the
+profile: with one rate of matrix multiplications and one of copies, as profiles were once, and kernel by kernel. The
+median of several rounds counts, for other work on the machine comes and goes.
 """
 
 from __future__ import annotations
@@ -42,56 +42,67 @@ LABS = {
     "capstone": ("--steps", "30", "--sample", "0", "--validate-every", "1000000", "--validation-batches", "1"),
 }  # fmt: skip
 WITHOUT = ("ddp", "fsdp", "pipeline")  # labs that calibrate themselves, in the rounds of their steps
-BASE = {"memory": 1, "ddp": MIB, "fsdp": 1}
+Found = tuple[str, list[float], Job]
 STAGES = {"DDP": 0, "stage 1 by hand": 1, "stage 2 by hand": 2, "stage 3 by hand": 3, "fully_shard": 3}
 
 
-def jobs(record: Record, profile: dict) -> Iterator[tuple[str, list[float], Job]]:
-    """(what it is, seconds of each step, job) of the ways of a Record that the model of seconds has words for."""
-    world, stem = record.device_count, record.stem
-    recipe = Recipe(**{name: value for name, value in record.recipe.items() if name in Recipe.__dataclass_fields__})
-    shape = Shape(**record.model)
+class Ways:
+    """The steps of a Record that the model of seconds has words for: (what it is, seconds of each step, job)."""
 
-    def made(sequences: int, layout: Layout, recipe: Recipe = recipe, **how) -> Job:
-        device = machine.device_of(profile)
-        return Job(shape, record.sequence_length, device, cluster(1, world), sequences, layout, recipe, MEASURED,
+    def __init__(self, record: Record, profile: dict) -> None:
+        self.record, self.device, self.world = record, machine.device_of(profile), record.device_count
+        self.shape, self.batch = Shape(**record.model), record.effective_batch
+        self.recipe = Recipe("fp32", foreach=record.recipe.get("foreach", True))
+        self.series = {name.removeprefix("seconds a step, "): found for name, found in record.series.items()}
+
+    def all(self) -> list[Found]:
+        """By the lab: `memory` and those after it."""
+        return list(getattr(self, self.record.stem)())
+
+    def job(self, layout: Layout, batch: int | None = None, recipe: Recipe | None = None, **how) -> Job:
+        """batch: sequences of a micro-batch, where it is not a rank's share of all."""
+        return Job(self.shape, self.record.sequence_length, self.device, cluster(1, layout.ranks),
+                   batch or self.batch // self.world, layout, recipe or self.recipe, MEASURED,
                    Replicas(**how))  # fmt: skip
 
-    each = record.effective_batch // world
-    series = {name.removeprefix("seconds a step, "): found for name, found in record.series.items()}
-    if stem == "memory":
-        yield "torch DDP", record.step_seconds, made(each, Layout(dp=world))
-    elif stem == "ddp":
-        for name in ("torch DDP", "nothing sent"):
-            if name in series:
-                ranks = Layout(dp=world)
-                job = made(each, ranks, bucket_bytes=MIB)
-                yield name, series[name], job if name != "nothing sent" else job.other(dp=1, cluster=cluster(1, 1))
-    elif stem in ("zero", "fsdp"):
-        for name in STAGES.keys() & series.keys():
-            yield name, series[name], made(each, Layout(dp=world, zero=STAGES[name]))
-    elif stem == "tensor":
-        for name in ("by hand", "by hand, sequence") if world > 1 else ("one process",):
-            sequence = name.endswith("sequence")
-            if name in series:
-                yield name, series[name], made(record.effective_batch, Layout(
-                    tp=world, sequence_parallel=sequence, gather_again=False))  # fmt: skip
-    elif stem == "mesh":
-        layout = layout_words.parse(usual(world), world, shape, 0)
-        layout, _ = replace(layout, micro_batches=record.recipe["micro_batches"]), None
-        yield "by hand", record.step_seconds, made(
-            record.effective_batch // layout.dp // layout.m, layout, replace(recipe, gradients="kept"))  # fmt: skip
-    elif stem == "pipeline":
-        m = record.recipe["micro_batches"]
-        yield "1F1B by hand", record.step_seconds, made(record.effective_batch // m, Layout(
-            pp=world, micro_batches=m, schedule="1f1b" if world > 1 else "gpipe"))  # fmt: skip
-    elif stem == "recompute":
-        yield "all kept", series["everything"], made(each, Layout(dp=world))
-        yield "all recomputed", series["inputs alone"], made(
-            each, Layout(dp=world), replace(recipe, checkpointing="full"))  # fmt: skip
-    elif stem == "capstone":
-        yield record.recipe["strategy"], record.step_seconds, made(
-            each, Layout(dp=world, zero=3 if world > 1 else 0), Recipe("fp32"))  # fmt: skip
+    def memory(self) -> Iterator[Found]:
+        yield "torch DDP", self.record.step_seconds, self.job(Layout(dp=self.world))
+
+    def ddp(self) -> Iterator[Found]:
+        for name, ranks in (("torch DDP", self.world), ("nothing sent", 1)):
+            if name in self.series:
+                yield name, self.series[name], self.job(Layout(dp=ranks), bucket_bytes=MIB)
+
+    def zero(self) -> Iterator[Found]:
+        for name in (name for name in STAGES if name in self.series):
+            yield name, self.series[name], self.job(Layout(dp=self.world, zero=STAGES[name]))
+
+    fsdp = zero
+
+    def tensor(self) -> Iterator[Found]:
+        for name in ("by hand", "by hand, sequence"):
+            if name in self.series:
+                layout = Layout(tp=self.world, sequence_parallel=name != "by hand", gather_again=False)
+                yield name, self.series[name], self.job(layout, self.batch)
+
+    def mesh(self) -> Iterator[Found]:
+        layout = layout_words.parse(usual(self.world), self.world, self.shape, 0)
+        layout = replace(layout, micro_batches=self.record.recipe["micro_batches"])
+        yield "by hand", self.record.step_seconds, self.job(layout, self.batch // layout.dp // layout.m)
+
+    def pipeline(self) -> Iterator[Found]:
+        m, schedule = self.record.recipe["micro_batches"], "1f1b" if self.world > 1 else "gpipe"
+        layout = Layout(pp=self.world, micro_batches=m, schedule=schedule)
+        yield "1F1B by hand", self.record.step_seconds, self.job(layout, self.batch // m)
+
+    def recompute(self) -> Iterator[Found]:
+        ranks, again = Layout(dp=self.world), replace(self.recipe, checkpointing="full")
+        yield "all kept", self.series["everything"], self.job(ranks)
+        yield "all recomputed", self.series["inputs alone"], self.job(ranks, recipe=again)
+
+    def capstone(self) -> Iterator[Found]:
+        layout = Layout(dp=self.world, zero=3 if self.world > 1 else 0)
+        yield self.record.recipe["strategy"], self.record.step_seconds, self.job(layout)
 
 
 def predicted(job: Job, profile: dict) -> Step:
@@ -105,7 +116,7 @@ def predicted(job: Job, profile: dict) -> Step:
 def seconds(step: Step, profile: dict) -> float:
     """Of a step: where ranks share cores, one that waits for another leaves its core to it, and no bubble shows."""
     shared = profile["device_kind"] == "cpu" and cores() < profile["world"]
-    return step.seconds - (step.parts["bubble"] + step.parts["imbalance"]) * shared
+    return step.crowded if shared else step.seconds
 
 
 def collect(folder: Path, lab: str, world: int, turn: int) -> tuple[Record, dict] | None:
@@ -141,7 +152,7 @@ def main() -> None:
         for world in map(int, o.processes.split(",")):
             for lab in o.labs.split(","):
                 pair = collect(o.folder, lab, world, turn)
-                for what, spent, job in jobs(*pair) if pair else ():
+                for what, spent, job in Ways(*pair).all() if pair else ():
                     record, profile = pair
                     measured = statistics.median(spent[record.warmup_steps:])
                     bare = {name: value for name, value in profile.items() if name != "kernels"}

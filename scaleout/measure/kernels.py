@@ -24,6 +24,7 @@ from scaleout.timing.compute import GELU, STREAM
 ROUNDS = 5
 SAMPLE = 0.05               # of the time given for a number
 MOST_CALLS = 200            # of a sample
+CACHES = 16e6               # bytes of weights that are no longer in a core's cache when their turn comes again
 HELD = 2e6                  # bytes of results and gradients: more, and a CPU's memory is given back and taken anew
 SMALL, SLIVER = 48, 64      # tensors, and elements of each, by which an optimizer's time for each tensor is seen
 LARGE = (1, 1, 1, 1, 4, 4) * 2      # and of the model's own sizes, two blocks: elements by the square of its width
@@ -34,13 +35,16 @@ WIDTH = 4                   # bytes: all but matrix multiplications and attentio
 
 @dataclass
 class Kernel:
-    """Something to time. forward(inputs): its result, of which the gradients of all inputs are taken; without inputs it
-    has no backward. facts: what a profile says of it. row: calls whose results are held at once; calls: of a sample."""
+    """Something to time. forward(inputs): its result, of which the gradients of all inputs are taken; without inputs
+    it has no backward. facts: what a profile says of it. cold: inputs of which each call has a copy of its own, as a
+    layer has its weights; row: calls whose results are held at once; calls: of a sample."""
 
     kind: tuple[str, ...]
     facts: dict
     forward: Callable[..., Tensor | None]
     inputs: tuple[Tensor, ...] = ()
+    cold: tuple[Tensor, ...] = ()
+    copies: list[list[Tensor]] = field(default_factory=list)
     row: int = 1
     calls: int = 1
     samples: list[tuple[float, float]] = field(default_factory=list)
@@ -48,29 +52,35 @@ class Kernel:
     def sample(self, s, calls: int) -> tuple[float, float]:
         """Seconds of a call, forward and backward, the mean of so many."""
         s.barrier()
-        pairs = [self.together(s, min(self.row, calls - done)) for done in range(0, calls, self.row)]
+        pairs = [self.together(s, done, min(self.row, calls - done)) for done in range(0, calls, self.row)]
         return tuple(sum(column) / calls for column in zip(*pairs, strict=True))
 
-    def together(self, s, calls: int) -> tuple[float, float]:
-        """Seconds of a row of calls. Each has inputs of its own, in the same memory, so that no gradients are added up;
-        all backwards are one, as those of a model's layers are."""
-        given = [[x.detach().requires_grad_() for x in self.inputs] for _ in range(calls)]
+    def together(self, s, first: int, calls: int) -> tuple[float, float]:
+        """Seconds of a row of calls. Each has inputs of its own, so that no gradients are added up; all backwards are
+        one, as those of a model's layers are."""
+        if self.cold and not self.copies:
+            count = int(CACHES // sum(x.nbytes for x in self.cold)) + 1
+            self.copies = [[x.clone() for x in self.cold] for _ in range(min(MOST_CALLS, count))]
+        given = [[x.detach().requires_grad_() for x in (*self.inputs, *self._copy(first + i))] for i in range(calls)]
         start = s.clock()
         made = [self.forward(*inputs) for inputs in given]
         forward = s.clock() - start
-        if not self.inputs:
+        if not given[0]:
             return forward, 0.0
         ones = [torch.ones_like(made[0])] * calls
         start = s.clock()
         torch.autograd.grad(made, [x for inputs in given for x in inputs], ones)
         return forward, s.clock() - start
 
+    def _copy(self, call: int) -> list[Tensor]:
+        return self.copies[call % len(self.copies)] if self.copies else []
+
 
 @dataclass
 class Host(Kernel):
     """A whole model of blocks that compute next to nothing: forward with the loss, and backward."""
 
-    def together(self, s, calls: int) -> tuple[float, float]:
+    def together(self, s, first: int, calls: int) -> tuple[float, float]:
         model, tokens = self.forward, torch.zeros(1, TINY["max_seq"], dtype=torch.long, device=s.device)
         found = [0.0, 0.0]
         for _ in range(calls):
@@ -108,7 +118,7 @@ def linears(s, sizes: Sizes, name: str, dtype: torch.dtype) -> Iterator[Kernel]:
             layer = nn.Linear(depth, columns, device=s.device, dtype=dtype)
             x = torch.randn(rows, depth, device=s.device, dtype=dtype)
             yield Kernel(("matmul", name), {"rows": rows, "columns": columns, "depth": depth},
-                         F.linear, (x, layer.weight, layer.bias))
+                         F.linear, (x,), (layer.weight.detach(), layer.bias.detach()))
 
 
 def attentions(s, sizes: Sizes, name: str, dtype: torch.dtype) -> Iterator[Kernel]:
@@ -172,7 +182,7 @@ def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> 
         every += [*linears(s, sizes, name, dtype), *attentions(s, sizes, name, dtype)]
     for one in every:
         one.sample(s, 1)                                        # allocation, choice of kernels, an optimizer's states
-        held = sum(x.nbytes for x in one.inputs)
+        held = sum(x.nbytes for x in (*one.inputs, *one.cold))
         one.row = int(min(MOST_CALLS, max(1, HELD // held))) if held else 1
         spent = s.largest(sum(one.sample(s, 1)))
         one.calls = int(s.largest(max(1, min(MOST_CALLS, SAMPLE * seconds / max(spent, 1e-7)))))

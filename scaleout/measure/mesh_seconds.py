@@ -177,7 +177,8 @@ def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
         return None, why
     job = Job(o.shape, o.seq, machine.device_of(known[s.world]), cluster(1, s.world), batch, layout,
               Recipe(precision="fp32", foreach=False, gradients="kept"), MEASURED)  # fmt: skip
-    return on(job, machine.of_profiles(job, known)).seconds, ""
+    step = on(job, machine.of_profiles(job, known))
+    return (step.crowded if (shared(s) or s.world) < s.world else step.seconds), ""
 
 
 def shared(s) -> int | None:

@@ -17,7 +17,8 @@ loses and costs.
 `recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
 
 One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `pipeline_seconds` and `precision`. A measured machine is read from its `profile`.
+what `fsdp_machine` has), `pipeline_seconds` and `precision`. What a measured
+machine computes with is fitted to its `profile` by `calibrated`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """

@@ -1,8 +1,8 @@
 """What a process computes with, from the seconds that `labs/calibrate.py` measured: the `Rates` that a datasheet gives.
 
-A profile holds seconds of some matrix multiplications, of attention, of kernels that only move bytes and of updates, all
-processes at work. Their constants are fitted here. A profile without them, as older ones are, has one rate of matrix
-multiplications and one of copies, which then stand for everything.
+A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, and of what
+the host takes for a block, with all processes at work. Their constants are fitted here. An older profile without them
+has one rate of matrix multiplications and one of copies, which then stand for everything.
 """
 
 from __future__ import annotations
@@ -34,37 +34,38 @@ def of_profile(profile: dict, dtype: str = "fp32", share: float | None = None, f
         reached = peak * (share or 1.0)
         return Rates(peak, reached, (reached, reached), copies)
     linears = kernels.get("matmul", {}).get(dtype, ())
-    launch, thin, flop, moved = _forward(linears, kernels.get("moved", ()))
+    launch, thin, flop, operand, moved = _forward(linears, kernels.get("moved", ()))
     flop, thin = (flop, thin) if flop else (1 / peak, 0.0)
     rates, beside = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
     tensor, each = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
     found = Rates(
-        peak, 1 / flop, rates, 1 / moved if moved else copies, depth=thin / flop, kernel_seconds=launch, beside=beside,
+        peak, 1 / flop, rates, 1 / moved if moved else copies, depth=thin / flop, kernel_seconds=launch,
+        operand_seconds=operand, beside=beside,
         update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / each if each else 0.0, tensor_seconds=tensor,
     )  # fmt: skip
     more, times = _backward(linears, found)
     return _hosted(replace(found, linear_seconds=more, backward_times=times or 1.0), kernels.get("host", ()))
 
 
-def lacking(profile: dict) -> str:
-    """In words, what an older profile has not measured; "" where all is there."""
-    return "" if profile.get("kernels") else (
-        "seconds by shape: the machine's profile is an older one, and has one rate for all matrix multiplications "
-        "(run labs/calibrate.py again)")  # fmt: skip
+def lacking(profile: dict | None) -> list[str]:
+    """In words, what an older profile has not measured, for a Record's list of what was skipped."""
+    return [] if profile is None or profile.get("kernels") else [
+        "seconds kernel by kernel: the machine's profile is an older one, with one rate for all matrix multiplications "
+        "(run labs/calibrate.py again)"]  # fmt: skip
 
 
 def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...]:
-    """Seconds of a kernel, of an element of a result beside its inner dimension, of a FLOP, and of a byte that eager
-    torch moves, as `timing.compute` counts them."""
+    """Seconds of a kernel, of an element of a result beside its inner dimension, of a FLOP, of a byte of operands and
+    results, and of one that eager torch moves, as `timing.compute` counts them."""
     rows, seconds = [], []
     for one in linears:
-        whole = 2 * one["rows"] * one["columns"]
-        rows.append((1, whole, whole * one["depth"], 0))
+        m, n, k = one["rows"], one["columns"], one["depth"]
+        rows.append((1, 2 * m * n, 2 * m * n * k, WIDTH * (m * k + k * n + m * n), 0))
         seconds.append(one["forward"])
     for one in moved:
-        rows.append((one["kernels"], 0, 0, PROGRAMS["eager"].moves * one["bytes"]))
+        rows.append((one["kernels"], 0, 0, 0, PROGRAMS["eager"].moves * one["bytes"]))
         seconds.append(one["seconds"])
-    return fit(rows, seconds, 4)
+    return fit(rows, seconds, 5)
 
 
 def _backward(linears: Sequence[dict], on: Rates) -> tuple[float, ...]:

@@ -63,6 +63,12 @@ class Step:
         return self.job.tokens_per_step / self.seconds
 
     @property
+    def crowded(self) -> float:
+        """Seconds where ranks share a CPU's cores, on a machine measured with all of them at work: one that waits for
+        another leaves its core to it, and neither bubble nor imbalance shows."""
+        return self.seconds - self.parts["bubble"] - self.parts["imbalance"]
+
+    @property
     def mfu(self) -> float:
         return self._share("forward", "backward")
 

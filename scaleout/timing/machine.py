@@ -1,7 +1,7 @@
 """One rank of a job: what it computes with, and seconds of communication along each axis of the layout.
 
 From datasheets collectives cost what NCCL makes of the links; from the profiles that `labs/calibrate.py` measured, what
-this machine took. Both make the same `Machine`.
+this machine took, kernel by kernel (`calibrated`). Both make the same `Machine`.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def groups(layout: Layout, shards: int | None = None) -> list[int]:
 
 def of_profiles(job: Job, known: Mapping[int, dict], share: float | None = None) -> Machine:
     """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
-    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches, with
-    all that it does beside them; None: kernel by kernel."""
+    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches,
+    with all that it does beside them; None: kernel by kernel."""
     base, layout = known[job.layout.ranks], job.layout
     ranks, kept = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]

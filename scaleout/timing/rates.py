@@ -51,7 +51,7 @@ NARROW = 0.2  # exponent of d / 128 for narrower heads: 324 of 370 TFLOP/s with 
 QUERIES = {"blackwell": 256}
 TAIL = (1.4, 0.6)
 
-# Multiplications of a fused attention's forward and backward by those of a forward: the backward makes the scores again.
+# Multiplications of fused attention by those of its forward: the backward makes the scores again.
 AGAIN = {"forward": 1.0, "backward": 2.5}
 
 # Share of the memory's rate that kernels which only move bytes reach. Fitted.
@@ -81,7 +81,8 @@ class Rates:
     peak: what MFU is relative to. matmul_flop_per_s: what large matrix multiplications reach. attention_flop_per_s:
     what fused attention reaches, forward and backward. memory_bytes_per_s: what kernels that move bytes reach.
     multiprocessors, queries, depth: of tiles, see the module. ramp, narrow: of attention. kernel_seconds: of each
-    kernel, beside its arithmetic and its bytes. beside: of attention. linear_seconds, backward_times: of the
+    kernel, beside its arithmetic and its bytes. operand_seconds: of each byte of a multiplication's
+    operands and result, beside its arithmetic. beside: of attention. linear_seconds, backward_times: of the
     backward of a linear layer, its seconds beside two multiplications, and what those take relative to a forward's.
     block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward.
     update_bytes_per_s, tensor_seconds: what the optimizer reaches, 0 for what other kernels do, and of each tensor.
@@ -97,6 +98,7 @@ class Rates:
     ramp: float = 0.0
     narrow: float = 0.0
     kernel_seconds: float = 0.0
+    operand_seconds: float = 0.0
     beside: Beside = Beside()
     linear_seconds: float = 0.0
     backward_times: float = 1.0
@@ -112,8 +114,9 @@ class Rates:
             tiles = ceil(rows / TILE[0]) * ceil(columns / TILE[1])
             wave = 1 + WAVE * (ceil(tiles / self.multiprocessors) * self.multiprocessors / tiles - 1)
         computes = 2 * rows * columns * (depth + self.depth) * wave / self.matmul_flop_per_s
-        moves = width * (rows * depth + depth * columns + rows * columns) / self.memory_bytes_per_s
-        return max(computes, moves) + self.kernel_seconds
+        size = width * (rows * depth + depth * columns + rows * columns)
+        moves = size / self.memory_bytes_per_s
+        return max(computes, moves) + size * self.operand_seconds + self.kernel_seconds
 
     def backward(self, rows: float, columns: int, depth: int, width: int = 2) -> tuple[float, float]:
         """Seconds of a linear layer's backward, (all of it, of its weights' gradient). Sizes as in its forward."""
