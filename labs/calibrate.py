@@ -39,6 +39,7 @@ class Options:
     seconds: float = options.number(0.4, "time for each number", 0.01, 60)
     largest_mb: float = options.number(16, "largest message, in MB (10^6 bytes)", 0.1, 4096)
     largest_matrix: int = options.number(1024, "largest side of a matrix", 64, 32768)
+    kernels: bool = options.flag("time a model's kernels one by one", True)
     tokens: int = options.number(512, "of a micro-batch: kernels are timed at it, and at an eighth", 8, 2**20)
     hidden: int = options.number(160, "width of a block that kernels are timed at, and at two fifths of it", 8, 2**16)
     seq: int = options.number(128, "tokens of a sequence, for attention", 4, 2**20)
@@ -89,9 +90,9 @@ def measure(s, o):
         else:
             n, name = what
             points[what].append(collective_point(s, name, which, o, n, groups[n]))
-    slowest = EMULATED * rates["fp32"]
-    timed = {name: dtype for name, dtype in DTYPES.items() if rates[name] >= slowest}
-    found = kernels.measure(s, kernels.Sizes(o.tokens, o.hidden, o.seq, o.head), timed, o.seconds)
+    timed = {name: dtype for name, dtype in DTYPES.items() if rates[name] >= EMULATED * rates["fp32"]}
+    sizes_of_model = kernels.Sizes(o.tokens, o.hidden, o.seq, o.head)
+    found = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
     lines = {n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]}
                  for name in profiles.COLLECTIVES} for n in groups}
     return {"schema": profiles.SCHEMA, "device": recording.device_name(s.device), "device_kind": s.device.type,
@@ -121,7 +122,7 @@ def show(s, profile):
     rows = [(f"matmul {name}, side {profile['matmul_side'][name]}", f"{rate / 1e9:,.2f} GFLOP/s")
             for name, rate in profile["matmul_flops_per_second"].items()]
     rows.append(("copy, read and written", f"{profile['copy_bytes_per_second'] / 1e9:,.2f} GB/s"))
-    rows += fitted(profile)
+    rows += fitted(profile) if profile["kernels"] else []
     s.say(table(("each process", "measured"), rows))
     if not profile["collectives"]:
         s.say("collectives: skipped, one process has nobody to talk to "

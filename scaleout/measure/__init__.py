@@ -2,7 +2,7 @@
 
 `ledger` books every allocation of a step (`fsdp_ledger` under FSDP, `layout_bytes` by a layout), `memory` and
 `fsdp_memory` are the truth that the account is held against, `memory_trace` draws it. `peak` is the rate of matrix
-products, `kernels` times what a block is made of; `ddp_calibration`, `rounds`, `fsdp_rounds`, `fsdp_knobs`, `tensor`, `tensor_link`, `mesh_link`, `collectives`
+products; `ddp_calibration`, `rounds`, `fsdp_rounds`, `fsdp_knobs`, `tensor`, `tensor_link`, `mesh_link`, `collectives`
 and `slow_link` time alternating ways beside their prediction; `mesh` counts what each axis of a grid sends,
 `mesh_seconds` puts its steps together from their pieces; `pipeline` notes when each action of a pipeline ran and what
 is kept for it, `pipeline_sleep` has stages that only take time; `zero` counts what ZeRO's ways hold and send, in the
@@ -10,7 +10,7 @@ sockets too (`zero_step` predicts the peak by hand, `zero_seconds` a step's seco
 needs beside; `precision` looks at gradients by size, and `precision_runs` trains one model in many precisions;
 `recompute` weighs what is kept and counts what is repeated; `traces` runs torch.profiler. `inject`, `tensor_faults`,
 `pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and `recompute_faults` make faults, `figures` is the
-look of plots in a notebook.
+look of plots in a notebook. `kernels` times, one by one, what a block is made of.
 
 Reading what was recorded needs no torch: `records`. Stands on `parallel` and `lab`.
 """

@@ -1,4 +1,4 @@
-"""Time the kernels that a model is made of, one by one: linear layers, causal attention, what only moves bytes, updates.
+"""Time the kernels that a model is made of, one by one: linear layers, attention, what only moves bytes, updates.
 
 All ranks work at once, many calls to a sample: ranks that share a core take turns within it, as they do in a step. All
 kernels are sampled in every round, so that a machine that is slow for a while is slow for all of them. What a model's
@@ -22,7 +22,7 @@ from scaleout.spec.transformer import Shape
 from scaleout.timing.compute import GELU, STREAM
 
 ROUNDS = 5
-SAMPLE = 0.05               # of the time given for a number
+SAMPLE, LONGEST = 0.05, 0.02        # of the time given for a number, and seconds at most
 MOST_CALLS = 200            # of a sample
 CACHES = 16e6               # bytes of weights that are no longer in a core's cache when their turn comes again
 HELD = 2e6                  # bytes of results and gradients: more, and a CPU's memory is given back and taken anew
@@ -185,7 +185,7 @@ def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> 
         held = sum(x.nbytes for x in (*one.inputs, *one.cold))
         one.row = int(min(MOST_CALLS, max(1, HELD // held))) if held else 1
         spent = s.largest(sum(one.sample(s, 1)))
-        one.calls = int(s.largest(max(1, min(MOST_CALLS, SAMPLE * seconds / max(spent, 1e-7)))))
+        one.calls = int(s.largest(max(1, min(MOST_CALLS, min(SAMPLE * seconds, LONGEST) / max(spent, 1e-7)))))
     for _ in progress(range(ROUNDS), "kernels", s.main):
         for one in every:
             one.samples.append(one.sample(s, one.calls))
