@@ -25,7 +25,9 @@ ROUNDS = 5
 SAMPLE, LONGEST = 0.05, 0.02        # of the time given for a number, and seconds at most
 MOST_CALLS = 200            # of a sample
 CACHES = 16e6               # bytes of weights that are no longer in a core's cache when their turn comes again
-HELD = 2e6                  # bytes of results and gradients: more, and a CPU's memory is given back and taken anew
+# Bytes of results and gradients at once. More on a CPU, and its memory is given back and taken anew; a GPU's is kept,
+# and many calls in its queue hide what starting each takes.
+HELD = {"cpu": 2e6, "cuda": 1e9}
 SMALL, SLIVER = 48, 64      # tensors, and elements of each, by which an optimizer's time for each tensor is seen
 LARGE = (1, 1, 1, 1, 4, 4) * 2      # and of the model's own sizes, two blocks: elements by the square of its width
 TINY = {"hidden": 16, "heads": 2, "vocab": 16, "max_seq": 4}        # a model that computes next to nothing
@@ -107,7 +109,7 @@ class Sizes:
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """(tokens, width): these, and fewer of each."""
-        few, thin = max(1, self.tokens // 8), max(1, self.hidden * 2 // 5)
+        few, thin = max(1, self.tokens // 8), max(8, self.hidden * 2 // 5 // 8 * 8)
         return [(tokens, hidden) for tokens in (self.tokens, few) for hidden in (self.hidden, thin)]
 
 
@@ -183,7 +185,7 @@ def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> 
     for one in every:
         one.sample(s, 1)                                        # allocation, choice of kernels, an optimizer's states
         held = sum(x.nbytes for x in (*one.inputs, *one.cold))
-        one.row = int(min(MOST_CALLS, max(1, HELD // held))) if held else 1
+        one.row = int(min(MOST_CALLS, max(1, HELD[s.device.type] // held))) if held else 1
         spent = s.largest(sum(one.sample(s, 1)))
         one.calls = int(s.largest(max(1, min(MOST_CALLS, min(SAMPLE * seconds, LONGEST) / max(spent, 1e-7)))))
     for _ in progress(range(ROUNDS), "kernels", s.main):

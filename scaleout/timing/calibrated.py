@@ -44,7 +44,9 @@ def of_profile(profile: dict, dtype: str = "fp32", share: float | None = None, f
         update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / each if each else 0.0, tensor_seconds=tensor,
     )  # fmt: skip
     more, times = _backward(linears, found)
-    return _hosted(replace(found, linear_seconds=more, backward_times=times or 1.0), kernels.get("host", ()))
+    queued = profile.get("device_kind") == "cuda"
+    found = replace(found, linear_seconds=more, backward_times=times or 1.0, queued=queued)
+    return _hosted(found, kernels.get("host", ()))
 
 
 def lacking(profile: dict | None) -> list[str]:
@@ -90,7 +92,8 @@ def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float]
 
 def _hosted(on: Rates, points: Sequence[dict]) -> Rates:
     """With what the host takes for a block and for the ends, forward and backward, beside the kernels that are counted
-    one by one: of models that compute next to nothing, of one block and of several."""
+    one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a queue it
+    is all of it, for it runs beside them."""
     if len(points) < 2:
         return on
     (one, few), (other, many) = sorted((point["layers"], point) for point in points)
@@ -98,8 +101,9 @@ def _hosted(on: Rates, points: Sequence[dict]) -> Rates:
     blocks, ends = [], []
     for phase, name in enumerate(AGAIN):
         block = (many[name] - few[name]) / (other - one)
-        blocks.append(max(0.0, block - LINEARS * linear[phase] - on.beside.call[phase]))
-        ends.append(max(0.0, few[name] - one * block - linear[phase]))
+        counted = 0.0 if on.queued else linear[phase]
+        blocks.append(max(0.0, block - LINEARS * counted - on.beside.call[phase] * (not on.queued)))
+        ends.append(max(0.0, few[name] - one * block - counted))
     return replace(on, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
 
 

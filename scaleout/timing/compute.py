@@ -137,8 +137,8 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
         first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
         rest = fsum(seconds for part, seconds in sent.items() if part != "embedding")
         moved = job.program.moves * passes[phase] * 4 * logits
-        last.append(Phase((product, back)[phase], moves=rates.moved(moved), launches=rates.ends_seconds[phase],
-                          exposed=rest, communication=rest))
+        parts = (product, back)[phase], 0.0, rates.moved(moved)
+        last.append(Phase(*parts, rates.host(rates.ends_seconds[phase], fsum(parts)), rest, rest))
     return Work(*first), Work(*last, weights=weights)
 
 
@@ -188,10 +188,9 @@ def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, P
                 exposed, sent = exposed + a, sent + b
         attends, scores = core[phase]
         moved = job.program.moves * _moved(job, cut, half, phase)
-        phases.append(Phase(
-            fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores),
-            (1 + phase) * kernels * rates.kernel_seconds + rates.block_seconds[phase] / 2, exposed, sent,
-        ))  # fmt: skip
+        parts = fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores)
+        host = rates.host(rates.block_seconds[phase] / 2, fsum(parts))
+        phases.append(Phase(*parts, (1 + phase) * kernels * rates.kernel_seconds + host, exposed, sent))
     weights = fsum(one[2] for one in products.values())
     first = next(iter(products))
     rest = [one.seconds - one.matmul - one.attention for one in phases]

@@ -84,7 +84,8 @@ class Rates:
     kernel, beside its arithmetic and its bytes. operand_seconds: of each byte of a multiplication's
     operands and result, beside its arithmetic. beside: of attention. linear_seconds, backward_times: of the
     backward of a linear layer, its seconds beside two multiplications, and what those take relative to a forward's.
-    block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward.
+    block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward;
+    queued: beside kernels that it has launched before, which wait in a queue.
     update_bytes_per_s, tensor_seconds: what the optimizer reaches, 0 for what other kernels do, and of each tensor.
     """
 
@@ -104,6 +105,7 @@ class Rates:
     backward_times: float = 1.0
     block_seconds: tuple[float, float] = (0.0, 0.0)
     ends_seconds: tuple[float, float] = (0.0, 0.0)
+    queued: bool = False
     update_bytes_per_s: float = 0.0
     tensor_seconds: float = 0.0
 
@@ -141,6 +143,10 @@ class Rates:
     def moved(self, size: float, kernels: int = 0) -> float:
         """Seconds of kernels that read and write `size` bytes in all."""
         return size / self.memory_bytes_per_s + kernels * self.kernel_seconds
+
+    def host(self, seconds: float, kernels: float) -> float:
+        """What shows of the host's seconds for kernels that take so many themselves."""
+        return max(0.0, seconds - kernels) if self.queued else seconds
 
     def updated(self, size: float) -> float:
         """Seconds in which an optimizer reads and writes `size` bytes."""

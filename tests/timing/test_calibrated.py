@@ -191,6 +191,17 @@ def test_ranks_that_share_cores_have_no_bubble():
     assert seconds(profile()).crowded == seconds(profile()).seconds
 
 
+def test_a_queue_hides_the_host_behind_kernels():
+    """On a GPU the host launches ahead: it shows only where it takes longer than the kernels."""
+    gpu = profile(device_kind="cuda")
+    assert seconds(profile()).parts["launches"] > 0.0
+    assert seconds(gpu).parts["launches"] == 0.0, "0.5 ms of host beside several of kernels"
+    tiny = small(shape=Shape(4, 16, 2, 16, max_seq=8), seq=8, batch=1)
+    found, cpu = seconds(gpu, tiny), seconds(profile(), tiny)
+    assert found.parts["launches"] > 0.0
+    assert found.seconds == pytest.approx(cpu.seconds, rel=0.15), "a model of no arithmetic is all host on either"
+
+
 def test_the_fit_leaves_out_what_would_be_negative():
     rows = [(1, size) for size in (1e3, 1e6, 1e7)]
     assert fit(rows, [2e-3 + 1e-9 * size for _, size in rows], 2) == pytest.approx((2e-3, 1e-9))
