@@ -1,13 +1,15 @@
 """Time the kernels that a model is made of, one by one: linear layers, attention, what only moves bytes, updates.
 
-All ranks work at once, many calls to a sample: ranks that share a core take turns within it, as they do in a step. All
-kernels are sampled in every round, so that a machine that is slow for a while is slow for all of them. What a model's
-seconds are made of these is `timing.calibrated`.
+All ranks work at once, and every kernel is sampled in every round, so that a machine that is slow for a while is slow
+for all of them. Where a rank computes with one thread of a CPU, kernels are timed by what that thread computed, and all
+are then longer by what the rounds took beside it: ranks that share a core take turns, in a step too, and a sample of a
+few milliseconds has either a turn or none. What a model's seconds are made of these is `timing.calibrated`.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +34,7 @@ SMALL, SLIVER = 48, 64      # tensors, and elements of each, by which an optimiz
 LARGE = (1, 1, 1, 1, 4, 4) * 2      # and of the model's own sizes, two blocks: elements by the square of its width
 TINY = {"hidden": 16, "heads": 2, "vocab": 16, "max_seq": 4}        # a model that computes next to nothing
 DEEP = 8                    # its blocks, beside a model of one: what the host takes for each
+Clock = Callable[[], float]
 WIDTH = 4                   # bytes: all but matrix multiplications and attention is timed in fp32
 
 
@@ -51,28 +54,27 @@ class Kernel:
     calls: int = 1
     samples: list[tuple[float, float]] = field(default_factory=list)
 
-    def sample(self, s, calls: int) -> tuple[float, float]:
+    def sample(self, clock: Clock, calls: int) -> tuple[float, float]:
         """Seconds of a call, forward and backward, the mean of so many."""
-        s.barrier()
-        pairs = [self.together(s, done, min(self.row, calls - done)) for done in range(0, calls, self.row)]
+        pairs = [self.together(clock, done, min(self.row, calls - done)) for done in range(0, calls, self.row)]
         return tuple(sum(column) / calls for column in zip(*pairs, strict=True))
 
-    def together(self, s, first: int, calls: int) -> tuple[float, float]:
+    def together(self, clock: Clock, first: int, calls: int) -> tuple[float, float]:
         """Seconds of a row of calls. Each has inputs of its own, so that no gradients are added up; all backwards are
         one, as those of a model's layers are."""
         if self.cold and not self.copies:
             count = int(CACHES // sum(x.nbytes for x in self.cold)) + 1
             self.copies = [[x.clone() for x in self.cold] for _ in range(min(MOST_CALLS, count))]
         given = [[x.detach().requires_grad_() for x in (*self.inputs, *self._copy(first + i))] for i in range(calls)]
-        start = s.clock()
+        start = clock()
         made = [self.forward(*inputs) for inputs in given]
-        forward = s.clock() - start
+        forward = clock() - start
         if not given[0]:
             return forward, 0.0
         ones = [torch.ones_like(made[0])] * calls
-        start = s.clock()
+        start = clock()
         torch.autograd.grad(made, [x for inputs in given for x in inputs], ones)
-        return forward, s.clock() - start
+        return forward, clock() - start
 
     def _copy(self, call: int) -> list[Tensor]:
         return self.copies[call % len(self.copies)] if self.copies else []
@@ -82,15 +84,14 @@ class Kernel:
 class Host(Kernel):
     """A whole model of blocks that compute next to nothing: forward with the loss, and backward."""
 
-    def together(self, s, first: int, calls: int) -> tuple[float, float]:
-        model, tokens = self.forward, torch.zeros(1, TINY["max_seq"], dtype=torch.long, device=s.device)
-        found = [0.0, 0.0]
+    def together(self, clock: Clock, first: int, calls: int) -> tuple[float, float]:
+        model, (tokens,), found = self.forward, self.inputs, [0.0, 0.0]
         for _ in range(calls):
-            start = s.clock()
+            start = clock()
             loss = model(tokens, tokens)
-            middle = s.clock()
+            middle = clock()
             loss.backward()
-            found = [found[0] + middle - start, found[1] + s.clock() - middle]
+            found = [found[0] + middle - start, found[1] + clock() - middle]
             for p in model.parameters():
                 p.grad = None
         return found[0], found[1]
@@ -173,7 +174,8 @@ def hosts(s) -> Iterator[Kernel]:
     """What the host takes for a block, and for a model's two ends."""
     for layers in (1, DEEP):
         with s.device:
-            yield Host(("host",), {"layers": layers}, Transformer(Shape(layers, **TINY)))
+            tokens = torch.zeros(1, TINY["max_seq"], dtype=torch.long)
+            yield Host(("host",), {"layers": layers}, Transformer(Shape(layers, **TINY)), (tokens,))
 
 
 def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> dict:
@@ -182,23 +184,29 @@ def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> 
     every = [*hosts(s), *moves(s, sizes), *updates(s, sizes)]
     for name, dtype in dtypes.items():
         every += [*linears(s, sizes, name, dtype), *attentions(s, sizes, name, dtype)]
+    alone = s.device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else s.clock
     for one in every:
-        one.sample(s, 1)                                        # allocation, choice of kernels, an optimizer's states
+        one.sample(clock, 1)                                    # allocation, choice of kernels, an optimizer's states
         held = sum(x.nbytes for x in (*one.inputs, *one.cold))
         one.row = int(min(MOST_CALLS, max(1, HELD[s.device.type] // held))) if held else 1
-        spent = s.largest(sum(one.sample(s, 1)))
+        spent = s.largest(sum(one.sample(clock, 1)))
         one.calls = int(s.largest(max(1, min(MOST_CALLS, min(SAMPLE * seconds, LONGEST) / max(spent, 1e-7)))))
+    took = computed = 0.0
     for _ in progress(range(ROUNDS), "kernels", s.main):
+        s.barrier()         # and none between kernels: who has just waited is first on a core that others want too
+        begun = s.clock(), clock()
         for one in every:
-            one.samples.append(one.sample(s, one.calls))
-    return collected(s, every)
+            one.samples.append(one.sample(clock, one.calls))
+        took, computed = took + s.clock() - begun[0], computed + clock() - begun[1]
+    return collected(s, every, took / computed)
 
 
-def collected(s, every: list[Kernel]) -> dict:
-    """Medians, the slowest rank's, sorted by kind."""
+def collected(s, every: list[Kernel], longer: float) -> dict:
+    """Medians, the slowest rank's, sorted by kind. longer: how many times what this rank computed its rounds took."""
     found: dict = {"matmul": {}, "attention": {}, "moved": [], "update": {}, "host": []}
     for one in every:
-        forward, backward = (s.largest(statistics.median(column)) for column in zip(*one.samples, strict=True))
+        forward, backward = (s.largest(longer * statistics.median(column)) for column in zip(*one.samples, strict=True))
         kind, *name = one.kind
         if kind == "moved":
             found[kind] += [{"kernels": (1 + phase) * one.facts["kernels"], "bytes": one.facts["bytes"][phase],
