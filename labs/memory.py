@@ -32,9 +32,8 @@ from scaleout.spec import (
     preset,
     total_parameters,
 )
-from scaleout.timing import calibrated, machine
+from scaleout.timing import calibrated, machine, on
 from scaleout.timing import profile as timing_profile
-from scaleout.timing.job import on
 
 TOLERANCE = 0.02            # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "memory"

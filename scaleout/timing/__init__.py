@@ -28,5 +28,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
-    job="step update_bytes",
+    job="on step update_bytes",
 )
