@@ -58,7 +58,7 @@ def most(policy: Policy) -> float:
 def room() -> float:
     """GB that an H100 has for the blocks' activations, beside all else that is there at the loss."""
     found = account(SHAPE, BATCH, SEQ, RECIPE, LAYOUT, memory.none(sizes())).moments["loss"]
-    return (allocator.room(DEVICES["h100-sxm"].memory_bytes) - sum(found.values())) / GB + most(memory.none(sizes()))
+    return (allocator.usable(DEVICES["h100-sxm"].memory_bytes) - sum(found.values())) / GB + most(memory.none(sizes()))
 
 
 def hills(width: float) -> str:
@@ -77,7 +77,7 @@ def hills(width: float) -> str:
         at = plane.at_y(held(policy)[blocks][1]) + (22 if name == "no cheap part" else -6)  # beneath the room's line
         words = f"{name}: {held(policy)[blocks][1]:.1f}"
         out.append(svg.text(plane.at_x(blocks), at, words, anchor="middle", size=svg.SMALL, bold=True, halo=True))
-    at, words = plane.at_y(room()), f"room: {room():.0f}"
+    at, words = plane.at_y(room()), f"usable: {room():.0f}"
     out += [svg.line(plane.left, at, plane.right, at, "accent", 1.5, "5 3"),
             svg.text(plane.left + 4, at - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True)]  # fmt: skip
     for words, part in (("forward", 0.25), ("backward", 0.75)):

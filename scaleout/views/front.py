@@ -28,7 +28,7 @@ CONTROLS = (
 )
 
 MODEL, DEVICE, GPUS, BATCH, TOKENS = PRESETS["llama-2-7b"], DEVICES["h100-sxm"], 8, 4, 4096
-ROOM = allocator.room(DEVICE.memory_bytes)  # bytes that tensors may fill
+ROOM = allocator.usable(DEVICE.memory_bytes)  # bytes that tensors may fill
 CHECKPOINTING = {"keep": "none", "recompute": "full"}
 SHARDING = Sharding(GPUS, parameter="bf16", reduce="bf16")  # weights and gradients travel in 16 bits
 

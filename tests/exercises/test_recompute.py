@@ -166,8 +166,8 @@ def test_each_job_makes_again_as_little_as_makes_it_fit():
     took = [job.takes() for job in choose.JOBS.values()]
     assert took == right("which-again").split("-") == ["none", "cheap", "all", "split"]
     assert [round(100 * choose.COSTS[way]) for way in ("cheap", "all")] == [3, 25]
-    assert "lacks 12 GB" in told("which-again") and choose.JOBS["B"].forward - choose.ROOM == 12e9
-    assert "lacks 28" in told("which-again") and choose.JOBS["C"].forward - choose.ROOM == 28e9
+    assert "lacks 12 GB" in told("which-again") and choose.JOBS["B"].forward - choose.USABLE == 12e9
+    assert "lacks 28" in told("which-again") and choose.JOBS["C"].forward - choose.USABLE == 28e9
 
 
 def test_the_right_choices():
@@ -194,7 +194,7 @@ def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():
     def fits(batch, first):
         moments = account(fits_module.SHAPE, batch, fits_module.SEQ, Recipe(checkpointing="full")).moments
         moments["optimizer"]["optimizer"] *= not first
-        return max(sum(kinds.values()) - first * kinds["optimizer"] for kinds in moments.values()) <= fits_module.ROOM
+        return max(sum(kinds.values()) - first * kinds["optimizer"] for kinds in moments.values()) <= fits_module.USABLE
 
     most = int(value("as-many-as-fit"))
     assert fits(most, first=False) and not fits(most + 1, first=False)
@@ -204,4 +204,4 @@ def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():
     logits = fits_module.LOSS["logits"]
     assert logits / (logits + fits_module.LOSS["activations"]) == pytest.approx(3 / 4, abs=0.01)
     none = account(fits_module.SHAPE, slips["nothing-again"] + 1, fits_module.SEQ, Recipe()).peak_bytes
-    assert none > fits_module.ROOM
+    assert none > fits_module.USABLE

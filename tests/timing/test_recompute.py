@@ -11,7 +11,7 @@ from jobs import jobs
 
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
-from scaleout.memory.allocator import room
+from scaleout.memory.allocator import usable
 from scaleout.spec.hardware import DEVICES, link
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -227,7 +227,7 @@ def test_a_policy_for_a_card_fits_it_and_costs_no_more_than_it_must():
 
 def test_eight_cards_hold_a_batch_by_dropping_what_costs_little():
     """Llama 2 7B under FSDP, four sequences of 4,096 tokens a card: too much by a third, and 5% of the step mend it."""
-    one, there = job(batch=4, layout=Layout(dp=8, zero=3)), room(H100.memory_bytes)
+    one, there = job(batch=4, layout=Layout(dp=8, zero=3)), usable(H100.memory_bytes)
     of = LLAMA, 4, 4096, RECIPE, one.layout
     assert account(*of).peak_bytes > 1.3 * there
     found = recompute.for_memory(one, machine.of(one), there)

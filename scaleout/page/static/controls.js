@@ -195,7 +195,7 @@ function play(control, changed) {
   const move = (to) => Object.assign(input, { value: to }).dispatchEvent(new Event("input"));
   const show = (plays) => {
     start.textContent = plays ? "Pause" : "Play";
-    start.toggleAttribute("data-playing", plays);
+    start.toggleAttribute("data-playing", Boolean(plays));
   };
   const stop = () => {
     if (!timer) return;
@@ -211,8 +211,7 @@ function play(control, changed) {
   const toggle = () => {
     if (timer) return stop();
     if (atEnd()) move(input.min);
-    timer = setInterval(tick, PACE);
-    show(true);
+    show(timer = setInterval(tick, PACE));
   };
   const by = (sign) => () => {
     stop();

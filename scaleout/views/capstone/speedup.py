@@ -174,7 +174,7 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 
 def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
-    room = allocator.room(DEVICES[setting.device].memory_bytes)
+    room = allocator.usable(DEVICES[setting.device].memory_bytes)
     states = (
         16 * total_parameters(setting.shape) / groups(setting, kind)[0]
     )  # fp32 weights, gradients, two moments

@@ -217,7 +217,12 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        return allocator.fits(self.account.peak_bytes, self.card.memory_bytes)
+        return self.account.peak_bytes <= self.usable
+
+    @property
+    def usable(self) -> int:
+        """Bytes that tensors may take on a GPU."""
+        return allocator.usable(self.card.memory_bytes)
 
 
 def most_micro_batches(pp: int, v: int) -> int:

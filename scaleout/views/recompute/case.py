@@ -153,6 +153,6 @@ class Case:
         return found.moments
 
     @property
-    def room(self) -> int:
+    def usable(self) -> int:
         """Bytes that tensors may fill."""
-        return allocator.room(self.card.memory_bytes)
+        return allocator.usable(self.card.memory_bytes)
