@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 from scaleout import views
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program

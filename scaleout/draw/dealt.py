@@ -8,7 +8,7 @@ from math import ceil
 
 from scaleout.draw import kinds, labels, svg
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 
 NODE = 8  # GPUs of a machine, one column
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scaleout.draw import hatch, kinds, svg
 from scaleout.memory.accounts import Account, account
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.transformer import PRESETS
 
 HEAD, FOOT = 26, 40  # CSS pixels: a step's name above its bars, the moments' names and the fullest below them

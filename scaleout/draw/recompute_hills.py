@@ -11,7 +11,7 @@ from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
 from scaleout.memory.recompute import Policy
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw import ownership, svg
 from scaleout.memory import allocator, zero
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters

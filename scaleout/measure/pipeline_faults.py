@@ -19,7 +19,7 @@ from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
 from scaleout.parallel.pipeline import Wire, run
 from scaleout.parallel.pipeline_ways import Way
 from scaleout.spec import checks
-from scaleout.spec.hardware import device
+from scaleout.spec.devices import device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.pipeline import orders

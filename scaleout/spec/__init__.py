@@ -27,7 +27,8 @@ __getattr__, __dir__, __all__ = face(
     replicas="Replicas",
     layout="Layout",
     sharding="WRAPS Sharding units",
-    hardware="COMPUTE_SHARE DEVICES LINKS",
+    devices="DEVICES",
+    hardware="COMPUTE_SHARE LINKS",
     protocols="HOPS PROTOCOLS RING_SHARE",
     topology="Wire cluster",
 )

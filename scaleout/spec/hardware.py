@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.spec.checks import known
-from scaleout.spec.devices import DEVICES as DEVICES
 from scaleout.spec.devices import GB
-from scaleout.spec.devices import MIB as MIB
-from scaleout.spec.devices import device as device
 from scaleout.spec.protocols import HOPS, PROTOCOLS
 
 

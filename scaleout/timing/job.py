@@ -17,6 +17,7 @@ from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import flops
 from scaleout.timing import compute, exchange, machine, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
@@ -61,6 +62,12 @@ class Step:
     def tokens_per_second(self) -> float:
         """Of all ranks."""
         return self.job.tokens_per_step / self.seconds
+
+    @property
+    def crowded(self) -> float:
+        """Seconds where ranks share a CPU's cores, on a machine measured with all of them at work: one that waits for
+        another leaves its core to it, and neither bubble nor imbalance shows."""
+        return self.seconds - self.parts["bubble"] - self.parts["imbalance"]
 
     @property
     def mfu(self) -> float:
@@ -206,7 +213,15 @@ def update_seconds(job: Job, rank: Machine, held: int) -> float:
     own = owned(job, held)
     if job.replicas.offload != "none":
         return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
-    return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))
+    found = job.program.update_passes * rank.rates.updated(own * update_bytes(job.recipe))
+    if rank.rates.tensor_seconds:  # of a calibrated machine
+        found += rank.rates.tensor_seconds * stepped(job)
+    return found
+
+
+def stepped(job: Job) -> float:
+    """Tensors that a rank's optimizer steps: under ZeRO 1 and 2 each rank has some, under ZeRO 3 a part of each."""
+    return len(tensors(job.shape)) / job.layout.pp / (job.shards if job.layout.zero in {1, 2} else 1)
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:

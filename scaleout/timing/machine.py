@@ -1,7 +1,7 @@
 """One rank of a job: what it computes with, and seconds of communication along each axis of the layout.
 
 From datasheets collectives cost what NCCL makes of the links; from the profiles that `labs/calibrate.py` measured, what
-this machine took. Both make the same `Machine`.
+this machine took, kernel by kernel (`calibrated`). Both make the same `Machine`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from functools import lru_cache
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
-from scaleout.spec.hardware import Device
+from scaleout.spec.devices import Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import Cluster, Wire, host
+from scaleout.timing.calibrated import profile_rates
 from scaleout.timing.profile import collective_seconds, line_seconds
-from scaleout.timing.rates import Rates, device_rates, profile_rates
+from scaleout.timing.rates import Rates, device_rates
 
 Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
 Sends = Callable[[float], float]  # seconds of a message to a neighbour by its bytes
@@ -131,9 +132,10 @@ def groups(layout: Layout, shards: int | None = None) -> list[int]:
     return sorted({n for n in some if n > 1} | {layout.ranks})
 
 
-def from_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Machine:
+def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = None) -> Machine:
     """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
-    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches."""
+    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches,
+    with all that it does beside them; None: kernel by kernel."""
     base, layout = known[job.layout.ranks], job.layout
     ranks, kept = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]
@@ -142,7 +144,8 @@ def from_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Ma
     tensor, context, data, shards, replicas, keeps = (
         _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
     )
-    return Machine(profile_rates(base, job.dtype, share), tensor, context, data, shards, replicas, keeps, send, send,
+    rates = profile_rates(base, job.dtype, share, job.recipe.foreach)
+    return Machine(rates, tensor, context, data, shards, replicas, keeps, send, send,
                    lambda size: size / copies, (), copies)  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def predict(run, o, profile, share):
         o.shape, o.seq, device_of(profile, o.precision), cluster(1, world), run.batch // world // o.passes(world),
         Layout(dp=world, zero=(2 if how.reshard is False else 3) if sharded else 0, micro_batches=o.passes(world)),
         Recipe("fp32" if o.precision == "fp32" else "autocast-bf16", checkpointing=o.checkpointing),
-        replace(MEASURED, data_overlap=overlap, moves=0.0), replicas(how, o.sync_every_pass),
+        replace(MEASURED, data_overlap=overlap, moves=0.0, update_passes=1.0), replicas(how, o.sync_every_pass),
     )  # fmt: skip
     return step_on(shape, machine.from_profiles(shape, {world: profile}, share))
 

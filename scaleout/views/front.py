@@ -8,7 +8,7 @@ from functools import lru_cache
 from scaleout.draw import svg, tanks
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account, Recipe, account
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, flops

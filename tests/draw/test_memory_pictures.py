@@ -8,7 +8,7 @@ import pytest
 from scaleout.draw import dealt, kinds, moments, stacks, svg
 from scaleout.memory.accounts import account
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,7 +9,7 @@ from scaleout.draw import recompute_hills as hills
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 
 WIDTHS = (680, 354)
 

@@ -11,7 +11,7 @@ from scaleout.exercises.memory.activations import _growth
 from scaleout.exercises.memory.sizes import per_parameter, states
 from scaleout.memory.accounts import Layout, Recipe, account
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 
 GB = 10**9

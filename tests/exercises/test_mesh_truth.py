@@ -10,7 +10,7 @@ from scaleout.memory import mesh as memory
 from scaleout.memory.allocator import usable
 from scaleout.memory.job import fullest
 from scaleout.page import accuracy
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

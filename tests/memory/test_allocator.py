@@ -7,7 +7,7 @@ import pytest
 
 from scaleout import views
 from scaleout.memory import allocator
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.views.capstone import speedup
 from scaleout.views.fsdp import levers
 

@@ -11,7 +11,7 @@ from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.allocator import usable
 from scaleout.page import cards
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters

@@ -7,7 +7,7 @@ from scaleout.collectives import zero as wire
 from scaleout.memory.allocator import usable
 from scaleout.memory.states import state_bytes
 from scaleout.page import cards
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters

@@ -6,7 +6,7 @@ from math import fsum
 import pytest
 
 from scaleout.collectives.job import traffic
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

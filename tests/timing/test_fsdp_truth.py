@@ -8,7 +8,7 @@ import pytest
 from jobs import layers
 
 from scaleout.memory.fsdp import collectives
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -10,7 +10,7 @@ from jobs import jobs
 
 from scaleout.collectives.job import hop_bytes
 from scaleout.memory.job import fullest
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -7,7 +7,7 @@ import pytest
 from cases import over
 
 from scaleout.memory.job import fullest
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster

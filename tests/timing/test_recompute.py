@@ -12,7 +12,8 @@ from jobs import jobs
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES, link
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import link
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

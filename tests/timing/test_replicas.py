@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaleout.collectives import alpha_beta
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -9,7 +9,7 @@ from cases import over, refused, refuses_nonsense
 from scaleout.memory.allocator import fits, usable
 from scaleout.memory.job import fullest
 from scaleout.spec import frameworks
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -6,7 +6,7 @@ import pytest
 from jobs import jobs
 
 from scaleout.collectives.job import traffic
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster

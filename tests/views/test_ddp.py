@@ -10,7 +10,7 @@ from cases import over
 from scaleout import views
 from scaleout.draw import lanes, svg
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -18,7 +18,7 @@ from scaleout.draw.amounts import amount
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Layout, Recipe, account
 from scaleout.memory.tape import MOMENTS
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views import memory
 from scaleout.views.choices import NAMES

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, OTHER_NAME, OTHER_PARAMETERS, PARAMETERS, SHAPE, fsdp_sent
-from scaleout.spec.hardware import COMPUTE_SHARE, GB, device, link
+from scaleout.spec.devices import GB, device
+from scaleout.spec.hardware import COMPUTE_SHARE, link
 from scaleout.spec.transformer import flops
 from scaleout.timing.scaling import strong_efficiency
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.exercises.collectives.sizes import ring
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 _BYTES = ("MB", "GB", "TB", "GiB")
 _PARAMS, _RANKS = 1e9, 16

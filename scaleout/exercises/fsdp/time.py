@@ -13,7 +13,8 @@ from scaleout.exercises.fsdp.sizes import (
     PARAMETERS,
     whole,
 )
-from scaleout.spec.hardware import GB, link
+from scaleout.spec.devices import GB
+from scaleout.spec.hardware import link
 from scaleout.timing.fsdp import Piece, fsdp_step
 
 _TIME = ("s", "ms", "µs")

@@ -18,7 +18,7 @@ from scaleout.exercises.fsdp.sizes import (
     wrapped,
 )
 from scaleout.exercises.memory.sizes import states
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.sharding import Sharding, Unit, units
 from scaleout.spec.transformer import PRESETS, total_parameters
 

@@ -6,7 +6,7 @@ from scaleout.exercises.engine.kinds import GIB, Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES, per_parameter, states
 from scaleout.memory.accounts import Recipe, account
 from scaleout.memory.allocator import usable
-from scaleout.spec.hardware import DEVICES, GB, MIB
+from scaleout.spec.devices import DEVICES, GB, MIB
 from scaleout.spec.transformer import PRESETS, linears, total_parameters
 
 _CARD = DEVICES["h200"].memory_bytes

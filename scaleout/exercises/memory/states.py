@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES, OPTIMIZERS, PRECISIONS, per_parameter, states
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 _SEVENTY = 70e9
 _WEIGHTS = _SEVENTY * BYTES["fp16"]

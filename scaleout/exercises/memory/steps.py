@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Option
 from scaleout.memory.accounts import account
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.transformer import PRESETS
 
 USABLE = 73  # GB of an H100 (memory/allocator.py)

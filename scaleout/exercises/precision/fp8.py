@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.numerics.formats import FORMATS
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scaleout.exercises.engine import Choice, Option
 from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, NAME, SEQ, SHAPE, X, longer, sizes, took
 from scaleout.memory.recompute import full, selective
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 USABLE = 73 * GB  # of an H100 (memory/allocator.py)
 KEPT = SHAPE.layers * BLOCK

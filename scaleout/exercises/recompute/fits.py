@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
 from scaleout.memory.accounts import account
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from scaleout.collectives.tensor import block
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.tensor.sizes import GPT, products, sent, stream
-from scaleout.spec.hardware import DEVICES, link
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import link
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scaleout.collectives.zero import pieces
 from scaleout.exercises.engine import Choice, Option
 from scaleout.exercises.zero.sizes import ADAMW, total
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.layout import Layout
 
 COMPUTES = Choice(

@@ -6,7 +6,7 @@ from math import ceil
 
 from scaleout.exercises.engine import Function, Mistake, Number, Slip
 from scaleout.exercises.zero.sizes import EACH, NAME, PARAMETERS, held, total
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.recipe import Recipe
 
 _BYTES = ("MB", "GB", "GiB")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scaleout.draw import svg
 from scaleout.memory import allocator
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
 

@@ -10,7 +10,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program

@@ -12,7 +12,8 @@ from scaleout.collectives import nccl
 from scaleout.memory import allocator
 from scaleout.memory.states import states
 from scaleout.spec import topology
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import took
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.program import PROGRAMS
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH, Advice

@@ -15,7 +15,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Account, Recipe, account
 from scaleout.memory.states import rank_parameters
 from scaleout.memory.tape import MOMENTS
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle

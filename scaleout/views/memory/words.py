@@ -8,7 +8,7 @@ from scaleout.draw import svg
 from scaleout.draw.amounts import adding_up, amount, unit
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
-from scaleout.spec.hardware import Device
+from scaleout.spec.devices import Device
 from scaleout.views.memory.levers import Advice
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence

@@ -11,7 +11,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
 from scaleout.memory.job import fullest, fullest_rank
 from scaleout.spec import mesh, pipeline, topology
-from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.hardware import LINKS as WIRES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout

@@ -9,7 +9,7 @@ from functools import cached_property
 from scaleout.memory import accounts, allocator, recompute
 from scaleout.memory.activations import Sizes
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -12,7 +12,7 @@ from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import MEGATRON, Block
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -11,7 +11,7 @@ from scaleout.memory import allocator, zero, zero_frames
 from scaleout.memory.job import fullest
 from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
