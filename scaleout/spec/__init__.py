@@ -5,9 +5,9 @@
 `recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
 and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`
 where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work,
-woven in `pipeline_weave`. `hardware` and `protocols` are datasheets and NCCL's own constants, `sweeps` what others
-measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command`
-their command line; `muon` what that optimizer takes and computes.
+woven in `pipeline_weave`. `devices`, `hardware` and `protocols` are datasheets of GPUs and of links and NCCL's own
+constants, `sweeps` what others measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has
+the refusals of all, `command` their command line; `muon` what that optimizer takes and computes.
 
 `launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM; `frameworks` says which of
 them, or Accelerate, runs a program's jobs, and what it cannot run.

@@ -70,7 +70,7 @@ def test_a_family_without_measured_shares_takes_another_s(key):
     """No row has a family of which nothing is known; the guess is named in the row, and there only."""
     one = DEVICES[key]
     assert rates.family(one) in rates.MATMUL and bool(one.priced_as) is (one.architecture not in rates.MATMUL)
-    assert rates.of_device(one, PROGRAMS["eager"], one.half).matmul_flop_per_s < one.fp16_flop_per_s
+    assert rates.device_rates(one, PROGRAMS["eager"], one.half).matmul_flop_per_s < one.fp16_flop_per_s
 
 
 # --- a block --------------------------------------------------------------------------------------------------------
