@@ -65,7 +65,11 @@ class HardwareTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
-        sources = [f"- {one.name}: {one.source}. Memory: {one.memory_source}." for one in DEVICES.values()]
+        sources = [
+            f"- {one.name}: {one.source}. Memory: {one.memory_source}."
+            + f" Its kernels are taken for {one.priced_as.capitalize()}'s, a guess." * bool(one.priced_as)
+            for one in DEVICES.values()
+        ]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 

@@ -5,7 +5,7 @@
 `recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
 and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`
 where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work,
-woven in `pipeline_weave`. `devices`, `hardware` and `protocols` are datasheets of GPUs and of links and NCCL's own
+woven in `pipeline_weave`. `devices` has GPUs and `hardware` links by their datasheets, `protocols` NCCL's own
 constants, `sweeps` what others measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has
 the refusals of all, `command` their command line; `muon` what that optimizer takes and computes.
 

@@ -137,6 +137,25 @@ DEVICES = {
         memory_source="nvidia-smi 550.163, github.com/RLinf/RLinf issue 255",
         reported="RTX 4090", architecture="ada", priced_as="ampere", multiprocessors=128,
     ),
+    # Whitepaper figures with fp32 accumulation (also in main-horse.github.io/posts/5090-mm-perf). The B200's kernels do
+    # not run on it: it has neither their instructions (tcgen05) nor tensor memory.
+    "rtx-5090": Device(
+        name="RTX 5090 32 GB", year=2025, memory_bytes=32_607 * MIB, memory_bytes_per_s=1792 * GB,
+        fp32_flop_per_s=104.8 * T, tf32_flop_per_s=104.8 * T, fp16_flop_per_s=209.5 * T, bf16_flop_per_s=209.5 * T,
+        fp8_flop_per_s=419 * T, link="pcie5",
+        source="NVIDIA RTX Blackwell GPU architecture whitepaper, v1.1, appendix A",
+        memory_source="nvidia-smi 610.57, github.com/noonghunna/club-3090 issue 1261",
+        reported="RTX 5090", architecture="blackwell-rtx", priced_as="ampere", multiprocessors=170,
+    ),
+    # 48 GB of GDDR6. The datasheet's 16-bit rate is that of a lower clock (2,490 MHz) than its others (2,520).
+    "l40s": Device(
+        name="L40S 48 GB", year=2023, memory_bytes=46_068 * MIB, memory_bytes_per_s=864 * GB,
+        fp32_flop_per_s=91.6 * T, tf32_flop_per_s=183 * T, fp16_flop_per_s=362.05 * T, bf16_flop_per_s=362.05 * T,
+        fp8_flop_per_s=733 * T, link="pcie4",
+        source="NVIDIA L40S datasheet, 2023",
+        memory_source="nvidia-smi 595.71, github.com/akash-network/provider-configs pull request 99",
+        reported="L40S", architecture="ada", priced_as="ampere", multiprocessors=142,
+    ),
     # 756 TFLOP/s in 16 bits: fewer multiprocessors and a lower clock than the SXM module.
     "h100-pcie": Device(
         name="H100 PCIe 80 GB", year=2022, memory_bytes=81_559 * MIB, memory_bytes_per_s=2000 * GB,
@@ -164,6 +183,16 @@ DEVICES = {
         memory_source=_MODAL + "; sgl-project/sglang issue 3196",
         reported="H200", architecture="hopper", multiprocessors=132,
     ),
+    # The H100 SXM's chip beside a Grace CPU; its name ends in the CPU's memory, 120 or 480 GB. The model with 144 GB of
+    # HBM3e reports another name and total. NVLink joins those of an NVL32 or a DGX GH200; many stand alone.
+    "gh200": Device(
+        name="GH200 96 GB", year=2023, memory_bytes=97_871 * MIB, memory_bytes_per_s=4000 * GB,
+        fp32_flop_per_s=67 * T, tf32_flop_per_s=494.7 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
+        fp8_flop_per_s=1978.9 * T, link="nvlink4",
+        source="NVIDIA GH200 datasheet, 2023; halved where it prints sparsity",
+        memory_source="nvidia-smi 535.154, github.com/slitvinov/grace, README.md",
+        reported="GH200 (120|480)GB", architecture="hopper", multiprocessors=132, host="nvlink-c2c",
+    ),
     "mi300x": Device(
         name="MI300X 192 GB", year=2023, memory_bytes=196_592 * MIB, memory_bytes_per_s=5300 * GB,
         fp32_flop_per_s=163.4 * T, tf32_flop_per_s=653.7 * T, fp16_flop_per_s=1307.4 * T, bf16_flop_per_s=1307.4 * T,
@@ -171,6 +200,15 @@ DEVICES = {
         source="AMD Instinct MI300X datasheet, 2023",
         memory_source="206,141,652,992 bytes: ROCm/rocm-systems, projects/amdsmi, vram_total_prefer_kfd_test.cc",
         reported="MI300X( VF)?", architecture="cdna3", multiprocessors=304,
+    ),
+    # The MI300X's chip with more and faster memory. torch prints 255.98 GiB: as on the MI300X, 16 MiB less than sold.
+    "mi325x": Device(
+        name="MI325X 256 GB", year=2024, memory_bytes=262_128 * MIB, memory_bytes_per_s=6000 * GB,
+        fp32_flop_per_s=163.4 * T, tf32_flop_per_s=653.7 * T, fp16_flop_per_s=1307.4 * T, bf16_flop_per_s=1307.4 * T,
+        fp8_flop_per_s=2614.9 * T, link="infinity-fabric-mi300x",
+        source="AMD CDNA 3 architecture white paper, 2024, table 2",
+        memory_source="255.98 GiB, github.com/vllm-project/vllm issue 41963",
+        reported="MI325X", architecture="cdna3", multiprocessors=304,
     ),
     # A DGX B200 has 1,440 GB and 64 TB/s in eight GPUs, 72 PFLOP/s fp8 "training", which is with sparsity.
     "b200": Device(
@@ -180,5 +218,15 @@ DEVICES = {
         source="NVIDIA DGX B200 datasheet, 2024, divided by 8; halved where it prints sparsity",
         memory_source="nvidia-smi 580.95, github.com/NVIDIA/TensorRT-LLM issue 10278",
         reported="B200", architecture="blackwell", multiprocessors=148,
+    ),
+    # A GB200 NVL72 has 72 of them: 360 PFLOP/s in 16 bits and 720 in 8, both with sparsity, and 13.4 TB. Two share a
+    # Grace CPU. All 72 are joined by NVLink; the book's views have nodes of 8.
+    "gb200": Device(
+        name="GB200 186 GB", year=2024, memory_bytes=189_471 * MIB, memory_bytes_per_s=8000 * GB,
+        fp32_flop_per_s=80 * T, tf32_flop_per_s=1250 * T, fp16_flop_per_s=2500 * T, bf16_flop_per_s=2500 * T,
+        fp8_flop_per_s=5000 * T, link="nvlink5",
+        source="NVIDIA GB200 NVL72 page, 2025, divided by 72; halved where it prints sparsity",
+        memory_source="nvidia-smi 590.48, github.com/SlinkyProject/slurm-operator, docs/installation.md",
+        reported="GB200", architecture="blackwell", multiprocessors=152, host="nvlink-c2c-of-two",
     ),
 }  # fmt: skip

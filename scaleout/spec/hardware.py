@@ -105,6 +105,12 @@ LINKS = {
     "infinity-fabric-mi300x": Link(
         "Infinity Fabric", "between GPUs", 448 * GB, "AMD MI300X datasheet, 2023: 7 times 128 GB/s both ways", peers=7
     ),
+    # A Grace CPU's link to its GPU; on a GB200 two GPUs share it. Measured 375 GB/s to the GPU and 297 back, 0.75 of it
+    # together (arXiv 2407.07850), as much as PCIe reaches.
+    "nvlink-c2c": Link("NVLink-C2C", "host to GPU", 450 * GB, "NVIDIA GH200 datasheet, 2023: 900 GB/s both ways"),
+    "nvlink-c2c-of-two": Link(
+        "NVLink-C2C, shared by two", "host to GPU", 225 * GB, "NVIDIA GB200 superchip: 900 GB/s both ways for two GPUs"
+    ),
     "pcie3": _pcie(3, 8e9),
     "pcie4": _pcie(4, 16e9),
     "pcie5": _pcie(5, 32e9),

@@ -18,7 +18,10 @@ FROM_CLOCK = {
     "a100-80gb": 1410e6 * 256 * 2 * 432,
     "h100-sxm": 1830e6 * 512 * 2 * 528,
     "rtx-4090": 2520e6 * 64 * 2 * 512,
+    "rtx-5090": 2407e6 * 64 * 2 * 680,
+    "l40s": 2520e6 * 128 * 2 * 568,
     "mi300x": 2100e6 * 256 * 2 * 1216,
+    "mi325x": 2100e6 * 256 * 2 * 1216,
 }
 
 # Datasheets of one GPU may name different clocks: an L40S's 362 TFLOP/s in 16 bits are at 2,490 MHz, its 733 in 8 and
@@ -110,9 +113,11 @@ def test_a_pair_of_3090s_is_faster_over_its_bridge_than_over_pcie():
 REPORTED = {
     "Tesla V100-SXM2-16GB": "v100", "Tesla T4": "t4", "NVIDIA A100-SXM4-40GB": "a100-40gb",
     "A100-SXM4-80GB": "a100-80gb", "NVIDIA GeForce RTX 3090": "rtx-3090", "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA GeForce RTX 4090 D": None, "NVIDIA H100 PCIe": "h100-pcie", "NVIDIA H100 80GB HBM3": "h100-sxm",
-    "NVIDIA H100 NVL": None, "NVIDIA H200": "h200", "NVIDIA H200 NVL": None, "NVIDIA B200": "b200",
-    "AMD Instinct MI300X": "mi300x", "NVIDIA T400 4GB": None, "": None,
+    "NVIDIA GeForce RTX 4090 D": None, "NVIDIA GeForce RTX 5090": "rtx-5090", "NVIDIA L40S": "l40s",
+    "NVIDIA L40": None, "NVIDIA H100 PCIe": "h100-pcie", "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H100 NVL": None, "NVIDIA H200": "h200", "NVIDIA H200 NVL": None, "NVIDIA GH200 480GB": "gh200",
+    "NVIDIA GH200 144G HBM3e": None, "NVIDIA B200": "b200", "NVIDIA GB200": "gb200", "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI325X": "mi325x", "NVIDIA T400 4GB": None, "": None,
 }  # fmt: skip
 
 
