@@ -90,8 +90,10 @@ def grid(stem: str) -> list[dict]:
         alone += [{**base, control.name: value} for value in some]
     draw = random.Random(2)
     # a page starts Python anew for another code, so code is left as it is
-    mixed = [{**base, **{one.name: draw.choice(_values(one)) for one in controls if one.kind != "code"}}
-             for _ in range(MIXED)]  # fmt: skip
+    mixed = [
+        {**base, **{one.name: draw.choice(_values(one)) for one in controls if one.kind != "code"}}
+        for _ in range(MIXED)
+    ]
     return alone + mixed
 
 
