@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from scaleout.memory import mesh_peaks
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster

@@ -17,15 +17,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "scaleout"
-VAGUE = frozenset(
-    """
-    above across after again ahead all along also any apart asked at away back before behind below beside between both
-    by come done down each early every far few found from given goes gone had has held her here his how in into it its
-    kept late left less little made many me more most much my near now of off on one only other others our out over own
-    put rest said same she so some such taken that their them then there these they this those through to told took
-    under up we what when where which who whole whom whose why with within without you your
-    """.split()
-)
+WORDS = """
+above across after again ahead all along also any apart asked at away back before behind below beside between both
+by come done down each early every far few found from given goes gone had has held her here his how in into it its
+kept late left less little made many me more most much my near now of off on one only other others our out over own
+put rest said same she so some such taken that their them then there these they this those through to told took
+under up we what when where which who whole whom whose why with within without you your
+"""
+VAGUE = frozenset(WORDS.split())
 # In rooms that draw, these are coordinates.
 PLACES = frozenset({"above", "below", "left"})
 DRAWING = frozenset({"draw", "views"})

@@ -1,6 +1,6 @@
 """Directives that write a page's tables from the one place where their facts live.
 
-`hardware-table` and `link-table` come from scaleout/spec/hardware.py, `protocol-table` from
+`hardware-table` comes from scaleout/spec/devices.py, `link-table` from scaleout/spec/hardware.py, `protocol-table` from
 scaleout/spec/protocols.py, `execution-table` from what tools/notebooks.py stored in each notebook when it ran it.
 """
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.spec.hardware import DEVICES, LINKS, MEMORY_SOURCES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,12 +40,17 @@ def hardware_rows() -> list[list[str]]:
     for device in DEVICES.values():
         rates = (getattr(device, f"{name}_flop_per_s") for name in RATES)
         link = LINKS[device.link]
-        rows.append([
-            device.name, figure(device.memory_bytes, 2**30), figure(device.memory_bytes_per_s, 1e12),
-            *(figure(rate, 1e12) for rate in rates),
-            f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}", link.name,
-            f"{link.one_way_bytes_per_s / 1e9:.0f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                device.name,
+                figure(device.memory_bytes, 2**30),
+                figure(device.memory_bytes_per_s, 1e12),
+                *(figure(rate, 1e12) for rate in rates),
+                f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}",
+                link.name,
+                f"{link.one_way_bytes_per_s / 1e9:.0f}",
+            ]
+        )
     return rows
 
 
@@ -60,11 +66,15 @@ class MarkdownDirective(SphinxDirective):
 
 
 class HardwareTable(MarkdownDirective):
-    """Every device of scaleout/spec/hardware.py, then the sources."""
+    """Every device of scaleout/spec/devices.py, then the sources."""
 
     def lines(self) -> list[str]:
         head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
-        sources = [f"- {one.name}: {one.source}. Memory: {MEMORY_SOURCES[key]}." for key, one in DEVICES.items()]
+        sources = [
+            f"- {one.name}: {one.source}. Memory: {one.memory_source}."
+            + f" Its kernels are taken for {one.priced_as.capitalize()}'s, a guess." * bool(one.priced_as)
+            for one in DEVICES.values()
+        ]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 
@@ -86,10 +96,14 @@ class ProtocolTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         rows = [
-            [name, f"{CALL['ring'][at] * 1e6:.1f}", *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
-             f"{RING_SHARE[name]:.0%}"]
+            [
+                name,
+                f"{CALL['ring'][at] * 1e6:.1f}",
+                *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
+                f"{RING_SHARE[name]:.0%}",
+            ]
             for at, name in enumerate(PROTOCOLS)
-        ]  # fmt: skip
+        ]
         hops = {"between GPUs": "NVLink", "host to GPU": "PCIe", "between nodes": "network"}
         head = ["Protocol", "a call, µs", *(f"a hop on {hops[scope]}, µs" for scope in HOPS["ring"]), "of the rate"]
         return table(head, rows, ("Protocol",))
@@ -107,10 +121,16 @@ class ExecutionTable(MarkdownDirective):
             cells = sum(cell["cell_type"] == "code" for cell in notebook["cells"])
             if run is None:
                 raise self.error(f"{path.name} does not say how it was run: store it with `make notebooks`")
-            rows.append([
-                f"[{path.stem}](/notebooks/{path.name})", run["machine"], run["versions"], run["date"],
-                str(cells), str(run["seconds"]),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"[{path.stem}](/notebooks/{path.name})",
+                    run["machine"],
+                    run["versions"],
+                    run["date"],
+                    str(cells),
+                    str(run["seconds"]),
+                ]
+            )
         if not rows:
             return ["No notebook is stored yet."]
         words = ("Notebook", "Machine", "Versions", "Date")

@@ -10,7 +10,7 @@ SCHEMA = 1
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 TEXTS = ("device", "device_kind", "backend", "interconnect", "measured", "commit")
 TABLES = ("matmul_flops_per_second", "collectives")
-NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}      # name -> lowest sound value
+NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}  # name -> lowest sound value
 
 
 def default_path(device_kind, world):
@@ -47,12 +47,14 @@ def find(path, device_kind, world):
         try:
             if not default_path(device_kind, world).exists():
                 return None
-        except (OSError, ValueError):                       # a home that one may not enter, or none
+        except (OSError, ValueError):  # a home that one may not enter, or none
             return None
     profile = load(path or default_path(device_kind, world))
     if (profile["device_kind"], profile["world"]) != (device_kind, world):
-        raise ValueError(f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
-                         f"run labs/calibrate.py with {world} on {device_kind}")
+        raise ValueError(
+            f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
+            f"run labs/calibrate.py with {world} on {device_kind}"
+        )
     return profile
 
 
@@ -93,10 +95,23 @@ def validate(profile):
         raise ValueError(f"{name} must be a table")
     if not all(is_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
         raise ValueError("matmul_flops_per_second must hold rates above 0")
+    _kernels(profile.get("kernels", {}))
     for lines in (profile["collectives"], *_groups(profile).values()):
         for name, line in lines.items():
             if name not in COLLECTIVES or not _line(line):
                 raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte, from 0")
+
+
+def _kernels(found):
+    """ValueError unless every number in what was timed kernel by kernel is above 0; an older profile has none of it."""
+    if is_number(found):
+        if found <= 0:
+            raise ValueError("kernels must hold numbers above 0")
+    elif isinstance(found, dict | list):
+        for one in found.values() if isinstance(found, dict) else found:
+            _kernels(one)
+    else:
+        raise ValueError(f"kernels: {found!r} is no number")
 
 
 def _groups(profile):
@@ -109,4 +124,5 @@ def _groups(profile):
 
 def _line(value):
     return isinstance(value, dict) and all(
-        is_number(value.get(name)) and value[name] >= 0 for name in ("alpha_seconds", "seconds_per_byte"))
+        is_number(value.get(name)) and value[name] >= 0 for name in ("alpha_seconds", "seconds_per_byte")
+    )

@@ -16,7 +16,8 @@ loses and costs.
 
 `recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
 
-`precision` says what a step in FP8 takes beside one in 16 bits. A measured machine is read from its `profile`.
+`precision` says what a step in FP8 takes beside one in 16 bits. What a measured machine computes with is fitted to its
+`profile` by `calibrated`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """
@@ -26,5 +27,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
-    job="step update_bytes",
+    job="step step_on update_bytes",
 )

@@ -67,8 +67,10 @@ class Band:
     @property
     def why(self) -> str:
         """In a sentence or two."""
-        said = (f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
-                f"within {100 * self.middle:.0f}%, by constants that were fitted without them.")  # fmt: skip
+        said = (
+            f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
+            f"within {100 * self.middle:.0f}%, by constants that were fitted without them."
+        )
         return said + (f" This job lies outside of what they cover: {'; '.join(self.outside)}." * bool(self.outside))
 
     def ends(self, seconds: float) -> tuple[float, float]:
@@ -77,15 +79,21 @@ class Band:
 
 
 def band(job: Job) -> Band:
-    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all."""
+    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all.
+
+    A GPU whose family is a guess (`spec.devices`) is of no family.
+    """
     checks.instance("job", job, Job)
     name, label, chips, outside = job.program.name, job.program.label, family(job.device), []
-    own = ERRORS.get((name, chips))
-    if own is None:
+    own = None if job.device.priced_as else ERRORS.get((name, chips))
+    if job.device.priced_as:
+        outside.append(f"no published step on {job.device.name}, whose kernels are taken for {CHIPS[chips]}'s")
+    elif own is None:
         outside.append(f"no published step of {label} on {CHIPS[chips]}")
     elif own.n < FEWEST:
         outside.append(f"only {own.n} of {label} on {CHIPS[chips]}")
-    of = {(name, chips): f"of {label} on {CHIPS[chips]}", (name, ""): f"of {label}", ("", ""): "of all programs"}
+    of = {(name, chips): f"of {label} on {CHIPS[chips]}"} if own else {}
+    of |= {(name, ""): f"of {label}", ("", ""): "of all programs"}
     key = next(key for key in of if key == ("", "") or (key in ERRORS and ERRORS[key].n >= FEWEST))
     found = ERRORS[key]
     if job.seq > found.seq:
@@ -104,8 +112,13 @@ def errors(rows: Iterable[tuple[Job, float]]) -> dict[tuple[str, str], Errors]:
     out = {}
     for key in sorted(groups):
         jobs, size = [job for job, _ in groups[key]], [error for _, error in groups[key]]
-        out[key] = Errors(len(size), round(median(size), 3), round(ninth(size), 3), max(job.seq for job in jobs),
-                          max(job.layout.ranks for job in jobs))  # fmt: skip
+        out[key] = Errors(
+            len(size),
+            round(median(size), 3),
+            round(ninth(size), 3),
+            max(job.seq for job in jobs),
+            max(job.layout.ranks for job in jobs),
+        )
     return out
 
 

@@ -129,8 +129,7 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
     rows, columns, depth = job.tokens, logits // job.tokens, job.shape.hidden
     width = job.recipe.width("compute")
     product = rates.matmul(rows, columns, depth, width)
-    weights = rates.matmul(depth, columns, rows, width)
-    back = rates.matmul(rows, depth, columns, width) + weights
+    back, weights = rates.backward(rows, columns, depth, width)
     passes = LOGITS[job.recipe.loss]
     first, last = [], []
     for phase, name in enumerate(("forward", "backward")):
@@ -139,7 +138,8 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
         first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
         rest = fsum(seconds for part, seconds in sent.items() if part != "embedding")
         moved = job.program.moves * passes[phase] * 4 * logits
-        last.append(Phase((product, back)[phase], moves=rates.moved(moved), exposed=rest, communication=rest))
+        parts = (product, back)[phase], 0.0, rates.moved(moved)
+        last.append(Phase(*parts, rates.host(rates.ends_seconds[phase], fsum(parts)), rest, rest))
     return Work(*first), Work(*last, weights=weights)
 
 
@@ -189,17 +189,20 @@ def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, P
                 exposed, sent = exposed + a, sent + b
         attends, scores = core[phase]
         moved = job.program.moves * _moved(job, cut, half, phase)
-        phases.append(Phase(
-            fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores),
-            (1 + phase) * kernels * rates.kernel_seconds, exposed, sent,
-        ))  # fmt: skip
+        parts = fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores)
+        host = rates.host(rates.block_seconds[phase] / 2, fsum(parts))
+        phases.append(Phase(*parts, (1 + phase) * kernels * rates.kernel_seconds + host, exposed, sent))
     weights = fsum(one[2] for one in products.values())
     first = next(iter(products))
     rest = [one.seconds - one.matmul - one.attention for one in phases]
     matrices = tuple(
-        (name, one[0] + core[0][0] * (name == "v") + rest[0] * (name == first),
-         one[1] + core[1][0] * (name == "v") + rest[1] * (name == first)) for name, one in products.items()
-    )  # fmt: skip
+        (
+            name,
+            one[0] + core[0][0] * (name == "v") + rest[0] * (name == first),
+            one[1] + core[1][0] * (name == "v") + rest[1] * (name == first),
+        )
+        for name, one in products.items()
+    )
     return *phases, weights, matrices
 
 
@@ -217,8 +220,7 @@ def _products(job: Job, on: Machine, cut: tensor.Block, half: str) -> dict[str, 
         depth, columns = local[group[0]][0][0], sum(local[name][0][1] for name in group)
         rows = local[group[0]][1] / (2 * depth * local[group[0]][0][1])
         forward = on.rates.matmul(rows, columns, depth, width)
-        weights = on.rates.matmul(depth, columns, int(rows), width)
-        back = on.rates.matmul(rows, depth, columns, width) + weights
+        back, weights = on.rates.backward(rows, columns, depth, width)
         for name in group:
             share = local[name][0][1] / columns
             out[name] = share * forward, share * back, share * weights

@@ -17,6 +17,7 @@ from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import flops
 from scaleout.timing import compute, exchange, machine, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
@@ -61,6 +62,12 @@ class Step:
     def tokens_per_second(self) -> float:
         """Of all ranks."""
         return self.job.tokens_per_step / self.seconds
+
+    @property
+    def crowded(self) -> float:
+        """Seconds where ranks share a CPU's cores, on a machine measured with all of them at work: one that waits for
+        another leaves its core to it, and neither bubble nor imbalance shows."""
+        return self.seconds - self.parts["bubble"] - self.parts["imbalance"]
 
     @property
     def mfu(self) -> float:
@@ -108,8 +115,14 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
     block, first, last = work
     whole = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
     rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
-    parts = {"compute": whole - fsum(rest.values()), **rest, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
-             "exposed data": found.exposed}  # fmt: skip
+    parts = {
+        "compute": whole - fsum(rest.values()),
+        **rest,
+        "imbalance": 0.0,
+        "bubble": 0.0,
+        "hops": 0.0,
+        "exposed data": found.exposed,
+    }
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
     backward = job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds
     parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
@@ -126,12 +139,21 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
     actions = layout.m * action_seconds(job)
     held = [job.rank_parameters(one) for one in range(layout.pp)]
-    forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
-                         for some in (costs.forward, costs.backward))  # fmt: skip
+    forward, backward = (
+        fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
+        for some in (costs.forward, costs.backward)
+    )
     data, sent = pipeline_exchange.seconds(job, rank, held[0], forward, backward)
-    parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
-             "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
-             "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
+    parts = {
+        "compute": mean - fsum(rest.values()) - actions,
+        **rest,
+        "imbalance": busiest - mean,
+        "bubble": bare - busiest,
+        "hops": done.seconds - bare + actions + tied_seconds(job, rank),
+        "exposed data": data,
+        "update": update_seconds(job, rank, max(held)),
+        "exposed host": 0.0,
+    }
     return Step(job, 0.0, parts, work, sent, None, done, costs)
 
 
@@ -143,7 +165,7 @@ def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
         "launches": fsum(n * one.launches for n, one in whole),
         "exposed tensor": fsum(n * one.exposed for n, one in whole),
         "exposed context": fsum(n * fsum(one.context) for n, one in whole),
-    }  # fmt: skip
+    }
 
 
 def action_seconds(job: Job) -> float:
@@ -164,8 +186,10 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
         weights[stage] += end.weights
     return Costs(
         tuple(value + action for value in forward),
-        tuple(b - w + action for b, w in zip(backward, weights, strict=True)), tuple(weights), hop,
-    )  # fmt: skip
+        tuple(b - w + action for b, w in zip(backward, weights, strict=True)),
+        tuple(weights),
+        hop,
+    )
 
 
 def balanced_blocks(job: Job) -> tuple[int, ...]:
@@ -206,7 +230,15 @@ def update_seconds(job: Job, rank: Machine, held: int) -> float:
     own = owned(job, held)
     if job.replicas.offload != "none":
         return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
-    return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))
+    found = job.program.update_passes * rank.rates.updated(own * update_bytes(job.recipe))
+    if rank.rates.tensor_seconds:  # of a calibrated machine
+        found += rank.rates.tensor_seconds * stepped(job)
+    return found
+
+
+def stepped(job: Job) -> float:
+    """Tensors that a rank's optimizer steps: under ZeRO 1 and 2 each rank has some, under ZeRO 3 a part of each."""
+    return len(tensors(job.shape)) / job.layout.pp / (job.shards if job.layout.zero in {1, 2} else 1)
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:

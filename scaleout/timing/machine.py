@@ -1,7 +1,7 @@
 """One rank of a job: what it computes with, and seconds of communication along each axis of the layout.
 
 From datasheets collectives cost what NCCL makes of the links; from the profiles that `labs/calibrate.py` measured, what
-this machine took. Both make the same `Machine`.
+this machine took, kernel by kernel (`calibrated`). Both make the same `Machine`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from functools import lru_cache
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
-from scaleout.spec.hardware import LINKS, Device
+from scaleout.spec.devices import Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.spec.topology import Cluster, Wire, host
+from scaleout.timing.calibrated import profile_rates
 from scaleout.timing.profile import collective_seconds, line_seconds
-from scaleout.timing.rates import Rates, device_rates, profile_rates
+from scaleout.timing.rates import Rates, device_rates
 
 Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
 Sends = Callable[[float], float]  # seconds of a message to a neighbour by its bytes
@@ -67,15 +68,21 @@ def from_datasheet(job: Job) -> Machine:
     cluster, grid = job.cluster, job.grid
     group = mesh.on(cluster, grid, "dp", "cp")
     ranks, kept = job.shards, _keepers(job)
-    slot = LINKS[HOST_LINK.get(job.device.link, job.device.link)]
+    slot = host(job.device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         device_rates(job.device, job.program, job.dtype),
-        priced(mesh.on(cluster, grid, "tp")), priced(mesh.on(cluster, grid, "cp")), priced(group),
-        priced(shard_group(group, ranks)), priced(replica_group(group, ranks)), priced(shard_group(group, kept)),
-        sends(mesh.link(cluster, grid, "cp")), sends(mesh.link(cluster, grid, "pp")), copy.seconds,
+        priced(mesh.on(cluster, grid, "tp")),
+        priced(mesh.on(cluster, grid, "cp")),
+        priced(group),
+        priced(shard_group(group, ranks)),
+        priced(replica_group(group, ranks)),
+        priced(shard_group(group, kept)),
+        sends(mesh.link(cluster, grid, "cp")),
+        sends(mesh.link(cluster, grid, "pp")),
+        copy.seconds,
         tuple(axis for axis in grid.names if mesh.crosses(cluster, grid, axis)),
-    )  # fmt: skip
+    )
 
 
 def _keepers(job: Job) -> int:
@@ -91,8 +98,10 @@ def shard_group(group: Cluster, ranks: int) -> Cluster:
         return Cluster(1, ranks, group.inside, group.across, group.nics_per_node, group.in_network)
     if ranks % each == 0 and group.nodes % (ranks // each) == 0:
         return Cluster(ranks // each, each, group.inside, group.across, group.nics_per_node, group.in_network)
-    raise ValueError(f"{ranks} ranks neither divide the {each} of a group in a node nor fill whole nodes of "
-                     f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}")  # fmt: skip
+    raise ValueError(
+        f"{ranks} ranks neither divide the {each} of a group in a node nor fill whole nodes of "
+        f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}"
+    )
 
 
 def replica_group(group: Cluster, ranks: int) -> Cluster:
@@ -131,9 +140,10 @@ def groups(layout: Layout, shards: int | None = None) -> list[int]:
     return sorted({n for n in some if n > 1} | {layout.ranks})
 
 
-def from_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Machine:
+def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = None) -> Machine:
     """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
-    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches."""
+    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches,
+    with all that it does beside them; None: kernel by kernel."""
     base, layout = known[job.layout.ranks], job.layout
     ranks, kept = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]
@@ -142,15 +152,29 @@ def from_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Ma
     tensor, context, data, shards, replicas, keeps = (
         _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
     )
-    return Machine(profile_rates(base, job.dtype, share), tensor, context, data, shards, replicas, keeps, send, send,
-                   lambda size: size / copies, (), copies)  # fmt: skip
+    rates = profile_rates(base, job.dtype, share, job.recipe.foreach)
+    return Machine(
+        rates, tensor, context, data, shards, replicas, keeps, send, send, lambda size: size / copies, (), copies
+    )
 
 
 def device_of(profile: dict) -> Device:
     """The machine of a profile in a datasheet's words: a job's device, whose peak is what was measured."""
     rates = profile["matmul_flops_per_second"]
-    return Device(profile.get("device", "this machine"), 0, 0, profile["copy_bytes_per_second"], rates["fp32"], None,
-                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py")  # fmt: skip
+    return Device(
+        profile.get("device", "this machine"),
+        0,
+        0,
+        profile["copy_bytes_per_second"],
+        rates["fp32"],
+        None,
+        rates.get("fp16", rates["fp32"]),
+        rates.get("bf16"),
+        None,
+        "",
+        "labs/calibrate.py",
+        priced_as="ampere",
+    )
 
 
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:

@@ -27,10 +27,21 @@ def fit(points):
         alpha, beta = w1 / ww, 0.0
     if alpha < 0:
         alpha, beta = 0.0, x1 / xx
-    rows = [{"bytes": size, "seconds": seconds, "fitted": alpha + size * beta,
-             "relative_error": (alpha + size * beta) / seconds - 1} for size, seconds in points]
-    return {"alpha_seconds": alpha, "seconds_per_byte": beta, "points": rows,
-            "worst_relative_error": max(abs(row["relative_error"]) for row in rows)}
+    rows = [
+        {
+            "bytes": size,
+            "seconds": seconds,
+            "fitted": alpha + size * beta,
+            "relative_error": (alpha + size * beta) / seconds - 1,
+        }
+        for size, seconds in points
+    ]
+    return {
+        "alpha_seconds": alpha,
+        "seconds_per_byte": beta,
+        "points": rows,
+        "worst_relative_error": max(abs(row["relative_error"]) for row in rows),
+    }
 
 
 def pieces(points):
@@ -77,16 +88,6 @@ def rate(profile, dtype):
     return rates[dtype]
 
 
-def step_seconds(profile, flops, dtype, reduced_bytes=0):
-    """Seconds of a training step: one rank's `flops` at the measured rate, then one all-reduce, no overlap.
-
-    Leaves out what is no matrix product (norms, softmax, the optimizer), so it is a lower bound for compute;
-    where DDP hides its all-reduce behind the backward the sum is an upper bound for communication.
-    """
-    spent = flops / rate(profile, dtype)
-    return spent + (collective_seconds(profile, "all_reduce", reduced_bytes) if reduced_bytes else 0.0)
-
-
 def mfu(profile, flops, dtype, seconds):
     """(model FLOPs utilization, its peak for a Record) of a step whose every rank does `flops` in `seconds`.
 
@@ -94,6 +95,5 @@ def mfu(profile, flops, dtype, seconds):
     machine can do the step did. The peak is of all ranks together.
     """
     peak = profile["matmul_flops_per_second"][dtype] * profile["world"]
-    source = (f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), "
-              f"{profile['measured']}")
+    source = f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), {profile['measured']}"
     return flops * profile["world"] / seconds / peak, {"flops_per_second": peak, "source": source}

@@ -7,28 +7,17 @@ import pytest
 
 from scaleout import views
 from scaleout.memory import allocator
-from scaleout.spec.hardware import DEVICES, MEMORY_SOURCES
+from scaleout.spec.devices import DEVICES
 from scaleout.views.capstone import speedup
 from scaleout.views.fsdp import levers
 
-MIB, GIB = 2**20, 2**30
+GIB = 2**30
 H100 = DEVICES["h100-sxm"].memory_bytes
 SVG = "{http://www.w3.org/2000/svg}"
-
-# Totals in MiB as nvidia-smi and rocm-smi print them; where is in MEMORY_SOURCES.
-PRINTED = {"v100": 32_768, "t4": 15_360, "a100-40gb": 40_960, "a100-80gb": 81_920, "rtx-3090": 24_576,
-           "rtx-4090": 24_564, "h100-pcie": 81_559, "h100-sxm": 81_559, "h200": 143_771, "mi300x": 196_592,
-           "b200": 183_359}  # fmt: skip
 
 # torch's total_memory and deviceQuery's: what is left of it once the driver has its own part. H100: thamada/nvidia-smi
 # (nvsim/H100SXMx8_deviceQuery.py); A100 40 GB: bottlerocket-os/bottlerocket pull request 3873. Bytes.
 SEEN_BY_PROGRAMS = {"h100-sxm": 85_045_477_376, "a100-40gb": 42_298_834_944}
-
-
-@pytest.mark.parametrize("key", DEVICES)
-def test_a_card_holds_what_its_driver_reports(key):
-    assert DEVICES[key].memory_bytes == PRINTED[key] * MIB
-    assert set(MEMORY_SOURCES) == set(DEVICES) and re.search(r"\w\.\w|/|TU Delft", MEMORY_SOURCES[key])
 
 
 @pytest.mark.parametrize("key", SEEN_BY_PROGRAMS)
@@ -124,8 +113,7 @@ def _bottom(svg: str) -> float:
 
 
 def test_curves_and_levers_use_the_same_definition():
-    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 4096,
-                                      "full", 50)  # fmt: skip
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 4096, "full", 50)
     for kind in ("full", "ddp"):
         assert speedup.fits(setting, kind) == allocator.fits(speedup.held(setting, kind), H100)
     assert not hasattr(levers, "RESERVE") and levers.usable is allocator.usable

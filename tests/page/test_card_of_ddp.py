@@ -6,7 +6,8 @@ from tex import value
 from scaleout import views
 from scaleout.collectives.alpha_beta import cost
 from scaleout.page import cards
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE, LINKS
 from scaleout.spec.topology import Wire
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB
@@ -35,7 +36,9 @@ def test_numbers_are_the_packages():
     opening = views.render("ddp", {})["values"]
     tokens = [f"{round(2 * SUSTAINED * beta(link), -2):,.0f}" for link in ("nvlink4", "ib-ndr", "ethernet-100g")]
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{4 * total_parameters(PRESETS['gpt2-xl']) / 1e9:.1f} GB", *tokens,
-        f"{BUCKET_CAP / MIB:g} MiB, {FIRST_BUCKET_CAP / MIB:g} MiB", f"{opening['exposed_percent']:.0f}%",
-    ]  # fmt: skip
+        f"{4 * total_parameters(PRESETS['gpt2-xl']) / 1e9:.1f} GB",
+        *tokens,
+        f"{BUCKET_CAP / MIB:g} MiB, {FIRST_BUCKET_CAP / MIB:g} MiB",
+        f"{opening['exposed_percent']:.0f}%",
+    ]
     assert opening["tokens_per_gpu"] == 16_384

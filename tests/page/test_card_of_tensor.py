@@ -5,7 +5,8 @@ import pytest
 from scaleout.collectives.tensor import block
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.page import cards
-from scaleout.spec.hardware import DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
@@ -44,6 +45,9 @@ def test_numbers_are_the_packages():
     one = block(GPT3, 1, 2048, 4)
     counts = [sum(one.counts(phase).values()) for phase in ("forward", "backward")]
     assert [found["value"] for found in CARD["numbers"]] == [
-        f"{counts[0]} + {counts[1]}", f"{round(REACHED / NVLINK, -1):,.0f}", f"{round(REACHED / NIC, -2):,.0f}",
-        f"{round(1.1 * 7 * REACHED / NVLINK, -2):,.0f}", f"{sent(one) / 1e6:.0f} MB",
-    ]  # fmt: skip
+        f"{counts[0]} + {counts[1]}",
+        f"{round(REACHED / NVLINK, -1):,.0f}",
+        f"{round(REACHED / NIC, -2):,.0f}",
+        f"{round(1.1 * 7 * REACHED / NVLINK, -2):,.0f}",
+        f"{sent(one) / 1e6:.0f} MB",
+    ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster

@@ -8,7 +8,7 @@ from scaleout.draw import recompute_hills as hills
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

@@ -6,7 +6,7 @@ import pytest
 
 from scaleout.collectives import tensor
 from scaleout.collectives.job import block_of, cut
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -18,8 +18,14 @@ LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
 
 
 def job(tp, overlap="none", split=True, on=None, **program):
-    return Job(LLAMA, 8192, H100, on or cluster(1, tp), layout=Layout(tp=tp, sequence_parallel=split),
-               program=replace(PROGRAMS["megatron"], tensor_overlap=overlap, **program))  # fmt: skip
+    return Job(
+        LLAMA,
+        8192,
+        H100,
+        on or cluster(1, tp),
+        layout=Layout(tp=tp, sequence_parallel=split),
+        program=replace(PROGRAMS["megatron"], tensor_overlap=overlap, **program),
+    )
 
 
 def work(*args, **options):

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -78,8 +78,16 @@ def on_host(job, said):
 def ten_billion():
     said = PUBLISHED["offload_10b"]
     shape = Shape(said["layers"], said["hidden"], said["heads"], said["vocab"], max_seq=said["seq"])
-    job = Job(shape, said["seq"], DEVICES[said["device"]], cluster(1, 1, "nvlink2"), said["batch"], Layout(zero=2),
-              RECIPE, PROGRAMS["eager"])  # fmt: skip
+    job = Job(
+        shape,
+        said["seq"],
+        DEVICES[said["device"]],
+        cluster(1, 1, "nvlink2"),
+        said["batch"],
+        Layout(zero=2),
+        RECIPE,
+        PROGRAMS["eager"],
+    )
     return said, job.other(offload="optimizer")
 
 

@@ -7,7 +7,7 @@ from scaleout import views
 from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.memory.job import fullest
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.views import mesh, zero
 from scaleout.views.planner.setting import setting_of
 from scaleout.views.recompute import setting as recompute

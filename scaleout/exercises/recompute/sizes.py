@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.recompute import Policy, Tile, none, tiles
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

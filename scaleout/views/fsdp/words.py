@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.amounts import adding_up
 from scaleout.draw.labels import took
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import lever, roomier

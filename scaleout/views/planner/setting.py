@@ -9,7 +9,7 @@ from typing import NamedTuple
 from scaleout.draw import svg
 from scaleout.memory.allocator import usable
 from scaleout.spec import hugging_face
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

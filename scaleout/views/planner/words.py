@@ -9,13 +9,13 @@ from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import DOUBLED, MOST, Setting, best_of, cuts_of, picked
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
-RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "every block recomputed"}
+RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "full recomputation"}
 
 
 def layout(plan: Plan, dp: bool = True) -> str:
     """A layout by the degrees that are above 1, or where only dp is, by that.
 
-    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, every block recomputed"
+    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, full recomputation"
     """
     at = plan.layout
     degrees = [(name, getattr(at, name)) for name in ("tp", "cp", "pp", "dp")]
@@ -30,14 +30,14 @@ def gb(size: float) -> str:
 
 
 def head(setting: Setting) -> str:
-    """"Llama 3 70B on 512 H100, Megatron-LM"."""
+    """ "Llama 3 70B on 512 H100, Megatron-LM"."""
     asked = setting.question
     return f"{asked.name} on {asked.gpus:,} {card(setting)}, {setting.program}"
 
 
 def card(setting: Setting) -> str:
-    """A GPU in one word."""
-    return setting.job.device.name.split()[0]
+    """A GPU by its name, without its memory and the usual socket: "H100", "H100 PCIe", "RTX 4090"."""
+    return " ".join(setting.job.device.name.split()[:-2]).removesuffix(" SXM")
 
 
 def sentence(setting: Setting) -> str:
@@ -47,23 +47,29 @@ def sentence(setting: Setting) -> str:
         return f"{head(setting)}: {_nothing(setting)}"
     far = " or more" if setting.found.band.outside else ""
     across = " tp crosses nodes: nothing else fits." if setting.found.across else ""
-    return (f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
-            f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}")
+    return (
+        f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
+        f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}"
+    )
 
 
 def _equal(setting: Setting) -> str:
     """How many layouts the band does not tell from the fastest."""
     alike = setting.counts["alike"]
-    return f"the simplest of {alike} equals" if alike > 1 else "without equals"
+    return f"simplest of {alike} equals" if alike > 1 else "without equals"
 
 
 def _nothing(setting: Setting) -> str:
     small = setting.smallest
     if small is None:
-        return (f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
-                f"replicas: take {least(setting.question.gpus, setting.sequences):,} of them.")  # fmt: skip
-    return (f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.usable)} GB of "
-            "usable memory.")  # fmt: skip
+        return (
+            f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
+            f"replicas: take {least(setting.question.gpus, setting.sequences):,} of them."
+        )
+    return (
+        f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.usable)} GB of "
+        "usable memory."
+    )
 
 
 def least(gpus: int, sequences: int) -> int:
