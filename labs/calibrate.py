@@ -90,7 +90,8 @@ def measure(s, o):
         else:
             n, name = what
             points[what].append(collective_point(s, name, which, o, n, groups[n]))
-    timed = {name: dtype for name, dtype in DTYPES.items() if rates[name] >= EMULATED * rates["fp32"]}
+    half = max(("bf16", "fp16"), key=rates.get)                 # the one that a model computes with
+    timed = {name: DTYPES[name] for name in ("fp32", half) if rates[name] >= EMULATED * rates["fp32"]}
     sizes_of_model = kernels.Sizes(o.tokens, o.hidden, o.seq, o.head)
     found = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
     lines = {n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]}
