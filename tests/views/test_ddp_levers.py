@@ -103,8 +103,11 @@ def test_the_picture_says_how_many_buckets_a_block_stands_for(params):
     if not result["values"]["communication_seconds"]:
         return
     count = result["values"]["buckets"]
-    text = next(one.text for one in ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}text")
-                if one.text.startswith("communication:"))
+    text = next(
+        one.text
+        for one in ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}text")
+        if one.text.startswith("communication:")
+    )
     passes = 1 if setting(params).no_sync else setting(params).accumulation
     group = lanes.groups(count, passes)
     blocks = len(set(group))

@@ -31,7 +31,7 @@ def test_the_largest_part_is_the_largest_layer_of_the_picture_and_most_is_more_t
     words = Counter()
     for params in GRID:
         result = views.render("memory", {**params, "moment": memory.FULLEST})
-        titles = re.findall(r'<title>([^<:]+): [^<]+</title></rect>', result["svg"])
+        titles = re.findall(r"<title>([^<:]+): [^<]+</title></rect>", result["svg"])
         layers = result["values"]["moments_gb"][result["values"]["moment"]]  # as the tank stacks them
         parts = zip(layers.values(), map(html.unescape, titles), strict=True)
         share, largest = max(parts, key=lambda part: round(part[0], 6))  # of two alike the one beneath
