@@ -225,7 +225,8 @@ def test_slips_say_what_they_count():
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
     for params in ({}, {"dropped": 60, "order": "dearest"}, {"dropped": 60, "batch": 1},
-                   {"way": "offload", "dropped": 60}, *by_chance("recompute", 50, 9)):  # fmt: skip
+                   {"way": "offload", "dropped": 60}, {"attention": "naive"}, {"seq": "16384", "device": "a100-40gb"},
+                   *by_chance("recompute", 50, 9)):  # fmt: skip
         now = setting(**params)
         found, said = levers.advice(now), shown(**params)["sentence"]
         if found is None:
