@@ -119,12 +119,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Files that take long first: none of them is left to a single worker at the end."""
+    """Files that take long first, then those of rooms that have some: none of them is left to a single worker at the
+    end."""
     for item in items:
         if isinstance(item, pytest.Function) and item.path.parent.name in CLOCKS:
             item.add_marker(pytest.mark.flaky(reruns=1))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: not (item.path in slow or item.path.parent.name in ("notebooks", "browser")))
+    first = lambda item: item.path in slow or item.path.parent.name in ("notebooks", "browser")  # noqa: E731
+    items.sort(key=lambda item: (not first(item), item.path.parent.name not in ("ranks", "views")))
 
 
 def pytest_collection_finish():

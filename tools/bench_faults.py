@@ -31,6 +31,8 @@ SOON = 2                # a seed whose first kill falls while a checkpoint is wr
 class Run:
     """One launch of the training job: started at once, watched through its folder and /proc."""
 
+    read: tuple = (None, [])  # metrics.jsonl as it was when it was read last, and its rows
+
     def __init__(self, folder: Path, ranks: int, words: list[str], restarts: int = 0, **environment: str) -> None:
         """words: options of the lab beside TINY. environment: added to this process's."""
         self.folder = folder
@@ -48,10 +50,13 @@ class Run:
         return launching.children(self.process.pid)
 
     def rows(self) -> list[dict]:
-        """What the job has written to metrics.jsonl; a line that is not yet whole is left out."""
+        """What the job has written to metrics.jsonl; a line that is not yet whole is left out. It is read anew only
+        once it has changed: who waits for a step looks 500 times a second, and would take a core from the ranks."""
         path = self.folder / "metrics.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        found = path.stat() if path.exists() else None
+        if found and (state := (found.st_ino, found.st_size, found.st_mtime_ns)) != self.read[0]:
+            self.read = state, [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+        return self.read[1] if found else []
 
     def step(self) -> int:
         """The last step that is in the metrics."""

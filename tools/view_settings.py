@@ -9,6 +9,7 @@ from scaleout import views
 from scaleout.views.controls import Control, stops
 
 MANY, SOME = 16, 6  # options of a select: of more than so many, about so many
+MOST = 4  # values of a control whose change is a search: of more than so many, some
 
 
 def controls(stem: str) -> dict[str, Control]:
@@ -67,6 +68,9 @@ def by_chance(stem: str, count: int, seed: int) -> list[dict]:
 
 
 def grid(stem: str, mixed: int) -> list[dict]:
-    """The defaults, and a few values of every control alone beside them; then `mixed` settings by chance."""
-    alone = [{name: value} for name, one in controls(stem).items() for value in few(one) if value != one.default]
+    """The defaults, and a few values of every control alone beside them; then `mixed` settings by chance. Of a control
+    whose every value is a search, some."""
+    some = {name: few(one) for name, one in controls(stem).items()}
+    some |= {name: some[name][:: max(1, len(some[name]) // 3)] for name in views.asked(stem) if len(some[name]) > MOST}
+    alone = [{name: value} for name, one in controls(stem).items() for value in some[name] if value != one.default]
     return [{}, *alone, *by_chance(stem, mixed, 0)]

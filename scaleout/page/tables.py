@@ -12,7 +12,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.spec.hardware import DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
 
 ROOT = Path(__file__).resolve().parents[2]

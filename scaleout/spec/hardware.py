@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.spec.checks import known
-from scaleout.spec.devices import DEVICES as DEVICES
-from scaleout.spec.devices import GB, Device
-from scaleout.spec.devices import MIB as MIB
-from scaleout.spec.devices import device as device
+from scaleout.spec.devices import GB
 from scaleout.spec.protocols import HOPS, PROTOCOLS
 
 
@@ -39,11 +36,6 @@ class Link:
     def reached(self) -> float:
         """The share of its rate that a long message of a collective reaches."""
         return XGMI_REACHES if self.peers > 1 else self.share or REACHED[self.scope]
-
-
-def product_share(device: Device) -> float:
-    """Share of a device's 16-bit rate that products of a training step reach: an A100's where none is known of it."""
-    return PRODUCT_SHARES.get(device.name, PRODUCT_SHARE)
 
 
 def link(key: str) -> Link:
@@ -74,16 +66,6 @@ NODE_HOST_BYTES = 2 * 10**12
 # assumption, made once. Whole jobs on A100 reach 43 to 52% of it, what they wait for counted and recomputation too
 # (Narayanan et al. 2021, arXiv 2104.04473, table 1); compute alone reaches somewhat more.
 COMPUTE_SHARE = 0.5
-
-# The same taken apart, where kernels that multiply no matrices are priced by the bytes that they move. Products of a
-# block: fitted once, to the forward of one layer of the 22B model on 8 A100, 7.7 ms (Korthikanti et al. 2022, arXiv
-# 2205.05198, table 4).
-PRODUCT_SHARE = 0.67
-
-# Products in whole training steps of an H100, power limit and launches included: fitted once, with what all ranks wait
-# for the slowest, to the five steps of Llama 3.1 8B on 8 to 128 GPUs, which neither tensor nor pipeline parallelism
-# delays (NVIDIA/dgxc-benchmarking, tests/published/mesh.json). An H200 has the same chip and power limit.
-PRODUCT_SHARES = {"H100 SXM 80 GB": 0.586, "H200 SXM 141 GB": 0.586}
 
 # Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
 # `scaleout.spec.protocols` for the other two, and `scaleout.collectives.nccl` for what a call costs by all three.

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from scaleout.spec import checks
 from scaleout.spec.checks import is_number
-from scaleout.spec.hardware import LINKS, Device, Link, link
+from scaleout.spec.devices import Device
+from scaleout.spec.hardware import LINKS, Link, link
 
 # Without RDMA a message goes through the memory of both hosts and the kernel's TCP stack. The copies between GPU and
 # host are pipelined with the network, so they cost two hops over PCIe in latency, and the rate is that of the slower

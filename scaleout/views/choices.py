@@ -1,6 +1,6 @@
 """What several views offer: models and GPUs by name, and what joins them."""
 
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.program import PROGRAMS
 
 NAMES = {

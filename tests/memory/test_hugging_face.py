@@ -46,6 +46,7 @@ def test_pages_say_so(page):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_python")
 def test_without_transformers_the_tool_says_what_to_install():
     code = "import sys; sys.modules['transformers'] = None; sys.path.insert(0, 'tools')\n"
     code += "import hugging_face_memory as b\n"

@@ -8,7 +8,8 @@ from sphinx.errors import SphinxError
 
 from scaleout.page import prose, repairs, tables
 from scaleout.page import sphinx as page_sphinx
-from scaleout.spec.hardware import DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 
 
 def test_the_sites_address_follows_from_the_repositorys():

@@ -89,10 +89,12 @@ class Job:
         """What a rank has printed so far to "out" or "err"; all ranks, one after the other, where none is named."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"{rank}.{stream}")))
 
-    def until(self, words):
-        """Wait until a rank has printed these words. AssertionError, with all errors, where rank 0 ends before."""
-        while words not in self.read("out"):
-            assert self.processes[0].poll() is None, self.read("err")
+    def until(self, words, ranks=1):
+        """Wait until so many ranks have printed these words, whatever else they print. AssertionError, with all that
+        was said, where rank 0 ends before or the time is over."""
+        while sum(words in path.read_text(errors="replace") for path in self.folder.glob("*.out")) < ranks:
+            ended = self.processes[0].poll() is not None or time.monotonic() > self.end
+            assert not ended, f"{words!r} was not said:\n{self.read('out')}\n{self.read('err')}"
             time.sleep(0.05)
 
     def wait(self, together=True):

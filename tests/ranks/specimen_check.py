@@ -13,7 +13,7 @@ def judge(reports, world):
     return Verdict(True, f"right: {reports}")
 
 
-CHECK = Check("specimen_check", "two", (2,), own, judge, wait_seconds=1, file_seconds=3)
+CHECK = Check("specimen_check", "two", (2,), own, judge, wait_seconds=1, file_seconds=2)
 
 if __name__ == "__main__":
     main(CHECK)

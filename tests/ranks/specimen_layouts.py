@@ -88,9 +88,9 @@ def alone(s, form):
 
 BIG = Shape(8, 128, 8, 4096, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
             max_seq=128)
-HELD = (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4), Layout(dp=2, tp=4, zero=3),
-        Layout(dp=2, tp=2, pp=2, micro_batches=4, schedule="gpipe"),
-        Layout(dp=2, pp=4, chunks=2, micro_batches=4, schedule="interleaved"))
+HELD = {8: (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4)),
+        4: (Layout(dp=2, tp=2, zero=3), Layout(tp=2, pp=2, micro_batches=4, schedule="gpipe"),
+            Layout(dp=2, pp=2, chunks=2, micro_batches=4, schedule="interleaved"))}
 
 
 def held(s, layout):
@@ -131,9 +131,9 @@ def looks(s):
 
 
 def main(s, folder):
-    """What is asked of as many ranks as there are: layouts one after the other, bytes or half precision."""
+    """What is asked of as many ranks as there are: layouts one after the other, bytes, half precision."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     forms = [form for form, world in WORLDS.items() if world == s.world]
     found = {form: (chain(s, form, folder / form), alone(s, form)) for form in forms}
-    more = {"bytes": [held(s, layout) for layout in HELD]} if s.world == 8 else {"half": half(s), "looks": looks(s)}
-    return found | more
+    found[f"bytes on {s.world}"] = [held(s, layout) for layout in HELD[s.world]]
+    return found | ({"half": half(s), "looks": looks(s)} if s.world == 4 else {})

@@ -1,4 +1,4 @@
-"""Layouts of eight ranks by torch's own means: values, what was built, and what each axis sends."""
+"""Layouts of eight ranks and of four by torch's own means: values, what was built, and what each axis sends."""
 
 import logging
 from collections import Counter
@@ -20,15 +20,14 @@ LLAMA = Shape(4, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm=
 SHAPES = {"gpt": GPT, "llama": LLAMA}
 BATCH, SEQ = 16, 12
 LAYOUTS = {
-    "8x1x1": Layout(dp=8, zero=3), "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2),
-    "1x2x4": Layout(tp=2, pp=4, micro_batches=4, schedule="gpipe"),
-    "2x2x2": Layout(dp=2, tp=2, pp=2, zero=3), "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
-    "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
-    "zero bubble": Layout(dp=4, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}
+    8: {"2x2x2": Layout(dp=2, tp=2, pp=2, zero=3), "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
+        "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved")},
+    4: {"4x1x1": Layout(dp=4, zero=3), "2x2x1": Layout(dp=2, tp=2, zero=3, micro_batches=2),
+        "1x2x2": Layout(tp=2, pp=2, micro_batches=4, schedule="gpipe"),
+        "zero bubble": Layout(dp=2, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}}
 TIED = ("2x2x2", "interleaved", "zero bubble")         # of the tied model: two ends on two ranks, chunks, one rank
-CASES = [("gpt" if name in TIED else "llama", name) for name in LAYOUTS] + [("llama", "2x2x2")]
-LOOKED = ("8x1x1", "4x2x1", "2x2x2", "replicas")       # whose messages are counted
-ACCELERATE = {"accelerate": Layout(dp=8, zero=3)}      # with tp it asks for transformers
+LOOKED = ("4x1x1", "2x2x1", "2x2x2", "replicas")       # whose messages are counted
+ACCELERATE = {"accelerate": Layout(dp=4, zero=3)}      # with tp it asks for transformers
 KINDS = {"_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather", "send": "send", "recv_": "recv",
          "reduce_scatter_tensor": "reduce_scatter", "_reduce_scatter_base_": "reduce_scatter", "all_reduce":
          "all_reduce", "allreduce_": "all_reduce"}  # fmt: skip
@@ -104,7 +103,7 @@ def sent(s, way):
 def grids(s):
     """Where torch's meshes and Accelerate's put the ranks, beside the pure grid: {layout: [(theirs, ours)]}."""
     found = {}
-    for name, layout in (LAYOUTS | ACCELERATE).items():
+    for name, layout in (LAYOUTS[s.world] | (ACCELERATE if s.world == 4 else {})).items():
         theirs = mesh_ways.accelerate_mesh(s, layout) if name in ACCELERATE else mesh_ways.device_mesh(s, layout)
         axes = {"dp_shard": "dp", "dp_replicate": "dp"}
         found[name] = [(dist.get_process_group_ranks(theirs.get_group(axis)),
@@ -130,7 +129,7 @@ def accelerator():
     found = {}
     for degree in ("dp_shard_size", "dp_replicate_size"):
         try:
-            Accelerator(cpu=True, parallelism_config=ParallelismConfig(**{degree: 8}))
+            Accelerator(cpu=True, parallelism_config=ParallelismConfig(**{degree: dist.get_world_size()}))
             found[degree] = ""
         except ValueError as error:
             found[degree] = str(error)
@@ -139,13 +138,18 @@ def accelerator():
 
 
 def main(s):
-    """All cases."""
+    """All cases of as many ranks as there are."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     wanted = {name: alone(shape) for name, shape in SHAPES.items()}
-    out = {(form, name): case(s, SHAPES[form], LAYOUTS[name], wanted[form], look=form == "llama" and name in LOOKED)
-           for form, name in CASES}
-    out |= {("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
-            for name, layout in ACCELERATE.items()}
-    out["llama", "recomputed"] = case(s, LLAMA, LAYOUTS["2x2x2"], wanted["llama"], checkpointing="full")
-    return {"cases": out, "grids": grids(s), "refused": [refused(s, Layout(tp=2, pp=4)), refused(s, Layout(tp=8))],
-            "sent": {name: out["llama", name]["sent"] for name in LOOKED}, "accelerator": accelerator()}
+    layouts, out = LAYOUTS[s.world], {}
+    cases = [("gpt" if name in TIED else "llama", name) for name in layouts]
+    for form, name in cases + [("llama", "2x2x2")] * (s.world == 8):
+        out[form, name] = case(s, SHAPES[form], layouts[name], wanted[form], look=form == "llama" and name in LOOKED)
+    found = {"sent": {name: out["llama", name]["sent"] for name in LOOKED if name in layouts}}
+    if s.world == 8:
+        out["llama", "recomputed"] = case(s, LLAMA, layouts["2x2x2"], wanted["llama"], checkpointing="full")
+        found["refused"] = [refused(s, Layout(tp=2, pp=4)), refused(s, Layout(tp=8))]
+    else:
+        out |= {("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
+                for name, layout in ACCELERATE.items()}
+    return found | {"cases": out, "grids": grids(s)} | ({"accelerator": accelerator()} if s.world == 4 else {})

@@ -78,7 +78,6 @@ def test_nothing_is_left_of_a_job_that_is_given_up(tmp_path):
     script = tmp_path / "x.py"
     script.write_text("import time\nprint('here', flush=True)\ntime.sleep(1000)\n")
     with pool.Job([str(script)], 2) as job:
-        while job.read("out") != "here\nhere\n":
-            time.sleep(0.01)
+        job.until("here\n", ranks=2)
     assert [process.wait() for process in job.processes] == [-signal.SIGKILL] * 2
     assert not job.folder.exists()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ready
 import slurm_host
 from repo import ROOT
 
@@ -26,11 +27,14 @@ def daemons(tmp_path_factory):
 
 
 @pytest.fixture
-def slurm(daemons, monkeypatch):
-    """One Slurm for all, with an environment for each."""
+def slurm(daemons, monkeypatch, tmp_path):
+    """One Slurm for all, with settings for each; BOOK_ENV is an environment whose Python has torch already."""
+    environment = tmp_path / "environment"
+    environment.mkdir()
+    (environment / "bin").symlink_to(ready.folder())
     monkeypatch.setattr(daemons, "environment", daemons.environment | {
         "PATH": f"{Path(sys.executable).parent}:{slurm_host.PATH}", "PROCESSES": "1", "LAB_DEVICE": "cpu",
-        "PORT": str(slurm_host.free_ports(1)[0])})
+        "PORT": str(slurm_host.free_ports(1)[0]), "BOOK_ENV": str(environment)})
     return daemons
 
 
@@ -81,9 +85,12 @@ def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
 
 @real
 def test_a_cancelled_job_does_not_come_back(slurm, tmp_path):
+    """What sleeps stands where torchrun does, among the processes that Slurm itself ends."""
     out = tmp_path / "out.txt"
-    (tmp_path / "nap.sh").write_text(f"#!/bin/sh\ntouch {tmp_path}/asleep-$RANK\nexec sleep 100\n")
-    job = submit(slurm, out, "--no-python", "sh", str(tmp_path / "nap.sh"))
+    (tmp_path / "naps" / "bin").mkdir(parents=True)
+    fake(tmp_path / "naps" / "bin", torchrun=f"touch {tmp_path}/asleep-$SLURM_PROCID\nexec sleep 100")
+    slurm.environment["BOOK_ENV"] = str(tmp_path / "naps")
+    job = submit(slurm, out, "x.py")
     slurm.wait(lambda: len(list(tmp_path.glob("asleep-*"))) == 2, "two sleeping processes")
     slurm.run("scancel", job)
     slurm.wait(lambda: state(slurm, job)["JobState"] == "CANCELLED", "end of the job")
@@ -96,7 +103,7 @@ def test_a_cancelled_job_does_not_come_back(slurm, tmp_path):
 @real
 def test_a_job_finds_its_environment_by_itself_and_gets_the_whole_node(slurm, tmp_path):
     """With nothing of the shell that submitted it but what is named: no PATH, no active environment."""
-    out, environment = tmp_path / "out.txt", Path(sys.prefix)
+    out, environment = tmp_path / "out.txt", tmp_path / "environment"
     (tmp_path / "look.sh").write_text(f'echo "$SLURM_CPUS_PER_TASK $(command -v torchrun)" > {tmp_path}/found-$RANK\n')
     named = f"PROCESSES=1,PORT={slurm.environment['PORT']},BOOK_ENV={environment}"
     job = submit(slurm, out, "--no-python", "sh", str(tmp_path / "look.sh"), options=[f"--export={named}"])

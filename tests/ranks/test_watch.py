@@ -85,8 +85,7 @@ def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):
 def test_a_rank_that_waits_for_a_hung_one_ends_after_sigterm():
     """Its main thread is in C++, where no handler of Python runs; else the launcher would wait 30 s and kill it."""
     with start("deaf") as job:
-        while job.read("out", 1) != "hangs\n":
-            time.sleep(0.05)
+        job.until("hangs\n")
         time.sleep(0.5)
         for process in job.processes:
             process.terminate()

@@ -6,8 +6,8 @@ import pytest
 from cases import refused
 
 from scaleout.spec import topology
-from scaleout.spec.devices import reported_as
-from scaleout.spec.hardware import DEVICES, LINKS, Device, device, link
+from scaleout.spec.devices import DEVICES, Device, device, reported_as
+from scaleout.spec.hardware import LINKS, link
 
 T = 1e12
 

@@ -8,7 +8,7 @@ import measured
 import pytest
 
 from scaleout.page import accuracy
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from math import fsum
 
-from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
 from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards, programs
 from scaleout.views.mesh import acts, levers, nodes, picture, words
@@ -146,8 +145,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
         "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest_stage,
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
-        "card_gb": setting.card.memory_bytes / 1e9, "fits": setting.fits,
-        "room_gb": allocator.room(setting.card.memory_bytes) / 1e9,
+        "fits": setting.fits, "usable_gb": setting.usable / 1e9,
     }  # fmt: skip
 
 

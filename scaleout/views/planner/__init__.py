@@ -33,7 +33,7 @@ from scaleout.views.planner.setting import (
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
 # Controls by which the search is another one.
-QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network")
+QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network", "loss")
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
@@ -155,7 +155,7 @@ def _values(setting: Setting) -> dict:
     return {
         "model": setting.question.name, "layouts": len(setting.every), "counts": setting.counts,
         "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "room_gb": setting.usable / 1e9,
+        "refused": sum(setting.found.refused.values()), "usable_gb": setting.usable / 1e9,
         "seq": setting.job.seq, "loss": setting.question.loss, "program": setting.question.program,
         "band": setting.found.band.share, "fastest": setting.found.plans[0].seconds if best else None,
         "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import SECONDS, spent

@@ -72,7 +72,7 @@ def _values(setting: Setting) -> dict:
         "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (case.block + case.input) / 1e6,
         "seconds": setting.seconds, "plain_seconds": case.plain.seconds, "parts": setting.parts,
         "held_gb": setting.peak / 1e9, "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
-        "room_gb": case.room / 1e9, "card_gb": case.card.memory_bytes / 1e9, "fits": setting.fits,
+        "usable_gb": case.usable / 1e9, "fits": setting.fits,
         "fits_from_percent": setting.least,
         "in_order": [item.name for item in setting.tiles],
         "tiles": {item.name: [item.bytes / 1e6, item.price * MICRO, setting.counts[item.name] / item.count]
