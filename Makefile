@@ -27,12 +27,15 @@ site: $(READY)
 
 test: $(READY)
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet .
 	$(MAKE) --no-print-directory site
 	$(TESTS) -n 4 --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
 	  --nbval-kernel-startup-timeout 240 notebooks tests
 
 quick: $(READY)
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet .
+	@$(PY) tools/names.py
 	$(TESTS) -n 2 -q -p no:nbval -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),$(or $(wildcard tests/$(ROOM)),\
 	  $(error no tests/$(ROOM): use $(notdir $(patsubst %/,%,$(wildcard tests/*/))))),$(QUICK))
 

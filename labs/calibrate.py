@@ -25,11 +25,14 @@ from scaleout.timing import profile as timing_profile
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
-COPY_BYTES = 256_000_000            # more than the caches of a CPU or GPU hold
-EMULATED = 0.5                      # of the rate in fp32: what is slower is not computed with, and not timed further
-MEANING = {"all_reduce": "bytes of the tensor each rank holds", "broadcast": "bytes of the tensor",
-           "all_gather": "bytes of the gathered tensor",
-           "reduce_scatter": "bytes of the tensor before the scatter"}
+COPY_BYTES = 256_000_000  # more than the caches of a CPU or GPU hold
+EMULATED = 0.5  # of the rate in fp32: what is slower is not computed with, and not timed further
+MEANING = {
+    "all_reduce": "bytes of the tensor each rank holds",
+    "broadcast": "bytes of the tensor",
+    "all_gather": "bytes of the gathered tensor",
+    "reduce_scatter": "bytes of the tensor before the scatter",
+}
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,11 @@ class Options:
     out: str | None = options.word(None, "file of the profile (default: in your cache folder)")
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048, tokens=2048, hidden=256, seq=256),
-         "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384, tokens=8192, hidden=2048, seq=2048,
-                        head=128)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048, tokens=2048, hidden=256, seq=256),
+    "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384, tokens=8192, hidden=2048, seq=2048, head=128),
+}
 
 
 def copy_rate(s, o):
@@ -90,55 +94,99 @@ def measure(s, o):
         else:
             n, name = what
             points[what].append(collective_point(s, name, which, o, n, groups[n]))
-    timed = {name: dtype for name, dtype in DTYPES.items() if rates[name] >= EMULATED * rates["fp32"]}
+    half = max(("bf16", "fp16"), key=rates.get)  # the one that a model computes with
+    timed = {name: DTYPES[name] for name in ("fp32", half) if rates[name] >= EMULATED * rates["fp32"]}
     sizes_of_model = kernels.Sizes(o.tokens, o.hidden, o.seq, o.head)
     found = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
-    lines = {n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]}
-                 for name in profiles.COLLECTIVES} for n in groups}
-    return {"schema": profiles.SCHEMA, "device": recording.device_name(s.device), "device_kind": s.device.type,
-            "backend": s.backend, "interconnect": recording.interconnect(s), "world": s.world, "nodes": s.nodes,
-            "threads": torch.get_num_threads(), "versions": recording.versions(), "commit": provenance.commit(),
-            "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
-            "kernels": found,
-            "collectives": lines.pop(s.world, {}), "groups": {str(n): found for n, found in lines.items()}}
+    lines = {
+        n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]} for name in profiles.COLLECTIVES}
+        for n in groups
+    }
+    return {
+        "schema": profiles.SCHEMA,
+        "device": recording.device_name(s.device),
+        "device_kind": s.device.type,
+        "backend": s.backend,
+        "interconnect": recording.interconnect(s),
+        "world": s.world,
+        "nodes": s.nodes,
+        "threads": torch.get_num_threads(),
+        "versions": recording.versions(),
+        "commit": provenance.commit(),
+        "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "matmul_flops_per_second": rates,
+        "matmul_side": sides,
+        "copy_bytes_per_second": copied,
+        "kernels": found,
+        "collectives": lines.pop(s.world, {}),
+        "groups": {str(n): found for n, found in lines.items()},
+    }
 
 
 def fitted(profile):
     """Rows of what the labs predict from: the constants of a machine that was timed kernel by kernel, in fp32."""
     rates = calibrated.profile_rates(profile)
     host, tensor = sum(rates.block_seconds), rates.tensor_seconds
-    return [("linear layers, fitted", f"{rates.matmul_flop_per_s / 1e9:,.2f} GFLOP/s"),
-            ("each kernel", f"{rates.kernel_seconds * 1e6:,.1f} us"),
-            ("each block, for the host", f"{host * 1e6:,.1f} us"),
-            ("norms and activations", f"{rates.memory_bytes_per_s / 1e9:,.2f} GB/s"),
-            ("AdamW, each tensor", f"{tensor * 1e6:,.1f} us")]
+    return [
+        ("linear layers, fitted", f"{rates.matmul_flop_per_s / 1e9:,.2f} GFLOP/s"),
+        ("each kernel", f"{rates.kernel_seconds * 1e6:,.1f} us"),
+        ("each block, for the host", f"{host * 1e6:,.1f} us"),
+        ("norms and activations", f"{rates.memory_bytes_per_s / 1e9:,.2f} GB/s"),
+        ("AdamW, each tensor", f"{tensor * 1e6:,.1f} us"),
+    ]
 
 
 def show(s, profile):
     """Print the profile: rates, then alpha and beta with the worst residual, then every point."""
-    s.say(f"{profile['device']}, {profile['world']} process(es) x {profile['threads']} thread(s), "
-          f"backend {profile['backend']}")
-    rows = [(f"matmul {name}, side {profile['matmul_side'][name]}", f"{rate / 1e9:,.2f} GFLOP/s")
-            for name, rate in profile["matmul_flops_per_second"].items()]
+    s.say(
+        f"{profile['device']}, {profile['world']} process(es) x {profile['threads']} thread(s), "
+        f"backend {profile['backend']}"
+    )
+    rows = [
+        (f"matmul {name}, side {profile['matmul_side'][name]}", f"{rate / 1e9:,.2f} GFLOP/s")
+        for name, rate in profile["matmul_flops_per_second"].items()
+    ]
     rows.append(("copy, read and written", f"{profile['copy_bytes_per_second'] / 1e9:,.2f} GB/s"))
     rows += fitted(profile) if profile["kernels"] else []
     s.say(table(("each process", "measured"), rows))
     if not profile["collectives"]:
-        s.say("collectives: skipped, one process has nobody to talk to "
-              "(torchrun --nproc-per-node 2 labs/calibrate.py)")
+        s.say("collectives: skipped, one process has nobody to talk to (torchrun --nproc-per-node 2 labs/calibrate.py)")
         return
     s.say()
     every = {str(profile["world"]): profile["collectives"]} | profile["groups"]
-    s.say(table(("collective", "ranks", "alpha", "1 / beta", "worst residual"), [
-        (name, n, f"{line['alpha_seconds'] * 1e3:.3f} ms",
-         f"{1e-9 / line['seconds_per_byte']:.2f} GB/s" if line["seconds_per_byte"] else "-",
-         f"{line['worst_relative_error']:.0%}") for n, lines in every.items() for name, line in lines.items()]))
+    s.say(
+        table(
+            ("collective", "ranks", "alpha", "1 / beta", "worst residual"),
+            [
+                (
+                    name,
+                    n,
+                    f"{line['alpha_seconds'] * 1e3:.3f} ms",
+                    f"{1e-9 / line['seconds_per_byte']:.2f} GB/s" if line["seconds_per_byte"] else "-",
+                    f"{line['worst_relative_error']:.0%}",
+                )
+                for n, lines in every.items()
+                for name, line in lines.items()
+            ],
+        )
+    )
     s.say()
-    s.say(table(("message", "bytes", "measured", "alpha + bytes * beta", "residual"), [
-        (name, f"{p['bytes']:,}", f"{p['seconds'] * 1e3:.3f} ms", f"{p['fitted'] * 1e3:.3f} ms",
-         f"{p['relative_error']:+.0%}") for name, line in profile["collectives"].items()
-        for p in line["points"]]))
+    s.say(
+        table(
+            ("message", "bytes", "measured", "alpha + bytes * beta", "residual"),
+            [
+                (
+                    name,
+                    f"{p['bytes']:,}",
+                    f"{p['seconds'] * 1e3:.3f} ms",
+                    f"{p['fitted'] * 1e3:.3f} ms",
+                    f"{p['relative_error']:+.0%}",
+                )
+                for name, line in profile["collectives"].items()
+                for p in line["points"]
+            ],
+        )
+    )
 
 
 def main(s, argv=None):

@@ -51,10 +51,10 @@ from scaleout.train import (
     together,
 )
 
-PROBED = 12             # steps before --minutes is turned into a number of them
-LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device
-RUN = ("layers", "hidden", "heads", "style", "seq", "batch", "seed")     # options that a run keeps to its end
-STOPPED = 75            # exit code after SIGTERM: EX_TEMPFAIL of sysexits.h, "try again later"
+PROBED = 12  # steps before --minutes is turned into a number of them
+LOOK_S = 2.0  # seconds, at most, that the host goes without a look at the device
+RUN = ("layers", "hidden", "heads", "style", "seq", "batch", "seed")  # options that a run keeps to its end
+STOPPED = 75  # exit code after SIGTERM: EX_TEMPFAIL of sysexits.h, "try again later"
 
 
 class Job:
@@ -62,43 +62,52 @@ class Job:
 
     def __init__(self, s, o):
         self.s, self.o, facts = s, o, recording.facts(s)
-        self.claimed = self.claim()                     # before anything is written, or waited for
+        self.claimed = self.claim()  # before anything is written, or waited for
         self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, join.attempt())
         self.passes = o.passes(s.world)
-        self.text = batches.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
+        self.text = batches.read(o.dataset, o.held_out, o.batch * o.seq + 1)  # refused before the model is made
         self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
-        self.share = o.share(s.rank, s.world)           # of each batch: ranks that share a model read the same
-        self.held_out = [pair for window in batches.held_out(self.text, o.batch, o.seq, o.validation_batches,
-                                                           *self.share)
-                         for pair in batches.inputs(window, s.device, self.passes)]
+        self.share = o.share(s.rank, s.world)  # of each batch: ranks that share a model read the same
+        self.held_out = [
+            pair
+            for window in batches.held_out(self.text, o.batch, o.seq, o.validation_batches, *self.share)
+            for pair in batches.inputs(window, s.device, self.passes)
+        ]
         self.trainer = mesh_trainer.trainer(s, o)
         self.metrics, self.done, self.steps, self.pending = Metrics(o.folder, s.main), 0, o.steps, []
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
-        self.seconds = []                       # of the steps of this attempt, the same on every rank
-        self.spans = []                         # which options made which steps
-        self.extra = self.cadence.load(self.trainer, self.run)      # refused before a word is said
+        self.seconds = []  # of the steps of this attempt, the same on every rank
+        self.spans = []  # which options made which steps
+        self.extra = self.cadence.load(self.trainer, self.run)  # refused before a word is said
 
     def claim(self):
         """The lock of the run's folder on rank 0, else None. ValueError on all ranks where it cannot be had."""
         if self.o.folder is None:
             return None
         held = []
-        written = together(self.s, lambda: held.append(folder.claim(self.o.folder, metrics.FILES))
-                           or folder.signed(held[0]))
-        if self.s.nodes > 1 and options.every(self.o) != 0 and not self.s.agree(
-                held or folder.shared(self.o.folder, written)):
-            raise ValueError(f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
-                             "by all of them: give one that they share, or --checkpoint-every none")
+        written = together(
+            self.s, lambda: held.append(folder.claim(self.o.folder, metrics.FILES)) or folder.signed(held[0])
+        )
+        if (
+            self.s.nodes > 1
+            and options.every(self.o) != 0
+            and not self.s.agree(held or folder.shared(self.o.folder, written))
+        ):
+            raise ValueError(
+                f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
+                "by all of them: give one that they share, or --checkpoint-every none"
+            )
         return held or None
 
     def same_text(self):
         """ValueError where ranks read different text: the standard library and torch are each node's own."""
-        mark = int(self.text.digest[:12], 16)           # 48 bits: exact in the float that travels
+        mark = int(self.text.digest[:12], 16)  # 48 bits: exact in the float that travels
         if self.s.largest(mark) != -self.s.largest(-mark):
-            raise ValueError("the ranks read different text: give all nodes the same --dataset, or the same "
-                             "Python and torch")
+            raise ValueError(
+                "the ranks read different text: give all nodes the same --dataset, or the same Python and torch"
+            )
 
     @property
     def tokens(self):
@@ -108,10 +117,12 @@ class Job:
     @property
     def reading(self):
         """How often the text is read, in words."""
-        steps = max(self.steps, self.done)              # --steps may ask for fewer than are done
+        steps = max(self.steps, self.done)  # --steps may ask for fewer than are done
         times = steps * self.o.batch / self.order.windows
-        return (f"{steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB to train on "
-                f"{times:{',.1f' if times >= 1 else '.2g'}} times")
+        return (
+            f"{steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB to train on "
+            f"{times:{',.1f' if times >= 1 else '.2g'}} times"
+        )
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -119,17 +130,21 @@ class Job:
         """Train to the end, or until somebody asks to stop: `asked` is the signal then."""
         self.resume()
         if self.done >= self.steps:
-            self.s.say(f"nothing to train: {self.done:,} steps are done, and --steps is {self.steps:,}: ask for more "
-                       "with --steps")
-        if self.done or not self.o.minutes:     # else `plan` finds the number of steps, and says it
+            self.s.say(
+                f"nothing to train: {self.done:,} steps are done, and --steps is {self.steps:,}: ask for more "
+                "with --steps"
+            )
+        if self.done or not self.o.minutes:  # else `plan` finds the number of steps, and says it
             self.s.say(self.reading)
-        if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
+        if self.o.compile:  # takes minutes, in which a watch would think that somebody hangs
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
         log = metrics.failures_file(self.o.folder)
         alike = self.o.strategy_on(self.s.world) != "mesh"
-        with Watch(self.s, self.faults, log=log, alike=alike) as watch, batches.Batches(
-                self.s, self.text.train, self.order, self.o.batch, self.done, share=self.share) as feed:
+        with (
+            Watch(self.s, self.faults, log=log, alike=alike) as watch,
+            batches.Batches(self.s, self.text.train, self.order, self.o.batch, self.done, share=self.share) as feed,
+        ):
             while self.done < self.steps and not self.asked:
                 watch.begin(self.done + 1)
                 self.step(feed)
@@ -182,18 +197,21 @@ class Job:
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
         mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
         norms = torch.stack(norms).tolist()
-        scales = scales if scales[0] is None else torch.stack(scales).tolist()         # with fp16
+        scales = scales if scales[0] is None else torch.stack(scales).tolist()  # with fp16
         if not all(map(math.isfinite, (*mean, *norms))):
-            self.cadence.finish()               # the checkpoint on its way is a good one
+            self.cadence.finish()  # the checkpoint on its way is a good one
         for number, loss in zip(numbers, mean, strict=True):
             check_loss(loss, number, self.cadence.last)
-        norms = [check_norm(norm, number, self.cadence.last, scale)
-                 for number, norm, scale in zip(numbers, norms, scales, strict=True)]
+        norms = [
+            check_norm(norm, number, self.cadence.last, scale)
+            for number, norm, scale in zip(numbers, norms, scales, strict=True)
+        ]
         count = len(numbers)
         columns = numbers, mean, rates, norms, times[:count], times[count:]
         rows = [dict(zip(("step", *metrics.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
-        self.metrics.add([row if scale is None else row | {"scale": scale}
-                          for row, scale in zip(rows, scales, strict=True)])
+        self.metrics.add(
+            [row if scale is None else row | {"scale": scale} for row, scale in zip(rows, scales, strict=True)]
+        )
         self.asked = int(asked) or None
         self.seconds += times[:count]
         self.usual = statistics.median(times[:count])
@@ -219,18 +237,23 @@ class Job:
         events = [*self.cadence.said(), *said]
         if extra is not None or attempt:
             again = f"restart {attempt}" if attempt else "started again"
-            events.append(f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
-                          "step(s) after it are made again")
-        self.spans, changed = spans.extend((extra or {}).get("spans", []), self.done,
-                                           spans.options(self.o, self.s.world))
+            events.append(
+                f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
+                "step(s) after it are made again"
+            )
+        self.spans, changed = spans.extend(
+            (extra or {}).get("spans", []), self.done, spans.options(self.o, self.s.world)
+        )
         if extra is not None and extra["steps"] != self.steps and self.done < self.steps:
-            changed.insert(0, f"the learning rate now falls until step {self.steps:,}; before, until "
-                              f"{extra['steps']:,}")
+            changed.insert(
+                0, f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}"
+            )
         changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
-        known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
-        self.metrics.add([{"step": self.done, "event": event} for event in events]
-                         + [{"step": self.done, "event": line, metrics.CHANGED: True} for line in changed
-                            if line not in known])
+        known = {row["event"] for row in self.metrics.events}  # by an attempt that was killed since
+        self.metrics.add(
+            [{"step": self.done, "event": event} for event in events]
+            + [{"step": self.done, "event": line, metrics.CHANGED: True} for line in changed if line not in known]
+        )
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))
 
@@ -256,8 +279,13 @@ class Job:
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
-        extra = {"step": self.done, "steps": self.steps, "run": self.run, "spans": self.spans,
-                 "scaler": self.trainer.scaler.state_dict()}
+        extra = {
+            "step": self.done,
+            "steps": self.steps,
+            "run": self.run,
+            "spans": self.spans,
+            "scaler": self.trainer.scaler.state_dict(),
+        }
         blocked = self.cadence.save(self.done, self.trainer, extra, loss, self.usual, finish)
         if blocked is not None:
             self.metrics.add([{"step": self.done, "checkpoint": blocked}])
@@ -278,13 +306,15 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_options.parse(TIERS, __doc__, argv)
     options.check(o, s)
-    if join.attempt() == 0:                             # a restart goes on from what came after that step
+    if join.attempt() == 0:  # a restart goes on from what came after that step
         options.check_resume(o)
     fits.check(s, o.shape, fits.REPLICATED if o.strategy_on(s.world) in ("one", "ddp") else fits.WEIGHTS)
     with attempts.for_good():
         job = Job(s, o)
-        s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens a step in {job.passes} "
-              "pass(es)")
+        s.say(
+            f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens a step in {job.passes} "
+            "pass(es)"
+        )
         s.say(f"{job.text.words}\n{job.trainer.built}")
         session.reset_allocator(s)
         job.train()

@@ -1,9 +1,9 @@
 """Rung 10: all-reduce by hand beside the backend's own, timed over sizes, with alpha and beta of this machine.
 
-    torchrun --nproc-per-node 2 labs/collectives.py
-    torchrun --nproc-per-node 4 labs/collectives.py --tier cpu --save --plot sweep.svg
-    accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/collectives.py --via accelerate
-    torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict from another link than this one
+torchrun --nproc-per-node 2 labs/collectives.py
+torchrun --nproc-per-node 4 labs/collectives.py --tier cpu --save --plot sweep.svg
+accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/collectives.py --via accelerate
+torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict from another link than this one
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -22,11 +22,16 @@ from scaleout.timing import profile
 
 RESULTS = Path(__file__).resolve().parent / "results" / "collectives"
 
-DTYPES = {"int64": torch.int64, "fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16,
-          "fp16": torch.float16}
-LENGTHS = (0, 1, 2, 3, 5, 1000, 100_003)        # elements: none, fewer than ranks, what no rank count divides
+DTYPES = {
+    "int64": torch.int64,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+LENGTHS = (0, 1, 2, 3, 5, 1000, 100_003)  # elements: none, fewer than ranks, what no rank count divides
 BACKEND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-SPREAD = 1.5                                    # a prediction further off than this factor is explained
+SPREAD = 1.5  # a prediction further off than this factor is explained
 
 
 @dataclass(frozen=True)
@@ -39,23 +44,29 @@ class Options:
     rounds: int = options.number(15, "samples of each time", 3, 10_000)
     pieces: int | None = options.number(None, "messages a chunk travels as (default: by its size)", highest=1024)
     via: str = options.choice("torch", ("torch", "accelerate"), "also time Accelerate's reduce and gather")
-    own: str | None = options.word(None, "predict from this link too: alpha in microseconds and rate in GB/s",
-                                   "ALPHA,RATE")
+    own: str | None = options.word(
+        None, "predict from this link too: alpha in microseconds and rate in GB/s", "ALPHA,RATE"
+    )
     save: str | None = options.save("collectives")
     plot: str | None = options.word(None, "draw time and bandwidth by size", "FILE.svg")
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(smallest=2**8, largest=2**26, factor=2, rounds=15),
-         "gpu": Options(smallest=2**8, largest=2**30, factor=2, rounds=30)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(smallest=2**8, largest=2**26, factor=2, rounds=15),
+    "gpu": Options(smallest=2**8, largest=2**30, factor=2, rounds=30),
+}
 
 
 # --- the same sum? ------------------------------------------------------------------------------------------
 
+
 def by_hand(o):
     """{name: function of a tensor} of the all-reduces by hand, with the pieces asked for."""
-    return {name: work if name == "naive" else (lambda t, work=work: work(t, pieces=o.pieces))
-            for name, work in ring.BY_HAND.items()}
+    return {
+        name: work if name == "naive" else (lambda t, work=work: work(t, pieces=o.pieces))
+        for name, work in ring.BY_HAND.items()
+    }
 
 
 def through_accelerate(s):
@@ -65,8 +76,10 @@ def through_accelerate(s):
 
     state = PartialState(cpu=s.device.type == "cpu")
     if state.num_processes != s.world or state.distributed_type.value == "NO" or state.device.type != s.device.type:
-        raise RuntimeError(f"asked for {s.world} ranks on {s.device.type} by Accelerate, and got {state.num_processes} "
-                           f"on {state.device.type}, {state.distributed_type.value}")
+        raise RuntimeError(
+            f"asked for {s.world} ranks on {s.device.type} by Accelerate, and got {state.num_processes} "
+            f"on {state.device.type}, {state.distributed_type.value}"
+        )
     return {"all_reduce": lambda t: reduce(t, "sum"), "all_gather": gather}
 
 
@@ -76,7 +89,7 @@ def worst_error(s, reduce, dtype):
     worst = 0.0
     for length in LENGTHS:
         chance = torch.Generator().manual_seed(length * s.world + s.rank)
-        mine = torch.randint(-2**40, 2**40, (length,), generator=chance)
+        mine = torch.randint(-(2**40), 2**40, (length,), generator=chance)
         if dtype.is_floating_point:
             mine = (torch.randn(length, generator=chance) + 1).to(dtype)
         mine = mine.to(s.device)
@@ -109,6 +122,7 @@ def equality(s, works):
 
 # --- the sweep ----------------------------------------------------------------------------------------------
 
+
 def works_on(s, whole, hand, accelerate):
     """{(by, collective): (function to time, keywords for measure.collectives.wrong)} on one tensor."""
     found = {(s.backend, "all_reduce"): (measure_collectives.backend("all_reduce", whole, s.world), {})}
@@ -118,10 +132,14 @@ def works_on(s, whole, hand, accelerate):
         found[s.backend, name] = (measure_collectives.backend(name, whole, s.world), {})
     if accelerate:
         part = found[s.backend, "all_gather"][0].part
-        found["accelerate", "all_reduce"] = (lambda: accelerate["all_reduce"](whole),
-                                             {"reduce": accelerate["all_reduce"]})
-        found["accelerate", "all_gather"] = (lambda: accelerate["all_gather"](part),
-                                             {"gather": accelerate["all_gather"]})
+        found["accelerate", "all_reduce"] = (
+            lambda: accelerate["all_reduce"](whole),
+            {"reduce": accelerate["all_reduce"]},
+        )
+        found["accelerate", "all_gather"] = (
+            lambda: accelerate["all_gather"](part),
+            {"gather": accelerate["all_gather"]},
+        )
     return found
 
 
@@ -129,12 +147,14 @@ def sweep(s, o, sizes, hand, accelerate):
     """[Row, ...]: every collective at every size, its errors counted, its times taken in turn with all others'."""
     works, largest = {}, torch.zeros(sizes[-1] // measure_collectives.ELEMENT, device=s.device)
     for size in sizes:
-        found = works_on(s, largest[:size // measure_collectives.ELEMENT], hand, accelerate)
+        found = works_on(s, largest[: size // measure_collectives.ELEMENT], hand, accelerate)
         works |= {(size, *key): work for key, work in found.items()}
     wrong = {key: measure_collectives.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
     times = measure_collectives.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
-    rows = [lab_collectives.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
-            for size, by, name in works]
+    rows = [
+        lab_collectives.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
+        for size, by, name in works
+    ]
     order = [key[1:] for key in works]
     return sorted(rows, key=lambda r: order.index((r.by, r.collective)))
 
@@ -149,6 +169,7 @@ def links(s, o, sizes):
 
 # --- what is said and kept ------------------------------------------------------------------------------------
 
+
 def explain(s, rows, wires):
     """Why the link between one pair predicts badly, in words with their figures; [] where it predicts well, or where a
     link was measured with messages too short to have a rate."""
@@ -157,16 +178,20 @@ def explain(s, rows, wires):
     off = lab_collectives.from_wire(longest, pair) / longest.median
     if 1 / SPREAD <= off <= SPREAD or lab_collectives.flat(pair) or lab_collectives.flat(crowd):
         return []
-    said = [f"ring at {longest.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at "
-            f"once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
-            f"{pair.bytes_per_s / 1e9:.2f} GB/s while the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
-            "all send and receive"]
+    said = [
+        f"ring at {longest.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at "
+        f"once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
+        f"{pair.bytes_per_s / 1e9:.2f} GB/s while the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
+        "all send and receive"
+    ]
     if s.device.type == "cpu":
         adding = measure_collectives.add_seconds(s, longest.size * (s.world - 1) // s.world)
-        said.append("on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
-                    f"adding takes its time on them too, here {lab_collectives.micro(adding)} us of "
-                    f"{lab_collectives.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
-                    "nothing")
+        said.append(
+            "on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
+            f"adding takes its time on them too, here {lab_collectives.micro(adding)} us of "
+            f"{lab_collectives.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
+            "nothing"
+        )
     return said
 
 
@@ -176,8 +201,12 @@ def figures(rows, fits, wires):
     fitted = [p["fitted"] for fit in fits.values() for p in fit["points"]]
     found = [(r, "its line", p) for r, p in zip(rows, fitted, strict=True)]
     found += [(r, "held out", p) for r, p in lab_collectives.held_out(rows)]
-    found += [(r, label, lab_collectives.from_wire(r, link)) for label, link in wires.items() for r in rows
-              if r.collective == "all_reduce"]
+    found += [
+        (r, label, lab_collectives.from_wire(r, link))
+        for label, link in wires.items()
+        for r in rows
+        if r.collective == "all_reduce"
+    ]
     pairs = {f"{r.name}, {r.size} B: seconds, {label}": (p, r.median) for r, label, p in found}
     for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
         pairs[f"ring over {rows[0].by}, {size} B: bandwidth ratio"] = 1.0, part
@@ -197,8 +226,10 @@ def report(s, rows, fits, link_fits, wires, said):
     for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
         s.say(f"ring by hand at {size / 1e6:,.1f} MB: {part:.2f} of {rows[0].by}'s bandwidth")
     for_view = wires | {f"{rows[0].name} read as a ring": lab_collectives.as_ring(fits[rows[0].name], s.world)}
-    s.say("for the view, link = own (alpha in microseconds, rate in GB/s): "
-          + ", ".join(lab_collectives.view_text(label, link) for label, link in for_view.items()))
+    s.say(
+        "for the view, link = own (alpha in microseconds, rate in GB/s): "
+        + ", ".join(lab_collectives.view_text(label, link) for label, link in for_view.items())
+    )
 
 
 def record(s, tier, o, rows, fits, wires, checks, notes):
@@ -207,21 +238,45 @@ def record(s, tier, o, rows, fits, wires, checks, notes):
     wanted, seen = figures(rows, fits, wires)
     middle = largest.median
     return recording.record(
-        s, "collectives", tier, notes=[f"step_seconds: {largest.name} of {largest.size} bytes", *notes],
+        s,
+        "collectives",
+        tier,
+        notes=[f"step_seconds: {largest.name} of {largest.size} bytes", *notes],
         model={f"{label}: {name}": value for label, link in wires.items() for name, value in asdict(link).items()},
         recipe={name: value for name, value in asdict(o).items() if name not in ("save", "plot")},
-        effective_batch=None, sequence_length=None, tokens_per_second=None, precision="fp32",
-        step_seconds=largest.seconds, losses=[], peak_memory={}, prediction=wanted, measurement=seen, checks=checks,
+        effective_batch=None,
+        sequence_length=None,
+        tokens_per_second=None,
+        precision="fp32",
+        step_seconds=largest.seconds,
+        losses=[],
+        peak_memory={},
+        prediction=wanted,
+        measurement=seen,
+        checks=checks,
         skipped=[] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"],
-        stalls=[f"sample {i} took {t:.3g} s, the median is {middle:.3g} s" for i, t in enumerate(largest.seconds)
-                if t > 3 * middle])
+        stalls=[
+            f"sample {i} took {t:.3g} s, the median is {middle:.3g} s"
+            for i, t in enumerate(largest.seconds)
+            if t > 3 * middle
+        ],
+    )
 
 
 def alone(s, o, hand):
     """One process: what there is to check, and one line on what is not there."""
     checks = equality(s, hand)
-    s.say("\n".join(verdicts(checks, ["sweep, alpha and beta, predictions: one process sends nothing "
-                                      "(torchrun --nproc-per-node 2 labs/collectives.py)"])))
+    s.say(
+        "\n".join(
+            verdicts(
+                checks,
+                [
+                    "sweep, alpha and beta, predictions: one process sends nothing "
+                    "(torchrun --nproc-per-node 2 labs/collectives.py)"
+                ],
+            )
+        )
+    )
     return checks
 
 
@@ -255,10 +310,14 @@ def main(s, argv=None):
     if s.world == 1 and (o.save or o.plot or o.own or o.via == "accelerate"):
         raise ValueError("one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py")
     if len(measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
-        raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
-                         "sizes, and a line needs two")
-    s.say(f"{recording.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
-          f"backend {s.backend}, {recording.interconnect(s)}\n")
+        raise ValueError(
+            f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
+            "sizes, and a line needs two"
+        )
+    s.say(
+        f"{recording.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
+        f"backend {s.backend}, {recording.interconnect(s)}\n"
+    )
     hand = by_hand(o)
     checks = alone(s, o, hand) if s.world == 1 else together(s, tier, o, hand)
     recording.end(s, checks)

@@ -1,9 +1,9 @@
 """Rung 02: one model, five ways to train it on several processes.
 
-    torchrun --nproc-per-node 2 labs/ddp.py --save
-    torchrun --nproc-per-node 2 labs/ddp.py --inject straggler:1:0.5 --trace trace.json
-    accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/ddp.py --via accelerate
-    python labs/ddp.py --scaling 1,2,4         starts torchrun itself, for each number of processes
+torchrun --nproc-per-node 2 labs/ddp.py --save
+torchrun --nproc-per-node 2 labs/ddp.py --inject straggler:1:0.5 --trace trace.json
+accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/ddp.py --via accelerate
+python labs/ddp.py --scaling 1,2,4         starts torchrun itself, for each number of processes
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -21,8 +21,8 @@ from scaleout.parallel import HOOKS, Settings, parity, step
 from scaleout.records import trace
 from scaleout.spec import Recipe
 
-WARMUP = 3                  # DDP rebuilds its buckets in the second step
-PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
+WARMUP = 3  # DDP rebuilds its buckets in the second step
+PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
 RESULTS = Path(__file__).resolve().parent / "results" / "ddp"
 BY_HAND = ("hand", "buckets")
 
@@ -64,22 +64,42 @@ class Options(options.Model):
         return Settings(self.bucket_view, *(getattr(self, f.name) for f in fields(Settings)[1:]))
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=256, heads=8, steps=30),
-         "gpu": Options(layers=24, hidden=1024, heads=16, seq=2048, steps=30, lr=3e-4, bucket_mb=None,
-                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=6, hidden=256, heads=8, steps=30),
+    "gpu": Options(
+        layers=24,
+        hidden=1024,
+        heads=16,
+        seq=2048,
+        steps=30,
+        lr=3e-4,
+        bucket_mb=None,
+        precision="autocast-bf16",
+        dataset=corpus.LIBRARY,
+    ),
+}
 
 
 def way(s, o, via):
     """One Way of these options. "one" and "alone" are plain models that send nothing."""
     plain = via in ("one", "alone")
-    made = step.Way(s, o.shape, "hand" if plain else via, Settings() if plain or via == "hand" else o.settings,
-                    Recipe(precision=o.precision), o.lr, o.seed, o.unused_part)
+    made = step.Way(
+        s,
+        o.shape,
+        "hand" if plain else via,
+        Settings() if plain or via == "hand" else o.settings,
+        Recipe(precision=o.precision),
+        o.lr,
+        o.seed,
+        o.unused_part,
+    )
     made.replicas.look.silent = plain
     return made
 
 
 # --- the same as one process? ----------------------------------------------------------------------------
+
 
 def equality(s, o, text):
     """(checks, notes): this rank's and the others' gradients against this process alone on all batches, in fp32.
@@ -91,7 +111,7 @@ def equality(s, o, text):
         return checks, notes
     o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
     wanted_loss, wanted = _gradients(way(s, o, "one"), session.batches(s, o, text, 0, alone=True), o)
-    for via in ("hand", "buckets", "torch", "accelerate")[:3 + (o.via == "accelerate")]:
+    for via in ("hand", "buckets", "torch", "accelerate")[: 3 + (o.via == "accelerate")]:
         for hook in ("none",) if via in ("hand", "accelerate") else HOOKS:
             one = way(s, replace(o, hook=hook), via)
             loss, found = _gradients(one, session.batches(s, o, text, 0), o)
@@ -102,8 +122,9 @@ def equality(s, o, text):
                 checks[f"{name}: gradients equal one process"] = parity.check(worst)
             else:
                 meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
-                notes.append(f"{name} with {hook}: gradients differ from one process by {worst:.2g} of their "
-                             f"largest{meant}")
+                notes.append(
+                    f"{name} with {hook}: gradients differ from one process by {worst:.2g} of their largest{meant}"
+                )
     return checks, notes
 
 
@@ -116,6 +137,7 @@ def _gradients(one, share, o):
 
 
 # --- faults -----------------------------------------------------------------------------------------------
+
 
 def faulty(s, o, text, fault):
     """The Trace of a few steps by --via: healthy for fault None, else with the fault in it."""
@@ -131,10 +153,11 @@ def faulty(s, o, text, fault):
             time.sleep(fault.amount if kind == "starved" else 0.0)
             share = session.batches(s, o, text, i)
         one.step(share, o.sync_every_pass)
+
     for i in range(WARMUP):
         one_step(i)
     if link:
-        link.events(s.rank)                        # forget the warm-up
+        link.events(s.rank)  # forget the warm-up
     return traces.traced(s, one_step, rounds.TRACED, lambda: link.events(s.rank) if link else ())
 
 
@@ -153,6 +176,7 @@ def diagnose(s, o, text, fault):
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------
+
 
 def record(s, tier, o, timed, rows, checks, notes):
     """The Record of this run."""
@@ -173,30 +197,55 @@ def record(s, tier, o, timed, rows, checks, notes):
         notes.append(f"{lab_ddp.NAMES[via]}: {built.built}")
     notes += timed.calibration.words(WARMUP) if s.world > 1 else []
     return recording.record(
-        s, "ddp", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
-        recipe=asdict(Recipe(precision=o.precision)) | asdict(o.settings) | {
-            "accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass},
-        effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision=o.precision,
-        step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
-        peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
-        skipped=skipped, series=timed.series())
+        s,
+        "ddp",
+        tier,
+        dataset=o.dataset,
+        notes=notes,
+        model=asdict(o.shape),
+        recipe=asdict(Recipe(precision=o.precision))
+        | asdict(o.settings)
+        | {"accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass},
+        effective_batch=o.micro_batch * s.world * o.accumulation,
+        sequence_length=o.seq,
+        precision=o.precision,
+        step_seconds=timed.seconds[o.via],
+        warmup_steps=WARMUP,
+        losses=timed.losses[o.via],
+        peak_memory=session.allocator(s),
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
+        skipped=skipped,
+        series=timed.series(),
+    )
 
 
 def train(s, tier, o, text):
     """Check, train all ways in alternation, compare, record. Exit code 1 where a check failed."""
-    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank "
-          "and step")
+    s.say(
+        f"{recording.heading(s, o.shape)}, {o.precision}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank "
+        "and step"
+    )
     checks, notes = ({}, []) if o.brief else equality(s, o, text)
     names = ["one", o.via] if o.brief else ["one", *(BY_HAND if s.world > 1 else ()), "torch", o.via]
-    timed = rounds.Rounds(s, o, list(dict.fromkeys(names)), lambda via: way(s, o, via),
-                          partial(session.batches, s, o, text))
+    timed = rounds.Rounds(
+        s, o, list(dict.fromkeys(names)), lambda via: way(s, o, via), partial(session.batches, s, o, text)
+    )
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_ddp.ways(rows))
     s.say("\n" + lab_ddp.why(rows, s.world, timed.one_threads, timed.threads))
     r = record(s, tier, o, timed, rows, checks, notes)
-    s.say("\n".join([report.closing(rows, lab_ddp.NOT_WAYS), *(f"note: {note}" for note in notes),
-                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    s.say(
+        "\n".join(
+            [
+                report.closing(rows, lab_ddp.NOT_WAYS),
+                *(f"note: {note}" for note in notes),
+                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
+            ]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, o.via)
     if s.world > 1:
         keep_trace(s, o, timed.traces[o.via])
@@ -225,8 +274,10 @@ def check(s, tier, o):
     if o.trace and s.world == 1:
         raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
     if o.static_graph and o.accumulation > 1 and not o.sync_every_pass:
-        raise ValueError("--static-graph with --accumulation: torch's DDP counts on a first step without no_sync: "
-                         "add --sync-every-pass")
+        raise ValueError(
+            "--static-graph with --accumulation: torch's DDP counts on a first step without no_sync: "
+            "add --sync-every-pass"
+        )
 
 
 def main(s, argv=None):

@@ -1,11 +1,11 @@
 """Rung 06: FSDP by hand, with fully_shard and with Accelerate: every rank stores a share of one model.
 
-    torchrun --nproc-per-node 2 labs/fsdp.py --save
-    torchrun --nproc-per-node 2 labs/fsdp.py --wrap layer --reshard false --prefetch 2
-    torchrun --nproc-per-node 4 labs/fsdp.py --replicas 2         hybrid sharding on a grid of 2 x 2
-    torchrun --nproc-per-node 2 labs/fsdp.py --sweep wrap,reshard,checkpointing
-    torchrun --nproc-per-node 2 labs/fsdp.py --via accelerate-naive   what Accelerate quietly builds on a CPU
-    accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py --via accelerate      on GPUs
+torchrun --nproc-per-node 2 labs/fsdp.py --save
+torchrun --nproc-per-node 2 labs/fsdp.py --wrap layer --reshard false --prefetch 2
+torchrun --nproc-per-node 4 labs/fsdp.py --replicas 2         hybrid sharding on a grid of 2 x 2
+torchrun --nproc-per-node 2 labs/fsdp.py --sweep wrap,reshard,checkpointing
+torchrun --nproc-per-node 2 labs/fsdp.py --via accelerate-naive   what Accelerate quietly builds on a CPU
+accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py --via accelerate      on GPUs
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -23,10 +23,10 @@ from scaleout.spec import WRAPS, Recipe, Sharding, checks, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
-PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
-DTYPES = "fp32", "bf16"     # no fp16: this lab does not scale its loss, as labs/capstone.py does
-PARITY_RATE = 0.1           # of SGD with momentum, see parallel.fsdp_ways.Way
-MEMORY = 0.02               # of the peak, and what the book promises
+PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
+DTYPES = "fp32", "bf16"  # no fp16: this lab does not scale its loss, as labs/capstone.py does
+PARITY_RATE = 0.1  # of SGD with momentum, see parallel.fsdp_ways.Way
+MEMORY = 0.02  # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "fsdp"
 
 
@@ -40,8 +40,9 @@ class Options(options.Model):
     seq: int = options.number(128, "tokens a sequence")
     micro_batch: int = options.number(4, "sequences a rank and pass")
     accumulation: int = options.number(1, "passes a step, whose gradients add up", highest=1000)
-    sync_every_pass: bool = options.flag("reduce gradients in every pass; without, they stay whole until the last",
-                                         True)
+    sync_every_pass: bool = options.flag(
+        "reduce gradients in every pass; without, they stay whole until the last", True
+    )
     steps: int = options.number(10, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -49,17 +50,21 @@ class Options(options.Model):
     checkpointing: str = options.choice("none", ("none", "selective", "full"), "what backward computes again")
     wrap: str = options.choice("block", WRAPS, "what becomes a unit")
     least_parameters: int = options.number(50_000, "of a unit, with --wrap size", highest=10**12)
-    reshard: str = options.word("true", "free units after their forward: true, false, or ranks that keep a copy",
-                                "true|false|N")
+    reshard: str = options.word(
+        "true", "free units after their forward: true, false, or ranks that keep a copy", "true|false|N"
+    )
     prefetch: int = options.number(1, "units gathered ahead", 0, 1000)
     precision: str = options.choice("fp32", DTYPES, "dtype that is gathered and computed in")
     reduce: str = options.choice("fp32", DTYPES, "dtype that gradients are reduced in")
     offload: bool = options.flag("shards and optimizer live in the host's memory")
-    replicas: int = options.number(1, "copies of the model, each sharded over the rest: hybrid sharding",
-                                   highest=10**5)
+    replicas: int = options.number(1, "copies of the model, each sharded over the rest: hybrid sharding", highest=10**5)
     via: str = options.choice("torch", fsdp_ways.ROUTES, "adds a way; accelerate-forced and -naive are for CPUs")
-    sweep: str | None = options.word(None, f"compare knobs in one launch: {', '.join(fsdp_knobs.KNOBS)}", "KNOB,KNOB",
-                                     const="wrap,reshard,checkpointing")
+    sweep: str | None = options.word(
+        None,
+        f"compare knobs in one launch: {', '.join(fsdp_knobs.KNOBS)}",
+        "KNOB,KNOB",
+        const="wrap,reshard,checkpointing",
+    )
     trace: str | None = options.word(None, "write steps of --via for ui.perfetto.dev", "FILE.json")
     timeline: bool = options.flag("print memory over time, moment by moment")
     dataset: str | None = options.dataset()
@@ -73,17 +78,39 @@ class Options(options.Model):
     def sharding(self, world):
         """The Sharding of these options on `world` processes. ValueError where they do not fit."""
         if world % self.replicas:
-            raise ValueError(f"--replicas {self.replicas} does not divide {world} process(es): use "
-                             f"{' or '.join(map(str, checks.divisors(world)))}")
+            raise ValueError(
+                f"--replicas {self.replicas} does not divide {world} process(es): use "
+                f"{' or '.join(map(str, checks.divisors(world)))}"
+            )
         ranks = world // self.replicas
-        return Sharding(ranks, self.replicas, self.wrap, self.least_parameters, lab_fsdp.reshard(self.reshard, ranks),
-                        self.prefetch, self.offload, self.precision, self.reduce)
+        return Sharding(
+            ranks,
+            self.replicas,
+            self.wrap,
+            self.least_parameters,
+            lab_fsdp.reshard(self.reshard, ranks),
+            self.prefetch,
+            self.offload,
+            self.precision,
+            self.reduce,
+        )
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=256, heads=8, steps=20),
-         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="bf16",
-                        checkpointing="full", dataset=corpus.LIBRARY)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=6, hidden=256, heads=8, steps=20),
+    "gpu": Options(
+        layers=20,
+        hidden=2048,
+        heads=16,
+        seq=2048,
+        steps=20,
+        lr=3e-4,
+        precision="bf16",
+        checkpointing="full",
+        dataset=corpus.LIBRARY,
+    ),
+}
 
 
 def way(s, o, cut, via, **more):
@@ -102,6 +129,7 @@ def names(s, o, cut, plain=True):
 
 
 # --- the same as one process? -------------------------------------------------------------------------------
+
 
 def equality(s, o, text, vias):
     """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
@@ -132,6 +160,7 @@ def show_fallback(s, o, text, cut):
 
 # --- train, compare, record -----------------------------------------------------------------------------------
 
+
 def record(s, tier, o, cut, timed, rows, checks, notes, seen):
     """The Record of this run."""
     prediction, measurement = report.pairs(rows, lab_fsdp.NAMES, lab_fsdp.FIGURES)
@@ -144,15 +173,28 @@ def record(s, tier, o, cut, timed, rows, checks, notes, seen):
     if "naive" not in timed.ways:
         skipped.append("by hand: it has fp32, one mesh and a reduction in every pass only")
     return recording.record(
-        s, "fsdp", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
-        recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()} | {
-            "accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass, "clip": o.clip},
-        effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq,
+        s,
+        "fsdp",
+        tier,
+        dataset=o.dataset,
+        notes=notes,
+        model=asdict(o.shape),
+        recipe=asdict(o.recipe)
+        | {f"sharding: {k}": v for k, v in asdict(cut).items()}
+        | {"accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass, "clip": o.clip},
+        effective_batch=o.micro_batch * s.world * o.accumulation,
+        sequence_length=o.seq,
         precision="fp32" if o.precision == "fp32" else "bf16 by MixedPrecisionPolicy",
-        step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
-        peak_memory=seen | session.allocator(s, "allocator: "), prediction=prediction, measurement=measurement,
-        checks=checks, skipped=skipped,
-        series={f"seconds a step, {lab_fsdp.NAMES[via]}": found for via, found in timed.seconds.items()})
+        step_seconds=timed.seconds[o.via],
+        warmup_steps=WARMUP,
+        losses=timed.losses[o.via],
+        peak_memory=seen | session.allocator(s, "allocator: "),
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
+        skipped=skipped,
+        series={f"seconds a step, {lab_fsdp.NAMES[via]}": found for via, found in timed.seconds.items()},
+    )
 
 
 def count_checks(s, rows):
@@ -181,12 +223,21 @@ def train(s, tier, o, text, cut):
     s.say("\n" + lab_fsdp.memory(account.peak, seen))
     if o.timeline:
         s.say("\n" + lab_fsdp.timeline(moments))
-    checks |= count_checks(s, rows) | {"peak within 2% of the prediction": parity.check(
-        abs(account.peak_bytes / sum(seen.values()) - 1), MEMORY)}
+    checks |= count_checks(s, rows) | {
+        "peak within 2% of the prediction": parity.check(abs(account.peak_bytes / sum(seen.values()) - 1), MEMORY)
+    }
     r = record(s, tier, o, cut, timed, rows, checks, notes, seen)
     r.skipped.extend(["collectives: one process sends nothing (torchrun --nproc-per-node 2)"] if skipped else [])
-    s.say("\n".join(["", report.closing(rows), *(f"built: {note}" for note in notes),
-                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    s.say(
+        "\n".join(
+            [
+                "",
+                report.closing(rows),
+                *(f"built: {note}" for note in notes),
+                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
+            ]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, o.via)
     if o.trace and s.main:
         traces.write(timed.traces[o.via], o.trace)
@@ -210,8 +261,10 @@ def main(s, argv=None):
     if o.wrap != "size" and "wrap" not in (o.sweep or ""):
         options.check_idle(f"--wrap {o.wrap}", o, TIERS[tier], ("least_parameters",))
     text = session.dataset(o.dataset, o.seq)
-    s.say(f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
-          f"a rank and step\n{cut.ranks} shard(s) x {cut.replicas} replica(s)")
+    s.say(
+        f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
+        f"a rank and step\n{cut.ranks} shard(s) x {cut.replicas} replica(s)"
+    )
     if o.via == "accelerate-naive":
         show_fallback(s, o, text, cut)
     elif o.sweep:

@@ -1,10 +1,10 @@
 """Rung 02, find the hang: a job in which one rank has a bug, and the dumps that tell which rank and which line.
 
-    python labs/hang.py                                  a bug of any kind; the dumps go to ./hang-dumps
-    python labs/hang.py --inject skip --seed 7 --out d   mismatch: another collective; skip: one left out; stop: none
-    python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank; also of a
-                                                         job of your own, as torch writes them (nccl_trace_rank_0)
-    python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
+python labs/hang.py                                  a bug of any kind; the dumps go to ./hang-dumps
+python labs/hang.py --inject skip --seed 7 --out d   mismatch: another collective; skip: one left out; stop: none
+python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank; also of a
+                                                     job of your own, as torch writes them (nccl_trace_rank_0)
+python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -29,10 +29,10 @@ from scaleout.lab import options as lab_options
 from scaleout.records import flight
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT = 60.0                # seconds for a whole run, start-up included
-PATH = re.compile(r"""(?<![:\w./-])[\w.~-]*/[^\s"'():,]+""")     # a word with a slash; no address of a web page
-LAST = re.compile(r'hang_job\.py", line \d+ in <module>\n')          # of a stack by faulthandler: its main thread's
-RING = 16                  # calls that the flight recorder keeps; without it, 2,000
+LIMIT = 60.0  # seconds for a whole run, start-up included
+PATH = re.compile(r"""(?<![:\w./-])[\w.~-]*/[^\s"'():,]+""")  # a word with a slash; no address of a web page
+LAST = re.compile(r'hang_job\.py", line \d+ in <module>\n')  # of a stack by faulthandler: its main thread's
+RING = 16  # calls that the flight recorder keeps; without it, 2,000
 
 
 def options(argv):
@@ -40,8 +40,9 @@ def options(argv):
     parser = lab_options.Parser(__doc__, prog="labs/hang.py")
     parser.add_argument("--inject", choices=hang_job.KINDS, help="what sort of bug (default: drawn too)")
     parser.add_argument("--seed", type=int, help="of the bug (default: drawn)", metavar="N")
-    parser.add_argument("--processes", type=int, default=3, help="ranks, from 3 to 8: two have no majority",
-                        metavar="N")
+    parser.add_argument(
+        "--processes", type=int, default=3, help="ranks, from 3 to 8: two have no majority", metavar="N"
+    )
     parser.add_argument("--timeout", type=float, default=6.0, help="of a collective, in seconds", metavar="SECONDS")
     parser.add_argument("--out", default="hang-dumps", help="new folder for the dumps", metavar="FOLDER")
     parser.add_argument("--read", help="print the dumps of a folder side by side", metavar="FOLDER")
@@ -58,6 +59,7 @@ def options(argv):
 
 # --- make the dumps ----------------------------------------------------------------------------------------
 
+
 def new_folder(path):
     """The Path of a folder that is made for the dumps. ValueError where something is there already."""
     folder = Path(path)
@@ -73,8 +75,11 @@ def new_folder(path):
 def started(o, seed, folder, output):
     """The context of torchrun with the job (a Popen), what it says in the file `output`."""
     environment = {
-        "TORCH_FR_BUFFER_SIZE": str(RING), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+        "TORCH_FR_BUFFER_SIZE": str(RING),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
     words = ["labs/hang_job.py", str(seed), o.inject or "any", str(o.timeout), str(folder.resolve())]
     return launch.ranks(o.processes, words, environment, cwd=ROOT, stdout=output, stderr=output)
 
@@ -127,7 +132,7 @@ def run(o):
     facts = {"sealed": hang.seal(seed), "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
     begun, folder = time.monotonic(), None
     try:
-        with launch.later():                            # a folder that nobody knows of would be left
+        with launch.later():  # a folder that nobody knows of would be left
             folder = new_folder(o.out)
         print(f"{o.processes} ranks, one of them has a bug; a collective times out after {o.timeout:g} s", flush=True)
         log = dumped(o, seed, folder, begun + LIMIT)
@@ -141,24 +146,29 @@ def run(o):
     (folder / "job.json").write_text(json.dumps(facts) + "\n")
     if len(list(folder.glob("flight-*"))) < o.processes or len(list(folder.glob("stack-*"))) < o.processes:
         raise ValueError(f"the job ended before it was dumped: {o.out}/log.txt says why")
-    print(f"it hung, and ended {time.monotonic() - begun:.0f} s after its start. In {o.out}:\n"
-          f"  log.txt          what the ranks and torchrun said\n"
-          f"  stack-RANK.txt   where each rank stood while it hung\n"
-          f"  flight-RANK.json the collectives that each rank has called (python labs/hang.py --read {o.out})\n"
-          f"  fr_trace_RANK    the same for torch's own reader "
-          f"(python -m torch.distributed.flight_recorder.fr_trace {o.out} -p fr_trace_)\n"
-          f"Which rank, and which line of labs/hang_job.py? python labs/hang.py --check RANK:LINE {o.out}")
+    print(
+        f"it hung, and ended {time.monotonic() - begun:.0f} s after its start. In {o.out}:\n"
+        f"  log.txt          what the ranks and torchrun said\n"
+        f"  stack-RANK.txt   where each rank stood while it hung\n"
+        f"  flight-RANK.json the collectives that each rank has called (python labs/hang.py --read {o.out})\n"
+        f"  fr_trace_RANK    the same for torch's own reader "
+        f"(python -m torch.distributed.flight_recorder.fr_trace {o.out} -p fr_trace_)\n"
+        f"Which rank, and which line of labs/hang_job.py? python labs/hang.py --check RANK:LINE {o.out}"
+    )
 
 
 # --- read and judge ----------------------------------------------------------------------------------------
+
 
 def show(folder):
     """Print the table of `scaleout.records.flight`."""
     flights = flight.load(folder)
     header, rows = flight.side_by_side(flights)
     print(table(header, rows))
-    print("\nA number is a call of the process group; :N is the line that called it. '>' is out of step, '-' has "
-          "not come so far.")
+    print(
+        "\nA number is a call of the process group; :N is the line that called it. '>' is out of step, '-' has "
+        "not come so far."
+    )
     for rank in flight.absent(flights):
         print(f"rank {rank} left no dump")
 

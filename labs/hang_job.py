@@ -19,9 +19,12 @@ from scaleout.lab import leash
 from scaleout.records import flight
 
 KINDS = ("mismatch", "stop", "skip")
-PLACES = {"mismatch": ("gradients", "losses", "new_rate"), "skip": ("gradients", "losses", "new_rate"),
-          "stop": ("load", "forward", "save")}
-QUIET_SECONDS = 1.5         # without a step done: the job hangs, time to dump
+PLACES = {
+    "mismatch": ("gradients", "losses", "new_rate"),
+    "skip": ("gradients", "losses", "new_rate"),
+    "stop": ("load", "forward", "save"),
+}
+QUIET_SECONDS = 1.5  # without a step done: the job hangs, time to dump
 START_SECONDS, STACK_SECONDS, DUMP_SECONDS = 60.0, 3.0, 20.0
 STEPS = 40
 
@@ -61,22 +64,22 @@ class Job:
     def load(self):
         """The next batch."""
         while self.bites("stop", "load"):
-            time.sleep(0.01)                                            # a disk that answers no more
+            time.sleep(0.01)  # a disk that answers no more
         return self.torch.full_like(self.bucket, float(self.step + self.rank))
 
     def forward(self, batch):
         """The loss, and gradients in the bucket."""
         while self.bites("stop", "forward"):
-            sum(range(1000))                                            # a loop without an end
+            sum(range(1000))  # a loop without an end
         self.bucket.copy_(batch)
         return batch.mean().reshape(1)
 
     def gradients(self):
         """The mean of the gradients over ranks."""
         if self.bites("skip", "gradients"):
-            return                                                      # "my batch was empty, nothing to add"
+            return  # "my batch was empty, nothing to add"
         if self.bites("mismatch", "gradients"):
-            self.dist.broadcast(self.bucket, 0)                         # an older version of the code on one host
+            self.dist.broadcast(self.bucket, 0)  # an older version of the code on one host
             return
         self.dist.all_reduce(self.bucket)
         self.bucket /= self.world
@@ -84,25 +87,25 @@ class Job:
     def losses(self, loss):
         """Everybody's loss, for the log."""
         if self.bites("skip", "losses"):
-            return                                                      # "my loss is not finite, I do not log it"
+            return  # "my loss is not finite, I do not log it"
         if self.bites("mismatch", "losses"):
-            self.dist.all_reduce(loss)                                  # "the mean is enough for the log"
+            self.dist.all_reduce(loss)  # "the mean is enough for the log"
             return
         self.dist.all_gather([self.torch.empty(1) for _ in range(self.world)], loss)
 
     def new_rate(self):
         """The learning rate, from rank 0."""
         if self.bites("skip", "new_rate"):
-            return                                                      # "I know the schedule, I need no message"
+            return  # "I know the schedule, I need no message"
         if self.bites("mismatch", "new_rate"):
-            self.dist.all_reduce(self.rate)                             # "then all of us agree"
+            self.dist.all_reduce(self.rate)  # "then all of us agree"
             return
         self.dist.broadcast(self.rate, 0)
 
     def save(self):
         """A checkpoint of this rank."""
         while self.bites("stop", "save"):
-            time.sleep(0.01)                                            # a full file system
+            time.sleep(0.01)  # a full file system
 
     def run(self):
         """All steps."""
@@ -133,7 +136,7 @@ def dump(rank, world, folder):
     temporary = folder / f".flight-{rank}"
     lines = ",\n ".join(json.dumps(entry) for entry in found.pop("entries"))
     rest = json.dumps({"rank": rank, **found})
-    temporary.write_text(f'{rest[:-1]}, "entries": [\n {lines}]}}\n')          # one call a line
+    temporary.write_text(f'{rest[:-1]}, "entries": [\n {lines}]}}\n')  # one call a line
     temporary.rename(folder / f"flight-{rank}.json")
 
 
@@ -162,16 +165,21 @@ def watch(job, folder):
 def main():
     """One rank: SEED KIND TIMEOUT_SECONDS FOLDER."""
     seed, kind, timeout, folder = *sys.argv[1:4], Path(sys.argv[4])
-    leash.follow()                      # ends with labs/hang.py, whatever ends that; importing torch takes seconds
+    leash.follow()  # ends with labs/hang.py, whatever ends that; importing torch takes seconds
     import datetime
 
     import torch.distributed as dist
 
     store, rank, world = next(dist.rendezvous("env://"))
-    store.set(f"here/{rank}", "yes")                    # patience for slow starts, before time-outs get short
+    store.set(f"here/{rank}", "yes")  # patience for slow starts, before time-outs get short
     store.wait([f"here/{other}" for other in range(world)], datetime.timedelta(seconds=START_SECONDS))
-    dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=world,
-                            timeout=datetime.timedelta(seconds=float(timeout)))
+    dist.init_process_group(
+        "gloo",
+        store=dist.PrefixStore("group", store),
+        rank=rank,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=float(timeout)),
+    )
     stacks = (folder / f".stack-{rank}").open("w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     (folder / f".pid-{rank}").write_text(str(os.getpid()))
@@ -182,9 +190,9 @@ def main():
         job.run()
     except RuntimeError as error:
         what = str(error).split("] ")[-1]
-        sys.stdout.write(f"{time.time():.3f} rank {rank}: {what}\n")       # one write: all ranks share the file
+        sys.stdout.write(f"{time.time():.3f} rank {rank}: {what}\n")  # one write: all ranks share the file
         until(lambda: len(list(folder.glob("flight-*"))) == world, DUMP_SECONDS)  # who ends first ends the others
-        os._exit(1)                                                     # as a crash: the group cannot be shut down
+        os._exit(1)  # as a crash: the group cannot be shut down
     print(f"{time.time():.3f} rank {rank}: done")
 
 

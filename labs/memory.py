@@ -1,9 +1,9 @@
 """Rung 01: train a transformer on real text, and set the bytes it takes beside the bytes predicted.
 
-    python labs/memory.py
-    torchrun --nproc-per-node 2 labs/memory.py --save
-    accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/memory.py --via accelerate
-    python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
+python labs/memory.py
+torchrun --nproc-per-node 2 labs/memory.py --save
+accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/memory.py --via accelerate
+python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -35,10 +35,10 @@ from scaleout.spec import (
 from scaleout.timing import calibrated, machine, step_on
 from scaleout.timing import profile as timing_profile
 
-TOLERANCE = 0.02            # of the peak, and what the book promises
+TOLERANCE = 0.02  # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "memory"
-WARMUP = 3                  # DDP rebuilds its buckets in the second step
-PARITY_TOKENS = 256         # at most, of each sequence: every rank also runs the sequences of all ranks
+WARMUP = 3  # DDP rebuilds its buckets in the second step
+PARITY_TOKENS = 256  # at most, of each sequence: every rank also runs the sequences of all ranks
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ class Options:
     machine: str | None = options.word(None, "profile by labs/calibrate.py")
     save: str | None = options.save("memory")
     plot: str | None = options.word(None, "draw memory over time", "FILE.svg")
-    snapshot: str | None = options.word(None, "write every allocation of a step, for docs.pytorch.org/memory_viz",
-                                        "FILE.pickle")
+    snapshot: str | None = options.word(
+        None, "write every allocation of a step, for docs.pytorch.org/memory_viz", "FILE.pickle"
+    )
     fake: str | None = options.word(None, "no training: measure a step of 7b, 70b or a preset on fake tensors", "MODEL")
 
     @property
@@ -80,32 +81,50 @@ class Options:
     @property
     def shape(self):
         """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads,
-                     gated_mlp=self.gated_mlp, max_seq=self.seq)
+        return Shape(
+            self.layers,
+            self.hidden,
+            self.heads,
+            corpus.VOCABULARY,
+            kv_heads=self.kv_heads,
+            gated_mlp=self.gated_mlp,
+            max_seq=self.seq,
+        )
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=12, seq=256, micro_batch=8, steps=150),
-         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=50, lr=3e-4,
-                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=12, seq=256, micro_batch=8, steps=150),
+    "gpu": Options(
+        layers=20,
+        hidden=2048,
+        heads=16,
+        seq=2048,
+        micro_batch=4,
+        steps=50,
+        lr=3e-4,
+        precision="autocast-bf16",
+        dataset=corpus.LIBRARY,
+    ),
+}
 
 
 # --- the same as one process? ----------------------------------------------------------------------------
+
 
 def equality(s, o, text):
     """Checks of a Record: N ranks on one sequence each against this process on all of them, fp32, no dropout."""
     if s.world == 1:
         return {}
     seq = min(o.seq, PARITY_TOKENS)
-    torch.manual_seed(o.seed)                          # the same weights on every rank, without help from DDP
+    torch.manual_seed(o.seed)  # the same weights on every rank, without help from DDP
     training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
     share = session.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
     whole = session.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
     wanted_loss, wanted = parity.loss_and_gradients(training.model, *whole)
     checks = {}
     for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
-        loss, found = parity.loss_and_gradients(training.model, *share,
-                                                Replicas(s, training.model, via, o.bucket_view))
+        loss, found = parity.loss_and_gradients(training.model, *share, Replicas(s, training.model, via, o.bucket_view))
         off = abs(s.mean(loss) - wanted_loss) / wanted_loss
         checks[f"{via}: loss equals one process"] = parity.check(off)
         checks[f"{via}: gradients equal one process"] = parity.check(parity.worst(s, found, wanted))
@@ -113,6 +132,7 @@ def equality(s, o, text):
 
 
 # --- train and measure ------------------------------------------------------------------------------------
+
 
 class Run:
     """A training run on this rank: `step` makes one step and returns the mean loss over ranks."""
@@ -172,6 +192,7 @@ def predicted(o, replicas):
 
 # --- what is said and kept --------------------------------------------------------------------------------
 
+
 def seconds(s, o, spent):
     """(predicted seconds of a step, its median, MFU, its peak); without a machine profile only the median."""
     profile, middle = profiles.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
@@ -180,8 +201,16 @@ def seconds(s, o, spent):
     work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
     dtype = "fp32" if o.precision == "fp32" else "bf16"
     runs = replace(MEASURED, data_overlap=s.device.type == "cuda")
-    job = Job(o.shape, o.seq, machine.device_of(profile), cluster(1, s.world), o.micro_batch, Layout(dp=s.world),
-              o.recipe, runs)
+    job = Job(
+        o.shape,
+        o.seq,
+        machine.device_of(profile),
+        cluster(1, s.world),
+        o.micro_batch,
+        Layout(dp=s.world),
+        o.recipe,
+        runs,
+    )
     guess = step_on(job, machine.from_profiles(job, {s.world: profile})).seconds
     return guess, middle, *timing_profile.mfu(profile, work["forward"] + work["backward"], dtype, middle)
 
@@ -200,14 +229,34 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
     elif o.via != "accelerate":
         skipped.append("Accelerate: not asked for (--via accelerate)")
     checks["peak within 2% of the prediction"] = parity.check(abs(wanted.peak_bytes / seen.peak_bytes - 1), TOLERANCE)
-    stalls = [f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
-              for i, t in enumerate(spent) if i >= WARMUP and t > 3 * middle]
+    stalls = [
+        f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
+        for i, t in enumerate(spent)
+        if i >= WARMUP and t > 3 * middle
+    ]
     return recording.record(
-        s, "memory", tier, dataset=o.dataset, notes=[run.replicas.built], model=asdict(o.shape),
+        s,
+        "memory",
+        tier,
+        dataset=o.dataset,
+        notes=[run.replicas.built],
+        model=asdict(o.shape),
         recipe=asdict(o.recipe),
-        effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision, step_seconds=spent,
-        warmup_steps=WARMUP, losses=losses, peak_memory=seen.peak | session.allocator(s, "allocator: "), mfu=mfu,
-        mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped, stalls=stalls)
+        effective_batch=o.micro_batch * s.world,
+        sequence_length=o.seq,
+        precision=o.precision,
+        step_seconds=spent,
+        warmup_steps=WARMUP,
+        losses=losses,
+        peak_memory=seen.peak | session.allocator(s, "allocator: "),
+        mfu=mfu,
+        mfu_peak=peak,
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
+        skipped=skipped,
+        stalls=stalls,
+    )
 
 
 def draw(s, o, timeline, shape):
@@ -220,7 +269,7 @@ def draw(s, o, timeline, shape):
 def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
     fits.check(s, o.shape)
-    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
     text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
     checks = equality(s, o, text)
@@ -244,7 +293,7 @@ def train(s, tier, o):
 
 # --- fake tensors -----------------------------------------------------------------------------------------
 
-FAKE = {f.name for f in fields(Recipe)} | {"micro_batch", "seq", "plot", "fake"}       # the options it has a use for
+FAKE = {f.name for f in fields(Recipe)} | {"micro_batch", "seq", "plot", "fake"}  # the options it has a use for
 SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "llama-3-8b"}
 
 
@@ -256,8 +305,10 @@ def fake(s, tier, o):
     name = SHORT.get(o.fake.lower(), o.fake.lower())
     shape = preset(name)
     seq = min(o.seq, shape.max_seq)
-    s.say(f"{name}: {total_parameters(shape) / 1e9:,.2f} G parameters, {o.precision}, {o.optimizer}, "
-          f"{o.micro_batch} x {seq} tokens, checkpointing {o.checkpointing}")
+    s.say(
+        f"{name}: {total_parameters(shape) / 1e9:,.2f} G parameters, {o.precision}, {o.optimizer}, "
+        f"{o.micro_batch} x {seq} tokens, checkpointing {o.checkpointing}"
+    )
     wanted = account(shape, o.micro_batch, seq, o.recipe)
     seen = measure(shape, o.micro_batch, seq, o.recipe, timeline=bool(o.plot))
     s.say(f"fake tensors, CPU kernels, all {shape.layers} layers run\n")

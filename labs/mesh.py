@@ -1,10 +1,10 @@
 """Rung 07: data, tensor and pipeline parallelism on one grid of ranks: equal to one process, counted, timed and ranked.
 
-    torchrun --nproc-per-node 8 labs/mesh.py --save
-    torchrun --nproc-per-node 8 labs/mesh.py --layout tp=4,pp=2 --sequence-parallel --order tp,pp,dp
-    torchrun --nproc-per-node 8 labs/mesh.py --search          all layouts of these ranks, ranked; four of them run
-    torchrun --nproc-per-node 8 labs/mesh.py --fault data      what is wrong on purpose, and which check finds it
-    sudo .venv/bin/python labs/mesh.py --link        the axes in three orders over two hosts; starts torchrun itself
+torchrun --nproc-per-node 8 labs/mesh.py --save
+torchrun --nproc-per-node 8 labs/mesh.py --layout tp=4,pp=2 --sequence-parallel --order tp,pp,dp
+torchrun --nproc-per-node 8 labs/mesh.py --search          all layouts of these ranks, ranked; four of them run
+torchrun --nproc-per-node 8 labs/mesh.py --fault data      what is wrong on purpose, and which check finds it
+sudo .venv/bin/python labs/mesh.py --link        the axes in three orders over two hosts; starts torchrun itself
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -25,13 +25,13 @@ from scaleout.timing import calibrated
 
 WARMUP = 2
 PARITY_STEPS = 2
-PARITY_TOKENS = 64          # at most, of each sequence: every rank also trains on the sequences of all replicas
-PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
-NEAR = 0.02                 # of bytes held, and what the book promises
-SAMPLES = 5                 # rounds of the calibration of --search
-HOSTS, EACH = 2, 4          # of --link, and ranks on each
-LINK_BATCH = 4              # times the sequences: messages longer than what a link lets through at once
-LINK_ROUNDS = 2             # steps of each case
+PARITY_TOKENS = 64  # at most, of each sequence: every rank also trains on the sequences of all replicas
+PARITY_RATE = 0.1  # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
+NEAR = 0.02  # of bytes held, and what the book promises
+SAMPLES = 5  # rounds of the calibration of --search
+HOSTS, EACH = 2, 4  # of --link, and ranks on each
+LINK_BATCH = 4  # times the sequences: messages longer than what a link lets through at once
+LINK_ROUNDS = 2  # steps of each case
 RESULTS = Path(__file__).resolve().parent / "results" / "mesh"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
@@ -46,20 +46,27 @@ class Options(options.Model):
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
     seq: int = options.number(32, "tokens a sequence")
     sequences: int | None = options.number(None, "of a step, of all replicas (default: two for each rank)")
-    layout: str | None = options.word(None, "degrees; dp is what is left, zero the stage among replicas, m the micro-"
-                                      "batches of one (default: of 8 ranks tp=2,pp=2)", "tp=N,pp=N,zero=N,m=N,v=N")
-    order: str = options.word("pp,dp,tp", "the axes, outermost first: the last one's neighbours lie side by side",
-                              "AXIS,AXIS,AXIS")
+    layout: str | None = options.word(
+        None,
+        "degrees; dp is what is left, zero the stage among replicas, m the micro-"
+        "batches of one (default: of 8 ranks tp=2,pp=2)",
+        "tp=N,pp=N,zero=N,m=N,v=N",
+    )
+    order: str = options.word(
+        "pp,dp,tp", "the axes, outermost first: the last one's neighbours lie side by side", "AXIS,AXIS,AXIS"
+    )
     sequence_parallel: bool = options.flag("cut the tokens between matrices along tp")
     steps: int = options.number(6, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
     via: str = options.choice("hand", measure_mesh.WAYS[1:], "the way whose steps are recorded")
     search: bool = options.flag("predict and rank all layouts, and run four of them")
-    fault: str | None = options.choice(None, tuple(lab_mesh.FAULTS), "; ".join(
-        f"{name}: {words}" for name, words in lab_mesh.FAULTS.items()))
-    link: str | None = options.word(None, "the layout in three orders over a link between two hosts, of so many Mbit/s",
-                                    "N,N", const="50")
+    fault: str | None = options.choice(
+        None, tuple(lab_mesh.FAULTS), "; ".join(f"{name}: {words}" for name, words in lab_mesh.FAULTS.items())
+    )
+    link: str | None = options.word(
+        None, "the layout in three orders over a link between two hosts, of so many Mbit/s", "N,N", const="50"
+    )
     machine: str | None = options.word(None, "profile of all ranks by labs/calibrate.py, with that of their groups")
     dataset: str | None = options.dataset()
     save: str | None = options.save("mesh")
@@ -80,9 +87,11 @@ class Options(options.Model):
         return lab_mesh.layout(self.shape, words, world, self.count(world), self.sequence_parallel)
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(hidden=128, seq=64, sequences=32, steps=10),
-         "gpu": Options(layers=24, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(hidden=128, seq=64, sequences=32, steps=10),
+    "gpu": Options(layers=24, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4),
+}
 
 
 def draw(s, o, text):
@@ -91,6 +100,7 @@ def draw(s, o, text):
 
 
 # --- the same as one process? -------------------------------------------------------------------------------
+
 
 def equality(s, o, text, laid, vias):
     """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
@@ -119,6 +129,7 @@ def _trained(s, o, laid, via, steps):
 
 # --- one layout -----------------------------------------------------------------------------------------------
 
+
 def looked_at(s, o, laid, way, given):
     """([(stage, sent, predicted)], [(stage, held, predicted)], checks) of a way by hand, of a rank of each stage."""
     pp, sizes = way.place["pp"], [p.numel() for p in way.mesh.model.parameters()]
@@ -127,8 +138,10 @@ def looked_at(s, o, laid, way, given):
     off = sum(seen != wanted for _, seen, wanted, _, _ in rows)
     far = max(abs(wanted[name] / found[name] - 1) for *_, found, wanted in rows for name in found)
     words = lab_mesh.NAMES[way.via]
-    checks = {f"{words}: ranks that send along an axis what is not predicted": parity.check(off, 0.0),
-              f"{words}: bytes of weights, gradients and optimizer on every rank as predicted": parity.check(far, NEAR)}
+    checks = {
+        f"{words}: ranks that send along an axis what is not predicted": parity.check(off, 0.0),
+        f"{words}: bytes of weights, gradients and optimizer on every rank as predicted": parity.check(far, NEAR),
+    }
     first = {row[0]: row for row in reversed(rows)}
     return ([first[pp][:3] for pp in sorted(first)], [(pp, *first[pp][3:]) for pp in sorted(first)], checks)
 
@@ -160,14 +173,33 @@ def train(s, tier, o, text):
                 side[f"bytes asked for along {axis}, stage {stage}"] = sum(one[0] for one in told[axis].values())
     skipped = [f"seconds by the machine's profile: {why}"] if why else []
     skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
-    r = record(s, tier, o, laid, skipped, checks=checks | more, notes=notes, prediction=prediction,
-               measurement=measurement, step_seconds=seconds[o.via], losses=losses[o.via],
-               series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()})
+    r = record(
+        s,
+        tier,
+        o,
+        laid,
+        skipped,
+        checks=checks | more,
+        notes=notes,
+        prediction=prediction,
+        measurement=measurement,
+        step_seconds=seconds[o.via],
+        losses=losses[o.via],
+        series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()},
+    )
     rows = {via: (middles[via], guess if via == "hand" else None) for via in ways}
     s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.held(held), lab_mesh.steps(rows)))))
-    s.say("\n".join(["", lab_mesh.made_of(parts),
-                     *lab_mesh.told(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
-                     *(f"built: {note}" for note in notes), *report.verdicts(r.checks, r.skipped)]))
+    s.say(
+        "\n".join(
+            [
+                "",
+                lab_mesh.made_of(parts),
+                *lab_mesh.told(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
+                *(f"built: {note}" for note in notes),
+                *report.verdicts(r.checks, r.skipped),
+            ]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, "torch" if o.via == "hand" else o.via)
     recording.end(s, r.checks)
 
@@ -177,15 +209,31 @@ def record(s, tier, o, laid, skipped=(), **fields):
     layout, batch = laid
     skipped = [*measure_mesh.skips(s, o, layout), *skipped]
     return recording.record(
-        s, "mesh", tier, dataset=o.dataset, model=asdict(o.shape),
-        recipe=asdict(Recipe(precision="fp32", foreach=False)) | {
-            "layout": lab_mesh.title(layout), "order": o.order, "micro_batches": layout.m, "zero": layout.zero,
-            "sequence_parallel": layout.sequence_parallel},
-        effective_batch=layout.dp * layout.m * batch, sequence_length=o.seq, precision="fp32", warmup_steps=WARMUP,
-        peak_memory=session.allocator(s), skipped=skipped, **fields)
+        s,
+        "mesh",
+        tier,
+        dataset=o.dataset,
+        model=asdict(o.shape),
+        recipe=asdict(Recipe(precision="fp32", foreach=False))
+        | {
+            "layout": lab_mesh.title(layout),
+            "order": o.order,
+            "micro_batches": layout.m,
+            "zero": layout.zero,
+            "sequence_parallel": layout.sequence_parallel,
+        },
+        effective_batch=layout.dp * layout.m * batch,
+        sequence_length=o.seq,
+        precision="fp32",
+        warmup_steps=WARMUP,
+        peak_memory=session.allocator(s),
+        skipped=skipped,
+        **fields,
+    )
 
 
 # --- all layouts ------------------------------------------------------------------------------------------------
+
 
 def search(s, tier, o, text):
     """Predict a step of every layout from its pieces, run four whose predictions differ, compare the orders."""
@@ -200,20 +248,35 @@ def search(s, tier, o, text):
     ways = {name: measure_mesh.Way(s, o, *laid[name], "hand", lab_mesh.order(o.order)) for name in names}
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(s, o, text))
     middles = {name: statistics.median(found[WARMUP:]) for name, found in seconds.items()}
-    rows = [{"name": name, "seconds": whole, "parts": parts, "measured": middles.get(name)}
-            for name, (whole, parts) in guesses.items()]
+    rows = [
+        {"name": name, "seconds": whole, "parts": parts, "measured": middles.get(name)}
+        for name, (whole, parts) in guesses.items()
+    ]
     wrong, pairs = lab_mesh.inversions([guesses[name][0] for name in names], [middles[name] for name in names])
     apart = max(abs(losses[name][0] / losses[names[0]][0] - 1) for name in names)
-    checks = {f"of {pairs} pairs that differ {lab_mesh.SURE:g} times, in another order than predicted":
-              parity.check(wrong, 0.0),
-              "the chosen layouts have the same loss at step 1": parity.check(apart)}
-    said = [lab_mesh.decides(rows), f"chosen: each is predicted to take at least {factor:.1f} times as long as the one "
-                                    "before"]
-    r = record(s, tier, o, laid[names[0]], checks=checks, notes=said, step_seconds=seconds[names[0]],
-               losses=losses[names[0]],
-               prediction={f"seconds a step, {name}": guesses[name][0] for name in names},
-               measurement={f"seconds a step, {name}": middles[name] for name in names},
-               series={f"seconds a step, {name}": found for name, found in seconds.items()})
+    checks = {
+        f"of {pairs} pairs that differ {lab_mesh.SURE:g} times, in another order than predicted": parity.check(
+            wrong, 0.0
+        ),
+        "the chosen layouts have the same loss at step 1": parity.check(apart),
+    }
+    said = [
+        lab_mesh.decides(rows),
+        f"chosen: each is predicted to take at least {factor:.1f} times as long as the one before",
+    ]
+    r = record(
+        s,
+        tier,
+        o,
+        laid[names[0]],
+        checks=checks,
+        notes=said,
+        step_seconds=seconds[names[0]],
+        losses=losses[names[0]],
+        prediction={f"seconds a step, {name}": guesses[name][0] for name in names},
+        measurement={f"seconds a step, {name}": middles[name] for name in names},
+        series={f"seconds a step, {name}": found for name, found in seconds.items()},
+    )
     s.say(f"\n{lab_mesh.ranking(rows)}\n")
     s.say("\n".join([*said, *report.verdicts(r.checks, r.skipped)]))
     recording.keep(s, r, o.save, RESULTS, "search")
@@ -221,6 +284,7 @@ def search(s, tier, o, text):
 
 
 # --- two hosts --------------------------------------------------------------------------------------------------
+
 
 def plan(o):
     """What measure.mesh_link does on each host."""
@@ -269,7 +333,7 @@ def check(s, tier, o):
     measure_mesh.refuse(s, o, layout)
     if o.machine and (o.link or o.search or o.fault):
         raise ValueError("--machine predicts the steps of one layout: leave out --link, --search and --fault")
-    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
     if o.fault:
         mesh_faults.refuse(o, layout)
 
@@ -283,8 +347,10 @@ def main(s, argv=None):
         over_links(s, tier, o)
         return
     layout, batch = o.laid(s.world)
-    s.say(f"{recording.heading(s, o.shape)}, {lab_mesh.title(layout)}, {layout.m} micro-batches of {batch} x {o.seq} "
-          "tokens a replica")
+    s.say(
+        f"{recording.heading(s, o.shape)}, {lab_mesh.title(layout)}, {layout.m} micro-batches of {batch} x {o.seq} "
+        "tokens a replica"
+    )
     if o.fault:
         mesh_faults.show(s, o, (layout, batch), text)
     else:

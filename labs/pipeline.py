@@ -1,12 +1,12 @@
 """Rung 04: a pipeline by hand and by torch.distributed.pipelining: bubbles, bytes and lanes beside their predictions.
 
-    torchrun --nproc-per-node 4 labs/pipeline.py
-    torchrun --nproc-per-node 2 labs/pipeline.py --schedules all --save
-    torchrun --nproc-per-node 4 labs/pipeline.py --trace lanes.json      for ui.perfetto.dev: a lane a rank
-    torchrun --nproc-per-node 4 labs/pipeline.py --hop-ms 25             every message takes half a forward
-    torchrun --nproc-per-node 4 labs/pipeline.py --fault both-send       a hang, and who waits for whom
-    torchrun --nproc-per-node 4 labs/pipeline.py --fault receive         receives that are waited for too early
-    torchrun --nproc-per-node 4 labs/pipeline.py --fault head            the last stage has the head, and is late
+torchrun --nproc-per-node 4 labs/pipeline.py
+torchrun --nproc-per-node 2 labs/pipeline.py --schedules all --save
+torchrun --nproc-per-node 4 labs/pipeline.py --trace lanes.json      for ui.perfetto.dev: a lane a rank
+torchrun --nproc-per-node 4 labs/pipeline.py --hop-ms 25             every message takes half a forward
+torchrun --nproc-per-node 4 labs/pipeline.py --fault both-send       a hang, and who waits for whom
+torchrun --nproc-per-node 4 labs/pipeline.py --fault receive         receives that are waited for too early
+torchrun --nproc-per-node 4 labs/pipeline.py --fault head            the last stage has the head, and is late
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -30,8 +30,8 @@ from scaleout.spec import pipeline as spec_pipeline
 from scaleout.timing import pipeline as timing_pipeline
 
 WARMUP = 2
-PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the whole batch alone
-MEMORY = 0.02               # of the bytes kept for backward, and what the book promises
+PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the whole batch alone
+MEMORY = 0.02  # of the bytes kept for backward, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "pipeline"
 
 
@@ -58,10 +58,22 @@ class Options(options.Model):
     save: str | None = options.save("pipeline")
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(hidden=128, seq=128, schedules="all", repeats=5, steps=20),
-         "gpu": Options(layers=16, hidden=2048, heads=16, seq=1024, micro_batch=1, micro_batches=16, schedules="all",
-                        repeats=3, steps=20, lr=3e-4)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(hidden=128, seq=128, schedules="all", repeats=5, steps=20),
+    "gpu": Options(
+        layers=16,
+        hidden=2048,
+        heads=16,
+        seq=1024,
+        micro_batch=1,
+        micro_batches=16,
+        schedules="all",
+        repeats=3,
+        steps=20,
+        lr=3e-4,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -85,10 +97,10 @@ class Plan:
 
     def refuse(self):
         """ValueError for what cannot be cut into stages, or is no schedule."""
-        needed = [("interleaved", 2)] if self.o.fault == "receive" else [("1f1b", 1)]        # which it trains with
+        needed = [("interleaved", 2)] if self.o.fault == "receive" else [("1f1b", 1)]  # which it trains with
         chosen = [*lab_pipeline.schedules(self.o.schedules), *needed]
         stages = self.p * math.lcm(*(v for _, v in self.chosen))
-        if self.o.fault == "head":                      # whose layers are another model's
+        if self.o.fault == "head":  # whose layers are another model's
             pipeline_faults.refuse_head(self.p)
         elif self.o.layers % stages:
             near = max(1, round(self.o.layers / stages)) * stages
@@ -103,6 +115,7 @@ class Plan:
 
 
 # --- the same as one process? -----------------------------------------------------------------------------------
+
 
 def micro_batches(s, o, text, step, m):
     """(tokens, targets), each m tensors (b, s): the same on every rank."""
@@ -133,18 +146,24 @@ def equality(s, plan, text):
         way.close()
         error = max(abs(found / loss - 1), parity.worst(s, mine, {key: wanted[key] for key in mine}))
         checks[f"{lab_pipeline.title(name, v)}, {lab_pipeline.VIAS[via]}: loss and gradients equal one process"] = (
-            parity.check(error))
+            parity.check(error)
+        )
     return checks
 
 
 def ways(s, plan, naive=False):
     """[(via, schedule, v)]: torch's need a process group, and some a new torch."""
-    found = [(via, name, v) for name, v in plan.chosen for via in pipeline_ways.ROUTES
-             if via == "hand" or pipeline_ways.torch_has(s, name)]
+    found = [
+        (via, name, v)
+        for name, v in plan.chosen
+        for via in pipeline_ways.ROUTES
+        if via == "hand" or pipeline_ways.torch_has(s, name)
+    ]
     return [("hand", "naive", 1), *found] if naive else found
 
 
 # --- the Transformer ------------------------------------------------------------------------------------------------
+
 
 def memory(s, plan, text):
     """([(title, bytes kept by rank, predicted, measured)], checks)."""
@@ -159,7 +178,8 @@ def memory(s, plan, text):
         title = lab_pipeline.title(name, v)
         rows.append((title, wanted, seen))
         checks[f"{title}: bytes kept for backward within 2% on every rank"] = parity.check(
-            max(abs(p / m - 1) for p, m in zip(wanted, seen, strict=True)), MEMORY)
+            max(abs(p / m - 1) for p, m in zip(wanted, seen, strict=True)), MEMORY
+        )
     return rows, checks
 
 
@@ -170,7 +190,7 @@ def train(s, plan, text):
     measured = measure_pipeline.costs(way, *micro_batches(s, o, text, 0, plan.m))
     line = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured)
     shared = sum(line.work) / min(plan.p, limits.cores()) if s.device.type == "cpu" else 0.0
-    wanted = max(line.seconds, shared)                              # ranks on the same cores take turns
+    wanted = max(line.seconds, shared)  # ranks on the same cores take turns
     optimizer = torch.optim.AdamW(way.stages[s.rank].parameters(), lr=o.lr)
     found = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
     for step in range(o.steps):
@@ -183,7 +203,7 @@ def train(s, plan, text):
         optimizer.zero_grad(set_to_none=True)
     ends = s.gathered([w.detach().cpu() for w in pipeline_stage.tied_weights(way.stages)])
     tables = [w for row in ends for w in row]
-    apart = max(((w - tables[0]).abs().max().item() for w in tables), default=0.0)    # one stage has no copy
+    apart = max(((w - tables[0]).abs().max().item() for w in tables), default=0.0)  # one stage has no copy
     return found, {"token table and tied head are equal after training": parity.check(apart, 0.0)}
 
 
@@ -202,25 +222,47 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
     seen["seconds a step, training"] = statistics.median(trained["seconds"][WARMUP:])
     most = max(((max(m), title) for title, _, m in kept), default=(0, ""))
     return recording.record(
-        s, "pipeline", tier, dataset=o.dataset, notes=[trained["built"], *notes], model=asdict(o.shape),
-        recipe=asdict(Recipe(precision="fp32")) | {
-            "schedules": ", ".join(lab_pipeline.title(*one) for one in plan.chosen), "micro_batches": plan.m,
-            "stage ms": o.stage_ms, "hop ms": o.hop_ms},
-        effective_batch=o.micro_batch * plan.m, sequence_length=o.seq, precision="fp32",
-        step_seconds=trained["seconds"], warmup_steps=WARMUP, losses=trained["losses"],
-        peak_memory={"activations": most[0]} | session.allocator(s, "allocator: "), prediction=wanted,
-        measurement=seen, checks=checks, skipped=skipped(s, plan))
+        s,
+        "pipeline",
+        tier,
+        dataset=o.dataset,
+        notes=[trained["built"], *notes],
+        model=asdict(o.shape),
+        recipe=asdict(Recipe(precision="fp32"))
+        | {
+            "schedules": ", ".join(lab_pipeline.title(*one) for one in plan.chosen),
+            "micro_batches": plan.m,
+            "stage ms": o.stage_ms,
+            "hop ms": o.hop_ms,
+        },
+        effective_batch=o.micro_batch * plan.m,
+        sequence_length=o.seq,
+        precision="fp32",
+        step_seconds=trained["seconds"],
+        warmup_steps=WARMUP,
+        losses=trained["losses"],
+        peak_memory={"activations": most[0]} | session.allocator(s, "allocator: "),
+        prediction=wanted,
+        measurement=seen,
+        checks=checks,
+        skipped=skipped(s, plan),
+    )
 
 
 def skipped(s, plan):
     """What this run leaves out."""
     found = ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
     if s.world == 1:
-        found.append("bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
-                     "labs/pipeline.py)")
+        found.append(
+            "bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
+            "labs/pipeline.py)"
+        )
         return found
-    return found + [f"torch's {lab_pipeline.title(name, v)}: over gloo it needs torch 2.13, this is {torch.__version__}"
-                    for name, v in plan.chosen if not pipeline_ways.torch_has(s, name)]
+    return found + [
+        f"torch's {lab_pipeline.title(name, v)}: over gloo it needs torch 2.13, this is {torch.__version__}"
+        for name, v in plan.chosen
+        if not pipeline_ways.torch_has(s, name)
+    ]
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------
@@ -262,7 +304,7 @@ def main(s, argv=None):
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
     if o.fault != "none":
-        more = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()        # which sleeps for no stage
+        more = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()  # which sleeps for no stage
         options.check_idle(f"--fault {o.fault}", o, TIERS[tier], ("schedules", "steps", "lr", *more))
     text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")

@@ -28,9 +28,9 @@ WARMUP = 2
 RESULTS = Path(__file__).resolve().parent / "results" / "precision"
 WORDS = {name: kind.words for name, kind in parallel_precision.WAYS.items()}
 USUAL = "fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,fp8,accelerate-bf16"
-SHARES = 0.01           # of what is counted: predicted and measured shares lie this near
-HALF_STEP = 2.0**-9     # of bf16, relative: two ways that differ by less took the same road
-GRADIENTS = 0.01        # relative: fp16's 2^-11 in every product, and errors that add up over the layers
+SHARES = 0.01  # of what is counted: predicted and measured shares lie this near
+HALF_STEP = 2.0**-9  # of bf16, relative: two ways that differ by less took the same road
+GRADIENTS = 0.01  # relative: fp16's 2^-11 in every product, and errors that add up over the layers
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,32 @@ class Options(options.Model):
     via: str = options.choice("fp32", tuple(WORDS), "the way whose steps are recorded")
     compile: bool = options.flag("blocks by torch.compile")
     histogram: bool = options.flag("print the gradients by part and octave")
-    fault: str | None = options.choice(None, tuple(precision_faults.FAULTS), "; ".join(
-        f"{name}: {one.words}" for name, one in precision_faults.FAULTS.items()))
+    fault: str | None = options.choice(
+        None,
+        tuple(precision_faults.FAULTS),
+        "; ".join(f"{name}: {one.words}" for name, one in precision_faults.FAULTS.items()),
+    )
     dataset: str | None = options.dataset()
     save: str | None = options.save("precision")
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=48, lr=5e-4,
-                        ways=USUAL + ",mxfp8,nvfp4"),
-         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=20, seeds=1, lr=3e-4,
-                        ways="fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,torchao,accelerate-bf16,"
-                             "accelerate-fp16", via="bf16", compile=True)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=48, lr=5e-4, ways=USUAL + ",mxfp8,nvfp4"),
+    "gpu": Options(
+        layers=20,
+        hidden=2048,
+        heads=16,
+        seq=2048,
+        micro_batch=4,
+        steps=20,
+        seeds=1,
+        lr=3e-4,
+        ways="fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,torchao,accelerate-bf16,accelerate-fp16",
+        via="bf16",
+        compile=True,
+    ),
+}
 
 
 class Effort:
@@ -74,8 +88,10 @@ class Effort:
 def chosen(s, o):
     """([way], [what is left out and why]). ValueError for an unknown one, or where the recorded one cannot run."""
     names = list(WORDS) if o.ways == "all" else list(dict.fromkeys(["fp32", *o.ways.split(","), o.via]))
-    lacks = {name: parallel_precision.refused(s, name) or parallel_precision.misfit(
-        name, o.hidden, o.micro_batch * o.seq) for name in names}
+    lacks = {
+        name: parallel_precision.refused(s, name) or parallel_precision.misfit(name, o.hidden, o.micro_batch * o.seq)
+        for name in names
+    }
     if lacks[o.via]:
         raise ValueError(f"--via {o.via}: {lacks[o.via]}")
     return [name for name in names if not lacks[name]], [f"{WORDS[n]}: {lack}" for n, lack in lacks.items() if lack]
@@ -94,6 +110,7 @@ def figures(o, found, rows, runs):
         prediction[name], measurement[name] = predicted, measured
         if tolerance is not None:
             checks[name] = parity.check(abs(predicted - measured), tolerance)
+
     for name, row in rows.items():
         if parallel_precision.WAYS[name].cast and row["zero"] is not None:
             pair(f"share of gradients that are zero, {WORDS[name]}", row["predicted"], row["zero"], SHARES)
@@ -102,13 +119,17 @@ def figures(o, found, rows, runs):
         pair("loss scale after the last step", steps[-1].after, run.scale)
         pair("steps left out", sum(step.skipped for step in steps), run.skipped)
         checks["gradient of fp16 with a loss scale, unscaled, as fp32's"] = parity.check(
-            rows["fp16-scaled"]["errors"]["all"], GRADIENTS)
+            rows["fp16-scaled"]["errors"]["all"], GRADIENTS
+        )
     for name, own in runs.items():
         if own[0].stuck:
             pair(f"share of weights that an update leaves, {WORDS[name]}", *own[0].stuck, SHARES)
     if {"bf16", "accelerate-bf16"} <= set(runs):
-        off = max(abs(a / b - 1) for mine, theirs in zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
-                  for a, b in zip(mine.losses, theirs.losses, strict=True))
+        off = max(
+            abs(a / b - 1)
+            for mine, theirs in zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
+            for a, b in zip(mine.losses, theirs.losses, strict=True)
+        )
         checks["Accelerate's losses are torch.amp's, bf16"] = parity.check(off, HALF_STEP)
     return prediction, measurement, checks
 
@@ -121,8 +142,10 @@ def utilization(s, o, run):
     rate, side = matmul_rate(s, low.DTYPES[dtype], Effort)
     work = flops(o.shape, o.micro_batch, o.seq)
     spent = statistics.median(run.seconds[WARMUP:])
-    peak = {"flops_per_second": rate * s.world,
-            "source": f"{dtype} matrix products of side {side} on {s.world} process(es), timed in this run"}
+    peak = {
+        "flops_per_second": rate * s.world,
+        "source": f"{dtype} matrix products of side {side} on {s.world} process(es), timed in this run",
+    }
     return (work["forward"] + work["backward"]) / spent / rate, peak
 
 
@@ -131,24 +154,50 @@ def record(s, tier, o, found, rows, runs, skipped):
     prediction, measurement, checks = figures(o, found, rows, runs)
     run = runs[o.via][0]
     mfu, peak = utilization(s, o, run)
-    series = {f"loss, {WORDS[name]}, seed {o.seed + i}": one.losses for name, own in runs.items()
-              for i, one in enumerate(own) if all(map(torch.isfinite, torch.tensor(one.losses)))}
+    series = {
+        f"loss, {WORDS[name]}, seed {o.seed + i}": one.losses
+        for name, own in runs.items()
+        for i, one in enumerate(own)
+        if all(map(torch.isfinite, torch.tensor(one.losses)))
+    }
     series |= {f"seconds a step, {WORDS[name]}": own[0].seconds for name, own in runs.items()}
     series |= {"largest gradient of 16-bit products, fp32": found.tops} | lab_precision.series_of(found.moments)
     if "fp16-scaled" in runs:
         series["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
     parts = f"gradients' errors are of {', then '.join(rows['fp32']['errors'])}"
-    series |= {f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()]
-               for name, row in rows.items()}
+    series |= {
+        f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()] for name, row in rows.items()
+    }
     return recording.record(
-        s, "precision", tier, dataset=o.dataset, model=asdict(o.shape),
+        s,
+        "precision",
+        tier,
+        dataset=o.dataset,
+        model=asdict(o.shape),
         notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
-        recipe=asdict(Recipe(precision="fp32")) | {"ways": ", ".join(runs), "seeds": o.seeds,
-                                                   "learning rate": o.lr, "growth interval": o.growth_interval,
-                                                   "compile": o.compile},
-        effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.via, step_seconds=run.seconds,
-        warmup_steps=WARMUP, losses=run.losses, peak_memory=session.allocator(s), prediction=prediction,
-        measurement=measurement, checks=checks, skipped=skipped, series=series, mfu=mfu, mfu_peak=peak)
+        recipe=asdict(Recipe(precision="fp32"))
+        | {
+            "ways": ", ".join(runs),
+            "seeds": o.seeds,
+            "learning rate": o.lr,
+            "growth interval": o.growth_interval,
+            "compile": o.compile,
+        },
+        effective_batch=o.micro_batch * s.world,
+        sequence_length=o.seq,
+        precision=o.via,
+        step_seconds=run.seconds,
+        warmup_steps=WARMUP,
+        losses=run.losses,
+        peak_memory=session.allocator(s),
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
+        skipped=skipped,
+        series=series,
+        mfu=mfu,
+        mfu_peak=peak,
+    )
 
 
 def whole(s, tier, o, text):
@@ -159,8 +208,13 @@ def whole(s, tier, o, text):
     rows = precision_runs.compare(s, o, names, found)
     s.say(f"\n{lab_precision.one_step(rows, WORDS)}\n")
     if o.histogram:
-        s.say("\n".join(lab_precision.octaves(h, f"gradients of activations, {part}")
-                        for part, h in found.moments["last step"]["activations"].items()) + "\n")
+        s.say(
+            "\n".join(
+                lab_precision.octaves(h, f"gradients of activations, {part}")
+                for part, h in found.moments["last step"]["activations"].items()
+            )
+            + "\n"
+        )
     runs = {name: [precision_runs.train(s, o, name, o.seed + i, batch) for i in range(o.seeds)] for name in names}
     s.say(f"{lab_precision.training(runs, WORDS)}\n{lab_precision.spread(runs)}\n")
     if "fp16-scaled" in runs:
@@ -170,8 +224,11 @@ def whole(s, tier, o, text):
     else:
         skipped.append("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
     r = record(s, tier, o, found, rows, runs, skipped)
-    s.say("\n".join([*(f"built: {name}: {own[0].built}" for name, own in runs.items()),
-                     *report.verdicts(r.checks, r.skipped)]))
+    s.say(
+        "\n".join(
+            [*(f"built: {name}: {own[0].built}" for name, own in runs.items()), *report.verdicts(r.checks, r.skipped)]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, "torch" if o.via in ("fp32", "bf16") else o.via)
     recording.end(s, r.checks)
 
@@ -184,8 +241,12 @@ def main(s, argv=None):
     options.check_sound(o.save, o.fault)
     chosen(s, o)
     if o.fault:
-        options.check_idle("--fault", o, TIERS[tier], ("histogram", "compile", "ways", "via", "steps", "seeds", "lr",
-                                                       "growth_interval"))
+        options.check_idle(
+            "--fault",
+            o,
+            TIERS[tier],
+            ("histogram", "compile", "ways", "via", "steps", "seeds", "lr", "growth_interval"),
+        )
         precision_faults.refuse(s, o.fault)
     text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")

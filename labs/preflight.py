@@ -27,7 +27,7 @@ from scaleout.lab import Check, gpu_checks, join, launch, limits, options, rate,
 
 GIB = 2**30
 NEEDS_TORCH = (2, 11)
-LIMIT_S = 120           # for the processes that this script starts itself
+LIMIT_S = 120  # for the processes that this script starts itself
 
 
 @dataclass(frozen=True)
@@ -69,25 +69,32 @@ def gpus(needed, visible=None, names=None):
     found = f"{visible} x {', '.join(names)}" if visible else "no GPU is visible"
     if not (visible or needed):
         found += ": labs would run on the CPU (say --gpus N if you expect some)"
-    return Check(f"GPUs, at least {needed}", visible >= needed, found,
-                 "see the line of the driver, and whether the job or the container was given its GPUs")
+    return Check(
+        f"GPUs, at least {needed}",
+        visible >= needed,
+        found,
+        "see the line of the driver, and whether the job or the container was given its GPUs",
+    )
 
 
 def backend_ready():
     """NCCL where GPUs are there, gloo otherwise."""
-    wanted, there = ("NCCL", dist.is_nccl_available()) if torch.cuda.is_available() else \
-        ("gloo", dist.is_gloo_available())
-    return Check(f"backend {wanted}", there, "built in" if there else "missing",
-                 f"install a torch with {wanted}")
+    wanted, there = (
+        ("NCCL", dist.is_nccl_available()) if torch.cuda.is_available() else ("gloo", dist.is_gloo_available())
+    )
+    return Check(f"backend {wanted}", there, "built in" if there else "missing", f"install a torch with {wanted}")
 
 
 def disk(needed_gib, folder="."):
     """Free disk in the folder you are in, and the right to write there."""
     free = shutil.disk_usage(folder).free / GIB
     writable = os.access(folder, os.W_OK)
-    return Check(f"disk, {needed_gib:g} GiB free here", free >= needed_gib and writable,
-                 f"{free:.0f} GiB free" + ("" if writable else ", not writable"),
-                 "free some space, or change to a folder you may write to")
+    return Check(
+        f"disk, {needed_gib:g} GiB free here",
+        free >= needed_gib and writable,
+        f"{free:.0f} GiB free" + ("" if writable else ", not writable"),
+        "free some space, or change to a folder you may write to",
+    )
 
 
 def memory(needed_gib):
@@ -95,8 +102,12 @@ def memory(needed_gib):
     total, cores, found = limits.memory() / GIB, limits.cores(), []
     for used, there, unit in ((total, limits.machine_memory() / GIB, " GiB"), (cores, os.cpu_count(), " cores")):
         found.append(f"{used:.3g}" + (f" of the machine's {there:.3g}" if used < there else "") + unit)
-    return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib, ", ".join(found),
-                 "use a larger machine, or ask the container or the job for more memory")
+    return Check(
+        f"memory, {needed_gib:g} GiB",
+        total >= needed_gib,
+        ", ".join(found),
+        "use a larger machine, or ask the container or the job for more memory",
+    )
 
 
 def shared_memory(folder="/dev/shm", needed=GIB):
@@ -104,9 +115,12 @@ def shared_memory(folder="/dev/shm", needed=GIB):
     if not Path(folder).is_dir():
         return Check("shared memory, 1 GiB", None, "no /dev/shm on this system")
     usage = shutil.disk_usage(folder)
-    return Check("shared memory, 1 GiB", usage.free >= needed,
-                 f"{usage.free / GIB:.2f} GiB free of {usage.total / GIB:.2f}",
-                 "podman run --shm-size=8g, or --ipc=host; elsewhere remove what killed jobs left in /dev/shm")
+    return Check(
+        "shared memory, 1 GiB",
+        usage.free >= needed,
+        f"{usage.free / GIB:.2f} GiB free of {usage.total / GIB:.2f}",
+        "podman run --shm-size=8g, or --ipc=host; elsewhere remove what killed jobs left in /dev/shm",
+    )
 
 
 def port(text=None):
@@ -119,8 +133,9 @@ def port(text=None):
     try:
         join.listener(int(text)).close()
     except OSError as error:
-        return Check(f"port {text}", None, f"{error.strerror.lower()}: several nodes need another --rdzv-endpoint, "
-                                           "one does not")
+        return Check(
+            f"port {text}", None, f"{error.strerror.lower()}: several nodes need another --rdzv-endpoint, one does not"
+        )
     return Check(f"port {text}", True, "free")
 
 
@@ -130,8 +145,12 @@ def host_name(name=None):
     try:
         return Check("host name", True, f"{name} is {socket.getaddrinfo(name, None)[0][4][0]}")
     except OSError as error:
-        return Check("host name", False, f"{name} leads to no address ({error.strerror.lower()})",
-                     "torchrun --local-addr localhost ... on one machine, or a line for the name in /etc/hosts")
+        return Check(
+            "host name",
+            False,
+            f"{name} leads to no address ({error.strerror.lower()})",
+            "torchrun --local-addr localhost ... on one machine, or a line for the name in /etc/hosts",
+        )
 
 
 def group_of(s):
@@ -140,10 +159,14 @@ def group_of(s):
     dist.all_reduce(ranks)
     expected = s.world * (s.world + 1) // 2
     words, slow = rate(s)
-    return Check(f"all-reduce over {s.world} ranks", int(ranks) == expected and not slow,
-                 f"{s.backend}: sum of 1..{s.world} is {int(ranks)}; {words}",
-                 "the GPUs do not use their links: NCCL_DEBUG=INFO says which way NCCL takes" if slow else
-                 "see the troubleshooting page")
+    return Check(
+        f"all-reduce over {s.world} ranks",
+        int(ranks) == expected and not slow,
+        f"{s.backend}: sum of 1..{s.world} is {int(ranks)}; {words}",
+        "the GPUs do not use their links: NCCL_DEBUG=INFO says which way NCCL takes"
+        if slow
+        else "see the troubleshooting page",
+    )
 
 
 def group_started(processes):
@@ -153,24 +176,48 @@ def group_started(processes):
     environment = {"PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
     need = f"all-reduce over {processes} processes"
     try:
-        with launch.ranks(processes, [str(Path(__file__).resolve())], environment, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as child:
+        with launch.ranks(
+            processes,
+            [str(Path(__file__).resolve())],
+            environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as child:
             out, err = child.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        return Check(need, False, f"no answer within {LIMIT_S} s",
-                     "set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network in use")
+        return Check(
+            need,
+            False,
+            f"no answer within {LIMIT_S} s",
+            "set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network in use",
+        )
     said = [line.strip() for line in (out + err).splitlines() if line.startswith("PREFLIGHT ")]
     why = [line for line in err.splitlines() if "preflight.py: " in line] or ["the processes ended early"]
-    return Check(need, child.returncode == 0 and bool(said), (said or why)[0].removeprefix("PREFLIGHT "),
-                 f"see why: LAB_TRACEBACK=1 torchrun --nproc-per-node {processes} labs/preflight.py")
+    return Check(
+        need,
+        child.returncode == 0 and bool(said),
+        (said or why)[0].removeprefix("PREFLIGHT "),
+        f"see why: LAB_TRACEBACK=1 torchrun --nproc-per-node {processes} labs/preflight.py",
+    )
 
 
 def local_checks(o):
     """What each machine is asked."""
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return [python_version(), torch_version(), packages(), gpus(o.gpus, seen),
-            *gpu_checks(o.gpus, seen, torch.version.cuda), backend_ready(),
-            memory(o.memory_gib), disk(o.disk_gib), shared_memory(), host_name(), port()]
+    return [
+        python_version(),
+        torch_version(),
+        packages(),
+        gpus(o.gpus, seen),
+        *gpu_checks(o.gpus, seen, torch.version.cuda),
+        backend_ready(),
+        memory(o.memory_gib),
+        disk(o.disk_gib),
+        shared_memory(),
+        host_name(),
+        port(),
+    ]
 
 
 def show(checks, colour):
@@ -192,9 +239,13 @@ def gather(s, checks):
     everywhere = s.gathered((socket.gethostname(), s.local_rank, checks))
     if not s.main:
         return checks
-    others = [Check(f"{host}: {c.need}", c.ok, c.found, c.remedy)
-              for host, local_rank, found in everywhere[1:] if local_rank == 0
-              for c in found if c.ok is False]
+    others = [
+        Check(f"{host}: {c.need}", c.ok, c.found, c.remedy)
+        for host, local_rank, found in everywhere[1:]
+        if local_rank == 0
+        for c in found
+        if c.ok is False
+    ]
     return [*checks, *others]
 
 

@@ -1,10 +1,10 @@
 """Rung 09: recomputation by hand and by torch.utils.checkpoint: six budgets for what the blocks keep.
 
-    python labs/recompute.py
-    torchrun --nproc-per-node 2 labs/recompute.py --save
-    python labs/recompute.py --form llama --dropout 0.1
-    python labs/recompute.py --compile         one block under torch.compile's own budgets, beside the tiles
-    python labs/recompute.py --fault router    the loss is right, an expert's gradient is far off, nothing errors
+python labs/recompute.py
+torchrun --nproc-per-node 2 labs/recompute.py --save
+python labs/recompute.py --form llama --dropout 0.1
+python labs/recompute.py --compile         one block under torch.compile's own budgets, beside the tiles
+python labs/recompute.py --fault router    the loss is right, an expert's gradient is far off, nothing errors
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -27,9 +27,9 @@ from scaleout.timing import machine
 from scaleout.timing import recompute as timing_recompute
 
 WARMUP = 3
-TOLERANCE = 0.02            # of the peak
-PARITY_TOKENS = 128         # at most, of each sequence
-CHOSEN_FOR = "h100-sxm"     # what the tiles are priced for where this machine has no profile
+TOLERANCE = 0.02  # of the peak
+PARITY_TOKENS = 128  # at most, of each sequence
+CHOSEN_FOR = "h100-sxm"  # what the tiles are priced for where this machine has no profile
 RESULTS = Path(__file__).resolve().parent / "results" / "recompute"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
@@ -53,8 +53,9 @@ class Options(options.Model):
     precision: str = options.choice("fp32", ("fp32", "autocast-bf16"), "dtypes")
     via: str = options.choice("torch", tuple(lab_recompute.VIAS), "the way whose steps are timed and recorded")
     compile: bool = options.flag("torch.compile's budgets for one block, and nothing else")
-    fault: str | None = options.choice(None, tuple(lab_recompute.FAULTS), "; ".join(
-        f"{name}: {words}" for name, words in lab_recompute.FAULTS.items()))
+    fault: str | None = options.choice(
+        None, tuple(lab_recompute.FAULTS), "; ".join(f"{name}: {words}" for name, words in lab_recompute.FAULTS.items())
+    )
     machine: str | None = options.word(None, "profile by labs/calibrate.py, to price the tiles by")
     dataset: str | None = options.dataset()
     save: str | None = options.save("recompute")
@@ -63,8 +64,9 @@ class Options(options.Model):
     def shape(self):
         """The transformer of these options, on bytes."""
         more = LLAMA if self.form == "llama" else {}
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq,
-                     **more)
+        return Shape(
+            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **more
+        )
 
     @cached_property
     def recipe(self):
@@ -77,23 +79,36 @@ class Options(options.Model):
         return Sizes(self.shape, self.micro_batch, self.seq, self.recipe, Layout())
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=256, heads=8, seq=256, steps=12),
-         # seven models side by side, each with its states: 20 layers would be 135 GB on one GPU
-         "gpu": Options(layers=8, hidden=2048, heads=16, seq=2048, form="llama", steps=20, lr=3e-4,
-                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=6, hidden=256, heads=8, seq=256, steps=12),
+    # seven models side by side, each with its states: 20 layers would be 135 GB on one GPU
+    "gpu": Options(
+        layers=8,
+        hidden=2048,
+        heads=16,
+        seq=2048,
+        form="llama",
+        steps=20,
+        lr=3e-4,
+        precision="autocast-bf16",
+        dataset=corpus.LIBRARY,
+    ),
+}
 
 
 def policies(s, o):
     """({share: Policy}, what they were priced for): of fewest seconds for each of six budgets."""
     profile = profiles.find(o.machine, s.device.type, s.world)
-    device, runs = (DEVICES[CHOSEN_FOR], PROGRAMS["eager"]) if profile is None else (
-        machine.device_of(profile), MEASURED)
+    device, runs = (
+        (DEVICES[CHOSEN_FOR], PROGRAMS["eager"]) if profile is None else (machine.device_of(profile), MEASURED)
+    )
     job = Job(o.shape, o.seq, device, cluster(1, 1), o.micro_batch, Layout(), o.recipe, runs)
     rank = machine.from_datasheet(job) if profile is None else machine.from_profiles(job, {1: profile})
     found = timing_recompute.budgets(job, rank, lab_recompute.SHARES)
     return dict(zip(lab_recompute.SHARES, found, strict=True)), (
-        DEVICES[CHOSEN_FOR].name if profile is None else "this machine's profile")
+        DEVICES[CHOSEN_FOR].name if profile is None else "this machine's profile"
+    )
 
 
 def one_batch(s, o, text, step):
@@ -103,6 +118,7 @@ def one_batch(s, o, text, step):
 
 # --- the same gradients? ------------------------------------------------------------------------------------
 
+
 def verdicts(s, rows, via):
     """Checks of a Record for one way: bytes and FLOPs as predicted, gradients equal to the last bit."""
     checks, words, cpu = {}, lab_recompute.VIAS[via], s.device.type == "cpu"
@@ -110,11 +126,13 @@ def verdicts(s, rows, via):
         name = f"{words}, {lab_recompute.NAMES[share]}"
         # a GPU's kernels add in another order each time; on a CPU the second run is the first to the last bit
         checks[f"{name}: gradients as with everything kept"] = parity.check(
-            s.largest(row["off"]), 0.0 if cpu else TOLERANCE)
+            s.largest(row["off"]), 0.0 if cpu else TOLERANCE
+        )
         for figure, p in row["predicted"].items():
             m = row["measured"][figure]
             checks[f"{name}: {lab_recompute.FIGURES[figure]} as predicted"] = parity.check(
-                s.largest(abs(p - m) / max(p, m, 1)), TOLERANCE)
+                s.largest(abs(p - m) / max(p, m, 1)), TOLERANCE
+            )
     return checks
 
 
@@ -132,7 +150,7 @@ def equality(s, o, text, found):
         for budget in (0.4, 0.0):
             way = measure_recompute.Way(s, o, found[budget], via)
             loss, own = parity.loss_and_gradients(way.training.model, *share, way.replicas)
-            own = dict(zip(wanted, own.values(), strict=True))      # checkpointing renames what it wraps
+            own = dict(zip(wanted, own.values(), strict=True))  # checkpointing renames what it wraps
             words = f"{lab_recompute.VIAS[via]}, {lab_recompute.NAMES[budget]}, {s.world} ranks"
             checks[f"{words}: loss equals one process"] = parity.check(abs(s.mean(loss) - wanted_loss) / wanted_loss)
             checks[f"{words}: gradients equal one process"] = parity.check(parity.worst(s, own, wanted))
@@ -140,6 +158,7 @@ def equality(s, o, text, found):
 
 
 # --- weigh, train, record -------------------------------------------------------------------------------------
+
 
 def record(s, tier, o, rows, timed, checks, counts, notes):
     """The Record of this run."""
@@ -154,20 +173,35 @@ def record(s, tier, o, rows, timed, checks, counts, notes):
         measurement[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = n
     full = lab_recompute.SHARES[-1]
     return recording.record(
-        s, "recompute", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
+        s,
+        "recompute",
+        tier,
+        dataset=o.dataset,
+        notes=notes,
+        model=asdict(o.shape),
         recipe=asdict(o.recipe) | {"recomputation": lab_recompute.NAMES[full]},
-        effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision,
-        step_seconds=timed.seconds[full], warmup_steps=WARMUP, losses=timed.losses[full],
-        peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
+        effective_batch=o.micro_batch * s.world,
+        sequence_length=o.seq,
+        precision=o.precision,
+        step_seconds=timed.seconds[full],
+        warmup_steps=WARMUP,
+        losses=timed.losses[full],
+        peak_memory=session.allocator(s),
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
         skipped=skips(s),
-        series={f"seconds a step, {lab_recompute.NAMES[share]}": found for share, found in timed.seconds.items()})
+        series={f"seconds a step, {lab_recompute.NAMES[share]}": found for share, found in timed.seconds.items()},
+    )
 
 
 def skips(s):
     """What this run leaves out, and why."""
-    found = ["torch.compile's budgets: not asked for (--compile)",
-             "Accelerate: its FSDP2 recomputes on GPUs only, and draws other random numbers in the second run "
-             "(--fault random)"]
+    found = [
+        "torch.compile's budgets: not asked for (--compile)",
+        "Accelerate: its FSDP2 recomputes on GPUs only, and draws other random numbers in the second run "
+        "(--fault random)",
+    ]
     if s.world == 1:
         found.append("replicas and FSDP's gathers: one process sends nothing (torchrun --nproc-per-node 2)")
     return found
@@ -186,18 +220,31 @@ def train(s, tier, o, text):
     for share, seconds in timed.middles(WARMUP).items():
         rows[o.via][share]["measured"]["seconds"] = seconds
         rows[o.via][share]["predicted"]["seconds"] = timed.predicted(WARMUP)[share]
-    counts = {share: "".join(measure_recompute.messages(s, o, policy, batch)[:2]).count("G")
-              for share, policy in found.items()} if s.world > 1 else {}
+    counts = (
+        {
+            share: "".join(measure_recompute.messages(s, o, policy, batch)[:2]).count("G")
+            for share, policy in found.items()
+        }
+        if s.world > 1
+        else {}
+    )
     for share, n in counts.items():
         checks[f"{lab_recompute.NAMES[share]}: no weight is gathered once more"] = parity.check(
-            abs(n - 2 * o.layers - 1), 0.0)
+            abs(n - 2 * o.layers - 1), 0.0
+        )
     r = record(s, tier, o, rows, timed, checks, counts, [f"tiles priced for: {chosen_for}"])
     for via, each in rows.items():
         s.say(lab_recompute.budgets(each, lab_recompute.VIAS[via]) + "\n")
     if counts:
         s.say(lab_recompute.gathers(counts, 2 * o.layers + 1) + "\n")
-    s.say("\n".join([report.closing(rows[o.via], lab_recompute.SHARES[:1]),
-                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    s.say(
+        "\n".join(
+            [
+                report.closing(rows[o.via], lab_recompute.SHARES[:1]),
+                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
+            ]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, o.via)
     recording.end(s, r.checks)
 
@@ -223,13 +270,15 @@ def main(s, argv=None):
     """Six budgets, or torch.compile's, or a fault."""
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
-    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
     refuse(s, tier, o)
     text = session.dataset(o.dataset, o.seq)
     if o.compile:
-        o = replace(o, precision="fp32")            # which one block is weighed in, whatever trains
-    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout "
-          f"{o.dropout:g}")
+        o = replace(o, precision="fp32")  # which one block is weighed in, whatever trains
+    s.say(
+        f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout "
+        f"{o.dropout:g}"
+    )
     batch = one_batch(s, o, text, 0)
     if o.compile:
         s.say("\n" + lab_recompute.compiled(measure_recompute.compiled(o, lab_recompute.BUDGETS, s.device)))

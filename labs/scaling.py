@@ -27,7 +27,7 @@ from scaleout.train import options as train_options
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling"
-STEPS = {"smoke": "30", "cpu": "40", "gpu": "30"}       # enough for a median; the job's own numbers train
+STEPS = {"smoke": "30", "cpu": "40", "gpu": "30"}  # enough for a median; the job's own numbers train
 
 
 def parser():
@@ -37,15 +37,28 @@ def parser():
     made.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
     made.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
     made.add_argument("--tier", choices=lab_options.TIERS, default="smoke", help="size of the job")
-    made.add_argument("--folder", metavar="FOLDER", help="of a series of your own: Records are kept there, and read "
-                                                         "(default: none is kept, labs/results/scaling is read)")
-    made.add_argument("--save", nargs="?", const="auto", metavar="FOLDER",
-                      help="write a Record of each run (alone: to labs/results/scaling/)")
+    made.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        help="of a series of your own: Records are kept there, and read "
+        "(default: none is kept, labs/results/scaling is read)",
+    )
+    made.add_argument(
+        "--save",
+        nargs="?",
+        const="auto",
+        metavar="FOLDER",
+        help="write a Record of each run (alone: to labs/results/scaling/)",
+    )
     made.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU and what is no compute")
-    made.add_argument("--seconds", type=float, default=0.2,
-                      help="of each number that is calibrated; 0: predict nothing")
-    made.add_argument("--predict", metavar="N:TOKENS", help="your tokens/s on N processes, twice those of a run in "
-                                                            "--folder: runs N and compares")
+    made.add_argument(
+        "--seconds", type=float, default=0.2, help="of each number that is calibrated; 0: predict nothing"
+    )
+    made.add_argument(
+        "--predict",
+        metavar="N:TOKENS",
+        help="your tokens/s on N processes, twice those of a run in --folder: runs N and compares",
+    )
     made.add_argument("--read", action="store_true", help="run nothing: show what --folder holds")
     return made
 
@@ -75,7 +88,7 @@ def options(argv):
         words = ["--steps", STEPS[o.tier], *words]
     job = worlds.job(o.tier, words)
     for world in o.worlds:
-        _ = job.shape, job.sharding(world)              # refused here rather than by the runs
+        _ = job.shape, job.sharding(world)  # refused here rather than by the runs
     return o, ["--tier", o.tier, *words], job
 
 
@@ -83,7 +96,7 @@ def refuse(job, runs, kind):
     """ValueError, one line, for what the job would refuse in any of its runs: before the first, and its calibration."""
     from scaleout.train import batches  # asks for torch
 
-    cut = "fsdp" if any(run.strategy == "fsdp" for run in runs) else "ddp"      # whose runs hear what is said of shards
+    cut = "fsdp" if any(run.strategy == "fsdp" for run in runs) else "ddp"  # whose runs hear what is said of shards
     for run in runs:
         asked = job if run.strategy == cut else train_options.unsharded(job)[0]
         asked = replace(asked, strategy=run.strategy, batch=run.batch)
@@ -94,7 +107,7 @@ def refuse(job, runs, kind):
 
 
 def device_kind():
-    """"cuda" or "cpu", as the job will choose. torch is asked for only here."""
+    """ "cuda" or "cpu", as the job will choose. torch is asked for only here."""
     from scaleout.lab import session
 
     return session.pick_device(os.environ.get("LAB_DEVICE")).type
@@ -140,8 +153,11 @@ class Series:
         self.found[run] = record
         guess = record.prediction.get(worlds.FROM_ONE)
         spent, rate = ms(record.median), record.rate
-        print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
-              f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
+        print(
+            f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
+            f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s",
+            flush=True,
+        )
         return record
 
     def predicted(self, run, record, profile):
@@ -163,8 +179,10 @@ def graded(o, words, job, kind):
     name = strategy if world > 2 else worlds.ONE
     half = next((one for one in known if (one.mode, one.world, one.strategy) == (mode, world // 2, name)), None)
     if half is None:
-        raise ValueError(f"--predict {o.predict}: there is no {mode} run of {name} on {world // 2} process(es) in "
-                         f"{o.folder.name}: run --worlds 1,{world // 2} --mode {mode} --strategies {strategy} first")
+        raise ValueError(
+            f"--predict {o.predict}: there is no {mode} run of {name} on {world // 2} process(es) in "
+            f"{o.folder.name}: run --worlds 1,{world // 2} --mode {mode} --strategies {strategy} first"
+        )
     batch = half.batch if mode == "strong" else 2 * half.batch
     if batch % world:
         raise ValueError(f"--predict {o.predict}: {world} processes do not divide {batch} sequences")
@@ -177,9 +195,14 @@ def graded(o, words, job, kind):
             made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         record = made.run(run, temporary)
         real = record.rate
-        path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
-                                    measurement=record.measurement | {worlds.READER: real}),
-                            made.path(run, temporary))
+        path = results.save(
+            replace(
+                record,
+                prediction=record.prediction | {worlds.READER: guess},
+                measurement=record.measurement | {worlds.READER: real},
+            ),
+            made.path(run, temporary),
+        )
         print(exit_check.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
     print(curves.doubling(known[half].rate, real, curves.predicted_rate(record)))
 

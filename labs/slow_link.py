@@ -49,9 +49,12 @@ class Options(options.Model):
     save: str | None = options.save("slow_link", "FOLDER", "a Record of each case")
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(rates="2000,1000,500,200,100", layers=4, hidden=192, heads=6, seq=128, steps=3, rounds=6,
-                        bucket_mb=1.0)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(
+        rates="2000,1000,500,200,100", layers=4, hidden=192, heads=6, seq=128, steps=3, rounds=6, bucket_mb=1.0
+    ),
+}
 
 
 def cases(o):
@@ -59,15 +62,26 @@ def cases(o):
     rates = nodes.rates(o.rates, "--rates")
 
     def case(rate, hook="none", accumulation=1, factor=1):
-        return {"rate": rate and rate * 1e6, "hook": hook, "accumulation": accumulation,
-                "sequences": o.micro_batch * factor}
+        return {
+            "rate": rate and rate * 1e6,
+            "hook": hook,
+            "accumulation": accumulation,
+            "sequences": o.micro_batch * factor,
+        }
+
     plain = [case(rate) for rate in (None, *rates)]
     slow = rates[-1]
-    return [*plain, case(slow, accumulation=o.factor), case(slow, factor=o.factor), case(slow, "bf16"),
-            case(slow, "powersgd")]
+    return [
+        *plain,
+        case(slow, accumulation=o.factor),
+        case(slow, factor=o.factor),
+        case(slow, "bf16"),
+        case(slow, "powersgd"),
+    ]
 
 
 # --- run -------------------------------------------------------------------------------------------------
+
 
 def measure(o, plan):
     """(what the ranks found, whether the latency was applied)."""
@@ -75,6 +89,7 @@ def measure(o, plan):
 
 
 # --- what is said and kept ---------------------------------------------------------------------------------
+
 
 def record(tier, o, plan, number, found, model, latency):
     """The Record of one case."""
@@ -84,22 +99,43 @@ def record(tier, o, plan, number, found, model, latency):
     seconds, _ = model.step(case, latency)
     quiet = model.quiet(case)
     rate = case["rate"] and case["rate"] / 1e6
-    facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": o.hosts,
-                              "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
-                              + (f"{rate:g} Mbit/s by tbf" if rate else "no limit")}
+    facts = found["facts"] | {
+        "commit": provenance.commit(),
+        "command": provenance.command_line(),
+        "nodes": o.hosts,
+        "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
+        + (f"{rate:g} Mbit/s by tbf" if rate else "no limit"),
+    }
     spread = found["spread"][case["hook"]]
     equal = {"value": spread, "tolerance": 0.0, "passed": spread == 0.0}
     return Record(
-        stem="slow_link", tier=tier, **facts, model=asdict(o.shape),
-        recipe={"link Mbit/s": rate, "latency ms": latency * 1e3, "hook": case["hook"], "hook_rank": o.hook_rank,
-                "accumulation": case["accumulation"], "batch factor": case["sequences"] // o.micro_batch,
-                "bucket MiB": o.bucket_mb, "gradient bytes": 4 * total_parameters(o.shape)},
-        effective_batch=batch, sequence_length=o.seq, precision="fp32", checkpoint_cadence="none",
-        step_seconds=seen["step_seconds"], warmup_steps=0, losses=seen["losses"], peak_memory={},
+        stem="slow_link",
+        tier=tier,
+        **facts,
+        model=asdict(o.shape),
+        recipe={
+            "link Mbit/s": rate,
+            "latency ms": latency * 1e3,
+            "hook": case["hook"],
+            "hook_rank": o.hook_rank,
+            "accumulation": case["accumulation"],
+            "batch factor": case["sequences"] // o.micro_batch,
+            "bucket MiB": o.bucket_mb,
+            "gradient bytes": 4 * total_parameters(o.shape),
+        },
+        effective_batch=batch,
+        sequence_length=o.seq,
+        precision="fp32",
+        checkpoint_cadence="none",
+        step_seconds=seen["step_seconds"],
+        warmup_steps=0,
+        losses=seen["losses"],
+        peak_memory={},
         tokens_per_second=results.tokens_per_second(seen["step_seconds"], 0, batch, o.seq),
         prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
         measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
-        checks={"weights are equal on all hosts": equal})
+        checks={"weights are equal on all hosts": equal},
+    )
 
 
 def path_of(folder, r):
@@ -115,8 +151,15 @@ def recorded(folder=RECORDED):
         r = results.load(path)
         found.setdefault((r.tier, r.nodes), []).append(r)
     for rows in found.values():
-        rows.sort(key=lambda r: (r.recipe["hook"] == "powersgd", r.recipe["hook"] == "bf16", r.recipe["batch factor"],
-                                 r.recipe["accumulation"], -(r.recipe["link Mbit/s"] or 1e9)))
+        rows.sort(
+            key=lambda r: (
+                r.recipe["hook"] == "powersgd",
+                r.recipe["hook"] == "bf16",
+                r.recipe["batch factor"],
+                r.recipe["accumulation"],
+                -(r.recipe["link Mbit/s"] or 1e9),
+            )
+        )
     return dict(sorted(found.items()))
 
 
@@ -125,15 +168,17 @@ def show_recorded(lack):
     print(f"labs/slow_link.py: {lack}; these are the runs recorded elsewhere", flush=True)
     for (tier, hosts), rows in recorded().items():
         r = rows[0]
-        print(f"\n{hosts} hosts on a {r.device}, size {tier}, {r.recipe['gradient bytes'] / 1e6:.2f} MB of gradients\n"
-              f"{lab_slow_link.show(rows)}")
+        print(
+            f"\n{hosts} hosts on a {r.device}, size {tier}, {r.recipe['gradient bytes'] / 1e6:.2f} MB of gradients\n"
+            f"{lab_slow_link.show(rows)}"
+        )
 
 
 def main(argv=None):
     """Measure, predict, compare; or print the recorded run."""
     tier, o = options.parse(TIERS, __doc__, argv)
     plan = asdict(o) | {"cases": cases(o), "threads": nodes.threads(o.hosts)}
-    fits.host(o.shape, o.hosts)                                               # what is wrong, before the work
+    fits.host(o.shape, o.hosts)  # what is wrong, before the work
     options.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
     corpus.long_enough(corpus.read(o.dataset), o.seq)
     lack = lab_hosts.refused()
@@ -141,8 +186,11 @@ def main(argv=None):
         show_recorded(lack)
         return
     size = 4 * total_parameters(o.shape)
-    print(f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens a rank "
-          "and pass", flush=True)
+    print(
+        f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens a rank "
+        "and pass",
+        flush=True,
+    )
     found, applied = measure(o, plan)
     latency = o.latency_ms / 1e3 if applied else 0.0
     if o.latency_ms and not applied:
@@ -154,8 +202,12 @@ def main(argv=None):
         folder = RECORDED if o.save == "auto" else Path(o.save)
         names = [results.save(r, path_of(folder, r)).name for r in rows]
         print(f"{len(names)} records saved: {names[0]} and so on")
-    failed = [f"FAILED {name}: {lab_slow_link.words(r.recipe)}, off by {check['value']:.2g}"
-              for r in rows for name, check in r.checks.items() if not check["passed"]]
+    failed = [
+        f"FAILED {name}: {lab_slow_link.words(r.recipe)}, off by {check['value']:.2g}"
+        for r in rows
+        for name, check in r.checks.items()
+        if not check["passed"]
+    ]
     if failed:
         print("\n".join(failed))
         sys.exit(1)

@@ -1,10 +1,10 @@
 """Rung 03: tensor parallelism by hand and by parallelize_module: every rank holds a part of every matrix.
 
-    torchrun --nproc-per-node 2 labs/tensor.py --save
-    torchrun --nproc-per-node 4 labs/tensor.py --sequence-parallel --form llama --kv-heads 2
-    torchrun --nproc-per-node 2 labs/tensor.py --fault no-backward-reduce      losses agree at step 1, gradients do not
-    torchrun --nproc-per-node 4 labs/tensor.py --kv-heads 2 --fault kv-copies
-    sudo .venv/bin/python labs/tensor.py --link 1000,200       two hosts instead of one: starts torchrun itself
+torchrun --nproc-per-node 2 labs/tensor.py --save
+torchrun --nproc-per-node 4 labs/tensor.py --sequence-parallel --form llama --kv-heads 2
+torchrun --nproc-per-node 2 labs/tensor.py --fault no-backward-reduce      losses agree at step 1, gradients do not
+torchrun --nproc-per-node 4 labs/tensor.py --kv-heads 2 --fault kv-copies
+sudo .venv/bin/python labs/tensor.py --link 1000,200       two hosts instead of one: starts torchrun itself
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -23,11 +23,11 @@ from scaleout.timing import calibrated
 
 WARMUP = 3
 PARITY_STEPS = 3
-PARITY_TOKENS = 128         # at most, of each sequence
-PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
-HOSTS = 2                   # of --link
+PARITY_TOKENS = 128  # at most, of each sequence
+PARITY_RATE = 0.1  # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
+HOSTS = 2  # of --link
 LINK_STEPS, LINK_ROUNDS = 2, 3
-LINK_BATCH = 4              # times --micro-batch: what tensor parallelism sends grows with the tokens, gradients do not
+LINK_BATCH = 4  # times --micro-batch: what tensor parallelism sends grows with the tokens, gradients do not
 RESULTS = Path(__file__).resolve().parent / "results" / "tensor"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
@@ -49,10 +49,12 @@ class Options(options.Model):
     seed: int = options.seed()
     precision: str = options.choice("fp32", ("fp32", "autocast-bf16"), "dtypes")
     via: str = options.choice("hand", ("hand", "torch", "accelerate"), "the way whose steps are recorded")
-    fault: str | None = options.choice(None, tuple(lab_tensor.FAULTS), "; ".join(
-        f"{name}: {words}" for name, words in lab_tensor.FAULTS.items()))
-    link: str | None = options.word(None, "steps over a link between two hosts, of so many Mbit/s, beside DDP's",
-                                    "N,N", const="1000,200")
+    fault: str | None = options.choice(
+        None, tuple(lab_tensor.FAULTS), "; ".join(f"{name}: {words}" for name, words in lab_tensor.FAULTS.items())
+    )
+    link: str | None = options.word(
+        None, "steps over a link between two hosts, of so many Mbit/s, beside DDP's", "N,N", const="1000,200"
+    )
     machine: str | None = options.word(None, "profile by labs/calibrate.py")
     dataset: str | None = options.dataset()
     save: str | None = options.save("tensor")
@@ -61,13 +63,16 @@ class Options(options.Model):
     def shape(self):
         """The transformer of these options, on bytes."""
         more = LLAMA if self.form == "llama" else {}
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq,
-                     **more)
+        return Shape(
+            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **more
+        )
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=256, seq=256, steps=12),
-         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="autocast-bf16")}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=6, hidden=256, seq=256, steps=12),
+    "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="autocast-bf16"),
+}
 
 
 def one_batch(s, o, text, step):
@@ -76,6 +81,7 @@ def one_batch(s, o, text, step):
 
 
 # --- the same as one process? -------------------------------------------------------------------------------
+
 
 def equality(s, o, text, names):
     """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
@@ -96,12 +102,16 @@ def equality(s, o, text, names):
 
 # --- train, compare, record -----------------------------------------------------------------------------------
 
+
 def count_checks(rows):
     """Checks of a Record: collectives of each phase, as CommDebugMode counted them, and bytes kept."""
     checks = {}
     for name, row in rows.items():
-        off = sum(abs(row["counts"][phase].get(kind, 0) - row["wanted"][phase].get(kind, 0))
-                  for phase in row["wanted"] for kind in row["wanted"][phase] | row["counts"][phase])
+        off = sum(
+            abs(row["counts"][phase].get(kind, 0) - row["wanted"][phase].get(kind, 0))
+            for phase in row["wanted"]
+            for kind in row["wanted"][phase] | row["counts"][phase]
+        )
         checks[f"{lab_tensor.NAMES[name]}: collectives as predicted"] = parity.check(off, 0.0)
         if "kept" in row["measured"]:
             off = abs(row["predicted"]["kept"] / row["measured"]["kept"] - 1)
@@ -112,8 +122,15 @@ def count_checks(rows):
 def by_profile(s, o, rows):
     """{way by hand: seconds of its step by the machine's profile}; {} where there is none."""
     profile = profiles.find(o.machine, s.device.type, s.world)
-    return {name: measure_tensor.by_profile(profile, o, s.world, lab_tensor.parts(name)[1])
-            for name in rows if name.startswith("hand")} if profile else {}
+    return (
+        {
+            name: measure_tensor.by_profile(profile, o, s.world, lab_tensor.parts(name)[1])
+            for name in rows
+            if name.startswith("hand")
+        }
+        if profile
+        else {}
+    )
 
 
 def record(s, tier, o, timed, rows, checks, notes, guesses):
@@ -122,18 +139,34 @@ def record(s, tier, o, timed, rows, checks, notes, guesses):
     for name, seconds in guesses.items():
         figure = f"seconds a step by the machine's profile, {lab_tensor.NAMES[name]}"
         prediction[figure], measurement[figure] = seconds, rows[name]["measured"]["seconds"]
-    skipped = skips(s, o, rows) + ([] if guesses else [
-        "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"])
+    skipped = skips(s, o, rows) + (
+        []
+        if guesses
+        else ["seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"]
+    )
     skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
     return recording.record(
-        s, "tensor", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
-        recipe=asdict(Recipe(precision=o.precision, foreach=False)) | {
-            "tp": s.world, "sequence_parallel": o.sequence_parallel},
-        effective_batch=o.micro_batch, sequence_length=o.seq, precision=o.precision,
-        step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
-        peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
+        s,
+        "tensor",
+        tier,
+        dataset=o.dataset,
+        notes=notes,
+        model=asdict(o.shape),
+        recipe=asdict(Recipe(precision=o.precision, foreach=False))
+        | {"tp": s.world, "sequence_parallel": o.sequence_parallel},
+        effective_batch=o.micro_batch,
+        sequence_length=o.seq,
+        precision=o.precision,
+        step_seconds=timed.seconds[o.via],
+        warmup_steps=WARMUP,
+        losses=timed.losses[o.via],
+        peak_memory=session.allocator(s),
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
         skipped=skipped,
-        series={f"seconds a step, {lab_tensor.NAMES[name]}": found for name, found in timed.seconds.items()})
+        series={f"seconds a step, {lab_tensor.NAMES[name]}": found for name, found in timed.seconds.items()},
+    )
 
 
 def skips(s, o, names):
@@ -157,34 +190,50 @@ def train(s, tier, o, text):
     ways = {name: measure_tensor.make(s, o, name) for name in names}
     doors = sorted({lab_tensor.parts(name)[1] for name in names[1:]})
     silent = {door: measure_tensor.make(s, o, f"hand{lab_tensor.SEQUENCE * door}") for door in doors}
-    timed = measure_tensor.Rounds(s, o, ways, measure_tensor.Calibration(s, o, silent),
-                                  lambda step: one_batch(s, o, text, step))
+    timed = measure_tensor.Rounds(
+        s, o, ways, measure_tensor.Calibration(s, o, silent), lambda step: one_batch(s, o, text, step)
+    )
     timed.alternate(o.steps)
     rows = timed.rows(WARMUP)
     checks |= count_checks(rows)
     for name in names[1:]:
         checks[f"{lab_tensor.NAMES[name]}: copies are equal on all ranks"] = parity.check(
-            measure_tensor.spread(s, ways[name]), 0.0)
+            measure_tensor.spread(s, ways[name]), 0.0
+        )
     notes = [f"{lab_tensor.NAMES[name]}: {way.built}" for name, way in ways.items()]
     guesses = by_profile(s, o, rows)
     r = record(s, tier, o, timed, rows, checks, notes, guesses)
     tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.kept(rows), lab_tensor.guessed(rows, guesses)
-    by_torch = [name for name in names if "torch" in name]          # whose Python no prediction has
+    by_torch = [name for name in names if "torch" in name]  # whose Python no prediction has
     s.say("\n" + "\n\n".join(filter(None, tables)))
-    s.say("\n".join(["", report.closing(rows, by_torch), *(f"built: {note}" for note in notes),
-                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    s.say(
+        "\n".join(
+            [
+                "",
+                report.closing(rows, by_torch),
+                *(f"built: {note}" for note in notes),
+                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
+            ]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, o.via if o.via != "hand" else "torch")
     recording.end(s, r.checks)
 
 
 # --- two hosts ------------------------------------------------------------------------------------------------
 
+
 def plan(o):
     """What measure.tensor_link does on each host."""
     o = replace(o, micro_batch=LINK_BATCH * o.micro_batch)
     given = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
-    return asdict(o) | {"model": asdict(o.shape), "rates": given, "rounds": LINK_ROUNDS, "steps": LINK_STEPS,
-                        "threads": nodes.threads(HOSTS)}
+    return asdict(o) | {
+        "model": asdict(o.shape),
+        "rates": given,
+        "rounds": LINK_ROUNDS,
+        "steps": LINK_STEPS,
+        "threads": nodes.threads(HOSTS),
+    }
 
 
 def over_links(s, tier, o):
@@ -199,8 +248,10 @@ def over_links(s, tier, o):
         found, _ = nodes.run("scaleout.measure.tensor_link", asked, HOSTS, RESULTS.parents[2])
         made = [tensor_link.records(tier, asked, HOSTS, found)]
     for rows in made:
-        s.say(f"\n{total_parameters(Shape(**rows[0].model)) / 1e6:.2f} M parameters on a {rows[0].device}, size "
-              f"{rows[0].tier}\n{tensor_link.show(rows)}")
+        s.say(
+            f"\n{total_parameters(Shape(**rows[0].model)) / 1e6:.2f} M parameters on a {rows[0].device}, size "
+            f"{rows[0].tier}\n{tensor_link.show(rows)}"
+        )
     if o.save and not lack:
         folder = RESULTS if o.save == "auto" else Path(o.save)
         names = [results.save(r, folder / link_file(r)).name for r in made[0]]
@@ -245,7 +296,7 @@ def main(s, argv=None):
     """Train all ways, or a few steps with a fault, or over links."""
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
-    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
     check(s, tier, o)
     if o.fault:
         tensor_faults.refuse(s, o)
@@ -253,8 +304,10 @@ def main(s, argv=None):
     if o.link:
         over_links(s, tier, o)
         return
-    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step\n"
-          f"tp {s.world}, {o.shape.heads} heads, {o.shape.kv} of keys and values")
+    s.say(
+        f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step\n"
+        f"tp {s.world}, {o.shape.heads} heads, {o.shape.kv} of keys and values"
+    )
     if o.fault:
         tensor_faults.show(s, o, lambda step: one_batch(s, o, text, step))
     else:

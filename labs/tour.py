@@ -28,10 +28,10 @@ from scaleout.lab import options as lab_options
 from scaleout.lab import tour as lab_tour
 from scaleout.records import provenance
 
-BEGUN = time.monotonic()            # the minutes count from here
+BEGUN = time.monotonic()  # the minutes count from here
 HERE = Path(__file__).resolve().parent
-CLOSING = 8.0                       # seconds kept for ending a lab and writing the page
-ASKING = 90.0                       # seconds, at most, for torch to say what the machine is
+CLOSING = 8.0  # seconds kept for ending a lab and writing the page
+ASKING = 90.0  # seconds, at most, for torch to say what the machine is
 
 
 def options(argv):
@@ -59,9 +59,14 @@ def left(o):
 def machine(o):
     """(lab.tour.Machine, what went wrong in asking for it, in words)."""
     try:
-        done = subprocess.run([sys.executable, "-m", "scaleout.lab.machine"], capture_output=True, text=True,
-                              timeout=min(ASKING, left(o) / 2), env=os.environ | {"PYTHONPATH": os.pathsep.join(
-                                  filter(None, [str(tour_visit.ROOT), os.environ.get("PYTHONPATH")]))})
+        done = subprocess.run(
+            [sys.executable, "-m", "scaleout.lab.machine"],
+            capture_output=True,
+            text=True,
+            timeout=min(ASKING, left(o) / 2),
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(filter(None, [str(tour_visit.ROOT), os.environ.get("PYTHONPATH")]))},
+        )
         if done.returncode == 0:
             return lab_tour.Machine(**json.loads(done.stdout.splitlines()[-1])), ""
         said = (done.stderr.strip() or "nothing").splitlines()[-1]
@@ -76,8 +81,11 @@ def walk(o, tour, work):
     stops = lab_tour.plan(tour.machine, o.minutes, o.only)
     print(f"{tour_page.headed(tour.machine)}: {len(stops)} stops, {o.minutes:g} minutes", flush=True)
     for number, stop in enumerate(stops, 1):
-        slower = lab_tour.pace((visit.stop.seconds, visit.seconds) for visit in tour.visits
-                               if visit.stop.on == stop.on and visit.verdict == tour_visit.PASSED)
+        slower = lab_tour.pace(
+            (visit.stop.seconds, visit.seconds)
+            for visit in tour.visits
+            if visit.stop.on == stop.on and visit.verdict == tour_visit.PASSED
+        )
         seconds, needed = lab_tour.limit(stop, left(o), slower), stop.seconds * slower
         words = f"[{number}/{len(stops)}] {tour_page.named(stop)}"
         if seconds is None:
@@ -113,10 +121,12 @@ def main(argv=None):
             tour.note = f"Stopped by {signal.Signals(number).name} before its end. {why}".strip()
             raise
         finally:
-            with launch.later():                        # no second signal gets between the first and the page
+            with launch.later():  # no second signal gets between the first and the page
                 keep(o, tour, Path(work))
-            print(f"{tour_page.summed(tour)}\nin {o.out}: {tour_page.PAGE}, {tour_page.RECORDS}, {tour_page.ARCHIVE}",
-                  flush=True)
+            print(
+                f"{tour_page.summed(tour)}\nin {o.out}: {tour_page.PAGE}, {tour_page.RECORDS}, {tour_page.ARCHIVE}",
+                flush=True,
+            )
     sys.exit(0 if tour.passed else 1)
 
 

@@ -1,11 +1,11 @@
 """Rung 05: ZeRO by hand, by ZeroRedundancyOptimizer and by fully_shard: every rank holds its shards of the states.
 
-    torchrun --nproc-per-node 2 labs/zero.py --save
-    torchrun --nproc-per-node 4 labs/zero.py --accumulation 4         stages 2 and 3 send in every pass
-    torchrun --nproc-per-node 4 labs/zero.py --optimizer muon         a shard of a matrix cannot be made orthogonal
-    torchrun --nproc-per-node 2 labs/zero.py --fault clip             each rank clips by its own shard's norm
-    torchrun --nproc-per-node 2 labs/zero.py --via accelerate         its DDP; it splits no state itself
-    torchrun --nproc-per-node 2 labs/zero.py --via deepspeed-2        where DeepSpeed is installed
+torchrun --nproc-per-node 2 labs/zero.py --save
+torchrun --nproc-per-node 4 labs/zero.py --accumulation 4         stages 2 and 3 send in every pass
+torchrun --nproc-per-node 4 labs/zero.py --optimizer muon         a shard of a matrix cannot be made orthogonal
+torchrun --nproc-per-node 2 labs/zero.py --fault clip             each rank clips by its own shard's norm
+torchrun --nproc-per-node 2 labs/zero.py --via accelerate         its DDP; it splits no state itself
+torchrun --nproc-per-node 2 labs/zero.py --via deepspeed-2        where DeepSpeed is installed
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -26,9 +26,9 @@ from scaleout.timing import calibrated
 
 WARMUP = 3
 PARITY_STEPS = 3
-PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
-NEAR = 0.02                 # of bytes held, sent and at the peak, and what the book promises
-SMALL = 10**6               # bytes by TCP: below, what gloo says beside the messages counts
+PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
+NEAR = 0.02  # of bytes held, sent and at the peak, and what the book promises
+SMALL = 10**6  # bytes by TCP: below, what gloo says beside the messages counts
 SIDE_BY_SIDE = [via for via in zero_ways.WAYS if via not in ("one", "accelerate")]
 RESULTS = Path(__file__).resolve().parent / "results" / "zero"
 
@@ -47,8 +47,11 @@ class Options(options.Model):
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
     clip: float | None = options.number(None, "largest norm of the gradient", 1e-9, None)
-    via: str = options.choice("stage-2", (*zero_ways.WAYS[1:], *zero_ways.DEEPSPEED),
-                              "the way whose steps are recorded; accelerate and deepspeed-N add one")
+    via: str = options.choice(
+        "stage-2",
+        (*zero_ways.WAYS[1:], *zero_ways.DEEPSPEED),
+        "the way whose steps are recorded; accelerate and deepspeed-N add one",
+    )
     optimizer: str = options.choice("adamw", ("adamw", "muon"), "of the blocks' matrices; the rest has AdamW")
     fault: str | None = options.choice(None, ("clip",), "clip: each rank clips its shard by that shard's norm")
     machine: str | None = options.word(None, "profile by labs/calibrate.py, to predict seconds from")
@@ -56,13 +59,16 @@ class Options(options.Model):
     save: str | None = options.save("zero")
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=384, heads=8, seq=128, steps=12),
-         # seven models side by side, each with its states: 20 layers would be 117 GB on one GPU
-         "gpu": Options(layers=8, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(layers=6, hidden=384, heads=8, seq=128, steps=12),
+    # seven models side by side, each with its states: 20 layers would be 117 GB on one GPU
+    "gpu": Options(layers=8, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4),
+}
 
 
 # --- the same as one process? -------------------------------------------------------------------------------
+
 
 def short(s, o, text):
     """(options, batches of this rank, batches of all ranks together) of a few steps to compare by."""
@@ -93,11 +99,15 @@ def _trained(s, o, via, batches):
 
 def parity_checks(errors):
     """Checks of a Record."""
-    return {f"{lab_zero.NAMES[via]}: {what} equal one process": parity.check(error)
-            for via, found in errors.items() for what, error in found.items()}
+    return {
+        f"{lab_zero.NAMES[via]}: {what} equal one process": parity.check(error)
+        for via, found in errors.items()
+        for what, error in found.items()
+    }
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------
+
 
 def byte_checks(rows, figures):
     """Checks of a Record: bytes held, sent and at the peak, within 2% of the prediction."""
@@ -108,7 +118,8 @@ def byte_checks(rows, figures):
             if figure == "tcp" and seen < SMALL:
                 continue
             checks[f"{lab_zero.NAMES[via]}: {figures[figure]} as predicted"] = parity.check(
-                abs(wanted / seen - 1) if seen else wanted, NEAR)
+                abs(wanted / seen - 1) if seen else wanted, NEAR
+            )
     return checks
 
 
@@ -132,14 +143,27 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
     if o.via != "accelerate":
         skipped.append("Accelerate: not asked for (--via accelerate); it splits no state itself")
     return recording.record(
-        s, "zero", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
-        recipe=asdict(Recipe(precision="fp32")) | {"optimizer": o.optimizer, "accumulation": o.accumulation,
-                                                   "clip": o.clip},
-        effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision="fp32",
-        step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
-        peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
+        s,
+        "zero",
+        tier,
+        dataset=o.dataset,
+        notes=notes,
+        model=asdict(o.shape),
+        recipe=asdict(Recipe(precision="fp32"))
+        | {"optimizer": o.optimizer, "accumulation": o.accumulation, "clip": o.clip},
+        effective_batch=o.micro_batch * s.world * o.accumulation,
+        sequence_length=o.seq,
+        precision="fp32",
+        step_seconds=timed.seconds[o.via],
+        warmup_steps=WARMUP,
+        losses=timed.losses[o.via],
+        peak_memory=session.allocator(s),
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
         skipped=skipped,
-        series={f"seconds a step, {lab_zero.NAMES[via]}": found for via, found in timed.seconds.items()})
+        series={f"seconds a step, {lab_zero.NAMES[via]}": found for via, found in timed.seconds.items()},
+    )
 
 
 def by_profile(s, o, rows):
@@ -162,8 +186,16 @@ def train(s, tier, o, text):
     notes = [f"{lab_zero.NAMES[via]}: {way.built}" for via, way in timed.ways.items()]
     r = record(s, tier, o, timed, rows, lab_zero.FIGURES, checks, notes)
     piece = 4 * total_parameters(o.shape) * (s.world - 1) / s.world
-    finish(s, o, r, [*filter(None, [report.closing(rows)]), *notes], lab_zero.parity(errors), lab_zero.held(rows),
-           lab_zero.sent(rows, piece), lab_zero.steps(rows))
+    finish(
+        s,
+        o,
+        r,
+        [*filter(None, [report.closing(rows)]), *notes],
+        lab_zero.parity(errors),
+        lab_zero.held(rows),
+        lab_zero.sent(rows, piece),
+        lab_zero.steps(rows),
+    )
 
 
 def muon(s, tier, o, text):
@@ -186,9 +218,17 @@ def finish(s, o, r, notes, *tables):
     """Print, keep the Record, and exit with code 1 where a check failed."""
     failed = {name: check for name, check in r.checks.items() if not check["passed"]}
     s.say("\n" + "\n\n".join(tables))
-    s.say("\n".join(["", *notes, f"ok     {len(r.checks) - len(failed)} of {len(r.checks)} checks: equal to one "
-                      f"process within {parity.TOLERANCE:g}, bytes within {NEAR:.0%} of the prediction",
-                      *report.verdicts(failed, r.skipped, r.stalls, r.failures)]))
+    s.say(
+        "\n".join(
+            [
+                "",
+                *notes,
+                f"ok     {len(r.checks) - len(failed)} of {len(r.checks)} checks: equal to one "
+                f"process within {parity.TOLERANCE:g}, bytes within {NEAR:.0%} of the prediction",
+                *report.verdicts(failed, r.skipped, r.stalls, r.failures),
+            ]
+        )
+    )
     recording.keep(s, r, o.save, RESULTS, named(o))
     recording.end(s, r.checks)
 
@@ -206,7 +246,7 @@ def check(s, tier, o):
     options.check_sound(o.save, o.fault)
     zero_deepspeed.refuse(o.via, o.accumulation)
     zero_ways.refuse(s, o.via)
-    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
     if o.fault:
         options.check_idle("--fault", o, TIERS[tier], ("machine", "steps"))
         zero_faults.refuse(s, o)

@@ -52,8 +52,10 @@ def restyled(source):
     """The same program as others would begin it: with the names imported, and with names of its own for them."""
     head, names = "import torch.distributed as dist\n", sorted(set(re.findall(r"\bdist\.(\w+)", source)))
     own = "".join(f"my_{name} = d.{name}\n" for name in names)
-    ways = {"-from-imports": (f"from torch.distributed import {', '.join(names)}\n", r"\1"),
-            "-aliases": (f"import torch.distributed as d\n{own}", r"my_\1")}  # fmt: skip
+    ways = {
+        "-from-imports": (f"from torch.distributed import {', '.join(names)}\n", r"\1"),
+        "-aliases": (f"import torch.distributed as d\n{own}", r"my_\1"),
+    }
     return {way: re.sub(r"\bdist\.(\w+)", name, source.replace(head, start)) for way, (start, name) in ways.items()}
 
 
@@ -74,13 +76,23 @@ def forked(check, *files):
         jobs = []
 
         def start(module, world, files, port, token):
-            jobs.append(around.enter_context(pool.Job(
-                ["-m", "specimen_impatient", *files], world, CHECKED=module, MASTER_PORT=str(port),
-                PYTHONPATH=":".join(sys.path), **{launch.TOKEN: token})))
+            jobs.append(
+                around.enter_context(
+                    pool.Job(
+                        ["-m", "specimen_impatient", *files],
+                        world,
+                        CHECKED=module,
+                        MASTER_PORT=str(port),
+                        PYTHONPATH=":".join(sys.path),
+                        **{launch.TOKEN: token},
+                    )
+                )
+            )
             return jobs[-1].processes
 
-        out, errors = (around.enter_context(to(io.StringIO())) for to in (
-            contextlib.redirect_stdout, contextlib.redirect_stderr))
+        out, errors = (
+            around.enter_context(to(io.StringIO())) for to in (contextlib.redirect_stdout, contextlib.redirect_stderr)
+        )
         around.enter_context(mock.patch.object(launch, "_start", start))
         around.enter_context(mock.patch.object(sys, "argv", [check.module, *map(str, files)]))
         try:

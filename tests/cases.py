@@ -59,7 +59,7 @@ def refuses_nonsense(function, *good, allowed=()):
     that is short enough to read. allowed: (which argument, a value of NONSENSE that it may have)."""
     function(*good)
     for at, value in itertools.product(range(len(good)), NONSENSE):
-        wrong = (*good[:at], value, *good[at + 1:])
+        wrong = (*good[:at], value, *good[at + 1 :])
         if any(at == which and type(one) is type(value) and one == value for which, one in allowed):
             function(*wrong)
             continue
@@ -69,6 +69,9 @@ def refuses_nonsense(function, *good, allowed=()):
             words = str(error.value)
             assert "\n" not in words and len(words) < 250, words
         except BaseException as caught:
-            caught.add_note(f"{function.__name__}: argument {at} is a {type(value).__name__}, {str(value)[:40]!r}"
-                            if not isinstance(value, int) else f"{function.__name__}: argument {at}, an int")
+            caught.add_note(
+                f"{function.__name__}: argument {at} is a {type(value).__name__}, {str(value)[:40]!r}"
+                if not isinstance(value, int)
+                else f"{function.__name__}: argument {at}, an int"
+            )
             raise

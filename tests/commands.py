@@ -8,9 +8,12 @@ import repo
 
 LAUNCH = repo.ROOT / "labs" / "launch"
 # What a lab's name and its flags follow; a name alone is a mention.
-LAUNCHER = re.compile(r"""(?P<by>torchrun\b[^`\n;]*?|accelerate\ launch\b[^`\n;]*?|python
+LAUNCHER = re.compile(
+    r"""(?P<by>torchrun\b[^`\n;]*?|accelerate\ launch\b[^`\n;]*?|python
                            |LAB(?:=|:\ )|set\ --|labs/launch/slurm\.sh|labs/launch/two_machines\.sh\ \S+\ \S+)
-                          \s*"?labs/(?P<lab>\w+)\.py(?P<words>(?:\ (?!&&|\|)[^\s`;)]+)*)""", re.X)
+                          \s*"?labs/(?P<lab>\w+)\.py(?P<words>(?:\ (?!&&|\|)[^\s`;)]+)*)""",
+    re.X,
+)
 
 
 def joined(name):
@@ -29,8 +32,10 @@ def joined(name):
 def commands(name):
     """[(launcher's words, lab, its words)] of each command with a lab in a text, up to the end of the line, of the
     code, or to two blanks."""
-    return [(split(found["by"]), found["lab"], [w for w in split(found["words"]) if w != "&"])
-            for found in LAUNCHER.finditer(joined(name))]
+    return [
+        (split(found["by"]), found["lab"], [w for w in split(found["words"]) if w != "&"])
+        for found in LAUNCHER.finditer(joined(name))
+    ]
 
 
 def split(words):
@@ -42,5 +47,7 @@ def split(words):
 
 def modules(name):
     """[(module, its words)] of each `python -m scaleout.NAME ...` in a text."""
-    return [(module, split(words)) for module, words in
-            re.findall(r"python -m (scaleout(?:\.\w+)+)((?: (?!&&|\|)[^\s`;)#]+)*)", joined(name))]
+    return [
+        (module, split(words))
+        for module, words in re.findall(r"python -m (scaleout(?:\.\w+)+)((?: (?!&&|\|)[^\s`;)#]+)*)", joined(name))
+    ]

@@ -39,8 +39,17 @@ def both(model, wrap, node, ranks=16, replicas=1, checkpointing="none", **how):
     on = topology.cluster(world // gpus, gpus, "nvlink4", across, adapters, node == "fast")
     layout, offload = Layout(dp=world, zero=2 if how.get("reshard") is False else 3), how.pop("offload", False)
     how = Replicas(wrap=wrap, least_parameters=10**8, shards=ranks, offload="parameters" if offload else "none", **how)
-    job = Job(PRESETS[model], 1024, DEVICES["h100-sxm"], on, 2, layout, Recipe(checkpointing=checkpointing),
-              program("compiled"), how)  # fmt: skip
+    job = Job(
+        PRESETS[model],
+        1024,
+        DEVICES["h100-sxm"],
+        on,
+        2,
+        layout,
+        Recipe(checkpointing=checkpointing),
+        program("compiled"),
+        how,
+    )
     return entire(job), step(job).timeline
 
 

@@ -39,7 +39,8 @@ def code_of(notebook):
 FLOORS = floors(repo.text("CONTRIBUTING.md"))
 HOUSE = {module_of(name): repo.text(name) for name in repo.with_suffix(".py") if name.startswith("scaleout/")}
 READERS = {name: repo.text(name) for name in repo.with_suffix(".py") if name.startswith("labs/")} | {
-    name: code_of(repo.text(name)) for name in repo.with_suffix(".ipynb")}  # fmt: skip
+    name: code_of(repo.text(name)) for name in repo.with_suffix(".ipynb")
+}
 STEMS = [rung["stem"] for rung in yaml.safe_load(repo.text("book/rungs.yml"))]
 
 
@@ -91,15 +92,25 @@ def room(module):
 
 def arrows(house):
     """[(module, what it imports)]: a module of the package where there is one of that name."""
-    return sorted({(module, f"{base}.{name}" if f"{base}.{name}" in house else base)
-                   for module, source in house.items() for base, name in imports(source)})  # fmt: skip
+    return sorted(
+        {
+            (module, f"{base}.{name}" if f"{base}.{name}" in house else base)
+            for module, source in house.items()
+            for base, name in imports(source)
+        }
+    )
 
 
 def upward(house, floors):
     """Imports of a room that is not on a lower floor."""
-    return [(module, target) for module, target in arrows(house)
-            if room(module) and room(target) and room(module) != room(target)
-            and floors[room(module)][0] <= floors[room(target)][0]]  # fmt: skip
+    return [
+        (module, target)
+        for module, target in arrows(house)
+        if room(module)
+        and room(target)
+        and room(module) != room(target)
+        and floors[room(module)][0] <= floors[room(target)][0]
+    ]
 
 
 def circle(house):
@@ -149,8 +160,12 @@ def behind_faces(readers, house):
 
 def by_faces(house):
     """Modules of the package that take a name from a face, which hides the module that has it."""
-    return [(module, f"{base}.{name}") for module, source in house.items() for base, name in imports(source)
-            if name in face(house.get(base, ""))]  # fmt: skip
+    return [
+        (module, f"{base}.{name}")
+        for module, source in house.items()
+        for base, name in imports(source)
+        if name in face(house.get(base, ""))
+    ]
 
 
 def idle(readers, house):
@@ -162,15 +177,22 @@ def idle(readers, house):
 
 def private_parts(sources):
     """Imports of what torch keeps for itself: names that start with an underscore, at any depth."""
-    return [(module, f"{base}.{name}") for module, source in sources.items() for base, name in imports(source)
-            if base.split(".")[0] == "torch" and "._" in f"{base}.{name}"]  # fmt: skip
+    return [
+        (module, f"{base}.{name}")
+        for module, source in sources.items()
+        for base, name in imports(source)
+        if base.split(".")[0] == "torch" and "._" in f"{base}.{name}"
+    ]
 
 
 def broken_faces(house):
     """Names of a face that its module has not, and names that a module of the room would hide."""
     promised = [(package, name, part) for package, source in house.items() for name, part in face(source).items()]
-    return [(f"{package}.{part}", name) for package, name, part in promised
-            if name not in defined(house.get(f"{package}.{part}", "")) or f"{package}.{name}" in house]  # fmt: skip
+    return [
+        (f"{package}.{part}", name)
+        for package, name, part in promised
+        if name not in defined(house.get(f"{package}.{part}", "")) or f"{package}.{name}" in house
+    ]
 
 
 def unnamed(house, stems):
@@ -202,6 +224,9 @@ def vanished(sources, house):
         told = [node for node in ast.walk(ast.parse(source)) if isinstance(node, DOCUMENTED)]
         words = re.sub(r"(?m)^ .*", "", "\n".join(ast.get_docstring(node) or "" for node in told))
         found += [(path, name) for name in dotted.findall(words) if name not in known]
-        found += [(path, name) for folder, name in script.findall(words)
-                  if (f"scaleout/{folder}" if folder else path[:path.rfind("/") + 1]) + name not in sources]
+        found += [
+            (path, name)
+            for folder, name in script.findall(words)
+            if (f"scaleout/{folder}" if folder else path[: path.rfind("/") + 1]) + name not in sources
+        ]
     return found

@@ -38,17 +38,35 @@ def _job(draw: random.Random) -> Job:
     chunks = draw.choice((1, 2)) if pp > 1 else 1
     zero = draw.choice((0, 1, 2, 3)) if pp == 1 else draw.choice((0, 1))
     layout = Layout(
-        dp=max(1, wide.ranks // (tp * cp * pp)), tp=tp, cp=cp, pp=pp, zero=zero, sequence_parallel=tp > 1,
-        chunks=chunks, schedule="interleaved" if chunks > 1 else "1f1b", micro_batches=pp * draw.choice((1, 2, 4)),
-    )  # fmt: skip
+        dp=max(1, wide.ranks // (tp * cp * pp)),
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        zero=zero,
+        sequence_parallel=tp > 1,
+        chunks=chunks,
+        schedule="interleaved" if chunks > 1 else "1f1b",
+        micro_batches=pp * draw.choice((1, 2, 4)),
+    )
     recipe = Recipe(
-        "bf16-master", main_gradients="instead", checkpointing=draw.choice(("none", "selective", "full")),
+        "bf16-master",
+        main_gradients="instead",
+        checkpointing=draw.choice(("none", "selective", "full")),
         loss=draw.choice(("eager", "fused", "chunked")),
-    )  # fmt: skip
+    )
     seq = min(shape.max_seq, draw.choice((1024, 2048, 4096)))
     replicas = Replicas(reshard=not (zero == 2 and draw.random() < 0.5))
-    return Job(shape, seq, device, wide, draw.choice((1, 2, 4)), layout, recipe,
-               PROGRAMS[draw.choice(tuple(PROGRAMS))], replicas)  # fmt: skip
+    return Job(
+        shape,
+        seq,
+        device,
+        wide,
+        draw.choice((1, 2, 4)),
+        layout,
+        recipe,
+        PROGRAMS[draw.choice(tuple(PROGRAMS))],
+        replicas,
+    )
 
 
 def layers(shape: Shape, batch: int = 1, seq: int = 8, checkpointing: str = "none") -> tuple[Layer, ...]:

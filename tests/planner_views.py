@@ -22,8 +22,9 @@ PUBLISHED = Path(__file__).parent / "published"
 def job_of(shape="llama-3-70b", gpus=512, program="megatron", device="h100-sxm", seq=8192):
     """What a setting of the view trains, by no layout of its own."""
     shape = PRESETS[shape] if isinstance(shape, str) else shape
-    return Job(shape, seq, DEVICES[device], cluster(-(-gpus // 8), min(8, gpus)), 1, Layout(dp=gpus),
-               program=PROGRAMS[program])  # fmt: skip
+    return Job(
+        shape, seq, DEVICES[device], cluster(-(-gpus // 8), min(8, gpus)), 1, Layout(dp=gpus), program=PROGRAMS[program]
+    )
 
 
 @cache

@@ -15,16 +15,20 @@ from pathlib import Path
 
 # MKL takes its own paths on AMD's processors, where MKL_ENABLE_INSTRUCTIONS changes nothing and COMPATIBLE does.
 PROCESSORS = {
-    "SSE 4": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-              "MKL_CBWR": "COMPATIBLE"},
+    "SSE 4": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "MKL_CBWR": "COMPATIBLE",
+    },
     "AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "this one": {},
 }
 NAMES = list(PROCESSORS)
 HERE = NAMES[-1]
 VARIABLES = sorted({name for variables in PROCESSORS.values() for name in variables})
-GIVEN = {name: os.environ[name] for name in VARIABLES if name in os.environ}    # then nothing is chosen here
-TURN = int(os.environ.get("OTHER_CPU", "0"))    # 0, 1 or 2: with all three each file has been on every processor
+GIVEN = {name: os.environ[name] for name in VARIABLES if name in os.environ}  # then nothing is chosen here
+TURN = int(os.environ.get("OTHER_CPU", "0"))  # 0, 1 or 2: with all three each file has been on every processor
 COMPUTES = re.compile(r"^\s*(?:import|from) (?:torch|scaleout\.(?:parallel|measure))\b", re.M)
 ROOT = Path(__file__).resolve().parent.parent
 followers = [os.environ]
@@ -59,7 +63,7 @@ def become(name):
 
     start(name)
     numbers = torch.randn(64, 64)
-    torch.nn.functional.gelu(numbers @ numbers)         # torch, MKL and oneDNN have read their variables
+    torch.nn.functional.gelu(numbers @ numbers)  # torch, MKL and oneDNN have read their variables
 
 
 def start(name):

@@ -8,9 +8,21 @@ from scaleout.lab import session
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
-WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "tensor": "train", "mesh": "train", "pipeline": "whole", "zero": "train", "precision": "whole",
-        "recompute": "train", "capstone": "Job", "slow_link": "measure"}
+WORK = {
+    "calibrate": "measure",
+    "memory": "parity",
+    "ddp": "train",
+    "fsdp": "train",
+    "collectives": "alone",
+    "tensor": "train",
+    "mesh": "train",
+    "pipeline": "whole",
+    "zero": "train",
+    "precision": "whole",
+    "recompute": "train",
+    "capstone": "Job",
+    "slow_link": "measure",
+}
 
 
 class lab_session:

@@ -26,14 +26,18 @@ def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+def statements(source: str) -> int:
+    """Statements of a file, those inside others included."""
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(source)))
+
+
 def python_functions(source: str) -> list[tuple[str, int]]:
-    """(name, lines) of each function, decorators and docstring included."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-            found.append((node.name, node.end_lineno - first + 1))
-    return found
+    """(name, statements) of each function, its docstring included."""
+    return [
+        (node.name, sum(isinstance(inner, ast.stmt) for inner in ast.walk(node)) - 1)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 METHOD = r"^\s+(?:static |async |get |set |#)*[\w#]+\(.*\)\s*\{$"

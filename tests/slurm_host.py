@@ -93,8 +93,16 @@ class Slurm:
 
     def _start(self):
         at = self.folder
-        self._daemon("munged", "--foreground", "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key",
-                     f"--pid-file={at}/munge.pid", f"--seed-file={at}/munge.seed", f"--log-file={at}/munge.log")
+        self._daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--socket={at}/munge.socket",
+            f"--key-file={at}/munge.key",
+            f"--pid-file={at}/munge.pid",
+            f"--seed-file={at}/munge.seed",
+            f"--log-file={at}/munge.log",
+        )
         self.wait(lambda: (at / "munge.socket").exists(), "munged's socket")
         self._daemon("slurmctld", "-D", "-i")
         for node in NODES:
@@ -103,9 +111,12 @@ class Slurm:
 
     def _daemon(self, *command):
         log = (self.folder / f"{len(self.daemons)}-{command[0]}.said").open("w")
-        with_us = ["setpriv", "--pdeathsig", "TERM", *command]       # a killed test leaves no daemon behind
-        self.daemons.append(subprocess.Popen(with_us, env=self.environment, stdout=log, stderr=log,
-                                             stdin=subprocess.DEVNULL, start_new_session=True))
+        with_us = ["setpriv", "--pdeathsig", "TERM", *command]  # a killed test leaves no daemon behind
+        self.daemons.append(
+            subprocess.Popen(
+                with_us, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        )
 
     def run(self, *command, **more):
         """What a Slurm command printed, "" where it failed."""
@@ -124,8 +135,9 @@ class Slurm:
     def logs(self):
         """The last lines of all daemons."""
         files = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.said")])
-        return "\n".join(f"{file.name}: {line}" for file in files
-                         for line in file.read_text(errors="replace").splitlines()[-8:])
+        return "\n".join(
+            f"{file.name}: {line}" for file in files for line in file.read_text(errors="replace").splitlines()[-8:]
+        )
 
     def close(self):
         """End the daemons, last one first, by their process ids."""

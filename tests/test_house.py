@@ -4,6 +4,8 @@ import ast
 import re
 
 import house
+import mutants
+import names
 import pytest
 import repo
 import tree
@@ -72,8 +74,10 @@ def test_docstrings_name_what_exists():
     folders = ("scaleout/", "labs/", "tools/")
     sources = {name: repo.text(name) for name in repo.with_suffix(".py") if name.startswith(folders)}
     assert house.vanished(sources, house.HOUSE) == []
-    small = {"scaleout/cellar/wine.py": '"""attic.box.Lid, attic.Lid, oak.py, attic/lid.py; attic.box, wine.py."""',
-             "scaleout/attic/box.py": '"""Of `cellar.wine`:\n\n    python mine.py\n\nNo more."""'}
+    small = {
+        "scaleout/cellar/wine.py": '"""attic.box.Lid, attic.Lid, oak.py, attic/lid.py; attic.box, wine.py."""',
+        "scaleout/attic/box.py": '"""Of `cellar.wine`:\n\n    python mine.py\n\nNo more."""',
+    }
     found = house.vanished(small, {house.module_of(name): source for name, source in small.items()})
     assert [name for _, name in found] == ["attic.box.Lid", "attic.Lid", "oak.py", "lid.py"]
 
@@ -87,8 +91,13 @@ def needs_torch(source):
     for node in ast.iter_child_nodes(ast.parse(source)):
         asked = isinstance(node, ast.FunctionDef) and 'importorskip("torch")' in ast.get_source_segment(source, node)
         for one in ast.walk(node):
-            names = [one.module or ""] if isinstance(one, ast.ImportFrom) else [
-                each.name for each in one.names] if isinstance(one, ast.Import) else []  # fmt: skip
+            names = (
+                [one.module or ""]
+                if isinstance(one, ast.ImportFrom)
+                else [each.name for each in one.names]
+                if isinstance(one, ast.Import)
+                else []
+            )
             found += [one.lineno for name in names if HEAVY.match(name) and not asked]
     return found
 
@@ -119,17 +128,36 @@ CELLAR, ATTIC = "scaleout.cellar.wine", "scaleout.attic.box"
 FACE = '__getattr__ = face(__name__, wine="Red", oak="barrel")'
 
 
-@pytest.mark.parametrize(("rule", "good", "bad", "where"), [
-    (house.upward, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
-     {CELLAR: "def f():\n    from scaleout.attic import box", ATTIC: ""}, (CELLAR, ATTIC)),
-    (house.upward, {"scaleout.cellar.oak": "from scaleout.cellar import wine", CELLAR: ""},
-     {CELLAR: "import scaleout.attic.box", ATTIC: ""}, (CELLAR, ATTIC)),
-    (house.foreign, {CELLAR: "import json", ATTIC: "import torch.distributed"},
-     {CELLAR: "import torch"}, (CELLAR, "torch")),
-    (house.foreign, {ATTIC: "import torch"}, {ATTIC: "from numpy import array"}, (ATTIC, "numpy")),
-    (house.foreign, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
-     {CELLAR: "from scaleout.attic import box", ATTIC: ""}, (CELLAR, ATTIC)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "good", "bad", "where"),
+    [
+        (
+            house.upward,
+            {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
+            {CELLAR: "def f():\n    from scaleout.attic import box", ATTIC: ""},
+            (CELLAR, ATTIC),
+        ),
+        (
+            house.upward,
+            {"scaleout.cellar.oak": "from scaleout.cellar import wine", CELLAR: ""},
+            {CELLAR: "import scaleout.attic.box", ATTIC: ""},
+            (CELLAR, ATTIC),
+        ),
+        (
+            house.foreign,
+            {CELLAR: "import json", ATTIC: "import torch.distributed"},
+            {CELLAR: "import torch"},
+            (CELLAR, "torch"),
+        ),
+        (house.foreign, {ATTIC: "import torch"}, {ATTIC: "from numpy import array"}, (ATTIC, "numpy")),
+        (
+            house.foreign,
+            {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
+            {CELLAR: "from scaleout.attic import box", ATTIC: ""},
+            (CELLAR, ATTIC),
+        ),
+    ],
+)
 def test_a_wrong_import_is_found(rule, good, bad, where):
     assert rule(good, TWO_FLOORS) == []
     assert rule(bad, TWO_FLOORS) == [where]
@@ -141,13 +169,16 @@ def test_a_circle_is_found():
     assert set(found) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize(("line", "right"), [
-    ("from scaleout.cellar import Red, wine", True),
-    ("import scaleout.lab.start", True),
-    ("from scaleout.cellar.wine import Red", False),
-    ("import scaleout.cellar", False),
-    ("from scaleout.cellar import White", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        ("from scaleout.cellar import Red, wine", True),
+        ("import scaleout.lab.start", True),
+        ("from scaleout.cellar.wine import Red", False),
+        ("import scaleout.cellar", False),
+        ("from scaleout.cellar import White", False),
+    ],
+)
 def test_a_lab_that_reaches_behind_a_face_is_found(line, right):
     assert (house.behind_faces({"lab": line}, {"scaleout.cellar": FACE, CELLAR: "Red = 1"}) == []) is right
 
@@ -186,11 +217,27 @@ def written(pattern, sources):
 
 @pytest.mark.parametrize("pattern", HOMES)
 def test_what_has_a_home_is_written_there_alone(pattern):
-    assert written(pattern, house.HOUSE | {name: house.READERS[name] for name in house.READERS if name.endswith(".py")}
-                   ) == HOMES[pattern]
+    assert (
+        written(pattern, house.HOUSE | {name: house.READERS[name] for name in house.READERS if name.endswith(".py")})
+        == HOMES[pattern]
+    )
 
 
 def test_what_is_written_twice_is_found():
-    for pattern, line in zip(HOMES, ("dist.all_gather_object(a, b)", "[n for n in range(1, k + 1) if k % n == 0]"),
-                             strict=True):
+    for pattern, line in zip(
+        HOMES, ("dist.all_gather_object(a, b)", "[n for n in range(1, k + 1) if k % n == 0]"), strict=True
+    ):
         assert written(pattern, {"here": line, "there": "x = 1"}) == {"here"}
+
+
+def test_breaks_stand_in_their_modules_once():
+    """`tools/mutants.py` breaks lines of the package, which someone may have written anew since."""
+    texts = {one[0]: repo.text(f"scaleout/{one[0]}") for one in mutants.BREAKS}
+    assert not [one[:2] for one in mutants.BREAKS if texts[one[0]].count(one[1]) != 1]
+
+
+def test_names_that_say_nothing_are_counted():
+    tree = ast.parse("def of(rank, one):\n    found, size = one\n    return [x for x in found]\n")
+    assert [name for name, _ in names.bound(tree) if names.vague(name, "timing")] == ["of", "one", "found"]
+    assert not names.vague("left", "draw") and names.vague("left", "timing") and not names.vague("__all__", "spec")
+    assert names.main([]) == 0 and names.main(["--limit", "0"]) == 1

@@ -31,6 +31,7 @@ NO_SHELLCHECK = "" if shutil.which("shellcheck") else "no shellcheck here (Debia
 
 # --- shell -----------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_parse_and_can_be_started(name):
     assert bash("-n", f"labs/launch/{name}").returncode == 0
@@ -47,13 +48,13 @@ def test_shellcheck_finds_nothing(name):
 def test_the_slurm_file_asks_for_what_a_resumable_job_needs():
     text = repo.text("labs/launch/slurm.sh")
     asked = dict(line.partition("=")[::2] for line in re.findall(r"^#SBATCH (\S+)$", text, re.M))
-    assert asked["--ntasks-per-node"] == "1"                    # one torchrun a node, which starts the others
+    assert asked["--ntasks-per-node"] == "1"  # one torchrun a node, which starts the others
     assert {"--requeue", "--open-mode", "--time", "--exclusive"} <= set(asked)
-    assert asked["--mem"] == "0"                                # all of it: the default may be a little for each CPU
+    assert asked["--mem"] == "0"  # all of it: the default may be a little for each CPU
     name, seconds = re.fullmatch(r"B:(\w+)@(\d+)", asked["--signal"]).groups()
     left = int(re.search(r"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=(\d+)", text)[1])
     assert name == "TERM"
-    assert int(seconds) >= left + 60                            # sbatch(1): it may come up to 60 s before its time
+    assert int(seconds) >= left + 60  # sbatch(1): it may come up to 60 s before its time
     assert "|| echo localhost" not in text
 
 
@@ -65,14 +66,20 @@ def test_the_slurm_file_wants_slurm():
 SAY = "; say which machine this is (0, 1, ...) and the first one's address"
 
 
-@pytest.mark.parametrize(("words", "environment", "said"), [
-    ([], {}, "too few words" + SAY),
-    (["0"], {}, "too few words" + SAY),
-    (["first", "10.0.0.1"], {}, "'first' is no number" + SAY),
-    (["2", "10.0.0.1"], {}, "machine 2 of 2 (they count from 0)" + SAY),
-    (["0", "10.0.0.1"], {"NETWORK": "no-such", "PROCESSES": "1"},
-     "no-such has no address; ip -brief address lists them"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "environment", "said"),
+    [
+        ([], {}, "too few words" + SAY),
+        (["0"], {}, "too few words" + SAY),
+        (["first", "10.0.0.1"], {}, "'first' is no number" + SAY),
+        (["2", "10.0.0.1"], {}, "machine 2 of 2 (they count from 0)" + SAY),
+        (
+            ["0", "10.0.0.1"],
+            {"NETWORK": "no-such", "PROCESSES": "1"},
+            "no-such has no address; ip -brief address lists them",
+        ),
+    ],
+)
 def test_two_machines_refuse_in_one_line(words, environment, said):
     done = bash("labs/launch/two_machines.sh", *words, **environment)
     assert (done.returncode, done.stderr) == (2, f"two_machines.sh: {said}\n")
@@ -82,11 +89,17 @@ def test_two_machines_refuse_in_one_line(words, environment, said):
 def test_two_machines_without_a_gpu_are_told_in_one_line():
     """And not in the traceback of torchrun --nproc-per-node gpu."""
     environment = {key: value for key, value in os.environ.items() if key not in ("PROCESSES", "NETWORK")}
-    done = bash("labs/launch/two_machines.sh", "0", "127.0.0.1", **environment | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    done = bash(
+        "labs/launch/two_machines.sh",
+        "0",
+        "127.0.0.1",
+        **environment | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )
     assert (done.returncode, done.stdout, done.stderr) == (
-        2, "", "two_machines.sh: torch sees no GPU here: labs/preflight.py says why, "
-        "and PROCESSES=1 trains on the CPU\n")
+        2,
+        "",
+        "two_machines.sh: torch sees no GPU here: labs/preflight.py says why, and PROCESSES=1 trains on the CPU\n",
+    )
 
 
 def test_empty_lists_are_no_unset_variables_to_an_old_bash():
@@ -99,35 +112,54 @@ def test_empty_lists_are_no_unset_variables_to_an_old_bash():
 @pytest.mark.slow
 @pytest.mark.skipif(bool(REFUSED), reason=f"no network namespaces: {REFUSED}")
 def test_two_machines_meet_and_add_up():
-    environment = os.environ | {"PATH": f"{ready.folder()}:{os.environ['PATH']}", "PROCESSES": "1",
-                                "NETWORK": "eth0", "LAB_DEVICE": "cpu", "PORT": str(free_port())}
+    environment = os.environ | {
+        "PATH": f"{ready.folder()}:{os.environ['PATH']}",
+        "PROCESSES": "1",
+        "NETWORK": "eth0",
+        "LAB_DEVICE": "cpu",
+        "PORT": str(free_port()),
+    }
     with lab_hosts.Hosts(2) as hosts:
         piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started = [hosts.start(i, ["labs/launch/two_machines.sh", str(i), hosts.address(0), "labs/preflight.py"],
-                               cwd=repo.ROOT, env=environment, **piped) for i in (0, 1)]
+        started = [
+            hosts.start(
+                i,
+                ["labs/launch/two_machines.sh", str(i), hosts.address(0), "labs/preflight.py"],
+                cwd=repo.ROOT,
+                env=environment,
+                **piped,
+            )
+            for i in (0, 1)
+        ]
         said = [process.communicate(timeout=120)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
     assert re.search(r"all-reduce over 2 ranks +ok +gloo: sum of 1..2 is 3", said[0])
-    assert said[1] == ""                                        # rank 0 speaks for all
+    assert said[1] == ""  # rank 0 speaks for all
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
+
 
 def test_the_page_walks_every_launch_file():
     page = repo.text(PAGE)
     for path in LAUNCH.iterdir():
         assert path.name.startswith("accelerate") or path.name in page, path.name
     sections = re.findall(r"^## (.*)$", page, re.M)
-    places = sections[sections.index("What it costs") + 1:sections.index("When it is over")]
+    places = sections[sections.index("What it costs") + 1 : sections.index("When it is over")]
     assert len(places) == 6
     for place in places:
         part = page.split(f"## {place}\n")[1].split("\n## ")[0]
         assert [word for word in ("Account", "Start", "Teardown", "What fails most") if f"**{word}" in part] == [
-            "Account", "Start", "Teardown", "What fails most"], place
+            "Account",
+            "Start",
+            "Teardown",
+            "What fails most",
+        ], place
     assert len(places) == 6
 
 
 # --- Kaggle ----------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def kaggle():
@@ -151,8 +183,9 @@ def test_kaggle_is_told_what_needs_the_internet(kaggle):
     text = "\n".join(cell.source for cell in kaggle.cells)
     page = repo.text(PAGE).split("## Kaggle: two T4s")[1].split("\n## ")[0]
     (line,) = set(re.findall(r"!(pip install .+?)[`\n]", f"{text}\n{page}\n"))
-    assert re.fullmatch(r"pip install torch==2\.13\.0\+(cu12\d) --index-" r"url https://download\.pytorch\.org/whl/\1",
-                        line)
+    assert re.fullmatch(
+        r"pip install torch==2\.13\.0\+(cu12\d) --index-" r"url https://download\.pytorch\.org/whl/\1", line
+    )
     assert not re.search(r"^!pip", text, re.M)
     assert "no internet" not in text.lower() + page.lower()
 
@@ -160,9 +193,10 @@ def test_kaggle_is_told_what_needs_the_internet(kaggle):
 def test_the_kaggle_run_fits_its_cards_as_the_page_says():
     words = next(words for _, lab, words in commands("labs/launch/kaggle.ipynb") if lab == "capstone")
     o = lab_options.parse(options.TIERS, "", words)[1]
-    sizes = [sum(forecast.predicted_memory(replace(o, strategy=strategy, precision=precision), world, "cuda")
-                 .values()) for strategy, precision, world in (("fsdp", "fp16", 2), ("fsdp", "fp32", 2),
-                                                               ("one", "fp16", 1))]
+    sizes = [
+        sum(forecast.predicted_memory(replace(o, strategy=strategy, precision=precision), world, "cuda").values())
+        for strategy, precision, world in (("fsdp", "fp16", 2), ("fsdp", "fp32", 2), ("one", "fp16", 1))
+    ]
     card = DEVICES["t4"]
     two, wide, one, has = (f"{size / 1e9:.1f} GB" for size in (*sizes, card.memory_bytes))
     page = repo.text(PAGE)
@@ -183,6 +217,7 @@ def test_the_kaggle_notebook_finds_the_book_among_the_inputs(kaggle, tmp_path):
 
     def cell():
         return subprocess.run([sys.executable, "-c", source], cwd=tmp_path / "writable", capture_output=True, text=True)
+
     assert "add the book's folder as a dataset" in cell().stderr.splitlines()[-1]
     labs = tmp_path / "input" / "some-name" / "book-main" / "labs"
     labs.mkdir(parents=True)
@@ -192,6 +227,7 @@ def test_the_kaggle_notebook_finds_the_book_among_the_inputs(kaggle, tmp_path):
 
 
 # --- container -------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_python")
@@ -208,9 +244,30 @@ def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
                 shutil.copy(repo.ROOT / source, tmp_path / target)
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
     assert all((tmp_path / name).is_file() for name in (project["readme"], *project["license-files"]))
-    done = subprocess.run([sys.executable, "labs/capstone.py", "--layers", "1", "--hidden", "32", "--heads", "1",
-                           "--seq", "32", "--batch", "2", "--steps", "6", "--sample", "0"], cwd=tmp_path, text=True,
-                          env=os.environ | {"PYTHONPATH": str(tmp_path), "LAB_DEVICE": "cpu"}, capture_output=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "labs/capstone.py",
+            "--layers",
+            "1",
+            "--hidden",
+            "32",
+            "--heads",
+            "1",
+            "--seq",
+            "32",
+            "--batch",
+            "2",
+            "--steps",
+            "6",
+            "--sample",
+            "0",
+        ],
+        cwd=tmp_path,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "LAB_DEVICE": "cpu"},
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stderr
     assert "in 6 steps" in done.stdout
 
@@ -221,16 +278,23 @@ def test_the_builder_is_not_sent_what_the_image_does_not_need():
     copied = re.findall(r"^COPY (.*) \S+$", repo.text("labs/launch/Containerfile"), re.M)
     names = {source for line in copied for source in line.split()}
     assert not names & set(ignored)
-    assert not any(path.match(pattern.removeprefix("**/")) for pattern in ignored for path in map(Path, repo.files())
-                   if path.parts[0] in names), "a file of the repository that the image needs"
+    assert not any(
+        path.match(pattern.removeprefix("**/"))
+        for pattern in ignored
+        for path in map(Path, repo.files())
+        if path.parts[0] in names
+    ), "a file of the repository that the image needs"
 
 
 def test_the_containers_commands_ask_for_what_gpus_need():
     """In the file and on the page: shared memory, a folder that is there, a label for SELinux, locked memory."""
     for name in ("labs/launch/Containerfile", PAGE):
         text = re.sub(r"\s*\\\n#? *", " ", repo.text(name))
-        runs = [line for line in text.splitlines()
-                if re.match(r"#?\s*(podman|docker) run ", line) and "nvidia-smi" not in line]
+        runs = [
+            line
+            for line in text.splitlines()
+            if re.match(r"#?\s*(podman|docker) run ", line) and "nvidia-smi" not in line
+        ]
         assert len(runs) >= 2
         assert all("--shm-size=8g" in line or "..." in line for line in runs), runs
         assert all(":/book/runs:Z" in line for line in runs if " -v " in line)

@@ -86,7 +86,8 @@ def test_it_reads_in_any_editor(name):
     stored, again = (nbformat.reads(repo.text(name), as_version=4) for _ in range(2))
     notebooks.make_readable(again)
     assert [cell.id for cell, was in zip(again.cells, stored.cells, strict=True) if cell != was] == [], (
-        f"run .venv/bin/python tools/notebooks.py {name}")  # fmt: skip
+        f"run .venv/bin/python tools/notebooks.py {name}"
+    )
 
 
 def test_an_output_that_is_not_compared_is_asserted_next(notebook):
@@ -144,7 +145,12 @@ def test_only_the_names_of_clip_paths_are_not_compared():
     figure = '<clipPath id="p62ffc591ef"><rect x="57.45776" y="7.2"/></clipPath><path clip-path="url(#p62ffc591ef)"/>'
     assert found.sub("p-clip", figure) == figure.replace("p62ffc591ef", "p-clip")
     cells = [cell for name in NOTEBOOKS for cell in code(json.loads(repo.text(name)))]
-    stored = ["".join(out["data"]["image/svg+xml"]) for cell in cells for out in cell["outputs"]
-              if "image/svg+xml" in out.get("data", {})]  # fmt: skip
+    stored = [
+        "".join(out["data"]["image/svg+xml"])
+        for cell in cells
+        for out in cell["outputs"]
+        if "image/svg+xml" in out.get("data", {})
+    ]
     assert len(stored) > 5 and {one for plot in stored for one in found.findall(plot)} == {
-        one for plot in stored for one in re.findall(r'clipPath id="([^"]*)"', plot)}  # fmt: skip
+        one for plot in stored for one in re.findall(r'clipPath id="([^"]*)"', plot)
+    }

@@ -20,8 +20,14 @@ import notebooks
 
 
 def cell(source, **more):
-    return {"cell_type": "code", "id": "a-b", "metadata": {}, "execution_count": None, "outputs": [],
-            "source": source} | more  # fmt: skip
+    return {
+        "cell_type": "code",
+        "id": "a-b",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": source,
+    } | more
 
 
 def test_a_notebook_names_what_may_be_used_of_its_machine(monkeypatch):
@@ -37,8 +43,12 @@ def draft(tmp_path):
 
     def write(*sources):
         path = tmp_path / "draft.ipynb"
-        content = {"cells": [cell(text, id=f"draft-{i}") for i, text in enumerate(sources)],
-                   "metadata": {"widgets": {"x": 1}}, "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
+        content = {
+            "cells": [cell(text, id=f"draft-{i}") for i, text in enumerate(sources)],
+            "metadata": {"widgets": {"x": 1}},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
         path.write_text(json.dumps(content))
         return path
 
@@ -75,13 +85,19 @@ def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize(("tags", "metadata"), [
-    ([], {}), (["nbval-ignore-output"], {}),
-    (["hide-output"], {"collapsed": True, "jupyter": {"outputs_hidden": True}}),
-    (["remove-input"], {"cellView": "form", "jupyter": {"source_hidden": True}}),
-    (["hide-cell"], {"cellView": "form", "collapsed": True,
-                     "jupyter": {"outputs_hidden": True, "source_hidden": True}}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tags", "metadata"),
+    [
+        ([], {}),
+        (["nbval-ignore-output"], {}),
+        (["hide-output"], {"collapsed": True, "jupyter": {"outputs_hidden": True}}),
+        (["remove-input"], {"cellView": "form", "jupyter": {"source_hidden": True}}),
+        (
+            ["hide-cell"],
+            {"cellView": "form", "collapsed": True, "jupyter": {"outputs_hidden": True, "source_hidden": True}},
+        ),
+    ],
+)
 def test_what_a_tag_hides_on_the_site_is_folded_in_editors(tags, metadata):
     made = notebooks.nbformat.from_dict(cell("1", metadata={"tags": tags, "cellView": "form", "jupyter": {"x": 1}}))
     notebooks.fold(made)
@@ -189,9 +205,12 @@ def test_make_shows_why_npm_failed(tmp_path):
     (tmp_path / ".venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (tmp_path / ".venv" / "bin" / "python").chmod(0o755)
     (tmp_path / ".venv" / ".ready").touch()
-    nowhere = {"npm_config_registry": "http://127.0.0.1:1/", "npm_config_cache": str(tmp_path / "cache"),
-               "npm_config_fetch_retries": "0"}  # fmt: skip
-    apart = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}     # of a make outside
+    nowhere = {
+        "npm_config_registry": "http://127.0.0.1:1/",
+        "npm_config_cache": str(tmp_path / "cache"),
+        "npm_config_fetch_retries": "0",
+    }
+    apart = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of a make outside
     done = run(["make", "-o", ".venv/.ready", "book/node_modules/.ready"], tmp_path, env={**apart, **nowhere})
     assert done.returncode == 2 and done.stdout == ""
     said = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]

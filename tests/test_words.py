@@ -18,8 +18,9 @@ def chapters():
     """{path: text} of every chapter's prose and code."""
     return {
         name: "\n".join("".join(cell["source"]) for cell in json.loads(repo.text(name))["cells"])
-        for name in repo.with_suffix(".ipynb") if name.startswith("notebooks/")
-    }  # fmt: skip
+        for name in repo.with_suffix(".ipynb")
+        if name.startswith("notebooks/")
+    }
 
 
 def pages():
@@ -78,8 +79,13 @@ def test_nobody_says_that_the_variable_turns_it_on():
 
 def test_where_a_rename_is_promised_the_object_store_is_named():
     """In the chapter, in the module, in the exercise's solution and in the glossary."""
-    places = ("notebooks/11_capstone.ipynb", "scaleout/records/checkpoints.py", "scaleout/exercises/capstone/faults.py",
-              "book/glossary.md", "book/instructor/capstone.md")
+    places = (
+        "notebooks/11_capstone.ipynb",
+        "scaleout/records/checkpoints.py",
+        "scaleout/exercises/capstone/faults.py",
+        "book/glossary.md",
+        "book/instructor/capstone.md",
+    )
     for name in places:
         assert re.search(r"object store", pages()[name]), name
 
@@ -89,8 +95,9 @@ def test_the_chapter_says_that_ddp_rebuilds_its_buckets_and_shows_it():
     assert re.search(r"rebuil[dt]s? (?:its|the) buckets", text) and "register_comm_hook(sizes" in text
 
 
-@pytest.mark.parametrize(("name", "cell"),
-                         [("06_fsdp", "fsdp-by-hand"), ("10_collectives", "collectives-ring-threads")])
+@pytest.mark.parametrize(
+    ("name", "cell"), [("06_fsdp", "fsdp-by-hand"), ("10_collectives", "collectives-ring-threads")]
+)
 def test_code_that_the_reader_is_said_to_have_read_stands_in_a_cell_and_runs(name, cell):
     cells = {one["id"]: one for one in json.loads(repo.text(f"notebooks/{name}.ipynb"))["cells"]}
     source = "".join(cells[cell]["source"])
@@ -106,22 +113,29 @@ def test_code_that_the_reader_is_said_to_have_read_stands_in_a_cell_and_runs(nam
 def test_the_guess_of_1f1b_comes_before_its_formula_is_applied():
     ids = [cell["id"] for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]]
     assert ids.index("pipeline-widget") < ids.index("pipeline-exercise-bubble-share")
-    words = "".join(next(cell["source"] for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]
-                         if cell["id"] == "pipeline-words"))  # fmt: skip
+    words = "".join(
+        next(
+            cell["source"]
+            for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]
+            if cell["id"] == "pipeline-words"
+        )
+    )
     assert "GPipe's step is as long as" in words and "1F1B" not in words
 
 
 def test_a_slot_is_a_ranks_forward_of_one_micro_batch_everywhere():
     """Never a piece, which is a forward and its backward: three slots."""
-    assert "a rank's forward of one micro-batch, through all the layers that the rank has, take one **slot**" in (
-        chapters()["notebooks/04_pipeline.ipynb"])
+    assert (
+        "a rank's forward of one micro-batch, through all the layers that the rank has, take one **slot**"
+        in (chapters()["notebooks/04_pipeline.ipynb"])
+    )
     assert "A slot is a rank's forward of one micro-batch." in views.render("pipeline", {})["law"][2]
     for name, text in pages().items():
         assert not re.search(r"slots? of a piece|slots?,? \(?F \+ B\)?(?! = )", text), name
 
 
 def test_the_widget_of_recomputation_opens_where_its_text_begins():
-    """"Nothing is dropped yet", before the guess, after it and after Reset."""
+    """ "Nothing is dropped yet", before the guess, after it and after Reset."""
     assert views.defaults("recompute")["dropped"] == 0
     assert views.render("recompute", {})["values"]["freed_gb"] == 0
     assert "Nothing is dropped yet." in chapters()["notebooks/09_recompute.ipynb"]

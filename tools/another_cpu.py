@@ -19,8 +19,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from processors import PROCESSORS  # noqa: E402
 
-SETTINGS = {f"{threads} thread(s), {name}": {"OMP_NUM_THREADS": str(threads)} | PROCESSORS[name]
-            for threads, name in zip((1, 2, 4), PROCESSORS, strict=True)}
+SETTINGS = {
+    f"{threads} thread(s), {name}": {"OMP_NUM_THREADS": str(threads)} | PROCESSORS[name]
+    for threads, name in zip((1, 2, 4), PROCESSORS, strict=True)
+}
 SETTINGS["4 thread(s), AVX-512 without bf16"] = {"OMP_NUM_THREADS": "4", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
 SETTINGS["16 thread(s), this one"] = {"OMP_NUM_THREADS": "16"}
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"]

@@ -18,7 +18,7 @@ from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.train.checkpoint import Checkpoints
 
-QUIET = 3               # steps from one checkpoint to the next that nothing is written beside
+QUIET = 3  # steps from one checkpoint to the next that nothing is written beside
 
 
 def trained(made, optimizer, text):

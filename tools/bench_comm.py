@@ -16,9 +16,11 @@ import launching
 from scaleout.records import results
 
 WAYS = ("naive", "buckets by hand", "torch DDP")
-LABS = {"collectives": [], "ddp": []}           # and their words
-SMALLEST = {"collectives": ["--smallest", "1024", "--largest", "16777216", "--factor", "128", "--rounds", "3"],
-            "ddp": ["--layers", "1", "--hidden", "40", "--seq", "32", "--steps", "4"]}
+LABS = {"collectives": [], "ddp": []}  # and their words
+SMALLEST = {
+    "collectives": ["--smallest", "1024", "--largest", "16777216", "--factor", "128", "--rounds", "3"],
+    "ddp": ["--layers", "1", "--hidden", "40", "--seq", "32", "--steps", "4"],
+}
 GOALS = {"ring": 0.8, "prediction": 0.10}
 
 
@@ -63,6 +65,7 @@ def main() -> None:
 if __name__ == "__main__":
     if "RANK" in os.environ:
         from scaleout.lab.session import run
+
         run(labs)
     else:
         main()

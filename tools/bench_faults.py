@@ -22,10 +22,30 @@ from pathlib import Path
 
 import launching
 
-TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--batch", "4",
-        "--warmup", "2", "--validation-batches", "1", "--log-every", "1", "--sample", "0"]
+TINY = [
+    "--layers",
+    "1",
+    "--hidden",
+    "32",
+    "--heads",
+    "2",
+    "--ff",
+    "64",
+    "--seq",
+    "32",
+    "--batch",
+    "4",
+    "--warmup",
+    "2",
+    "--validation-batches",
+    "1",
+    "--log-every",
+    "1",
+    "--sample",
+    "0",
+]
 RESTARTS = 3
-SOON = 2                # a seed whose first kill falls while a checkpoint is written
+SOON = 2  # a seed whose first kill falls while a checkpoint is written
 
 
 class Run:
@@ -41,9 +61,13 @@ class Run:
         launcher = launching.launcher(ranks, "--max-restarts", str(restarts), "--monitor-interval", "0.1")
         with self.log.open("a") as out:
             self.process = subprocess.Popen(
-                [*launcher, "labs/capstone.py", *TINY, *words, "--folder", str(folder)], cwd=launching.ROOT,
-                stdout=out, stderr=out, env=launching.ENVIRONMENT | {
-                    "CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache"), **environment})
+                [*launcher, "labs/capstone.py", *TINY, *words, "--folder", str(folder)],
+                cwd=launching.ROOT,
+                stdout=out,
+                stderr=out,
+                env=launching.ENVIRONMENT
+                | {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache"), **environment},
+            )
 
     def workers(self) -> dict[int, int]:
         """{rank: pid} of the processes that work now."""
@@ -68,8 +92,11 @@ class Run:
 
     def said(self) -> list[str]:
         """The job's own lines on stderr."""
-        return [line.removeprefix("labs/capstone.py: ") for line in self.log.read_text().splitlines()
-                if line.startswith("labs/capstone.py: ")]
+        return [
+            line.removeprefix("labs/capstone.py: ")
+            for line in self.log.read_text().splitlines()
+            if line.startswith("labs/capstone.py: ")
+        ]
 
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
@@ -137,9 +164,7 @@ def strike(run: Run, chance: random.Random, ranks: int, steps: int) -> str:
     return f"rank {rank} at step {at}, {moment}"
 
 
-def campaign(
-    kills: int, seed: int, ranks: int = 2, steps: int = 300, restarts: int = RESTARTS
-) -> tuple[int, int, int]:
+def campaign(kills: int, seed: int, ranks: int = 2, steps: int = 300, restarts: int = RESTARTS) -> tuple[int, int, int]:
     """(kills made, runs, runs that ended bit-equal). Prints each run."""
     chance, words = random.Random(seed), ["--steps", str(steps), "--checkpoint-every", "7", "--validate-every", "100"]
     with tempfile.TemporaryDirectory() as folder:

@@ -28,8 +28,9 @@ from scaleout.spec.transformer import Shape, preset
 CASES, SEED = 96, 2026
 
 GPT = Shape(3, 64, 4, 300, max_seq=64)
-LLAMA = Shape(3, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False)  # fmt: skip
+LLAMA = Shape(
+    3, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 WORLDS = ((2, 1), (4, 1), (8, 1), (64, 1), (512, 1), (1, 2), (2, 2), (8, 8), (3, 1))  # ranks x replicas
 
 
@@ -49,17 +50,31 @@ class Case:
         """What makes the case, in short."""
         s, r, f = self.shape, self.recipe, self.sharding
         style = ("llama" if s.norm == "rmsnorm" else "gpt") + ("-tied" if s.tied_head else "")
-        words = [style, f"L{s.layers}", f"b{self.batch}s{self.seq}", r.precision, r.optimizer, r.attention,
-                 r.checkpointing, r.gradients, f"{f.ranks}x{f.replicas}", f.wrap, f"reshard-{f.reshard}",
-                 f"prefetch-{f.prefetch}", f"{f.parameter}/{f.reduce}", self.device_kind]  # fmt: skip
+        words = [
+            style,
+            f"L{s.layers}",
+            f"b{self.batch}s{self.seq}",
+            r.precision,
+            r.optimizer,
+            r.attention,
+            r.checkpointing,
+            r.gradients,
+            f"{f.ranks}x{f.replicas}",
+            f.wrap,
+            f"reshard-{f.reshard}",
+            f"prefetch-{f.prefetch}",
+            f"{f.parameter}/{f.reduce}",
+            self.device_kind,
+        ]
         return " ".join(words + ["offload"] * f.offload + ["dropout"] * bool(r.dropout) + ["loop"] * (not r.foreach))
 
     def predicted(self) -> FsdpAccount:
         return fsdp_account(self.shape, self.batch, self.seq, self.recipe, self.sharding, self.device_kind)
 
     def measured(self, witness: str = "ledger", fake: bool = True) -> MeasuredFsdp:
-        return measure_fsdp(self.shape, self.batch, self.seq, self.recipe, self.sharding, self.device_kind, witness,
-                            fake)  # fmt: skip
+        return measure_fsdp(
+            self.shape, self.batch, self.seq, self.recipe, self.sharding, self.device_kind, witness, fake
+        )
 
 
 def random_sharding(dice: random.Random) -> Sharding:
@@ -68,10 +83,16 @@ def random_sharding(dice: random.Random) -> Sharding:
     ranks, replicas = dice.choice(WORLDS)
     smaller = [k for k in (2, 4) if k < ranks <= 8 and ranks % k == 0]
     return Sharding(
-        ranks, replicas, wrap=dice.choice(WRAPS), least_parameters=dice.choice((3_000, 10_000, 30_000)),
-        reshard=dice.choice([True, False, *smaller]), prefetch=dice.choice((0, 1, 1, 2, 3)),
-        offload=dice.random() < 0.2, parameter=dice.choice(tuple(DTYPES)), reduce=dice.choice(tuple(DTYPES)),
-    )  # fmt: skip
+        ranks,
+        replicas,
+        wrap=dice.choice(WRAPS),
+        least_parameters=dice.choice((3_000, 10_000, 30_000)),
+        reshard=dice.choice([True, False, *smaller]),
+        prefetch=dice.choice((0, 1, 1, 2, 3)),
+        offload=dice.random() < 0.2,
+        parameter=dice.choice(tuple(DTYPES)),
+        reduce=dice.choice(tuple(DTYPES)),
+    )
 
 
 def cases(count: int = CASES, seed: int = SEED) -> list[Case]:
@@ -80,10 +101,14 @@ def cases(count: int = CASES, seed: int = SEED) -> list[Case]:
     for _ in range(count):
         sharding = random_sharding(dice)
         recipe = Recipe(
-            dice.choice(("fp32", "fp32", "bf16")), dice.choice(("adamw", "adamw", "momentum", "sgd")),
-            dice.random() < 0.5, dice.choice(CHOICES["attention"]), dice.choice((0.0, 0.0, 0.1)),
-            dice.choice(CHOICES["checkpointing"]), dice.choice(("fresh", "fresh", "kept")),
-        )  # fmt: skip
+            dice.choice(("fp32", "fp32", "bf16")),
+            dice.choice(("adamw", "adamw", "momentum", "sgd")),
+            dice.random() < 0.5,
+            dice.choice(CHOICES["attention"]),
+            dice.choice((0.0, 0.0, 0.1)),
+            dice.choice(CHOICES["checkpointing"]),
+            dice.choice(("fresh", "fresh", "kept")),
+        )
         shape = replace(dice.choice((GPT, LLAMA)), layers=dice.choice((1, 2, 4)), tied_head=dice.random() < 0.5)
         batch, seq = dice.choice(((2, 48), (1, 64), (4, 32)))
         kind = "cpu" if sharding.offload else dice.choice(("cpu", "cuda"))
@@ -103,8 +128,14 @@ def errors(case: Case, truth: MeasuredFsdp) -> dict[str, float]:
         if phase == fullest:
             out["kind"] = max(((most.held[kind] - held[kind]) / truth.peak_bytes for kind in KINDS), key=abs)
     counted = collectives(case.shape, case.sharding, case.recipe)
-    out["collectives"] = max((counted[name][unit] / (seen[unit] or 1) - (1 if seen[unit] else 0)
-                              for name, seen in truth.collectives.items() for unit in seen), key=abs)  # fmt: skip
+    out["collectives"] = max(
+        (
+            counted[name][unit] / (seen[unit] or 1) - (1 if seen[unit] else 0)
+            for name, seen in truth.collectives.items()
+            for unit in seen
+        ),
+        key=abs,
+    )
     return out
 
 
@@ -126,8 +157,11 @@ def print_big() -> None:
         began = time.perf_counter()
         truth, model = case.measured("tracker"), case.predicted()
         off = (model.peak_bytes / seen - 1 for seen in (truth.peak_bytes, truth.tracker))
-        print(f"{case.name}: {truth.peak_bytes / 1e9:.2f} GB; model {next(off):+.3%} of the ledger, {next(off):+.3%} "
-              f"of FSDPMemTracker; {time.perf_counter() - began:.0f} s to measure", flush=True)  # fmt: skip
+        print(
+            f"{case.name}: {truth.peak_bytes / 1e9:.2f} GB; model {next(off):+.3%} of the ledger, {next(off):+.3%} "
+            f"of FSDPMemTracker; {time.perf_counter() - began:.0f} s to measure",
+            flush=True,
+        )
 
 
 def main() -> int:

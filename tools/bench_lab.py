@@ -36,8 +36,10 @@ def main():
         for name, processes, words in runs:
             start = time.perf_counter()
             try:
-                launching.run([*launching.launcher(processes), *(word.format(folder=folder) for word in words)],
-                              XDG_CACHE_HOME=folder)
+                launching.run(
+                    [*launching.launcher(processes), *(word.format(folder=folder) for word in words)],
+                    XDG_CACHE_HOME=folder,
+                )
                 print(f"{name:<44}{time.perf_counter() - start:9.1f} s", flush=True)
             except ValueError as error:
                 print(f"{name:<44}   failed: {error}", flush=True)

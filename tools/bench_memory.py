@@ -37,8 +37,16 @@ class Case:
         """What makes the case, in short."""
         s, r = self.shape, self.recipe
         style = ("llama" if s.norm == "rmsnorm" else "gpt") + ("-tied" if s.tied_head else "")
-        words = [style, f"L{s.layers}h{s.hidden}a{s.heads}k{s.kv}V{s.vocab}", f"b{self.batch}s{self.seq}", r.precision,
-                 r.optimizer + ("" if r.foreach else "-loop"), r.attention, r.checkpointing, r.gradients]  # fmt: skip
+        words = [
+            style,
+            f"L{s.layers}h{s.hidden}a{s.heads}k{s.kv}V{s.vocab}",
+            f"b{self.batch}s{self.seq}",
+            r.precision,
+            r.optimizer + ("" if r.foreach else "-loop"),
+            r.attention,
+            r.checkpointing,
+            r.gradients,
+        ]
         return " ".join(words + ([f"dropout {r.dropout}"] if r.dropout else []))
 
 
@@ -47,20 +55,31 @@ def random_shape(dice: random.Random) -> Shape:
     heads, width = dice.choice((2, 4, 8)), dice.choice((16, 32, 64))
     hidden, llama = heads * width, dice.random() < 0.5
     return Shape(
-        dice.choice((1, 2, 3, 6)), hidden, heads, dice.choice((256, 1000, 5003)),
+        dice.choice((1, 2, 3, 6)),
+        hidden,
+        heads,
+        dice.choice((256, 1000, 5003)),
         kv_heads=dice.choice([n for n in (1, 2, 4, 8) if heads % n == 0]),
-        ff=dice.choice((None, 3 * hidden + 32)), gated_mlp=llama, bias=not llama,
-        norm="rmsnorm" if llama else "layernorm", positions="rotary" if llama else "learned",
-        max_seq=512, tied_head=dice.random() < 0.5,
-    )  # fmt: skip
+        ff=dice.choice((None, 3 * hidden + 32)),
+        gated_mlp=llama,
+        bias=not llama,
+        norm="rmsnorm" if llama else "layernorm",
+        positions="rotary" if llama else "learned",
+        max_seq=512,
+        tied_head=dice.random() < 0.5,
+    )
 
 
 def random_recipe(dice: random.Random) -> Recipe:
     """Every choice that torch alone can run, adapters apart."""
     names = ("precision", "attention", "checkpointing", "gradients")
     chosen = {name: dice.choice(CHOICES[name]) for name in names}
-    return Recipe(**chosen, optimizer=dice.choice(("sgd", "momentum", "adamw", "adamw")),
-                  foreach=dice.random() < 0.5, dropout=dice.choice((0.0, 0.1)))  # fmt: skip
+    return Recipe(
+        **chosen,
+        optimizer=dice.choice(("sgd", "momentum", "adamw", "adamw")),
+        foreach=dice.random() < 0.5,
+        dropout=dice.choice((0.0, 0.1)),
+    )
 
 
 def cases(count: int = CASES, seed: int = SEED) -> list[Case]:

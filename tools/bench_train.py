@@ -52,6 +52,7 @@ class Bare:
         from torch.distributed.fsdp import fully_shard
 
         from scaleout.parallel.transformer import Transformer
+
         torch.manual_seed(o.seed)
         with s.device:
             self.model = Transformer(o.shape)
@@ -64,8 +65,16 @@ class Bare:
     def step(self):
         """Cut a batch, forward, backward, update."""
         from scaleout.lab import session
-        batch = session.batch(self.text, self.done, self.o.batch // self.s.world, self.o.seq, self.s.rank, self.s.world,
-                              device=self.s.device)
+
+        batch = session.batch(
+            self.text,
+            self.done,
+            self.o.batch // self.s.world,
+            self.o.seq,
+            self.s.rank,
+            self.s.world,
+            device=self.s.device,
+        )
         self.model(*batch).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -86,7 +95,7 @@ def turns(s, first, second, count):
                 one.step()
             busy = time.process_time() - busy
             spent[one].append((s.largest(s.clock() - start), s.mean(busy)))
-    return spent[first][1:], spent[second][1:]               # the first turn allocates and connects
+    return spent[first][1:], spent[second][1:]  # the first turn allocates and connects
 
 
 def ratio(mine, other, kind):
@@ -127,10 +136,12 @@ def main():
     o = parser.parse_args()
     tiers, count = (TIERS[:1], 1) if o.smallest else (o.tier or TIERS, TURNS)
     if "RANK" not in os.environ:
-        subprocess.run([*launching.launcher(2), __file__, *sys.argv[1:]], cwd=launching.ROOT,
-                       env=launching.ENVIRONMENT, check=True)
-        os.environ["OMP_NUM_THREADS"] = "1"                 # read when torch is loaded
+        subprocess.run(
+            [*launching.launcher(2), __file__, *sys.argv[1:]], cwd=launching.ROOT, env=launching.ENVIRONMENT, check=True
+        )
+        os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is loaded
     from scaleout.lab.session import session
+
     with session() as s:
         for tier in tiers:
             compare(s, tier, count)

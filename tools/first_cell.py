@@ -1,5 +1,6 @@
 """The first code cell of every chapter: what is beneath is put there by tools/notebooks.py, with the book's address."""
 
+
 # Finds the book's folder around this chapter, or fetches it. Where the book is there, nothing is done.
 def find_book(address=""):
     import subprocess

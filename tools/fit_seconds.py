@@ -35,8 +35,16 @@ LAYERS = (3, 5)  # blocks from which a deep model's seconds are found while fitt
 
 def names() -> list[str]:
     """The constants that are fitted."""
-    found = ["depth", "wave", "memory", *(f"matmul {family}" for family in FAMILIES),
-             "triton ampere 0", "triton ampere 1", "triton hopper 0", "triton hopper 1"]  # fmt: skip
+    found = [
+        "depth",
+        "wave",
+        "memory",
+        *(f"matmul {family}" for family in FAMILIES),
+        "triton ampere 0",
+        "triton ampere 1",
+        "triton hopper 0",
+        "triton hopper 1",
+    ]
     return found + [f"all {cost}" for cost in COMMON] + [f"{program} {cost}" for program in FITTED for cost in OWN]
 
 
@@ -61,8 +69,9 @@ def standing() -> dict[str, float]:
     """The constants as they stand in the package."""
     found = {"depth": rates.DEPTH, "wave": rates.WAVE, "memory": rates.MEMORY}
     found |= {f"matmul {family}": rates.MATMUL[family] for family in FAMILIES}
-    found |= {f"triton {family} {i}": rates.ATTENTION["triton"][family][i] for family in ("ampere", "hopper")
-              for i in (0, 1)}  # fmt: skip
+    found |= {
+        f"triton {family} {i}": rates.ATTENTION["triton"][family][i] for family in ("ampere", "hopper") for i in (0, 1)
+    }
     found |= {f"all {cost}": getattr(PROGRAMS["megatron"], cost) for cost in COMMON}
     return found | {f"{name} {cost}": getattr(PROGRAMS[name], cost) for name in FITTED for cost in OWN}
 
@@ -76,8 +85,9 @@ def use(values: dict[str, float]) -> dict:
         rates.ATTENTION["triton"][family] = tuple(values[f"triton {family} {i}"] for i in (0, 1))
     machine.from_datasheet.cache_clear()
     common = {cost: values[f"all {cost}"] for cost in COMMON}
-    return {name: replace(PROGRAMS[name], **common, **{cost: values[f"{name} {cost}"] for cost in OWN})
-            for name in FITTED}  # fmt: skip
+    return {
+        name: replace(PROGRAMS[name], **common, **{cost: values[f"{name} {cost}"] for cost in OWN}) for name in FITTED
+    }
 
 
 def seconds(row: measured.Row, program, quick: bool = False) -> float:
@@ -116,9 +126,12 @@ class Fit:
             return [i for i, row in enumerate(self.rows) if row.job.program.name == word]
         if word in ("matmul", "triton"):
             family = name.split()[1]
-            return [i for i, row in enumerate(self.rows)
-                    if rates.family(row.job.device) == family
-                    and (word == "matmul" or row.job.program.attention == "triton")]  # fmt: skip
+            return [
+                i
+                for i, row in enumerate(self.rows)
+                if rates.family(row.job.device) == family
+                and (word == "matmul" or row.job.program.attention == "triton")
+            ]
         return list(range(len(self.rows)))
 
     def loss(self, found: list[float], values: dict[str, float]) -> float:
@@ -176,9 +189,11 @@ def table(rows, found: list[float]) -> str:
     lines = []
     for series, some in by.items():
         size = sorted(map(abs, some))
-        lines.append(f"{series:28s} n {len(some):3d}  median {100 * median(size):5.1f}%  "
-                     f"90th {100 * ninth(size):5.1f}%  "
-                     f"worst {100 * max(some, key=abs):6.1f}%  mean {100 * sum(some) / len(some):6.1f}%")  # fmt: skip
+        lines.append(
+            f"{series:28s} n {len(some):3d}  median {100 * median(size):5.1f}%  "
+            f"90th {100 * ninth(size):5.1f}%  "
+            f"worst {100 * max(some, key=abs):6.1f}%  mean {100 * sum(some) / len(some):6.1f}%"
+        )
     return "\n".join(lines)
 
 

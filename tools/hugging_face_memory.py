@@ -23,8 +23,20 @@ from scaleout.memory.accounts import Recipe, account
 from scaleout.spec.transformer import Shape
 
 # GPT-2 small, and a small Llama with fewer key-value heads than heads.
-LLAMA = Shape(8, 1024, 16, 32_000, kv_heads=4, ff=2816, gated_mlp=True, bias=False, norm="rmsnorm",
-              positions="rotary", max_seq=2048, tied_head=False)  # fmt: skip
+LLAMA = Shape(
+    8,
+    1024,
+    16,
+    32_000,
+    kv_heads=4,
+    ff=2816,
+    gated_mlp=True,
+    bias=False,
+    norm="rmsnorm",
+    positions="rotary",
+    max_seq=2048,
+    tied_head=False,
+)
 GPT2 = Shape(12, 768, 12, 50_257)
 MODELS = {"LlamaForCausalLM": LLAMA, "GPT2LMHeadModel": GPT2}
 BATCH, SEQ = 4, 1024
@@ -38,15 +50,28 @@ def model(shape: Shape, recipe: Recipe):
 
     if shape is GPT2:
         config = hf.GPT2Config(
-            vocab_size=shape.vocab, n_positions=shape.max_seq, n_embd=shape.hidden, n_layer=shape.layers,
-            n_head=shape.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
-        )  # fmt: skip
+            vocab_size=shape.vocab,
+            n_positions=shape.max_seq,
+            n_embd=shape.hidden,
+            n_layer=shape.layers,
+            n_head=shape.heads,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            use_cache=False,
+        )
     else:
         config = hf.LlamaConfig(
-            vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.h_ff, use_cache=False,
-            num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv,
-            max_position_embeddings=shape.max_seq, tie_word_embeddings=False,
-        )  # fmt: skip
+            vocab_size=shape.vocab,
+            hidden_size=shape.hidden,
+            intermediate_size=shape.h_ff,
+            use_cache=False,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv,
+            max_position_embeddings=shape.max_seq,
+            tie_word_embeddings=False,
+        )
     stored = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
     kind = hf.GPT2LMHeadModel if shape is GPT2 else hf.LlamaForCausalLM
     return kind._from_config(config, attn_implementation=THEIRS[recipe.attention], dtype=stored)
@@ -87,10 +112,20 @@ def rows() -> list[dict]:
     ):
         recipe = Recipe(precision, attention=attention, checkpointing=how)
         predicted, seen = account(shape, BATCH, SEQ, recipe).peak_bytes, measured(shape, recipe)
-        print(f"{name:17}{precision:14}{attention:6}{how:5}{predicted / 1e9:7.2f}{seen / 1e9:7.2f} GB"
-              f"{predicted / seen - 1:+7.1%}")  # fmt: skip
-        out.append({"model": name, "precision": precision, "attention": attention, "checkpointing": how,
-                    "predicted": predicted, "measured": seen})  # fmt: skip
+        print(
+            f"{name:17}{precision:14}{attention:6}{how:5}{predicted / 1e9:7.2f}{seen / 1e9:7.2f} GB"
+            f"{predicted / seen - 1:+7.1%}"
+        )
+        out.append(
+            {
+                "model": name,
+                "precision": precision,
+                "attention": attention,
+                "checkpointing": how,
+                "predicted": predicted,
+                "measured": seen,
+            }
+        )
     return out
 
 
@@ -101,14 +136,25 @@ def main() -> int:
         print("transformers is not installed: pip install transformers, in an environment of its own", file=sys.stderr)
         return 2
     sizes = {
-        name: {"layers": one.layers, "hidden": one.hidden, "heads": one.heads, "kv_heads": one.kv, "ff": one.h_ff,
-               "vocab": one.vocab} for name, one in MODELS.items()
-    }  # fmt: skip
+        name: {
+            "layers": one.layers,
+            "hidden": one.hidden,
+            "heads": one.heads,
+            "kv_heads": one.kv,
+            "ff": one.h_ff,
+            "vocab": one.vocab,
+        }
+        for name, one in MODELS.items()
+    }
     found = {
         "source": "measured by tools/hugging_face_memory.py: random weights, fake tensors, AdamW (foreach), no dropout",
-        "transformers": transformers.__version__, "torch": torch.__version__, "batch": BATCH, "seq": SEQ,
-        "shapes": sizes, "rows": rows(),
-    }  # fmt: skip
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "batch": BATCH,
+        "seq": SEQ,
+        "shapes": sizes,
+        "rows": rows(),
+    }
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
     return 0

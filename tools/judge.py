@@ -32,11 +32,21 @@ def judged(errors: list) -> list[list]:
     out = []
     for row in measured.rows():
         job, error = row.job, left_out[row.series, row.name].pop(0)
-        out.append([
-            row.series.rsplit(" ", 1)[0], job.program.name, family(job.device), row.series.rsplit(" ", 1)[1],
-            total_parameters(job.shape), job.layout.ranks, job.seq, layout(job), row.seconds,
-            _three(measured.seconds(row)), _three(row.seconds * exp(error)),
-        ])  # fmt: skip
+        out.append(
+            [
+                row.series.rsplit(" ", 1)[0],
+                job.program.name,
+                family(job.device),
+                row.series.rsplit(" ", 1)[1],
+                total_parameters(job.shape),
+                job.layout.ranks,
+                job.seq,
+                layout(job),
+                row.seconds,
+                _three(measured.seconds(row)),
+                _three(row.seconds * exp(error)),
+            ]
+        )
     return out
 
 

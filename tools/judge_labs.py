@@ -61,9 +61,17 @@ class Ways:
 
     def job(self, layout: Layout, batch: int | None = None, recipe: Recipe | None = None, **how) -> Job:
         """batch: sequences of a micro-batch, where it is not a rank's share of all."""
-        return Job(self.shape, self.record.sequence_length, self.device, cluster(1, layout.ranks),
-                   batch or self.batch // self.world, layout, recipe or self.recipe, MEASURED,
-                   Replicas(**how))  # fmt: skip
+        return Job(
+            self.shape,
+            self.record.sequence_length,
+            self.device,
+            cluster(1, layout.ranks),
+            batch or self.batch // self.world,
+            layout,
+            recipe or self.recipe,
+            MEASURED,
+            Replicas(**how),
+        )
 
     def memory(self) -> Iterator[Found]:
         yield "torch DDP", self.record.step_seconds, self.job(Layout(dp=self.world))
@@ -154,7 +162,7 @@ def main() -> None:
                 pair = collect(o.folder, lab, world, turn)
                 for what, spent, job in Ways(*pair).all() if pair else ():
                     record, profile = pair
-                    measured = statistics.median(spent[record.warmup_steps:])
+                    measured = statistics.median(spent[record.warmup_steps :])
                     bare = {name: value for name, value in profile.items() if name != "kernels"}
                     now, before = (predicted(job, one) for one in (profile, bare))
                     row = measured, seconds(before, profile), seconds(now, profile), now
@@ -169,16 +177,22 @@ def show(found: dict, parts: bool) -> None:
     for (lab, world, what), rows in found.items():
         ratios = [statistics.median(row[i] / row[0] for row in rows) for i in (1, 2)]
         milliseconds = [1e3 * statistics.median(row[i] for row in rows) for i in range(3)]
-        print(f"{lab:<10} {world:>9}  {what:<22} {milliseconds[0]:9.1f} {milliseconds[1]:9.1f} {milliseconds[2]:9.1f}  "
-              f"{ratios[0]:.2f} {ratios[1]:.2f}")  # fmt: skip
+        print(
+            f"{lab:<10} {world:>9}  {what:<22} {milliseconds[0]:9.1f} {milliseconds[1]:9.1f} {milliseconds[2]:9.1f}  "
+            f"{ratios[0]:.2f} {ratios[1]:.2f}"
+        )
         if parts:
-            print("    " + ", ".join(f"{name} {1e3 * rows[-1][3].parts[name]:.1f}" for name in PARTS
-                                     if rows[-1][3].parts[name]))  # fmt: skip
+            print(
+                "    "
+                + ", ".join(f"{name} {1e3 * rows[-1][3].parts[name]:.1f}" for name in PARTS if rows[-1][3].parts[name])
+            )
         before.append(abs(ratios[0] - 1))
         after.append(abs(ratios[1] - 1))
     if before:
-        print(f"median error over {len(before)} steps: {statistics.median(before):.0%} by one rate, "
-              f"{statistics.median(after):.0%} kernel by kernel")  # fmt: skip
+        print(
+            f"median error over {len(before)} steps: {statistics.median(before):.0%} by one rate, "
+            f"{statistics.median(after):.0%} kernel by kernel"
+        )
 
 
 if __name__ == "__main__":

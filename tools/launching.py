@@ -21,7 +21,7 @@ def launcher(processes: int, *words: str) -> list[str]:
 def children(pid: int) -> dict[int, int]:
     """{rank: pid} of the processes that a launcher has started and that work now. Needs Linux (/proc)."""
     found = {}
-    with contextlib.suppress(OSError):                      # one of them ended meanwhile
+    with contextlib.suppress(OSError):  # one of them ended meanwhile
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
             found |= {int(one[5:]): int(child) for one in variables if one.startswith(b"RANK=")}

@@ -70,27 +70,47 @@ def _row(row: dict, sizes: dict, series: dict) -> Row:
     device = DEVICES[row["device"]]
     device = replace(device, memory_bytes_per_s=SLOWER.get(row["series"], device.memory_bytes_per_s))
     layout = Layout(
-        dp=row["dp"], tp=row["tp"], pp=row["pp"], cp=row.get("cp", 1), zero=row["zero"] or 0,
-        sequence_parallel=row["tp"] > 1 and row["series"] != "narayanan", micro_batches=row["micro_batches"],
-        chunks=row.get("chunks", 1), schedule="interleaved" if row.get("chunks", 1) > 1 else "1f1b",
+        dp=row["dp"],
+        tp=row["tp"],
+        pp=row["pp"],
+        cp=row.get("cp", 1),
+        zero=row["zero"] or 0,
+        sequence_parallel=row["tp"] > 1 and row["series"] != "narayanan",
+        micro_batches=row["micro_batches"],
+        chunks=row.get("chunks", 1),
+        schedule="interleaved" if row.get("chunks", 1) > 1 else "1f1b",
         gather_again=row["program"] not in ("compiled", "eager"),
-    )  # fmt: skip
+    )
     again = 0.5 if row["checkpointing"] == "selective" and row["program"] in ("compiled", "eager") else None
     recipe = Recipe(
-        "bf16" if row["precision"] == "bf16-pure" else "bf16-master", main_gradients="none" if half else "instead",
-        foreach=row["program"] != "megatron", attention="naive" if old else "sdpa",
+        "bf16" if row["precision"] == "bf16-pure" else "bf16-master",
+        main_gradients="none" if half else "instead",
+        foreach=row["program"] != "megatron",
+        attention="naive" if old else "sdpa",
         dropout=0.1 if old or row["model"] == "nvidia 175B" else 0.0,
         checkpointing="none" if again else row["checkpointing"],
         loss="fused" if row["series"] in ("llm-foundry", "simumax", "tinyllama") else "eager",
-    )  # fmt: skip
-    replicas = Replicas(
-        reshard=row["zero"] == 3, wrap="block",
-        shards=row.get("gpus_per_node") if "HSDP" in (row.get("note") or "") else None,
-    ) if row["reshard"] is not None else Replicas()  # fmt: skip
+    )
+    replicas = (
+        Replicas(
+            reshard=row["zero"] == 3,
+            wrap="block",
+            shards=row.get("gpus_per_node") if "HSDP" in (row.get("note") or "") else None,
+        )
+        if row["reshard"] is not None
+        else Replicas()
+    )
     job = Job(
-        shape_of(row, sizes), row["seq"], device, _cluster(row, series), row["batch"], layout, recipe,
-        PROGRAMS["compiled" if row["series"] == "tinyllama" else row["program"]], replicas,
-    )  # fmt: skip
+        shape_of(row, sizes),
+        row["seq"],
+        device,
+        _cluster(row, series),
+        row["batch"],
+        layout,
+        recipe,
+        PROGRAMS["compiled" if row["series"] == "tinyllama" else row["program"]],
+        replicas,
+    )
     name = f"{row['model']}, {row['gpus']} x {row['device']}, {row['seq']} tokens"
     return Row(f"{row['series']} {row['device']}", name, job, row["seconds"], again, row.get("gib"))
 
@@ -99,10 +119,12 @@ def shape_of(row: dict, sizes: dict) -> Shape:
     """The model of a row. GPT of Megatron and MPT have learned positions and layer norms, Llama and Nemotron not."""
     learned = not sizes["gated_mlp"] and not re.search("15B|340B", row["model"])
     return Shape(
-        **{"tied_head": False} | sizes, bias=row["program"] == "megatron-2021" or row["model"] == "nvidia 175B",
-        norm="rmsnorm" if sizes["gated_mlp"] else "layernorm", positions="learned" if learned else "rotary",
+        **{"tied_head": False} | sizes,
+        bias=row["program"] == "megatron-2021" or row["model"] == "nvidia 175B",
+        norm="rmsnorm" if sizes["gated_mlp"] else "layernorm",
+        positions="learned" if learned else "rotary",
         max_seq=row["seq"],
-    )  # fmt: skip
+    )
 
 
 def _cluster(row: dict, series: dict) -> Cluster:

@@ -157,9 +157,12 @@ def run(path: Path) -> float:
         raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0]}") from None
     make_readable(notebook)
     client = NotebookClient(
-        notebook, timeout=SECONDS_PER_CELL, kernel_name="python3", coalesce_streams=True,
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        kernel_name="python3",
+        coalesce_streams=True,
         resources={"metadata": {"path": path.parent}},
-    )  # fmt: skip
+    )
     start = time.perf_counter()
     try:
         client.execute()
@@ -173,9 +176,11 @@ def run(path: Path) -> float:
                 raise ValueError(f"{path} was not stored, an output of cell {cell['id']} failed: {reason}")
     strip(notebook)
     notebook.metadata["execution"] = {
-        "date": datetime.date.today().isoformat(), "machine": machine(), "seconds": round(seconds),
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "seconds": round(seconds),
         "versions": versions(),
-    }  # fmt: skip
+    }
     store(notebook, path)
     return seconds
 

@@ -54,10 +54,12 @@ def _along(cluster: Cluster, size: float) -> tuple[float, float]:
 def _total(hops: list[tuple[int, tuple[float, float]]], sent: float, received: float | None = None) -> Cost:
     """The cost of stages, each (steps, `_hop` of one of them)."""
     return Cost(
-        sum(steps for steps, _ in hops), sent, sent if received is None else received,
+        sum(steps for steps, _ in hops),
+        sent,
+        sent if received is None else received,
         math.fsum(steps * seconds for steps, (seconds, _) in hops),
         math.fsum(steps * alpha for steps, (_, alpha) in hops),
-    )  # fmt: skip
+    )
 
 
 def _rounds(rounds: int) -> Callable[[float, Cluster], Cost]:
@@ -225,9 +227,7 @@ def _pairwise(size: float, cluster: Cluster) -> Cost:
     p, g, part = cluster.ranks, cluster.gpus_per_node, size / cluster.ranks
     if cluster.nodes == 1:
         return _total([(p - 1, _hop(cluster, part, None))], (p - 1) * part)
-    hops = [
-        (1, _hop(cluster, part if s < g or s > p - g else None, min(s, g, p - s) * part)) for s in range(1, p)
-    ]
+    hops = [(1, _hop(cluster, part if s < g or s > p - g else None, min(s, g, p - s) * part)) for s in range(1, p)]
     return _total(hops, (p - 1) * part)
 
 

@@ -67,16 +67,25 @@ def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
     under = "dp" if layout.dp > 1 else "cp"
     found[under] += replica_collectives(job, job.rank_parameters(rank))
     return {
-        axis: Traffic(axis, job.grid.size(axis), tuple(found[axis]), mesh.crosses(job.cluster, job.grid, axis),
-                      mesh.link(job.cluster, job.grid, axis).bytes_per_s)
+        axis: Traffic(
+            axis,
+            job.grid.size(axis),
+            tuple(found[axis]),
+            mesh.crosses(job.cluster, job.grid, axis),
+            mesh.link(job.cluster, job.grid, axis).bytes_per_s,
+        )
         for axis in job.grid.names
-    }  # fmt: skip
+    }
 
 
 def cut(job: Job) -> dict:
     """Options of `tensor.block` and `vocabulary.ends` for a job."""
-    return {"sequence_parallel": job.layout.sequence_parallel, "width": job.recipe.width("compute"),
-            "stream": job.stream_bytes, "gather_again": job.layout.gather_again}  # fmt: skip
+    return {
+        "sequence_parallel": job.layout.sequence_parallel,
+        "width": job.recipe.width("compute"),
+        "stream": job.stream_bytes,
+        "gather_again": job.layout.gather_again,
+    }
 
 
 def block_of(job: Job) -> tensor.Block:
@@ -96,11 +105,16 @@ def _tensor(job: Job, rank: int, blocks: int) -> tuple[Sent, ...]:
     parts = ["embedding"] * (rank == 0) + ["head", "loss"] * (rank == job.layout.last_rank)
     again = 1 + (job.recipe.checkpointing == "full")
     ends = [move for phase in (both.forward, both.backward) for part in parts for move in phase[part]]
-    once = [Move("all_reduce", size, ranks, ("gradients of copies",))
-            for ranks, size in vocabulary.sums(one, both, blocks).items()]  # fmt: skip
-    return (*_counted(one.moves("forward"), "activations", again * m * blocks),
-            *_counted(one.moves("backward"), "gradients of activations", m * blocks),
-            *_counted(ends, "ends of the model", m), *_counted(once, "gradients of copies", 1))  # fmt: skip
+    once = [
+        Move("all_reduce", size, ranks, ("gradients of copies",))
+        for ranks, size in vocabulary.sums(one, both, blocks).items()
+    ]
+    return (
+        *_counted(one.moves("forward"), "activations", again * m * blocks),
+        *_counted(one.moves("backward"), "gradients of activations", m * blocks),
+        *_counted(ends, "ends of the model", m),
+        *_counted(once, "gradients of copies", 1),
+    )
 
 
 def _counted(moves: Iterable[Move], carries: str, times: int) -> list[Sent]:
@@ -116,8 +130,10 @@ def _context(job: Job, blocks: int) -> tuple[Sent, ...]:
     passes = 2 + (job.recipe.checkpointing != "none") + 1
     if job.context == "ring":
         return (Sent("send", "keys and values", cp, m * blocks * passes * (cp - 1), kept),)
-    return (Sent("all_gather", "keys and values", cp, m * blocks * (passes - 1), cp * kept),
-            Sent("reduce_scatter", "their gradients", cp, m * blocks, cp * kept))  # fmt: skip
+    return (
+        Sent("all_gather", "keys and values", cp, m * blocks * (passes - 1), cp * kept),
+        Sent("reduce_scatter", "their gradients", cp, m * blocks, cp * kept),
+    )
 
 
 def hop_bytes(job: Job) -> float:
@@ -157,8 +173,10 @@ def replica_collectives(job: Job, parameters: int) -> tuple[Sent, ...]:
     if not layout.zero:
         return (Sent("all_reduce", "gradients", layout.replicas, often, gradients / how.compression),)
     gathers = m * (2 if how.reshard is True else 1) if job.sharded else 1
-    out = (Sent("reduce_scatter", "gradients", ranks, often, gradients),
-           Sent("all_gather", "weights", ranks, gathers, weights))  # fmt: skip
+    out = (
+        Sent("reduce_scatter", "gradients", ranks, often, gradients),
+        Sent("all_gather", "weights", ranks, gathers, weights),
+    )
     if job.sharded and isinstance(how.reshard, int) and not isinstance(how.reshard, bool):
         out += (Sent("all_gather", "weights again", how.reshard, m, weights),)
     if ranks < layout.replicas:

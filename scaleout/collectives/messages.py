@@ -74,9 +74,11 @@ def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> Sta
 
     def own(rank: int, chunk: int) -> bool:
         return {
-            "broadcast": rank == 0, "send": rank == 0, "all_gather": chunk == rank,
+            "broadcast": rank == 0,
+            "send": rank == 0,
+            "all_gather": chunk == rank,
             "all_to_all": chunk // ranks == rank,
-        }.get(collective, True)  # fmt: skip
+        }.get(collective, True)
 
     held = tuple(
         tuple(Counter({rank: 1} if own(rank, chunk) else {}) for chunk in range(chunks)) for rank in range(ranks)

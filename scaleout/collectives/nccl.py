@@ -163,8 +163,10 @@ def textbook(collective: str, algorithm: str, size: float, cluster: Cluster) -> 
     """An algorithm of `collectives` by the fastest protocol, at what a ring pays: for what NCCL does not have."""
     if cluster.ranks == 1:
         return NOTHING
-    return min((_called(collective, algorithm, one, size, cluster) for one in protocols(cluster)),
-               key=lambda cost: cost.seconds)  # fmt: skip
+    return min(
+        (_called(collective, algorithm, one, size, cluster) for one in protocols(cluster)),
+        key=lambda cost: cost.seconds,
+    )
 
 
 # --- one way each ---------------------------------------------------------------------------------------------

@@ -144,10 +144,11 @@ def _in_network(ranks: int, blocks: int) -> list[Message]:
         for r in range(ranks)
         for c in range(ranks)
         for one in (
-            Message(0, r, ranks, c, True), *((Message(1, ranks, r, c, False), Message(2, r, ranks, c, False)) if r == c
-                                             else ()), Message(3, ranks, r, c, False),
+            Message(0, r, ranks, c, True),
+            *((Message(1, ranks, r, c, False), Message(2, r, ranks, c, False)) if r == c else ()),
+            Message(3, ranks, r, c, False),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _binomial(ranks: int, blocks: int) -> list[Message]:

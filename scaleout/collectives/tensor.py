@@ -121,9 +121,17 @@ class Block:
 
 
 def block(
-    shape: Shape, batch: int, seq: int, tp: int, *, sequence_parallel: bool = False, cuts: dict[str, str] | None = None,
-    width: int = 2, stream: int | None = None, gather_again: bool = True,
-) -> Block:  # fmt: skip
+    shape: Shape,
+    batch: int,
+    seq: int,
+    tp: int,
+    *,
+    sequence_parallel: bool = False,
+    cuts: dict[str, str] | None = None,
+    width: int = 2,
+    stream: int | None = None,
+    gather_again: bool = True,
+) -> Block:
     """One block of `batch` sequences of `seq` tokens on tp ranks, of elements of `width` bytes; those of the residual
     stream and of its norms have `stream` bytes, where that is more: 4 under autocast, which casts where a matrix reads.
 
@@ -177,8 +185,9 @@ class _Sheet:
         names = ("q", "k", "v") if first == "qkv" else ("gate", "up") if gated else ("up",)
         read = _reads(cuts[first], self.outside)
         gathered = self.join("into", half, self.outside, read, ("normed",), s.hidden, again=self.again)
-        self.add(f"{half} normed", s.hidden, read if gathered and not self.again else self.outside, kept=True,
-                 stream=True)  # fmt: skip
+        self.add(
+            f"{half} normed", s.hidden, read if gathered and not self.again else self.outside, kept=True, stream=True
+        )
         self.sum_later(norm_parameters(s), self.tp if self.outside == TOKENS else 1)
         given = _gives(cuts[first], read)
         scatters = cuts[second] == "rows" and not (half == "attention" and self.tp > s.kv)
@@ -232,9 +241,17 @@ class _Sheet:
             self.sum_later(local[1], after)
 
     def join(
-        self, at: str, half: str, gives: Placed, reads: Placed, names: tuple[str, ...], wide: int, *,
-        reason: str = "", again: bool = False,
-    ) -> bool:  # fmt: skip
+        self,
+        at: str,
+        half: str,
+        gives: Placed,
+        reads: Placed,
+        names: tuple[str, ...],
+        wide: int,
+        *,
+        reason: str = "",
+        again: bool = False,
+    ) -> bool:
         """Enter one join, of tensors that are `wide` in all. Returns whether it gathers."""
         n = self.batch * self.seq * wide * (self.stream if at == "into" else self.width)
         there, back = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
@@ -254,8 +271,9 @@ class _Sheet:
         tokens = self.seq // self.tp if placed.value == "S(1)" else self.seq
         part = wide * self.sharing(name) // self.tp if placed.value == "S(2)" else wide
         shape = (self.batch, self.seq, wide)
-        self.tensors.append(Tensor(name, shape, (self.batch, tokens, part), placed,
-                                   self.stream if stream else self.width, kept))  # fmt: skip
+        self.tensors.append(
+            Tensor(name, shape, (self.batch, tokens, part), placed, self.stream if stream else self.width, kept)
+        )
 
     def sharing(self, name: str) -> int:
         """Ranks that have the same key-value head, where there are fewer heads than ranks."""

@@ -46,9 +46,16 @@ class Ends:
 
 
 def ends(
-    shape: Shape, batch: int, seq: int, tp: int, *, sequence_parallel: bool = False, width: int = 2,
-    stream: int | None = None, gather_again: bool = True,
-) -> Ends:  # fmt: skip
+    shape: Shape,
+    batch: int,
+    seq: int,
+    tp: int,
+    *,
+    sequence_parallel: bool = False,
+    width: int = 2,
+    stream: int | None = None,
+    gather_again: bool = True,
+) -> Ends:
     """The ends of a model on tp ranks, for `batch` sequences of `seq` tokens, in elements of `width` bytes, and of
     `stream` in the residual stream, as in `tensor.block`.
 
@@ -72,10 +79,12 @@ def ends(
     summed = (positions + norm_parameters(shape)) * width if outside == TOKENS else 0
     logits = tokens * ceil(shape.vocab / tp)
     return Ends(
-        {"embedding": table, "head": head, "loss": loss}, {"loss": (), "head": again + unhead, "embedding": untable},
-        (Move("all_reduce", summed, tp, ("gradients",)),) if summed else (), logits,
+        {"embedding": table, "head": head, "loss": loss},
+        {"loss": (), "head": again + unhead, "embedding": untable},
+        (Move("all_reduce", summed, tp, ("gradients",)),) if summed else (),
+        logits,
         (Move("all_gather", logits * tp * width, tp, ("logits",)),) if tp > 1 else (),
-    )  # fmt: skip
+    )
 
 
 def sums(one: Block, both: Ends, layers: int) -> dict[int, int]:

@@ -80,10 +80,19 @@ class Message:
 
 
 def messages(
-    parameters: int, recipe: Recipe, layout: Layout, way: str = "paper", *, keep: bool = False, passes: int = 1,
-    every_pass: bool | None = None, weight_bytes: int | None = None, gradient_bytes: int | None = None,
-    unit: int | None = None, stay: int | None = None,
-) -> tuple[Message, ...]:  # fmt: skip
+    parameters: int,
+    recipe: Recipe,
+    layout: Layout,
+    way: str = "paper",
+    *,
+    keep: bool = False,
+    passes: int = 1,
+    every_pass: bool | None = None,
+    weight_bytes: int | None = None,
+    gradient_bytes: int | None = None,
+    unit: int | None = None,
+    stay: int | None = None,
+) -> tuple[Message, ...]:
     """The messages of a step on the dp ranks of a layout, which hold and train `parameters` between them.
 
     keep: gathered weights stay from forward to backward, of stage 3. passes: forward and backward before the update.
@@ -100,8 +109,11 @@ def messages(
     kept = parameters if keep else _stays(way, parameters) if stay is None else stay
     back = Message("backward", _reduction(way, layout.zero), "gradients", *_calls(parameters, unit, fine, reduced))
     if layout.zero == 3:
-        gather = [Message(phase, "all_gather", "weights", *_calls(many, unit, wide, passes))
-                  for phase, many in (("forward", parameters), ("backward", parameters - kept)) if many]  # fmt: skip
+        gather = [
+            Message(phase, "all_gather", "weights", *_calls(many, unit, wide, passes))
+            for phase, many in (("forward", parameters), ("backward", parameters - kept))
+            if many
+        ]
         return (*gather, back)
     spread = "broadcast" if way == "ZeroRedundancyOptimizer" else "all_gather"
     if layout.zero == 0:
@@ -170,8 +182,9 @@ def muon_messages(
         return ()
     size, count = matrix_parameters(shape) * width, len(matrices(shape))
     if how == "owner":  # a rank sends from the n-th that it holds
-        there, back = (Message("update", "all_to_all", what, ceil(size / layout.dp), count)
-                       for what in ("momentum", "updates"))  # fmt: skip
+        there, back = (
+            Message("update", "all_to_all", what, ceil(size / layout.dp), count) for what in ("momentum", "updates")
+        )
         return there, back
     carried = ("momentum",) if how == "gather" else ("gradients", "momentum", "updates", "momentum")
     return tuple(Message("update", "all_gather", what, size, count) for what in carried)

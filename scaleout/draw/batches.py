@@ -27,9 +27,11 @@ def strong_beside_weak(width: float) -> str:
     ):
         drawn, y = _band(width, y, words, each_of)
         out.append(drawn)
-    label = (f"{BATCH} sequences shared by 1 to {WORLDS[-1]} GPUs: rows shorten until each has one, then half of "
-             f"the GPUs are empty. {EACH} sequences for each: rows keep their length, and the wire beneath grows past "
-             "them by its starts.")  # fmt: skip
+    label = (
+        f"{BATCH} sequences shared by 1 to {WORLDS[-1]} GPUs: rows shorten until each has one, then half of "
+        f"the GPUs are empty. {EACH} sequences for each: rows keep their length, and the wire beneath grows past "
+        "them by its starts."
+    )
     return svg.figure(width, y, "".join(out), label)
 
 

@@ -22,8 +22,11 @@ def product(width: float) -> str:
     wide = width > 500
     panel = HEAD + 2 * ROW + FOOT
     step = (width - 2 * PANEL) / 3
-    places = {"columns": (step, 0.0), "rows": (2 * step + PANEL, 0.0)} if wide else {
-        "columns": ((width - PANEL) / 2, 0.0), "rows": ((width - PANEL) / 2, panel)}  # fmt: skip
+    places = (
+        {"columns": (step, 0.0), "rows": (2 * step + PANEL, 0.0)}
+        if wide
+        else {"columns": ((width - PANEL) / 2, 0.0), "rows": ((width - PANEL) / 2, panel)}
+    )
     body = "".join(svg.group(x, y, _panel(way)) for way, (x, y) in places.items())
     label = "A matrix product on two ranks: cut by columns, and cut by rows"
     return svg.figure(width, panel if wide else 2 * panel - 8, body, label)
@@ -44,8 +47,9 @@ def _panel(way: str) -> str:
         for x, sign in ((middle - GAP / 2, "·"), (right - GAP / 2, "=")):
             out.append(svg.text(x, centre + 6, sign, anchor="middle", fill="muted", size=16))
         half = {"columns": ("whole", "across", "across"), "rows": ("across", "down", "sum")}[way]
-        for x, side, fill, part in zip((left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half,
-                                       strict=True):  # fmt: skip
+        for x, side, fill, part in zip(
+            (left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half, strict=True
+        ):
             out.append(_sheet(f"{way}-{x:g}-{rank}", x, centre, side, fill, part, rank))
     y = HEAD + 2 * ROW + 12
     out.append(svg.text(right + OUTPUT[0], y, result, anchor="end", size=svg.SMALL))
@@ -55,10 +59,19 @@ def _panel(way: str) -> str:
 def _sheet(name: str, x: float, centre: float, side: Side, fill: str, part: str, rank: int) -> str:
     """A sheet of which a rank has the whole, a half across or down, or an addend of everything."""
     parts = 2 if part in ("across", "down") else 1
-    return sheets.draw(Sheet(
-        name, x, centre - side[1] / 2, *side, fill, parts, "rows" if part == "down" else "columns",
-        partial=part == "sum", lit=rank if parts == 2 else 0,
-    ))  # fmt: skip
+    return sheets.draw(
+        Sheet(
+            name,
+            x,
+            centre - side[1] / 2,
+            *side,
+            fill,
+            parts,
+            "rows" if part == "down" else "columns",
+            partial=part == "sum",
+            lit=rank if parts == 2 else 0,
+        )
+    )
 
 
 HEADS, RANKS = {"Q": 8, "K": 2, "V": 2}, 4  # a small model with grouped key-value heads
@@ -75,8 +88,11 @@ def heads(width: float) -> str:
         words = f"{name}: {count} heads" if name == "Q" else f"{name}: {count}"
         out.append(svg.text(x + wide / 2, top - 8, words, anchor="middle", bold=True, size=14))
         for head in range(count):
-            owners = [rank for rank in range(RANKS) if rank * count // RANKS <= head < max(
-                (rank + 1) * count // RANKS, rank * count // RANKS + 1)]  # fmt: skip
+            owners = [
+                rank
+                for rank in range(RANKS)
+                if rank * count // RANKS <= head < max((rank + 1) * count // RANKS, rank * count // RANKS + 1)
+            ]
             for copy, rank in reversed(list(enumerate(owners))):  # copies stand behind each other
                 shift, less = 7 * copy, 7 * (len(owners) - 1)
                 out.append(

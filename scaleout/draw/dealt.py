@@ -54,11 +54,20 @@ def draw(width: float, parts: Sequence[tuple[str, float]], each: float) -> str:
     for one in pieces(parts, each):
         gpu = int(one.start + 1e-9)
         x, y = gpu // NODE * pitch + (one.start - gpu) * across, gpu % NODE * tall
-        out.append(svg.rect(x + 0.5, y + 0.5, (one.end - one.start) * across, tall - 3, kinds.COLOURS[one.kind],
-                            opacity=kinds.PALE.get(one.kind, 1.0)))  # fmt: skip
+        out.append(
+            svg.rect(
+                x + 0.5,
+                y + 0.5,
+                (one.end - one.start) * across,
+                tall - 3,
+                kinds.COLOURS[one.kind],
+                opacity=kinds.PALE.get(one.kind, 1.0),
+            )
+        )
     said = [f"{kinds.NAMES.get(kind, kind)} {size / GB:,.0f} GB, {size / each:.1f} GPUs" for kind, size in parts]
-    pairs = [(kinds.COLOURS[kind] + "%" * (kind in kinds.PALE), words)
-             for (kind, _), words in zip(parts, said, strict=True)]  # fmt: skip
+    pairs = [
+        (kinds.COLOURS[kind] + "%" * (kind in kinds.PALE), words) for (kind, _), words in zip(parts, said, strict=True)
+    ]
     marks, height = labels.keys(0, NODE * tall + 8, width, pairs)
     label = f"{nodes} machines of {NODE} GPUs, {ceil(whole)} of them filled: {'; '.join(said)}."
     return svg.figure(width, NODE * tall + 8 + height, "".join([*out, marks]), label)

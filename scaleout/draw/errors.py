@@ -44,8 +44,10 @@ def draw(width: float, lanes: Sequence[Lane], limit: float, keys: Sequence[tuple
     def x(error: float) -> float:
         return middle + (right - left) / 2 * max(-1.0, min(1.0, error / limit))
 
-    out = [svg.text(left, 12, "too fast", fill="muted", size=svg.SMALL),
-           svg.text(right, 12, "too slow", anchor="end", fill="muted", size=svg.SMALL)]  # fmt: skip
+    out = [
+        svg.text(left, 12, "too fast", fill="muted", size=svg.SMALL),
+        svg.text(right, 12, "too slow", anchor="end", fill="muted", size=svg.SMALL),
+    ]
     for step in range(-4, 5):
         at = x(step * limit / 4)
         out.append(svg.line(at, top, at, bottom, "muted" if not step else "grid"))

@@ -22,9 +22,13 @@ SHAPES = {
 
 
 def shapes(
-    places: Iterable[tuple[float, float]], shape: str, fill: str, filled: bool, opacity: float = 1.0,
+    places: Iterable[tuple[float, float]],
+    shape: str,
+    fill: str,
+    filled: bool,
+    opacity: float = 1.0,
     named: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """All points of a kind as one path; those that are not filled cover what lies behind them, but for a cross. named:
     by the picture's `field`, so that they glide to where they are in the next picture (page/static/glide.js)."""
     path = "".join(f"M{x:.1f} {y:.1f}{SHAPES[shape]}" for x, y in places)
@@ -39,9 +43,12 @@ def shapes(
 
 
 def field(
-    box: tuple[float, float, float, float], controls: Sequence[str],
-    points: Iterable[tuple[float, float, Sequence[object], str]], words: tuple[float, float, str], label: str,
-) -> str:  # fmt: skip
+    box: tuple[float, float, float, float],
+    controls: Sequence[str],
+    points: Iterable[tuple[float, float, Sequence[object], str]],
+    words: tuple[float, float, str],
+    label: str,
+) -> str:
     """The control over the shapes. box: (x, y, width, height) in which it listens. points: (x, y, a value for each of
     `controls`, what is said of it), in the order in which arrow keys go. words: where that is said, and what stands
     there before. label: names the field to who does not see it."""

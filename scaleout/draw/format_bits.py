@@ -37,8 +37,10 @@ def bits(width: float) -> str:
     out = [_bits(FORMATS[name], 6 + ROW * i, width) for i, name in enumerate(SHOWN)]
     y = 6 + ROW * len(SHOWN)
     out.append(_line(y, width))
-    said = "; ".join(f"{name}: {' '.join(fields(NUMBER, FORMATS[name]).values())}, which is "
-                     f"{rounded(NUMBER, FORMATS[name]):,g}" for name in SHOWN)  # fmt: skip
+    said = "; ".join(
+        f"{name}: {' '.join(fields(NUMBER, FORMATS[name]).values())}, which is {rounded(NUMBER, FORMATS[name]):,g}"
+        for name in SHOWN
+    )
     return svg.figure(width, y + 92, "".join(out), f"The number {NUMBER:,} in 16 bits. {said}")
 
 
@@ -47,8 +49,11 @@ def _bits(f: Format, y: float, width: float) -> str:
     cell, wide = min(26.0, (width - LEFT - RIGHT) / 16), width > 500
     start = 2.0 ** (math.frexp(NUMBER)[1] - 1)
     apart = math.ldexp(start, -f.mantissa)
-    says = {"sign": "", "exponent": f"from {start:,.0f} on",
-            "mantissa": f"step {step(NUMBER, f):,} of {2**f.mantissa:,}" + f", {apart:g} apart" * wide}  # fmt: skip
+    says = {
+        "sign": "",
+        "exponent": f"from {start:,.0f} on",
+        "mantissa": f"step {step(NUMBER, f):,} of {2**f.mantissa:,}" + f", {apart:g} apart" * wide,
+    }
     x, top = LEFT, y + 18
     out = [svg.text(0, top + 16, f.name, bold=True)]
     for name, ones in fields(NUMBER, f).items():
@@ -68,6 +73,7 @@ def _bits(f: Format, y: float, width: float) -> str:
 
 def _line(y: float, width: float) -> str:
     """The neighbourhood of the number: ticks where a format has one, a dot on the nearest."""
+
     def at(value: float) -> float:
         return LEFT + (value - LO) / (HI - LO) * (width - LEFT - 4)
 
@@ -78,10 +84,14 @@ def _line(y: float, width: float) -> str:
         for i in range(math.ceil(LO / apart), math.floor(HI / apart) + 1):
             out.append(svg.line(at(i * apart), high - 5, at(i * apart), high + 5, "ink", mark=f"{f.name} tick"))
         out.append(f'<circle cx="{svg.num(at(nearest))}" cy="{svg.num(high)}" r="4.5" fill="{svg.colour("key")}"/>')
-    out += [svg.line(x, y + 20, x, y + 64, "ink", 1, "3 2"),
-            svg.text(x - 5, y + 22, f"{NUMBER:,}", anchor="end", bold=True, halo=True)]  # fmt: skip
-    out += [svg.text(at(one), y + 84, f"{one:,}", anchor="middle", fill="muted", size=svg.SMALL)
-            for one in (996, 1000, 1004)]  # fmt: skip
+    out += [
+        svg.line(x, y + 20, x, y + 64, "ink", 1, "3 2"),
+        svg.text(x - 5, y + 22, f"{NUMBER:,}", anchor="end", bold=True, halo=True),
+    ]
+    out += [
+        svg.text(at(one), y + 84, f"{one:,}", anchor="middle", fill="muted", size=svg.SMALL)
+        for one in (996, 1000, 1004)
+    ]
     nearest = rounded(NUMBER, FORMATS[SHOWN[0]])
     out.append(svg.text(at(nearest) + 4, y + 22, f"{nearest:,g}", size=svg.SMALL, halo=True))
     return "".join(out)

@@ -34,18 +34,26 @@ def strips(width: float) -> str:
     out, found = [svg.text(0, 12, words, size=svg.SMALL, fill="muted")], gradients()
     most = max(found.counts)
     rows = [(octave, n / most * (HIGH - 14), f"{ruler.power(octave)}: {n:,}") for octave, n in found.items()]
-    out += [ruler.bars(axis, rows, 0, y, [("c6", 0.9)] * len(rows)),
-            svg.line(left, y + 0.5, axis.right, y + 0.5, "muted")]  # fmt: skip
+    out += [
+        ruler.bars(axis, rows, 0, y, [("c6", 0.9)] * len(rows)),
+        svg.line(left, y + 0.5, axis.right, y + 0.5, "muted"),
+    ]
     for name in SHOWN:
         f = FORMATS[name]
         y += max(32.0, f.digits * BIT + 18)
         bits = svg.text(0, y + 3, f"{f.digits} bits", size=svg.SMALLEST, fill="muted")
-        out += [ruler.outline(ruler.strip(axis, f, y, BIT), "compute", 0.35, "ink", 1),
-                svg.text(0, y - 10, name, bold=True, size=13), bits, _named(axis, f, y)]  # fmt: skip
+        out += [
+            ruler.outline(ruler.strip(axis, f, y, BIT), "compute", 0.35, "ink", 1),
+            svg.text(0, y - 10, name, bold=True, size=13),
+            bits,
+            _named(axis, f, y),
+        ]
     y += 8
     out.append(axis.axis(y, 8 if width > 500 else 16))
-    said = (f"{name}, {FORMATS[name].digits} significant bits, zero below {low}, largest {high}"
-            for name, (low, high) in ((name, ends(FORMATS[name])) for name in SHOWN))  # fmt: skip
+    said = (
+        f"{name}, {FORMATS[name].digits} significant bits, zero below {low}, largest {high}"
+        for name, (low, high) in ((name, ends(FORMATS[name])) for name in SHOWN)
+    )
     label = "Five formats on one ruler: " + "; ".join(said)
     return svg.figure(width, y + 24, "".join(out), label)
 
@@ -57,6 +65,8 @@ def _named(axis: ruler.Ruler, f: Format, y: float) -> str:
     above, beyond = y - f.digits * BIT - 4, f.highest_octave > HI
     first_words, last_words = (f"← to {low}", f"to {high} →") if beyond else (f"0 below {low}", high)
     anchor, x, line = ("end", last, above) if beyond else ("start", last + 5, y - 1)
-    out = [svg.text(first, above, first_words, size=svg.SMALLEST, fill="muted", halo=True),
-           svg.text(x, line, last_words, anchor=anchor, size=svg.SMALLEST, fill="muted", halo=True)]  # fmt: skip
+    out = [
+        svg.text(first, above, first_words, size=svg.SMALLEST, fill="muted", halo=True),
+        svg.text(x, line, last_words, anchor=anchor, size=svg.SMALLEST, fill="muted", halo=True),
+    ]
     return "".join(map(ruler.raised, out))

@@ -53,9 +53,7 @@ def placed(moments: Sequence[Moment], timeline: ShortTimeline) -> list[Placed]:
     return out
 
 
-def _visits(
-    rows: Sequence[str], found: dict[tuple[str, int], Interval]
-) -> dict[str, list[tuple[str, float, float]]]:
+def _visits(rows: Sequence[str], found: dict[tuple[str, int], Interval]) -> dict[str, list[tuple[str, float, float]]]:
     """By phase, (unit, start, end) of each stay of the compute stream in a unit of the first pass, in order; one of no
     seconds lies where the one before it ended. A block that is recomputed is visited from its last unit, which backward
     has reached, through all of them, to the last again."""
@@ -75,9 +73,7 @@ def _visits(
     return out
 
 
-def _phase(
-    rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float
-) -> list[Placed]:
+def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float) -> list[Placed]:
     """Moments of one phase, from `since` to `until`, on its pieces, both in the order of time."""
     names = {name for name, *_ in visits}
     held: dict[int, list[Moment]] = {}

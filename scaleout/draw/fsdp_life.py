@@ -44,18 +44,30 @@ def said(unit: Unit, moment: int) -> str:
     """What happens at a moment."""
     part = PARTS[unit.ranks]
     if unit.ranks == 1:
-        return ("at rest: one GPU has all of it", "at rest: nothing to gather", "its forward", "its activations wait",
-                "nothing to gather", "its backward", "nothing to reduce", "its gradients are there",
-                "the update")[moment]  # fmt: skip
+        return (
+            "at rest: one GPU has all of it",
+            "at rest: nothing to gather",
+            "its forward",
+            "its activations wait",
+            "nothing to gather",
+            "its backward",
+            "nothing to reduce",
+            "its gradients are there",
+            "the update",
+        )[moment]
     host = " from its host" if unit.away else ""
     at = "in its host's memory" if unit.away else "every GPU has"
     return (
-        f"at rest: {at} its {part}", f"all-gather: each {part}{host} goes to all", "whole: its forward computes",
+        f"at rest: {at} its {part}",
+        f"all-gather: each {part}{host} goes to all",
+        "whole: its forward computes",
         "kept whole until its backward" if unit.kept else f"freed: a {part} is left, and activations",
         "still whole: no second gather" if unit.kept else f"all-gather, again: each {part} goes to all",
-        "backward: gradients of all of it, on each", "reduce-scatter: gradients fly home, and add",
-        f"freed: a {part} of the mean is left", f"update: each steps its own {part}",
-    )[moment]  # fmt: skip
+        "backward: gradients of all of it, on each",
+        "reduce-scatter: gradients fly home, and add",
+        f"freed: a {part} of the mean is left",
+        f"update: each steps its own {part}",
+    )[moment]
 
 
 def height(unit: float) -> float:
@@ -71,19 +83,35 @@ def draw(unit: Unit, moment: int, x: float, y: float, width: float, cell: float,
     flying = _flights(unit, moment)
     under, over = grid.flights(flying)
     names = "".join(
-        svg.text(grid.left(rank) + grid.column / 2, y + 11, f"{name} {rank}".strip(), anchor="middle", bold=True,
-                 size=svg.SMALL) for rank in range(unit.ranks)
-    )  # fmt: skip
-    return "".join([names, grid.frames(), under, grid.cells(_held(unit, moment), grid.landed(flying)), over,
-                    _activations(unit, moment, grid)])  # fmt: skip
+        svg.text(
+            grid.left(rank) + grid.column / 2,
+            y + 11,
+            f"{name} {rank}".strip(),
+            anchor="middle",
+            bold=True,
+            size=svg.SMALL,
+        )
+        for rank in range(unit.ranks)
+    )
+    return "".join(
+        [
+            names,
+            grid.frames(),
+            under,
+            grid.cells(_held(unit, moment), grid.landed(flying)),
+            over,
+            _activations(unit, moment, grid),
+        ]
+    )
 
 
 def names(x: float, y: float, cell: float) -> str:
     """Of the rows, ending at x."""
     y += TOP
     at = {"weights": y + cell / 2, "gradients": y + 4 + 1.5 * cell, "activations": y + 10 + 2 * cell}
-    return "".join(svg.text(x, down + 4, words, anchor="end", size=svg.SMALLEST, fill="muted")
-                   for words, down in at.items())  # fmt: skip
+    return "".join(
+        svg.text(x, down + 4, words, anchor="end", size=svg.SMALLEST, fill="muted") for words, down in at.items()
+    )
 
 
 def slots(unit: Unit, moment: int, right: float, y: float) -> tuple[str, float]:
@@ -98,10 +126,11 @@ def slots(unit: Unit, moment: int, right: float, y: float) -> tuple[str, float]:
             filled = slot < unit.ranks - 1 and part
             (rest if not filled else done if part == 1 else half).append(box)
     c4 = svg.colour("c4")
-    out = [f'<path d="{"".join(done)}" fill="{c4}"/>' if done else "",
-           f'<path d="{"".join(half)}" fill="{c4}" fill-opacity="0.45"/>' if half else "",
-           f'<path d="{"".join(rest)}" fill="none" stroke="{svg.colour("muted")}" '
-           'stroke-dasharray="2 1.5"/>']  # fmt: skip
+    out = [
+        f'<path d="{"".join(done)}" fill="{c4}"/>' if done else "",
+        f'<path d="{"".join(half)}" fill="{c4}" fill-opacity="0.45"/>' if half else "",
+        f'<path d="{"".join(rest)}" fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="2 1.5"/>',
+    ]
     return "".join(out) if unit.messages else "", left
 
 

@@ -53,8 +53,9 @@ def whole(on: Strip, rows: Sequence[Life], computes: bool = True) -> str:
     pairs = list(zip(at, rows, strict=True))
     out.append(on.path([(y, span) for y, one in pairs if one.gather for span in one.whole], high, "c5", "whole"))
     scale = on.width / on.seconds
-    sent = [(y, span) for y, one in pairs for span in (one.gather, one.again)
-            if span and (span[1] - span[0]) * scale > SEEN]  # the lane beneath has all of them
+    sent = [
+        (y, span) for y, one in pairs for span in (one.gather, one.again) if span and (span[1] - span[0]) * scale > SEEN
+    ]  # the lane beneath has all of them
     out.append(on.path(sent, high, "c4", "gathered"))
     if computes:
         busy = [(y, span) for y, one in pairs if one.name or len(rows) == 1 for span in (one.forward, one.backward)]
@@ -112,8 +113,10 @@ def lanes(timeline: ShortTimeline, on: Strip, every: bool, named: bool = True) -
     for lane in _wires(timeline) if every else ():
         y += LANE
         out.append(_name(on, y, NAMES[lane]))
-        out += [_marks(on, y, grouped(some), "c4", name, 0.55 if "again" in name else 1.0)
-                for name, some in by_lane[lane].items()]  # fmt: skip
+        out += [
+            _marks(on, y, grouped(some), "c4", name, 0.55 if "again" in name else 1.0)
+            for name, some in by_lane[lane].items()
+        ]
     return "".join(out)
 
 
@@ -125,8 +128,11 @@ def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bo
     """What nothing hides of a step of so many seconds, in words that fit; and whether there is any."""
     exposed = timeline.exposed_seconds
     share = f"{100 * exposed / seconds:.1f}%"
-    ways = (f"exposed, hatched: {labels.took(exposed)}, {share} of the step",
-            f"exposed: {labels.took(exposed)}, {share}", f"exposed: {share}")  # fmt: skip
+    ways = (
+        f"exposed, hatched: {labels.took(exposed)}, {share} of the step",
+        f"exposed: {labels.took(exposed)}, {share}",
+        f"exposed: {share}",
+    )
     return labels.fitting(ways if exposed else ("nothing is exposed",), room, bold=exposed > 0), exposed > 0
 
 
@@ -168,5 +174,7 @@ def _stroke(path: list[str], fill: str, high: float, title: str, strong: float =
     if not path:
         return ""
     faded = "" if strong == 1.0 else f' stroke-opacity="{svg.num(strong)}"'
-    return (f'<path d="{"".join(path)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="{svg.num(high)}"{faded}>'
-            f"<title>{title}</title></path>")  # fmt: skip
+    return (
+        f'<path d="{"".join(path)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="{svg.num(high)}"{faded}>'
+        f"<title>{title}</title></path>"
+    )

@@ -32,8 +32,17 @@ GIB, TOP = 2**30, 45.0  # of the axis of what units take, in GiB
 @lru_cache(maxsize=3)
 def step(wrap: str) -> tuple[FsdpAccount, Step]:
     """What a GPU holds, and the seconds of a step under torch.compile."""
-    job = Job(SHAPE, SEQ, DEVICES["h100-sxm"], topology.cluster(2, 8), BATCH, Layout(dp=RANKS, zero=3),
-              Recipe("autocast-bf16"), program("compiled"), Replicas(wrap=wrap))  # fmt: skip
+    job = Job(
+        SHAPE,
+        SEQ,
+        DEVICES["h100-sxm"],
+        topology.cluster(2, 8),
+        BATCH,
+        Layout(dp=RANKS, zero=3),
+        Recipe("autocast-bf16"),
+        program("compiled"),
+        Replicas(wrap=wrap),
+    )
     return fsdp_account(SHAPE, BATCH, SEQ, Recipe("fp32"), job.sharding), step_of(job)
 
 
@@ -51,8 +60,10 @@ def three(width: float) -> str:
     panels = [_panel(wrap, wide) for wrap in NAMES]
     at = [(k * (wide + gap), 0.0) if side else (0.0, k * (tall + gap)) for k in range(3)]
     body = "".join(svg.group(x, y, panel) for (x, y), panel in zip(at, panels, strict=True))
-    said = "; ".join(f"{NAMES[wrap].lower()}: {most(wrap):.1f} GiB of units at most, "
-                     f"{100 * _waits(wrap):.0f}% of the step exposed" for wrap in NAMES)  # fmt: skip
+    said = "; ".join(
+        f"{NAMES[wrap].lower()}: {most(wrap):.1f} GiB of units at most, {100 * _waits(wrap):.0f}% of the step exposed"
+        for wrap in NAMES
+    )
     label = f"When each unit is whole, and beneath it what a GPU holds of units, in three wrappings. {said}."
     return svg.figure(width, tall if side else 3 * tall + 2 * gap, body, label)
 
@@ -72,13 +83,25 @@ def _panel(wrap: str, width: float) -> str:
     units = f"{count} unit{'s' if count > 1 else ''}, {line.gathers} all-gather{'s' if line.gathers > 1 else ''}"
     words = f"at most {most(wrap):.1f} GiB of units"
     floor = svg.line(0, plane.bottom, width, plane.bottom, "muted")
-    return "".join([
-        svg.text(0, 13, NAMES[wrap], bold=True), svg.text(0, 30, units, size=svg.SMALL, fill="muted"),
-        fsdp_units.whole(on, rows), _computed(line, under), _units(account, line, plane), floor,
-        svg.text(0, plane.top - 4, words, size=svg.SMALL, halo=True),
-        svg.text(0, plane.bottom + TICK + 2, f"{labels.took(time.seconds)}; exposed {100 * _waits(wrap):.1f}%",
-                 size=svg.SMALL, bold=_waits(wrap) > 0.05, fill="accent" if _waits(wrap) > 0.05 else "muted"),
-    ])  # fmt: skip
+    return "".join(
+        [
+            svg.text(0, 13, NAMES[wrap], bold=True),
+            svg.text(0, 30, units, size=svg.SMALL, fill="muted"),
+            fsdp_units.whole(on, rows),
+            _computed(line, under),
+            _units(account, line, plane),
+            floor,
+            svg.text(0, plane.top - 4, words, size=svg.SMALL, halo=True),
+            svg.text(
+                0,
+                plane.bottom + TICK + 2,
+                f"{labels.took(time.seconds)}; exposed {100 * _waits(wrap):.1f}%",
+                size=svg.SMALL,
+                bold=_waits(wrap) > 0.05,
+                fill="accent" if _waits(wrap) > 0.05 else "muted",
+            ),
+        ]
+    )
 
 
 def _computed(line: ShortTimeline, on: fsdp_units.Strip) -> str:

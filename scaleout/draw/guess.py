@@ -10,8 +10,11 @@ HAND = 28  # how broad the part is that a finger can take hold of
 
 
 def mark(
-    stops: list[tuple[float, float]], across: tuple[float, float], way: str = "y", hold: float | None = None,
-) -> str:  # fmt: skip
+    stops: list[tuple[float, float]],
+    across: tuple[float, float],
+    way: str = "y",
+    hold: float | None = None,
+) -> str:
     """A dashed line from across[0] to across[1] that lies across `way` ("y": it moves up and down).
 
     `stops` are pairs of value and coordinate along `way`, values rising; between two of them the mark moves linearly,

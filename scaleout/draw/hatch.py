@@ -15,9 +15,7 @@ PALE = 0.22  # opacity of the ground
 WINDOW, TALLEST = 8, 420  # pitch of the stripes behind a window that can grow, and how high it may become
 
 
-def box(
-    x: float, y: float, width: float, height: float, fill: str = "accent", title: str = "", mark: str = ""
-) -> str:
+def box(x: float, y: float, width: float, height: float, fill: str = "accent", title: str = "", mark: str = "") -> str:
     """A rectangle with a pale ground, and stripes that rise to the right."""
     ground = svg.rect(x, y, width, height, fill, title=title, opacity=PALE, mark=mark)
     return ground + _stripes([(x, y, width, height)], fill)
@@ -79,20 +77,17 @@ def between(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: 
                 ends[-1] = high
     strokes = [
         f"M{low:.1f} {n * PITCH - low:.1f}l{high - low:.1f} {low - high:.1f}"  # many, and a tenth of a pixel will do
-        for n, ends in out.items() for low, high in zip(ends[::2], ends[1::2], strict=True)
-    ]  # fmt: skip
+        for n, ends in out.items()
+        for low, high in zip(ends[::2], ends[1::2], strict=True)
+    ]
     return (
-        f'<path d="{"".join(strokes)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>'
-        if strokes
-        else ""
+        f'<path d="{"".join(strokes)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>' if strokes else ""
     )
 
 
 def hatched(x: float, y: float, width: float, height: float, fill: str, mark: str) -> str:
     """A rectangle of slanted lines: a window on a field of them, so that it can grow without their moving."""
-    strokes = "".join(
-        f"M{k} {TALLEST}l{TALLEST} {-TALLEST}" for k in range(WINDOW - TALLEST, int(width), WINDOW)
-    )
+    strokes = "".join(f"M{k} {TALLEST}l{TALLEST} {-TALLEST}" for k in range(WINDOW - TALLEST, int(width), WINDOW))
     return (
         f'<svg x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
         f'data-mark="{mark}"><path d="{strokes}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.5" '

@@ -62,9 +62,7 @@ def fitting(ways: Iterable[str], room: float, size: float = svg.SMALL, bold: boo
     return next((one for one in ways if svg.measure(one, size, bold) <= room), "")
 
 
-def keys(
-    x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1
-) -> tuple[str, float]:
+def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1) -> tuple[str, float]:
     """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take,
     of at least so many rows.
 
@@ -78,8 +76,11 @@ def keys(
         if at > x and at + wide > x + width:
             at, row = x, row + ROW
         out.append(_swatch(at, row, fill))
-        out.append(svg.text(at + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL,
-                            fill="ink" if fill else "muted"))  # fmt: skip
+        out.append(
+            svg.text(
+                at + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL, fill="ink" if fill else "muted"
+            )
+        )
         at += wide + GAP
     return "".join(out), max(rows * ROW, row + ROW - y)
 
@@ -88,7 +89,5 @@ def _swatch(x: float, y: float, fill: str) -> str:
     if not fill:
         return ""
     if fill[-1] in DASHES:
-        return svg.line(
-            x, y + SWATCH / 2 + 1, x + SWATCH + 2, y + SWATCH / 2 + 1, fill[:-1], 2.5, DASHES[fill[-1]]
-        )
+        return svg.line(x, y + SWATCH / 2 + 1, x + SWATCH + 2, y + SWATCH / 2 + 1, fill[:-1], 2.5, DASHES[fill[-1]])
     return svg.rect(x, y + 1, SWATCH, SWATCH, fill.rstrip("%"), opacity=0.55 if fill[-1] == "%" else 1.0)

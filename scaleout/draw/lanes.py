@@ -119,9 +119,7 @@ class Lanes:
         at, words = self.x + end * self.scale + 5, "update, host" if rest else "update"
         if not mark or at + svg.measure(words, svg.SMALL) > self.x + self.width:
             return mark + rest
-        return mark + rest + svg.text(
-            at, self.upper + self.bar / 2 + 4, words, size=svg.SMALL, fill="muted", halo=True
-        )
+        return mark + rest + svg.text(at, self.upper + self.bar / 2 + 4, words, size=svg.SMALL, fill="muted", halo=True)
 
     def _waits(self) -> str:
         """Said above the lane, at its right end: the gap itself may be a hair."""
@@ -129,8 +127,16 @@ class Lanes:
         words = f"exposed: {took(waits)}" if waits else "nothing is exposed"
         if slowed > SEEN * self.timeline.seconds:
             words += f", slowed: {took(slowed)}"
-        return svg.text(self.x + self.width, self.upper - 6, words, anchor="end", bold=waits > 0, size=svg.SMALL,
-                        fill="accent" if waits else "muted", halo=True)  # fmt: skip
+        return svg.text(
+            self.x + self.width,
+            self.upper - 6,
+            words,
+            anchor="end",
+            bold=waits > 0,
+            size=svg.SMALL,
+            fill="accent" if waits else "muted",
+            halo=True,
+        )
 
 
 def _count(group: list[int]) -> str:
@@ -197,8 +203,10 @@ def _fall(on: Lanes, at: float, made: Interval, sent: Interval, fill: str, mark:
     top, low = on.upper + on.bar, on.lower
     (a, b), (d, c) = ((at + end * on.scale for end in span) for span in (made, sent))
     corners = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in ((a, top), (b, top), (c, low), (d, low)))
-    return (f'<polygon points="{corners}" fill="{svg.colour(fill)}" fill-opacity="{SHADES["flow"][g % 2]}" '
-            f'data-mark="{mark}"/>')  # fmt: skip
+    return (
+        f'<polygon points="{corners}" fill="{svg.colour(fill)}" fill-opacity="{SHADES["flow"][g % 2]}" '
+        f'data-mark="{mark}"/>'
+    )
 
 
 def _exposed(on: Lanes, one: Pass) -> str:
@@ -211,8 +219,6 @@ def _exposed(on: Lanes, one: Pass) -> str:
     if wide < 0.01:
         return ""
     last = one is on.timeline.passes[-1]
-    gap = hatch.box(
-        start, on.upper, wide, on.bar, title="exposed communication: compute waits", mark="waits" * last
-    )
+    gap = hatch.box(start, on.upper, wide, on.bar, title="exposed communication: compute waits", mark="waits" * last)
     under = on.lower + on.bar + 2.5
     return gap + svg.line(start, under, start + wide, under, "accent", 4)

@@ -29,9 +29,11 @@ def opening(width: float) -> str:
     out = [_legend((("c1", "model (across its matrices, down its layers)"), ("c3", "batch")))]
     for i, (name, (layout, *words)) in enumerate(CUTS.items()):
         x, y = i % across * (each + gap), 30 + i // across * high
-        out += [svg.text(x, y + 14, name.replace("x", "×"), bold=True, size=13), _gpus(layout, x, y + 24, each),
-                *(svg.text(x, y + 104 + 14 * row, one, size=svg.SMALLEST, fill="muted")
-                  for row, one in enumerate(words))]  # fmt: skip
+        out += [
+            svg.text(x, y + 14, name.replace("x", "×"), bold=True, size=13),
+            _gpus(layout, x, y + 24, each),
+            *(svg.text(x, y + 104 + 14 * row, one, size=svg.SMALLEST, fill="muted") for row, one in enumerate(words)),
+        ]
     label = "What each of eight GPUs has: " + "; ".join(f"{name}: {words}" for name, (_, words, _) in CUTS.items())
     return svg.figure(width, 30 + high * (4 // across) - 8, "".join(out), label)
 
@@ -56,10 +58,12 @@ def _gpus(layout: Layout, x: float, y: float, width: float) -> str:
     for rank in range(layout.ranks):
         at, left, top = places.coordinates(rank), x + rank % 4 * pitch, y + rank // 4 * (HIGH + 6)
         wide, deep, long = MODEL / layout.tp, HIGH / layout.pp, HIGH / layout.dp
-        out += [svg.rect(left, top, MODEL, HIGH, "grid", opacity=0.6),
-                svg.rect(left + at["tp"] * wide, top + at["pp"] * deep, wide, deep, "c1"),
-                svg.rect(left + MODEL + 3, top, BATCH, HIGH, "grid", opacity=0.6),
-                svg.rect(left + MODEL + 3, top + at["dp"] * long, BATCH, long, "c3")]  # fmt: skip
+        out += [
+            svg.rect(left, top, MODEL, HIGH, "grid", opacity=0.6),
+            svg.rect(left + at["tp"] * wide, top + at["pp"] * deep, wide, deep, "c1"),
+            svg.rect(left + MODEL + 3, top, BATCH, HIGH, "grid", opacity=0.6),
+            svg.rect(left + MODEL + 3, top + at["dp"] * long, BATCH, long, "c3"),
+        ]
     return "".join(out)
 
 
@@ -81,24 +85,38 @@ def ceilings(width: float) -> str:
     for i, (axis, end, why) in enumerate(ENDS):
         y = 8 + i * row
         words = f"{axis}: {end:,}, {why}"
-        out += [svg.text(0, y + 10, words, size=svg.SMALL, bold=True),
-                svg.rect(0, y + 15, log2(end) * scale, 14, "key", opacity=SHADES[axis])]  # fmt: skip
+        out += [
+            svg.text(0, y + 10, words, size=svg.SMALL, bold=True),
+            svg.rect(0, y + 15, log2(end) * scale, 14, "key", opacity=SHADES[axis]),
+        ]
     y, x = 8 + len(ENDS) * row, 0.0
     out.append(svg.text(0, y + 10, " × ".join(f"{n}" for _, n in CHOSEN) + f" = {WANTED:,}", size=svg.SMALL, bold=True))
     for axis, degree in CHOSEN:
         long = log2(degree) * scale
-        out += [svg.rect(x, y + 15, long - 1, 20, "key", opacity=SHADES[axis]),
-                svg.text(x + long / 2, y + 29, f"{axis} {degree}", anchor="middle", size=svg.SMALLEST)]  # fmt: skip
+        out += [
+            svg.rect(x, y + 15, long - 1, 20, "key", opacity=SHADES[axis]),
+            svg.text(x + long / 2, y + 29, f"{axis} {degree}", anchor="middle", size=svg.SMALLEST),
+        ]
         x += long
     foot = y + 44
     out += [svg.line(right, 8, right, foot, "accent", 2), svg.line(0, foot, right, foot, "muted")]
     for n in TICKS if width > 500 else (*TICKS[:4], WANTED):
         at, last = log2(n) * scale, n == WANTED
-        out += [svg.line(at, foot, at, foot + 4, "muted"),
-                svg.text(at + 3 * last, foot + 16, f"{n:,}" + " GPUs" * last, size=svg.SMALLEST, fill="muted",
-                         anchor="end" if last else "middle" if at else "start")]  # fmt: skip
-    label = ("On a ruler of doublings up to 16,384 GPUs tensor parallelism alone reaches 8, a pipeline 126, data "
-             "parallelism 2,048; tensor 8, pipeline 16 and data 128 end to end reach 16,384")  # fmt: skip
+        out += [
+            svg.line(at, foot, at, foot + 4, "muted"),
+            svg.text(
+                at + 3 * last,
+                foot + 16,
+                f"{n:,}" + " GPUs" * last,
+                size=svg.SMALLEST,
+                fill="muted",
+                anchor="end" if last else "middle" if at else "start",
+            ),
+        ]
+    label = (
+        "On a ruler of doublings up to 16,384 GPUs tensor parallelism alone reaches 8, a pipeline 126, data "
+        "parallelism 2,048; tensor 8, pipeline 16 and data 128 end to end reach 16,384"
+    )
     return svg.figure(width, foot + 22, "".join(out), label)
 
 
@@ -119,8 +137,18 @@ def step(width: float) -> str:
 
     def box(lane, start, stop, fill, words="", strong=1.0):
         x, y, wide = left + start * scale, 6 + lane * row, max((stop - start) * scale - 1, 1.6)
-        said = svg.text(x + wide / 2, y + 15, words, anchor="middle", size=svg.SMALLEST,
-                        fill="paper" if fill == "compute" and strong == 1 else "ink") if words else ""  # fmt: skip
+        said = (
+            svg.text(
+                x + wide / 2,
+                y + 15,
+                words,
+                anchor="middle",
+                size=svg.SMALLEST,
+                fill="paper" if fill == "compute" and strong == 1 else "ink",
+            )
+            if words
+            else ""
+        )
         return svg.rect(x, y + 2, wide, row - 5, fill, opacity=strong) + said
 
     for run in one.runs[0]:
@@ -131,9 +159,13 @@ def step(width: float) -> str:
         at = run.end if kind == "F" else run.start - 0.45
         out.append(box(2, at, at + 0.45, "c4"))
     wide = width > 500
-    out += [box(3, end - 1.2, end + 0.6, "c4", "sums" if wide else ""),
-            box(0, end + 0.7, end + 1.5, "compute", "", 0.7),
-            box(3, end + 1.6, end + 3.4, "c4", "weights" if wide else "")]  # fmt: skip
-    label = ("A step on one GPU: tensor messages in every block of every micro-batch, pipeline messages at the end of "
-             "each forward and before each backward, data messages once, at the end")  # fmt: skip
+    out += [
+        box(3, end - 1.2, end + 0.6, "c4", "sums" if wide else ""),
+        box(0, end + 0.7, end + 1.5, "compute", "", 0.7),
+        box(3, end + 1.6, end + 3.4, "c4", "weights" if wide else ""),
+    ]
+    label = (
+        "A step on one GPU: tensor messages in every block of every micro-batch, pipeline messages at the end of "
+        "each forward and before each backward, data messages once, at the end"
+    )
     return svg.figure(width, 10 + row * len(LANES), "".join(out), label)

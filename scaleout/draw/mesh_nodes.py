@@ -73,7 +73,8 @@ class Tiles:
                 full.append(_box(box))
         return "".join(
             f'<path d="{"".join(d)}" fill="{svg.colour(colour)}" fill-opacity="{opacity}"/>'
-            for d, colour, opacity in ((back, "grid", "0.55"), (pale, fill, "0.35"), (full, fill, "1")) if d
+            for d, colour, opacity in ((back, "grid", "0.55"), (pale, fill, "0.35"), (full, fill, "1"))
+            if d
         )
 
     def line(self, a: int, b: int, aside: float = 0.0) -> tuple[float, float, float, float]:
@@ -82,20 +83,29 @@ class Tiles:
         return x1 + aside, y1 + aside, x2 + aside, y2 + aside
 
     def wires(
-        self, pairs: Iterable[tuple[int, int]], stroke: str, width: float, aside: float = 0.0, opacity: float = 1.0,
-    ) -> str:  # fmt: skip
+        self,
+        pairs: Iterable[tuple[int, int]],
+        stroke: str,
+        width: float,
+        aside: float = 0.0,
+        opacity: float = 1.0,
+    ) -> str:
         """Lines between ranks, which tiles are drawn over."""
         d = "".join("M{} {}L{} {}".format(*map(svg.num, self.line(a, b, aside))) for a, b in pairs)
         faded = "" if opacity == 1 else f' opacity="{svg.num(opacity)}"'
-        return (f'<path d="{d}" fill="none" stroke="{svg.colour(stroke)}" stroke-width="{svg.num(width)}"{faded}/>'
-                if d else "")  # fmt: skip
-
+        return (
+            f'<path d="{d}" fill="none" stroke="{svg.colour(stroke)}" stroke-width="{svg.num(width)}"{faded}/>'
+            if d
+            else ""
+        )
 
     def dots(self, ranks: Iterable[int], fill: str, low: float, size: float, mark: str) -> str:
         """One so large on each rank's tile, so far beneath its middle."""
         d = "".join(f"M{svg.num(x)} {svg.num(y + low)}h0" for x, y in map(self.middle, ranks))
-        return (f'<path d="{d}" fill="none" stroke="{svg.colour(fill)}" stroke-width="{svg.num(size)}" '
-                f'stroke-linecap="round" data-mark="{mark}"/>')  # fmt: skip
+        return (
+            f'<path d="{d}" fill="none" stroke="{svg.colour(fill)}" stroke-width="{svg.num(size)}" '
+            f'stroke-linecap="round" data-mark="{mark}"/>'
+        )
 
 
 def _box(box: Sequence[float]) -> str:
@@ -105,15 +115,19 @@ def _box(box: Sequence[float]) -> str:
 
 def ring(x: float, y: float, width: float, height: float, mark: str) -> str:
     """The outline of what is pressed."""
-    return (f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
-            f'rx="{ROUND}" fill="none" stroke="{svg.colour("key")}" stroke-width="3" data-mark="{mark}"/>')
+    return (
+        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
+        f'rx="{ROUND}" fill="none" stroke="{svg.colour("key")}" stroke-width="3" data-mark="{mark}"/>'
+    )
 
 
 def panel(points: Sequence[Place], round: float) -> str:
     """A node: the surface that its tiles stand on, `round` CSS pixels beyond them."""
     d = "L".join(f"{svg.num(x)} {svg.num(y)}" for x, y in points)
-    return (f'<path d="M{d}z" fill="{svg.colour("grid")}" stroke="{svg.colour("grid")}" stroke-linejoin="round" '
-            f'stroke-width="{svg.num(2 * round)}" opacity="0.35"/>')  # fmt: skip
+    return (
+        f'<path d="M{d}z" fill="{svg.colour("grid")}" stroke="{svg.colour("grid")}" stroke-linejoin="round" '
+        f'stroke-width="{svg.num(2 * round)}" opacity="0.35"/>'
+    )
 
 
 # --- many nodes -----------------------------------------------------------------------------------------------------
@@ -185,10 +199,14 @@ class Cells:
         for columns, rows in alike.items():
             for top, count in _runs(rows):
                 boxes += [
-                    (self.x + left * across, self.y + top * down, max(2.0, many * across - 0.5),
-                     max(2.0, count * down - 0.5))
+                    (
+                        self.x + left * across,
+                        self.y + top * down,
+                        max(2.0, many * across - 0.5),
+                        max(2.0, count * down - 0.5),
+                    )
                     for left, many in _runs(columns)
-                ]  # fmt: skip
+                ]
         d = "".join(map(_box, boxes))
         faded = "" if opacity == 1 else f' fill-opacity="{svg.num(opacity)}"'
         return f'<path d="{d}" fill="{svg.colour(fill)}"{faded}/>' if d else ""

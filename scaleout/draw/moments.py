@@ -54,14 +54,14 @@ def opening(width: float) -> str:
 def small(width: float) -> str:
     """The same on a card: three moments, and low bars."""
     shape = PRESETS["gpt2-large"]
-    steps = [step(f"{n} sequence{'s' * (n > 1)}", account(shape, n, 1024), at=("rest", "loss", "optimizer"))
-             for n in SEQUENCES]  # fmt: skip
+    steps = [
+        step(f"{n} sequence{'s' * (n > 1)}", account(shape, n, 1024), at=("rest", "loss", "optimizer"))
+        for n in SEQUENCES
+    ]
     return draw(width, steps, ("usable", usable(DEVICES["rtx-4090"].memory_bytes)), 100)
 
 
-def draw(
-    width: float, steps: Sequence[Step], limit: tuple[str, float] | None = None, high: float = 0
-) -> str:
+def draw(width: float, steps: Sequence[Step], limit: tuple[str, float] | None = None, high: float = 0) -> str:
     """Steps on one scale, beside one another where that leaves room for the names of moments; limit: words, and bytes
     at which a line is drawn; high: of the bars, in CSS pixels. ValueError for no steps."""
     if not steps:
@@ -77,18 +77,28 @@ def draw(
         x, down = i % columns * (room + GAP), i // columns * (HEAD + high + FOOT + 8)
         out.append(_bars(one, x, down + HEAD, room, high, top, limit))
     y = down + HEAD + high + FOOT + 6
-    marks, tall = kinds.keys((kind for one in steps for held in one.moments.values() for kind, size in held.items()
-                              if size > 0.004 * top), 0, y, width)  # fmt: skip
-    said = "; ".join(f"{one.name}: fullest at the {kinds.MOMENTS[one.peak]}, {one.total(one.peak) / GB:.1f} GB"
-                     for one in steps)  # fmt: skip
+    marks, tall = kinds.keys(
+        (kind for one in steps for held in one.moments.values() for kind, size in held.items() if size > 0.004 * top),
+        0,
+        y,
+        width,
+    )
+    said = "; ".join(
+        f"{one.name}: fullest at the {kinds.MOMENTS[one.peak]}, {one.total(one.peak) / GB:.1f} GB" for one in steps
+    )
     ends = f" The line is at {limit[1] / GB:.1f} GB." if limit else ""
     return svg.figure(width, y + tall, "".join([*out, marks]), f"Memory at each moment of a step. {said}.{ends}")
 
 
 def _bars(
-    one: Step, x: float, y: float, width: float, high: float, top: float,
+    one: Step,
+    x: float,
+    y: float,
+    width: float,
+    high: float,
+    top: float,
     limit: tuple[str, float] | None,
-) -> str:  # fmt: skip
+) -> str:
     """One step: a bar a moment, its total above, the fullest framed."""
     pitch = width / len(one.moments)
     thick, scale, low = pitch * 0.76, high / top, y + high
@@ -103,15 +113,29 @@ def _bars(
         if limit and one.total(moment) > limit[1]:
             out.append(hatch.over(left, base, thick, (one.total(moment) - limit[1]) * scale))
         fullest, middle = moment == one.peak, left + thick / 2
-        totals.append(svg.text(middle, base - 4, _size(one.total(moment)), anchor="middle", bold=fullest, halo=True,
-                               size=svg.SMALLEST))  # fmt: skip
-        out.append(svg.text(middle, low + 15, kinds.MOMENTS[moment], anchor="middle", bold=fullest,
-                            size=svg.SMALLEST, fill="ink" if fullest else "muted"))  # fmt: skip
+        totals.append(
+            svg.text(
+                middle, base - 4, _size(one.total(moment)), anchor="middle", bold=fullest, halo=True, size=svg.SMALLEST
+            )
+        )
+        out.append(
+            svg.text(
+                middle,
+                low + 15,
+                kinds.MOMENTS[moment],
+                anchor="middle",
+                bold=fullest,
+                size=svg.SMALLEST,
+                fill="ink" if fullest else "muted",
+            )
+        )
         if fullest:
             out.append(svg.text(middle, low + 29, "fullest", anchor="middle", bold=True, size=svg.SMALLEST))
-            out.append(f'<rect x="{svg.num(left - 2)}" y="{svg.num(base - 1)}" width="{svg.num(thick + 4)}" '
-                       f'height="{svg.num(low - base + 2)}" fill="none" stroke="{svg.colour("ink")}" '
-                       'stroke-width="1.5"/>')  # fmt: skip
+            out.append(
+                f'<rect x="{svg.num(left - 2)}" y="{svg.num(base - 1)}" width="{svg.num(thick + 4)}" '
+                f'height="{svg.num(low - base + 2)}" fill="none" stroke="{svg.colour("ink")}" '
+                'stroke-width="1.5"/>'
+            )
     if limit:
         out.append(_limit(limit, x, width, low - limit[1] * scale))
     return "".join([*out, *totals])  # the line may run through a total, and lies beneath it
@@ -119,8 +143,10 @@ def _bars(
 
 def _limit(limit: tuple[str, float], x: float, width: float, y: float) -> str:
     """A line, and at its left end, over what is held between two steps, what it is."""
-    words = (svg.text(x, y - 4 - 13 * i, one, size=svg.SMALLEST, bold=True, halo=True)
-             for i, one in enumerate((f"{_size(limit[1])} GB", limit[0])))  # fmt: skip
+    words = (
+        svg.text(x, y - 4 - 13 * i, one, size=svg.SMALLEST, bold=True, halo=True)
+        for i, one in enumerate((f"{_size(limit[1])} GB", limit[0]))
+    )
     return svg.line(x, y, x + width, y, "ink", 1.5, "5 3") + "".join(words)
 
 

@@ -116,8 +116,13 @@ class Grid:
 
     def landed(self, flights: Iterable[Flight]) -> set[tuple[str, int, int]]:
         """Kinds, ranks and shards of what has just come for a moment, so that it is not there before it comes."""
-        return {(one.key, rank, one.shard) for one in flights if one.done == 1 and one.lent and one.way == "out"
-                for rank in range(self.ranks) if rank != one.shard}  # fmt: skip
+        return {
+            (one.key, rank, one.shard)
+            for one in flights
+            if one.done == 1 and one.lent and one.way == "out"
+            for rank in range(self.ranks)
+            if rank != one.shard
+        }
 
     def _flight(self, one: Flight, row: Row) -> list[str]:
         home = self.cell(row, one.shard, one.shard)
@@ -143,8 +148,10 @@ class Grid:
         fill = row.lent or row.fill if one.lent else row.fill
         x, y, wide, high = map(svg.num, box)
         faded = f' fill-opacity="{PALE}"' if one.pale and one.done < 1 else ""
-        return (f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" fill="{svg.colour(fill)}"{faded} '
-                f'stroke="{svg.colour("ink")}" data-mark="{one.name}-{to}"/>')  # fmt: skip
+        return (
+            f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" fill="{svg.colour(fill)}"{faded} '
+            f'stroke="{svg.colour("ink")}" data-mark="{one.name}-{to}"/>'
+        )
 
 
 @lru_cache(maxsize=8)  # the same at each moment of a step

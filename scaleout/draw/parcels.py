@@ -103,9 +103,7 @@ def _parcels(step: int, moves: list[messages.Message], before: tuple[Parcel, ...
         came = next((one for one in free if one.target == source and {*one.chunks} & {*chunks}), None)
         if came:
             free.remove(came)
-        out.append(
-            Parcel(came.name if came else f"{step}-{source}-{target}", source, target, tuple(chunks), adds)
-        )
+        out.append(Parcel(came.name if came else f"{step}-{source}-{target}", source, target, tuple(chunks), adds))
     return tuple(out)
 
 

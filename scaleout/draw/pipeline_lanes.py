@@ -196,9 +196,11 @@ def _marks(marks: dict[tuple[str, str], list[str]]) -> str:
 def _numbers(words: dict[str, list[str]]) -> str:
     clear = f'stroke="{svg.colour("paper")}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
     inner = "".join(
-        f'<g fill="{svg.colour("ink")}" {clear}>{"".join(some)}</g>' if fill == LOUD
-        else f'<g fill="{svg.colour(fill)}">{"".join(some)}</g>' for fill, some in words.items()
-    )  # fmt: skip
+        f'<g fill="{svg.colour("ink")}" {clear}>{"".join(some)}</g>'
+        if fill == LOUD
+        else f'<g fill="{svg.colour(fill)}">{"".join(some)}</g>'
+        for fill, some in words.items()
+    )
     return f'<g font-size="{svg.SMALLEST}" text-anchor="middle" pointer-events="none">{inner}</g>' if inner else ""
 
 
@@ -265,8 +267,11 @@ def steps(along: Sequence[str], base: float, amounts: Iterable[float]) -> str:
     """A path between the edges of `across` from the height `base`, so many CSS pixels down (or up, below 0), in halves
     of one."""
     halves = [0, *(round(2 * amount) for amount in amounts)]
-    path = [f"H{at}V{_height(base + now / 2)}" for at, before, now in zip(along, halves, halves[1:], strict=False)
-            if now != before]  # fmt: skip
+    path = [
+        f"H{at}V{_height(base + now / 2)}"
+        for at, before, now in zip(along, halves, halves[1:], strict=False)
+        if now != before
+    ]
     return f"M{along[0]} {_height(base)}{''.join(path)}H{along[-1]}V{_height(base)}z"
 
 
@@ -282,6 +287,7 @@ def followed(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
         chunks = lane.chunks
         for kind, stage, start, end in lane.of(lit):
             name = block(kind, lit, lane.rank, chunks[stage])
-            out.append(svg.rect(on.at(start), on.top(row), max(2.0, (end - start) * on.scale), on.bar, LIT[kind][0],
-                                mark=name))  # fmt: skip
+            out.append(
+                svg.rect(on.at(start), on.top(row), max(2.0, (end - start) * on.scale), on.bar, LIT[kind][0], mark=name)
+            )
     return "".join(out)

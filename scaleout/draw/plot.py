@@ -89,9 +89,12 @@ class Plane:
         return self.bottom - self.height * _clip(self.y.part(value))
 
     def grid(
-        self, x_label: str, y_label: str, x_ticks: Iterable[tuple[float, str]] | None = None,
+        self,
+        x_label: str,
+        y_label: str,
+        x_ticks: Iterable[tuple[float, str]] | None = None,
         y_ticks: Iterable[tuple[float, str]] | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Grid lines, tick labels, and what the axes show: x_label below, y_label above, flush with the labels of y.
 
         Ticks are pairs (value, words); None: round values with plain numbers. Takes 20 units below the plane, 38 with
@@ -105,8 +108,16 @@ class Plane:
             at = self.at_x(value)
             out.append(svg.line(at, self.top, at, self.bottom))
             edge = at + svg.measure(words, svg.SMALL) / 2 > self.right + 4
-            out.append(svg.text(self.right + 4 if edge else at, self.bottom + TICK, words,
-                                anchor="end" if edge else "middle", fill="muted", size=svg.SMALL))  # fmt: skip
+            out.append(
+                svg.text(
+                    self.right + 4 if edge else at,
+                    self.bottom + TICK,
+                    words,
+                    anchor="end" if edge else "middle",
+                    fill="muted",
+                    size=svg.SMALL,
+                )
+            )
         for value, words in rows:
             at = self.at_y(value)
             out.append(svg.line(self.left, at, self.right, at))
@@ -117,9 +128,13 @@ class Plane:
         return "".join(out)
 
     def curve(
-        self, points: Iterable[tuple[float, float]], colour: str, width: float = 2, dash: str = "",
+        self,
+        points: Iterable[tuple[float, float]],
+        colour: str,
+        width: float = 2,
+        dash: str = "",
         title: str = "",
-    ) -> str:  # fmt: skip
+    ) -> str:
         """A line through (x, y) points, in order; what lies outside the plane is not drawn."""
         shown = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in self._inside(list(points)))
         inner = f"<title>{escape(title)}</title>" if title else ""
@@ -129,9 +144,7 @@ class Plane:
             f'stroke-linejoin="round"{dashes}>{inner}</polyline>'
         )
 
-    def dots(
-        self, points: Iterable[tuple[float, float]], colour: str, radius: float = 3.5, title: str = ""
-    ) -> str:
+    def dots(self, points: Iterable[tuple[float, float]], colour: str, radius: float = 3.5, title: str = "") -> str:
         """A disc at each (x, y) that lies inside the plane."""
         inner = f"<title>{escape(title)}</title>" if title else ""
         return "".join(
@@ -152,9 +165,13 @@ class Plane:
         if words:
             left = at < self.left + self.width * 0.6
             out += svg.text(
-                at + (6 if left else -6), self.top + 13, words, anchor="start" if left else "end", fill=colour,
+                at + (6 if left else -6),
+                self.top + 13,
+                words,
+                anchor="start" if left else "end",
+                fill=colour,
                 halo=True,
-            )  # fmt: skip
+            )
         return out
 
     def _inside(self, points: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -47,16 +47,18 @@ def draw(shown: Frames, step: int, on: Circle, centre: list[tuple[str, bool]], n
     """
     places = [on.place(rank, shown.ranks) for rank in range(len(shown.held[0]))]
     parcels = shown.parcels[step] if step < shown.steps else ()
-    return "".join([
-        _track(shown, on),
-        _borders(shown.ranks, node, on),
-        "" if shown.algorithm == "ring" else _arrows(parcels, places, on.card),
-        _cards(shown.ranks, places, on),
-        _stripes(shown, step, places, on),
-        _parcels(parcels, shown, step, places, on),
-        _numbers(shown.ranks, places, on),
-        _centre(on, centre, shown.algorithm == "in-network"),
-    ])  # fmt: skip
+    return "".join(
+        [
+            _track(shown, on),
+            _borders(shown.ranks, node, on),
+            "" if shown.algorithm == "ring" else _arrows(parcels, places, on.card),
+            _cards(shown.ranks, places, on),
+            _stripes(shown, step, places, on),
+            _parcels(parcels, shown, step, places, on),
+            _numbers(shown.ranks, places, on),
+            _centre(on, centre, shown.algorithm == "in-network"),
+        ]
+    )
 
 
 def _track(shown: Frames, on: Circle) -> str:
@@ -81,9 +83,7 @@ def _borders(ranks: int, node: int, on: Circle) -> str:
         near, far = 1 - 0.62 * on.card / on.across, 1 + 0.62 * on.card / on.across
         ends = [(on.x + on.across * cos(angle) * at, on.y + on.down * sin(angle) * at) for at in (near, far)]
         lines.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in ends))
-    return (
-        f'<path d="{"".join(lines)}" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>' if lines else ""
-    )
+    return f'<path d="{"".join(lines)}" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>' if lines else ""
 
 
 def _head(x: float, y: float, dx: float, dy: float, size: float) -> str:
@@ -129,17 +129,19 @@ def _numbers(ranks: int, places: list[tuple[float, float]], on: Circle) -> str:
         dx, dy = on.x - x, on.y - y
         near = (on.card / 2 + DISC + 3) / max(abs(dx), abs(dy))
         disc = f'<circle r="{DISC}" fill="{svg.colour("paper")}" stroke="{ramp.colour(rank, ranks)}" stroke-width="3"/>'
-        out.append(
-            svg.group(x + dx * near, y + dy * near, f'{disc}<text y="4">{rank}</text>', f"rank-{rank}")
-        )
+        out.append(svg.group(x + dx * near, y + dy * near, f'{disc}<text y="4">{rank}</text>', f"rank-{rank}"))
     return f'<g text-anchor="middle" font-size="11" font-weight="600" fill="{svg.colour("ink")}">{"".join(out)}</g>'
 
 
 def _stripes(shown: Frames, step: int, places: list[tuple[float, float]], on: Circle) -> str:
     """All stripes on all cards, in one path for each rank's colour: strong, and pale where the sum went on."""
     wide, high = on.pitch(shown.chunks), on.pitch(shown.ranks)
-    left = {(one.source, chunk) for one in (shown.parcels[step] if 0 < step < shown.steps else ()) if one.adds
-            for chunk in one.chunks}  # fmt: skip
+    left = {
+        (one.source, chunk)
+        for one in (shown.parcels[step] if 0 < step < shown.steps else ())
+        if one.adds
+        for chunk in one.chunks
+    }
     paths: dict[tuple[int, bool], list[str]] = {}
     for rank, cells in enumerate(shown.held[step]):
         x, y = places[rank][0] - on.card / 2 + 3, places[rank][1] - on.card / 2 + 3
@@ -227,9 +229,7 @@ def _centre(on: Circle, lines: list[tuple[str, bool]], switch: bool) -> str:
     if switch:
         (what, _), (count, _) = lines[1:3]
         above = svg.text(on.x, on.y - on.card / 2 - 4, what, anchor="middle", bold=True, halo=True)
-        return above + svg.text(
-            on.x, on.y + on.card / 2 + 14, count, anchor="middle", size=svg.SMALL, halo=True
-        )
+        return above + svg.text(on.x, on.y + on.card / 2 + 14, count, anchor="middle", size=svg.SMALL, halo=True)
     tall = [20 if bold else 16 for _, bold in lines]
     out, y = [], on.y - fsum(tall) / 2 - 2
     for (words, bold), height in zip(lines, tall, strict=True):

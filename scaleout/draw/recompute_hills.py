@@ -78,13 +78,24 @@ def hills(width: float) -> str:
         words = f"{name}: {held(policy)[blocks][1]:.1f}"
         out.append(svg.text(plane.at_x(blocks), at, words, anchor="middle", size=svg.SMALL, bold=True, halo=True))
     at, words = plane.at_y(room()), f"usable: {room():.0f}"
-    out += [svg.line(plane.left, at, plane.right, at, "accent", 1.5, "5 3"),
-            svg.text(plane.left + 4, at - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True)]  # fmt: skip
+    out += [
+        svg.line(plane.left, at, plane.right, at, "accent", 1.5, "5 3"),
+        svg.text(plane.left + 4, at - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True),
+    ]
     for words, part in (("forward", 0.25), ("backward", 0.75)):
-        out.append(svg.text(plane.left + part * plane.width, plane.bottom + plot.TICK, words, anchor="middle",
-                            fill="muted", size=svg.SMALL))  # fmt: skip
+        out.append(
+            svg.text(
+                plane.left + part * plane.width,
+                plane.bottom + plot.TICK,
+                words,
+                anchor="middle",
+                fill="muted",
+                size=svg.SMALL,
+            )
+        )
     label = "What 32 blocks hold through forward and backward: " + "; ".join(
-        f"{name}, {held(policy)[blocks][1]:.1f} GB at the loss" for name, policy in found.items())  # fmt: skip
+        f"{name}, {held(policy)[blocks][1]:.1f} GB at the loss" for name, policy in found.items()
+    )
     return svg.figure(width, plane.bottom + 26, "".join(out), label)
 
 
@@ -97,12 +108,16 @@ def costs() -> dict[str, list[tuple[float, float]]]:
     whole blocks; segments of so many blocks."""
     z, rank = sizes(), machine.from_datasheet(JOB)
     tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(step(JOB), rank)
-    blocks = [Policy(tuple(memory.names(z) if i < n else frozenset() for i in range(SHAPE.layers)))
-              for n in range(0, SHAPE.layers + 1, 4)]  # fmt: skip
+    blocks = [
+        Policy(tuple(memory.names(z) if i < n else frozenset() for i in range(SHAPE.layers)))
+        for n in range(0, SHAPE.layers + 1, 4)
+    ]
     segments = [memory.segments(z, k) for k in SEGMENTS]
     share = lambda one: seconds(timing.again_seconds(JOB, rank, one)) / seconds(0.0) - 1  # noqa: E731
-    return {way: [(100 * share(one), most(one)) for one in found]
-            for way, found in (("tiles", tiles), ("blocks", blocks), ("segments", segments))}  # fmt: skip
+    return {
+        way: [(100 * share(one), most(one)) for one in found]
+        for way, found in (("tiles", tiles), ("blocks", blocks), ("segments", segments))
+    }
 
 
 def ways(width: float) -> str:
@@ -111,12 +126,16 @@ def ways(width: float) -> str:
     plane = plot.Plane(left, 30, width - left - 14, HIGH - 76, plot.Axis(0, 36), plot.Axis(0, 90))
     out = [
         plane.grid("the step is longer by, %", "GB that the blocks hold, at most"),
-        plane.curve(found["blocks"], "muted", 1.5, "5 3"), plane.curve(found["tiles"], "c3", 2.5),
+        plane.curve(found["blocks"], "muted", 1.5, "5 3"),
+        plane.curve(found["tiles"], "c3", 2.5),
         plane.dots(found["segments"], "ink", 3.5),
-    ]  # fmt: skip
+    ]
     x, y = found["blocks"][3]
-    out.append(svg.text(plane.at_x(x) + 8, plane.at_y(y) - 4, "all tiles of some blocks", size=svg.SMALL, fill="muted",
-                        halo=True))  # fmt: skip
+    out.append(
+        svg.text(
+            plane.at_x(x) + 8, plane.at_y(y) - 4, "all tiles of some blocks", size=svg.SMALL, fill="muted", halo=True
+        )
+    )
     x, y = next(one for one in found["tiles"] if one[0] < 11)
     at = plane.at_x(x) - 8, plane.at_y(y) + 16
     out.append(svg.text(*at, "cheapest tiles", anchor="end", size=svg.SMALL, bold=True, halo=True))

@@ -103,9 +103,15 @@ class Room:
         """Left edges by group; "mid": the middle of the function; "out": of the badge before what leaves."""
         u, broad, beside = self.unit, HIGH * self.unit, self.badge / 2 + 3
         steps = (
-            ("enters", u + self.gap), ("first", broad + self.gap), ("product", broad + self.mid), ("mid", self.mid),
-            ("second", u + self.after), ("sums", u + DEPTH + beside), ("out", beside), ("leaves", u),
-        )  # fmt: skip
+            ("enters", u + self.gap),
+            ("first", broad + self.gap),
+            ("product", broad + self.mid),
+            ("mid", self.mid),
+            ("second", u + self.after),
+            ("sums", u + DEPTH + beside),
+            ("out", beside),
+            ("leaves", u),
+        )
         lefts = accumulate((step for _, step in steps[:-1]), initial=self.left)
         return {name: left for (name, _), left in zip(steps, lefts, strict=True)}
 
@@ -124,14 +130,23 @@ def half(one: Half, y: float, back: float, width: int, lit: int, alive: bool) ->
     """A half whose middle is at height y, with the way back at height `back`. lit: the rank whose parts are solid;
     alive: its matrices can be pressed."""
     room = ROOMS[width]
-    groups = [("enters", one.enters), ("first", one.first), ("product", one.product), ("second", one.second),
-              ("sums", one.sums), ("leaves", one.leaves)]  # fmt: skip
-    return "".join([
-        _way_back(one, y, back, room),
-        *(_group(group, name, one.name, y, room, lit, alive) for name, group in groups),
-        _signs(one, y, room), _function(one, y, room),
-        *(_badge(badge, y, back, room) for badge in one.badges),
-    ])  # fmt: skip
+    groups = [
+        ("enters", one.enters),
+        ("first", one.first),
+        ("product", one.product),
+        ("second", one.second),
+        ("sums", one.sums),
+        ("leaves", one.leaves),
+    ]
+    return "".join(
+        [
+            _way_back(one, y, back, room),
+            *(_group(group, name, one.name, y, room, lit, alive) for name, group in groups),
+            _signs(one, y, room),
+            _function(one, y, room),
+            *(_badge(badge, y, back, room) for badge in one.badges),
+        ]
+    )
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -193,10 +208,20 @@ def _boxes(group: Group, where: str, y: float, room: Room) -> list[tuple[float, 
 
 
 def _sheet(part: Part, box: tuple[float, float, float, float], half: str, lit: int) -> str:
-    return draw(Sheet(
-        f"{half}-{part.name}", *box, part.fill, part.parts, part.cut, part.copies, part.partial,
-        min(lit // part.copies, part.parts - 1), part.strong, part.title,
-    ))  # fmt: skip
+    return draw(
+        Sheet(
+            f"{half}-{part.name}",
+            *box,
+            part.fill,
+            part.parts,
+            part.cut,
+            part.copies,
+            part.partial,
+            min(lit // part.copies, part.parts - 1),
+            part.strong,
+            part.title,
+        )
+    )
 
 
 def _knife(group: Group, where: str, half: str, box: tuple[float, float, float, float], room: Room) -> str:
@@ -246,8 +271,16 @@ def _function(one: Half, y: float, room: Room) -> str:
     )
     # what can be pressed begins a little before the second matrix: where there is no room, the words go left and up
     at = min(x, room.xs["second"] - 7 - svg.measure(one.between, svg.SMALLEST, wrong) / 2)
-    return disc + svg.text(at, y - r - (6 if at == x else 9), one.between, anchor="middle", size=svg.SMALLEST,
-                           bold=wrong, fill="accent" if wrong else "ink", halo=True)  # fmt: skip
+    return disc + svg.text(
+        at,
+        y - r - (6 if at == x else 9),
+        one.between,
+        anchor="middle",
+        size=svg.SMALLEST,
+        bold=wrong,
+        fill="accent" if wrong else "ink",
+        halo=True,
+    )
 
 
 def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool) -> str:

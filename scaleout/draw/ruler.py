@@ -37,6 +37,7 @@ def two(n: int) -> str:
 
 def raised(text: str) -> str:
     """A text of `svg.text` with exponents after ^ above the line: raised letters of a face are too small to read."""
+
     def lift(found: re.Match) -> str:
         rest = f'<tspan dy="4">{found[2]}</tspan>' if found[2] else ""
         return f'<tspan dy="-4" font-size="{svg.SMALLEST}">{found[1]}</tspan>{rest}'
@@ -81,16 +82,30 @@ class Ruler:
 
 
 def bars(
-    ruler: Ruler, rows: Sequence[tuple[int, float, str]], shift: int, y: float, fills: Iterable[tuple[str, float]],
-) -> str:  # fmt: skip
+    ruler: Ruler,
+    rows: Sequence[tuple[int, float, str]],
+    shift: int,
+    y: float,
+    fills: Iterable[tuple[str, float]],
+) -> str:
     """Bars of (octave, height in CSS pixels, title), standing on y, moved by so many octaves as one; those that then
     lie beyond the ruler are left out. fills: colour and strength of each."""
     out = []
     for (octave, high, title), (fill, strong) in zip(rows, fills, strict=True):
         if high > 0 and ruler.holds(octave + shift) and ruler.holds(octave + shift + 1):
             high = max(LEAST, high)
-            out.append(svg.rect(ruler.at(octave) + GAP / 2, y - high, ruler.octave - GAP, high, fill, opacity=strong,
-                                title=title, mark=f"bar {octave}"))  # fmt: skip
+            out.append(
+                svg.rect(
+                    ruler.at(octave) + GAP / 2,
+                    y - high,
+                    ruler.octave - GAP,
+                    high,
+                    fill,
+                    opacity=strong,
+                    title=title,
+                    mark=f"bar {octave}",
+                )
+            )
     return svg.group(shift * ruler.octave, 0, "".join(out), "histogram")
 
 
@@ -112,8 +127,10 @@ def outline(d: str, fill: str, strong: float, stroke: str, width: float, dash: s
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     named = f' data-mark="{mark}"' if mark else ""
     inside = f'fill="{svg.colour(fill)}" fill-opacity="{svg.num(strong)}"' if strong else 'fill="none"'
-    return (f'<path d="{d}" {inside} stroke="{svg.colour(stroke)}" stroke-width="{svg.num(width)}" '
-            f'stroke-linejoin="round"{dashes}{named}/>')  # fmt: skip
+    return (
+        f'<path d="{d}" {inside} stroke="{svg.colour(stroke)}" stroke-width="{svg.num(width)}" '
+        f'stroke-linejoin="round"{dashes}{named}/>'
+    )
 
 
 class Clear:
@@ -134,13 +151,23 @@ class Clear:
         self.taken.append(box)
         return True
 
-    def words(self, words: str, places: Iterable[tuple[float, float, str]], *, fill: str = "ink", bold: bool = False,
-              size: float = svg.SMALLEST, halo: bool = False, mark: str = "") -> str:  # fmt: skip
+    def words(
+        self,
+        words: str,
+        places: Iterable[tuple[float, float, str]],
+        *,
+        fill: str = "ink",
+        bold: bool = False,
+        size: float = svg.SMALLEST,
+        halo: bool = False,
+        mark: str = "",
+    ) -> str:
         """The words at the first free place (x, y, anchor)."""
         wide = svg.measure(words, size, bold=bold)
         for x, y, anchor in places:
             left = x - {"start": 0, "middle": wide / 2, "end": wide}[anchor]
             if self.take(left, left + wide, y, size):
-                return raised(svg.text(x, y, words, anchor=anchor, fill=fill, bold=bold, size=size, halo=halo,
-                                       mark=mark))  # fmt: skip
+                return raised(
+                    svg.text(x, y, words, anchor=anchor, fill=fill, bold=bold, size=size, halo=halo, mark=mark)
+                )
         return ""

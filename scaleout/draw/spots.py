@@ -45,8 +45,11 @@ class Spots:
         inside = self.box[0] <= box[0] and self.box[1] <= box[1] and box[2] <= self.box[2] and box[3] <= self.box[3]
         if not inside or any(_meet(box, one) for one in self.taken):
             return None
-        hidden = sum(self.marks.get((i, j), 0) for i in range(int(box[0] // CELL), int(box[2] // CELL) + 1)
-                     for j in range(int(box[1] // CELL), int(box[3] // CELL) + 1))  # fmt: skip
+        hidden = sum(
+            self.marks.get((i, j), 0)
+            for i in range(int(box[0] // CELL), int(box[2] // CELL) + 1)
+            for j in range(int(box[1] // CELL), int(box[3] // CELL) + 1)
+        )
         return 3 * hidden + hypot(side, 1.5 * (dy - 4)) / 8, left, base
 
     def _drawn(self, x, y, left: float, base: float, wide: float, words: str, fill: str, mark: str) -> str:

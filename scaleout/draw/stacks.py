@@ -25,9 +25,13 @@ class Row:
 
 
 def draw(
-    width: float, rows: Sequence[Row], label: str, cell: float = 0, limit: tuple[str, float] | None = None,
+    width: float,
+    rows: Sequence[Row],
+    label: str,
+    cell: float = 0,
+    limit: tuple[str, float] | None = None,
     key: bool = True,
-) -> str:  # fmt: skip
+) -> str:
     """The rows on one scale. cell: amount that a white seam ends, so that it can be counted; limit: words, and the
     amount at which a line is drawn through all rows. ValueError for no rows."""
     if not rows:
@@ -48,8 +52,10 @@ def draw(
     if limit:
         at = left + limit[1] * scale
         anchor = "end" if at > width - svg.measure(limit[0], svg.SMALL) else "start"
-        out += [svg.line(at, top - 4, at, y - PITCH + THICK + 4, "ink", 1.5, "5 3"),
-                svg.text(at, top - 8, limit[0], anchor=anchor, size=svg.SMALL, bold=True)]  # fmt: skip
+        out += [
+            svg.line(at, top - 4, at, y - PITCH + THICK + 4, "ink", 1.5, "5 3"),
+            svg.text(at, top - 8, limit[0], anchor=anchor, size=svg.SMALL, bold=True),
+        ]
     for i, row in enumerate(rows if wide else ()):  # last: the line at the limit stops where they stand
         x, base = left + row.total * scale + 8, top + PITCH * i + 13
         out.append(svg.rect(x - 3, base - 12, svg.measure(row.words, svg.SMALL) + 6, 16, "paper"))
@@ -75,6 +81,8 @@ def _row(row: Row, left: float, y: float, scale: float, cell: float, wide: bool,
         x += size * scale
     if cell:
         count = round(row.total / cell)
-        out += [svg.line(left + i * cell * scale, y, left + i * cell * scale, y + THICK, "paper", 1.5)
-                for i in range(1, count)]  # fmt: skip
+        out += [
+            svg.line(left + i * cell * scale, y, left + i * cell * scale, y + THICK, "paper", 1.5)
+            for i in range(1, count)
+        ]
     return "".join(out)

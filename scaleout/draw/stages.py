@@ -64,9 +64,15 @@ def _head(name: str, one: Timeline, on: Rows, y: float) -> str:
 def _lanes(one: Timeline, on: Rows, wide: bool) -> str:
     """A lane for each rank: its actions with the number of their micro-batch, hatched where it waits."""
     names = "".join(
-        svg.text(on.x - 6, on.top(rank) + 13, f"GPU {rank}" if wide else str(rank), anchor="end", fill="muted",
-                 size=svg.SMALLEST)
+        svg.text(
+            on.x - 6,
+            on.top(rank) + 13,
+            f"GPU {rank}" if wide else str(rank),
+            anchor="end",
+            fill="muted",
+            size=svg.SMALLEST,
+        )
         for rank in on.ranks
-    )  # fmt: skip
+    )
     marks, numbers = pipeline_lanes.blocks(on, [Lane(rank, *one.lane(rank)) for rank in on.ranks], -1, False)
     return "".join([names, pipeline_lanes.waiting(on, one.seconds), *marks.values(), numbers])

@@ -88,9 +88,17 @@ def figure(width: float, height: float, body: str, label: str) -> str:
 
 
 def text(
-    x: float, y: float, words: str, *, anchor: str = "start", fill: str = "ink",
-    bold: bool = False, size: float = FONT, halo: bool = False, mark: str = "",
-) -> str:  # fmt: skip
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "start",
+    fill: str = "ink",
+    bold: bool = False,
+    size: float = FONT,
+    halo: bool = False,
+    mark: str = "",
+) -> str:
     """Words with their baseline at (x, y); anchor is start, middle or end. `halo` clears what lies behind them."""
     weight = ' font-weight="600"' if bold else ""
     scale = "" if size == FONT else f' font-size="{num(size)}"'
@@ -103,9 +111,16 @@ def text(
 
 
 def rect(
-    x: float, y: float, width: float, height: float, fill: str, *, title: str = "", opacity: float = 1.0,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    fill: str,
+    *,
+    title: str = "",
+    opacity: float = 1.0,
     mark: str = "",
-) -> str:  # fmt: skip
+) -> str:
     """A filled rectangle; `title` is what a pointer over it shows."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     faded = "" if opacity == 1.0 else f' fill-opacity="{num(opacity)}"'
@@ -116,8 +131,15 @@ def rect(
 
 
 def line(
-    x1: float, y1: float, x2: float, y2: float, stroke: str = "grid", width: float = 1, dash: str = "", mark: str = "",
-) -> str:  # fmt: skip
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    stroke: str = "grid",
+    width: float = 1,
+    dash: str = "",
+    mark: str = "",
+) -> str:
     """A straight line; `dash` as in stroke-dasharray."""
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return (
@@ -133,23 +155,37 @@ def group(x: float, y: float, body: str, mark: str = "", opacity: float = 1.0) -
 
 
 def press(
-    body: str, box: tuple[float, float, float, float], control: str, value: object, label: str, mark: str,
+    body: str,
+    box: tuple[float, float, float, float],
+    control: str,
+    value: object,
+    label: str,
+    mark: str,
     **also: object,
-) -> str:  # fmt: skip
+) -> str:
     """Marks that are a button: it sets a control of the view to `value`, and those in `also` to theirs. `box`
     (x, y, width, height) is what a finger finds: 27 or more each way, which a phone shows as 24. `label` says to who
     does not see it what the button does, and how things stand.
 
     Where no script runs it is a picture like any other. No view draws one for a control that is off.
     """
-    asked = "&".join(f"{name}={str(one).lower() if isinstance(one, bool) else one}"
-                     for name, one in {control: value, **also}.items())  # fmt: skip
-    return f'<g{_marked(mark)}{_hand("press", asked, label)}>{body}{_hit(*box)}</g>'
+    asked = "&".join(
+        f"{name}={str(one).lower() if isinstance(one, bool) else one}" for name, one in {control: value, **also}.items()
+    )
+    return f"<g{_marked(mark)}{_hand('press', asked, label)}>{body}{_hit(*box)}</g>"
 
 
 def movable(
-    x: float, y: float, body: str, size: tuple[float, float], control: str, row: int, item: str, label: str, mark: str,
-) -> str:  # fmt: skip
+    x: float,
+    y: float,
+    body: str,
+    size: tuple[float, float],
+    control: str,
+    row: int,
+    item: str,
+    label: str,
+    mark: str,
+) -> str:
     """Marks moved to (x, y), as one, that a hand drags along their row: `item` is in row `row` (from 0) of the control
     `control`, an `arrange`. `size` is the body's, from (0, 0); `label` names it to who does not see it.
     """
@@ -163,8 +199,10 @@ def _hand(kind: str, what: str, label: str) -> str:
 
 def _hit(x: float, y: float, width: float, height: float) -> str:
     """Where a finger finds it, and the ring of the focus is."""
-    return (f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" rx="4" fill="transparent" '
-            'class="live-hit"/>')  # fmt: skip
+    return (
+        f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" rx="4" fill="transparent" '
+        'class="live-hit"/>'
+    )
 
 
 def _marked(mark: str) -> str:
@@ -172,8 +210,14 @@ def _marked(mark: str) -> str:
 
 
 def stacked_bar(
-    x: float, y: float, height: float, scale: float, parts: list[tuple[str, float, str]], *, opacity: float = 1.0,
-) -> str:  # fmt: skip
+    x: float,
+    y: float,
+    height: float,
+    scale: float,
+    parts: list[tuple[str, float, str]],
+    *,
+    opacity: float = 1.0,
+) -> str:
     """Parts side by side from x on. Each part is (colour name, amount, title); `scale` is user units per amount."""
     out = []
     for fill, amount, title in parts:
@@ -184,9 +228,7 @@ def stacked_bar(
     return "".join(out)
 
 
-def legend(
-    x: float, y: float, width: float, items: list[tuple[str, str]], columns: int = 3
-) -> tuple[str, float]:
+def legend(x: float, y: float, width: float, items: list[tuple[str, str]], columns: int = 3) -> tuple[str, float]:
     """Swatches with words, row by row. Returns the marks and the height they take."""
     pitch, row = width / columns, FONT * 1.7
     out = []

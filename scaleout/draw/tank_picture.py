@@ -57,8 +57,20 @@ class Drawing:
         if self.tank.empty:
             return "".join([self.axis(), self.wall(), self.names(), self.words()])
         bars, labels = self.layers()
-        return "".join([self.axis(), self.strip(), bars, self.over(), labels, self.ruler(), self.wall(), self.names(),
-                        self.words(), self.own()])  # fmt: skip
+        return "".join(
+            [
+                self.axis(),
+                self.strip(),
+                bars,
+                self.over(),
+                labels,
+                self.ruler(),
+                self.wall(),
+                self.names(),
+                self.words(),
+                self.own(),
+            ]
+        )
 
     @property
     def height(self) -> float:
@@ -95,13 +107,33 @@ class Drawing:
             size = held[layer.key]
             low, high = self.y(base), self.y(base + size)
             title = f"{layer.words[0]}: {amount(size, self.tank.giga)}"
-            bars.append(svg.rect(self.left, high, self.across, low - high, layer.fill, title=title,
-                                 opacity=layer.opacity, mark=f"tank {layer.key}"))  # fmt: skip
+            bars.append(
+                svg.rect(
+                    self.left,
+                    high,
+                    self.across,
+                    low - high,
+                    layer.fill,
+                    title=title,
+                    opacity=layer.opacity,
+                    mark=f"tank {layer.key}",
+                )
+            )
             inside = self._fitting(layer, size) if low - high >= THIN else None
             if inside:
                 middle = (low + high) / 2 + 4.5
-                words.append(svg.text(self.left + self.across / 2, middle, inside, anchor="middle", bold=True,
-                                      halo=True, size=self._size, mark=f"name {layer.key}"))  # fmt: skip
+                words.append(
+                    svg.text(
+                        self.left + self.across / 2,
+                        middle,
+                        inside,
+                        anchor="middle",
+                        bold=True,
+                        halo=True,
+                        size=self._size,
+                        mark=f"name {layer.key}",
+                    )
+                )
             elif size > SHOWN * self.tank.frames[self.tank.now].total:
                 thin.append((layer, (low + high) / 2))
             base += size
@@ -145,8 +177,14 @@ class Drawing:
     def wall(self) -> str:
         """The tank, its rim, and the line of both through the strip."""
         left, right, low, lip = self.left - 1.5, self.right + 1.5, self.at.bottom + 1.5, 6
-        corners = [(left - lip, self.rim), (left, self.rim), (left, low), (right, low), (right, self.rim),
-                   (right + lip, self.rim)]  # fmt: skip
+        corners = [
+            (left - lip, self.rim),
+            (left, self.rim),
+            (left, low),
+            (right, low),
+            (right, self.rim),
+            (right + lip, self.rim),
+        ]
         points = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in corners)
         ink = svg.colour("ink")
         return (
@@ -171,14 +209,31 @@ class Drawing:
                 continue
             low = self.y(base * ruler.each) - (0.75 if dash else 0)
             for name, size, strength in (("step", whole, 0.16), ("lit", min(whole, ruler.now[layer.key]), 1.0)):
-                bar = svg.line(middle, low, middle, low - size * byte + (1.5 if dash else 0), layer.fill, across, dash,
-                               mark=f"{name} {layer.key}")  # fmt: skip
+                bar = svg.line(
+                    middle,
+                    low,
+                    middle,
+                    low - size * byte + (1.5 if dash else 0),
+                    layer.fill,
+                    across,
+                    dash,
+                    mark=f"{name} {layer.key}",
+                )
                 out.append(bar.replace("/>", f' stroke-opacity="{svg.num(strength * layer.opacity)}"/>'))
             base += whole
             if byte >= 14 and least >= 0.9:  # a number in the topmost block of each layer
                 at = self.y((base - 0.5) * ruler.each) + 4
-                numbers.append(svg.text(middle, at, f"{base:.2g}", anchor="middle", size=svg.SMALLEST, halo=True,
-                                        mark=f"bytes {layer.key}"))  # fmt: skip
+                numbers.append(
+                    svg.text(
+                        middle,
+                        at,
+                        f"{base:.2g}",
+                        anchor="middle",
+                        size=svg.SMALLEST,
+                        halo=True,
+                        mark=f"bytes {layer.key}",
+                    )
+                )
         if not numbers and not self.tank.own:
             top = self.y(base * ruler.each) - 4
             numbers = [svg.text(left, top, f"{base:.2g}", size=svg.SMALLEST, halo=True, mark="bytes")]
@@ -196,11 +251,15 @@ class Drawing:
         if self.tank.own.drawn:
             key = svg.colour("key")
             out.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
-            out.append(f'<circle cx="{svg.num(left + across / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
-                       'stroke-width="2.5" data-mark="own"/>')  # fmt: skip
+            out.append(
+                f'<circle cx="{svg.num(left + across / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
+                'stroke-width="2.5" data-mark="own"/>'
+            )
         first = self.height - NOTE * len(self.notes) + 8
-        out += [svg.text(0, first + NOTE * i, note, fill="key", bold=i == 0, size=self.at.font)
-                for i, note in enumerate(self.notes)]  # fmt: skip
+        out += [
+            svg.text(0, first + NOTE * i, note, fill="key", bold=i == 0, size=self.at.font)
+            for i, note in enumerate(self.notes)
+        ]
         return "".join(out)
 
     # --- the strip ------------------------------------------------------------------------------------------------
@@ -214,8 +273,17 @@ class Drawing:
             for layer in self.tank.layers:
                 size = frame.held[layer.key]
                 high = self.y(base + size)
-                out.append(svg.rect(left + pitch * i, high, width, self.y(base) - high, layer.fill,
-                                    opacity=strength * layer.opacity, mark=f"{frame.short} {layer.key}"))  # fmt: skip
+                out.append(
+                    svg.rect(
+                        left + pitch * i,
+                        high,
+                        width,
+                        self.y(base) - high,
+                        layer.fill,
+                        opacity=strength * layer.opacity,
+                        mark=f"{frame.short} {layer.key}",
+                    )
+                )
                 base += size
         x = left + pitch * self.tank.now - 3
         out.append(
@@ -234,13 +302,31 @@ class Drawing:
             x, now = left + pitch * i + width / 2, i == self.tank.now and not self.tank.empty
             name = self.at.bottom + 15 + 13 * (i % self.at.rows)
             inside = min(x, self.at.width - svg.measure(frame.short, self.at.font, now) * 0.56)
-            out.append(svg.text(inside, name, frame.short, anchor="middle", fill="ink" if now else "muted", bold=now,
-                                size=self.at.font))  # fmt: skip
+            out.append(
+                svg.text(
+                    inside,
+                    name,
+                    frame.short,
+                    anchor="middle",
+                    fill="ink" if now else "muted",
+                    bold=now,
+                    size=self.at.font,
+                )
+            )
             if self.tank.empty:
                 continue
             over = frame.total > self.tank.limits[0]
-            out.append(svg.text(x, low + 14, self._total(frame), anchor="middle", fill="accent" if over else "ink",
-                                bold=i == self.tank.peak, size=self.at.font))  # fmt: skip
+            out.append(
+                svg.text(
+                    x,
+                    low + 14,
+                    self._total(frame),
+                    anchor="middle",
+                    fill="accent" if over else "ink",
+                    bold=i == self.tank.peak,
+                    size=self.at.font,
+                )
+            )
             if i == self.tank.peak:
                 out.append(svg.text(x, low + 28, "peak", anchor="middle", bold=True, size=svg.SMALLEST))
         return "".join(out)

@@ -118,9 +118,7 @@ def _tank(row: Row, at: Places, gpu: int) -> str:
     # a veil beneath the hatch: it must be seen on every colour
     out.append(svg.rect(left, rim - over, at.across, over, "paper", opacity=0.45, mark=f"{gpu} veil"))
     out.append(hatched(left, rim - over, at.across, over, "accent", f"{gpu} over"))
-    wall = (
-        f"M{svg.num(left - 1)} {svg.num(rim)}V{at.bottom + 1}H{svg.num(left + at.across + 1)}V{svg.num(rim)}"
-    )
+    wall = f"M{svg.num(left - 1)} {svg.num(rim)}V{at.bottom + 1}H{svg.num(left + at.across + 1)}V{svg.num(rim)}"
     out.append(f'<path d="{wall}" fill="none" stroke="{svg.colour("compute")}" stroke-width="2"/>')
     return "".join(out) + _eighths(row, at, gpu, left)
 
@@ -136,17 +134,17 @@ def _eighths(row: Row, at: Places, gpu: int, left: float) -> str:
 
 def _rim(row: Row, at: Places, end: float) -> str:
     y = _y(row, at, row.limit)
-    words = (
-        (f"{row.limit / 1e9:.1f} GB", "each has")
-        if at.width == svg.WIDE
-        else (f"{row.limit / 1e9:.1f}", "GB each")
-    )
-    lines = [svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
-             for i, (part, shift) in enumerate(zip(words, (4, 18), strict=True))]  # fmt: skip
+    words = (f"{row.limit / 1e9:.1f} GB", "each has") if at.width == svg.WIDE else (f"{row.limit / 1e9:.1f}", "GB each")
+    lines = [
+        svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
+        for i, (part, shift) in enumerate(zip(words, (4, 18), strict=True))
+    ]
     room = _y(row, at, row.usable)
     below = f"{row.usable / 1e9:.1f}{' GB' * (at.width == svg.WIDE)}", "usable"
-    lines += [svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
-              for i, (part, shift) in enumerate(zip(below, (38, 52), strict=True))]  # fmt: skip
+    lines += [
+        svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
+        for i, (part, shift) in enumerate(zip(below, (38, 52), strict=True))
+    ]
     return (
         svg.line(at.left - 6, y, end + 6, y, "ink", 2)
         + svg.line(at.left - 6, room, end + 6, room, "ink", 1.2, "2 3", mark="usable")
@@ -175,10 +173,13 @@ def _first(row: Row, at: Places) -> str:
     if sum(layer.size for layer in row.layers) > 0.99 * row.first:
         return ""
     y = _y(row, at, row.first)
-    lines = [svg.line(at.left + at.pitch * gpu, y, at.left + at.pitch * gpu + at.across, y, "muted", 1.5, "3 3")
-             for gpu in range(row.gpus)]  # fmt: skip
-    return "".join(lines) + svg.text(at.labels, y + 4, f"{svg.quantity(row.first / 1e9)} GB at first", fill="muted",
-                                     size=at.font)  # fmt: skip
+    lines = [
+        svg.line(at.left + at.pitch * gpu, y, at.left + at.pitch * gpu + at.across, y, "muted", 1.5, "3 3")
+        for gpu in range(row.gpus)
+    ]
+    return "".join(lines) + svg.text(
+        at.labels, y + 4, f"{svg.quantity(row.first / 1e9)} GB at first", fill="muted", size=at.font
+    )
 
 
 def _wire(row: Row, at: Places, end: float) -> str:
@@ -194,8 +195,11 @@ def _wire(row: Row, at: Places, end: float) -> str:
         f'<rect x="{at.left}" y="{svg.num(at.wire - thick / 2)}" width="{end - at.left}" height="{svg.num(thick)}" '
         f'rx="3" fill="{colour}" data-mark="wire"/>'
     )
-    own = ("an eighth of the model" if row.split else "all of the model") if at.width == svg.WIDE else (
-        "an eighth" if row.split else "all of it")  # fmt: skip
+    own = (
+        ("an eighth of the model" if row.split else "all of the model")
+        if at.width == svg.WIDE
+        else ("an eighth" if row.split else "all of it")
+    )
     out.append(svg.text(at.labels, at.strip + CELL, f"keeps {own}", fill="muted", size=at.font))
     out.append(svg.text(at.labels, at.wire + 4, "what moves", fill="muted", size=at.font))
     return "".join(out)
@@ -211,7 +215,5 @@ def _gauge(gauge: Gauge, at: Places, place: int) -> str:
         f'data-mark="gauge {gauge.key}"/>',
     ]
     lines = [" ".join(gauge.words)] if at.width == svg.WIDE else gauge.words
-    out += [
-        svg.text(left, y + 27 + 14 * i, words, fill="muted", size=at.font) for i, words in enumerate(lines)
-    ]
+    out += [svg.text(left, y + 27 + 14 * i, words, fill="muted", size=at.font) for i, words in enumerate(lines)]
     return "".join(out)

@@ -39,8 +39,9 @@ def tile(one: Tile, base: float, fill: str, gone: str = "", away: bool = False) 
         if away:
             out.append(hatch.hatched(left, top, end, one.height, fill, f"away {one.name}"))
         else:
-            out.append(svg.rect(left, top, end, one.height, gone, opacity=0.38, title=one.title,
-                                mark=f"gone {one.name}"))  # fmt: skip
+            out.append(
+                svg.rect(left, top, end, one.height, gone, opacity=0.38, title=one.title, mark=f"gone {one.name}")
+            )
     return "".join(out)
 
 
@@ -64,9 +65,11 @@ def name(one: Tile, base: float, top: float, words: str = "") -> str:
 def _placed(words: str, x: float, y: float, upright: bool, inside: bool, mark: str) -> str:
     turn, anchor = (-90, "start") if upright else (0, "middle")
     clear = "" if inside else f' stroke="{svg.colour("paper")}" stroke-width="3" paint-order="stroke"'
-    return (f'<text transform="translate({svg.num(x)} {svg.num(y)}) rotate({turn})" text-anchor="{anchor}" '
-            f'fill="{svg.colour("ink")}" font-size="{svg.SMALLEST}"{clear} '
-            f'data-mark="name {escape(mark, quote=True)}">{escape(words)}</text>')  # fmt: skip
+    return (
+        f'<text transform="translate({svg.num(x)} {svg.num(y)}) rotate({turn})" text-anchor="{anchor}" '
+        f'fill="{svg.colour("ink")}" font-size="{svg.SMALLEST}"{clear} '
+        f'data-mark="name {escape(mark, quote=True)}">{escape(words)}</text>'
+    )
 
 
 def line(points: Sequence[tuple[float, float]], stroke: str, width: float, dash: str = "", mark: str = "") -> str:
@@ -74,8 +77,10 @@ def line(points: Sequence[tuple[float, float]], stroke: str, width: float, dash:
     shown = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in points)
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     named = f' data-mark="{mark}"' if mark else ""
-    return (f'<polyline points="{shown}" fill="none" stroke="{svg.colour(stroke)}" stroke-width="{svg.num(width)}" '
-            f'stroke-linejoin="round"{dashes}{named}/>')  # fmt: skip
+    return (
+        f'<polyline points="{shown}" fill="none" stroke="{svg.colour(stroke)}" stroke-width="{svg.num(width)}" '
+        f'stroke-linejoin="round"{dashes}{named}/>'
+    )
 
 
 def so_far(points: Sequence[tuple[float, float]], base: float, top: float, until: float, stroke: str) -> str:
@@ -86,5 +91,7 @@ def so_far(points: Sequence[tuple[float, float]], base: float, top: float, until
     under = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in [*moved, (moved[-1][0], base - top), (0, base - top)])
     ground = f'<polygon points="{under}" fill="{svg.colour(stroke)}" fill-opacity="0.15"/>'
     wide, high = svg.num(max(0.0, until - left)), svg.num(base - top + 2)
-    return (f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{wide}" height="{high}" data-mark="so far">'
-            f"{ground}{line(moved, stroke, 2.5)}</svg>")  # fmt: skip
+    return (
+        f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{wide}" height="{high}" data-mark="so far">'
+        f"{ground}{line(moved, stroke, 2.5)}</svg>"
+    )

@@ -50,8 +50,12 @@ def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float)
     size, fits = held(stage), held(stage) <= USABLE
     words = f"{size / 1e9:.1f} GB a GPU" if fits else f"{size / 1e9:.1f} GB a GPU: too much"
     below = grid.bottom + 18
-    return (svg.text(x, y + 14, name, bold=True, size=13) + grid.frames() + grid.cells(owned)
-            + svg.text(x, below, words, bold=True, size=12, fill="ink" if fits else "accent"))  # fmt: skip
+    return (
+        svg.text(x, y + 14, name, bold=True, size=13)
+        + grid.frames()
+        + grid.cells(owned)
+        + svg.text(x, below, words, bold=True, size=12, fill="ink" if fits else "accent")
+    )
 
 
 def _owned(split: bool) -> list[list[int]]:
@@ -97,8 +101,13 @@ def _lane(stage: int, left: float, y: float, scale: float, row: float) -> str:
     update = (UPDATE[stage], UPDATE[stage] + 1, "update", 1.0)
     blocks = [(*FORWARD, "forward", 0.35), (*BACKWARD, "backward", 1.0), update]
     out = [_block(left, y, scale, row, one, "compute") for one in blocks]
-    return "".join(out + [_block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 0.55), "c4")
-                          for a, b, words, short in WIRE[stage]])  # fmt: skip
+    return "".join(
+        out
+        + [
+            _block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 0.55), "c4")
+            for a, b, words, short in WIRE[stage]
+        ]
+    )
 
 
 def _block(left: float, y: float, scale: float, row: float, one: tuple[float, float, str, float], fill: str) -> str:

@@ -24,15 +24,15 @@ def begin(book):
 
     Missing where Python is too old or a package cannot be installed.
     """
-    if sys.version_info < (3, 11):                      # noqa: UP036 (nobody has installed it: no pip has looked)
+    if sys.version_info < (3, 11):  # noqa: UP036 (nobody has installed it: no pip has looked)
         raise Missing(f"The book needs Python 3.11 or newer, and this one is {sys.version.split()[0]}.")
-    if installed("scaleout") is None:                   # else pip has brought what it needs
+    if installed("scaleout") is None:  # else pip has brought what it needs
         paths = [str(book), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))        # for the labs
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))  # for the labs
         install(needs(book))
     if Path.cwd().resolve().parent != Path(book).resolve():
-        os.chdir(Path(book) / "notebooks")              # chapters name labs and files from there
-    os.environ.setdefault("LAB_DEVICE", "auto")         # GPUs where there are enough of them, else the CPU
+        os.chdir(Path(book) / "notebooks")  # chapters name labs and files from there
+    os.environ.setdefault("LAB_DEVICE", "auto")  # GPUs where there are enough of them, else the CPU
 
 
 def installed(name):
@@ -60,8 +60,9 @@ def release(text):
 def install(wanted):
     """Install what is missing of `wanted`, or too old. A torch that is there stays: its driver was matched with it."""
     there = {name: installed(name) for name, _ in wanted}
-    lacking = [f"{name}>={lowest}" for name, lowest in wanted
-               if there[name] is None or release(there[name]) < release(lowest)]
+    lacking = [
+        f"{name}>={lowest}" for name, lowest in wanted if there[name] is None or release(there[name]) < release(lowest)
+    ]
     torch = there.get("torch")
     if torch and any(line.startswith("torch>") for line in lacking):
         print(f"torch {torch} stays as it is, though the labs are for {dict(wanted)['torch']} and newer")
@@ -70,8 +71,12 @@ def install(wanted):
         return
     print("Installing", *lacking, flush=True)
     keep = [f"torch=={torch}"] if torch else []
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *keep, *lacking],
-                          capture_output=True, text=True, errors="replace")
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *keep, *lacking],
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise Missing(f"pip could not install {' '.join(lacking)} ({why}): install it, and run this cell again.")

@@ -14,25 +14,25 @@ from scaleout.lab.text import ratio, table
 from scaleout.spec.topology import Wire
 from scaleout.timing import profile
 
-PARTS = ("all_gather", "reduce_scatter")        # their count is one rank's share
-LARGE = 16_000_000                              # bytes: from here on the ring by hand is held against the backend's
-NO_SLOPE = 1e15                                 # bytes/s of a line without a slope
+PARTS = ("all_gather", "reduce_scatter")  # their count is one rank's share
+LARGE = 16_000_000  # bytes: from here on the ring by hand is held against the backend's
+NO_SLOPE = 1e15  # bytes/s of a line without a slope
 
 
 @dataclass(frozen=True)
 class Row:
     """One collective at one size: `seconds` of each sample, `wrong` elements."""
 
-    by: str                 # "gloo", "ring", "tree", "naive", "accelerate"
+    by: str  # "gloo", "ring", "tree", "naive", "accelerate"
     collective: str
-    size: int               # bytes
+    size: int  # bytes
     ranks: int
     seconds: list
     wrong: int
 
     @property
     def name(self):
-        """"ring all_reduce"."""
+        """ "ring all_reduce"."""
         return f"{self.by} {self.collective}"
 
     @property
@@ -58,9 +58,13 @@ class Row:
 
 def columns(rows):
     """The sweep in nccl-tests' columns, as text."""
-    return table(("collective", "size (B)", "count", "type", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "error"),
-                 [(r.name, r.size, r.count, "float", micro(r.median), f"{r.algbw / 1e9:.2f}", f"{r.busbw / 1e9:.2f}",
-                   r.wrong) for r in rows])
+    return table(
+        ("collective", "size (B)", "count", "type", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "error"),
+        [
+            (r.name, r.size, r.count, "float", micro(r.median), f"{r.algbw / 1e9:.2f}", f"{r.busbw / 1e9:.2f}", r.wrong)
+            for r in rows
+        ],
+    )
 
 
 def by_name(rows):
@@ -87,8 +91,12 @@ def line_text(fits):
 
 def _line_row(name, fits):
     rates = (f"{wire(fit).bytes_per_s / 1e9:.2f}" if fit["seconds_per_byte"] else "-" for fit in fits)
-    return (name, ", ".join(micro(fit["alpha_seconds"]) for fit in fits), ", ".join(rates),
-            *(f"{p['relative_error']:+.0%}" for fit in fits for p in fit["points"]))
+    return (
+        name,
+        ", ".join(micro(fit["alpha_seconds"]) for fit in fits),
+        ", ".join(rates),
+        *(f"{p['relative_error']:+.0%}" for fit in fits for p in fit["points"]),
+    )
 
 
 def held_out(rows):
@@ -105,8 +113,10 @@ def held_out(rows):
 
 def held_out_text(pairs):
     """Prediction beside measurement at the sizes that the line has not seen."""
-    return table(("size that the line has not seen", "size (B)", "predicted (us)", "measured (us)", "ratio"), [
-        (r.name, r.size, micro(p), micro(r.median), ratio(p, r.median)) for r, p in pairs])
+    return table(
+        ("size that the line has not seen", "size (B)", "predicted (us)", "measured (us)", "ratio"),
+        [(r.name, r.size, micro(p), micro(r.median), ratio(p, r.median)) for r, p in pairs],
+    )
 
 
 def wire(fit):
@@ -133,7 +143,7 @@ def as_ring(fit, ranks):
 
 def flat(link):
     """Whether the line behind a link had no slope: its messages were too short to show a rate."""
-    return link.bytes_per_s >= NO_SLOPE / 4        # what a ring makes of it is no further off
+    return link.bytes_per_s >= NO_SLOPE / 4  # what a ring makes of it is no further off
 
 
 def view_text(label, link):
@@ -161,15 +171,31 @@ def wire_text(rows, links):
     header = ["predicted from a link", "size (B)", "measured (us)"]
     for label in links:
         header += [f"{label} (us)", "ratio"]
-    return table(header, [(r.name, r.size, micro(r.median), *(cell for link in links.values() for cell in (
-        micro(from_wire(r, link)), ratio(from_wire(r, link), r.median)))) for r in rows])
+    return table(
+        header,
+        [
+            (
+                r.name,
+                r.size,
+                micro(r.median),
+                *(
+                    cell
+                    for link in links.values()
+                    for cell in (micro(from_wire(r, link)), ratio(from_wire(r, link), r.median))
+                ),
+            )
+            for r in rows
+        ],
+    )
 
 
 def against(rows, one, other):
     """[(size, algbw of `one` over algbw of `other`)] at the sizes from LARGE on; sample by sample, then the median."""
     first, second = ([r for r in rows if r.name == name and r.size >= LARGE] for name in (one, other))
-    return [(a.size, statistics.median(y / x for x, y in zip(a.seconds, b.seconds, strict=True)))
-            for a, b in zip(first, second, strict=True)]
+    return [
+        (a.size, statistics.median(y / x for x, y in zip(a.seconds, b.seconds, strict=True)))
+        for a, b in zip(first, second, strict=True)
+    ]
 
 
 def micro(seconds):
@@ -194,8 +220,12 @@ def plot(rows, fits, path, title):
             left.plot(found, [r.median for r in some], "o", color=f"C{i}", markersize=4, label=name)
             left.plot(found, fitted, color=f"C{i}", linewidth=1)
             right.plot(found, [r.busbw / 1e9 for r in some], "o", color=f"C{i}", markersize=4)
-            right.plot(found, [bus_bandwidth(r.collective, r.size, r.ranks, t) / 1e9 for r, t in
-                               zip(some, fitted, strict=True)], color=f"C{i}", linewidth=1)
+            right.plot(
+                found,
+                [bus_bandwidth(r.collective, r.size, r.ranks, t) / 1e9 for r, t in zip(some, fitted, strict=True)],
+                color=f"C{i}",
+                linewidth=1,
+            )
         for axes, what in ((left, "seconds"), (right, "bus bandwidth, GB/s (10^9 bytes)")):
             axes.set(xscale="log", yscale="log", xlabel="message, bytes", ylabel=what)
         left.set_title(f"{title}: dots measured, lines fitted")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from scaleout.records.provenance import printable
 
-VOCABULARY = 256                    # one token a byte
-SHIPPED = "stdlib-3.11"             # comes with the book, and is the same on every machine: data/README.md
-LIBRARY = "stdlib"                  # the top-level modules of the Python that runs, for runs that read more
-LARGE = "stdlib+torch"              # for models that would read those many times over
+VOCABULARY = 256  # one token a byte
+SHIPPED = "stdlib-3.11"  # comes with the book, and is the same on every machine: data/README.md
+LIBRARY = "stdlib"  # the top-level modules of the Python that runs, for runs that read more
+LARGE = "stdlib+torch"  # for models that would read those many times over
 DATA = Path(__file__).parent / "data"
 WORDS = (SHIPPED, LIBRARY, LARGE)
-_seen = {}                          # path -> size and checksum, for the Record that is written long afterwards
+_seen = {}  # path -> size and checksum, for the Record that is written long afterwards
 
 
 def read(path=None):
@@ -33,8 +33,11 @@ def texts(path=None):
     there is nothing to read.
     """
     try:
-        read = ({name: file.read_bytes() for name, file in _files(path).items()} if path not in (None, SHIPPED)
-                else _shipped())
+        read = (
+            {name: file.read_bytes() for name, file in _files(path).items()}
+            if path not in (None, SHIPPED)
+            else _shipped()
+        )
     except OSError as error:
         raise ValueError(f"dataset {error.filename}: cannot be read ({error.strerror})") from None
     if not any(read.values()):
@@ -66,8 +69,8 @@ def _files(path):
     """{name: Path} of what `texts` reads, in order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     if path == LARGE:
-        own = _below(library, (".py",), "", ("site-packages", "dist-packages"))     # of which machines differ
-        torch = importlib.util.find_spec("torch")                                   # found, not imported
+        own = _below(library, (".py",), "", ("site-packages", "dist-packages"))  # of which machines differ
+        torch = importlib.util.find_spec("torch")  # found, not imported
         if torch is None:
             raise ValueError(f"dataset {LARGE}: there is no torch here: install it, or give a folder of text")
         return own | _below(Path(torch.origin).parent, (".py",), "torch/")
@@ -95,8 +98,11 @@ def _below(root, kinds, before="", without=()):
             continue
         walked.add(real)
         files += [Path(folder, name) for name in names]
-    return {before + file.relative_to(root).as_posix(): file for file in sorted(files)
-            if file.suffix.lower() in kinds and file.is_file()}
+    return {
+        before + file.relative_to(root).as_posix(): file
+        for file in sorted(files)
+        if file.suffix.lower() in kinds and file.is_file()
+    }
 
 
 def long_enough(text, seq):
@@ -105,6 +111,8 @@ def long_enough(text, seq):
     ValueError, one line, where it is no longer than that.
     """
     if len(text) <= seq + 1:
-        raise ValueError(f"the dataset holds {len(text):,} byte(s): it must be longer than one sequence, {seq:,}: use "
-                         "a larger --dataset, or a smaller --seq")
+        raise ValueError(
+            f"the dataset holds {len(text):,} byte(s): it must be longer than one sequence, {seq:,}: use "
+            "a larger --dataset, or a smaller --seq"
+        )
     return text

@@ -5,11 +5,21 @@ import statistics
 
 from scaleout.lab.text import count, megabytes, ms, ratio, table
 
-NAMES = {"one": "one process, all threads", "hand": "naive", "buckets": "buckets by hand", "torch": "torch DDP",
-         "accelerate": "Accelerate", "alone": "nothing sent"}
-NOT_WAYS = ("one", "alone")            # of communicating: what the others are compared with
-FIGURES = {"seconds": "seconds a step", "exposed": "exposed seconds a step", "collectives": "collectives a step",
-           "bytes": "bytes a step"}
+NAMES = {
+    "one": "one process, all threads",
+    "hand": "naive",
+    "buckets": "buckets by hand",
+    "torch": "torch DDP",
+    "accelerate": "Accelerate",
+    "alone": "nothing sent",
+}
+NOT_WAYS = ("one", "alone")  # of communicating: what the others are compared with
+FIGURES = {
+    "seconds": "seconds a step",
+    "exposed": "exposed seconds a step",
+    "collectives": "collectives a step",
+    "bytes": "bytes a step",
+}
 
 
 def ways(rows):
@@ -17,29 +27,45 @@ def ways(rows):
     lines = []
     for way, row in rows.items():
         p, m = row["predicted"], row["measured"]
-        lines.append((NAMES[way], ms(m["seconds"]), ms(p.get("seconds")), ratio(p.get("seconds"), m["seconds"]),
-                      ms(m.get("exposed")), ms(p.get("exposed")), count(m.get("collectives")),
-                      megabytes(m.get("bytes")), f"{row['loss']:.4f}" if "loss" in row else "-"))
-    return table(("one step", "ms", "predicted", "ratio", "exposed, ms", "predicted", "collectives", "reduced",
-                  "last loss"), lines)
+        lines.append(
+            (
+                NAMES[way],
+                ms(m["seconds"]),
+                ms(p.get("seconds")),
+                ratio(p.get("seconds"), m["seconds"]),
+                ms(m.get("exposed")),
+                ms(p.get("exposed")),
+                count(m.get("collectives")),
+                megabytes(m.get("bytes")),
+                f"{row['loss']:.4f}" if "loss" in row else "-",
+            )
+        )
+    return table(
+        ("one step", "ms", "predicted", "ratio", "exposed, ms", "predicted", "collectives", "reduced", "last loss"),
+        lines,
+    )
 
 
 def fault(healthy, faulty, name):
     """Two summaries of traces side by side, as text; one figure a rank where ranks differ."""
+
     def rows(found):
         out = {"step, ms (median)": ms(statistics.median(found["step_seconds"]))}
         for figure in ("compute", "communication", "exposed", "waited", "data"):
             for rank, seconds in found[f"{figure}_seconds"].items():
                 out[f"{figure}, rank {rank}, ms"] = ms(seconds)
         rate = found["bytes_per_second"]
-        return out | {"collectives": count(found["collectives"]),
-                      "one collective": megabytes(found["bytes_each"]),
-                      "moved, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}"}
+        return out | {
+            "collectives": count(found["collectives"]),
+            "one collective": megabytes(found["bytes_each"]),
+            "moved, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}",
+        }
+
     left, right = rows(healthy), rows(faulty)
     return table(("a step", "healthy", name), [(key, left[key], right[key]) for key in left])
 
 
-BUSY = 2.0              # times its prediction: one process on an idle machine stays well below
+BUSY = 2.0  # times its prediction: one process on an idle machine stays well below
 
 
 def why(rows, world, one_threads, threads):
@@ -48,15 +74,21 @@ def why(rows, world, one_threads, threads):
         return ""
     one, ddp, alone = (rows[way]["measured"]["seconds"] for way in ("one", "torch", "alone"))
     times = one / rows["one"]["predicted"]["seconds"]
-    if times > BUSY:                                           # threads that wait for a core spin, and lose it
-        return (f"one process took {times:.1f} times its prediction: the machine is busy, so there is no comparison "
-                "with DDP")
+    if times > BUSY:  # threads that wait for a core spin, and lose it
+        return (
+            f"one process took {times:.1f} times its prediction: the machine is busy, so there is no comparison "
+            "with DDP"
+        )
     said = "slower" if ddp > one else "faster"
     size = megabytes(rows["torch"]["measured"].get("bytes"))
     lines = [
         (f"one process x {one_threads} thread(s), the whole batch", one, "no copy of the weights, nothing to send"),
         (f"{world} processes x {threads} thread(s), nothing sent", alone, "the same work on the same cores"),
-        (f"{world} processes, DDP", ddp, f"{ms(ddp - alone)} ms to average {size} of gradients, in each step")]
-    return "\n".join([
-        f"DDP is {max(ddp, one) / min(ddp, one):.2f} times {said} than one process on the same batch and cores:",
-        *(f"  {what:<42} {ms(seconds):>8} ms   {words}" for what, seconds, words in lines)])
+        (f"{world} processes, DDP", ddp, f"{ms(ddp - alone)} ms to average {size} of gradients, in each step"),
+    ]
+    return "\n".join(
+        [
+            f"DDP is {max(ddp, one) / min(ddp, one):.2f} times {said} than one process on the same batch and cores:",
+            *(f"  {what:<42} {ms(seconds):>8} ms   {words}" for what, seconds, words in lines),
+        ]
+    )

@@ -9,7 +9,7 @@ from scaleout.lab import launch
 from scaleout.lab.text import ms, ratio, table
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
-TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")       # flags that each run gets anew, or not
+TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")  # flags that each run gets anew, or not
 DDP, ONE, ALONE = "torch DDP", "one process, all threads", "nothing sent"
 
 
@@ -33,8 +33,10 @@ def plan(ranks, micro_batch):
     total = micro_batch * ranks[-1]
     for world in ranks:
         if total % world:
-            raise ValueError(f"--scaling: {world} processes do not divide {total} sequences: choose numbers of "
-                             f"processes that divide the largest times --micro-batch")
+            raise ValueError(
+                f"--scaling: {world} processes do not divide {total} sequences: choose numbers of "
+                f"processes that divide the largest times --micro-batch"
+            )
     return {("strong", world): total // world for world in ranks} | {("weak", world): micro_batch for world in ranks}
 
 
@@ -69,18 +71,19 @@ def run(s, o, tier, script, words, folder=None):
                 continue
             path = Path(folder or temporary) / f"{tier}-scaling-{s.device.type}-{kind}-{world}.json"
             found[kind, world] = launch.started(
-                script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path)
-            s.say(f"{kind}, {world} process(es) x {each} sequences: "
-                  f"{ms(found[kind, world].median)} ms a step")
+                script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path
+            )
+            s.say(f"{kind}, {world} process(es) x {each} sequences: {ms(found[kind, world].median)} ms a step")
     s.say("\n" + report(found))
     return found
 
 
 # --- what it says -------------------------------------------------------------------------------------------
 
+
 def part(record, name):
     """Median seconds of a series of a Record ("one process, all threads"), or None."""
-    spent = record.series.get(f"seconds a step, {name}", [])[record.warmup_steps:]
+    spent = record.series.get(f"seconds a step, {name}", [])[record.warmup_steps :]
     return statistics.median(spent) if spent else None
 
 
@@ -96,11 +99,35 @@ def report(found):
     for (kind, world), r in found.items():
         seconds, share = r.median, efficiency(found, kind)[world]
         guess = r.prediction.get(f"seconds a step, {DDP}")
-        rows.append((kind, world, r.effective_batch // world, ms(seconds), ms(guess), ratio(guess, seconds),
-                     f"{r.rate:,.0f}", f"{share:.2f}", ms(part(r, ALONE)),
-                     ms(part(r, ONE))))
-    text = table(("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s",
-                  "efficiency", "nothing sent, ms", "one process, all threads, ms"), rows)
+        rows.append(
+            (
+                kind,
+                world,
+                r.effective_batch // world,
+                ms(seconds),
+                ms(guess),
+                ratio(guess, seconds),
+                f"{r.rate:,.0f}",
+                f"{share:.2f}",
+                ms(part(r, ALONE)),
+                ms(part(r, ONE)),
+            )
+        )
+    text = table(
+        (
+            "scaling",
+            "processes",
+            "sequences each",
+            "ms a step",
+            "predicted",
+            "ratio",
+            "tokens/s",
+            "efficiency",
+            "nothing sent, ms",
+            "one process, all threads, ms",
+        ),
+        rows,
+    )
     return "\n".join([text, "", *why(found)])
 
 
@@ -122,13 +149,16 @@ def why(found):
         ideal = base * first / world if kind == "strong" else base
         alone, one = part(r, ALONE) or now, part(r, ONE)
         sent = r.measurement.get(f"bytes a step, {DDP}", 0.0)
-        lines += [f"{kind}, {world} processes: {ms(now)} ms a step, ideal {ms(ideal)} (from {first} process(es)).",
-                  f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_where(r)}; each updates all "
-                  "weights.",
-                  f"  {ms(now - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
-                  "slowest rank."]
+        lines += [
+            f"{kind}, {world} processes: {ms(now)} ms a step, ideal {ms(ideal)} (from {first} process(es)).",
+            f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_where(r)}; each updates all weights.",
+            f"  {ms(now - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
+            "slowest rank.",
+        ]
         if one:
             said = "slower" if now > one else "faster"
-            lines.append(f"  One process with all threads, the same batch: {ms(one)} ms. DDP is "
-                         f"{max(now, one) / min(now, one):.2f} times {said} here.")
+            lines.append(
+                f"  One process with all threads, the same batch: {ms(one)} ms. DDP is "
+                f"{max(now, one) / min(now, one):.2f} times {said} here."
+            )
     return lines

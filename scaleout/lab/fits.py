@@ -16,6 +16,7 @@ def check(s, shape, least=WEIGHTS):
     """
     if s.device.type == "cuda":
         import torch
+
         refuse(shape, torch.cuda.get_device_properties(s.device).total_memory, "this GPU", least)
     else:
         host(shape, s.local_world, least)
@@ -32,5 +33,7 @@ def refuse(shape, there, whose, least=WEIGHTS):
     width, what = least
     needed = width * total_parameters(shape)
     if needed > there:
-        raise ValueError(f"{what} {needed / 1e9:,.1f} GB, and {whose} has {there / 1e9:,.1f} GB: use "
-                         "fewer --layers or a smaller --hidden")
+        raise ValueError(
+            f"{what} {needed / 1e9:,.1f} GB, and {whose} has {there / 1e9:,.1f} GB: use "
+            "fewer --layers or a smaller --hidden"
+        )

@@ -5,12 +5,23 @@ from scaleout.lab.options import digits
 from scaleout.lab.text import compared, count, megabytes, ms, ratio, table
 from scaleout.spec import checks
 
-NAMES = {"one": "one process", "ddp": "DDP", "naive": "by hand, naive", "prefetching": "by hand, prefetching",
-         "torch": "fully_shard", "accelerate": "Accelerate", "accelerate-forced": "Accelerate, forced",
-         "accelerate-naive": "Accelerate, naive"}
-FIGURES = {"seconds": "seconds a step", "exposed": "exposed seconds a step", "gathers": "all-gathers a step",
-           "scatters": "reduce-scatters a step"}
-LEAST = 1e-3            # of the peak: kinds of memory below it are left out of the table
+NAMES = {
+    "one": "one process",
+    "ddp": "DDP",
+    "naive": "by hand, naive",
+    "prefetching": "by hand, prefetching",
+    "torch": "fully_shard",
+    "accelerate": "Accelerate",
+    "accelerate-forced": "Accelerate, forced",
+    "accelerate-naive": "Accelerate, naive",
+}
+FIGURES = {
+    "seconds": "seconds a step",
+    "exposed": "exposed seconds a step",
+    "gathers": "all-gathers a step",
+    "scatters": "reduce-scatters a step",
+}
+LEAST = 1e-3  # of the peak: kinds of memory below it are left out of the table
 
 
 def reshard(text, ranks):
@@ -31,22 +42,54 @@ def ways(rows):
     lines = []
     for way, row in rows.items():
         p, m = row["predicted"], row["measured"]
-        lines.append((NAMES[way], ms(m["seconds"]), ms(p.get("seconds")), ratio(p.get("seconds"), m["seconds"]),
-                      ms(m.get("spread")), ms(m.get("exposed")), ms(p.get("exposed")), count(m.get("gathers")),
-                      ms(m.get("gather_seconds")), count(m.get("scatters")), ms(m.get("scatter_seconds")),
-                      f"{row['loss']:.4f}"))
-    return table(("one step", "ms", "predicted", "ratio", "spread", "exposed, ms", "predicted", "gathers", "ms",
-                  "scatters", "ms", "last loss"), lines)
+        lines.append(
+            (
+                NAMES[way],
+                ms(m["seconds"]),
+                ms(p.get("seconds")),
+                ratio(p.get("seconds"), m["seconds"]),
+                ms(m.get("spread")),
+                ms(m.get("exposed")),
+                ms(p.get("exposed")),
+                count(m.get("gathers")),
+                ms(m.get("gather_seconds")),
+                count(m.get("scatters")),
+                ms(m.get("scatter_seconds")),
+                f"{row['loss']:.4f}",
+            )
+        )
+    return table(
+        (
+            "one step",
+            "ms",
+            "predicted",
+            "ratio",
+            "spread",
+            "exposed, ms",
+            "predicted",
+            "gathers",
+            "ms",
+            "scatters",
+            "ms",
+            "last loss",
+        ),
+        lines,
+    )
 
 
 def memory(wanted, seen):
     """Two {kind: bytes} at the peak side by side, as text, with their totals."""
     most = max(sum(wanted.values()), sum(seen.values()))
-    kinds = [kind for kind in dict.fromkeys([*wanted, *seen])
-             if max(wanted.get(kind, 0), seen.get(kind, 0)) >= LEAST * most]
-    return table(("at the peak, one rank", "predicted", "measured", "ratio"),
-                 [*((kind, *compared(wanted.get(kind, 0), seen.get(kind, 0))) for kind in kinds),
-                  ("peak, all kinds", *compared(sum(wanted.values()), sum(seen.values())))])
+    kinds = [
+        kind for kind in dict.fromkeys([*wanted, *seen]) if max(wanted.get(kind, 0), seen.get(kind, 0)) >= LEAST * most
+    ]
+    return table(
+        ("at the peak, one rank", "predicted", "measured", "ratio"),
+        [
+            *((kind, *compared(wanted.get(kind, 0), seen.get(kind, 0))) for kind in kinds),
+            ("peak, all kinds", *compared(sum(wanted.values()), sum(seen.values()))),
+        ],
+    )
 
 
 def timeline(moments, wide=40):
@@ -55,20 +98,51 @@ def timeline(moments, wide=40):
     moments: [(label, bytes, names of the units that are whole)].
     """
     most = max((size for _, size, _ in moments), default=1)
-    return table(("moment", "held", "", "whole"),
-                 [(label, megabytes(size), ("#" * round(wide * size / most)).ljust(wide), " ".join(
-                     name or "root" for name in whole)) for label, size, whole in moments])
+    return table(
+        ("moment", "held", "", "whole"),
+        [
+            (
+                label,
+                megabytes(size),
+                ("#" * round(wide * size / most)).ljust(wide),
+                " ".join(name or "root" for name in whole),
+            )
+            for label, size, whole in moments
+        ],
+    )
 
 
 def sweep(rows):
     """A grid of knobs as text. rows: [{"name", "peak", "wanted", "gathers", "wanted_gathers", "scatters", "seconds"}];
     peaks and counts measured and predicted, seconds the median of a step. The last column compares with the first."""
     first = rows[0]["seconds"]
-    return table(("one rank", "peak", "predicted", "ratio", "gathers", "predicted", "scatters", "ms a step",
-                  "against the first"),
-                 [(row["name"], megabytes(row["peak"]), megabytes(row["wanted"]), ratio(row["wanted"], row["peak"]),
-                   count(row["gathers"]), count(row["wanted_gathers"]), count(row["scatters"]), ms(row["seconds"]),
-                   f"{row['seconds'] / first:.2f}") for row in rows])
+    return table(
+        (
+            "one rank",
+            "peak",
+            "predicted",
+            "ratio",
+            "gathers",
+            "predicted",
+            "scatters",
+            "ms a step",
+            "against the first",
+        ),
+        [
+            (
+                row["name"],
+                megabytes(row["peak"]),
+                megabytes(row["wanted"]),
+                ratio(row["wanted"], row["peak"]),
+                count(row["gathers"]),
+                count(row["wanted_gathers"]),
+                count(row["scatters"]),
+                ms(row["seconds"]),
+                f"{row['seconds'] / first:.2f}",
+            )
+            for row in rows
+        ],
+    )
 
 
 def fallback(checks, counts, stored, whole, built):
@@ -77,14 +151,16 @@ def fallback(checks, counts, stored, whole, built):
     checks: of a Record. counts: collectives of a step. stored: bytes of this rank's parameters, whole: the model's.
     """
     passed = all(check["passed"] for check in checks.values())
-    lines = ["What a parity check sees:",
-             *(f"  {name}: {check['value']:.2g}" for name, check in checks.items()),
-             f"  {'all equal to one process: it looks as if FSDP works' if passed else 'not equal to one process'}",
-             "What was built:",
-             f"  {built}",
-             f"  parameters on this rank: {megabytes(stored)} of {megabytes(whole)}",
-             f"  collectives of a step: {counts['gathers']} all-gathers, {counts['scatters']} reduce-scatters, "
-             f"{counts['all_reduces']} all-reduces"]
+    lines = [
+        "What a parity check sees:",
+        *(f"  {name}: {check['value']:.2g}" for name, check in checks.items()),
+        f"  {'all equal to one process: it looks as if FSDP works' if passed else 'not equal to one process'}",
+        "What was built:",
+        f"  {built}",
+        f"  parameters on this rank: {megabytes(stored)} of {megabytes(whole)}",
+        f"  collectives of a step: {counts['gathers']} all-gathers, {counts['scatters']} reduce-scatters, "
+        f"{counts['all_reduces']} all-reduces",
+    ]
     if stored == whole and not counts["gathers"]:
         lines.append("  nothing is sharded: these are replicas. Equal losses cannot show it; these three lines do.")
     return "\n".join(lines)

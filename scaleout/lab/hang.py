@@ -25,10 +25,10 @@ ANSWER = re.compile(r"(\d+):(?:labs/)?(?:hang_job\.py:)?(\d+)")
 class Truth:
     """Where the bug is. Lines are of labs/hang_job.py."""
 
-    kind: str               # "mismatch", "stop" or "skip"
+    kind: str  # "mismatch", "stop" or "skip"
     rank: int
-    lines: frozenset        # every line that counts as the bug's
-    usual: int | None       # the line of the collective that the other ranks call there; None for "stop"
+    lines: frozenset  # every line that counts as the bug's
+    usual: int | None  # the line of the collective that the other ranks call there; None for "stop"
 
 
 def seal(seed):
@@ -53,22 +53,32 @@ def job_module():
 def truth(seed, world, kind=None):
     """The Truth of a job that was started with this seed, number of ranks and kind of bug."""
     bug = job_module().draw(seed, world, kind)
-    function = next(node for node in ast.walk(ast.parse(JOB.read_text()))
-                    if isinstance(node, ast.FunctionDef) and node.name == bug.place)
-    node = next(node for node in function.body if isinstance(node, (ast.If, ast.While))
-                and ast.unparse(node.test) == f"self.bites({bug.kind!r}, {bug.place!r})")
-    usual = [call.lineno for call in function.body
-             if isinstance(call, ast.Expr) and ast.unparse(call).startswith("self.dist.")]
+    function = next(
+        node
+        for node in ast.walk(ast.parse(JOB.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == bug.place
+    )
+    node = next(
+        node
+        for node in function.body
+        if isinstance(node, (ast.If, ast.While))
+        and ast.unparse(node.test) == f"self.bites({bug.kind!r}, {bug.place!r})"
+    )
+    usual = [
+        call.lineno
+        for call in function.body
+        if isinstance(call, ast.Expr) and ast.unparse(call).startswith("self.dist.")
+    ]
     lines = set(range(node.lineno, node.end_lineno + 1))
     if bug.kind == "skip":
-        lines.update(usual)                     # the call that was left out says it as well
+        lines.update(usual)  # the call that was left out says it as well
     return Truth(bug.kind, bug.rank, frozenset(lines), usual[0] if usual else None)
 
 
 def blamed(folder):
     """(rank that reported an error first, rank that torchrun names as the root cause); None where the log has none."""
     path = Path(folder) / "log.txt"
-    if path.exists() and not path.is_file():                # a pipe has no end
+    if path.exists() and not path.is_file():  # a pipe has no end
         raise ValueError("log.txt is no file")
     log = path.read_text(errors="replace")
     said = sorted((float(at), int(rank)) for at, rank in re.findall(r"^(\d+\.\d+) rank (\d+):", log, re.M))
@@ -105,11 +115,12 @@ def judge(answer, folder):
 
 
 def _told(right):
-    return {"mismatch": "Its call differs from the others' at the same number, so no rank's call finds its partners.",
-            "skip": "It left a call out, so from there on its numbers are one behind: the others wait for a call that "
-                    "it never makes, and it waits for one that they have not reached.",
-            "stop": "It is in no collective at all: its stack shows it at work elsewhere, and the others wait for it."
-            }[right.kind]
+    return {
+        "mismatch": "Its call differs from the others' at the same number, so no rank's call finds its partners.",
+        "skip": "It left a call out, so from there on its numbers are one behind: the others wait for a call that "
+        "it never makes, and it waits for one that they have not reached.",
+        "stop": "It is in no collective at all: its stack shows it at work elsewhere, and the others wait for it.",
+    }[right.kind]
 
 
 def alone(flights):
@@ -121,35 +132,65 @@ def alone(flights):
 def _wrong_rank(rank, line, right, first, cause, lonely):
     """What led to the wrong rank, the surest sign first."""
     if line in right.lines:
-        return Verdict(False, f"The line is right, but rank {rank} is not the one. Lay the ranks' calls side by side "
-                              "by number (--read FOLDER): who differs first?", "line-only")
+        return Verdict(
+            False,
+            f"The line is right, but rank {rank} is not the one. Lay the ranks' calls side by side "
+            "by number (--read FOLDER): who differs first?",
+            "line-only",
+        )
     if rank == first:
-        return Verdict(False, f"Rank {rank} reported its time-out first. That says that it waited, and that its clock "
-                              "ran out first, which is chance: the ranks that wait are the healthy ones.",
-                       "first-report")
+        return Verdict(
+            False,
+            f"Rank {rank} reported its time-out first. That says that it waited, and that its clock "
+            "ran out first, which is chance: the ranks that wait are the healthy ones.",
+            "first-report",
+        )
     if rank == cause:
-        return Verdict(False, f"torchrun names rank {rank} because its process ended first. In a hang the ranks that "
-                              "wait end first, by their time-out: the root cause need not be among them.", "root-cause")
+        return Verdict(
+            False,
+            f"torchrun names rank {rank} because its process ended first. In a hang the ranks that "
+            "wait end first, by their time-out: the root cause need not be among them.",
+            "root-cause",
+        )
     if rank in lonely:
-        return Verdict(False, f"Rank {rank} stands where no other rank stands, and is healthy. A stack says where a "
-                              "rank waits, not who is wrong: a rank that has what it needs goes on to the next call.",
-                       "odd-stack")
-    return Verdict(False, f"Rank {rank} waits, as most ranks do. Look for the rank that does not do what most do: "
-                          "another call at the same number, or none.", "waiting")
+        return Verdict(
+            False,
+            f"Rank {rank} stands where no other rank stands, and is healthy. A stack says where a "
+            "rank waits, not who is wrong: a rank that has what it needs goes on to the next call.",
+            "odd-stack",
+        )
+    return Verdict(
+        False,
+        f"Rank {rank} waits, as most ranks do. Look for the rank that does not do what most do: "
+        "another call at the same number, or none.",
+        "waiting",
+    )
 
 
 def _wrong_line(rank, line, right, seen):
     at = seen.calls[-1].where.rpartition(":")[2] if seen.calls else ""
     stands = int(at) if options.digits(at) else 0
     if right.kind == "skip" and line == stands:
-        return Verdict(False, f"The rank is right. At line {line} it waits now, and that call is sound: it came there "
-                              "too early. Which call of the others is missing before it?", "where-it-waits")
+        return Verdict(
+            False,
+            f"The rank is right. At line {line} it waits now, and that call is sound: it came there "
+            "too early. Which call of the others is missing before it?",
+            "where-it-waits",
+        )
     if right.kind == "mismatch" and line == right.usual:
-        return Verdict(False, f"The rank is right. Line {line} is what the others called; rank {rank} called "
-                              "something else at that number.", "usual-call")
+        return Verdict(
+            False,
+            f"The rank is right. Line {line} is what the others called; rank {rank} called "
+            "something else at that number.",
+            "usual-call",
+        )
     if right.kind == "stop" and line == stands:
-        return Verdict(False, f"The rank is right. Line {line} is the last collective that it made, and that one went "
-                              "well. Where is it now? Its stack shows it.", "last-call")
+        return Verdict(
+            False,
+            f"The rank is right. Line {line} is the last collective that it made, and that one went "
+            "well. Where is it now? Its stack shows it.",
+            "last-call",
+        )
     return Verdict(False, f"The rank is right, the line is not. {_look(right)}", "line")
 
 

@@ -18,13 +18,13 @@ import sys
 import time
 from pathlib import Path
 
-PREFIX = "scaleout"             # of the namespaces' names: PREFIX-pid-start-place
-NETWORK = "10.77.0"             # addresses inside the namespaces only; nothing routes to them from outside
+PREFIX = "scaleout"  # of the namespaces' names: PREFIX-pid-start-place
+NETWORK = "10.77.0"  # addresses inside the namespaces only; nothing routes to them from outside
 MOST = 4
-BURST_SECONDS = 0.004           # of its rate is what a link lets through at once; what is longer goes at the rate
-QUEUE_SECONDS = 0.05            # a packet that would wait longer in the link's queue is dropped
-GOODPUT = 1448 / 1514           # of the rate is payload: 1500-byte packets less 52 of TCP/IP, plus 14 of Ethernet
-PATIENCE = 5.0                  # seconds between asking a process to end and ending it
+BURST_SECONDS = 0.004  # of its rate is what a link lets through at once; what is longer goes at the rate
+QUEUE_SECONDS = 0.05  # a packet that would wait longer in the link's queue is dropped
+GOODPUT = 1448 / 1514  # of the rate is payload: 1500-byte packets less 52 of TCP/IP, plus 14 of Ethernet
+PATIENCE = 5.0  # seconds between asking a process to end and ending it
 
 
 def missing(platform=sys.platform, uid=None, which=shutil.which):
@@ -98,7 +98,7 @@ class Hosts:
             _ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
             _ip("-n", name, "addr", "add", f"{self.address(i)}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
-            _ip("-n", name, "link", "set", "lo", "up")       # torchrun's agent talks to itself
+            _ip("-n", name, "link", "set", "lo", "up")  # torchrun's agent talks to itself
 
     def address(self, host):
         """The IPv4 address (str) of host 0, 1, ... on its `eth0`."""
@@ -116,12 +116,35 @@ class Hosts:
             for place, device in ((name, "eth0"), (self.switch, f"port{i}")):
                 _tc(place, "del", "dev", device, "root", fine=True)
                 if bits_per_s is not None:
-                    _tc(place, "add", "dev", device, "root", "handle", "1:", "tbf", "rate", f"{bits_per_s:.0f}bit",
-                        "burst", str(burst(bits_per_s)), "latency", f"{QUEUE_SECONDS * 1e3:.0f}ms")
+                    _tc(
+                        place,
+                        "add",
+                        "dev",
+                        device,
+                        "root",
+                        "handle",
+                        "1:",
+                        "tbf",
+                        "rate",
+                        f"{bits_per_s:.0f}bit",
+                        "burst",
+                        str(burst(bits_per_s)),
+                        "latency",
+                        f"{QUEUE_SECONDS * 1e3:.0f}ms",
+                    )
             if latency_seconds:
                 where = ["root"] if bits_per_s is None else ["parent", "1:1"]
-                self.latency_applied = _tc(self.switch, "add", "dev", f"port{i}", *where, "netem", "delay",
-                                           f"{latency_seconds * 1e6:.0f}us", fine=True)
+                self.latency_applied = _tc(
+                    self.switch,
+                    "add",
+                    "dev",
+                    f"port{i}",
+                    *where,
+                    "netem",
+                    "delay",
+                    f"{latency_seconds * 1e6:.0f}us",
+                    fine=True,
+                )
 
     def start(self, host, command, **more):
         """Start `command` (list) on a host; returns the Popen. It is ended, with its children, by `close`."""
@@ -135,7 +158,7 @@ class Hosts:
             for name in [*self.names, self.switch]:
                 _remove(name)
             for process in self.started:
-                process.terminate()     # one that was not yet on its host when those there were asked to end
+                process.terminate()  # one that was not yet on its host when those there were asked to end
                 process.wait(PATIENCE)
         if getattr(self, "_handler", None) is not None:
             signal.signal(signal.SIGTERM, self._handler)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from scaleout.lab.options import digits
 
 MEETING = "LAB_MEETING"
-LONGEST_S = 86_400.0                # of LAB_TIMEOUT
+LONGEST_S = 86_400.0  # of LAB_TIMEOUT
 
 
 def timeout():
@@ -27,11 +27,13 @@ def timeout():
 def check_timeout():
     """ValueError, one line, for a LAB_TIMEOUT that is no time to wait."""
     if timeout() is None:
-        raise ValueError(f"LAB_TIMEOUT is {os.environ['LAB_TIMEOUT'][:40]!r} in the environment: give seconds above 0, "
-                         f"{LONGEST_S:,.0f} at most")
+        raise ValueError(
+            f"LAB_TIMEOUT is {os.environ['LAB_TIMEOUT'][:40]!r} in the environment: give seconds above 0, "
+            f"{LONGEST_S:,.0f} at most"
+        )
 
 
-TIMEOUT_S = timeout() or 120.0      # for the others to come, and of a collective
+TIMEOUT_S = timeout() or 120.0  # for the others to come, and of a collective
 GROUP_TIMEOUT = datetime.timedelta(seconds=TIMEOUT_S)
 
 
@@ -53,16 +55,20 @@ def check_interface(names=None):
     gone = [name for name in (text or "").split(",") if name and name not in there]
     if gone:
         kind = Misplaced if os.environ.get("LOCAL_RANK", "0") == "0" else ValueError
-        raise kind(f"GLOO_SOCKET_IFNAME is {text[:40]!r} in the environment, and {socket.gethostname()} has no "
-                   f"{gone[0][:40]}: use one of {', '.join(there)}")
+        raise kind(
+            f"GLOO_SOCKET_IFNAME is {text[:40]!r} in the environment, and {socket.gethostname()} has no "
+            f"{gone[0][:40]}: use one of {', '.join(there)}"
+        )
 
 
 def number(name, default, lowest=0, highest=10**6):
     """A whole number from the launcher's environment. Misplaced where it is none, or not from lowest to highest."""
     text = os.environ.get(name, str(default))
     if not (digits(text) and len(text) < 10 and lowest <= int(text) <= highest):
-        raise Misplaced(f"{name} is {text[:40]!r} in the environment, where a whole number from {lowest} to {highest} "
-                        "belongs: start the lab with python or torchrun")
+        raise Misplaced(
+            f"{name} is {text[:40]!r} in the environment, where a whole number from {lowest} to {highest} "
+            "belongs: start the lab with python or torchrun"
+        )
     return int(text)
 
 
@@ -88,8 +94,13 @@ def meeting():
 
 def store(prefix):
     """A connection of its own to the store that the launcher serves, apart from the keys of others."""
-    found = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                          wait_for_workers=False, timeout=GROUP_TIMEOUT)
+    found = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=GROUP_TIMEOUT,
+    )
     return dist.PrefixStore(prefix, found)
 
 
@@ -160,23 +171,26 @@ def _gather(store, name, world):
             if store.check([f"{name}/came/{other}"]):
                 counts.append(int(store.get(f"{name}/came/{other}")))
                 missing.remove(other)
-            elif store.check([f"here/{other}"]):            # may be of an attempt before, which nobody reads
+            elif store.check([f"here/{other}"]):  # may be of an attempt before, which nobody reads
                 store.set(f"meeting/{store.get(f'here/{other}').decode()}", name)
         time.sleep(0.01)
     return max(counts)
 
 
 def _few(came, world):
-    return Unmet(f"{came} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same MASTER_ADDR "
-                 "and MASTER_PORT (LAB_TIMEOUT sets the seconds)")
+    return Unmet(
+        f"{came} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same MASTER_ADDR "
+        "and MASTER_PORT (LAB_TIMEOUT sets the seconds)"
+    )
 
 
 def _address(rank, world):
     """(MASTER_ADDR, MASTER_PORT) of the environment."""
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
-        raise Unmet(f"rank {rank} of {world} has no {' and no '.join(missing)} in its environment: start the lab with "
-                    "torchrun")
+        raise Unmet(
+            f"rank {rank} of {world} has no {' and no '.join(missing)} in its environment: start the lab with torchrun"
+        )
     return os.environ["MASTER_ADDR"], number("MASTER_PORT", 0, 1, 65_535)
 
 
@@ -185,8 +199,10 @@ def _free(port):
     try:
         listener(port).close()
     except (OSError, OverflowError) as error:
-        raise Unmet(f"port {port} cannot be used ({_reason(error)}): choose another MASTER_PORT, or let torchrun "
-                    "find one with --standalone") from None
+        raise Unmet(
+            f"port {port} cannot be used ({_reason(error)}): choose another MASTER_PORT, or let torchrun "
+            "find one with --standalone"
+        ) from None
 
 
 def listener(port):
@@ -195,7 +211,7 @@ def listener(port):
     try:
         return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
     except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno)) from None      # Python's text names the address again
+        raise OSError(error.errno, os.strerror(error.errno)) from None  # Python's text names the address again
 
 
 def _reach(rank, address, port):
@@ -206,12 +222,17 @@ def _reach(rank, address, port):
             with socket.create_connection((address, port), timeout=max(0.1, min(5.0, TIMEOUT_S))):
                 return
         except (OSError, OverflowError) as error:
-            reason, unknown = _reason(error), isinstance(error, socket.gaierror)    # may be known a little later
+            reason, unknown = _reason(error), isinstance(error, socket.gaierror)  # may be known a little later
         if time.monotonic() > end:
-            mend = f"the name {address} leads to no address here: torchrun --local-addr, or a line in /etc/hosts" if \
-                unknown else "start it there, or mend MASTER_ADDR and MASTER_PORT"
-            raise Unmet(f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): {mend} "
-                        "(LAB_TIMEOUT sets the seconds)")
+            mend = (
+                f"the name {address} leads to no address here: torchrun --local-addr, or a line in /etc/hosts"
+                if unknown
+                else "start it there, or mend MASTER_ADDR and MASTER_PORT"
+            )
+            raise Unmet(
+                f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): {mend} "
+                "(LAB_TIMEOUT sets the seconds)"
+            )
         time.sleep(0.1)
 
 

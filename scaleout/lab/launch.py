@@ -12,8 +12,8 @@ from pathlib import Path
 from scaleout.lab import leash, start
 from scaleout.records import results
 
-ASKED = (signal.SIGTERM, signal.SIGHUP)     # ways to ask a process to end, beside Ctrl-C; SIGHUP: its terminal is gone
-PATIENCE_S = 5.0                            # from asking torchrun to end its ranks to ending it
+ASKED = (signal.SIGTERM, signal.SIGHUP)  # ways to ask a process to end, beside Ctrl-C; SIGHUP: its terminal is gone
+PATIENCE_S = 5.0  # from asking torchrun to end its ranks to ending it
 
 
 def command(main, name):
@@ -39,12 +39,13 @@ def _refuse_launcher():
     """ValueError on rank 0 of a launcher; other ranks wait for it to speak, and end."""
     if "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1") != "1":
         if os.environ.get("RANK", "0") != "0":
-            time.sleep(5)                               # torchrun ends the others with the first: rank 0, that speaks
+            time.sleep(5)  # torchrun ends the others with the first: rank 0, that speaks
             sys.exit(2)
         raise ValueError("starts its own processes: start it with python, not with torchrun")
 
 
 # --- signals ----------------------------------------------------------------------------------------------------
+
 
 @contextmanager
 def ending():
@@ -78,6 +79,7 @@ def _handling(handler, signals):
 
 # --- torchrun ---------------------------------------------------------------------------------------------------
 
+
 @contextmanager
 def ranks(processes, words, environment=(), **more):
     """torchrun with so many processes of a script on this machine, as a Popen: a context at whose end no process is
@@ -89,15 +91,19 @@ def ranks(processes, words, environment=(), **more):
     with ending(), tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         held = leash.Leash(Path(folder) / "alive")
         try:
-            with later():                                   # a process that nobody knows of would be left
-                job = subprocess.Popen(torchrun(processes, "--log-dir", folder, *words), start_new_session=True,
-                                       env=given | {leash.NAME: str(held.path)}, **more)
+            with later():  # a process that nobody knows of would be left
+                job = subprocess.Popen(
+                    torchrun(processes, "--log-dir", folder, *words),
+                    start_new_session=True,
+                    env=given | {leash.NAME: str(held.path)},
+                    **more,
+                )
             yield job
         finally:
             with later():
                 _stop(job)
                 held.end()
-                leash.leave_none(held.path)             # torchrun forgets a rank where it is asked while it starts it
+                leash.leave_none(held.path)  # torchrun forgets a rank where it is asked while it starts it
 
 
 def _stop(job):
@@ -118,8 +124,17 @@ def torchrun(processes, *words):
 
     They meet at localhost: on a laptop off its network, the host's own name may lead nowhere.
     """
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost",
-            "--nproc-per-node", str(processes), *words]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr",
+        "localhost",
+        "--nproc-per-node",
+        str(processes),
+        *words,
+    ]
 
 
 def started(script, words, world, path=None):
@@ -134,6 +149,8 @@ def started(script, words, world, path=None):
         out, errors = job.communicate()
     if job.returncode:
         said = [line for line in errors.splitlines() if line.startswith("labs/")] or out.splitlines()
-        raise RuntimeError(f"the run on {world} process(es) ended with code {job.returncode}: "
-                           f"{said[-1] if said else 'it said nothing'}")
+        raise RuntimeError(
+            f"the run on {world} process(es) ended with code {job.returncode}: "
+            f"{said[-1] if said else 'it said nothing'}"
+        )
     return None if path is None else results.load(path)

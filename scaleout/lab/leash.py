@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-NAME = "LAB_LEASH"              # the environment variable with the path of the pipe
+NAME = "LAB_LEASH"  # the environment variable with the path of the pipe
 
 
 class Leash:
@@ -22,7 +22,7 @@ class Leash:
         """Makes the named pipe `path`."""
         self.path = Path(path)
         os.mkfifo(self.path)
-        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)       # else opening the other end waits for one
+        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # else opening the other end waits for one
         self.held = os.open(self.path, os.O_WRONLY)
         os.close(reader)
 
@@ -33,7 +33,7 @@ class Leash:
         while time.monotonic() < end:
             try:
                 os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
-            except OSError:                                             # nobody reads
+            except OSError:  # nobody reads
                 return True
             time.sleep(0.02)
         return False

@@ -19,8 +19,11 @@ def machine_memory():
 
 def memory(groups=None):
     """Bytes of memory that this process and what it starts may use. groups: folders, for `groups()`."""
-    limits = [_bytes(folder / name) for folder in (all_groups() if groups is None else groups)
-              for name in ("memory.max", "memory.limit_in_bytes")]
+    limits = [
+        _bytes(folder / name)
+        for folder in (all_groups() if groups is None else groups)
+        for name in ("memory.max", "memory.limit_in_bytes")
+    ]
     return min([machine_memory(), *filter(None, limits)])
 
 

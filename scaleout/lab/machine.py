@@ -48,8 +48,10 @@ def gpus():
         return 0, 0.0, facts
     each = [torch.cuda.get_device_properties(i) for i in range(count)]
     names = ", ".join(sorted({one.name for one in each}))
-    facts["GPU"] = (f"{count} x {names}, {min(one.total_memory for one in each) / GIB:.1f} GiB, compute capability "
-                    f"{each[0].major}.{each[0].minor}")
+    facts["GPU"] = (
+        f"{count} x {names}, {min(one.total_memory for one in each) / GIB:.1f} GiB, compute capability "
+        f"{each[0].major}.{each[0].minor}"
+    )
     with suppress(preflight.Silent):
         said = preflight.ask(f"--query-gpu={preflight.FIELDS}", "--format=csv,noheader,nounits")
         facts["driver"] = preflight.cards(said)[0].driver
@@ -60,12 +62,22 @@ def describe():
     """The fields of a lab.tour.Machine (dict)."""
     count, size, facts = gpus()
     installed = software()
-    facts = {"processor": f"{processor()}, {limits.cores()} core(s)", "memory": f"{limits.memory() / GIB:.0f} GiB",
-             "system": f"{platform.system()} {platform.release()}", "Python": platform.python_version(),
-             **{name: version for name, version in installed.items() if name != "torch"}, **facts,
-             "commit": provenance.commit()}
-    return {"cores": limits.cores(), "gpus": count, "gpu_bytes": size, "no_hosts": hosts.refused() or "",
-            "facts": facts}
+    facts = {
+        "processor": f"{processor()}, {limits.cores()} core(s)",
+        "memory": f"{limits.memory() / GIB:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        **{name: version for name, version in installed.items() if name != "torch"},
+        **facts,
+        "commit": provenance.commit(),
+    }
+    return {
+        "cores": limits.cores(),
+        "gpus": count,
+        "gpu_bytes": size,
+        "no_hosts": hosts.refused() or "",
+        "facts": facts,
+    }
 
 
 if __name__ == "__main__":

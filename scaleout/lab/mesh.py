@@ -9,8 +9,8 @@ from scaleout.spec.slices import divides
 
 NAMES = {"one": "one process", "hand": "by hand", "torch": "torch", "accelerate": "Accelerate's mesh, torch's parts"}
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "send": "sends"}
-SURE = 2.0              # times as long: what is predicted to be nearer is not told apart where others use the machine
-APART = 3.0             # how many times as long the next of the chosen layouts should take, at most
+SURE = 2.0  # times as long: what is predicted to be nearer is not told apart where others use the machine
+APART = 3.0  # how many times as long the next of the chosen layouts should take, at most
 
 # --- what is asked for ----------------------------------------------------------------------------------------------
 
@@ -46,8 +46,11 @@ def layout(shape, text, world, sequences, sequence_parallel=False):
 def every(shape, world, sequences, **more):
     """[(Layout, sequences of a micro-batch)]: all that this many ranks, this shape and these sequences can have."""
     cuts = [(tp, pp) for tp in checks.divisors(world) for pp in checks.divisors(world // tp)]
-    return [layout(shape, f"tp={tp},pp={pp}", world, sequences, **more) for tp, pp in cuts
-            if divides(shape, tp) and pp <= shape.layers and sequences % (world // (tp * pp)) == 0]
+    return [
+        layout(shape, f"tp={tp},pp={pp}", world, sequences, **more)
+        for tp, pp in cuts
+        if divides(shape, tp) and pp <= shape.layers and sequences % (world // (tp * pp)) == 0
+    ]
 
 
 def title(layout):
@@ -56,6 +59,7 @@ def title(layout):
 
 
 # --- what one layout sends and holds --------------------------------------------------------------------------------
+
 
 def sent(rows):
     """What each axis sends in a step, of one rank of each stage, as text. rows: [(rank of the pipeline, found,
@@ -81,8 +85,11 @@ def kilobytes(size):
 def held(rows):
     """Bytes of each stage's ranks by what they are, as text. rows: [(rank of the pipeline, {state: bytes}, the same
     predicted)]."""
-    lines = [(f"stage {rank}, {name}", megabytes(told[name]), megabytes(found[name]), ratio(told[name], found[name]))
-             for rank, found, told in rows for name in found]
+    lines = [
+        (f"stage {rank}, {name}", megabytes(told[name]), megabytes(found[name]), ratio(told[name], found[name]))
+        for rank, found, told in rows
+        for name in found
+    ]
     return table(("a rank holds", "predicted", "measured", "ratio"), lines)
 
 
@@ -94,6 +101,7 @@ def steps(rows):
 
 # --- all layouts ----------------------------------------------------------------------------------------------------
 
+
 def chosen(guesses, most=4):
     """Of {layout: seconds} those to run: up to `most`, each at least so many times as long as the one before that no
     greater factor leaves as many. (names from the fastest on, that factor)."""
@@ -104,7 +112,7 @@ def chosen(guesses, most=4):
             if guesses[name] >= tenths / 10 * guesses[found[-1]]:
                 found.append(name)
         if len(found) >= most:
-            return [*found[:most - 1], found[-1]], tenths / 10
+            return [*found[: most - 1], found[-1]], tenths / 10
     return ranked[:most], 1.0
 
 
@@ -113,16 +121,27 @@ def ranking(rows):
     lines = []
     for i, row in enumerate(sorted(rows, key=lambda row: row["seconds"])):
         parts = row["parts"]
-        lines.append((f"{i + 1:2} {row['name']}", ms(row["seconds"]), *(ms(parts[name]) for name in parts),
-                      ms(row["measured"]), ratio(row["seconds"], row["measured"])))
+        lines.append(
+            (
+                f"{i + 1:2} {row['name']}",
+                ms(row["seconds"]),
+                *(ms(parts[name]) for name in parts),
+                ms(row["measured"]),
+                ratio(row["seconds"], row["measured"]),
+            )
+        )
     return table(("predicted, ms a step", "in all", *rows[0]["parts"], "measured", "ratio"), lines)
 
 
 def inversions(wanted, found):
     """(how many pairs of seconds are in another order in the second list, how many were judged): those that the first
     has at least SURE times apart."""
-    pairs = [(i, j) for i in range(len(wanted)) for j in range(i)
-             if max(wanted[i], wanted[j]) >= SURE * min(wanted[i], wanted[j])]
+    pairs = [
+        (i, j)
+        for i in range(len(wanted))
+        for j in range(i)
+        if max(wanted[i], wanted[j]) >= SURE * min(wanted[i], wanted[j])
+    ]
     return sum((wanted[i] - wanted[j]) * (found[i] - found[j]) < 0 for i, j in pairs), len(pairs)
 
 
@@ -138,8 +157,9 @@ def decides(rows):
 
 def made_of(parts):
     """The predicted step by what it is made of, in a line."""
-    return "predicted from its pieces: " + " + ".join(f"{ms(seconds)} ms {name}" for name, seconds in parts.items()
-                                                      if seconds)
+    return "predicted from its pieces: " + " + ".join(
+        f"{ms(seconds)} ms {name}" for name, seconds in parts.items() if seconds
+    )
 
 
 def told(profiled, seconds, world, cores=None):
@@ -149,19 +169,23 @@ def told(profiled, seconds, world, cores=None):
         return []
     said = f"predicted from the machine's profile: {ms(profiled)} ms, {ratio(profiled, seconds)} of what was measured"
     if cores and cores < world and profiled < seconds:
-        said += (f" ({world} ranks share {cores} core{'s' * (cores > 1)}: in a step they also wait for those that "
-                 "compute, which messages that are measured one after another do not)")
+        said += (
+            f" ({world} ranks share {cores} core{'s' * (cores > 1)}: in a step they also wait for those that "
+            "compute, which messages that are measured one after another do not)"
+        )
     return [said]
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
-FAULTS = {"tensor": "the plan that cuts matrices applies to none: every rank along tp has them whole",
-          "replicas": "the group that averages gradients along dp has one rank",
-          "data": "ranks along tp read different sequences",
-          "norms": "gradients of norms are not summed along tp (with --sequence-parallel)",
-          "tie": "gradients of a tied table's two ends are not summed along pp"}
-WRONG = 1e-3                        # relative error that is no rounding
+FAULTS = {
+    "tensor": "the plan that cuts matrices applies to none: every rank along tp has them whole",
+    "replicas": "the group that averages gradients along dp has one rank",
+    "data": "ranks along tp read different sequences",
+    "norms": "gradients of norms are not summed along tp (with --sequence-parallel)",
+    "tie": "gradients of a tied table's two ends are not summed along pp",
+}
+WRONG = 1e-3  # relative error that is no rounding
 
 
 def fault(losses, error, found):
@@ -171,8 +195,9 @@ def fault(losses, error, found):
     losses: [(faulty, one process)] by step. error: largest relative error of a gradient at step 1. found: {check: what
     it says, "" for nothing}.
     """
-    rows = [(i + 1, f"{seen:.6f}", f"{wanted:.6f}", f"{seen / wanted - 1:+.1e}")
-            for i, (seen, wanted) in enumerate(losses)]
+    rows = [
+        (i + 1, f"{seen:.6f}", f"{wanted:.6f}", f"{seen / wanted - 1:+.1e}") for i, (seen, wanted) in enumerate(losses)
+    ]
     steps = table(("step", "loss", "one process", "difference"), rows)
     gradients = f"gradients of step 1: off by {error:.1e} at most" + (" (WRONG)" if error > WRONG else "")
     width = max(map(len, found))

@@ -7,7 +7,7 @@ from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.records import provenance, results
 
-SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}     # of its size, in a ring of two
+SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}  # of its size, in a ring of two
 
 
 def predicted(quiet, messages, gap, rate):
@@ -36,8 +36,12 @@ def crossing(asked, ranks):
 
 def record(tier, plan, found):
     """The Record of a run. plan: what the ranks were asked to do; found: what rank 0 wrote."""
-    facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": 2,
-                              "interconnect": "2 network namespaces on one machine, veth and a bridge, shaped by tbf"}
+    facts = found["facts"] | {
+        "commit": provenance.commit(),
+        "command": provenance.command_line(),
+        "nodes": 2,
+        "interconnect": "2 network namespaces on one machine, veth and a bridge, shaped by tbf",
+    }
     middles = {case["name"]: statistics.median(case["step_seconds"]) for case in found["cases"]}
     first, cases = found["cases"][0], found["cases"]
     quiet = statistics.median(middles[case["name"]] for case in cases if case["rate"] is None)
@@ -48,17 +52,29 @@ def record(tier, plan, found):
     pairs = {f"seconds a step, {name}": seconds for name, seconds in guesses.items()}
     label = f"{worst}, beside {best}"
     return results.Record(
-        stem="mesh", tier=tier, **facts, model=plan["model"],
+        stem="mesh",
+        tier=tier,
+        **facts,
+        model=plan["model"],
         recipe={"layout": found["layout"], "link Mbit/s": slow[0]["rate"] / 1e6}
-        | {f"bytes that leave a host, {case['name']}": sum(size * times for _, size, times in case["messages"])
-           for case in slow},
-        effective_batch=plan["sequences"], sequence_length=plan["seq"], precision="fp32", checkpoint_cadence="none",
-        step_seconds=first["step_seconds"], warmup_steps=0, losses=first["losses"], peak_memory={},
+        | {
+            f"bytes that leave a host, {case['name']}": sum(size * times for _, size, times in case["messages"])
+            for case in slow
+        },
+        effective_batch=plan["sequences"],
+        sequence_length=plan["seq"],
+        precision="fp32",
+        checkpoint_cadence="none",
+        step_seconds=first["step_seconds"],
+        warmup_steps=0,
+        losses=first["losses"],
+        peak_memory={},
         tokens_per_second=results.tokens_per_second(first["step_seconds"], 0, plan["sequences"], plan["seq"]),
         prediction=pairs | {label: guesses[worst] / guesses[best]},
         measurement={f"seconds a step, {name}": middles[name] for name in guesses}
         | {label: middles[worst] / middles[best]},
-        series={f"seconds a step, {case['name']}": case["step_seconds"] for case in cases})
+        series={f"seconds a step, {case['name']}": case["step_seconds"] for case in cases},
+    )
 
 
 def named(axis, rate):
@@ -73,11 +89,19 @@ def show(r):
     for name in r.prediction:
         if name.startswith(head):
             sent = r.recipe.get(f"bytes that leave a host, {name.removeprefix(head)}")
-            rows.append((name.removeprefix(head), megabytes(sent), ms(r.prediction[name]), ms(r.measurement[name]),
-                         ratio(r.prediction[name], r.measurement[name])))
+            rows.append(
+                (
+                    name.removeprefix(head),
+                    megabytes(sent),
+                    ms(r.prediction[name]),
+                    ms(r.measurement[name]),
+                    ratio(r.prediction[name], r.measurement[name]),
+                )
+            )
     label = next(name for name in r.prediction if not name.startswith(head))
     return table(("ms a step", "leaves a host", "predicted", "measured", "ratio"), rows) + (
-        f"\n{label}: {r.prediction[label]:.1f} times as long predicted, {r.measurement[label]:.1f} measured")
+        f"\n{label}: {r.prediction[label]:.1f} times as long predicted, {r.measurement[label]:.1f} measured"
+    )
 
 
 def recorded(folder):

@@ -11,8 +11,8 @@ from scaleout.lab import launch, leash, limits
 from scaleout.lab.hosts import Hosts
 from scaleout.records import files
 
-PORT = 29500                # inside the namespaces: nobody else is there
-LIMIT = 900.0               # seconds for a whole run
+PORT = 29500  # inside the namespaces: nobody else is there
+LIMIT = 900.0  # seconds for a whole run
 
 
 def rates(text, flag):
@@ -53,17 +53,41 @@ def run(module, plan, count, root, latency_seconds=0.0, each=1):
 
 def _torchrun(module, hosts, host, folder, each):
     """The command of one host's torchrun. Every agent must know whether the rendezvous is its own (is_host)."""
-    return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts.count), "--nproc-per-node", str(each),
-            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
-            "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host), "-m", module, str(folder)]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        str(hosts.count),
+        "--nproc-per-node",
+        str(each),
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        f"{hosts.address(0)}:{PORT}",
+        "--rdzv-id",
+        "slow-link",
+        "--rdzv-conf",
+        f"is_host={int(host == 0)}",
+        "--local-addr",
+        hosts.address(host),
+        "-m",
+        module,
+        str(folder),
+    ]
 
 
 def _start(module, hosts, folder, threads, root, each):
     """Start torchrun on every host, its output in `folder`."""
     environment = os.environ | {
-        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
-        leash.NAME: str(folder / "alive"), "TMPDIR": str(folder),           # torchrun leaves folders there
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "OMP_NUM_THREADS": str(threads),
+        "CUDA_VISIBLE_DEVICES": "",
+        "LAB_DEVICE": "cpu",
+        leash.NAME: str(folder / "alive"),
+        "TMPDIR": str(folder),  # torchrun leaves folders there
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+    }
     for host in range(hosts.count):
         with (folder / f"log-{host}").open("w") as log:
             hosts.start(host, _torchrun(module, hosts, host, folder, each), env=environment, stdout=log, stderr=log)
@@ -84,7 +108,14 @@ def _serve(module, hosts, folder, latency_seconds):
         time.sleep(0.01)
     if not (folder / "found.json").exists():
         script = f"{module.replace('.', '/')}.py: "
-        said = [line for host in range(hosts.count) for line in (folder / f"log-{host}").read_text().splitlines()
-                if line.startswith(script)]
-        raise ValueError(said[0].removeprefix(script) if said else "the run ended early: is there memory for "
-                         f"{hosts.count} processes?")
+        said = [
+            line
+            for host in range(hosts.count)
+            for line in (folder / f"log-{host}").read_text().splitlines()
+            if line.startswith(script)
+        ]
+        raise ValueError(
+            said[0].removeprefix(script)
+            if said
+            else f"the run ended early: is there memory for {hosts.count} processes?"
+        )

@@ -21,6 +21,7 @@ TIERS = ("smoke", "cpu", "gpu")
 
 # --- fields --------------------------------------------------------------------------------------------
 
+
 def number(default, what, lowest=1, highest=10**7):
     """A field that is a number from `lowest` to `highest` (None: no end). what: its help."""
     return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
@@ -48,8 +49,12 @@ def seed():
 
 def dataset():
     """--dataset: what `corpus` reads."""
-    return word(SHIPPED, f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the Python and torch that "
-                         "run), a file, or a folder", "TEXT")
+    return word(
+        SHIPPED,
+        f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the Python and torch that "
+        "run), a file, or a folder",
+        "TEXT",
+    )
 
 
 def save(stem, name="FILE", what="the Record"):
@@ -68,6 +73,7 @@ class Model:
 
 # --- the command line ----------------------------------------------------------------------------------
 
+
 def parse(tiers, doc, argv=None, defaults="smoke", anywhere=False):
     """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.
 
@@ -85,7 +91,7 @@ def parse(tiers, doc, argv=None, defaults="smoke", anywhere=False):
     options = replace(tiers[tier], **{name: value for name, value in given.items() if value is not None})
     for f in fields(kind):
         _check_field(f, getattr(options, f.name))
-    if tier == "gpu" and not anywhere and getattr(options, "fake", None) is None:   # fake tensors are nowhere
+    if tier == "gpu" and not anywhere and getattr(options, "fake", None) is None:  # fake tensors are nowhere
         from scaleout.lab import preflight  # asks torch
 
         preflight.check_tier(tier)
@@ -103,7 +109,7 @@ def _add_flag(parser, f, hint):
     if base is bool:
         parser.add_argument(named(f.name), action=argparse.BooleanOptionalAction, **more)
         return
-    if "const" in f.metadata:                     # --save alone, or --save PATH
+    if "const" in f.metadata:  # --save alone, or --save PATH
         more.update(nargs="?", const=f.metadata["const"])
     if "choices" in f.metadata:
         more["choices"] = f.metadata["choices"]
@@ -152,6 +158,7 @@ def _check_field(f, value):
 
 # --- refused before any work ---------------------------------------------------------------------------
 
+
 def check_target(path, endings):
     """Refuse a file that could not be written at the end, before the work begins. None is fine.
 
@@ -163,7 +170,7 @@ def check_target(path, endings):
         raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
     try:
         fits = not Path(path).is_dir() and (Path(path).exists() or not Path(path).is_symlink())
-    except OSError:                                     # its name is too long
+    except OSError:  # its name is too long
         fits = False
     if not fits or not _writable(Path(os.path.realpath(path)).parent):
         raise ValueError(f"{path}: cannot be written: choose a file in a folder you may write to")
@@ -188,8 +195,9 @@ def check_idle(what, o, usual, idle):
     """
     given = [named(name) for name in idle if getattr(o, name) != getattr(usual, name)]
     if given:
-        raise ValueError(f"{what} is shown by itself: leave out {', '.join(given[:-1])}{' and ' * (len(given) > 1)}"
-                         f"{given[-1]}")
+        raise ValueError(
+            f"{what} is shown by itself: leave out {', '.join(given[:-1])}{' and ' * (len(given) > 1)}{given[-1]}"
+        )
 
 
 def check_folder(path, flag):
@@ -202,10 +210,10 @@ def _writable(folder):
     """True where a folder can be written to, or made: tried, for root is told that it may write to /proc."""
     try:
         while not folder.exists():
-            if folder.is_symlink():                     # it leads nowhere, or round in a circle
+            if folder.is_symlink():  # it leads nowhere, or round in a circle
                 return False
             folder = folder.parent
         with tempfile.TemporaryFile(dir=folder):
             return True
-    except OSError:                                     # also a file, a name too long, a folder that one may not enter
+    except OSError:  # also a file, a name too long, a folder that one may not enter
         return False

@@ -22,7 +22,7 @@ def picture(path, rows=1, columns=1, **more):
     is None."""
     import matplotlib
 
-    if "matplotlib.pyplot" not in sys.modules:      # a notebook keeps the backend that it has
+    if "matplotlib.pyplot" not in sys.modules:  # a notebook keeps the backend that it has
         matplotlib.use("agg")
     from matplotlib import pyplot
 

@@ -11,9 +11,9 @@ from scaleout.spec.pipeline import SCHEDULES
 
 NAMES = {"naive": "naive"} | {name: facts.label for name, facts in SCHEDULES.items()}
 VIAS = {"hand": "by hand", "torch": "torch"}
-SHORT_MS = 10.0         # stages so short that the runtime's own time shows
-BUBBLE = 0.04           # of the step: what 50 ms a rank, by hand, stays within on a quiet machine, in two chunks too
-WIDTH = 66              # columns of a lane
+SHORT_MS = 10.0  # stages so short that the runtime's own time shows
+BUBBLE = 0.04  # of the step: what 50 ms a rank, by hand, stays within on a quiet machine, in two chunks too
+WIDTH = 66  # columns of a lane
 LOOK = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -23,7 +23,7 @@ def schedules(text):
     for name in names:
         if name not in SCHEDULES:
             raise ValueError(f"--schedules {text}: there is no {name!r}: use all, or some of {','.join(SCHEDULES)}")
-    least = {name: 2 if name == "zb1" else SCHEDULES[name].chunks[0] for name in names}      # torch's ZB1 takes two
+    least = {name: 2 if name == "zb1" else SCHEDULES[name].chunks[0] for name in names}  # torch's ZB1 takes two
     return [(name, least[name]) for name in names]
 
 
@@ -34,9 +34,22 @@ def title(name, v):
 
 def bubbles(rows):
     """[{"name", "via", "ms", "predicted", "measured" (seconds), "bubble", "found"}] as text."""
-    return table(("stages that sleep", "way", "F = I = W, ms", "step, ms", "predicted", "ratio", "bubble", "predicted"),
-                 [(r["name"], VIAS[r["via"]], f"{r['ms']:g}", ms(r["measured"]), ms(r["predicted"]),
-                   ratio(r["predicted"], r["measured"]), f"{r['found']:.3f}", f"{r['bubble']:.3f}") for r in rows])
+    return table(
+        ("stages that sleep", "way", "F = I = W, ms", "step, ms", "predicted", "ratio", "bubble", "predicted"),
+        [
+            (
+                r["name"],
+                VIAS[r["via"]],
+                f"{r['ms']:g}",
+                ms(r["measured"]),
+                ms(r["predicted"]),
+                ratio(r["predicted"], r["measured"]),
+                f"{r['found']:.3f}",
+                f"{r['bubble']:.3f}",
+            )
+            for r in rows
+        ],
+    )
 
 
 def explain(rows):
@@ -44,11 +57,15 @@ def explain(rows):
     off = [(row["found"] - row["bubble"], row) for row in rows if row["via"] == "hand"]
     usual = rows[0]["ms"]
     gap, row = max(((gap, row) for gap, row in off if row["ms"] == usual), key=lambda pair: pair[0])
-    said = [f"bubbles of {usual:g} ms stages, by hand: at most {gap:.3f} of the step above the prediction"
-            + ("" if gap <= BUBBLE or usual <= SHORT_MS else f", where a quiet machine stays within {BUBBLE}")]
+    said = [
+        f"bubbles of {usual:g} ms stages, by hand: at most {gap:.3f} of the step above the prediction"
+        + ("" if gap <= BUBBLE or usual <= SHORT_MS else f", where a quiet machine stays within {BUBBLE}")
+    ]
     for gap, row in (pair for pair in off if pair[1]["ms"] < usual):
-        said.append(f"{row['name']} with {row['ms']:g} ms stages: {gap:.3f} above it: messages, autograd and waking up "
-                    f"take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are")
+        said.append(
+            f"{row['name']} with {row['ms']:g} ms stages: {gap:.3f} above it: messages, autograd and waking up "
+            f"take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are"
+        )
     long = [gap for gap, row in off if row["ms"] > usual]
     if long:
         said.append(f"where each of a rank's stages is as long as {usual:g} ms: at most {max(long):.3f} above it")
@@ -57,12 +74,16 @@ def explain(rows):
 
 def memory(rows):
     """[(schedule's title, bytes by rank predicted, measured)] as text."""
-    lines = [(name, rank, megabytes(p), megabytes(m), ratio(p, m)) for name, wanted, seen in rows
-             for rank, (p, m) in enumerate(zip(wanted, seen, strict=True))]
+    lines = [
+        (name, rank, megabytes(p), megabytes(m), ratio(p, m))
+        for name, wanted, seen in rows
+        for rank, (p, m) in enumerate(zip(wanted, seen, strict=True))
+    ]
     return table(("kept for backward, at most", "rank", "predicted", "measured", "ratio"), lines)
 
 
 # --- lanes ----------------------------------------------------------------------------------------------------
+
 
 def lanes(spans, seconds=None):
     """Spans of all ranks as text, a line a rank: a digit is a forward of that micro-batch, a letter its backward (a of
@@ -84,8 +105,10 @@ def lanes(spans, seconds=None):
 def both_lanes(name, predicted, measured):
     """The lanes of one schedule as predicted and as they were, with what they mean."""
     whole = max(span.end for row in (*predicted, *measured) for span in row)
-    return (f"{name} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters "
-            f"backwards, dots waiting)\n{lanes(predicted, whole)}\n\n{lanes(measured, whole)}\n")
+    return (
+        f"{name} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters "
+        f"backwards, dots waiting)\n{lanes(predicted, whole)}\n\n{lanes(measured, whole)}\n"
+    )
 
 
 def trace(spans):
@@ -104,22 +127,41 @@ def trace(spans):
 
 def longest_receive(spans):
     """One line on the longest wait for a message that nothing needed yet, and on what could have run."""
-    waits = [(span.end - span.begin, rank, span, row[i - 1], row[i + 1]) for rank, row in enumerate(spans)
-             for i, span in enumerate(row) if span.kind == "R"]
+    waits = [
+        (span.end - span.begin, rank, span, row[i - 1], row[i + 1])
+        for rank, row in enumerate(spans)
+        for i, span in enumerate(row)
+        if span.kind == "R"
+    ]
     wait, rank, span, before, after = max(waits)
     span = span._replace(kind="F")
     name = "{0.kind}{0.micro} of stage {0.stage}".format
-    return (f"rank {rank} stands {ms(wait)} ms in a receive for {name(span)}, after {name(before)}: behind it waits "
-            f"{name(after)}")
+    return (
+        f"rank {rank} stands {ms(wait)} ms in a receive for {name(span)}, after {name(before)}: behind it waits "
+        f"{name(after)}"
+    )
 
 
 # --- uneven stages ----------------------------------------------------------------------------------------------
 
+
 def compared(rows):
     """[(name, layers, predicted Timeline, measured seconds, bubble found)] as text."""
-    return table(("stages", "layers", "step, ms", "predicted", "ratio", "bubble", "predicted"),
-                 [(name, "-".join(map(str, layers)), ms(seconds), ms(t.seconds), ratio(t.seconds, seconds),
-                   f"{found:.3f}", f"{t.bubble:.3f}") for name, layers, t, seconds, found in rows])
+    return table(
+        ("stages", "layers", "step, ms", "predicted", "ratio", "bubble", "predicted"),
+        [
+            (
+                name,
+                "-".join(map(str, layers)),
+                ms(seconds),
+                ms(t.seconds),
+                ratio(t.seconds, seconds),
+                f"{found:.3f}",
+                f"{t.bubble:.3f}",
+            )
+            for name, layers, t, seconds, found in rows
+        ],
+    )
 
 
 def bubble(work, seconds):
@@ -128,6 +170,7 @@ def bubble(work, seconds):
 
 
 # --- words --------------------------------------------------------------------------------------------------------
+
 
 def refuse(world, nodes, device, fault, hop_ms, trace):
     """ValueError, one line, for what this launch cannot do."""
@@ -155,18 +198,30 @@ def hang(found, patience):
     """One line on who waits for whom, from what each rank says (measure.pipeline_faults.both_send)."""
     if found is None:
         return "no hang: every send was taken (give more --micro-batches)"
-    words = [f"rank {rank} waits to {does} {what} {number} {'to' if does == 'send' else 'from'} rank {peer}" if stood
-             else f"rank {rank} is done"
-             for rank, stood in enumerate(found) for does, what, number, peer in [stood or ("", "", 0, 0)]]
-    pair = next(((rank, stood[3]) for rank, stood in enumerate(found)
-                 if stood and stood[0] == "send" and found[stood[3]] and found[stood[3]][::3] == ["send", rank]), None)
+    words = [
+        f"rank {rank} waits to {does} {what} {number} {'to' if does == 'send' else 'from'} rank {peer}"
+        if stood
+        else f"rank {rank} is done"
+        for rank, stood in enumerate(found)
+        for does, what, number, peer in [stood or ("", "", 0, 0)]
+    ]
+    pair = next(
+        (
+            (rank, stood[3])
+            for rank, stood in enumerate(found)
+            if stood and stood[0] == "send" and found[stood[3]] and found[stood[3]][::3] == ["send", rank]
+        ),
+        None,
+    )
     cause = f"ranks {pair[0]} and {pair[1]} both send, and neither receives" if pair else "nobody's message is taken"
     return f"hang: {cause} ({patience:g} s): {'; '.join(words)}"
 
 
 def training(record, predicted, world):
     """How the Transformer trained, in a line."""
-    return (f"1F1B trains: loss {record.losses[0]:.3f} to {record.losses[-1]:.3f} in {len(record.losses)} steps, "
-            f"{ms(record.median)} ms a step (predicted from each stage alone {ms(predicted)}, ratio "
-            f"{ratio(predicted, record.median)}"
-            + (f"; {world} ranks share the cores)" if record.device_kind == "cpu" and world > 1 else ")"))
+    return (
+        f"1F1B trains: loss {record.losses[0]:.3f} to {record.losses[-1]:.3f} in {len(record.losses)} steps, "
+        f"{ms(record.median)} ms a step (predicted from each stage alone {ms(predicted)}, ratio "
+        f"{ratio(predicted, record.median)}"
+        + (f"; {world} ranks share the cores)" if record.device_kind == "cpu" and world > 1 else ")")
+    )

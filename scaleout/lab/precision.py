@@ -9,9 +9,9 @@ from scaleout.lab.text import ms, table
 from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.octaves import Histogram, fate
 
-LAST = 8                        # steps whose mean loss is compared
-BAR = 40                        # columns of the longest bar
-HUGE = 1e300                    # stands for infinity, which no Record can hold
+LAST = 8  # steps whose mean loss is compared
+BAR = 40  # columns of the longest bar
+HUGE = 1e300  # stands for infinity, which no Record can hold
 
 
 def percent(share):
@@ -25,8 +25,16 @@ def one_step(rows, words):
     for name, row in rows.items():
         off = dict(row["errors"])
         whole, worst = off.pop("all"), max(off, key=off.get)
-        lines.append((words[name], size(whole), size(off[worst]), worst if off[worst] else "-",
-                      percent(row["zero"]), percent(row["predicted"])))
+        lines.append(
+            (
+                words[name],
+                size(whole),
+                size(off[worst]),
+                worst if off[worst] else "-",
+                percent(row["zero"]),
+                percent(row["predicted"]),
+            )
+        )
     return table(("one step, the same weights", "gradient off by", "at worst", "in", "zeros", "predicted"), lines)
 
 
@@ -36,9 +44,15 @@ def training(runs, words):
     for name, own in runs.items():
         ends = [run.end(LAST) for run in own]
         off = [a - b.end(LAST) for a, b in zip(ends, runs["fp32"], strict=True)]
-        lines.append((words[name], f"{statistics.mean(ends):.4f}", "-" if name == "fp32" else signed(off),
-                      str(sum(run.skipped for run in own)) if len(set(own[0].scales)) > 1 else "-",
-                      percent(own[0].stuck[1]) if own[0].stuck else "-"))
+        lines.append(
+            (
+                words[name],
+                f"{statistics.mean(ends):.4f}",
+                "-" if name == "fp32" else signed(off),
+                str(sum(run.skipped for run in own)) if len(set(own[0].scales)) > 1 else "-",
+                percent(own[0].stuck[1]) if own[0].stuck else "-",
+            )
+        )
     return table((f"loss of the last {LAST} steps", "mean", "minus fp32's", "left out", "weights that stayed"), lines)
 
 
@@ -58,17 +72,23 @@ def spread(runs):
 
 def scales(steps, run):
     """What the scaler did beside its prediction, as text. steps: numerics.scaling.Step, run: Run."""
-    return table(("loss scale, fp16", "predicted", "measured"), [
-        ("after the last step", f"2^{math.log2(steps[-1].after):g}", f"2^{math.log2(run.scale):g}"),
-        ("largest", f"2^{math.log2(max(step.scale for step in steps)):g}", f"2^{math.log2(max(run.scales)):g}"),
-        ("steps left out", str(sum(step.skipped for step in steps)), str(run.skipped))])
+    return table(
+        ("loss scale, fp16", "predicted", "measured"),
+        [
+            ("after the last step", f"2^{math.log2(steps[-1].after):g}", f"2^{math.log2(run.scale):g}"),
+            ("largest", f"2^{math.log2(max(step.scale for step in steps)):g}", f"2^{math.log2(max(run.scales)):g}"),
+            ("steps left out", str(sum(step.skipped for step in steps)), str(run.skipped)),
+        ],
+    )
 
 
 def seconds(runs, words, tokens, warmup):
     """Milliseconds and tokens/s of each way as text. On a GPU: on a CPU they say nothing of one."""
     middle = {name: statistics.median(t for run in own for t in run.seconds[warmup:]) for name, own in runs.items()}
-    return table(("one step", "ms", "tokens/s", "times fp32"), [
-        (words[name], ms(t), f"{tokens / t:,.0f}", f"{middle['fp32'] / t:.2f}") for name, t in middle.items()])
+    return table(
+        ("one step", "ms", "tokens/s", "times fp32"),
+        [(words[name], ms(t), f"{tokens / t:,.0f}", f"{middle['fp32'] / t:.2f}") for name, t in middle.items()],
+    )
 
 
 def octaves(h: Histogram, title: str, format_name: str = "fp16", width: int = BAR):
@@ -79,8 +99,11 @@ def octaves(h: Histogram, title: str, format_name: str = "fp16", width: int = BA
     most = max(rows.values(), default=1)
     lines = [f"{title}: {h.total:,} numbers, {percent(h.zeros / max(h.total, 1))} zero"]
     for low, n in sorted(rows.items()):
-        word = f"zero in {f.name}" if low + 3 < f.lowest_octave - f.mantissa - 1 else (
-            "fewer bits" if low + 3 < f.lowest_octave else "")
+        word = (
+            f"zero in {f.name}"
+            if low + 3 < f.lowest_octave - f.mantissa - 1
+            else ("fewer bits" if low + 3 < f.lowest_octave else "")
+        )
         lines.append(f"  2^{low:<4} {'#' * round(width * n / most):<{width}} {percent(n / count):>7}  {word}".rstrip())
     lost = fate(h, f)
     return "\n".join([*lines, f"  in {f.name}: {percent(lost.zero)} zero, {percent(lost.few)} with fewer bits"])
@@ -88,10 +111,15 @@ def octaves(h: Histogram, title: str, format_name: str = "fp16", width: int = BA
 
 # --- Records --------------------------------------------------------------------------------------------------------
 
+
 def series_of(moments):
     """{moment: {kind: {part: Histogram}}} as series of a Record: first octave, zeros, largest, counts."""
-    return {f"gradients, {moment}, {kind}, {part}": [h.first, h.zeros, h.largest, *h.counts]
-            for moment, kinds in moments.items() for kind, parts in kinds.items() for part, h in parts.items()}
+    return {
+        f"gradients, {moment}, {kind}, {part}": [h.first, h.zeros, h.largest, *h.counts]
+        for moment, kinds in moments.items()
+        for kind, parts in kinds.items()
+        for part, h in parts.items()
+    }
 
 
 def moments_of(series):
@@ -102,14 +130,15 @@ def moments_of(series):
             _, moment, kind, part = name.split(", ", 3)
             first, zeros, largest, *counts = row
             found.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
-                int(first), tuple(map(int, counts)), int(zeros), largest)
+                int(first), tuple(map(int, counts)), int(zeros), largest
+            )
     return found
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
-WORDS = 76                      # columns of a line that a page shows whole
-MUCH = 0.5                      # of gradients that are zero, or of weights that stay: more is a fault
+WORDS = 76  # columns of a line that a page shows whole
+MUCH = 0.5  # of gradients that are zero, or of weights that stay: more is a fault
 
 
 def diagnosis(log):
@@ -119,35 +148,52 @@ def diagnosis(log):
     and then the forward says whether an activation was, and the ranks whether all of them had it. Nothing left out:
     gradients that are zero, or weights that stay.
     """
-    late = log[len(log) // 2:]
+    late = log[len(log) // 2 :]
     if any(row["skipped"] or not math.isfinite(row["loss"]) for row in late):
         for row in late:
             layer = next((name for name, value in row["forward"].items() if not math.isfinite(value)), None)
             if layer:
-                return "overflow", (f"the forward itself is not finite, first in {layer}: a smaller loss scale cannot "
-                                    "help, bf16 can")
+                return "overflow", (
+                    f"the forward itself is not finite, first in {layer}: a smaller loss scale cannot help, bf16 can"
+                )
             bad = [rank for rank, value in enumerate(row["ranks"]) if not math.isfinite(value)]
             if bad and len(bad) < len(row["ranks"]):
-                return "bad-rank", (f"every forward is finite, and before averaging the gradients of rank "
-                                    f"{', '.join(map(str, bad))} alone are not: look at that machine")
+                return "bad-rank", (
+                    f"every forward is finite, and before averaging the gradients of rank "
+                    f"{', '.join(map(str, bad))} alone are not: look at that machine"
+                )
         return "none", "gradients overflow on every rank and the forward is finite: the scaler is still searching"
     zero, stayed = (statistics.mean(row[key] for row in late) for key in ("zero", "stayed"))
     if zero > MUCH:
         return "underflow", f"{percent(zero)} of the gradients are zero, and no step was left out: scale the loss"
     if stayed > MUCH:
-        return "stagnation", (f"gradients are there, and {percent(stayed)} of the weights stay where they are: keep "
-                              "fp32 copies")
+        return "stagnation", (
+            f"gradients are there, and {percent(stayed)} of the weights stay where they are: keep fp32 copies"
+        )
     return "none", "no step was left out, gradients are there, weights move"
 
 
 def fault(sick, sound, mended, mend):
     """A fault's log beside a sound run and a mended one, as text. mend: its way."""
-    steps = table(("step", "loss", "fp32", mend, "loss scale", "left out", "zeros", "weights that stayed"), [
-        (i + 1, *(f"{one['loss']:.4f}" for one in (row, sound[i], mended[i])), f"2^{math.log2(row['scale']):g}",
-         "yes" if row["skipped"] else "", percent(row["zero"]), percent(row["stayed"])) for i, row in enumerate(sick)])
+    steps = table(
+        ("step", "loss", "fp32", mend, "loss scale", "left out", "zeros", "weights that stayed"),
+        [
+            (
+                i + 1,
+                *(f"{one['loss']:.4f}" for one in (row, sound[i], mended[i])),
+                f"2^{math.log2(row['scale']):g}",
+                "yes" if row["skipped"] else "",
+                percent(row["zero"]),
+                percent(row["stayed"]),
+            )
+            for i, row in enumerate(sick)
+        ],
+    )
     last = sick[-1]
-    layers = table(("largest values of the last step", "forward", "backward"), [
-        (name, size(value), size(last["backward"].get(name))) for name, value in last["forward"].items()])
+    layers = table(
+        ("largest values of the last step", "forward", "backward"),
+        [(name, size(value), size(last["backward"].get(name))) for name, value in last["forward"].items()],
+    )
     ranks = "largest gradient of each rank before averaging: " + ", ".join(map(size, last["ranks"]))
     name, why = diagnosis(sick)
     said = textwrap.fill(why, WORDS, initial_indent="  ", subsequent_indent="  ")

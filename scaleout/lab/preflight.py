@@ -21,10 +21,10 @@ from scaleout.collectives.alpha_beta import bus_bandwidth
 from scaleout.spec import devices, topology
 
 GIB, MIB = 2**30, 2**20
-WAIT_S = 20             # for an answer of nvidia-smi, which takes a few seconds where it has to wake the cards
-NEEDS = {13: 580, 12: 525}      # CUDA's major version: the oldest driver (NVIDIA, CUDA minor version compatibility)
-SPARE = 2 * GIB         # of a card in use: more than the processes of this script hold there themselves
-ABSURD = 0.1            # of the rate that is expected: then something else than the links between GPUs is in use
+WAIT_S = 20  # for an answer of nvidia-smi, which takes a few seconds where it has to wake the cards
+NEEDS = {13: 580, 12: 525}  # CUDA's major version: the oldest driver (NVIDIA, CUDA minor version compatibility)
+SPARE = 2 * GIB  # of a card in use: more than the processes of this script hold there themselves
+ABSURD = 0.1  # of the rate that is expected: then something else than the links between GPUs is in use
 # The newest torch that the book takes for a driver: 2.13 has no build for CUDA 12.8, and its build for CUDA 12.6 knows
 # no Blackwell (RELEASE.md of pytorch/pytorch).
 WHEELS = {13: "2.13.0+cu130", 12: "2.13.0+cu126", "Blackwell on 12": "2.11.0+cu128"}
@@ -37,7 +37,7 @@ class Check:
     """One line of the table."""
 
     need: str
-    ok: bool | None         # None: not tried
+    ok: bool | None  # None: not tried
     found: str
     remedy: str = ""
 
@@ -60,17 +60,24 @@ class Silent(Exception):
 
 # --- nvidia-smi -------------------------------------------------------------------------------------------------
 
+
 def ask(*words, seconds=WAIT_S):
     """What nvidia-smi prints (str). Silent where it is missing, fails, or takes longer than `seconds`."""
     try:
-        child = subprocess.Popen(["nvidia-smi", *words], text=True, errors="replace", stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        child = subprocess.Popen(
+            ["nvidia-smi", *words],
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     except OSError:
         raise Silent("no nvidia-smi here") from None
     try:
         said, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        child.kill()        # and not waited for: where the driver hangs, it stays
+        child.kill()  # and not waited for: where the driver hangs, it stays
         raise Silent(f"nvidia-smi gave no answer in {seconds:g} s, the driver may hang") from None
     if child.returncode:
         raise Silent("nvidia-smi failed: " + " ".join(said.split())[:100])
@@ -100,11 +107,15 @@ def ours(found, visible):
     if visible is None:
         return found
     words = named(visible)
-    return [card for card in found if any(word == card.index or (word[:4] == "GPU-" and card.uuid.startswith(word))
-                                          for word in words)]
+    return [
+        card
+        for card in found
+        if any(word == card.index or (word[:4] == "GPU-" and card.uuid.startswith(word)) for word in words)
+    ]
 
 
 # --- checks -----------------------------------------------------------------------------------------------------
+
 
 def driver(found, built, seen, hidden=""):
     """Whether the driver can run this torch.
@@ -116,19 +127,29 @@ def driver(found, built, seen, hidden=""):
     cuda = max((major for major, least in NEEDS.items() if number >= least), default=None)
     offers = f"runs CUDA {cuda}" if cuda else "is older than CUDA 12"
     said = f"driver {version} {offers}, this torch is built for {f'CUDA {built}' if built else 'CPU'}"
-    if seen:                # whatever its number: NVIDIA's compatibility packages make old drivers run new CUDA
+    if seen:  # whatever its number: NVIDIA's compatibility packages make old drivers run new CUDA
         return Check("driver", True, said)
     if hidden:
         return Check("driver", None, f"{said}; {hidden} hides {len(found)} GPU(s)")
     if built and cuda and int(built.split(".")[0]) <= cuda:
-        return Check("driver", False, f"{said}, and torch sees none of {len(found)} GPU(s)",
-                     "python -c 'import torch; torch.cuda.init()' says why")
+        return Check(
+            "driver",
+            False,
+            f"{said}, and torch sees none of {len(found)} GPU(s)",
+            "python -c 'import torch; torch.cuda.init()' says why",
+        )
     newer = "" if cuda == max(NEEDS) else f"a driver of {NEEDS[max(NEEDS)]} or newer"
     if cuda is None:
         return Check("driver", False, said, newer)
     wheel = WHEELS["Blackwell on 12" if cuda == 12 and BLACKWELL.search(found[0].name) else cuda]
-    return Check("driver", False, said, f"pip install torch=={wheel} --index-url https://download.pytorch.org/whl/"
-                 + wheel.split("+")[1] + (f", or {newer}" if newer else ""))
+    return Check(
+        "driver",
+        False,
+        said,
+        f"pip install torch=={wheel} --index-url https://download.pytorch.org/whl/"
+        + wheel.split("+")[1]
+        + (f", or {newer}" if newer else ""),
+    )
 
 
 def room(found, holders):
@@ -136,12 +157,19 @@ def room(found, holders):
     known = [card for card in found if card.used is not None]
     if not known:
         return Check("GPU memory", None, "nvidia-smi does not say who holds it")
-    held = [f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
-            + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
-            for card in known if card.used > SPARE]
+    held = [
+        f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
+        + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
+        for card in known
+        if card.used > SPARE
+    ]
     free = min(card.total - card.used for card in known)
-    return Check("GPU memory", not held, "; ".join(held) or f"{free / GIB:.1f} GiB free on each card, or more",
-                 "end that process, or leave its cards out: CUDA_VISIBLE_DEVICES=...")
+    return Check(
+        "GPU memory",
+        not held,
+        "; ".join(held) or f"{free / GIB:.1f} GiB free on each card, or more",
+        "end that process, or leave its cards out: CUDA_VISIBLE_DEVICES=...",
+    )
 
 
 def holders(said, mine):
@@ -158,7 +186,7 @@ def launched():
     """Numbers of this process and of those that the same torchrun started (set of int)."""
     mine = {os.getpid()}
     for stat in Path("/proc").glob("[0-9]*/stat") if "TORCHELASTIC_RUN_ID" in os.environ else ():
-        with contextlib.suppress(OSError):                      # it may have ended
+        with contextlib.suppress(OSError):  # it may have ended
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getppid():
                 mine.add(int(stat.parent.name))
     return mine
@@ -166,16 +194,21 @@ def launched():
 
 def links(said):
     """How the GPUs are joined, pairs counted by kind, from the answer to `topo -m`."""
-    rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
-            if re.match(r"GPU\d+\s", line.lstrip("\x1b[0123456789;m"))]
-    rows = [row for row in rows if "X" in row]                 # the heading names GPUs too
-    kinds = Counter(kind for at, row in enumerate(rows) for kind in row[at + 2:len(rows) + 1])
+    rows = [
+        line.split()
+        for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+        if re.match(r"GPU\d+\s", line.lstrip("\x1b[0123456789;m"))
+    ]
+    rows = [row for row in rows if "X" in row]  # the heading names GPUs too
+    kinds = Counter(kind for at, row in enumerate(rows) for kind in row[at + 2 : len(rows) + 1])
     if not rows or not all(re.fullmatch(r"NV\d+|PIX|PXB|PHB|NODE|SYS", kind) for kind in kinds):
         return Check("links between GPUs", None, "nvidia-smi topo -m was not understood")
     if len(rows) == 1:
         return Check("links between GPUs", None, "a single GPU")
-    words = [f"{count} pair(s) by {'NVLink' if kind.startswith('NV') else 'PCIe'} ({kind})"
-             for kind, count in sorted(kinds.items())]
+    words = [
+        f"{count} pair(s) by {'NVLink' if kind.startswith('NV') else 'PCIe'} ({kind})"
+        for kind, count in sorted(kinds.items())
+    ]
     return Check("links between GPUs", True, ", ".join(words))
 
 
@@ -189,19 +222,27 @@ def gpu_checks(needed, seen, built, environment=None):
     try:
         found = cards(ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"))
     except Silent as why:
-        first = Check("driver", False if needed and not seen else None, str(why),
-                      "restart the machine, or give it back" if "hang" in str(why) else
-                      "install NVIDIA's driver, or take a machine that has it: nvidia-smi must list the GPUs")
+        first = Check(
+            "driver",
+            False if needed and not seen else None,
+            str(why),
+            "restart the machine, or give it back"
+            if "hang" in str(why)
+            else "install NVIDIA's driver, or take a machine that has it: nvidia-smi must list the GPUs",
+        )
         return [first, *(Check(name, None, "no GPU to ask about") for name in names[1:])]
     mine, sliced = ours(found, visible), any(word.startswith("MIG-") for word in named(visible))
-    hidden = "" if mine or sliced else f"CUDA_VISIBLE_DEVICES={visible!r}"       # Slurm's NoDevFiles, a number too high
+    hidden = "" if mine or sliced else f"CUDA_VISIBLE_DEVICES={visible!r}"  # Slurm's NoDevFiles, a number too high
     hidden = "LAB_DEVICE=cpu" if environment.get("LAB_DEVICE") == "cpu" else hidden
     checks = [driver(found, built, seen, hidden)]
     if hidden:
         return [*checks, *(Check(name, None, f"{hidden} hides the GPUs") for name in names[1:])]
     if sliced:
-        return [*checks, Check(names[1], None, "nvidia-smi knows who holds the whole GPU, not its MIG slices"),
-                Check(names[2], None, "MIG slices have no links: they reach one another through the host")]
+        return [
+            *checks,
+            Check(names[1], None, "nvidia-smi knows who holds the whole GPU, not its MIG slices"),
+            Check(names[2], None, "MIG slices have no links: they reach one another through the host"),
+        ]
     try:
         others = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
     except Silent:
@@ -219,11 +260,14 @@ def check_tier(tier):
     if tier != "gpu" or os.environ.get("LAB_DEVICE") == "cpu" or torch.cuda.is_available():
         return
     driver, *_ = gpu_checks(True, 0, torch.version.cuda)
-    raise ValueError(f"--tier gpu, and torch sees no GPU: {driver.found}{': ' * bool(driver.remedy)}{driver.remedy}; "
-                     "LAB_DEVICE=cpu runs it on the CPU all the same")
+    raise ValueError(
+        f"--tier gpu, and torch sees no GPU: {driver.found}{': ' * bool(driver.remedy)}{driver.remedy}; "
+        "LAB_DEVICE=cpu runs it on the CPU all the same"
+    )
 
 
 # --- the all-reduce ---------------------------------------------------------------------------------------------
+
 
 def expected(name, ranks, size):
     """Bus bandwidth in bytes/s that the book expects of an all-reduce of `size` bytes over the `ranks` GPUs of one node

@@ -7,13 +7,19 @@ from scaleout.lab.text import megabytes, ms, ratio, table
 
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 NAMES = dict(zip(SHARES, ("everything", "80%", "60%", "40%", "20%", "inputs alone"), strict=True))
-BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)              # activation_memory_budget
-FIGURES = {"kept": "bytes the blocks keep", "peak": "bytes at the peak", "flops": "FLOPs made again",
-           "seconds": "seconds a step"}
+BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)  # activation_memory_budget
+FIGURES = {
+    "kept": "bytes the blocks keep",
+    "peak": "bytes at the peak",
+    "flops": "FLOPs made again",
+    "seconds": "seconds a step",
+}
 VIAS = {"hand": "by hand", "torch": "torch.utils.checkpoint"}
 SHORT = {"hand": "by hand", "torch": "torch's"}
-FAULTS = {"router": "a router whose bias moves in its forward, the second one too",
-          "random": "dropout that draws other numbers in the second run (preserve_rng_state=False)"}
+FAULTS = {
+    "router": "a router whose bias moves in its forward, the second one too",
+    "random": "dropout that draws other numbers in the second run (preserve_rng_state=False)",
+}
 
 
 def budgets(rows, by):
@@ -24,10 +30,28 @@ def budgets(rows, by):
     lines = []
     for share, row in rows.items():
         p, m = row["predicted"], row["measured"]
-        lines.append((NAMES[share], *_pair(p, m, "kept", megabytes), *_pair(p, m, "flops", _giga),
-                      *_pair(p, m, "peak", megabytes), *_pair(p, m, "seconds", ms), "yes" if row["equal"] else "NO"))
-    head = ("kept", "MB", "predicted", "again, GFLOP", "predicted", "peak, MB", "predicted", "step, ms", "predicted",
-            "same gradients")
+        lines.append(
+            (
+                NAMES[share],
+                *_pair(p, m, "kept", megabytes),
+                *_pair(p, m, "flops", _giga),
+                *_pair(p, m, "peak", megabytes),
+                *_pair(p, m, "seconds", ms),
+                "yes" if row["equal"] else "NO",
+            )
+        )
+    head = (
+        "kept",
+        "MB",
+        "predicted",
+        "again, GFLOP",
+        "predicted",
+        "peak, MB",
+        "predicted",
+        "step, ms",
+        "predicted",
+        "same gradients",
+    )
     return f"{by}\n" + table(head, [[str(cell).removesuffix(" MB") for cell in line] for line in lines])
 
 
@@ -57,14 +81,26 @@ def compiled(rows):
     by the book's tiles, as text. rows: [(budget, bytes, flops, fewest flops)]."""
     return "torch.compile, activation_memory_budget, one block\n" + table(
         ("budget", "kept", "of all", "again, GFLOP", "fewest by tiles", "ratio"),
-        [(f"{budget:g}", megabytes(kept), f"{kept / rows[0][1]:.0%}", _giga(flops), _giga(least), ratio(least, flops))
-         for budget, kept, flops, least in rows])
+        [
+            (
+                f"{budget:g}",
+                megabytes(kept),
+                f"{kept / rows[0][1]:.0%}",
+                _giga(flops),
+                _giga(least),
+                ratio(least, flops),
+            )
+            for budget, kept, flops, least in rows
+        ],
+    )
 
 
 def gathers(rows, predicted):
     """All-gathers of a step under FSDP2 by budget, as text. rows: {share: count}."""
-    return table(("kept, under fully_shard", "all-gathers a step", "predicted"), [
-        (NAMES[share], n, predicted) for share, n in rows.items()])
+    return table(
+        ("kept, under fully_shard", "all-gathers a step", "predicted"),
+        [(NAMES[share], n, predicted) for share, n in rows.items()],
+    )
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -78,25 +114,48 @@ def router(rows, said, checks, mended):
     errors} where the bias moves after the step.
     """
     parts = list(next(iter(rows.values()))[1])
-    lines = [(part, *(f"{found[part]:.1%}" for _, found in rows.values()), *(f"{each[part]:.1%}" for each in
-              mended.values())) for part in parts]
-    wrong = table(("error of a gradient", *(SHORT[via] for via in rows), *(f"mended, {SHORT[via]}" for via in mended)),
-                  lines)
+    lines = [
+        (
+            part,
+            *(f"{found[part]:.1%}" for _, found in rows.values()),
+            *(f"{each[part]:.1%}" for each in mended.values()),
+        )
+        for part in parts
+    ]
+    wrong = table(
+        ("error of a gradient", *(SHORT[via] for via in rows), *(f"mended, {SHORT[via]}" for via in mended)), lines
+    )
     losses = "; ".join(f"{SHORT[via]}: {'the same' if same else 'ANOTHER'}" for via, (same, _) in rows.items())
-    found = "\n".join(f"{'ok    ' if same else 'FAILED'} run twice, the same output: {what}"
-                      for what, same in checks.items())
-    return "\n".join([f"the loss, to the last bit: {losses}", "", wrong, "",
-                      "where an expert's rows change in number, torch says:",
-                      *textwrap.wrap(said.removeprefix("torch.utils.checkpoint: "), 74, initial_indent="  ",
-                                     subsequent_indent="  "),
-                      "where they do not, nobody says anything. A check that runs each layer twice does:", found])
+    found = "\n".join(
+        f"{'ok    ' if same else 'FAILED'} run twice, the same output: {what}" for what, same in checks.items()
+    )
+    return "\n".join(
+        [
+            f"the loss, to the last bit: {losses}",
+            "",
+            wrong,
+            "",
+            "where an expert's rows change in number, torch says:",
+            *textwrap.wrap(
+                said.removeprefix("torch.utils.checkpoint: "), 74, initial_indent="  ", subsequent_indent="  "
+            ),
+            "where they do not, nobody says anything. A check that runs each layer twice does:",
+            found,
+        ]
+    )
 
 
 def random(wrong):
     """wrong: {whether the random numbers' state was restored: relative error of the blocks' gradients}, as text."""
-    return "\n".join([
-        table(("the second run draws", "error of the gradient"), [
-            ("the numbers of the first", f"{wrong[True]:.1%}"), ("others", f"{wrong[False]:.1%}")]), "",
-        "Nothing errors, and the loss is that of the first run. Accelerate's FSDP2",
-        "asks for others: in version 1.15 its activation_checkpointing=True passes",
-        "preserve_rng_state=False (utils/fsdp_utils.py, fsdp2_apply_ac)."])
+    return "\n".join(
+        [
+            table(
+                ("the second run draws", "error of the gradient"),
+                [("the numbers of the first", f"{wrong[True]:.1%}"), ("others", f"{wrong[False]:.1%}")],
+            ),
+            "",
+            "Nothing errors, and the loss is that of the first run. Accelerate's FSDP2",
+            "asks for others: in version 1.15 its activation_checkpointing=True passes",
+            "preserve_rng_state=False (utils/fsdp_utils.py, fsdp2_apply_ac).",
+        ]
+    )

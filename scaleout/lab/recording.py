@@ -69,14 +69,24 @@ def launcher(s):
 
 def facts(s, dataset=None):
     """The fields of a Record that say where and how it ran (dict). dataset: what --dataset named, once it was read."""
-    return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "commit": provenance.commit(), "command": provenance.command_line(launcher=launcher(s)),
-            "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
-            "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
-            "dataset": dataset and corpus.named(dataset),
-            "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
-                      f"load average {os.getloadavg()[0]:.1f} on {limits.cores()} cores, this run included",
-                      *turns()]}
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": provenance.commit(),
+        "command": provenance.command_line(launcher=launcher(s)),
+        "device": device_name(s.device),
+        "device_kind": s.device.type,
+        "device_count": s.world,
+        "nodes": s.nodes,
+        "interconnect": interconnect(s),
+        "backend": s.backend,
+        "versions": versions(),
+        "dataset": dataset and corpus.named(dataset),
+        "notes": [
+            f"{torch.get_num_threads()} CPU thread(s) a process",
+            f"load average {os.getloadavg()[0]:.1f} on {limits.cores()} cores, this run included",
+            *turns(),
+        ],
+    }
 
 
 def turns():
@@ -89,8 +99,10 @@ def turns():
 def heading(s, shape):
     """How a lab that trains begins: a line of the machine and its ranks, and the parameters of a Shape, which the lab
     goes on from. A page shows 74 characters of a line at least."""
-    return (f"{device_name(s.device)}, {s.world} process(es), backend {s.backend}\n"
-            f"{total_parameters(shape) / 1e6:,.2f} M parameters")
+    return (
+        f"{device_name(s.device)}, {s.world} process(es), backend {s.backend}\n"
+        f"{total_parameters(shape) / 1e6:,.2f} M parameters"
+    )
 
 
 def record(s, stem, tier, *, notes=(), dataset=None, **fields):
@@ -103,7 +115,8 @@ def record(s, stem, tier, *, notes=(), dataset=None, **fields):
     found |= {"notes": [*found["notes"], *notes]} | fields
     if "tokens_per_second" not in found:
         found["tokens_per_second"] = results.tokens_per_second(
-            found["step_seconds"], found["warmup_steps"], found["effective_batch"], found["sequence_length"])
+            found["step_seconds"], found["warmup_steps"], found["effective_batch"], found["sequence_length"]
+        )
     return results.Record(stem=stem, tier=tier, **found)
 
 

@@ -8,38 +8,55 @@ from scaleout.memory.accounts import KINDS
 
 def compare(wanted, seen):
     """Two Accounts side by side, as text: every kind at each one's peak, then the total of every moment."""
-    rows = [(kind, *compared(wanted.peak[kind], seen.peak[kind])) for kind in KINDS
-            if wanted.peak[kind] or seen.peak[kind]]
+    rows = [
+        (kind, *compared(wanted.peak[kind], seen.peak[kind])) for kind in KINDS if wanted.peak[kind] or seen.peak[kind]
+    ]
     rows.append(("peak, all kinds", *compared(wanted.peak_bytes, seen.peak_bytes)))
-    moments = [(name, *compared(sum(kinds.values()), sum(seen.moments[name].values())))
-               for name, kinds in wanted.moments.items() if name in seen.moments]
-    return "\n".join([
-        table(("at the peak, one rank", "predicted", "measured", "ratio"), rows), "",
-        f"The peak is in: {seen.peak_moment} (measured), {wanted.peak_moment} (predicted).", "",
-        table(("moment of the step", "predicted", "measured", "ratio"), moments)])
+    moments = [
+        (name, *compared(sum(kinds.values()), sum(seen.moments[name].values())))
+        for name, kinds in wanted.moments.items()
+        if name in seen.moments
+    ]
+    return "\n".join(
+        [
+            table(("at the peak, one rank", "predicted", "measured", "ratio"), rows),
+            "",
+            f"The peak is in: {seen.peak_moment} (measured), {wanted.peak_moment} (predicted).",
+            "",
+            table(("moment of the step", "predicted", "measured", "ratio"), moments),
+        ]
+    )
 
 
 def numbers(account):
     """An Account's figures by name, for a Record: every kind at the peak, the total of every moment."""
-    return {"peak bytes": account.peak_bytes,
-            **{f"{kind} bytes at the peak": account.peak[kind] for kind in KINDS},
-            **{f"bytes at {name}": sum(kinds.values()) for name, kinds in account.moments.items()}}
+    return {
+        "peak bytes": account.peak_bytes,
+        **{f"{kind} bytes at the peak": account.peak[kind] for kind in KINDS},
+        **{f"bytes at {name}": sum(kinds.values()) for name, kinds in account.moments.items()},
+    }
 
 
 def summary(record):
     """What a Record says besides its memory, as text: training, speed, checks, what was skipped."""
     r = record
-    lines = ["", f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses)} steps, "
-                 f"{r.tokens_per_second:,.0f} tokens/s"]
+    lines = [
+        "",
+        f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses)} steps, {r.tokens_per_second:,.0f} tokens/s",
+    ]
     if r.mfu is not None:
-        lines.append(f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: "
-                     f"{r.mfu_peak['source']}")
+        lines.append(f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}")
     for name in (name for name in r.prediction if "seconds" in name):
         p, m = r.prediction[name], r.measurement[name]
-        lines.append(f"{name}: predicted {p:.4f} (matrix products and all-reduce only), measured {m:.4f} (median), "
-                     f"ratio {ratio(p, m)}")
-    band = [f"{megabytes(v)} {k.removeprefix('allocator: ')}" for k, v in r.peak_memory.items()
-            if k.startswith("allocator: ")]
+        lines.append(
+            f"{name}: predicted {p:.4f} (matrix products and all-reduce only), measured {m:.4f} (median), "
+            f"ratio {ratio(p, m)}"
+        )
+    band = [
+        f"{megabytes(v)} {k.removeprefix('allocator: ')}"
+        for k, v in r.peak_memory.items()
+        if k.startswith("allocator: ")
+    ]
     if band:
         lines.append("GPU allocator, a band of its own: " + ", ".join(band))
     return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
@@ -47,10 +64,15 @@ def summary(record):
 
 def verdicts(checks, skipped=(), stalls=(), failures=()):
     """Those fields of a Record, one line each (list of str)."""
-    return [*(f"{'ok    ' if check['passed'] else 'FAILED'} {name}: {check['value']:.2g} "
-              f"(at most {check['tolerance']:g})" for name, check in checks.items()),
-            *(f"skipped {x}" for x in skipped), *(f"stall: {x}" for x in stalls),
-            *(f"event: {x}" for x in failures)]
+    return [
+        *(
+            f"{'ok    ' if check['passed'] else 'FAILED'} {name}: {check['value']:.2g} (at most {check['tolerance']:g})"
+            for name, check in checks.items()
+        ),
+        *(f"skipped {x}" for x in skipped),
+        *(f"stall: {x}" for x in stalls),
+        *(f"event: {x}" for x in failures),
+    ]
 
 
 def pairs(rows, names, figures):
@@ -70,8 +92,11 @@ def pairs(rows, names, figures):
 
 def median_error(rows, without=()):
     """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
-    errors = [abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1) for way, row in rows.items()
-              if way not in without and row["predicted"].get("seconds")]
+    errors = [
+        abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1)
+        for way, row in rows.items()
+        if way not in without and row["predicted"].get("seconds")
+    ]
     return statistics.median(errors) if errors else None
 
 

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from scaleout.lab import corpus, join, start
 
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
-SEVERAL = 2             # GPUs at least, for the chapters, whose runs on one process and on two compare
-PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
+SEVERAL = 2  # GPUs at least, for the chapters, whose runs on one process and on two compare
+PATIENCE = 5.0  # seconds a survivor leaves the launcher to find the rank that ended first
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Session:
     """Where this process stands: its device, and its rank among `world` processes."""
 
     device: torch.device
-    backend: str            # "none" at world 1, "gloo" on CPU, "nccl" on GPUs
+    backend: str  # "none" at world 1, "gloo" on CPU, "nccl" on GPUs
     rank: int
     world: int
     local_rank: int
     nodes: int
-    local_world: int        # processes on this node; other nodes may have more or fewer
-    group: dist.ProcessGroup | None = None      # of which ranks this is told; None: of all
+    local_world: int  # processes on this node; other nodes may have more or fewer
+    group: dist.ProcessGroup | None = None  # of which ranks this is told; None: of all
 
     @property
     def main(self):
@@ -104,6 +104,7 @@ class Session:
 
 # --- start and end --------------------------------------------------------------------------------------
 
+
 def run(main):
     """Run `main(session)` inside `session()`: what a lab's last line calls."""
     with session() as s:
@@ -124,7 +125,7 @@ def session(device=None):
         place, store = _join(device or os.environ.get("LAB_DEVICE"))
         yield place
         if place.world > 1:
-            dist.barrier()                    # nobody takes the store away while others still need it
+            dist.barrier()  # nobody takes the store away while others still need it
     except SystemExit:
         raise
     except BaseException as error:
@@ -140,15 +141,21 @@ def _join(device):
     join.check_timeout()
     place, store = pick_device(device, local_rank, local_world), None
     if place.type == "cuda":
-        torch.cuda.set_device(place)          # before the group: NCCL takes the current device
+        torch.cuda.set_device(place)  # before the group: NCCL takes the current device
     backend, nodes = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo", 1
     if backend == "gloo":
         join.check_interface()
     if world > 1:
         store = join.meet(rank, world)
         bound = {"device_id": place} if place.type == "cuda" else {}
-        dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
-                                timeout=join.GROUP_TIMEOUT, **bound)
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore("group", store),
+            rank=rank,
+            world_size=world,
+            timeout=join.GROUP_TIMEOUT,
+            **bound,
+        )
         nodes = join.wait_for_all(store, rank, world, local_world)
     return Session(place, backend, rank, world, local_rank, nodes, local_world), store
 
@@ -168,12 +175,15 @@ def pick_device(wanted=None, local_rank=0, local_world=1):
     count = torch.cuda.device_count()
     if wanted == "auto" and count < max(SEVERAL, local_world):
         if local_rank == 0:
-            start.say(f"on the CPU, as a chapter's processes need {max(SEVERAL, local_world)} GPUs and here is {count} "
-                      "(LAB_DEVICE=cuda takes it)")
+            start.say(
+                f"on the CPU, as a chapter's processes need {max(SEVERAL, local_world)} GPUs and here is {count} "
+                "(LAB_DEVICE=cuda takes it)"
+            )
         return torch.device("cpu")
-    if local_world > count:                   # NCCL refuses two ranks on one GPU
-        raise ValueError(f"{local_world} processes on a node with {count} GPU(s): "
-                         f"use --nproc-per-node {count}, or LAB_DEVICE=cpu")
+    if local_world > count:  # NCCL refuses two ranks on one GPU
+        raise ValueError(
+            f"{local_world} processes on a node with {count} GPU(s): use --nproc-per-node {count}, or LAB_DEVICE=cpu"
+        )
     return torch.device("cuda", local_rank)
 
 
@@ -187,7 +197,7 @@ def _give_up(error, store):
         time.sleep(PATIENCE)
     if _first_to_speak(store, code, error):
         print(f"{start.name()}: {line}", file=sys.stderr, flush=True)
-    if joined:                                # destroying a NCCL group with a dead member may wait for ever
+    if joined:  # destroying a NCCL group with a dead member may wait for ever
         sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
@@ -221,11 +231,12 @@ def _first_to_speak(store, code, error):
 
 # --- memory ---------------------------------------------------------------------------------------------
 
+
 def reset_allocator(s):
     """Free what earlier work left behind, and forget the allocator's peak. Only a GPU's allocator keeps either."""
-    gc.collect()                              # models in reference cycles live until then
+    gc.collect()  # models in reference cycles live until then
     if s.device.type == "cuda":
-        torch.cuda.empty_cache()              # else "reserved" starts with blocks of that work
+        torch.cuda.empty_cache()  # else "reserved" starts with blocks of that work
         torch.cuda.reset_peak_memory_stats(s.device)
 
 
@@ -238,11 +249,14 @@ def allocator(s, before=""):
     if s.device.type != "cuda":
         return {}
     s.synchronize()
-    return {f"{before}allocated": torch.cuda.max_memory_allocated(s.device),
-            f"{before}reserved": torch.cuda.max_memory_reserved(s.device)}
+    return {
+        f"{before}allocated": torch.cuda.max_memory_allocated(s.device),
+        f"{before}reserved": torch.cuda.max_memory_reserved(s.device),
+    }
 
 
 # --- data -----------------------------------------------------------------------------------------------
+
 
 def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
     """This rank's share of step `step`: (tokens, targets), each int64 [sequences, seq]; targets are one byte later.
@@ -253,7 +267,7 @@ def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
     corpus.long_enough(text, seq)
     chance = torch.Generator().manual_seed(seed * 1_000_003 + step)
     starts = torch.randint(len(text) - seq - 1, (sequences * world,), generator=chance)
-    mine = starts[rank * sequences:(rank + 1) * sequences]
+    mine = starts[rank * sequences : (rank + 1) * sequences]
     windows = text[mine[:, None] + torch.arange(seq + 1)].long().to(device)
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
@@ -262,8 +276,10 @@ def batches(s, o, text, step, alone=False):
     """Batches of a step, one a pass, for options with micro_batch, accumulation, seq and seed: this rank's, or those of
     all ranks together, for one process `alone`."""
     rank, world, each = (0, 1, o.micro_batch * s.world) if alone else (s.rank, s.world, o.micro_batch)
-    return [batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
-            for i in range(o.accumulation)]
+    return [
+        batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
+        for i in range(o.accumulation)
+    ]
 
 
 def as_tensor(text):

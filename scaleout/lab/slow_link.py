@@ -46,6 +46,7 @@ class Model:
         def seconds(size):
             whole = cost("all_reduce", "ring", size, self.hosts, link).seconds
             return steps * alpha + (whole - steps * alpha) * slow
+
         return seconds
 
     def hook_seconds(self, hook):
@@ -61,17 +62,24 @@ class Model:
         """
         compression = self.compression[case["hook"]]
         wire, kept = self.wire(case["rate"], latency, compression), self.found["kept"]
-        size = min(self.gradient_bytes, self.plan["bucket_mb"] * 2**20) / compression        # of a usual message
+        size = min(self.gradient_bytes, self.plan["bucket_mb"] * 2**20) / compression  # of a usual message
         alone = max(wire(size), self.fast(size))
         beside = max(wire(size), self.fast(size) / kept)
         more = case["sequences"] / self.plan["micro_batch"]
-        layers = [ddp.Layer(x.name, x.forward_seconds * more, x.backward_seconds * more, x.gradient_bytes)
-                  for x in self.layers]
+        layers = [
+            ddp.Layer(x.name, x.forward_seconds * more, x.backward_seconds * more, x.gradient_bytes)
+            for x in self.layers
+        ]
         found = ddp.ddp_step(
-            layers, lambda n: max(wire(n), self.fast(n) / kept), cap_bytes=self.plan["bucket_mb"] * 2**20,
-            first_cap_bytes=self.plan["bucket_mb"] * 2**20, accumulation=case["accumulation"],
-            compression=compression, contention=self.found["lost"] * min(1.0, self.fast(size) / kept / beside),
-            update_seconds=self.found["update_seconds"] + self.found["rest_seconds"] * case["accumulation"])
+            layers,
+            lambda n: max(wire(n), self.fast(n) / kept),
+            cap_bytes=self.plan["bucket_mb"] * 2**20,
+            first_cap_bytes=self.plan["bucket_mb"] * 2**20,
+            accumulation=case["accumulation"],
+            compression=compression,
+            contention=self.found["lost"] * min(1.0, self.fast(size) / kept / beside),
+            update_seconds=self.found["update_seconds"] + self.found["rest_seconds"] * case["accumulation"],
+        )
         exposed = found.exposed_seconds * alone / beside
         extra = 0.0 if case["hook"] == "none" else self.hook_seconds(case["hook"])
         return found.seconds - found.exposed_seconds + exposed + extra, exposed
@@ -84,6 +92,7 @@ class Model:
 
 
 # --- the table -------------------------------------------------------------------------------------------
+
 
 def words(recipe):
     """What a case is called: "200 Mbit/s, bf16"."""
@@ -103,8 +112,15 @@ def show(records):
     rows = []
     for r in records:
         p, m = r.prediction, r.measurement
-        rows.append((words(r.recipe), f"{m['seconds a step'] * 1e3:,.0f}", f"{p['seconds a step'] * 1e3:,.0f}",
-                     ratio(p["seconds a step"], m["seconds a step"]), f"{r.rate:,.0f}",
-                     f"{m['share of the step that computes']:.0%}"))
+        rows.append(
+            (
+                words(r.recipe),
+                f"{m['seconds a step'] * 1e3:,.0f}",
+                f"{p['seconds a step'] * 1e3:,.0f}",
+                ratio(p["seconds a step"], m["seconds a step"]),
+                f"{r.rate:,.0f}",
+                f"{m['share of the step that computes']:.0%}",
+            )
+        )
     busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
     return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows) + BUSY * busy

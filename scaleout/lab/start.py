@@ -47,11 +47,11 @@ def begin():
     leash.follow()
     if signal.getsignal(signal.SIGINT) is stopped:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if SCRIPT:                                          # and no notebook, which shows figures by it
-        os.environ.pop("MPLBACKEND", None)              # figures are files; a name unknown here would end the run
+    if SCRIPT:  # and no notebook, which shows figures by it
+        os.environ.pop("MPLBACKEND", None)  # figures are files; a name unknown here would end the run
         if not os.environ.get("SOURCE_DATE_EPOCH", "0").isdecimal():
-            del os.environ["SOURCE_DATE_EPOCH"]         # matplotlib reads it as a figure is saved, and ends the run
-        gc.freeze()                                     # modules stay: no collection has to walk them
+            del os.environ["SOURCE_DATE_EPOCH"]  # matplotlib reads it as a figure is saved, and ends the run
+        gc.freeze()  # modules stay: no collection has to walk them
         gc.enable()
     screen()
 
@@ -60,13 +60,14 @@ def screen():
     """Let standard output take every text: what its encoding lacks becomes "?", and its end is not the run's."""
     out = sys.stdout
     if out is None or out is not sys.__stdout__ or not hasattr(out, "reconfigure"):
-        return                                          # a test's, or a notebook's
+        return  # a test's, or a notebook's
     if isinstance(getattr(out.buffer, "raw", None), _Screen):
         return
     out.flush()
     raw = _Screen(out.fileno(), "w", closefd=False)
     sys.stdout = sys.__stdout__ = io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=out.encoding, errors="replace", line_buffering=out.line_buffering)
+        io.BufferedWriter(raw), encoding=out.encoding, errors="replace", line_buffering=out.line_buffering
+    )
     sys.stderr.reconfigure(errors="replace")
 
 
@@ -90,6 +91,6 @@ def streams():
 SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", None) or "").parent.name == "labs"
 if SCRIPT:
     streams()
-    gc.disable()                                        # while modules come nothing goes: a fifth of their time
+    gc.disable()  # while modules come nothing goes: a fifth of their time
 if SCRIPT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, stopped)               # imports of torch take seconds
+    signal.signal(signal.SIGINT, stopped)  # imports of torch take seconds

@@ -3,13 +3,17 @@ Standard library only."""
 
 from scaleout.lab.text import count, megabytes, ms, ratio, table
 
-SEQUENCE = ", sequence"             # what the name of a way with sequence parallelism ends with
+SEQUENCE = ", sequence"  # what the name of a way with sequence parallelism ends with
 NAMES = {"one": "one process", "hand": "by hand", "torch": "parallelize_module"}
 NAMES |= {name + SEQUENCE: words + SEQUENCE for name, words in NAMES.items() if name != "one"}
-FIGURES = {"seconds": "seconds a step", "exposed": "exposed seconds a step", "collectives": "collectives a step",
-           "kept": "bytes the blocks keep"}
+FIGURES = {
+    "seconds": "seconds a step",
+    "exposed": "exposed seconds a step",
+    "collectives": "collectives a step",
+    "kept": "bytes the blocks keep",
+}
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS"}
-WRONG = 1e-3                        # relative error of a gradient that is no rounding
+WRONG = 1e-3  # relative error of a gradient that is no rounding
 
 
 def parts(name):
@@ -22,16 +26,34 @@ def ways(rows):
     lines = []
     for name, row in rows.items():
         p, m = row["predicted"], row["measured"]
-        lines.append((NAMES[name], ms(m["seconds"]), ms(p.get("seconds")), ratio(p.get("seconds"), m["seconds"]),
-                      ms(m.get("exposed")), ms(p.get("exposed")), f"{row['loss']:.4f}"))
+        lines.append(
+            (
+                NAMES[name],
+                ms(m["seconds"]),
+                ms(p.get("seconds")),
+                ratio(p.get("seconds"), m["seconds"]),
+                ms(m.get("exposed")),
+                ms(p.get("exposed")),
+                f"{row['loss']:.4f}",
+            )
+        )
     return table(("one step", "ms", "predicted", "ratio", "in messages, ms", "predicted", "last loss"), lines)
 
 
 def sent(rows):
     """The collectives of a step by phase, counted and predicted, as text."""
-    return table(("collectives of a step", "forward", "backward", "of copies", "in all", "predicted"), [
-        (NAMES[name], *(calls(row["counts"][phase]) for phase in ("forward", "backward", "copies")),
-         count(row["measured"]["collectives"]), count(row["predicted"]["collectives"])) for name, row in rows.items()])
+    return table(
+        ("collectives of a step", "forward", "backward", "of copies", "in all", "predicted"),
+        [
+            (
+                NAMES[name],
+                *(calls(row["counts"][phase]) for phase in ("forward", "backward", "copies")),
+                count(row["measured"]["collectives"]),
+                count(row["predicted"]["collectives"]),
+            )
+            for name, row in rows.items()
+        ],
+    )
 
 
 def calls(counts):
@@ -41,23 +63,39 @@ def calls(counts):
 
 def kept(rows):
     """Bytes that the blocks of one rank keep for the backward, measured and predicted, as text; "" in 16 bits."""
-    lines = [(NAMES[name], megabytes(row["measured"]["kept"]), megabytes(row["predicted"]["kept"]),
-              ratio(row["predicted"]["kept"], row["measured"]["kept"])) for name, row in rows.items()
-             if "kept" in row["measured"]]
+    lines = [
+        (
+            NAMES[name],
+            megabytes(row["measured"]["kept"]),
+            megabytes(row["predicted"]["kept"]),
+            ratio(row["predicted"]["kept"], row["measured"]["kept"]),
+        )
+        for name, row in rows.items()
+        if "kept" in row["measured"]
+    ]
     return table(("kept for the backward, one rank", "measured", "predicted", "ratio"), lines) if lines else ""
 
 
 def guessed(rows, guesses):
     """Seconds of a step by the machine's profile, {way: seconds}, beside those measured, as text; "" without any."""
-    lines = [(NAMES[name], ms(rows[name]["measured"]["seconds"]), ms(seconds),
-              ratio(seconds, rows[name]["measured"]["seconds"])) for name, seconds in guesses.items()]
+    lines = [
+        (
+            NAMES[name],
+            ms(rows[name]["measured"]["seconds"]),
+            ms(seconds),
+            ratio(seconds, rows[name]["measured"]["seconds"]),
+        )
+        for name, seconds in guesses.items()
+    ]
     return table(("by the profile of labs/calibrate.py", "ms", "predicted", "ratio"), lines) if lines else ""
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
-FAULTS = {"no-backward-reduce": "f does nothing in the backward of the blocks",
-          "kv-copies": "ranks that have the same key-value head keep their own gradient of it (more ranks than heads)"}
+FAULTS = {
+    "no-backward-reduce": "f does nothing in the backward of the blocks",
+    "kv-copies": "ranks that have the same key-value head keep their own gradient of it (more ranks than heads)",
+}
 
 
 def fault(losses, wrong, apart):
@@ -67,11 +105,17 @@ def fault(losses, wrong, apart):
     losses: [(faulty, one process)] by step. wrong: {part of the model: largest relative error of its gradients}.
     apart: after each step, of what ranks have copies of.
     """
-    steps = table(("step", "loss", "one process", "difference", "copies apart by"), [
-        (i + 1, f"{found:.6f}", f"{wanted:.6f}", f"{found / wanted - 1:+.1e}", f"{apart[i]:.1e}")
-        for i, (found, wanted) in enumerate(losses)])
-    gradients = table(("gradients of step 1, from the loss back", "largest error", ""), [
-        (part, f"{error:.1e}", "WRONG" if error > WRONG else "") for part, error in wrong.items()])
+    steps = table(
+        ("step", "loss", "one process", "difference", "copies apart by"),
+        [
+            (i + 1, f"{found:.6f}", f"{wanted:.6f}", f"{found / wanted - 1:+.1e}", f"{apart[i]:.1e}")
+            for i, (found, wanted) in enumerate(losses)
+        ],
+    )
+    gradients = table(
+        ("gradients of step 1, from the loss back", "largest error", ""),
+        [(part, f"{error:.1e}", "WRONG" if error > WRONG else "") for part, error in wrong.items()],
+    )
     first = next((part for part, error in wrong.items() if error > WRONG), None)
     return "\n".join([steps, "", gradients, "", f"the first wrong gradient on the way back: {first}"])
 
@@ -79,8 +123,21 @@ def fault(losses, wrong, apart):
 def backwards(names):
     """Names of parameters in the order in which a backward comes to them, as {part: [names]}: head and last norm, each
     block's parts, the tables."""
-    order = ("head", "norm", "mlp.down", "mlp.gate", "mlp.up", "norm2", "attention.out", "attention.v", "attention.k",
-             "attention.q", "norm1", "positions", "tokens")
+    order = (
+        "head",
+        "norm",
+        "mlp.down",
+        "mlp.gate",
+        "mlp.up",
+        "norm2",
+        "attention.out",
+        "attention.v",
+        "attention.k",
+        "attention.q",
+        "norm1",
+        "positions",
+        "tokens",
+    )
 
     def key(name):
         words = name.split(".")
@@ -88,6 +145,7 @@ def backwards(names):
         part = ".".join(words[2:-1]) if inside else words[0]
         ends = {"head": 0, "norm": 1, "positions": 3, "tokens": 4}
         return (2, -int(words[1]), order.index(part)) if inside else (ends[part], 0, 0)
+
     found = {}
     for name in sorted(names, key=key):
         found.setdefault(name.rpartition(".")[0], []).append(name)

@@ -41,15 +41,27 @@ def records(tier, plan, world, found):
         limit = f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"
         seconds, middle = predicted(found, rate), statistics.median(mine["step_seconds"])
         facts |= {"interconnect": f"{world} network namespaces on one machine, veth and a bridge, {limit}"}
-        made.append(results.Record(
-            stem="tensor", tier=tier, **facts, model=plan["model"],
-            recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent, effective_batch=batch, sequence_length=seq,
-            precision="fp32", checkpoint_cadence="none", step_seconds=mine["step_seconds"], warmup_steps=0,
-            losses=mine["losses"], peak_memory={},
-            tokens_per_second=results.tokens_per_second(mine["step_seconds"], 0, batch, seq),
-            prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
-            measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
-            series={SERIES: ddp["step_seconds"]}))
+        made.append(
+            results.Record(
+                stem="tensor",
+                tier=tier,
+                **facts,
+                model=plan["model"],
+                recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent,
+                effective_batch=batch,
+                sequence_length=seq,
+                precision="fp32",
+                checkpoint_cadence="none",
+                step_seconds=mine["step_seconds"],
+                warmup_steps=0,
+                losses=mine["losses"],
+                peak_memory={},
+                tokens_per_second=results.tokens_per_second(mine["step_seconds"], 0, batch, seq),
+                prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
+                measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
+                series={SERIES: ddp["step_seconds"]},
+            )
+        )
     return made
 
 
@@ -58,10 +70,18 @@ def show(made):
     rows = []
     for r in made:
         p, m, rate = r.prediction, r.measurement, r.recipe["link Mbit/s"]
-        rows.append(("unlimited" if rate is None else f"{rate:g} Mbit/s", ms(m["seconds a step"]),
-                     ms(p["seconds a step"]), ratio(p["seconds a step"], m["seconds a step"]),
-                     f"{m['share of the step that computes']:.0%}", ms(statistics.median(r.series[SERIES]))))
+        rows.append(
+            (
+                "unlimited" if rate is None else f"{rate:g} Mbit/s",
+                ms(m["seconds a step"]),
+                ms(p["seconds a step"]),
+                ratio(p["seconds a step"], m["seconds a step"]),
+                f"{m['share of the step that computes']:.0%}",
+                ms(statistics.median(r.series[SERIES])),
+            )
+        )
     sent = ", ".join(f"{name} {megabytes(made[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
     busy = any(r.measurement["share of the step that computes"] > 1 for r in made)
     return table(("link", "tensor parallel, ms", "predicted", "ratio", "computes", "DDP, ms"), rows) + (
-        f"\nsent a rank and step: {sent}{BUSY * busy}")
+        f"\nsent a rank and step: {sent}{BUSY * busy}"
+    )

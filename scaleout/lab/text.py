@@ -9,8 +9,12 @@ def table(header, rows):
     """Columns of text as one string: the first to the left, the others to the right."""
     rows = [[str(cell) for cell in row] for row in [header, *rows]]
     wide = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
-                       for i, (cell, w) in enumerate(zip(row, wide, strict=True))).rstrip() for row in rows]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, wide, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
     return "\n".join([lines[0], "  ".join("-" * w for w in wide), *lines[1:]])
 
 

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-LARGE = 75e9            # bytes of a GPU from which the sizes of tier gpu have room
-MOST_RANKS = 8          # what the labs' sizes divide by
-SEVERAL = 4             # ranks of a lab on a CPU with as many cores; on fewer two, but for those in PIPES
-PIPES = ("pipeline", "mesh")                    # of two ranks they would show little
-BY_ITSELF = ("preflight", "hang", "scaling", "slow_link")      # it starts its own processes
-HOLDS = ("hang", "scaling", "slow_link")        # on CPUs whatever the machine has: hosts, hangs and jobs in a row
+LARGE = 75e9  # bytes of a GPU from which the sizes of tier gpu have room
+MOST_RANKS = 8  # what the labs' sizes divide by
+SEVERAL = 4  # ranks of a lab on a CPU with as many cores; on fewer two, but for those in PIPES
+PIPES = ("pipeline", "mesh")  # of two ranks they would show little
+BY_ITSELF = ("preflight", "hang", "scaling", "slow_link")  # it starts its own processes
+HOLDS = ("hang", "scaling", "slow_link")  # on CPUs whatever the machine has: hosts, hangs and jobs in a row
 
-PATIENCE, START = 2.0, 20.0     # a stop may take so many times what is expected, and so many seconds more
-SLOWEST, FASTEST = 10.0, 0.5    # bounds of `pace`
+PATIENCE, START = 2.0, 20.0  # a stop may take so many times what is expected, and so many seconds more
+SLOWEST, FASTEST = 10.0, 0.5  # bounds of `pace`
 
 # Seconds that a stop takes, its start included: at tier smoke and at tier cpu on two cores with nothing else to do, at
 # tier gpu on one H100, and on a node of eight. The first column is the processor time that was measured, dealt to two
 # cores; the second scales it by steps. No GPU has run a lab: there it is the FLOPs of a stop at 0.4 of the peak (fp32:
 # 0.8), and ten seconds for each start.
 SECONDS = {
-    "preflight": (7, 7, 15, 30), "calibrate": (11, 34, 27, 67), "memory": (9, 120, 30, 40),
+    "preflight": (7, 7, 15, 30), "calibrate": (11, 34, 25, 65), "memory": (9, 120, 30, 40),
     "collectives": (11, 90, 15, 60), "ddp": (28, 120, 25, 60), "tensor": (10, 60, 40, 60),
     "pipeline": (22, 180, 40, 90), "zero": (14, 90, 40, 60), "fsdp": (17, 90, 35, 60), "mesh": (15, 120, 40, 90),
     "recompute": (14, 60, 50, 60), "precision": (20, 150, 100, 100), "capstone": (40, 900, 100, 120),
@@ -33,8 +33,19 @@ SECONDS = {
 }  # fmt: skip
 FIRST = ("preflight", "calibrate")
 ALONE = ("memory", "precision", "recompute", "capstone", "fsdp", "zero", "pipeline", "ddp", "tensor", "mesh")
-TOGETHER = ("memory", "collectives", "ddp", "fsdp", "tensor", "pipeline", "zero", "mesh", "capstone", "recompute",
-            "precision")
+TOGETHER = (
+    "memory",
+    "collectives",
+    "ddp",
+    "fsdp",
+    "tensor",
+    "pipeline",
+    "zero",
+    "mesh",
+    "capstone",
+    "recompute",
+    "precision",
+)
 # What one GPU cannot show is shown by ranks on its host's cores: messages, bubbles, layouts.
 MESSAGES = ("collectives", "ddp", "pipeline", "mesh", "tensor", "fsdp", "zero")
 # Shorter than the tier has them: enough steps for a median, and no minutes of compiling but in the job itself.
@@ -54,8 +65,8 @@ class Machine:
 
     cores: int
     gpus: int = 0
-    gpu_bytes: float = 0.0          # of the smallest
-    no_hosts: str = ""              # why several hosts cannot be made of this one; "" where they can
+    gpu_bytes: float = 0.0  # of the smallest
+    no_hosts: str = ""  # why several hosts cannot be made of this one; "" where they can
     facts: dict = field(default_factory=dict)
 
     @property
@@ -96,6 +107,7 @@ class Stop:
 
 # --- which, and in which order --------------------------------------------------------------------------------------
 
+
 def plan(machine: Machine, minutes: float, only: Iterable[str] = ()) -> list[Stop]:
     """The stops of a tour, the most valuable first, whether or not all fit the minutes. only: labs to keep."""
     stops = {"cpu": _cpu, "gpu": _one_gpu, "node": _node}[machine.kind](machine, minutes)
@@ -113,15 +125,19 @@ def _cpu(machine: Machine, minutes: float) -> list[Stop]:
 
 def _one_gpu(machine: Machine, minutes: float) -> list[Stop]:
     """What one GPU has to say, then what only several ranks have, on the host's cores."""
-    return [*(_on_gpus(machine, name, 1) for name in (*FIRST, *ALONE)),
-            *(_on_cpu(machine, name, "smoke") for name in ("calibrate", *MESSAGES, *holds(machine)))]
+    return [
+        *(_on_gpus(machine, name, 1) for name in (*FIRST, *ALONE)),
+        *(_on_cpu(machine, name, "smoke") for name in ("calibrate", *MESSAGES, *holds(machine))),
+    ]
 
 
 def _node(machine: Machine, minutes: float) -> list[Stop]:
     """Everything on the largest power of two of its GPUs."""
     world = min(MOST_RANKS, 1 << machine.gpus.bit_length() - 1)
-    return [*(_on_gpus(machine, name, world) for name in (*FIRST, *TOGETHER)),
-            *(_on_cpu(machine, name, "smoke") for name in holds(machine))]
+    return [
+        *(_on_gpus(machine, name, world) for name in (*FIRST, *TOGETHER)),
+        *(_on_cpu(machine, name, "smoke") for name in holds(machine)),
+    ]
 
 
 def holds(machine: Machine) -> tuple[str, ...]:
@@ -136,12 +152,13 @@ def _on_cpu(machine: Machine, lab: str, tier: str) -> Stop:
 
 
 def _on_gpus(machine: Machine, lab: str, world: int) -> Stop:
-    tier = "gpu" if machine.gpu_bytes >= LARGE else "cpu"           # the laptop's size, where there is little room
+    tier = "gpu" if machine.gpu_bytes >= LARGE else "cpu"  # the laptop's size, where there is little room
     words = ("--gpus", str(machine.gpus)) if lab == "preflight" else SHORT.get(lab, ()) if tier == "gpu" else ()
     return Stop(lab, "cuda", tier, 1 if lab in BY_ITSELF else world, SECONDS[lab][2 + (world > 1)], words)
 
 
 # --- how long -------------------------------------------------------------------------------------------------------
+
 
 def pace(ended: Iterable[tuple[float, float]]) -> float:
     """How many times as long as expected the stops took that ended by themselves: [(expected, taken)] seconds. A busy

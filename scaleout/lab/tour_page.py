@@ -25,13 +25,15 @@ from scaleout.writeup.blocks import Block, Code, Heading, Items, Note, Table, Te
 
 PAGE, RECORDS, ARCHIVE = "tour.md", "records.json", "tour.tar.gz"
 ARCHIVED = (".json", ".txt", ".md")
-LARGEST = 4 * 2**20         # bytes of a file in the archive
-MOST_ROWS = 12              # of a lab's predictions on the page
-HELD_OUT = r"^(gloo|nccl) all_reduce.*held out$"        # a collective's seconds by a line that has not seen its size
+LARGEST = 4 * 2**20  # bytes of a file in the archive
+MOST_ROWS = 12  # of a lab's predictions on the page
+HELD_OUT = r"^(gloo|nccl) all_reduce.*held out$"  # a collective's seconds by a line that has not seen its size
 # Which of a Record's predictions stands for it: the last of the first kind that it has.
 HEADLINES = (r"^seconds a step(?!.*profile)", rf"{HELD_OUT}", r"seconds", r"^peak bytes", r"")
-FILES = (f"{RECORDS} has every Record whole: all step times, checks, versions. {ARCHIVE} has the log of each lab, its "
-         "Records as files (what python -m scaleout.writeup takes), and the profiles that calibrate measured.")
+FILES = (
+    f"{RECORDS} has every Record whole: all step times, checks, versions. {ARCHIVE} has the log of each lab, its "
+    "Records as files (what python -m scaleout.writeup takes), and the profiles that calibrate measured."
+)
 WHERE = {"cuda": "On GPUs", "cpu": "On the CPU"}
 
 
@@ -58,6 +60,7 @@ class Tour:
 
 # --- the files ------------------------------------------------------------------------------------------------------
 
+
 def write(tour: Tour, folder: Path, work: Path) -> None:
     """The three files of a tour in `folder`. work: where the labs wrote."""
     tour.profiles = found_profiles(work)
@@ -82,27 +85,50 @@ def found_profiles(work: Path) -> list[dict]:
 
 def data(tour: Tour) -> dict:
     """A tour as JSON: its stops with all their Records."""
-    return {"schema": 1, "started": tour.started, "command": tour.command, "minutes": tour.minutes,
-            "seconds": tour.seconds, "machine": tour.machine.facts, "note": tour.note, "profiles": tour.profiles,
-            "stops": [asdict(visit.stop) | {"expected": visit.stop.seconds, "seconds": visit.seconds,
-                                            "verdict": visit.verdict, "why": visit.why,
-                                            "records": [asdict(record) for record in visit.records]}
-                      for visit in tour.visits],
-            "dropped": [asdict(stop) | {"why": why} for stop, why in tour.dropped]}  # fmt: skip
+    return {
+        "schema": 1,
+        "started": tour.started,
+        "command": tour.command,
+        "minutes": tour.minutes,
+        "seconds": tour.seconds,
+        "machine": tour.machine.facts,
+        "note": tour.note,
+        "profiles": tour.profiles,
+        "stops": [
+            asdict(visit.stop)
+            | {
+                "expected": visit.stop.seconds,
+                "seconds": visit.seconds,
+                "verdict": visit.verdict,
+                "why": visit.why,
+                "records": [asdict(record) for record in visit.records],
+            }
+            for visit in tour.visits
+        ],
+        "dropped": [asdict(stop) | {"why": why} for stop, why in tour.dropped],
+    }
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
+
 
 def page(tour: Tour) -> str:
     """The page as Markdown."""
     facts = tour.machine.facts
     parts: list[Block] = [
-        Heading(f"The labs on {headed(tour.machine)}", 0), Text(summed(tour)),
+        Heading(f"The labs on {headed(tour.machine)}", 0),
+        Text(summed(tour)),
         *([Note("Note.", tour.note)] if tour.note else []),
         *(part for on in WHERE for part in _table(on, [visit for visit in tour.visits if visit.stop.on == on])),
-        *_troubles(tour), *_dropped(tour),
-        Heading("Machine"), Table(("what", "found"), tuple(facts.items()), left=2), *_reached(tour),
-        *_details(tour), Heading("Files"), Text(FILES)]
+        *_troubles(tour),
+        *_dropped(tour),
+        Heading("Machine"),
+        Table(("what", "found"), tuple(facts.items()), left=2),
+        *_reached(tour),
+        *_details(tour),
+        Heading("Files"),
+        Text(FILES),
+    ]
     return blocks.markdown(parts)
 
 
@@ -118,8 +144,10 @@ def summed(tour: Tour) -> str:
     came = [f"{count[PASSED]} of {len(tour.visits)} stops passed", *(f"{n} {words}" for n, words in others if n)]
     gpus = sum(visit.stop.on == "cuda" for visit in tour.visits)
     where = f"{gpus} of them ran on GPUs." if gpus else "None of them ran on a GPU."
-    return (f"{', '.join(came)}. {where} {tour.seconds:.0f} s of {tour.minutes * 60:.0f}, started {tour.started}, by "
-            f"{tour.command}")
+    return (
+        f"{', '.join(came)}. {where} {tour.seconds:.0f} s of {tour.minutes * 60:.0f}, started {tour.started}, by "
+        f"{tour.command}"
+    )
 
 
 def _table(on: str, visits: list[Visit]) -> list[Block]:
@@ -130,8 +158,17 @@ def _table(on: str, visits: list[Visit]) -> list[Block]:
     rows = []
     for visit in visits:
         ranks = "-" if visit.stop.lab in BY_ITSELF else str(visit.stop.world)
-        rows.append((visit.stop.lab, sized(visit.stop), verdict(visit), *headline(visit), ranks,
-                     f"{visit.seconds:.0f}", f"{visit.stop.seconds:.0f}"))
+        rows.append(
+            (
+                visit.stop.lab,
+                sized(visit.stop),
+                verdict(visit),
+                *headline(visit),
+                ranks,
+                f"{visit.seconds:.0f}",
+                f"{visit.stop.seconds:.0f}",
+            )
+        )
     return [Heading(WHERE[on]), Table(header, tuple(rows), left=4)]
 
 
@@ -177,9 +214,12 @@ def _details(tour: Tour) -> list[Block]:
             names = told(record)
             rows = tuple(pair(record, name) for name in names[:MOST_ROWS])
             more = len(record.prediction) - len(rows)
-            parts += [Heading(visit.stop.lab, 2), Text(ran(record)),
-                      *([Table(("figure", "predicted", "measured", "ratio"), rows)] if rows else []),
-                      *([Text(f"{more} more in {RECORDS}.")] if more else [])]
+            parts += [
+                Heading(visit.stop.lab, 2),
+                Text(ran(record)),
+                *([Table(("figure", "predicted", "measured", "ratio"), rows)] if rows else []),
+                *([Text(f"{more} more in {RECORDS}.")] if more else []),
+            ]
     return [Heading("Prediction and measurement"), *parts] if parts else []
 
 
@@ -193,8 +233,9 @@ def told(record) -> list[str]:
 
 def ran(record) -> str:
     """Where and how a Record was made, and how fast it was."""
-    words = [f"{record.device_count} x {record.device}, backend {record.backend}, tier {record.tier}, "
-             f"{record.precision}"]
+    words = [
+        f"{record.device_count} x {record.device}, backend {record.backend}, tier {record.tier}, {record.precision}"
+    ]
     if record.tokens is not None:
         words.append(f"{record.rate:,.0f} tokens/s")
     if record.mfu is not None:
@@ -210,15 +251,29 @@ def _reached(tour: Tour) -> list[Block]:
     for profile in tour.profiles:
         line = profile["collectives"].get("all_reduce")
         products = profile["matmul_flops_per_second"]
-        rows.append((f"{profile['world']} x {profile['device']}", *(
-            f"{products[name] / 1e12:,.3g}" if name in products else "-" for name in ("fp32", "bf16", "fp16")),
-            f"{profile['copy_bytes_per_second'] / 1e9:,.4g}",
-            f"{line['alpha_seconds'] * 1e6:,.4g}" if line else "-",
-            f"{1e-9 / line['seconds_per_byte']:,.4g}" if line and line["seconds_per_byte"] > 0 else "-"))
-    header = ("processes", "fp32, TFLOP/s", "bf16, TFLOP/s", "fp16, TFLOP/s", "copy, GB/s", "all-reduce alpha, us",
-              "all-reduce, GB/s")
-    return [Text("What calibrate measured, each process with all of them at work:"), Table(header, tuple(rows))] if (
-        rows) else []
+        rows.append(
+            (
+                f"{profile['world']} x {profile['device']}",
+                *(f"{products[name] / 1e12:,.3g}" if name in products else "-" for name in ("fp32", "bf16", "fp16")),
+                f"{profile['copy_bytes_per_second'] / 1e9:,.4g}",
+                f"{line['alpha_seconds'] * 1e6:,.4g}" if line else "-",
+                f"{1e-9 / line['seconds_per_byte']:,.4g}" if line and line["seconds_per_byte"] > 0 else "-",
+            )
+        )
+    header = (
+        "processes",
+        "fp32, TFLOP/s",
+        "bf16, TFLOP/s",
+        "fp16, TFLOP/s",
+        "copy, GB/s",
+        "all-reduce alpha, us",
+        "all-reduce, GB/s",
+    )
+    return (
+        [Text("What calibrate measured, each process with all of them at work:"), Table(header, tuple(rows))]
+        if (rows)
+        else []
+    )
 
 
 def _dropped(tour: Tour) -> list[Block]:
@@ -239,6 +294,9 @@ def _troubles(tour: Tour) -> list[Block]:
     wrong: Iterable[Visit] = [visit for visit in tour.visits if visit.verdict != PASSED]
     parts: list[Block] = []
     for visit in wrong:
-        parts += [Heading(named(visit.stop), 2), Text(visit.why[:1].upper() + visit.why[1:] + "."),
-                  Code(visit.last_words or "(it said nothing)")]
+        parts += [
+            Heading(named(visit.stop), 2),
+            Text(visit.why[:1].upper() + visit.why[1:] + "."),
+            Code(visit.last_words or "(it said nothing)"),
+        ]
     return [Heading("What went wrong"), *parts] if parts else []

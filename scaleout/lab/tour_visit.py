@@ -19,11 +19,11 @@ from scaleout.lab import launch, leash
 from scaleout.lab.tour import Stop
 from scaleout.records import results
 
-POLITE, GONE = 2.0, 3.0     # seconds: from asking a lab to end to ending it, and for its processes to be gone
-LOOK = 0.1                  # seconds between two looks at a lab
-MOST_SAID = 32 * 2**20      # bytes of a log, after which a lab is ended: it would fill the disk
-KEPT = 100_000              # bytes of either end of a log that are kept
-LAST_WORDS = 14             # lines of a log that the page shows
+POLITE, GONE = 2.0, 3.0  # seconds: from asking a lab to end to ending it, and for its processes to be gone
+LOOK = 0.1  # seconds between two looks at a lab
+MOST_SAID = 32 * 2**20  # bytes of a log, after which a lab is ended: it would fill the disk
+KEPT = 100_000  # bytes of either end of a log that are kept
+LAST_WORDS = 14  # lines of a log that the page shows
 ROOT = Path(__file__).resolve().parents[2]
 PASSED, FAILED, ENDED = "passed", "failed", "ended"
 
@@ -53,9 +53,16 @@ def visit(stop: Stop, folder: Path, labs: Path, seconds: float) -> Visit:
     path = place / "log.txt"
     pipe = folder / f".{stop.name}"
     held, begun = leash.Leash(pipe), time.monotonic()
-    with launch.later(), path.open("wb") as log:        # a lab that nobody knows of would be left
-        lab = subprocess.Popen(command(stop, labs), cwd=place, env=environment(stop, folder, pipe), stdout=log,
-                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+    with launch.later(), path.open("wb") as log:  # a lab that nobody knows of would be left
+        lab = subprocess.Popen(
+            command(stop, labs),
+            cwd=place,
+            env=environment(stop, folder, pipe),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     try:
         ended = watched(lab, path, begun + seconds)
     finally:
@@ -81,9 +88,12 @@ def environment(stop: Stop, folder: Path, pipe: Path) -> dict[str, str]:
     """Of a lab: profiles of this tour and of no other, this package without an install, no GPU for what runs on the
     CPU, and the leash."""
     found = os.environ | {
-        "XDG_CACHE_HOME": str(folder / "cache"), leash.NAME: str(pipe), "PYTHONUNBUFFERED": "1",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        leash.NAME: str(pipe),
+        "PYTHONUNBUFFERED": "1",
         "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR") or str(folder / "cache" / "matplotlib"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}  # fmt: skip
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
     return found | ({"LAB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""} if stop.on == "cpu" else {})
 
 
@@ -109,11 +119,12 @@ def end(lab: subprocess.Popen, held: leash.Leash) -> None:
     if lab.poll() is None:
         os.killpg(lab.pid, signal.SIGKILL)
         lab.wait()
-    leash.leave_none(held.path)         # what stands still, or imports torch and follows nothing yet
+    leash.leave_none(held.path)  # what stands still, or imports torch and follows nothing yet
     held.path.unlink()
 
 
 # --- what it left ---------------------------------------------------------------------------------------------------
+
 
 def clipped(path: Path) -> str:
     """The text of a log, which keeps its two ends where it is long."""

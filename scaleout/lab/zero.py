@@ -3,21 +3,44 @@ run that is clipped by the norm of a shard. Standard library only."""
 
 from scaleout.lab.text import compared, megabytes, ms, ratio, table
 
-NAMES = {"one": "one process", "ddp": "DDP", "stage-1": "stage 1 by hand", "stage-2": "stage 2 by hand",
-         "stage-3": "stage 3 by hand", "zero-redundancy": "ZeroRedundancyOptimizer",
-         "keep": "fully_shard, kept", "reshard": "fully_shard", "rows": "each rank its own rows",
-         "accelerate": "Accelerate, ZeroRedundancyOptimizer"} | {
-             f"deepspeed-{stage}": f"DeepSpeed, stage {stage}" for stage in (1, 2, 3)}
-MUON = {"one": "one process", "stage-1": "stage 1, momentum gathered", "stage-2": "stage 2, momentum gathered",
-        "stage-3": "stage 3, momentum gathered", "zero-redundancy": "whole matrices dealt (ZeroRedundancyOptimizer)",
-        "reshard": "torch.optim.Muon on fully_shard's DTensors (bf16)", "rows": "each rank its own rows: WRONG"}
+NAMES = {
+    "one": "one process",
+    "ddp": "DDP",
+    "stage-1": "stage 1 by hand",
+    "stage-2": "stage 2 by hand",
+    "stage-3": "stage 3 by hand",
+    "zero-redundancy": "ZeroRedundancyOptimizer",
+    "keep": "fully_shard, kept",
+    "reshard": "fully_shard",
+    "rows": "each rank its own rows",
+    "accelerate": "Accelerate, ZeroRedundancyOptimizer",
+} | {f"deepspeed-{stage}": f"DeepSpeed, stage {stage}" for stage in (1, 2, 3)}
+MUON = {
+    "one": "one process",
+    "stage-1": "stage 1, momentum gathered",
+    "stage-2": "stage 2, momentum gathered",
+    "stage-3": "stage 3, momentum gathered",
+    "zero-redundancy": "whole matrices dealt (ZeroRedundancyOptimizer)",
+    "reshard": "torch.optim.Muon on fully_shard's DTensors (bf16)",
+    "rows": "each rank its own rows: WRONG",
+}
 STATES = ("weights", "gradients", "momentum", "variance")
-FIGURES = {"seconds": "seconds a step", "sent": "bytes sent a step", "tcp": "bytes sent a step by TCP",
-           "peak": "peak bytes"} | {state: f"bytes of {state}" for state in STATES}
-MUON_FIGURES = {"seconds": "seconds a step", "sent": "bytes sent in an update", "momentum": "bytes of momentum",
-                "variance": "bytes of variance"}
-BY_PROFILE = ("by the profile of labs/calibrate.py: the kernels of forward and backward, then messages one after "
-              "another, then the update; what a way copies beside them is not in it")
+FIGURES = {
+    "seconds": "seconds a step",
+    "sent": "bytes sent a step",
+    "tcp": "bytes sent a step by TCP",
+    "peak": "peak bytes",
+} | {state: f"bytes of {state}" for state in STATES}
+MUON_FIGURES = {
+    "seconds": "seconds a step",
+    "sent": "bytes sent in an update",
+    "momentum": "bytes of momentum",
+    "variance": "bytes of variance",
+}
+BY_PROFILE = (
+    "by the profile of labs/calibrate.py: the kernels of forward and backward, then messages one after "
+    "another, then the update; what a way copies beside them is not in it"
+)
 NO_PROFILE = "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadcast": "broadcast"}
 
@@ -25,9 +48,13 @@ SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadc
 def parity(errors):
     """Largest relative errors against one process, {way: {what: error}}, as text."""
     kinds = list(dict.fromkeys(what for found in errors.values() for what in found))
-    return table(("off from one process by", *kinds), [
-        (NAMES[via], *(f"{found[what]:.1e}" if what in found else "-" for what in kinds))
-        for via, found in errors.items()])
+    return table(
+        ("off from one process by", *kinds),
+        [
+            (NAMES[via], *(f"{found[what]:.1e}" if what in found else "-" for what in kinds))
+            for via, found in errors.items()
+        ],
+    )
 
 
 def held(rows):
@@ -35,8 +62,13 @@ def held(rows):
     lines = []
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
-        lines.append((NAMES[via], *(megabytes(m.get(state)) for state in STATES),
-                      *compared(*(sum(figures[state] for state in STATES if state in m) for figures in (p, m)))))
+        lines.append(
+            (
+                NAMES[via],
+                *(megabytes(m.get(state)) for state in STATES),
+                *compared(*(sum(figures[state] for state in STATES if state in m) for figures in (p, m))),
+            )
+        )
     return table(("one rank, after its backward", *STATES, "predicted", "all", "ratio"), lines)
 
 
@@ -47,13 +79,26 @@ def sent(rows, piece):
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
         tcp = compared(p["tcp"], m["tcp"]) if "tcp" in m else ("-", "-", "-")
-        lines.append((NAMES[via], calls(row["messages"]), *compared(p["sent"], m["sent"]),
-                      f"{m['sent'] / piece:.2f}" if piece else "-", *tcp))
-    found = table(("one rank, one step", "collectives", "predicted", "sent", "ratio", "pieces", "predicted", "by TCP",
-                   "ratio"), lines)
+        lines.append(
+            (
+                NAMES[via],
+                calls(row["messages"]),
+                *compared(p["sent"], m["sent"]),
+                f"{m['sent'] / piece:.2f}" if piece else "-",
+                *tcp,
+            )
+        )
+    found = table(
+        ("one rank, one step", "collectives", "predicted", "sent", "ratio", "pieces", "predicted", "by TCP", "ratio"),
+        lines,
+    )
     more = any(row["measured"].get("tcp", 0) > 1.1 * row["measured"]["sent"] for row in rows.values())
-    return found + ("\nby TCP: what the kernel counted; gloo sends a reduce-scatter (RS) as an all-reduce, of which "
-                    "each rank keeps its part" if more else "")
+    return found + (
+        "\nby TCP: what the kernel counted; gloo sends a reduce-scatter (RS) as an all-reduce, of which "
+        "each rank keeps its part"
+        if more
+        else ""
+    )
 
 
 def steps(rows):
@@ -74,8 +119,10 @@ def muon(rows):
     """What Muon makes of cut matrices, and what one rank keeps for it, as text."""
     lines = []
     for via, row in rows.items():
-        states = [sum(figures[state] for state in STATES if state in figures)
-                  for figures in (row["predicted"], row["measured"])]
+        states = [
+            sum(figures[state] for state in STATES if state in figures)
+            for figures in (row["predicted"], row["measured"])
+        ]
         off = f"{row['errors']['weights']:.1e}" if row["errors"] else "-"
         lines.append((MUON[via], off, f"{row['singular']:.2f}", *compared(*states)))
     return table(("Muon", "weights off by", "largest singular value", "predicted", "states", "ratio"), lines)
@@ -86,17 +133,27 @@ def moved(rows):
     lines = []
     for via, row in list(rows.items())[1:]:
         p, m = row["predicted"].get("sent"), row["measured"].get("sent")
-        lines.append((MUON[via], calls(row["calls"]), megabytes(p), megabytes(m), ratio(p, m),
-                      ms(row["measured"].get("seconds"))))
+        lines.append(
+            (
+                MUON[via],
+                calls(row["calls"]),
+                megabytes(p),
+                megabytes(m),
+                ratio(p, m),
+                ms(row["measured"].get("seconds")),
+            )
+        )
     return table(("one update, one rank", "collectives", "predicted", "sends", "ratio", "ms a step"), lines)
 
 
 def wrong(rows, via):
     """A note on a way of Muon that is not one process's in fp32."""
     row, one = rows[via], rows["one"]
-    return (f"{MUON[via]}: weights off by {row['errors']['weights']:.2g} after a few steps, largest singular value "
-            f"{row['singular']:.2f} (one process {one['singular']:.2f}), {megabytes(row['measured']['sent'])} sent in "
-            "an update")
+    return (
+        f"{MUON[via]}: weights off by {row['errors']['weights']:.2g} after a few steps, largest singular value "
+        f"{row['singular']:.2f} (one process {one['singular']:.2f}), {megabytes(row['measured']['sent'])} sent in "
+        "an update"
+    )
 
 
 def calls(found):
@@ -106,6 +163,7 @@ def calls(found):
 
 # --- the fault ------------------------------------------------------------------------------------------------------
 
+
 def fault(rows, most, said):
     """What a run shows whose ranks clip by their own shards' norms, as text: beside the same clipped right.
 
@@ -114,13 +172,36 @@ def fault(rows, most, said):
     between ranks, or None}. most: what is clipped to. said: by the assertion, in step 1.
     """
     ranks = len(rows[0]["norms"])
-    steps = table(("step", "loss", "clipped right", *(f"norm, rank {rank}" for rank in range(ranks)), "of all shards",
-                   "apart by", "copies apart by"), [
-        (i + 1, *(f"{loss:.6f}" for loss in row["losses"]), *(f"{norm:.4f}" for norm in row["norms"]),
-         f"{row['norm']:.4f}", f"{row['apart']:.1%}", "-" if row["copies"] is None else f"{row['copies']:.1e}")
-        for i, row in enumerate(rows)])
+    steps = table(
+        (
+            "step",
+            "loss",
+            "clipped right",
+            *(f"norm, rank {rank}" for rank in range(ranks)),
+            "of all shards",
+            "apart by",
+            "copies apart by",
+        ),
+        [
+            (
+                i + 1,
+                *(f"{loss:.6f}" for loss in row["losses"]),
+                *(f"{norm:.4f}" for norm in row["norms"]),
+                f"{row['norm']:.4f}",
+                f"{row['apart']:.1%}",
+                "-" if row["copies"] is None else f"{row['copies']:.1e}",
+            )
+            for i, row in enumerate(rows)
+        ],
+    )
     scales = ", ".join(f"{min(1, most / norm):.3f}" for norm in rows[0]["norms"])
-    return "\n".join([
-        steps, "", f"clipped to {most:.4f}: in step 1 the ranks scaled their shards by {scales}; all of them by "
-        f"{min(1, most / rows[0]['norm']):.3f} would be right", "nothing failed. The assertion, in step 1:",
-        f"RuntimeError: {said}" if said else "none: all ranks had the same norm"])
+    return "\n".join(
+        [
+            steps,
+            "",
+            f"clipped to {most:.4f}: in step 1 the ranks scaled their shards by {scales}; all of them by "
+            f"{min(1, most / rows[0]['norm']):.3f} would be right",
+            "nothing failed. The assertion, in step 1:",
+            f"RuntimeError: {said}" if said else "none: all ranks had the same norm",
+        ]
+    )

@@ -14,9 +14,9 @@ from scaleout.lab import join
 from scaleout.lab.text import progress
 from scaleout.parallel import ring
 
-ELEMENT = 4                     # bytes: every message is fp32
-SHORT_SECONDS = 2e-3            # a sample of a short operation holds as many calls as fit in this
-MOST_CALLS = 20                 # nccl-tests' number of iterations
+ELEMENT = 4  # bytes: every message is fp32
+SHORT_SECONDS = 2e-3  # a sample of a short operation holds as many calls as fit in this
+MOST_CALLS = 20  # nccl-tests' number of iterations
 
 
 def neighbours(s, n):
@@ -36,12 +36,14 @@ def backend(name, whole, world, group=None):
     """
     first = dist.get_global_rank(group, 0) if group else 0
     part = torch.zeros(len(whole) // world, device=whole.device, dtype=whole.dtype)
-    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)    # torch 2.13 has new names
+    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # torch 2.13 has new names
     scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-    work = {"all_reduce": lambda: dist.all_reduce(whole, group=group),
-            "broadcast": lambda: dist.broadcast(whole, first, group=group),
-            "all_gather": lambda: gather(whole, part, group=group),
-            "reduce_scatter": lambda: scatter(part, whole, group=group)}[name]
+    work = {
+        "all_reduce": lambda: dist.all_reduce(whole, group=group),
+        "broadcast": lambda: dist.broadcast(whole, first, group=group),
+        "all_gather": lambda: gather(whole, part, group=group),
+        "reduce_scatter": lambda: scatter(part, whole, group=group),
+    }[name]
     work.part = part
     return work
 
@@ -115,6 +117,7 @@ def medians(s, works, rounds):
 
 def pair_seconds(s, sizes, rounds):
     """{size: seconds} of one message from rank 0 to rank 1, half a round trip, while the other ranks wait."""
+
     def there_and_back(t):
         if s.rank == 0:
             dist.send(t, 1)
@@ -124,7 +127,7 @@ def pair_seconds(s, sizes, rounds):
             dist.send(t, 0)
 
     t = torch.zeros(max(sizes) // ELEMENT, device=s.device)
-    works = {size: partial(there_and_back, t[:size // ELEMENT]) for size in sizes}
+    works = {size: partial(there_and_back, t[: size // ELEMENT]) for size in sizes}
     return {size: seconds / 2 for size, seconds in medians(s, works, rounds).items()}
 
 
@@ -137,7 +140,7 @@ def crowd_seconds(s, sizes, rounds):
             one.wait()
 
     a, b = torch.zeros(2, max(sizes) // ELEMENT, device=s.device)
-    return medians(s, {size: partial(shift, a[:size // ELEMENT], b[:size // ELEMENT]) for size in sizes}, rounds)
+    return medians(s, {size: partial(shift, a[: size // ELEMENT], b[: size // ELEMENT]) for size in sizes}, rounds)
 
 
 def add_seconds(s, size, rounds=5):

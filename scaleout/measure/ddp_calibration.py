@@ -14,8 +14,8 @@ from scaleout.parallel.step import seconds_between, stamp
 from scaleout.timing import ddp as timing_ddp
 from scaleout.timing import profile
 
-REPEATS = 4             # all-reduces a measurement: the first one also waits for the ranks to come
-SLOWEST = 0.02          # of its speed alone: what an all-reduce beside compute is taken to keep at least
+REPEATS = 4  # all-reduces a measurement: the first one also waits for the ranks to come
+SLOWEST = 0.02  # of its speed alone: what an all-reduce beside compute is taken to keep at least
 
 
 def middle(values, warmup=0):
@@ -35,9 +35,11 @@ class Calibration:
         """hook: (function, state) that averages a bucket. sizes: bytes of gradients to time; bucket_bytes: of a usual
         bucket, for what runs beside compute."""
         self.s, self.hook, self.usual = s, hook, bucket_bytes
-        self.flats = {n: parallel_ddp.Bucket(0, [torch.zeros(max(1, n // 4), device=s.device)], True)
-                      for n in sorted({*sizes, bucket_bytes})}
-        self.alone = dist.new_subgroups(1)[0] if s.world > 1 else None      # a group of this rank only
+        self.flats = {
+            n: parallel_ddp.Bucket(0, [torch.zeros(max(1, n // 4), device=s.device)], True)
+            for n in sorted({*sizes, bucket_bytes})
+        }
+        self.alone = dist.new_subgroups(1)[0] if s.world > 1 else None  # a group of this rank only
         self.reduce, self.silent, self.beside, self.update = {n: [] for n in self.flats}, {}, {}, []
 
     def all_reduce(self):
@@ -62,9 +64,13 @@ class Calibration:
             self.update.append(self.s.largest(self.s.clock() - start))
         total = sum(spent for _, _, spent in ready)
         slowest = self.s.largest(total) / total
-        self.silent.setdefault(way.via, []).append((
-            self.s.largest(forward), [(name, size, spent * slowest) for name, size, spent in ready],
-            self.s.largest(rest)))
+        self.silent.setdefault(way.via, []).append(
+            (
+                self.s.largest(forward),
+                [(name, size, spent * slowest) for name, size, spent in ready],
+                self.s.largest(rest),
+            )
+        )
 
     def both(self, way, batch):
         """One sample of a backward with all-reduces of the usual bucket beside it, more than it can outlast."""
@@ -75,8 +81,7 @@ class Calibration:
         way.replicas.look.silent, ends = True, []
         loss = way.training.loss(*batch, way.replicas)
         self.s.barrier()
-        futures = [hook(state, self.flats[self.usual]).then(lambda _: ends.append(stamp(self.s)))
-                   for _ in range(count)]
+        futures = [hook(state, self.flats[self.usual]).then(lambda _: ends.append(stamp(self.s))) for _ in range(count)]
         start = stamp(self.s)
         way.replicas.backward(loss)
         end = stamp(self.s)
@@ -102,8 +107,9 @@ class Calibration:
         spent = [statistics.median(one[1][i][2] for one in samples) for i in range(len(ready))]
         whole = statistics.median(sum(t for _, _, t in one[1]) for one in samples) / sum(spent)
         forward = statistics.median(one[0] for one in samples) / len(ready)
-        found = [timing_ddp.Layer(name, forward, t * whole, size)
-                 for (name, size, _), t in zip(ready, spent, strict=True)]
+        found = [
+            timing_ddp.Layer(name, forward, t * whole, size) for (name, size, _), t in zip(ready, spent, strict=True)
+        ]
         return found[::-1], statistics.median(one[2] for one in samples)
 
     def sharing(self, via, warmup):
@@ -124,22 +130,33 @@ class Calibration:
         line, update = self.line(warmup) if send else {}, middle(self.update, warmup)
         overlap = via != "hand"
         lost, kept = self.sharing(via, warmup) if overlap else (0.0, 1.0)
-        cap, first = caps if overlap else (1, 1)                   # naive: one all-reduce a tensor
+        cap, first = caps if overlap else (1, 1)  # naive: one all-reduce a tensor
         found = timing_ddp.ddp_step(
-            layers, lambda n: profile.line_seconds(line, n) / kept if send else 0.0,
-            cap_bytes=cap, first_cap_bytes=first, overlap=overlap, accumulation=accumulation,
-            sync_every_pass=sync_every_pass, update_seconds=update + rest, contention=lost)
+            layers,
+            lambda n: profile.line_seconds(line, n) / kept if send else 0.0,
+            cap_bytes=cap,
+            first_cap_bytes=first,
+            overlap=overlap,
+            accumulation=accumulation,
+            sync_every_pass=sync_every_pass,
+            update_seconds=update + rest,
+            contention=lost,
+        )
         exposed = found.exposed_seconds * kept
         return found.seconds - found.exposed_seconds + exposed, exposed, len(found.buckets)
 
     def words(self, warmup):
         """What was measured, in words, for a Record's notes."""
         line = self.line(warmup)
-        said = [f"all_reduce: alpha {line['alpha_seconds'] * 1e3:.3f} ms, 1/beta "
-                f"{1e-6 / max(line['seconds_per_byte'], 1e-15):,.0f} MB/s, worst residual "
-                f"{line['worst_relative_error']:.0%} over {len(line['points'])} sizes"]
+        said = [
+            f"all_reduce: alpha {line['alpha_seconds'] * 1e3:.3f} ms, 1/beta "
+            f"{1e-6 / max(line['seconds_per_byte'], 1e-15):,.0f} MB/s, worst residual "
+            f"{line['worst_relative_error']:.0%} over {len(line['points'])} sizes"
+        ]
         for via in self.beside:
             lost, kept = self.sharing(via, warmup)
-            said.append(f"{via}: beside an all-reduce of {self.usual:,} bytes compute loses {lost:.0%} of its speed, "
-                        f"and the all-reduce keeps {kept:.0%}")
+            said.append(
+                f"{via}: beside an all-reduce of {self.usual:,} bytes compute loses {lost:.0%} of its speed, "
+                f"and the all-reduce keeps {kept:.0%}"
+            )
         return said

@@ -35,9 +35,14 @@ def stack(axes, at, layers, **more):
     all along is left out. An outline tells them apart where colours do not. `more` goes to matplotlib's `stackplot`."""
     layers = {label: layer for label, layer in layers.items() if any(layer[2])}
     axes.stackplot(
-        at, [values for *_, values in layers.values()], labels=layers, edgecolor="ink", linewidth=0.5,
-        colors=[(colour, opacity) for colour, opacity, _ in layers.values()], **more,
-    )  # fmt: skip
+        at,
+        [values for *_, values in layers.values()],
+        labels=layers,
+        edgecolor="ink",
+        linewidth=0.5,
+        colors=[(colour, opacity) for colour, opacity, _ in layers.values()],
+        **more,
+    )
 
 
 def stack_legend(axes, **more):

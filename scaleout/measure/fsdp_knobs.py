@@ -15,10 +15,16 @@ from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.parallel import parity
 from scaleout.parallel.fsdp_ways import Way
 
-KNOBS = {"wrap": ("model", "block", "layer"), "reshard": ("true", "false"), "prefetch": (0, 1, 2),
-         "offload": (False, True), "checkpointing": ("none", "full"), "precision": ("fp32", "bf16")}
-TURNS, STEPS = 2, 3         # every setting is built and run in each turn, for so many steps; the first is not timed
-TOLERANCE = 0.02            # of the peak
+KNOBS = {
+    "wrap": ("model", "block", "layer"),
+    "reshard": ("true", "false"),
+    "prefetch": (0, 1, 2),
+    "offload": (False, True),
+    "checkpointing": ("none", "full"),
+    "precision": ("fp32", "bf16"),
+}
+TURNS, STEPS = 2, 3  # every setting is built and run in each turn, for so many steps; the first is not timed
+TOLERANCE = 0.02  # of the peak
 
 
 def chosen(text: str) -> tuple[str, ...]:
@@ -35,28 +41,32 @@ def refuse(s, o) -> None:
     if o.sweep:
         chosen(o.sweep)
         if s.world == 1 or o.trace or o.via != "torch":
-            raise ValueError("--sweep is about fully_shard on several ranks, without --trace: use torchrun "
-                             "--nproc-per-node 2")
+            raise ValueError(
+                "--sweep is about fully_shard on several ranks, without --trace: use torchrun --nproc-per-node 2"
+            )
     if o.via == "accelerate-naive" and (o.save or o.trace):
         raise ValueError("--via accelerate-naive only shows what was built: leave out --save and --trace")
     if o.trace and s.world == 1:
         raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
     if o.clip is not None and o.offload and s.device.type == "cuda":
-        raise ValueError("--clip with --offload: the gradient lies in the host's memory, where NCCL adds nothing up: "
-                         "leave one out")
+        raise ValueError(
+            "--clip with --offload: the gradient lies in the host's memory, where NCCL adds nothing up: leave one out"
+        )
 
 
 def memory(s, o, cut, batch):
     """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, units that are whole)]
     from one gather or free to the next). Collective; the same on every rank."""
     one = Way(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
-    for _ in range(2):                                  # lazily made: the optimizer's state, gathered storages
+    for _ in range(2):  # lazily made: the optimizer's state, gathered storages
         one.step([batch])
     session.reset_allocator(s)
     peak, events = measured(one, batch)
     peak = {kind: int(s.largest(size if s.main else 0)) for kind, size in peak.items()}
-    return peak, [(f"{moment}: {what} {unit or ('root' if what in ('gather', 'free') else '')}".rstrip(), size, whole)
-                  for moment, what, unit, size, _, whole in events]
+    return peak, [
+        (f"{moment}: {what} {unit or ('root' if what in ('gather', 'free') else '')}".rstrip(), size, whole)
+        for moment, what, unit, size, _, whole in events
+    ]
 
 
 def settings(o, names):
@@ -66,8 +76,11 @@ def settings(o, names):
     for values in product(*(KNOBS[name] for name in names)):
         one = replace(o, **dict(zip(names, values, strict=True)))
         same = replace(one, reshard="true", prefetch=0) if one.wrap == "model" else one
-        label = ", ".join(f"{name} {str(getattr(one, name)).lower()}" for name in names
-                          if one.wrap != "model" or name not in ("reshard", "prefetch"))
+        label = ", ".join(
+            f"{name} {str(getattr(one, name)).lower()}"
+            for name in names
+            if one.wrap != "model" or name not in ("reshard", "prefetch")
+        )
         found.setdefault(same, (label, one))
     return list(found.values())
 
@@ -124,18 +137,31 @@ def _record(s, tier, o, rows, steps):
     """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
     prediction, measurement, checks, cut = {}, {}, {}, o.sharding(s.world)
     for row in rows:
-        for what, wanted, found in (("peak bytes", "wanted", "peak"),
-                                    ("all-gathers a step", "wanted_gathers", "gathers")):
+        for what, wanted, found in (
+            ("peak bytes", "wanted", "peak"),
+            ("all-gathers a step", "wanted_gathers", "gathers"),
+        ):
             prediction[f"{what}, {row['name']}"], measurement[f"{what}, {row['name']}"] = row[wanted], row[found]
     off = max(abs(row["wanted"] / row["peak"] - 1) for row in rows)
     checks["peaks within 2% of the prediction"] = parity.check(off, TOLERANCE)
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
     checks["settings whose all-gathers are not as predicted"] = parity.check(wrong, 0.0)
     return recording.record(
-        s, "fsdp", tier, dataset=o.dataset, model=asdict(o.shape),
+        s,
+        "fsdp",
+        tier,
+        dataset=o.dataset,
+        model=asdict(o.shape),
         recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()},
-        effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision=o.precision,
-        step_seconds=steps[rows[0]["name"]], losses=[], peak_memory={row["name"]: row["peak"] for row in rows},
-        prediction=prediction, measurement=measurement, checks=checks,
+        effective_batch=o.micro_batch * s.world * o.accumulation,
+        sequence_length=o.seq,
+        precision=o.precision,
+        step_seconds=steps[rows[0]["name"]],
+        losses=[],
+        peak_memory={row["name"]: row["peak"] for row in rows},
+        prediction=prediction,
+        measurement=measurement,
+        checks=checks,
         skipped=["losses: --sweep compares memory and time"],
-        series={f"seconds a step, {name}": found for name, found in steps.items()})
+        series={f"seconds a step, {name}": found for name, found in steps.items()},
+    )

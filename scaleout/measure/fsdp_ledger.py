@@ -24,7 +24,7 @@ from scaleout.parallel.recipe import optimizer_tensors
 
 COLLECTIVES = {private.all_gather_op: "all_gather", private.reduce_scatter_op: "reduce_scatter",
                torch.ops.c10d.allreduce_.default: "all_reduce"}  # fmt: skip
-UPDATE = "optimizer"        # the moment that the update is, in scaleout.memory.accounts.MOMENTS
+UPDATE = "optimizer"  # the moment that the update is, in scaleout.memory.accounts.MOMENTS
 PHASES = dict.fromkeys(("head", "block", "embedding"), "backward") | {UPDATE: "update"}
 
 
@@ -46,13 +46,13 @@ class FsdpLedger(Ledger):
         """device: "cpu" or "cuda", whose bytes are counted; offloaded shards lie elsewhere."""
         super().__init__()
         self.now, self.device = dict.fromkeys(KINDS, 0), device
-        self.unit_of = WeakIdKeyDictionary()    # storage -> name
-        self.whole: dict[str, int] = {}         # unit -> its bytes that are there
+        self.unit_of = WeakIdKeyDictionary()  # storage -> name
+        self.whole: dict[str, int] = {}  # unit -> its bytes that are there
         self.events: list[list] = [["forward", "begin", "", 0, {}, ()]]
         self.by_unit: dict[tuple[str, str, str], int] = {}
         self.collectives = {name: {"count": 0, "bytes": 0} for name in COLLECTIVES.values()}
         self.unit, self.what = "", "compute"
-        self.moving = 0                         # above 0 while `fully_shard` gathers, frees or reduces
+        self.moving = 0  # above 0 while `fully_shard` gathers, frees or reduces
 
     @property
     def phases(self) -> dict[str, dict[str, int]]:
@@ -85,6 +85,7 @@ class FsdpLedger(Ledger):
         def resize_(storage, size):
             plain(storage, size)
             self._resized(storage, size)
+
         self._plain, torch.UntypedStorage.resize_ = plain, resize_
         return super().__enter__()
 
@@ -116,11 +117,11 @@ class FsdpLedger(Ledger):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented               # let it turn into operations on this rank's shard, which come here
+            return NotImplemented  # let it turn into operations on this rank's shard, which come here
         if private.active_fake_mode() is not self._mode:
-            return func(*args, **(kwargs or {}))        # DTensor works out sizes on fake tensors of its own
+            return func(*args, **(kwargs or {}))  # DTensor works out sizes on fake tensors of its own
         if func.is_view and args[0].untyped_storage() not in self._known:
-            return func(*args, **(kwargs or {}))        # of gloo's own copy, which its threads free when they get to it
+            return func(*args, **(kwargs or {}))  # of gloo's own copy, which its threads free when they get to it
         if func in COLLECTIVES:
             self._count(COLLECTIVES[func], args)
         out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -134,7 +135,7 @@ class FsdpLedger(Ledger):
         self.collectives[name]["bytes"] += message.numel() * message.element_size()
         if name == "reduce_scatter":
             self._event("reduce", "")
-            if not self.moving:                 # by hand; a group of `fully_shard` says when its gradients are there
+            if not self.moving:  # by hand; a group of `fully_shard` says when its gradients are there
                 self.claim(args[0], "gradients")
                 self.claim(args[1], "buffers")
 
@@ -146,7 +147,7 @@ class FsdpLedger(Ledger):
         entry[1] = 0
 
     def _kind(self, func, args, out: torch.Tensor) -> str:
-        if func is torch.ops.aten.clone.default:                # what resharding to a number of ranks keeps of a unit
+        if func is torch.ops.aten.clone.default:  # what resharding to a number of ranks keeps of a unit
             source = self._known.get(args[0].untyped_storage())
             if source is not None and source[0] == "gathered":
                 return "gathered"
@@ -178,8 +179,10 @@ def watch(way, *batch, prepend: bool = False):
     for tensor in batch:
         ledger.claim(tensor, "activations")
     sharded = {name: module for name, module in way.model.named_modules() if isinstance(module, FSDPModule)}
-    handles = [p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p, "whole gradients"))
-               for p in _whole(way, sharded, ledger)]
+    handles = [
+        p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p, "whole gradients"))
+        for p in _whole(way, sharded, ledger)
+    ]
     for bucket in way.buckets.values():
         ledger.claim(bucket, "gradients")
     for p in way.hand.parameters() if way.hand is not None else way.model.parameters():
@@ -198,7 +201,7 @@ def watch(way, *batch, prepend: bool = False):
 
 
 def _claim(ledger: FsdpLedger, p: nn.Parameter, kind: str) -> None:
-    if p.grad is not None:                      # by hand the unit's last gradient has been sent by now
+    if p.grad is not None:  # by hand the unit's last gradient has been sent by now
         ledger.claim(p.grad, kind)
 
 
@@ -252,7 +255,7 @@ def _stretches(ledger: FsdpLedger, name: str, module: FSDPModule):
         yield
     finally:
         for method in plain:
-            if method in before:                # another witness had wrapped it
+            if method in before:  # another witness had wrapped it
                 setattr(group, method, before[method])
             else:
                 delattr(group, method)

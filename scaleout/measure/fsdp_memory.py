@@ -69,7 +69,7 @@ class FsdpStep:
         self, s, shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, fake: bool = False
     ) -> None:
         check_run(batch, seq)
-        self.s, self.hand, self.buckets = s, None, {}       # what the ledger looks for in a way: no unit is by hand
+        self.s, self.hand, self.buckets = s, None, {}  # what the ledger looks for in a way: no unit is by hand
         self.recipe, dtype = recipe, torch.float32 if recipe.precision == "fp32" else torch.bfloat16
         self.mode = fake_tensors(fake)
         with self.mode, s.device, default_dtype(dtype):
@@ -120,9 +120,15 @@ class FsdpStep:
 
 
 def measure_fsdp(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding,
-    device_kind: str = "cpu", witness: str = "ledger", fake: bool = True,
-) -> MeasuredFsdp:  # fmt: skip
+    shape: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe,
+    sharding: Sharding,
+    device_kind: str = "cpu",
+    witness: str = "ledger",
+    fake: bool = True,
+) -> MeasuredFsdp:
     """Rank 0's step in a world that is not there, with fake tensors, or with real ones (for device_kind "cpu" only).
 
     device_kind: "cpu", or "cuda": the same operations in the order in which they are asked for on a GPU, where an

@@ -46,8 +46,10 @@ class Calibration:
         self.gathered, self.reduced = {}, {}
         for unit in units(alone.shape, self.sharding) if s.world > 1 else ():
             for flats, dtype in ((self.gathered, self.sharding.parameter), (self.reduced, self.sharding.reduce)):
-                held = [torch.nn.Parameter(torch.zeros(size, device=s.device, dtype=shard.DTYPES[dtype]))
-                        for _, size in unit.tensors]
+                held = [
+                    torch.nn.Parameter(torch.zeros(size, device=s.device, dtype=shard.DTYPES[dtype]))
+                    for _, size in unit.tensors
+                ]
                 flat = FlatUnit(unit.name, held, on.get_group("shard"))
                 flats.setdefault(flat.whole.numel() * flat.whole.element_size(), flat)
         self.gather, self.unsharded = ({n: [] for n in self.gathered} for _ in range(2))
@@ -97,8 +99,7 @@ class Calibration:
         loss = self.alone.call(*batch)
         self.s.barrier()
         start = self.s.clock()
-        works = [all_gather(buffers[i % 2], flat.shard.data, flat.group, async_op=True)
-                 for i in range(count)]
+        works = [all_gather(buffers[i % 2], flat.shard.data, flat.group, async_op=True) for i in range(count)]
         loss.backward()
         for work in works:
             work.wait()
@@ -117,6 +118,7 @@ class Calibration:
             if size in middle:
                 return middle[size]
             return line_seconds(fitted, size) if fitted else size * next(iter(middle.values())) / next(iter(middle))
+
         return seconds
 
     def work(self, checkpointing, batch, seq, warmup):
@@ -124,10 +126,18 @@ class Calibration:
         shape = self.alone.shape
         pieces = fsdp.pieces(by_flops(shape, batch, seq, checkpointing), units(shape, self.sharding), self.sharding)
         spent = [statistics.median(found[warmup:]) for found in (self.forward, self.backward)]
-        share = [t / sum(getattr(piece, name) for piece in pieces)
-                 for t, name in zip(spent, ("forward_seconds", "backward_seconds"), strict=True)]
-        return [replace(piece, forward_seconds=piece.forward_seconds * share[0],
-                        backward_seconds=piece.backward_seconds * share[1]) for piece in pieces]
+        share = [
+            t / sum(getattr(piece, name) for piece in pieces)
+            for t, name in zip(spent, ("forward_seconds", "backward_seconds"), strict=True)
+        ]
+        return [
+            replace(
+                piece,
+                forward_seconds=piece.forward_seconds * share[0],
+                backward_seconds=piece.backward_seconds * share[1],
+            )
+            for piece in pieces
+        ]
 
     def predict(self, how, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
         """(seconds of a step, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
@@ -140,17 +150,28 @@ class Calibration:
         across = self.line({n / cut.ranks: t for n, t in self.across.items()}, warmup) if cut.replicas > 1 else None
         if how != "waits" and cut.prefetch and self.speed:
             kept = statistics.median(self.speed[warmup:])
-        if how == "gathers":                        # the reduce-scatter is then part of what the backward does
-            times = [scatter(p.reduce_bytes) + (across(p.reduce_bytes / cut.ranks) if across else 0.0)
-                     for p in work if p.reduce_bytes]
+        if how == "gathers":  # the reduce-scatter is then part of what the backward does
+            times = [
+                scatter(p.reduce_bytes) + (across(p.reduce_bytes / cut.ranks) if across else 0.0)
+                for p in work
+                if p.reduce_bytes
+            ]
             blocked = sum(times) * (accumulation if every_pass else 1)
             work = [replace(p, reduce_bytes=0.0) for p in work]
         found = fsdp.fsdp_step(
-            work, lambda n: gather(n) / kept, lambda n: scatter(n) / kept, reshard=cut.reshard,
-            prefetch=0 if how == "waits" else cut.prefetch, overlap=how != "waits", accumulation=accumulation,
-            sync_every_pass=every_pass, reduce_across=across if how != "gathers" else None,
-            regather_seconds=None if isinstance(cut.reshard, bool) else gather, contention=1 - kept,
-            update_seconds=update_seconds)
+            work,
+            lambda n: gather(n) / kept,
+            lambda n: scatter(n) / kept,
+            reshard=cut.reshard,
+            prefetch=0 if how == "waits" else cut.prefetch,
+            overlap=how != "waits",
+            accumulation=accumulation,
+            sync_every_pass=every_pass,
+            reduce_across=across if how != "gathers" else None,
+            regather_seconds=None if isinstance(cut.reshard, bool) else gather,
+            contention=1 - kept,
+            update_seconds=update_seconds,
+        )
         return found.seconds + blocked, found.exposed_seconds + blocked
 
 
@@ -189,8 +210,11 @@ class Rounds(Alternation):
         rows = {}
         for via in self.ways:
             timed = sorted(self.seconds[via][warmup:])
-            rows[via] = {"measured": {"seconds": statistics.median(timed), "spread": _spread(timed)}, "predicted": {},
-                         "loss": self.losses[via][-1]}
+            rows[via] = {
+                "measured": {"seconds": statistics.median(timed), "spread": _spread(timed)},
+                "predicted": {},
+                "loss": self.losses[via][-1],
+            }
             update = statistics.median(self.updates[via][warmup:])
             if self.s.world == 1:
                 found = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
@@ -200,18 +224,22 @@ class Rounds(Alternation):
             if via == "ddp" or via == "accelerate-naive":
                 continue
             gathers = c.gather if via in HAND else c.unsharded
-            seconds, exposed = c.predict(self._how(via), gathers, work, warmup, update, o.accumulation,
-                                         o.sync_every_pass)
+            seconds, exposed = c.predict(
+                self._how(via), gathers, work, warmup, update, o.accumulation, o.sync_every_pass
+            )
             wanted = by_hand if via in HAND else by_torch
-            more = via.startswith("accelerate")            # it makes the last norm a unit of its own, and keeps it
-            rows[via]["predicted"] |= {"seconds": seconds, "exposed": exposed,
-                                       "gathers": (wanted["all_gather"]["count"] + more) * o.accumulation,
-                                       "scatters": (wanted["reduce_scatter"]["count"] + more) * passes}
+            more = via.startswith("accelerate")  # it makes the last norm a unit of its own, and keeps it
+            rows[via]["predicted"] |= {
+                "seconds": seconds,
+                "exposed": exposed,
+                "gathers": (wanted["all_gather"]["count"] + more) * o.accumulation,
+                "scatters": (wanted["reduce_scatter"]["count"] + more) * passes,
+            }
         return rows
 
     def _how(self, via):
         """How a way overlaps on this device, see Calibration.predict."""
-        if via in ("naive", "accelerate-forced"):       # on a CPU torch gathers beside compute only where it is told to
+        if via in ("naive", "accelerate-forced"):  # on a CPU torch gathers beside compute only where it is told to
             return "waits"
         return "streams" if via == "prefetching" or self.s.device.type == "cuda" else "gathers"
 
@@ -219,8 +247,16 @@ class Rounds(Alternation):
 def by_flops(shape, batch, seq, checkpointing):
     """`timing.exchange.layers` of a machine that multiplies one number a second, and moves them in no time."""
     bare = {"world": 1, "matmul_flops_per_second": {"fp32": 1.0}, "copy_bytes_per_second": math.inf, "collectives": {}}
-    job = Job(shape, seq, machine.device_of(bare), cluster(1, 1), batch, Layout(),
-              Recipe("fp32", checkpointing=checkpointing), MEASURED)  # fmt: skip
+    job = Job(
+        shape,
+        seq,
+        machine.device_of(bare),
+        cluster(1, 1),
+        batch,
+        Layout(),
+        Recipe("fp32", checkpointing=checkpointing),
+        MEASURED,
+    )
     on = machine.from_profiles(job, {1: bare})
     return exchange.layers(job, (compute.block(job, on), *compute.ends(job, on)))
 

@@ -12,11 +12,13 @@ import torch
 
 from scaleout.records import chrome
 
-KINDS = {"straggler": "straggler:RANK:SHARE, rank RANK does SHARE more work in its backward (straggler:1:0.2)",
-         "tiny-buckets": "tiny-buckets, an all-reduce for every tensor",
-         "slow-link": "slow-link:MBPS, all-reduce no faster than MBPS million bytes a second (slow-link:50)",
-         "starved": "starved:SECONDS, each batch comes SECONDS late (starved:0.05)"}
-TINY_MB = 256 / 2**20           # MiB: no tensor of a model is as small, so that each is a bucket
+KINDS = {
+    "straggler": "straggler:RANK:SHARE, rank RANK does SHARE more work in its backward (straggler:1:0.2)",
+    "tiny-buckets": "tiny-buckets, an all-reduce for every tensor",
+    "slow-link": "slow-link:MBPS, all-reduce no faster than MBPS million bytes a second (slow-link:50)",
+    "starved": "starved:SECONDS, each batch comes SECONDS late (starved:0.05)",
+}
+TINY_MB = 256 / 2**20  # MiB: no tensor of a model is as small, so that each is a bucket
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Fault:
 
     kind: str
     rank: int = 0
-    amount: float = 0.0             # share of the backward, million bytes a second, or seconds
+    amount: float = 0.0  # share of the backward, million bytes a second, or seconds
 
 
 def parse(text, world):
@@ -59,7 +61,7 @@ class SlowLink:
 
     def __init__(self, world, bytes_per_s):
         self.share, self.rate, self.spans = 2 * (world - 1) / world, bytes_per_s, []
-        self.thread = ThreadPoolExecutor(1)               # one link: the next waits for the last
+        self.thread = ThreadPoolExecutor(1)  # one link: the next waits for the last
 
     def __call__(self, hook, state, bucket):
         done = torch.futures.Future()
@@ -79,8 +81,10 @@ class SlowLink:
     def events(self, rank):
         """The collectives as events of a trace (chrome.event), on the wall clock; forgets them."""
         spans, self.spans = self.spans, []
-        return [chrome.event(rank, 1, "gloo:all_reduce", "user_annotation", start, end) | {"args": {"bytes": size}}
-                for start, end, size in spans]
+        return [
+            chrome.event(rank, 1, "gloo:all_reduce", "user_annotation", start, end) | {"args": {"bytes": size}}
+            for start, end, size in spans
+        ]
 
 
 def slow_down(model, share):
@@ -99,6 +103,7 @@ def slow_down(model, share):
         while time.perf_counter() < end:
             torch.mm(side, side)
         last[0] = time.perf_counter()
+
     model.register_forward_hook(start)
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(ready)

@@ -24,18 +24,18 @@ from scaleout.spec.transformer import Shape
 from scaleout.timing.compute import GELU, STREAM
 
 ROUNDS = 5
-SAMPLE, LONGEST = 0.05, 0.02        # of the time given for a number, and seconds at most
-MOST_CALLS = 200            # of a sample
-CACHES = 16e6               # bytes of weights that are no longer in a core's cache when their turn comes again
+SAMPLE, LONGEST = 0.05, 0.02  # of the time given for a number, and seconds at most
+MOST_CALLS = 200  # of a sample
+CACHES = 16e6  # bytes of weights that are no longer in a core's cache when their turn comes again
 # Bytes of results and gradients at once. More on a CPU, and its memory is given back and taken anew; a GPU's is kept,
 # and many calls in its queue hide what starting each takes.
 HELD = {"cpu": 2e6, "cuda": 1e9}
-SMALL, SLIVER = 48, 64      # tensors, and elements of each, by which an optimizer's time for each tensor is seen
-LARGE = (1, 1, 1, 1, 4, 4) * 2      # and of the model's own sizes, two blocks: elements by the square of its width
-TINY = {"hidden": 16, "heads": 2, "vocab": 16, "max_seq": 4}        # a model that computes next to nothing
-DEEP = 8                    # its blocks, beside a model of one: what the host takes for each
+SMALL, SLIVER = 48, 64  # tensors, and elements of each, by which an optimizer's time for each tensor is seen
+LARGE = (1, 1, 1, 1, 4, 4) * 2  # and of the model's own sizes, two blocks: elements by the square of its width
+TINY = {"hidden": 16, "heads": 2, "vocab": 16, "max_seq": 4}  # a model that computes next to nothing
+DEEP = 8  # its blocks, beside a model of one: what the host takes for each
 Clock = Callable[[], float]
-WIDTH = 4                   # bytes: all but matrix multiplications and attention is timed in fp32
+WIDTH = 4  # bytes: all but matrix multiplications and attention is timed in fp32
 
 
 @dataclass
@@ -120,8 +120,13 @@ def linears(s, sizes: Sizes, name: str, dtype: torch.dtype) -> Iterator[Kernel]:
         for columns in (depth, 4 * depth):
             layer = nn.Linear(depth, columns, device=s.device, dtype=dtype)
             x = torch.randn(rows, depth, device=s.device, dtype=dtype)
-            yield Kernel(("matmul", name), {"rows": rows, "columns": columns, "depth": depth},
-                         F.linear, (x,), (layer.weight.detach(), layer.bias.detach()))
+            yield Kernel(
+                ("matmul", name),
+                {"rows": rows, "columns": columns, "depth": depth},
+                F.linear,
+                (x,),
+                (layer.weight.detach(), layer.bias.detach()),
+            )
 
 
 def attentions(s, sizes: Sizes, name: str, dtype: torch.dtype) -> Iterator[Kernel]:
@@ -131,8 +136,12 @@ def attentions(s, sizes: Sizes, name: str, dtype: torch.dtype) -> Iterator[Kerne
             for head in sorted({sizes.head, max(1, sizes.head // 4)}):
                 batch, heads = tokens // seq, max(1, sizes.hidden // head)
                 qkv = [torch.randn(batch, seq, heads * head, device=s.device, dtype=dtype) for _ in range(3)]
-                yield Kernel(("attention", name), {"queries": batch * heads * seq, "seq": seq, "head": head},
-                             partial(_attention, head), tuple(qkv))
+                yield Kernel(
+                    ("attention", name),
+                    {"queries": batch * heads * seq, "seq": seq, "head": head},
+                    partial(_attention, head),
+                    tuple(qkv),
+                )
 
 
 def _attention(head: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -148,10 +157,13 @@ def moves(s, sizes: Sizes) -> Iterator[Kernel]:
         norm = nn.LayerNorm(hidden, device=s.device)
         x = torch.randn(tokens, hidden, device=s.device)
         wide = torch.randn(tokens, 4 * hidden, device=s.device)
-        yield Kernel(("moved",), {"kernels": 2, "bytes": [passes * stream for passes in STREAM]},
-                     _normed, (x, norm.weight, norm.bias))
-        yield Kernel(("moved",), {"kernels": 1, "bytes": [passes * 4 * stream for passes in GELU]},
-                     F.gelu, (wide,))
+        yield Kernel(
+            ("moved",),
+            {"kernels": 2, "bytes": [passes * stream for passes in STREAM]},
+            _normed,
+            (x, norm.weight, norm.bias),
+        )
+        yield Kernel(("moved",), {"kernels": 1, "bytes": [passes * 4 * stream for passes in GELU]}, F.gelu, (wide,))
 
 
 def _normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -166,8 +178,7 @@ def updates(s, sizes: Sizes) -> Iterator[Kernel]:
             for p in held:
                 p.grad = torch.randn_like(p)
             optimizer = torch.optim.AdamW(held, foreach=foreach)
-            yield Kernel(("update", how), {"tensors": len(counts), "parameters": sum(counts)},
-                         optimizer.step)
+            yield Kernel(("update", how), {"tensors": len(counts), "parameters": sum(counts)}, optimizer.step)
 
 
 def hosts(s) -> Iterator[Kernel]:
@@ -187,14 +198,14 @@ def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> 
     alone = s.device.type == "cpu" and torch.get_num_threads() == 1
     clock = time.thread_time if alone else s.clock
     for one in every:
-        one.sample(clock, 1)                                    # allocation, choice of kernels, an optimizer's states
+        one.sample(clock, 1)  # allocation, choice of kernels, an optimizer's states
         held = sum(x.nbytes for x in (*one.inputs, *one.cold))
         one.row = int(min(MOST_CALLS, max(1, HELD[s.device.type] // held))) if held else 1
         spent = s.largest(sum(one.sample(clock, 1)))
         one.calls = int(s.largest(max(1, min(MOST_CALLS, min(SAMPLE * seconds, LONGEST) / max(spent, 1e-7)))))
     took = computed = 0.0
     for _ in progress(range(ROUNDS), "kernels", s.main):
-        s.barrier()         # and none between kernels: who has just waited is first on a core that others want too
+        s.barrier()  # and none between kernels: who has just waited is first on a core that others want too
         begun = s.clock(), clock()
         for one in every:
             one.samples.append(one.sample(clock, one.calls))
@@ -209,8 +220,10 @@ def collected(s, every: list[Kernel], longer: float) -> dict:
         forward, backward = (s.largest(longer * statistics.median(column)) for column in zip(*one.samples, strict=True))
         kind, *name = one.kind
         if kind == "moved":
-            found[kind] += [{"kernels": (1 + phase) * one.facts["kernels"], "bytes": one.facts["bytes"][phase],
-                             "seconds": spent} for phase, spent in enumerate((forward, backward))]
+            found[kind] += [
+                {"kernels": (1 + phase) * one.facts["kernels"], "bytes": one.facts["bytes"][phase], "seconds": spent}
+                for phase, spent in enumerate((forward, backward))
+            ]
             continue
         spent = {"seconds": forward} if kind == "update" else {"forward": forward, "backward": backward}
         rows = found[kind].setdefault(name[0], []) if name else found[kind]

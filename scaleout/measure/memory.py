@@ -56,8 +56,12 @@ class Step:
     def states(self) -> dict[str, int]:
         """Bytes of weights, master copies, gradients and optimizer state."""
         training = self.training
-        held = {"weights": training.model.parameters(), "master": training.masters, "gradients": training.trained,
-                "optimizer": optimizer_tensors(training.optimizer)}  # fmt: skip
+        held = {
+            "weights": training.model.parameters(),
+            "master": training.masters,
+            "gradients": training.trained,
+            "optimizer": optimizer_tensors(training.optimizer),
+        }
         return {kind: local_bytes(tensors) for kind, tensors in held.items()}
 
     def run(self, at_optimizer=lambda: None) -> torch.Tensor:
@@ -70,9 +74,15 @@ class Step:
 
 
 def measure(
-    shape: Shape, batch: int, seq: int, recipe: Recipe | None = None, fake: bool = True,
-    timeline: bool = False, mem_tracker: bool = False, device: str = "cpu",
-) -> Measured:  # fmt: skip
+    shape: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe | None = None,
+    fake: bool = True,
+    timeline: bool = False,
+    mem_tracker: bool = False,
+    device: str = "cpu",
+) -> Measured:
     """Bytes by kind at each moment of one training step on batch x seq tokens, as torch allocates them.
 
     It is not the first step: the optimizer's state exists. fake: measure without computing, at no cost of memory
@@ -124,8 +134,9 @@ def allocator_peak(shape: Shape, batch: int, seq: int, recipe: Recipe) -> Peaks:
     del loss
     before = sum(held.values()) + step.tokens.nbytes + step.targets.nbytes
     events = allocations(seen)
-    return Peaks(*(before + max(accumulate(size for size, scratch in events if keep or not scratch))
-                   for keep in (False, True)))  # fmt: skip
+    return Peaks(
+        *(before + max(accumulate(size for size, scratch in events if keep or not scratch)) for keep in (False, True))
+    )
 
 
 def allocations(seen: profile) -> list[tuple[int, bool]]:

@@ -9,8 +9,8 @@ from scaleout.memory.accounts import KINDS
 from scaleout.parallel import private
 from scaleout.records.files import written_whole
 
-POINTS = 250            # a picture shows no more, and its file stays small
-LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes
+POINTS = 250  # a picture shows no more, and its file stays small
+LEAST_WIDTH = 0.13  # of the axis, for a moment: as much as its name takes
 
 
 def snapshot(s, work, path):
@@ -34,8 +34,7 @@ def snapshot(s, work, path):
         return "the CUDA allocator's history"
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True,
-                 with_stack=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_stack=True) as seen:
         work()
     with written_whole(path) as temporary, temporary.open("wb") as stream:
         pickle.dump(private.profile_to_snapshot(seen), stream)
@@ -81,14 +80,18 @@ def plot(timeline, path, title):
     """
     points = thin(timeline)
     edges, spans = spread([moment for _, moment, _ in points])
-    held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
+    held = [kinds for _, _, kinds in points] + [points[-1][2]]  # the last entry has a right edge too
     large = max(sum(kinds.values()) for kinds in held) > 1e10
     with picture(path) as (_, axes):
         unit = 1e9 if large else 1e6
         layers = {kind: (COLOURS[kind], PALE.get(kind, 1), [kinds[kind] / unit for kinds in held]) for kind in KINDS}
         figures.stack(axes, [*edges, 1.0], layers, step="post")
-        axes.set(xlim=(0, 1), xticks=[], ylabel="GB (10^9 bytes)" if large else "MB (10^6 bytes)",
-                 xlabel="operations of one step, in order (short moments are widened)")
+        axes.set(
+            xlim=(0, 1),
+            xticks=[],
+            ylabel="GB (10^9 bytes)" if large else "MB (10^6 bytes)",
+            xlabel="operations of one step, in order (short moments are widened)",
+        )
         _name_moments(axes, spans)
         axes.set_title(title, pad=18)
         figures.stack_legend(axes)
@@ -99,5 +102,6 @@ def _name_moments(axes, spans):
     for name, (left, right) in spans.items():
         if left:
             axes.axvline(left, color="muted", linewidth=0.7, linestyle=":")
-        axes.annotate(name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize="small",
-                      ha="center")
+        axes.annotate(
+            name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize="small", ha="center"
+        )

@@ -35,10 +35,10 @@ from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
 
 # Of each operation the collective and the tensor that is its size; a receive is another rank's send.
 SENT = OPERATIONS | {"send": ("send", 0), "reduce_scatter_tensor": ("reduce_scatter", 0)}
-LOSS = 8                                            # bytes of the loss that ranks add up, in fp64
+LOSS = 8  # bytes of the loss that ranks add up, in fp64
 
 WAYS = ("one", "hand", "torch", "accelerate")
-SPREAD = 77             # odd: times it, modulo a power of two, is another order of all bytes
+SPREAD = 77  # odd: times it, modulo a power of two, is another order of all bytes
 
 # --- by looking -----------------------------------------------------------------------------------------------------
 
@@ -53,14 +53,15 @@ class Spoken(private.TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented               # let it turn into operations on this rank's part, which come here
+            return NotImplemented  # let it turn into operations on this rank's part, which come here
         out = func(*args, **(kwargs or {}))
         space, _, name = func._schema.name.partition("::")
         if space in ("c10d", "_c10d_functional") and name in SENT:
             kind, at = SENT[name]
             key = axis_of(self.grid, private.ranks_of(func, args)), kind
-            self.bytes[key] += sum(t.nbytes for t in private.tree_leaves(out if at is None else args[at])
-                                   if isinstance(t, torch.Tensor))
+            self.bytes[key] += sum(
+                t.nbytes for t in private.tree_leaves(out if at is None else args[at]) if isinstance(t, torch.Tensor)
+            )
             self.count[key] += 1
         return out
 
@@ -90,8 +91,18 @@ class Way:
     replicas have.
     """
 
-    def __init__(self, s, o, layout: Layout, batch: int, via: str = "hand", order=ORDER, optimizer: str = "adamw",
-                 rate: float | None = None, kind: type[Mesh] = Mesh) -> None:
+    def __init__(
+        self,
+        s,
+        o,
+        layout: Layout,
+        batch: int,
+        via: str = "hand",
+        order=ORDER,
+        optimizer: str = "adamw",
+        rate: float | None = None,
+        kind: type[Mesh] = Mesh,
+    ) -> None:
         """o: options with shape, seq, lr and seed. batch: sequences of a micro-batch."""
         self.s, self.o, self.layout, self.batch, self.via = s, o, layout, batch, via
         self.grid = grid(layout, order)
@@ -115,7 +126,7 @@ class Way:
             return self.mesh.gradients(*(list(part[self.place["dp"]]) for part in batches))
         if self.via != "one":
             mine = zip(*(part[self.place["dp"]] for part in batches), strict=True)
-            last = self.layout.tp * self.layout.dp              # ranks that have the last stage
+            last = self.layout.tp * self.layout.dp  # ranks that have the last stage
             return self.s.total(self.mesh.gradients(list(mine)).item()) / last
         loss = self.model(*(part.flatten(0, 2) for part in batches))
         loss.backward()
@@ -151,8 +162,11 @@ class Way:
         """Bytes of each state on this rank, after a step's gradients; its update follows."""
         self.gradients(batches)
         states = [value for state in self.optimizer.state.values() for value in state.values() if value.dim()]
-        found = {"weights": self.mesh.stored, "gradients": local_bytes(p.grad for p in self.mesh.parameters()),
-                 "optimizer": local_bytes(states)}
+        found = {
+            "weights": self.mesh.stored,
+            "gradients": local_bytes(p.grad for p in self.mesh.parameters()),
+            "optimizer": local_bytes(states),
+        }
         self.update()
         return found
 
@@ -204,8 +218,10 @@ def lacking(s, o, layout: Layout, via: str) -> str:
         if via != "hand":
             layout_words.refuse(o.shape, as_torch(layout), s.world, o.seq)
         if via == "accelerate" and (layout.pp > 1 or layout.tp > 1 or not layout.zero):
-            raise ValueError("its ParallelismConfig has no pipeline, asks for transformers where tp is above 1, and "
-                             "fully_shard splits over its one axis: use --layout zero=1,tp=1,pp=1")
+            raise ValueError(
+                "its ParallelismConfig has no pipeline, asks for transformers where tp is above 1, and "
+                "fully_shard splits over its one axis: use --layout zero=1,tp=1,pp=1"
+            )
     except ValueError as error:
         return str(error)
     return ""
@@ -228,6 +244,7 @@ def skips(s, o, layout: Layout) -> list[str]:
 
 
 # --- by the pure models ---------------------------------------------------------------------------------------------
+
 
 def states(shape: Shape, layout: Layout, pp: int) -> dict[str, int]:
     """What `Way.held` should find on rank `pp` of a pipeline, in fp32 with AdamW; stage 1 has dealt the gradients."""
@@ -273,11 +290,18 @@ def _tensor(shape, batch, seq, layout, blocks, first, last):
     cut = {"sequence_parallel": layout.sequence_parallel, "width": 4, "gather_again": False}
     one, both = block(shape, batch, seq, layout.tp, **cut), ends(shape, batch, seq, layout.tp, **cut)
     parts = ["embedding"] * first + ["head", "loss"] * last
-    found = [(move.collective, layout.tp, move.size, layout.m * blocks) for phase in ("forward", "backward")
-             for move in one.moves(phase)]
-    found += [(move.collective, layout.tp, move.size, layout.m) for phase in (both.forward, both.backward)
-              for part in parts for move in phase[part]]
-    once: Counter = Counter()                                   # gradients of copies, one message for the same ranks
+    found = [
+        (move.collective, layout.tp, move.size, layout.m * blocks)
+        for phase in ("forward", "backward")
+        for move in one.moves(phase)
+    ]
+    found += [
+        (move.collective, layout.tp, move.size, layout.m)
+        for phase in (both.forward, both.backward)
+        for part in parts
+        for move in phase[part]
+    ]
+    once: Counter = Counter()  # gradients of copies, one message for the same ranks
     for move in one.sums:
         once[move.ranks] += blocks * move.size
     if layout.sequence_parallel:

@@ -11,26 +11,32 @@ from scaleout.parallel import mesh_checks, parity
 from scaleout.parallel.mesh import Mesh
 
 STEPS = 5
-RATE = 0.1              # of SGD with momentum, so that weights move by what the gradients say
-OTHER = 1000            # steps further on lies what ranks along tp should not read
+RATE = 0.1  # of SGD with momentum, so that weights move by what the gradients say
+OTHER = 1000  # steps further on lies what ranks along tp should not read
 
 
 def refuse(o, layout) -> None:
     """ValueError, in one line, where a fault would change nothing."""
     axis = {"tensor": "tp", "data": "tp", "norms": "tp", "tie": "pp", "replicas": "dp"}[o.fault]
     if getattr(layout, axis) == 1:
-        raise ValueError(f"--fault {o.fault} is about several ranks along {axis}: use 8 processes, and a --layout that "
-                         f"leaves {axis} above 1")
+        raise ValueError(
+            f"--fault {o.fault} is about several ranks along {axis}: use 8 processes, and a --layout that "
+            f"leaves {axis} above 1"
+        )
     if o.fault == "norms" and not layout.sequence_parallel:
-        raise ValueError("--fault norms: without sequence parallelism every rank has a norm's whole gradient: add "
-                         "--sequence-parallel")
+        raise ValueError(
+            "--fault norms: without sequence parallelism every rank has a norm's whole gradient: add "
+            "--sequence-parallel"
+        )
     if o.fault == "tie" and not o.shape.tied_head:
         raise ValueError("--fault tie needs a tied head: use --form gpt")
     if layout.zero:
         raise ValueError("--fault is shown without ZeRO: leave out zero=1")
     if o.fault == "tensor" and layout.sequence_parallel:
-        raise ValueError("--fault tensor is shown without sequence parallelism, whose tokens would not fit: leave out "
-                         "--sequence-parallel")
+        raise ValueError(
+            "--fault tensor is shown without sequence parallelism, whose tokens would not fit: leave out "
+            "--sequence-parallel"
+        )
 
 
 class Uncut(Mesh):
@@ -46,8 +52,9 @@ class Uncut(Mesh):
 
 def sick(s, o, laid) -> Way:
     """A way with the fault in it."""
-    way = Way(s, o, *laid, "hand", lab_mesh.order(o.order), "momentum", RATE,
-              kind=Uncut if o.fault == "tensor" else Mesh)
+    way = Way(
+        s, o, *laid, "hand", lab_mesh.order(o.order), "momentum", RATE, kind=Uncut if o.fault == "tensor" else Mesh
+    )
     alone = [dist.new_group([rank]) for rank in range(s.world)][s.rank]
     if o.fault == "replicas":
         way.mesh.pipe.reducer.state = alone
@@ -88,13 +95,19 @@ def said(s, o, laid, way, given, seen) -> dict[str, str]:
     mesh, sizes = way.mesh, [p.numel() for p in way.mesh.model.parameters()]
     told = messages(o.shape, laid[1], o.seq, laid[0], way.place["pp"], sizes)
     sizes = {axis: [sum(one.bytes for one in side.get(axis, {}).values()) for side in (seen, told)] for axis in told}
-    off = [f"{there:,.0f} bytes go along {axis} where {right:,.0f} should" for found in s.gathered(sizes)
-           for axis, (there, right) in found.items() if there != right]
+    off = [
+        f"{there:,.0f} bytes go along {axis} where {right:,.0f} should"
+        for found in s.gathered(sizes)
+        for axis, (there, right) in found.items()
+        if there != right
+    ]
     tokens = list(given[0][way.place["dp"]])
     found = {"what each axis sends": off[0] if off else ""}
-    for name, check in (("assert_parts", lambda: mesh_checks.assert_parts(mesh)),
-                        ("assert_same_tokens", lambda: mesh_checks.assert_same_tokens(mesh, tokens)),
-                        ("assert_copies_agree", lambda: mesh_checks.assert_copies_agree(mesh))):
+    for name, check in (
+        ("assert_parts", lambda: mesh_checks.assert_parts(mesh)),
+        ("assert_same_tokens", lambda: mesh_checks.assert_same_tokens(mesh, tokens)),
+        ("assert_copies_agree", lambda: mesh_checks.assert_copies_agree(mesh)),
+    ):
         try:
             check()
             found[name] = ""

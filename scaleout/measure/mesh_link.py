@@ -9,7 +9,7 @@ from scaleout.measure.mesh import Way, asked, batches
 from scaleout.measure.peak import timed
 from scaleout.measure.slow_link import Plan, ask, main
 
-AXES = {"pp": "pp,dp,tp", "dp": "dp,pp,tp", "tp": "tp,pp,dp"}           # the order that puts an axis across the hosts
+AXES = {"pp": "pp,dp,tp", "dp": "dp,pp,tp", "tp": "tp,pp,dp"}  # the order that puts an axis across the hosts
 
 
 class Worker:
@@ -23,8 +23,11 @@ class Worker:
         self.laid = lab_mesh.layout(o.shape, words, s.world, o.sequences, o.sequence_parallel)
         self.axes = [axis for axis in AXES if getattr(self.laid[0], axis) == s.nodes]
         self.ways = {axis: Way(s, o, *self.laid, "hand", lab_mesh.order(AXES[axis])) for axis in self.axes}
-        self.cases = [{"rate": rate, "axis": axis, "name": mesh_link.named(axis, rate), "step_seconds": [],
-                       "losses": []} for rate in o.rates for axis in self.axes]
+        self.cases = [
+            {"rate": rate, "axis": axis, "name": mesh_link.named(axis, rate), "step_seconds": [], "losses": []}
+            for rate in o.rates
+            for axis in self.axes
+        ]
 
     def link(self, rate):
         """Ask for a link."""
@@ -46,7 +49,7 @@ class Worker:
         for _ in range(self.o.steps):
             for case in self.cases:
                 self.link(case["rate"])
-                self.step(case["axis"])                                 # the first finds the link's burst full
+                self.step(case["axis"])  # the first finds the link's burst full
                 seconds, loss = self.step(case["axis"])
                 case["step_seconds"].append(seconds)
                 case["losses"].append(loss)
@@ -58,8 +61,9 @@ class Worker:
         layout, batch = self.laid
         calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
         for case in self.cases:
-            along = [[(kind, size, times) for axis, kind, _, size, times in one if axis == case["axis"]]
-                     for one in calls]
+            along = [
+                [(kind, size, times) for axis, kind, _, size, times in one if axis == case["axis"]] for one in calls
+            ]
             most = max(along, key=lambda one: sum(size * times for _, size, times in one))
             case["messages"] = mesh_link.crossing(most, self.s.local_world)
             case["asked"] = sum(times for one in calls for *_, times in one) / len(calls)
@@ -68,4 +72,5 @@ class Worker:
 
 if __name__ == "__main__":
     import sys
+
     session.run(lambda s: main(s, Path(sys.argv[1]), Worker))

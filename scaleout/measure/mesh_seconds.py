@@ -40,7 +40,7 @@ from scaleout.timing.job import step_on
 from scaleout.timing.pipeline import Costs, summary
 
 PARTS = ("compute", "along tp", "along pp", "along dp", "update")
-ROW = 4                 # messages timed one after the other: ranks begin at unlike times, which one alone would show
+ROW = 4  # messages timed one after the other: ranks begin at unlike times, which one alone would show
 PIECES = ("block", "first", "last")
 
 
@@ -59,7 +59,8 @@ class Alone:
         (block,) = self.model.layers
         ends = {"first": [self.model.tokens, self.model.positions], "last": [self.model.norm, self.model.head]}
         self.weights = {"block": list(block.parameters())} | {
-            name: list(nn.ModuleList(filter(None, modules)).parameters()) for name, modules in ends.items()}
+            name: list(nn.ModuleList(filter(None, modules)).parameters()) for name, modules in ends.items()
+        }
         recipe = Recipe(precision="fp32", foreach=False)
         self.optimizers = {name: make_optimizer(found, recipe, 1e-3) for name, found in self.weights.items()}
 
@@ -102,8 +103,12 @@ class Units:
         self.s, self.o, layouts = s, o, list(layouts)
         self.alone = {key(*one): Alone(s, o.shape, *one, o.seq) for one in layouts}
         self.compute = {one: {piece: [] for piece in PIECES} for one in self.alone}
-        wanted = {tuple(call[1:4]) for layout, batch in layouts for pp in range(layout.pp)
-                  for call in asked(o.shape, batch, o.seq, layout, pp)}
+        wanted = {
+            tuple(call[1:4])
+            for layout, batch in layouts
+            for pp in range(layout.pp)
+            for call in asked(o.shape, batch, o.seq, layout, pp)
+        }
         self.seconds: dict[tuple, list[float]] = {one: [] for one in sorted(wanted)}
         self.groups = {n: neighbours(s, n) for n in sorted({n for _, n, _ in wanted})}
 
@@ -119,15 +124,15 @@ class Units:
     def send(self, kind: str, n: int, size: float) -> None:
         """One message of so many bytes among neighbours; "send": one to the other of two, and one back."""
         length = max(n, int(size) // 4)
-        if self.groups[n] is None:                                  # the ranks that are left over
+        if self.groups[n] is None:  # the ranks that are left over
             return
         group, x = self.groups[n], torch.zeros(length + -length % n, device=self.s.device)
         if kind == "all_reduce":
             dist.all_reduce(x, group=group)
         elif kind == "all_gather":
-            all_gather(x, x[:len(x) // n].clone(), group=group)
+            all_gather(x, x[: len(x) // n].clone(), group=group)
         elif kind == "reduce_scatter":
-            reduce_scatter(x[:len(x) // n].clone(), x, group=group)
+            reduce_scatter(x[: len(x) // n].clone(), x, group=group)
         else:
             other = dist.get_global_rank(group, 1 - dist.get_rank(group))
             receive = dist.irecv(torch.empty_like(x), other, group)
@@ -140,18 +145,32 @@ class Units:
         """(seconds of a step, the same by PARTS, the mean over a pipeline's ranks). cores: of this host, which its
         ranks share; None: each has a processor of its own."""
         each, own = blocks_of(self.o.shape, layout), cores is None or cores >= self.s.world
-        piece = {name: [statistics.median(column) for column in zip(*found, strict=True)]
-                 for name, found in self.compute[key(layout, batch)].items()}
+        piece = {
+            name: [statistics.median(column) for column in zip(*found, strict=True)]
+            for name, found in self.compute[key(layout, batch)].items()
+        }
         calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
-        along = {axis: [fsum(times * self.middle(*call) for name, *call, times in one if name == axis) for one in calls]
-                 for axis in ("tp", "pp", "dp")}
+        along = {
+            axis: [fsum(times * self.middle(*call) for name, *call, times in one if name == axis) for one in calls]
+            for axis in ("tp", "pp", "dp")
+        }
         ends = [[piece["first"]] * (i == 0) + [piece["last"]] * (i == layout.stages - 1) for i in range(layout.stages)]
-        there, back, update = ([n * piece["block"][k] + fsum(end[k] for end in ends[i]) for i, n in enumerate(each)]
-                               for k in range(3))
+        there, back, update = (
+            [n * piece["block"][k] + fsum(end[k] for end in ends[i]) for i, n in enumerate(each)] for k in range(3)
+        )
         work = layout.m * fsum((*there, *back)) / layout.pp
-        parts = dict(zip(PARTS, (work, *(statistics.mean(along[axis]) for axis in ("tp", "pp", "dp")),
-                                 sum(update) / layout.pp / (layout.dp if layout.zero else 1)), strict=True))
-        if own:                                     # the pipeline's order, with what its stages send inside
+        parts = dict(
+            zip(
+                PARTS,
+                (
+                    work,
+                    *(statistics.mean(along[axis]) for axis in ("tp", "pp", "dp")),
+                    sum(update) / layout.pp / (layout.dp if layout.zero else 1),
+                ),
+                strict=True,
+            )
+        )
+        if own:  # the pipeline's order, with what its stages send inside
             parts["along pp"] = self.ordered(layout, there, back, along, calls) - work - parts["along tp"]
         return fsum(parts.values()), parts
 
@@ -175,8 +194,16 @@ def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
     if why := profiles.lacking(known, s.world):
         return None, why
-    job = Job(o.shape, o.seq, machine.device_of(known[s.world]), cluster(1, s.world), batch, layout,
-              Recipe(precision="fp32", foreach=False, gradients="kept"), MEASURED)  # fmt: skip
+    job = Job(
+        o.shape,
+        o.seq,
+        machine.device_of(known[s.world]),
+        cluster(1, s.world),
+        batch,
+        layout,
+        Recipe(precision="fp32", foreach=False, gradients="kept"),
+        MEASURED,
+    )
     step = step_on(job, machine.from_profiles(job, known))
     return (step.crowded if (shared(s) or s.world) < s.world else step.seconds), ""
 

@@ -19,7 +19,7 @@ def repeat(s, work, seconds):
     All ranks make the same number of rounds, and the slowest rank's median counts: a collective is over when
     its last rank is.
     """
-    work()                                            # first call: allocation, kernel choice, connections
+    work()  # first call: allocation, kernel choice, connections
     start = s.clock()
     work()
     rounds = int(s.largest(max(3, min(200, seconds / max(s.clock() - start, 1e-7)))))
@@ -37,7 +37,7 @@ def matmul_rate(s, dtype, options):
     side = min(128, options.largest_matrix)
     while True:
         a, b = (torch.randn(side, side, device=s.device).to(dtype) for _ in range(2))
-        a @ b                                         # the first one loads libraries and kernels
+        a @ b  # the first one loads libraries and kernels
         start = s.clock()
         a @ b
         spent = s.largest(s.clock() - start)

@@ -83,7 +83,7 @@ class Kept:
         if at in self.stays:
             return
         self.times[at] += sign
-        if self.times[at] == max(0, sign):                       # the first that keeps it, or the last
+        if self.times[at] == max(0, sign):  # the first that keeps it, or the last
             self.now += sign * storage.nbytes()
             self.most = max(self.most, self.now)
 
@@ -92,7 +92,7 @@ class _Saved:
     """A tensor that autograd keeps: counted until the graph lets go of it."""
 
     def __init__(self, kept: Kept, tensor: torch.Tensor) -> None:
-        self.kept, self.tensor = kept, tensor.detach()            # an operation's own output would lead back to it
+        self.kept, self.tensor = kept, tensor.detach()  # an operation's own output would lead back to it
         kept.add(tensor.untyped_storage(), 1)
 
     def __del__(self) -> None:
@@ -130,12 +130,14 @@ def costs(way, tokens, targets, rounds: int = 3) -> Costs:
     for rank in range(way.s.world):
         way.s.barrier()
         for i, stage in way.stages.items() if rank == way.s.rank else ():
-            mine[i] = [min(times) for times in zip(*(_alone(way, stage, tokens[0], targets[0]) for _ in range(rounds)),
-                                                   strict=True)]
+            mine[i] = [
+                min(times)
+                for times in zip(*(_alone(way, stage, tokens[0], targets[0]) for _ in range(rounds)), strict=True)
+            ]
     way.clear()
     by_stage = {i: pair for found in way.s.gathered(mine) for i, pair in found.items()}
     forward, backward = zip(*(by_stage[i] for i in range(len(way.place))), strict=True)
-    half = tuple(seconds / 2 for seconds in backward)            # of a whole backward only the sum is told
+    half = tuple(seconds / 2 for seconds in backward)  # of a whole backward only the sum is told
     return Costs(tuple(forward), half, half)
 
 

@@ -29,8 +29,8 @@ from scaleout.timing import job as timing_job
 from scaleout.timing.pipeline import Costs
 from scaleout.timing.pipeline_waits import blocked
 
-PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
-HEAVY = "llama-3-8b"        # whose head weighs as much as almost two of its layers
+PATIENCE = 4.0  # seconds until a message of --fault both-send is given up
+HEAVY = "llama-3-8b"  # whose head weighs as much as almost two of its layers
 
 
 class Rendezvous(Wire):
@@ -75,7 +75,7 @@ def both_send(s, m: int, patience: float) -> list | None:
     way = Way(s, "hand", "1f1b", m, sleepers(costs, s.device), like, wire=partial(Rendezvous, standing, patience))
     try:
         way.step(*batch(m, like))
-    except RuntimeError:                                         # the time-out of a message
+    except RuntimeError:  # the time-out of a message
         if not standing:
             raise
     found = s.gathered(list(standing))
@@ -111,10 +111,12 @@ def front_loaded(actions):
                 pipe.inward[stage].fetch()
                 end = clock(pipe.s)
                 pipe.spans.append(Span("R", stage, i, begin, end, end))
+
     return work
 
 
 # --- what the lab shows: of its session and its plan; the spans of all ranks, or None ------------------------
+
 
 def show_both_send(s, plan) -> None:
     """A hang, in one line on who waits for whom; and who was to wait for whom."""
@@ -129,9 +131,11 @@ def show_receive(s, plan):
     mine, costs = orders(name, plan.p, plan.m, v)[s.rank], even(plan.p, v, plan.o.stage_ms)
     wanted, right, healthy = plan.sleep(s, "hand", name, v, costs)
     _, late, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=Early)
-    s.say(f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
-          f"{lab_pipeline.lanes(healthy, late)}\n\nthe next chunk's first message waited for too early: {ms(late)} ms"
-          f"\n{lab_pipeline.lanes(spans, late)}\n{lab_pipeline.longest_receive(spans)}")
+    s.say(
+        f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
+        f"{lab_pipeline.lanes(healthy, late)}\n\nthe next chunk's first message waited for too early: {ms(late)} ms"
+        f"\n{lab_pipeline.lanes(spans, late)}\n{lab_pipeline.longest_receive(spans)}"
+    )
     return spans
 
 

@@ -22,7 +22,7 @@ from scaleout.spec.pipeline import SCHEDULES
 from scaleout.timing import pipeline as timing_pipeline
 from scaleout.timing.pipeline import Costs
 
-LIKE = 2, 4, 8              # what sleeping stages hand on
+LIKE = 2, 4, 8  # what sleeping stages hand on
 
 
 class Nap(torch.autograd.Function):
@@ -133,7 +133,7 @@ def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, 
     more = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
     way = Way(s, via, name, m, sleepers(costs, s.device), like, v, **more)
     way.work = work or getattr(way, "work", None)
-    for awake in (True, False):                                  # a step without sleep first, to warm up
+    for awake in (True, False):  # a step without sleep first, to warm up
         for stage in way.stages.values():
             stage.awake = awake
         seconds, spans = timed(way, *batch(m, like), 1 if awake else repeats)
@@ -147,16 +147,29 @@ def schedules(s, plan, ways):
     rows, shown, o = [], {}, plan.o
     # a slow hop lies in the wires by hand: torch's messages know of none
     cases = [(via, name, v, o.stage_ms) for via, name, v in ways if via == "hand" or not o.hop_ms]
-    cases += [("hand", name, v, SHORT_MS) for via, name, v in ways
-              if (via, name) == ("hand", "1f1b") and o.stage_ms > SHORT_MS]
+    cases += [
+        ("hand", name, v, SHORT_MS)
+        for via, name, v in ways
+        if (via, name) == ("hand", "1f1b") and o.stage_ms > SHORT_MS
+    ]
     # and those with the most pieces once more, each piece as long as those of a schedule that cuts nothing
-    cases += [("hand", name, v, v * o.stage_ms) for via, name, v in ways
-              if via == "hand" and v > 1 and SCHEDULES[name].splits]
+    cases += [
+        ("hand", name, v, v * o.stage_ms) for via, name, v in ways if via == "hand" and v > 1 and SCHEDULES[name].splits
+    ]
     for via, name, v, milliseconds in cases:
         wanted, seconds, spans = plan.sleep(s, via, name, v, even(plan.p, v, milliseconds, o.hop_ms))
         label = lab_pipeline.title(name, v)
-        rows.append({"name": label, "via": via, "ms": milliseconds, "predicted": wanted.seconds, "measured": seconds,
-                     "bubble": wanted.bubble, "found": lab_pipeline.bubble(wanted.work, seconds)})
+        rows.append(
+            {
+                "name": label,
+                "via": via,
+                "ms": milliseconds,
+                "predicted": wanted.seconds,
+                "measured": seconds,
+                "bubble": wanted.bubble,
+                "found": lab_pipeline.bubble(wanted.work, seconds),
+            }
+        )
         if via == "hand" and milliseconds == o.stage_ms and (not shown or name == "1f1b"):
             shown = {"name": label, "predicted": predicted(wanted), "measured": spans}
     return rows, shown

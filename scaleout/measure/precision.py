@@ -13,9 +13,16 @@ from torch import Tensor, nn
 from scaleout.numerics.octaves import Histogram, together
 from scaleout.parallel.low import LowLinear
 
-HALVES = {"q": "queries and keys", "k": "queries and keys", "v": "values and output", "out": "values and output",
-          "up": "MLP", "gate": "MLP", "down": "MLP"}
-BETAS = 0.9, 0.999          # of AdamW, as recipe.make_optimizer leaves them
+HALVES = {
+    "q": "queries and keys",
+    "k": "queries and keys",
+    "v": "values and output",
+    "out": "values and output",
+    "up": "MLP",
+    "gate": "MLP",
+    "down": "MLP",
+}
+BETAS = 0.9, 0.999  # of AdamW, as recipe.make_optimizer leaves them
 
 
 def part(name: str) -> str:
@@ -80,6 +87,7 @@ class Watch:
                 self.forward[name] = largest(output)
                 if output.requires_grad:
                     output.register_hook(lambda g: self._back(name, inputs[0].detach(), g))
+
         return look
 
     def _back(self, name: str, x: Tensor, g: Tensor) -> None:
@@ -116,6 +124,7 @@ class Watch:
 
 # --- updates --------------------------------------------------------------------------------------------------------
 
+
 @torch.no_grad()
 def wanted_update(way) -> list[Tensor]:
     """What AdamW would add to each parameter in fp64, from the gradients and the state that the way has now."""
@@ -125,7 +134,7 @@ def wanted_update(way) -> list[Tensor]:
         t = float(state.get("step", 0)) + 1
         mean = BETAS[0] * state.get("exp_avg", torch.zeros_like(p)).double() + (1 - BETAS[0]) * g
         square = BETAS[1] * state.get("exp_avg_sq", torch.zeros_like(p)).double() + (1 - BETAS[1]) * g * g
-        step = mean / (1 - BETAS[0]**t) / ((square / (1 - BETAS[1]**t)).sqrt() + group["eps"])
+        step = mean / (1 - BETAS[0] ** t) / ((square / (1 - BETAS[1] ** t)).sqrt() + group["eps"])
         found.append(-group["lr"] * (step + group["weight_decay"] * p.double()))
     return found
 
@@ -135,8 +144,7 @@ def stuck(way) -> tuple[float, float]:
     """(predicted, measured) share of the weights that an update leaves where they are; makes the update. Predicted: the
     update in fp64, added, rounded once to the weights' dtype."""
     before = [p.detach().clone() for p in way.training.trained]
-    wanted = [(p.double() + change).to(p.dtype) == p for p, change in
-              zip(before, wanted_update(way), strict=True)]
+    wanted = [(p.double() + change).to(p.dtype) == p for p, change in zip(before, wanted_update(way), strict=True)]
     way.update()
     count = sum(p.numel() for p in before)
     stayed = sum((p == old).sum().item() for p, old in zip(way.training.trained, before, strict=True))

@@ -13,9 +13,9 @@ from scaleout.measure.precision import Watch, largest
 from scaleout.parallel.precision import Way
 
 STEPS = 12
-GROWN = 2.0**20             # times an MLP's first matrix
-DIVIDED = 2.0**14           # the loss, before the backward
-SINCE = 4                   # steps before a rank goes bad
+GROWN = 2.0**20  # times an MLP's first matrix
+DIVIDED = 2.0**14  # the loss, before the backward
+SINCE = 4  # steps before a rank goes bad
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,14 @@ class Fault:
 
 FAULTS = {
     "overflow": Fault("activations of one MLP have grown past fp16's largest number", "fp16-scaled", "bf16"),
-    "underflow": Fault(f"the loss is divided by {DIVIDED:,.0f}, as passes of an accumulation do, and nothing scales it",
-                       "fp16", "fp16-scaled"),
-    "stagnation": Fault("a small learning rate, and weights in bf16 without copies", "bf16-weights", "bf16-master",
-                        1e-5),
+    "underflow": Fault(
+        f"the loss is divided by {DIVIDED:,.0f}, as passes of an accumulation do, and nothing scales it",
+        "fp16",
+        "fp16-scaled",
+    ),
+    "stagnation": Fault(
+        "a small learning rate, and weights in bf16 without copies", "bf16-weights", "bf16-master", 1e-5
+    ),
     "bad-rank": Fault(f"one rank's gradients have a NaN after {SINCE} steps", "fp16-scaled", "fp16-scaled"),
 }
 
@@ -79,9 +83,13 @@ class Follow:
         before = [p.detach().clone() for p in way.training.trained]
         row["skipped"] = not way.update()
         same = sum((p == old).sum().item() for p, old in zip(way.training.trained, before, strict=True))
-        return row | {"loss": self.s.mean(loss.item()), "forward": self.watch.forward, "backward": self.watch.backward,
-                      "zero": self.watch.zeros[0] / max(self.watch.zeros[1], 1),
-                      "stayed": same / sum(p.numel() for p in before)}
+        return row | {
+            "loss": self.s.mean(loss.item()),
+            "forward": self.watch.forward,
+            "backward": self.watch.backward,
+            "zero": self.watch.zeros[0] / max(self.watch.zeros[1], 1),
+            "stayed": same / sum(p.numel() for p in before),
+        }
 
     def _leave_out(self) -> None:
         """The mend of a bad rank: its part of the mean is taken by the others, in equal parts."""
@@ -92,6 +100,8 @@ class Follow:
 def show(s, o, fault: str, batch) -> None:
     """Run the fault, fp32 and the mend; print their logs and what the log says it is."""
     own = FAULTS[fault]
-    sound, sick, mended = (Follow(s, o, fault, name, role).run(batch) for role, name in (
-        ("sound", "fp32"), ("sick", own.way), ("mended", own.mend)))
+    sound, sick, mended = (
+        Follow(s, o, fault, name, role).run(batch)
+        for role, name in (("sound", "fp32"), ("sick", own.way), ("mended", own.mend))
+    )
     s.say(f"\n{fault}: {own.words}\n\n{lab_precision.fault(sick, sound, mended, own.mend)}")

@@ -18,7 +18,7 @@ from scaleout.numerics.scaling import Scaler, search
 from scaleout.parallel import parity
 from scaleout.parallel.precision import WAYS, Way
 
-FIRST_SCALE = 2.0**16           # GradScaler's own default
+FIRST_SCALE = 2.0**16  # GradScaler's own default
 
 
 @dataclass
@@ -57,7 +57,7 @@ def scaler(o, first: float = FIRST_SCALE) -> dict:
 
 
 def make(s, o, name: str, seed: int | None = None, scale: float = FIRST_SCALE) -> Way:
-    session.reset_allocator(s)          # what hooks hold of the last way's model goes
+    session.reset_allocator(s)  # what hooks hold of the last way's model goes
     return Way(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o, scale))
 
 
@@ -66,7 +66,7 @@ def train(s, o, name: str, seed: int, batch) -> Run:
     way, run = make(s, o, name, seed), Run()
     run.built = way.built
     if o.compile:
-        torch.compiler.reset()          # else the last way's graphs stay, and after eight nothing is compiled any more
+        torch.compiler.reset()  # else the last way's graphs stay, and after eight nothing is compiled any more
         way.compile()
     for step in progress(range(o.steps), f"{name}, seed {seed}", s.main):
         one = batch(seed, step)
@@ -99,8 +99,10 @@ def reference(s, o, batch) -> Reference:
     with watch.looking():
         way.gradients(found.batch)
     if not all(map(math.isfinite, [*found.tops, s.largest(watch.top)])):
-        raise ValueError(f"in fp32 itself gradients are not finite within {o.steps} steps, and there is nothing to "
-                         f"compare with: --lr {o.lr:g} is too large")
+        raise ValueError(
+            f"in fp32 itself gradients are not finite within {o.steps} steps, and there is nothing to "
+            f"compare with: --lr {o.lr:g} is too large"
+        )
     found.moments["last step"] = _seen(way, watch)
     found.state = {name: w.detach().clone() for name, w in way.model.state_dict().items()}
     return found
@@ -155,8 +157,11 @@ def compare(s, o, names: list[str], found: Reference) -> dict:
             octaves -= 1
         flushed = fate(h, FORMATS[kind.cast], octaves if kind.scaled else 0).zero if kind.cast else 0.0
         share = (flushed * sum(h.counts) + h.zeros) / h.total
-        rows[name] = {"errors": off, "zero": zeros[0] / zeros[1] if zeros[1] else None,
-                      "predicted": share if kind.cast else None}
+        rows[name] = {
+            "errors": off,
+            "zero": zeros[0] / zeros[1] if zeros[1] else None,
+            "predicted": share if kind.cast else None,
+        }
     return rows
 
 

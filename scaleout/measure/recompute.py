@@ -105,7 +105,7 @@ def make(s, o, policy, via):
 
 def weigh(s, o, policy, via, batch):
     """{"kept", "flops", "peak"} of one budget, and its gradients. flops: of forward and backward of the blocks."""
-    session.reset_allocator(s)          # the last budget's model goes
+    session.reset_allocator(s)  # the last budget's model goes
     training = make(s, o, policy, via)
     with autocast(s, o):
         x = stream(training.model, batch[0])
@@ -136,8 +136,11 @@ def predicted(o, policy, via):
     z, hand, policy = o.sizes, via == "hand", replace(policy, outputs=True)
     moments = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).moments
     more = {"block": z.x if hand and any(policy.drops) else 0}
-    return {"kept": recompute.kept(z, policy), "flops": recompute.outputs_flops(z, policy, early_stop=not hand),
-            "peak": max(sum(held.values()) + more.get(moment, 0) for moment, held in moments.items())}
+    return {
+        "kept": recompute.kept(z, policy),
+        "flops": recompute.outputs_flops(z, policy, early_stop=not hand),
+        "peak": max(sum(held.values()) + more.get(moment, 0) for moment, held in moments.items()),
+    }
 
 
 def six(s, o, policies, via, batch):
@@ -148,8 +151,12 @@ def six(s, o, policies, via, batch):
         found, own = weigh(s, o, policy, via, batch)
         if wanted is None:
             wanted, base = own, found["flops"]
-        rows[share] = {"measured": found | {"flops": found["flops"] - base}, "predicted": predicted(o, policy, via),
-                       "equal": equal(own, wanted), "off": apart(own, wanted)}
+        rows[share] = {
+            "measured": found | {"flops": found["flops"] - base},
+            "predicted": predicted(o, policy, via),
+            "equal": equal(own, wanted),
+            "off": apart(own, wanted),
+        }
     return rows
 
 
@@ -269,7 +276,7 @@ def saved(run, x, block):
     def pack(tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            seen[storage.data_ptr()] = storage.nbytes(), tensor          # held, so that no other takes its place
+            seen[storage.data_ptr()] = storage.nbytes(), tensor  # held, so that no other takes its place
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

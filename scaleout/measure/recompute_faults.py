@@ -16,7 +16,7 @@ from scaleout.parallel import recompute, recompute_ways
 from scaleout.parallel.transformer import Transformer
 
 EXPERTS = 4
-RATE = 0.2                  # of the bias, against scores of about 1
+RATE = 0.2  # of the bias, against scores of about 1
 
 
 class Routed(nn.Module):
@@ -35,7 +35,7 @@ class Routed(nn.Module):
 
     def forward(self, x):
         scores = self.router(x)
-        chosen = (scores + self.bias).argmax(-1)                                    # (b, s)
+        chosen = (scores + self.bias).argmax(-1)  # (b, s)
         self.load = torch.bincount(chosen.flatten(), minlength=EXPERTS).float()
         out = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
@@ -66,8 +66,10 @@ def routed(x, via, ragged=False, inside=True, seed=0):
 def errors(found, wanted):
     """{name: norm of the difference of two gradients over that of the right one}. An expert without a token has a
     gradient of zeros: 0 where both are, else infinite."""
-    return {name: 0.0 if torch.equal(found[name], right) else ((found[name] - right).norm() / right.norm()).item()
-            for name, right in wanted.items()}
+    return {
+        name: 0.0 if torch.equal(found[name], right) else ((found[name] - right).norm() / right.norm()).item()
+        for name, right in wanted.items()
+    }
 
 
 def show_router(s, x):
@@ -81,8 +83,10 @@ def show_router(s, x):
         routed(x, "torch", ragged=True)
     except torch.utils.checkpoint.CheckpointError as error:
         said = str(error).strip().splitlines()[0]
-    checks = {name: recompute.repeats(Routed(x.shape[-1], False, inside).to(x.device), x) for name, inside in (
-        ("bias moves in the forward", True), ("bias moves after the step", False))}
+    checks = {
+        name: recompute.repeats(Routed(x.shape[-1], False, inside).to(x.device), x)
+        for name, inside in (("bias moves in the forward", True), ("bias moves after the step", False))
+    }
     mended = {via: errors(routed(x, via, inside=False)[1], right[1]) for via in recompute_ways.VIAS}
     s.say("\n" + lab_recompute.router(rows, said, checks, mended))
 
@@ -97,6 +101,12 @@ def show_random(s, o, tokens):
             recompute_ways.apply(model, memory.full(o.sizes), frozenset(), "torch", random)
         found[random] = measure.gradients(model, measure.stream(model, tokens), o.seed)[0]
     right = torch.cat([one.flatten() for one in found[None]])
-    s.say("\n" + lab_recompute.random({
-        random: ((torch.cat([one.flatten() for one in found[random]]) - right).norm() / right.norm()).item()
-        for random in (True, False)}))
+    s.say(
+        "\n"
+        + lab_recompute.random(
+            {
+                random: ((torch.cat([one.flatten() for one in found[random]]) - right).norm() / right.norm()).item()
+                for random in (True, False)
+            }
+        )
+    )

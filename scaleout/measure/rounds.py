@@ -13,8 +13,8 @@ from scaleout.measure.traces import phase, traced
 from scaleout.parallel import ddp as parallel_ddp
 from scaleout.records import trace
 
-TRACED = 3              # steps of each way under the profiler, after the timed ones
-SIZES = 5               # messages whose all-reduce is timed, from the smallest tensor to four buckets
+TRACED = 3  # steps of each way under the profiler, after the timed ones
+SIZES = 5  # messages whose all-reduce is timed, from the smallest tensor to four buckets
 
 
 class Alternation:
@@ -32,7 +32,7 @@ class Alternation:
         for step in progress(range(steps), "train", self.s.main):
             share = self.batches(step)
             self.sample(share[0], step)
-            turn = step % len(self.names)                          # nobody always comes after the same
+            turn = step % len(self.names)  # nobody always comes after the same
             for via in self.names[turn:] + self.names[:turn]:
                 self.take(via, share, step)
 
@@ -44,10 +44,12 @@ class Alternation:
 
     def trace(self, via, first):
         """Trace steps of a way, from step `first` on."""
+
         def step(i):
             with phase("data"):
                 share = self.batches(first + i)
             self.ways[via].step(share, self.o.sync_every_pass)
+
         written = self.o.trace and via == self.o.via
         self.traces[via] = traced(self.s, step, TRACED, whole=bool(written))
 
@@ -115,11 +117,17 @@ class Rounds(Alternation):
     def rows(self, warmup):
         """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab.ddp.FIGURES."""
         alone = self.calibration.predict("hand", (1, 1), warmup, self.o.accumulation, send=False)[0]
-        rows = {via: {"measured": {"seconds": statistics.median(self.seconds[via][warmup:])}, "predicted": {},
-                      "loss": self.losses[via][-1]} for via in self.names}
+        rows = {
+            via: {
+                "measured": {"seconds": statistics.median(self.seconds[via][warmup:])},
+                "predicted": {},
+                "loss": self.losses[via][-1],
+            }
+            for via in self.names
+        }
         for via, row in rows.items():
             if via == "one":
-                row["predicted"]["seconds"] = alone                # were threads as good as processes
+                row["predicted"]["seconds"] = alone  # were threads as good as processes
             elif self.s.world == 1:
                 row["predicted"]["seconds"] = alone
             else:
@@ -130,22 +138,32 @@ class Rounds(Alternation):
         """{name: seconds of every step} of all ways, for a Record; "nothing sent" is one pass and its update."""
         spent = {lab_ddp.NAMES[via]: seconds for via, seconds in self.seconds.items() if seconds}
         silent = self.calibration.silent["hand"]
-        spent[lab_ddp.NAMES["alone"]] = [forward + sum(t for _, _, t in ready) + rest + update for (
-            forward, ready, rest), update in zip(silent, self.calibration.update, strict=True)]
+        spent[lab_ddp.NAMES["alone"]] = [
+            forward + sum(t for _, _, t in ready) + rest + update
+            for (forward, ready, rest), update in zip(silent, self.calibration.update, strict=True)
+        ]
         return {f"seconds a step, {name}": seconds for name, seconds in spent.items()}
 
     def _row(self, row, via, warmup):
         reduced = sum(size for _, size, _ in self.calibration.silent["hand"][0][1])
-        if self.o.hook == "powersgd" and via != "hand":            # its later all-reduces start on threads of gloo's,
-            _, state = self.ways[via].replicas.look.hook           # where no profiler looks; its cost is arithmetic,
-            row["measured"]["bytes"] = reduced / state.compression_stats()[0]              # which nothing here models
+        if self.o.hook == "powersgd" and via != "hand":  # its later all-reduces start on threads of gloo's,
+            _, state = self.ways[via].replicas.look.hook  # where no profiler looks; its cost is arithmetic,
+            row["measured"]["bytes"] = reduced / state.compression_stats()[0]  # which nothing here models
             return
         found = trace.summary(self.traces[via])
-        row["measured"] |= {"exposed": statistics.mean(found["exposed_seconds"].values()),
-                            "collectives": found["collectives"], "bytes": found["bytes"]}
-        seconds, exposed, buckets = self.calibration.predict(via, self.o.settings.caps, warmup, self.o.accumulation,
-                                                             self.o.sync_every_pass)
+        row["measured"] |= {
+            "exposed": statistics.mean(found["exposed_seconds"].values()),
+            "collectives": found["collectives"],
+            "bytes": found["bytes"],
+        }
+        seconds, exposed, buckets = self.calibration.predict(
+            via, self.o.settings.caps, warmup, self.o.accumulation, self.o.sync_every_pass
+        )
         passes = self.o.accumulation if self.o.sync_every_pass else 1
         width = 2 if self.o.hook == "bf16" and via != "hand" else 1
-        row["predicted"] |= {"seconds": seconds, "exposed": exposed, "collectives": buckets * passes,
-                             "bytes": reduced * passes / width}
+        row["predicted"] |= {
+            "seconds": seconds,
+            "exposed": exposed,
+            "collectives": buckets * passes,
+            "bytes": reduced * passes / width,
+        }

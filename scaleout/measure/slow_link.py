@@ -18,8 +18,8 @@ from scaleout.parallel.step import Way
 from scaleout.records import files
 from scaleout.spec.transformer import Shape, total_parameters
 
-WARMUP = 3              # steps of each model at full speed: DDP rebuilds its buckets, PowerSGD begins
-PATIENCE = 60.0         # seconds to wait for a link
+WARMUP = 3  # steps of each model at full speed: DDP rebuilds its buckets, PowerSGD begins
+PATIENCE = 60.0  # seconds to wait for a link
 
 
 def ask(s, folder, number, rate):
@@ -52,7 +52,7 @@ class Worker:
         self.text = session.dataset(plan["dataset"])
         hooks = dict.fromkeys(case["hook"] for case in plan["cases"])
         self.ways = {hook: self.way(hook) for hook in hooks}
-        self.probe = self.way("none")                 # takes steps with nothing sent, so that its ranks drift apart
+        self.probe = self.way("none")  # takes steps with nothing sent, so that its ranks drift apart
         size = 4 * total_parameters(self.shape)
         bucket = min(size, int(plan["bucket_mb"] * 2**20))
         self.calibration = Calibration(s, (ddp.average, None), [size // 16, size // 4, size], bucket)
@@ -72,8 +72,19 @@ class Worker:
     def batches(self, count, sequences):
         """`count` batches of this rank, always other ones."""
         self.drawn += 1
-        return [session.batch(self.text, 1000 * self.drawn + i, sequences, self.plan["seq"], self.s.rank, self.s.world,
-                              self.plan["seed"], self.s.device) for i in range(count)]
+        return [
+            session.batch(
+                self.text,
+                1000 * self.drawn + i,
+                sequences,
+                self.plan["seq"],
+                self.s.rank,
+                self.s.world,
+                self.plan["seed"],
+                self.s.device,
+            )
+            for i in range(count)
+        ]
 
     def step(self, hook, accumulation, sequences):
         """(seconds of a step, the slowest rank's; mean loss)."""
@@ -102,7 +113,7 @@ class Worker:
                 self.calibrate()
             for case, seen in zip(self.plan["cases"], self.seen, strict=True):
                 self.link(case["rate"])
-                for step in range(self.plan["steps"] + 1):            # the first finds the link's burst full
+                for step in range(self.plan["steps"] + 1):  # the first finds the link's burst full
                     seconds, loss = self.step(case["hook"], case["accumulation"], case["sequences"])
                     if step:
                         seen["step_seconds"].append(seconds)
@@ -116,12 +127,18 @@ class Worker:
         lost, kept = self.calibration.sharing("torch", 0)
         state = self.ways["powersgd"].replicas.look.hook[1] if "powersgd" in self.ways else None
         return {
-            "facts": recording.facts(self.s, self.plan["dataset"]), "cases": self.seen, "full_seconds": self.full,
+            "facts": recording.facts(self.s, self.plan["dataset"]),
+            "cases": self.seen,
+            "full_seconds": self.full,
             "layers": [[x.name, x.forward_seconds, x.backward_seconds, x.gradient_bytes] for x in layers],
-            "rest_seconds": rest, "update_seconds": sorted(self.calibration.update)[len(self.calibration.update) // 2],
-            "all_reduce": self.calibration.line(0), "lost": lost, "kept": kept,
+            "rest_seconds": rest,
+            "update_seconds": sorted(self.calibration.update)[len(self.calibration.update) // 2],
+            "all_reduce": self.calibration.line(0),
+            "lost": lost,
+            "kept": kept,
             "spread": {hook: way.replicas.spread() for hook, way in self.ways.items()},
-            "powersgd_compression": state.compression_stats()[0] if state else None}
+            "powersgd_compression": state.compression_stats()[0] if state else None,
+        }
 
 
 def main(s, folder, worker=Worker):
@@ -135,4 +152,5 @@ def main(s, folder, worker=Worker):
 
 if __name__ == "__main__":
     import sys
+
     session.run(lambda s: main(s, Path(sys.argv[1])))

@@ -33,6 +33,7 @@ from scaleout.timing import machine
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
+
 def moves(shape, batch, seq, tp, sequence, precision="fp32"):
     """{"forward", "backward": [collectives.placements.Move]} of one step, as autograd keeps what it gathers."""
     width, stream = map(Recipe(precision).width, ("compute", "stream"))
@@ -54,10 +55,12 @@ def predicted_counts(shape, batch, seq, tp, via, sequence):
     gathers that of learned positions, in the backward already: its rule for a table that is read by slices.
     """
     if via == "one" or tp == 1:
-        loss = {"all_reduce": 3} if via == "torch" else {}          # loss_parallel sends them to itself
+        loss = {"all_reduce": 3} if via == "torch" else {}  # loss_parallel sends them to itself
         return {"forward": loss, "backward": {}, "copies": {}}
-    found = {phase: Counter(move.collective for move in each) for phase, each in
-             moves(shape, batch, seq, tp, sequence).items()}
+    found = {
+        phase: Counter(move.collective for move in each)
+        for phase, each in moves(shape, batch, seq, tp, sequence).items()
+    }
     own = len(copies(shape, batch, seq, tp, sequence))
     if via == "torch" and sequence:
         found["backward"]["all_gather"] += shape.positions == "learned"
@@ -73,13 +76,21 @@ def predicted_kept(shape, batch, seq, tp, sequence):
 
 def by_profile(profile, o, tp, sequence):
     """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes."""
-    job = Job(o.shape, o.seq, machine.device_of(profile), topology.cluster(1, tp), o.micro_batch,
-              Layout(tp=tp, sequence_parallel=sequence, gather_again=False), Recipe(o.precision, foreach=False),
-              MEASURED)
+    job = Job(
+        o.shape,
+        o.seq,
+        machine.device_of(profile),
+        topology.cluster(1, tp),
+        o.micro_batch,
+        Layout(tp=tp, sequence_parallel=sequence, gather_again=False),
+        Recipe(o.precision, foreach=False),
+        MEASURED,
+    )
     return timing_job.step_on(job, machine.from_profiles(job, {tp: profile})).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------
+
 
 def kept(way, batch):
     """Bytes of all storages that the forward of the blocks keeps for the backward, each once; weights are not
@@ -93,9 +104,10 @@ def kept(way, batch):
         if inside and storage(x) not in own:
             seen[storage(x)] = local(x).untyped_storage().nbytes()
         return x
+
     with way.context(), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         loss = way.forward(*batch)
-        found = sum(seen.values())              # while the graph lives, no storage is another's
+        found = sum(seen.values())  # while the graph lives, no storage is another's
         way.backward(loss)
     way.optimizer.zero_grad(set_to_none=True)
     for handle in handles:
@@ -127,6 +139,7 @@ def spread(s, way):
 
 # --- seconds --------------------------------------------------------------------------------------------------------
 
+
 class Calibration:
     """Seconds of a step with nothing sent, by hand and with sequence parallelism, and of each collective at each size
     that a step sends; a sample of each a round. The slowest rank's figure counts."""
@@ -140,8 +153,9 @@ class Calibration:
         self.compute = {sequence: [] for sequence in silent}
         self.update = {sequence: [] for sequence in silent}
         size = o.shape, o.micro_batch, o.seq, s.world
-        self.moves = {sequence: [m for each in moves(*size, sequence, o.precision).values() for m in each]
-                      for sequence in silent}
+        self.moves = {
+            sequence: [m for each in moves(*size, sequence, o.precision).values() for m in each] for sequence in silent
+        }
         self.sums = {sequence: copies(*size, sequence) for sequence in silent}
         kinds = {(m.collective, m.size) for each in self.moves.values() for m in each}
         kinds |= {("all_reduce", size) for each in self.sums.values() for size in each.values()}
@@ -156,8 +170,11 @@ class Calibration:
             self.compute[sequence].append(spent - update)
         for (name, size), found in self.seconds.items():
             x = torch.zeros(1, size // 4, 1, device=self.s.device)
-            send = {"all_reduce": self.group.reduced, "reduce_scatter": self.group.scattered,
-                    "all_gather": lambda x: self.group.gathered(x[:, :x.shape[1] // self.group.size])}[name]
+            send = {
+                "all_reduce": self.group.reduced,
+                "reduce_scatter": self.group.scattered,
+                "all_gather": lambda x: self.group.gathered(x[:, : x.shape[1] // self.group.size]),
+            }[name]
             found.append(timed(self.s, lambda send=send, x=x: send(x))[0])
 
     def middle(self, collective, size, warmup=0):
@@ -192,6 +209,7 @@ class Rounds(Alternation):
         def turn():
             if self.s.main or not one:
                 loss[0] = work(share[0])
+
         self.seconds[via].append(timed(self.s, turn)[0])
         self.losses[via].append(self.s.largest(loss[0]))
 
@@ -203,8 +221,13 @@ class Rounds(Alternation):
             via, sequence = parts(name)
             tp = 1 if via == "one" else self.s.world
             middle = statistics.median(self.seconds[name][warmup:])
-            row = {"measured": {"seconds": middle}, "predicted": {}, "loss": self.losses[name][-1],
-                   "counts": _text(way.counted(batch)), "wanted": predicted_counts(*size, via, sequence)}
+            row = {
+                "measured": {"seconds": middle},
+                "predicted": {},
+                "loss": self.losses[name][-1],
+                "counts": _text(way.counted(batch)),
+                "wanted": predicted_counts(*size, via, sequence),
+            }
             for figure, counts in (("measured", row["counts"]), ("predicted", row["wanted"])):
                 row[figure]["collectives"] = sum(sum(each.values()) for each in counts.values())
             if o.precision == "fp32":

@@ -8,7 +8,7 @@ from scaleout.parallel import parity
 from scaleout.spec import checks
 
 STEPS = 5
-RATE = 0.01          # of SGD with momentum, so that weights move by what the gradients say
+RATE = 0.01  # of SGD with momentum, so that weights move by what the gradients say
 
 
 def refuse(s, o):
@@ -19,15 +19,17 @@ def refuse(s, o):
         raise ValueError("--fault is about several ranks: use torchrun --nproc-per-node 2")
     if o.fault == "kv-copies" and s.world <= o.shape.kv:
         fewer = next(n for n in checks.divisors(o.shape.heads) if n < s.world)
-        raise ValueError(f"--fault kv-copies needs more processes than key-value heads, and here are {s.world} for "
-                         f"{o.shape.kv}: use --kv-heads {fewer}")
+        raise ValueError(
+            f"--fault kv-copies needs more processes than key-value heads, and here are {s.world} for "
+            f"{o.shape.kv}: use --kv-heads {fewer}"
+        )
 
 
 def break_(way, fault):
     """Put a fault into a way by hand."""
     if fault == "no-backward-reduce":
         for door in way.model.entrances:
-            door.remove()                       # without f a rank's own part of x's gradient goes on
+            door.remove()  # without f a rank's own part of x's gradient goes on
     else:
         way.model.sum_copies = lambda: None
 
@@ -51,5 +53,7 @@ def show(s, o, batch):
 
 def errors(s, found, wanted):
     """{part of the model, from the loss back: largest relative error of its gradients}."""
-    return {part: parity.worst(s, {name: found[name] for name in names}, {name: wanted[name] for name in names})
-            for part, names in lab_tensor.backwards(wanted).items()}
+    return {
+        part: parity.worst(s, {name: found[name] for name in names}, {name: wanted[name] for name in names})
+        for part, names in lab_tensor.backwards(wanted).items()
+    }

@@ -11,7 +11,7 @@ from scaleout.measure.tensor import Calibration, moves
 from scaleout.parallel import step, tensor_ways
 from scaleout.parallel.replicas import Settings
 
-WARMUP = 3              # steps of each at full speed
+WARMUP = 3  # steps of each at full speed
 WAYS = ("tensor", "ddp")
 
 
@@ -23,11 +23,14 @@ class Worker:
         self.s, self.o, self.folder, self.asked, self.drawn = s, Plan(plan), folder, 0, 0
         self.text = session.dataset(plan["dataset"])
         shared = {"rate": self.o.lr, "seed": self.o.seed}
-        self.ways = {"tensor": tensor_ways.Way(s, self.o.shape, "hand", **shared),
-                     "ddp": step.Way(s, self.o.shape, "torch", Settings(), **shared)}
+        self.ways = {
+            "tensor": tensor_ways.Way(s, self.o.shape, "hand", **shared),
+            "ddp": step.Way(s, self.o.shape, "torch", Settings(), **shared),
+        }
         self.calibration = Calibration(s, self.o, {False: tensor_ways.Way(s, self.o.shape, "hand", **shared)})
-        self.cases = [{"rate": rate, "way": way, "step_seconds": [], "losses": []}
-                      for rate in self.o.rates for way in WAYS]
+        self.cases = [
+            {"rate": rate, "way": way, "step_seconds": [], "losses": []} for rate in self.o.rates for way in WAYS
+        ]
 
     def link(self, rate):
         """Ask for a link."""
@@ -38,8 +41,16 @@ class Worker:
         """The next batch: whole on every rank, or this rank's share of it."""
         self.drawn += 1
         world = self.s.world if way == "ddp" else 1
-        return session.batch(self.text, self.drawn, self.o.micro_batch // world, self.o.seq, self.s.rank % world, world,
-                             self.o.seed, self.s.device)
+        return session.batch(
+            self.text,
+            self.drawn,
+            self.o.micro_batch // world,
+            self.o.seq,
+            self.s.rank % world,
+            world,
+            self.o.seed,
+            self.s.device,
+        )
 
     def step(self, way):
         """(seconds of a step, the slowest rank's; mean loss)."""
@@ -59,7 +70,7 @@ class Worker:
                 self.calibration.sample(self.batch("tensor"))
             for case in self.cases:
                 self.link(case["rate"])
-                for number in range(self.o.steps + 1):                # the first finds the link's burst full
+                for number in range(self.o.steps + 1):  # the first finds the link's burst full
                     seconds, loss = self.step(case["way"])
                     if number:
                         case["step_seconds"].append(seconds)
@@ -73,13 +84,19 @@ class Worker:
         gradients = sum(p.numel() * p.element_size() for p in self.ways["ddp"].model.parameters())
         size = self.o.shape, self.o.micro_batch, self.o.seq, self.s.world, False
         whole = [move for each in moves(*size).values() for move in each]
-        return {"facts": recording.facts(self.s, self.o.dataset), "cases": self.cases,
-                "quiet_seconds": seconds - exposed,
-                "messages": [[move.sent, self.calibration.middle(move.collective, move.size)] for move in whole],
-                "sent_bytes": {"tensor": sum(move.sent for move in whole),
-                               "ddp": 2 * (self.s.world - 1) / self.s.world * gradients}}
+        return {
+            "facts": recording.facts(self.s, self.o.dataset),
+            "cases": self.cases,
+            "quiet_seconds": seconds - exposed,
+            "messages": [[move.sent, self.calibration.middle(move.collective, move.size)] for move in whole],
+            "sent_bytes": {
+                "tensor": sum(move.sent for move in whole),
+                "ddp": 2 * (self.s.world - 1) / self.s.world * gradients,
+            },
+        }
 
 
 if __name__ == "__main__":
     import sys
+
     session.run(lambda s: main(s, Path(sys.argv[1]), Worker))

@@ -10,8 +10,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from scaleout.records import chrome, trace
 from scaleout.records.files import written_whole
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")         # else it says on stderr that it starts and stops
-phase = record_function             # `with phase("forward"): ...`; the names are chrome.PHASES
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it says on stderr that it starts and stops
+phase = record_function  # `with phase("forward"): ...`; the names are chrome.PHASES
 
 
 def traced(s, step, count, extra=lambda: (), whole=True):

@@ -35,16 +35,21 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, tensors, units
 from scaleout.spec.transformer import total_parameters
 
-STATES = {"exp_avg": "momentum", "exp_avg_sq": "variance", "momentum_buffer": "momentum"}      # of torch's optimizers
+STATES = {"exp_avg": "momentum", "exp_avg_sq": "variance", "momentum_buffer": "momentum"}  # of torch's optimizers
 PROGRAMS = {"ddp": ("DistributedDataParallel", 0), "keep": ("fully_shard", 3), "reshard": ("fully_shard", 3)}
 PROGRAMS |= dict.fromkeys(DEALT, ("ZeroRedundancyOptimizer", 1))
 PROGRAMS |= {via: ("DeepSpeed", int(via[-1])) for via in DEEPSPEED}
 # Of each operation of torch.distributed the collective, and the tensor whose bytes `alpha_beta` calls its size.
-OPERATIONS = {"_allgather_base_": ("all_gather", 0), "_reduce_scatter_base_": ("reduce_scatter", 1),
-              "allreduce_": ("all_reduce", 0), "broadcast_": ("broadcast", 0),
-              "all_gather_into_tensor": ("all_gather", None), "all_reduce": ("all_reduce", 0)}
-CALM = 1e-3             # of a model whose gradients have a norm of about 1
-ARRIVED = 128           # where struct tcp_info of linux/tcp.h has tcpi_bytes_received, 64 bits
+OPERATIONS = {
+    "_allgather_base_": ("all_gather", 0),
+    "_reduce_scatter_base_": ("reduce_scatter", 1),
+    "allreduce_": ("all_reduce", 0),
+    "broadcast_": ("broadcast", 0),
+    "all_gather_into_tensor": ("all_gather", None),
+    "all_reduce": ("all_reduce", 0),
+}
+CALM = 1e-3  # of a model whose gradients have a norm of about 1
+ARRIVED = 128  # where struct tcp_info of linux/tcp.h has tcpi_bytes_received, 64 bits
 
 Calls = namedtuple("Calls", "bytes count")
 
@@ -58,13 +63,14 @@ class Wire(private.TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented               # let it turn into operations on this rank's shard, which come here
+            return NotImplemented  # let it turn into operations on this rank's shard, which come here
         out = func(*args, **(kwargs or {}))
         space, _, name = func._schema.name.partition("::")
         if space in ("c10d", "_c10d_functional") and name in OPERATIONS:
             collective, at = OPERATIONS[name]
-            self.bytes[collective] += sum(t.nbytes for t in private.tree_leaves(out if at is None else args[at])
-                                          if isinstance(t, torch.Tensor))
+            self.bytes[collective] += sum(
+                t.nbytes for t in private.tree_leaves(out if at is None else args[at]) if isinstance(t, torch.Tensor)
+            )
             self.count[collective] += 1
         return out
 
@@ -88,7 +94,7 @@ def arrived() -> int | None:
         with suppress(OSError):
             if link.readlink().name.startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(link.name))) as one:
-                    told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)     # OSError for other kinds
+                    told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)  # OSError for other kinds
                     total += struct.unpack_from("=Q", told, ARRIVED)[0] if len(told) >= ARRIVED + 8 else 0
     return total
 
@@ -109,6 +115,7 @@ def calm(optimizer) -> None:
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
+
 def program(via: str) -> tuple[str, int]:
     """(name in collectives.zero.WAYS, stage) of a way."""
     return PROGRAMS.get(via) or ("paper", int(via.rpartition("-")[2]))
@@ -122,12 +129,21 @@ def predicted_messages(shape, ranks: int, via: str, passes: int = 1) -> dict[str
     more = {"unit": total_parameters(shape)} | (more if via in SHARDED else {})
     every = None if stage >= 2 else False
     found: Counter = Counter()
-    for one in wire.messages(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=stage), name, passes=passes,
-                             every_pass=every, **more):
+    for one in wire.messages(
+        total_parameters(shape),
+        Recipe("fp32"),
+        Layout(dp=ranks, zero=stage),
+        name,
+        passes=passes,
+        every_pass=every,
+        **more,
+    ):
         found[one.collective] += one.bytes
     gathers = {3: 2 * len(parts) - (via in SHARDED) * (len(parts) if via == "keep" else 1)}.get(stage, len(parts))
-    calls = {"all_gather": gathers * (passes if stage == 3 else 1),
-             "reduce_scatter": len(parts) * (passes if stage >= 2 else 1)}
+    calls = {
+        "all_gather": gathers * (passes if stage == 3 else 1),
+        "reduce_scatter": len(parts) * (passes if stage >= 2 else 1),
+    }
     return {kind: Calls(size, calls.get(kind)) for kind, size in found.items()}
 
 
@@ -159,12 +175,13 @@ def predicted_peak(o, ranks: int, via: str, device: str = "cpu") -> int:
 
 # --- by looking -----------------------------------------------------------------------------------------------------
 
+
 def looked(way: Way, batches) -> dict:
     """A step of a way, looked at: {"messages": {collective: Calls}, "arrived": bytes by TCP a rank or None, "held":
     {state: bytes} of rank 0 when its backward is over, "loss"}. Collective, the same on every rank."""
     s, held = way.s, {}
     look = lambda: held or held.update({STATES.get(kind, kind): size for kind, size in way.stored().items()})  # noqa: E731
-    if way.via == "stage-1":                    # reduces when its backward is over, and then has no whole gradients
+    if way.via == "stage-1":  # reduces when its backward is over, and then has no whole gradients
         plain, way.hand.reduce = way.hand.reduce, lambda unit: (look(), plain(unit))
     s.barrier()
     before = arrived()
@@ -216,6 +233,10 @@ class Rounds(Alternation):
             if o.accumulation == 1 and via not in DEEPSPEED:
                 measured["peak"] = peak(way, self.batches(o.steps + i)[0])
                 predicted["peak"] = predicted_peak(o, ranks, via, self.s.device.type)
-            rows[via] = {"measured": measured, "predicted": predicted, "loss": self.losses[via][-1],
-                         "messages": seen["messages"]}
+            rows[via] = {
+                "measured": measured,
+                "predicted": predicted,
+                "loss": self.losses[via][-1],
+                "messages": seen["messages"],
+            }
         return rows

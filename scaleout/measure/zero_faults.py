@@ -14,7 +14,7 @@ from scaleout.parallel.zero import assert_one_norm
 from scaleout.parallel.zero_ways import HAND, Way
 
 STEPS = 5
-USUAL = 1.0         # what is clipped to where --clip is not given
+USUAL = 1.0  # what is clipped to where --clip is not given
 
 
 def refuse(s, o) -> None:
@@ -34,14 +34,21 @@ def show(s, o, batches) -> None:
     most, rows, said, start = o.clip or USUAL, [], "", well.whole()
     for step in range(STEPS):
         losses = [s.mean(way.gradients(batches(step))) for way in (sick, well)]
-        own = nn.utils.clip_grad_norm_(sick.hand.parameters(), most).item()            # what one writes without ranks
+        own = nn.utils.clip_grad_norm_(sick.hand.parameters(), most).item()  # what one writes without ranks
         well.hand.clip(most)
         norms = s.gathered(own)
         said = said or caught(s, own)
         for way in (sick, well):
             way.update()
-        rows.append({"losses": losses, "norms": norms, "norm": math.hypot(*norms), "copies": spread(s, sick),
-                     "apart": distance(sick.whole(), well.whole()) / distance(start, well.whole())})
+        rows.append(
+            {
+                "losses": losses,
+                "norms": norms,
+                "norm": math.hypot(*norms),
+                "copies": spread(s, sick),
+                "apart": distance(sick.whole(), well.whole()) / distance(start, well.whole()),
+            }
+        )
     s.say("\n" + lab_zero.fault(rows, most, said))
 
 

@@ -18,9 +18,9 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import total_parameters
 
-HOW = dict.fromkeys(HAND, "gather") | {"zero-redundancy": "whole"}        # of collectives.zero.muon_messages
+HOW = dict.fromkeys(HAND, "gather") | {"zero-redundancy": "whole"}  # of collectives.zero.muon_messages
 STAGES = {"stage-1": 1, "stage-2": 2, "stage-3": 3, "zero-redundancy": 1, "reshard": 3, "rows": 3}
-RIGHT = tuple(via for via in MUON if via not in ("one", "reshard", "rows"))      # which are one process's in fp32
+RIGHT = tuple(via for via in MUON if via not in ("one", "reshard", "rows"))  # which are one process's in fp32
 
 
 def trained(s, o, via, batches) -> dict:
@@ -35,10 +35,16 @@ def trained(s, o, via, batches) -> dict:
         with Wire() as seen:
             way.update()
         largest = largest or singular(before, way.whole(), o.shape)
-    found = {"losses": losses, "gradients": gradients, "weights": way.whole(), "singular": largest,
-             "sent": sent(seen.found, s.world), "calls": seen.found,
-             "held": held(s.gathered(way.stored())[0])}
-    if via != "rows":                           # whose momentum lies with local tensors
+    found = {
+        "losses": losses,
+        "gradients": gradients,
+        "weights": way.whole(),
+        "singular": largest,
+        "sent": sent(seen.found, s.world),
+        "calls": seen.found,
+        "held": held(s.gathered(way.stored())[0]),
+    }
+    if via != "rows":  # whose momentum lies with local tensors
         found |= {STATES[kind]: tensors for kind, tensors in merged(way.states()).items()}
     return found
 
@@ -68,35 +74,54 @@ def rows(o, own, whole, s, vias=MUON) -> dict[str, dict]:
     {figure: number}, "loss"}} of ways, "one" the first. own, whole: batches of the steps, of this rank and of all
     together."""
     wanted, found = trained(s, o, "one", whole), {}
-    found["one"] = {"errors": {}, "singular": wanted["singular"], "calls": {}, "measured": wanted["held"],
-                    "loss": wanted["losses"][-1], "predicted": muon_bytes(o.shape, Recipe("fp32"), Layout())}
+    found["one"] = {
+        "errors": {},
+        "singular": wanted["singular"],
+        "calls": {},
+        "measured": wanted["held"],
+        "loss": wanted["losses"][-1],
+        "predicted": muon_bytes(o.shape, Recipe("fp32"), Layout()),
+    }
     for via in vias[1:]:
         one = trained(s, o, via, own)
         errors = {"losses": max(abs(s.mean(f) / w - 1) for f, w in zip(one["losses"], wanted["losses"], strict=True))}
-        errors |= {what: parity.worst(s, one[what], wanted[what])
-                   for what in ("gradients", "weights", "momentum", "variance") if what in one}
+        errors |= {
+            what: parity.worst(s, one[what], wanted[what])
+            for what in ("gradients", "weights", "momentum", "variance")
+            if what in one
+        }
         layout = Layout(dp=s.world, zero=STAGES[via])
-        predicted = whole_tensors(o.shape, s.world) if via == "zero-redundancy" else muon_bytes(
-            o.shape, Recipe("fp32"), layout)
+        predicted = (
+            whole_tensors(o.shape, s.world) if via == "zero-redundancy" else muon_bytes(o.shape, Recipe("fp32"), layout)
+        )
         if via in HOW:
             predicted["sent"] = predicted_update(o.shape, layout, via)
-        found[via] = {"errors": errors, "singular": one["singular"], "calls": one["calls"],
-                      "measured": one["held"] | {"sent": one["sent"]}, "predicted": predicted}
+        found[via] = {
+            "errors": errors,
+            "singular": one["singular"],
+            "calls": one["calls"],
+            "measured": one["held"] | {"sent": one["sent"]},
+            "predicted": predicted,
+        }
     return found
 
 
 def whole_tensors(shape, ranks: int) -> dict[str, int]:
     """Bytes of momentum and variance on rank 0 where tensors are dealt whole, matrices and the others each by
     themselves."""
-    muon, adamw = (first_share([math.prod(size) for name, size in tensors(shape).items()
-                                if (name in matrices(shape)) == one], ranks) for one in (True, False))
+    muon, adamw = (
+        first_share(
+            [math.prod(size) for name, size in tensors(shape).items() if (name in matrices(shape)) == one], ranks
+        )
+        for one in (True, False)
+    )
     return {"momentum": muon + adamw, "variance": adamw}
 
 
 def predicted_update(shape, layout: Layout, via: str) -> float:
     """Bytes that a rank sends in an update: new weights where these are whole, and what Muon gathers."""
     program = "ZeroRedundancyOptimizer" if via == "zero-redundancy" else "paper"
-    own = [one for one in wire.messages(total_parameters(shape), Recipe("fp32"), layout, program)
-           if one.phase == "update"]
+    own = [
+        one for one in wire.messages(total_parameters(shape), Recipe("fp32"), layout, program) if one.phase == "update"
+    ]
     return wire.sent([*own, *wire.muon_messages(shape, Recipe("fp32"), layout, HOW[via], width=4)], layout.dp)
-

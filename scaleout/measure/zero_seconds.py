@@ -30,8 +30,16 @@ def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
     whose buckets are not counted here. ValueError where the profile lacks a rate or a collective."""
     if via in DEEPSPEED:
         return None
-    job = Job(o.shape, o.seq, machine.device_of(found), cluster(1, 1), o.micro_batch,
-              Layout(micro_batches=o.accumulation), Recipe("fp32"), EAGER)  # fmt: skip
+    job = Job(
+        o.shape,
+        o.seq,
+        machine.device_of(found),
+        cluster(1, 1),
+        o.micro_batch,
+        Layout(micro_batches=o.accumulation),
+        Recipe("fp32"),
+        EAGER,
+    )
     alone = step_on(job, machine.from_profiles(job, {1: found}))
     update = alone.parts["update"]
     owned = update / (ranks if program(via)[1] else 1)
@@ -53,6 +61,12 @@ def sends(o, ranks: int, via: str, buckets: int) -> tuple[Message, ...]:
     calls = {"all_reduce": buckets, "broadcast": len(tensors(o.shape))}
     phases = {"all_gather": "update", "broadcast": "update"}
     return tuple(
-        Message(phases.get(name, "backward"), name, "weights" if name in phases else "gradients", one.bytes,
-                one.count or calls[name])
-        for name, one in predicted_messages(o.shape, ranks, via, o.accumulation).items())
+        Message(
+            phases.get(name, "backward"),
+            name,
+            "weights" if name in phases else "gradients",
+            one.bytes,
+            one.count or calls[name],
+        )
+        for name, one in predicted_messages(o.shape, ranks, via, o.accumulation).items()
+    )

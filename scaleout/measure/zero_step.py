@@ -22,7 +22,7 @@ from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.transformer import Shape
 
 KINDS = (*PLAIN, "gathered", "buffers", "whole gradients")
-WIDTH = 4               # bytes of a number: fp32
+WIDTH = 4  # bytes of a number: fp32
 
 
 class ZeroTape(Tape):

@@ -52,9 +52,13 @@ class Account:
 
 
 def account(
-    shape: Shape, batch: int, seq: int, recipe: Recipe | None = None, layout: Layout | None = None,
+    shape: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe | None = None,
+    layout: Layout | None = None,
     policy: Policy | None = None,
-) -> Account:  # fmt: skip
+) -> Account:
     """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
 
     With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
@@ -81,16 +85,18 @@ def account(
     )
 
 
-def _byunits(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None
-) -> Account:
+def _byunits(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None) -> Account:
     """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
     found = fsdp_account(
-        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter),
+        shape,
+        batch,
+        seq,
+        replace(recipe, precision=stored, buckets="none"),
+        Sharding(ranks, parameter=parameter),
         policy=policy,
-    )  # fmt: skip
+    )
     moments: dict[str, dict[str, int]] = {}
     for moment, kinds in _told(found.ends):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):

@@ -61,14 +61,23 @@ def effects(peak_bytes: int, tensors: int) -> tuple[Effect, ...]:
     checks.whole("tensors", tensors, 0)
     rounding = min(tensors * LEFT_OVER, peak_bytes)
     return (
-        Effect("rounding", 0, rounding, "every tensor takes a multiple of 512 bytes, and keeps what is left of a "
-               "large block under 1 MiB"),
-        Effect("fragments", int(FRAGMENTS[0] * peak_bytes), int(FRAGMENTS[1] * peak_bytes),
-               "free pieces between tensors, too small for the next one (reserved, not allocated), and NCCL's buffers"),
+        Effect(
+            "rounding",
+            0,
+            rounding,
+            "every tensor takes a multiple of 512 bytes, and keeps what is left of a large block under 1 MiB",
+        ),
+        Effect(
+            "fragments",
+            int(FRAGMENTS[0] * peak_bytes),
+            int(FRAGMENTS[1] * peak_bytes),
+            "free pieces between tensors, too small for the next one (reserved, not allocated), and NCCL's buffers",
+        ),
         Effect("workspaces", *WORKSPACE, "scratch space that the matrix libraries keep for each stream"),
-        Effect("context", *CONTEXT, "the driver's own state and the kernels' code: in nvidia-smi, not in torch's "
-               "counters"),
-    )  # fmt: skip
+        Effect(
+            "context", *CONTEXT, "the driver's own state and the kernels' code: in nvidia-smi, not in torch's counters"
+        ),
+    )
 
 
 def band(peak_bytes: int, tensors: int = 0) -> tuple[int, int]:
@@ -94,7 +103,7 @@ def host_fits(host_bytes: float, gpus: int) -> bool:
 
 
 def verdict(peak_bytes: float, memory_bytes: int) -> str:
-    """"fits", "may fit" (within the band: the allocator decides) or "does not fit" (not even its lower end)."""
+    """ "fits", "may fit" (within the band: the allocator decides) or "does not fit" (not even its lower end)."""
     if fits(peak_bytes, memory_bytes):
         return "fits"
     return "may fit" if band(int(peak_bytes))[0] <= memory_bytes else "does not fit"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from scaleout.memory.activations import Sizes, block_kept, copies_kept, relaid, tables
 from scaleout.memory.tape import Tape
 
-PATHS = {name: f"{part}.{name}" for part, names in (("attention", ("q", "k", "v", "out")),
-                                                    ("mlp", ("gate", "up", "down"))) for name in names}  # fmt: skip
+PATHS = {
+    name: f"{part}.{name}"
+    for part, names in (("attention", ("q", "k", "v", "out")), ("mlp", ("gate", "up", "down")))
+    for name in names
+}
 
 
 def forward(z: Sizes, tape: Tape, how: str = "none") -> None:

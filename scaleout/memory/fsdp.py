@@ -78,9 +78,14 @@ class FsdpAccount:
 
 
 def fsdp_account(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, device_kind: str = "cuda",
+    shape: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe,
+    sharding: Sharding,
+    device_kind: str = "cuda",
     policy: Policy | None = None,
-) -> FsdpAccount:  # fmt: skip
+) -> FsdpAccount:
     """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
     It is not the first step: the optimizer's state exists. device_kind: "cuda", or "cpu", where offloaded shards
@@ -107,8 +112,10 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
     if device_kind not in ("cuda", "cpu"):
         raise ValueError(f"device_kind must be cuda or cpu, not {device_kind!r}")
     if recipe.precision not in ("fp32", "bf16"):
-        raise ValueError(f"precision must be fp32 or bf16 beside a Sharding, not {recipe.precision}: "
-                         "FSDP casts by Sharding(parameter=...)")  # fmt: skip
+        raise ValueError(
+            f"precision must be fp32 or bf16 beside a Sharding, not {recipe.precision}: "
+            "FSDP casts by Sharding(parameter=...)"
+        )
     if recipe.buckets != "none":
         raise ValueError(f"buckets are DDP's, FSDP has none: use buckets none, not {recipe.buckets}")
     if recipe.adapter != "none":
@@ -248,5 +255,7 @@ def collectives(shape: Shape, sharding: Sharding, recipe: Recipe | None = None) 
         "reduce_scatter": [(group.times, group.reduce_in) for group in groups if sharding.ranks > 1],
         "all_reduce": [(group.times, group.reduce_out) for group in groups if sharding.replicas > 1],
     }
-    return {name: {"count": sum(n for n, _ in many), "bytes": sum(n * size for n, size in many)}
-            for name, many in sent.items()}  # fmt: skip
+    return {
+        name: {"count": sum(n for n, _ in many), "bytes": sum(n * size for n, size in many)}
+        for name, many in sent.items()
+    }

@@ -14,9 +14,7 @@ _BLOCK = re.compile(r"blocks\.(\d+)(.*)")
 Growth = dict[str, int]  # bytes by kind that blocks beside those that were walked add
 
 
-def stretch(
-    moments: Sequence[Moment], middle: int, extra: int, every: int, fullest: bool = False
-) -> Iterator[Moment]:
+def stretch(moments: Sequence[Moment], middle: int, extra: int, every: int, fullest: bool = False) -> Iterator[Moment]:
     """The moments of a model that has `extra` more blocks beside number `middle`.
 
     What a block adds to each kind from its first moment to the next block's first, each more of them adds again, so
@@ -79,8 +77,13 @@ def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int
         own = [i for i, moment in enumerate(moments) if moment.phase == phase and _number(moment.unit) == middle]
         edges += [own[0], own[-1] + 1]
     a, b, c, d = edges
-    return [(0, a, range(1)), (a, b, range(extra + 1)), (b, c, range(extra, extra + 1)),
-            (c, d, range(extra, -1, -1)), (d, len(moments), range(1))]  # fmt: skip
+    return [
+        (0, a, range(1)),
+        (a, b, range(extra + 1)),
+        (b, c, range(extra, extra + 1)),
+        (c, d, range(extra, -1, -1)),
+        (d, len(moments), range(1)),
+    ]
 
 
 def _number(unit: str) -> int | None:

@@ -14,9 +14,7 @@ from scaleout.spec.job import Job
 def accounts(job: Job) -> tuple[Account, ...]:
     """The account of each rank of the pipeline, first to last; all ranks of one stage hold as much as one another."""
     checks.instance("job", job, Job)
-    return mesh.accounts(
-        job.shape, job.batch, job.seq, job.recipe, job.layout, job.blocks, context=job.context
-    )
+    return mesh.accounts(job.shape, job.batch, job.seq, job.recipe, job.layout, job.blocks, context=job.context)
 
 
 def fullest(job: Job) -> Account:
@@ -33,6 +31,11 @@ def fullest_rank(job: Job) -> int:
 def _fullest(job: Job) -> tuple[int, Account]:
     """Of those that may be the one: a page asks for every job that a lever leads to."""
     checks.instance("job", job, Job)
-    some = ((end.rank, mesh.rank_account(job.shape, job.batch, job.seq, job.recipe, job.layout, end.rank, job.blocks,
-                                         job.context)) for end in ends_of(job.layout, job.stages))  # fmt: skip
+    some = (
+        (
+            end.rank,
+            mesh.rank_account(job.shape, job.batch, job.seq, job.recipe, job.layout, end.rank, job.blocks, job.context),
+        )
+        for end in ends_of(job.layout, job.stages)
+    )
     return max(some, key=lambda one: (one[1].peak_bytes, -one[0]))

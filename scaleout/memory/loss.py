@@ -35,8 +35,11 @@ def early_gradients(z: Sizes) -> tuple[int, int]:
 def others(z: Sizes) -> dict[str, int]:
     """What the last stage keeps at its fullest of other micro-batches than the one whose loss is made, by kind."""
     inputs, outputs = (n - 1 for n in z.ends_in_flight)
-    return {"activations": inputs * (norm_kept(z) + _head_input(z)), "logits": outputs * logits_kept(z),
-            "temporaries": outputs * sum(early_gradients(z))}  # fmt: skip
+    return {
+        "activations": inputs * (norm_kept(z) + _head_input(z)),
+        "logits": outputs * logits_kept(z),
+        "temporaries": outputs * sum(early_gradients(z)),
+    }
 
 
 def logits(z: Sizes, tape: Tape) -> None:
@@ -114,8 +117,9 @@ def head(z: Sizes, back: Backward) -> None:
     if z.recipe.loss == "chunked":
         _widened(z, back, later)
     else:
-        back.matrix(z.shape.hidden * z.vocab, 0, z.read, True, ("logits", z.logits), _head_input(z),
-                    _head_copy(z), later)  # fmt: skip
+        back.matrix(
+            z.shape.hidden * z.vocab, 0, z.read, True, ("logits", z.logits), _head_input(z), _head_copy(z), later
+        )
     back.scatter()
     back.tape.post_backward("head")
     back.norm("norm", residual=False)

@@ -40,9 +40,15 @@ def passing(z: Sizes, cp: int, context: str) -> int:
 
 
 def rank_account(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int = 0,
-    each: Sequence[int] | None = None, context: str = "ring",
-) -> Account:  # fmt: skip
+    shape: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe,
+    layout: Layout,
+    rank: int = 0,
+    each: Sequence[int] | None = None,
+    context: str = "ring",
+) -> Account:
     """What a rank of the pipeline holds in a step on micro-batches of `batch` sequences of `seq` tokens, which its cp
     ranks share.
 
@@ -65,8 +71,10 @@ def rank_account(
     else:
         found = of_sizes(z, states(shape, recipe, flat, rank, sum(chunks)))
     more = passing(z, layout.cp, context)
-    moments = {name: kinds | {"temporaries": kinds["temporaries"] + more * (name in ("forward", "block"))}
-               for name, kinds in found.moments.items()}  # fmt: skip
+    moments = {
+        name: kinds | {"temporaries": kinds["temporaries"] + more * (name in ("forward", "block"))}
+        for name, kinds in found.moments.items()
+    }
     return replace(found, moments=moments)
 
 
@@ -83,9 +91,14 @@ def _accounts(shape, batch, seq, recipe, layout, each, context) -> tuple[Account
 
 
 def accounts(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, each: Sequence[int] | None = None,
+    shape: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe,
+    layout: Layout,
+    each: Sequence[int] | None = None,
     context: str = "ring",
-) -> tuple[Account, ...]:  # fmt: skip
+) -> tuple[Account, ...]:
     """The account of each rank of the pipeline, first to last; all ranks of one stage hold as much. Errors as in
     `rank_account`."""
     return _accounts(shape, batch, seq, recipe, layout, mesh.blocks_of(shape, layout, each), context)

@@ -40,20 +40,22 @@ def peak(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, ran
     whole = rank_parameters(shape, layout, rank)
     shards, width = layout.dp if layout.zero else 1, recipe.width("compute")
     block, root = units(shape, recipe, layout, rank)
-    gathered, blocks_whole = whole * width, 0       # torch's runtime of several chunks gathers whole stages ahead
+    gathered, blocks_whole = whole * width, 0  # torch's runtime of several chunks gathers whole stages ahead
     if layout.zero == 3 and layout.chunks == 1:
-        gathered, blocks_whole = root, block * (2 if layout.dp > 1 else 1)      # one computes, one is in its buffer
+        gathered, blocks_whole = root, block * (2 if layout.dp > 1 else 1)  # one computes, one is in its buffer
     flying = most(layout.schedule, layout.pp, layout.m, layout.chunks, rank) if layout.pp > 1 else 1
     z = Sizes(replace(shape, layers=layout.stages), batch, seq, recipe, replace(layout, zero=0), rank)
     each = dict(zip(own_stages(layout, rank), rank_blocks(layout, rank, blocks_of(shape, layout)), strict=True))
     kept = max(each.values()) * sum(block_kept(z, recipe.checkpointing).values())
-    first, again = (busy(shape, batch, seq, replace(recipe, gradients=one), layout, rank, blocks_whole)
-                    for one in ("fresh", "kept"))  # fmt: skip
+    first, again = (
+        busy(shape, batch, seq, replace(recipe, gradients=one), layout, rank, blocks_whole) for one in ("fresh", "kept")
+    )
     fullest = max(
-        (again if stage in done else first) - (flying - held) * kept
+        (again if stage in done else first)
+        - (flying - held) * kept
         + sum(gradients(shape, layout, one, each[one]) for one in done)
         for stage, held, done in backwards(layout, rank)
-    )  # fmt: skip
+    )
     return fullest + whole * 12 // shards + gathered + handed_on(shape, batch, seq, recipe, layout, rank, flying)
 
 
@@ -109,9 +111,7 @@ def busy(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, ran
     return max(sizes)
 
 
-def handed_on(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int, flying: int
-) -> int:  # fmt: skip
+def handed_on(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int, flying: int) -> int:
     """Bytes of outputs that stages have handed on and keep for their backward."""
     if layout.pp == 1:
         return 0

@@ -67,6 +67,10 @@ def _within(pattern: str) -> tuple[int, int]:
 def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]) -> list[int]:
     """The most bytes that each rank keeps at a time, in a step of these orders, of stages that keep `kept`
     (`loss.stage_kept`)."""
-    change = {"F": lambda k: k["weights"] + k["input"], "B": lambda k: -k["weights"] - k["input"],
-              "I": lambda k: -k["input"], "W": lambda k: -k["weights"]}
+    change = {
+        "F": lambda k: k["weights"] + k["input"],
+        "B": lambda k: -k["weights"] - k["input"],
+        "I": lambda k: -k["input"],
+        "W": lambda k: -k["weights"],
+    }
     return [max(accumulate(change[action.kind](kept[action.stage]) for action in order)) for order in orders]

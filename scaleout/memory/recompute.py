@@ -47,9 +47,13 @@ def tiles(z: Sizes) -> tuple[Tile, ...]:
     kept = block_kept(z, "none")
     middle = Tile("middle", z.x + z.mask, _product(z, "out"), 2 * z.x + z.y + _masking(z), "sum", _summed(z))
     out = [
-        Tile(INPUT, z.x, 0, 0, "input"), _norm(z, "norm 1", kept["input of q, k, v"]), *_attention(z), middle,
-        _norm(z, "norm 2", kept["input of up and gate" if z.shape.gated_mlp else "input of up"]), *_mlp(z),
-    ]  # fmt: skip
+        Tile(INPUT, z.x, 0, 0, "input"),
+        _norm(z, "norm 1", kept["input of q, k, v"]),
+        *_attention(z),
+        middle,
+        _norm(z, "norm 2", kept["input of up and gate" if z.shape.gated_mlp else "input of up"]),
+        *_mlp(z),
+    ]
     if z.mask:
         out.append(Tile("mask", z.mask, _product(z, "down"), _masking(z), "mask", _summed(z)))
     return tuple(out)
@@ -94,8 +98,9 @@ def _attention(z: Sizes) -> list[Tile]:
         turns = turned and name != "v"  # four products and two sums of halves, then both in one tensor: nine passes
         moved = (9 * made if turns else 0) + (made + width[name] if width[name] > made else 0)
         angles = tables(z) // 2 if turns else 0
-        out.append(Tile(name, width[name] + angles, _product(z, name), moved, "product",
-                        _gathered(z) if name == "q" else ()))  # fmt: skip
+        out.append(
+            Tile(name, width[name] + angles, _product(z, name), moved, "product", _gathered(z) if name == "q" else ())
+        )
     half = 2 * z.tokens * z.seq * z.shape.heads * z.shape.d // z.layout.tp  # Q K^T, or the weighted sum of V
     if not naive:
         out.append(Tile("attention", z.q + z.lse, 2 * half, 0, "attention"))
@@ -110,13 +115,16 @@ def _attention(z: Sizes) -> list[Tile]:
 
 def _mlp(z: Sizes) -> list[Tile]:
     if not z.shape.gated_mlp:
-        return [Tile("up", z.f, _product(z, "up"), 0, "product", _gathered(z)),
-                Tile("GELU", z.f, 0, 2 * z.f, "activation")]  # fmt: skip
+        return [
+            Tile("up", z.f, _product(z, "up"), 0, "product", _gathered(z)),
+            Tile("GELU", z.f, 0, 2 * z.f, "activation"),
+        ]
     return [
         Tile("gate", z.f, _product(z, "gate"), 0, "product", _gathered(z)),
-        Tile("SiLU", z.f, 0, 2 * z.f, "activation"), Tile("up", z.f, _product(z, "up"), 0, "product"),
+        Tile("SiLU", z.f, 0, 2 * z.f, "activation"),
+        Tile("up", z.f, _product(z, "up"), 0, "product"),
         Tile("product", z.f, 0, 3 * z.f, "activation"),
-    ]  # fmt: skip
+    ]
 
 
 # --- policies -------------------------------------------------------------------------------------------------------
@@ -220,7 +228,8 @@ def flops(z: Sizes, policy: Policy) -> int:
     refuse(z, policy)
     each, last = {tile.name: tile.flops for tile in tiles(z)}, 0 if z.mask else _product(z, "down")
     return sum(each[name] for drop in policy.drops for name in drop) + last * sum(
-        INPUT in drop for drop in policy.drops)  # fmt: skip
+        INPUT in drop for drop in policy.drops
+    )
 
 
 # --- where outputs of operations are kept -----------------------------------------------------------------------------
@@ -249,8 +258,9 @@ def outputs_flops(z: Sizes, policy: Policy, early_stop: bool = True) -> int:
     total = 0
     for i, drop in enumerate(policy.drops):
         if drop:
-            total += sum(own[name] for name in own if (name in drop or name not in size or name == "scores")
-                         and name != "mask")  # fmt: skip
+            total += sum(
+                own[name] for name in own if (name in drop or name not in size or name == "scores") and name != "mask"
+            )
             inside = i + 1 < len(policy.drops) and INPUT in policy.drops[i + 1]
             total += last if z.mask or inside or not early_stop else 0
     return total

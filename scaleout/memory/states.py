@@ -59,8 +59,10 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
     from 3 the weights (arXiv 1910.02054, section 5). With bf16-master and AdamW this is the paper's 2 + 2 + 12.
     """
     checks.whole("parameters", parameters, 0)
-    share = {name: layout.replicas if layout.zero >= stage else 1
-             for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))}  # fmt: skip
+    share = {
+        name: layout.replicas if layout.zero >= stage else 1
+        for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))
+    }
     each = {
         "weights": recipe.width("weight"),
         "master": recipe.width("master"),

@@ -119,9 +119,14 @@ def muon_bytes(shape: Shape, recipe: Recipe, layout: Layout) -> dict[str, int]:
 
 
 def fullest(
-    parameters: int, recipe: Recipe, layout: Layout, unit: int, keep: bool = False, offload: str = "none",
+    parameters: int,
+    recipe: Recipe,
+    layout: Layout,
+    unit: int,
+    keep: bool = False,
+    offload: str = "none",
     to: str = "host",
-) -> tuple[str, dict[str, dict[str, int]]]:  # fmt: skip
+) -> tuple[str, dict[str, dict[str, int]]]:
     """The fullest moment of a step for states, and its bytes by tier and kind: the backward, in what all programs do.
 
     unit: parameters that are gathered or reduced at once (a block; a bucket). They lie in a buffer of their own beside

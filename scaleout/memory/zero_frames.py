@@ -148,8 +148,13 @@ class _Play:
         if self.away("gradients") and self.stage >= 2:
             self.held["gradients"][s][s] = OWNED
         if self.n > 1:
-            yield self.frame(*(("reduce-scatter", ("gradients", s, "in"), 1) if self.stage else
-                               ("all-reduce", ("gradients", s, "both"), 2)))  # fmt: skip
+            yield self.frame(
+                *(
+                    ("reduce-scatter", ("gradients", s, "in"), 1)
+                    if self.stage
+                    else ("all-reduce", ("gradients", s, "both"), 2)
+                )
+            )
         if self.away("gradients"):
             if self.stage >= 2:
                 self.settle("gradients", s)

@@ -7,4 +7,3 @@ with shared scales, `shared` what those make of a histogram on average; `sums` k
 
 Training in these formats is `parallel`'s, what is seen of its gradients `measure`'s.
 """
-

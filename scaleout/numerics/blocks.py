@@ -49,16 +49,19 @@ def _blocks(name: str, element: str, size: int | None, scale: str, tensor: bool 
     return Blocks(name, FORMATS[element], size, FORMATS[scale], tensor)
 
 
-BLOCKS = {b.name: b for b in (
-    _blocks("mxfp8", "e4m3", 32, "e8m0"),
-    _blocks("mxfp8-e5m2", "e5m2", 32, "e8m0"),
-    _blocks("mxfp6", "e2m3", 32, "e8m0"),
-    _blocks("mxfp6-e3m2", "e3m2", 32, "e8m0"),
-    _blocks("mxfp4", "e2m1", 32, "e8m0"),
-    _blocks("nvfp4", "e2m1", 16, "e4m3", tensor=True),
-    _blocks("fp8-tensor", "e4m3", None, "fp32"),
-    _blocks("fp8-tensor-e5m2", "e5m2", None, "fp32"),
-)}  # fmt: skip
+BLOCKS = {
+    b.name: b
+    for b in (
+        _blocks("mxfp8", "e4m3", 32, "e8m0"),
+        _blocks("mxfp8-e5m2", "e5m2", 32, "e8m0"),
+        _blocks("mxfp6", "e2m3", 32, "e8m0"),
+        _blocks("mxfp6-e3m2", "e3m2", 32, "e8m0"),
+        _blocks("mxfp4", "e2m1", 32, "e8m0"),
+        _blocks("nvfp4", "e2m1", 16, "e4m3", tensor=True),
+        _blocks("fp8-tensor", "e4m3", None, "fp32"),
+        _blocks("fp8-tensor-e5m2", "e5m2", None, "fp32"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,13 @@ def scale_of(largest: float, b: Blocks, rule: str = "floor", tensor: float = 1.0
     return rounded(min(max(largest / b.element.largest / tensor, least), b.scale.largest), b.scale)
 
 
-def quantized(values: Sequence[float], b: Blocks, rule: str = "floor",
-              rounding: Callable[[float, Format], float] = rounded, most: float = 0.0) -> Quantized:
+def quantized(
+    values: Sequence[float],
+    b: Blocks,
+    rule: str = "floor",
+    rounding: Callable[[float, Format], float] = rounded,
+    most: float = 0.0,
+) -> Quantized:
     """Numbers as they come back from blocks; the last block may be shorter. rounding: of the elements. most: the
     largest |x| of the tensor, where the numbers are a part of it that may lack it. Raises ValueError for a number that
     fp32 does not hold."""
@@ -103,7 +111,7 @@ def quantized(values: Sequence[float], b: Blocks, rule: str = "floor",
     tensor = max(tensor, fp32.smallest_normal)
     size, found, scales, clipped = b.size or max(len(values), 1), [], [], 0
     for start in range(0, len(values), size):
-        block = values[start:start + size]
+        block = values[start : start + size]
         scale = scale_of(max(map(abs, block)) if b.size else most, b, rule, tensor)
         scales.append(scale)
         inside = [x / (scale * tensor) for x in block]

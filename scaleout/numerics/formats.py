@@ -81,20 +81,23 @@ class Format:
         return math.ldexp(1.0, -self.mantissa)
 
 
-FORMATS = {f.name: f for f in (
-    Format("fp32", 8, 23, 127),
-    Format("tf32", 8, 10, 127),
-    Format("fp16", 5, 10, 15),
-    Format("bf16", 8, 7, 127),
-    Format("e5m2", 5, 2, 15),
-    Format("e4m3", 4, 3, 7, "nan", saturates=True),
-    Format("e5m2fnuz", 5, 2, 16, "zero"),
-    Format("e4m3fnuz", 4, 3, 8, "zero"),
-    Format("e3m2", 3, 2, 3, "all", saturates=True),
-    Format("e2m3", 2, 3, 1, "all", saturates=True),
-    Format("e2m1", 2, 1, 1, "all", saturates=True),
-    Format("e8m0", 8, 0, 127, "nan", signed=False),
-)}  # fmt: skip
+FORMATS = {
+    f.name: f
+    for f in (
+        Format("fp32", 8, 23, 127),
+        Format("tf32", 8, 10, 127),
+        Format("fp16", 5, 10, 15),
+        Format("bf16", 8, 7, 127),
+        Format("e5m2", 5, 2, 15),
+        Format("e4m3", 4, 3, 7, "nan", saturates=True),
+        Format("e5m2fnuz", 5, 2, 16, "zero"),
+        Format("e4m3fnuz", 4, 3, 8, "zero"),
+        Format("e3m2", 3, 2, 3, "all", saturates=True),
+        Format("e2m3", 2, 3, 1, "all", saturates=True),
+        Format("e2m1", 2, 1, 1, "all", saturates=True),
+        Format("e8m0", 8, 0, 127, "nan", signed=False),
+    )
+}
 
 
 def named(name: str) -> Format:

@@ -40,7 +40,6 @@ class Histogram:
         """Share of the numbers that are not zero in octaves below this one."""
         return sum(n for e, n in self.items() if e < octave) / max(sum(self.counts), 1)
 
-
     def middle(self) -> int:
         """The octave of the median of the numbers that are not zero: as many lie in octaves below it as above, or
         fewer. Raises ValueError where there is none."""

@@ -145,7 +145,8 @@ def _read() -> dict[str, dict[str, dict[str, Histogram]]]:
     for words, (first, zeros, largest, *counts) in _rows()[1:]:
         moment, kind, part = words.split(", ", 2)
         found.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
-            int(first), tuple(map(int, counts)), int(zeros), float(largest))
+            int(first), tuple(map(int, counts)), int(zeros), float(largest)
+        )
     return found
 
 

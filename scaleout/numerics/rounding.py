@@ -86,13 +86,14 @@ def _least(x: float, f: Format) -> float:
 
 # --- codes ------------------------------------------------------------------------------------------------------------
 
+
 def encode(x: float, f: Format) -> int:
     """The code of `rounded(x, f)`: sign, exponent, mantissa, from the highest bit down."""
     y = rounded(x, f)
     sign = (f.signed and math.copysign(1.0, y) < 0) << (f.exponent + f.mantissa)
     ones = 2 ** (f.exponent + f.mantissa) - 1
     if math.isnan(y):
-        return 2**(f.bits - 1) if f.codes == "zero" else ones
+        return 2 ** (f.bits - 1) if f.codes == "zero" else ones
     if math.isinf(y):
         return sign + ones - (2**f.mantissa - 1)
     if not y:

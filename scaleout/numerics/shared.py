@@ -135,8 +135,12 @@ def _smaller(sizes: Spread, b: Blocks, scale: float, k: int) -> tuple[float, ...
     of squares that they are off by; and of all shares. Rounding is off by a twelfth of the square of a step."""
     f, place = b.element, round(math.log2(scale) * PARTS)
     top = f.largest * scale
-    ends = [place + (f.lowest_octave - f.mantissa - 1) * PARTS, place + f.lowest_octave * PARTS,
-            round(math.log2(top) * PARTS), round(math.log2(top + _half(f) * scale) * PARTS)]
+    ends = [
+        place + (f.lowest_octave - f.mantissa - 1) * PARTS,
+        place + f.lowest_octave * PARTS,
+        round(math.log2(top) * PARTS),
+        round(math.log2(top + _half(f) * scale) * PARTS),
+    ]
     zero, low, high, over = (min(sizes.at(end), k) for end in ends)
     below, phase = sizes.below, place % PARTS
     fixed = math.ldexp(scale, f.lowest_octave - f.mantissa) ** 2 / 12

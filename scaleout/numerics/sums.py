@@ -48,7 +48,7 @@ def total(values: Sequence[float], f: Format, how: str = "plain", every: int = E
         return running(values, f, how, every)[-1] if values else 0.0
     row = [rounded(x, f) for x in values] or [0.0]
     while len(row) > 1:
-        row = [rounded(sum(row[i:i + 2]), f) for i in range(0, len(row), 2)]
+        row = [rounded(sum(row[i : i + 2]), f) for i in range(0, len(row), 2)]
     return row[0]
 
 

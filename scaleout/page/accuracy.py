@@ -60,8 +60,13 @@ def percent(value: float, sign: bool = False) -> str:
 def summary(some: list[dict]) -> list[str]:
     """Rows, median, nine of ten, the worst, and the share predicted too fast."""
     error = [row["error"] for row in some]
-    return [str(len(some)), percent(median(map(abs, error))), percent(ninth(error)), percent(max(error, key=abs), True),
-            f"{100 * sum(one < 0 for one in error) / len(error):.0f}%"]  # fmt: skip
+    return [
+        str(len(some)),
+        percent(median(map(abs, error))),
+        percent(ninth(error)),
+        percent(max(error, key=abs), True),
+        f"{100 * sum(one < 0 for one in error) / len(error):.0f}%",
+    ]
 
 
 HEAD = ["Steps", "Median", "Nine of ten within", "Worst", "Too fast"]
@@ -100,10 +105,14 @@ TABLES = {
 def worst() -> list[str]:
     """The rows that are farthest off."""
     some = sorted(rows(), key=lambda row: -abs(row["error"]))[:WORST]
-    return table(["Series", "Job", "Measured", "Predicted", "Off"], [
-        [_series(row), said(row), f"{row['measured']:.3g} s", f"{row['apart']:.3g} s", percent(row["error"], True)]
-        for row in some
-    ], ("Series", "Job"))  # fmt: skip
+    return table(
+        ["Series", "Job", "Measured", "Predicted", "Off"],
+        [
+            [_series(row), said(row), f"{row['measured']:.3g} s", f"{row['apart']:.3g} s", percent(row["error"], True)]
+            for row in some
+        ],
+        ("Series", "Job"),
+    )
 
 
 def said(row: dict) -> str:
@@ -121,8 +130,14 @@ def picture(width: float) -> str:
         if some:
             band = ninth(row["error"] for row in some)
             words = f"{len(some)} steps, nine of ten within {100 * band:.0f}%"
-            dots = tuple(errors.Dot(row["error"], FAMILIES[row["family"]][0],
-                                    f"{_series(row)}: {said(row)}: {percent(row['error'], True)}") for row in some)
+            dots = tuple(
+                errors.Dot(
+                    row["error"],
+                    FAMILIES[row["family"]][0],
+                    f"{_series(row)}: {said(row)}: {percent(row['error'], True)}",
+                )
+                for row in some
+            )
             lanes.append(errors.Lane(SHORT.get(program.name, program.label), words, band, dots))
     return errors.draw(width, lanes, LIMIT, list(FAMILIES.values()))
 

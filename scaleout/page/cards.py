@@ -52,9 +52,7 @@ def load(stem: str) -> dict:
         raise ValueError(f"there is no card {stem!r}: use one of {', '.join(stems())}")
     card = yaml.safe_load((CARDS / f"{stem}.yml").read_text(encoding="utf-8"))
     if wrong := card.keys() - PARTS:
-        raise ValueError(
-            f"book/cards/{stem}.yml has {', '.join(sorted(wrong))}: a card has {', '.join(sorted(PARTS))}"
-        )
+        raise ValueError(f"book/cards/{stem}.yml has {', '.join(sorted(wrong))}: a card has {', '.join(sorted(PARTS))}")
     return card
 
 

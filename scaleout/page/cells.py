@@ -43,9 +43,7 @@ def frame_live_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None
         code = next(cell.findall(nodes.literal_block))
         for output in (part for part in cell.children[1:] for part in part.children):
             if not isinstance(output, nodes.literal_block):
-                raise SphinxError(
-                    f"{docname}: a live cell shows text, for that is what a run of it on the page gives"
-                )
+                raise SphinxError(f"{docname}: a live cell shows text, for that is what a run of it on the page gives")
         name, code.rawsource = name_and_code(code.astext())
         code.children = [nodes.Text(code.rawsource)]
         before, after = (nodes.raw("", html, format="html") for html in frame(name))

@@ -24,7 +24,7 @@ PAGES = {
     "book/glossary": "The words of distributed training, a short entry each: from 1F1B and activation checkpointing to "
     "Young's interval and ZeRO.",
     "book/accuracy": "How far predicted training steps are from 238 that others measured: by program, GPU, size and "
-                     "project, the worst with their reasons.",
+    "project, the worst with their reasons.",
     "book/hardware": "Accelerators and links in numbers: rates of matrix products, memory and its bandwidth, NVLink, "
     "PCIe and networks, what of them is reached, and three factors of two.",
     "book/running": "Running the labs elsewhere: on rented GPUs with SkyPilot, on a Slurm cluster, on Kaggle's two "

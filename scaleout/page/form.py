@@ -25,8 +25,12 @@ KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def view(
-    stem: str, key: str | None = None, params: dict | None = None, ask: bool = False, record: dict | None = None,
-) -> dict:  # fmt: skip
+    stem: str,
+    key: str | None = None,
+    params: dict | None = None,
+    ask: bool = False,
+    record: dict | None = None,
+) -> dict:
     """All that a front end needs to show a view: {"stem", "key", "spec", "params", "result", "seconds", ...}.
 
     `ask`: the reader guesses first, and "result" is hidden until then; ValueError where parameters are given too, for
@@ -39,10 +43,17 @@ def view(
     own = views.measured(stem, record) if record is not None else None
     wide, narrow = (views.render(stem, params, width, own, advise=not ask) for width in (svg.WIDE, svg.NARROW))
     data = {
-        "form": "view", "stem": stem, "key": check_key(key or stem), "spec": views.spec(stem), "params": params,
-        "result": {**wide, "svg": [wide["svg"], narrow["svg"]]}, "own": own, "widths": [svg.WIDE, svg.NARROW],
-        "seconds": live.LEARNER_SECONDS, "stopped": live.STOPPED,
-    }  # fmt: skip
+        "form": "view",
+        "stem": stem,
+        "key": check_key(key or stem),
+        "spec": views.spec(stem),
+        "params": params,
+        "result": {**wide, "svg": [wide["svg"], narrow["svg"]]},
+        "own": own,
+        "widths": [svg.WIDE, svg.NARROW],
+        "seconds": live.LEARNER_SECONDS,
+        "stopped": live.STOPPED,
+    }
     if few := views.settings(stem, FEW):
         widths = data["widths"]
         data["every"] = [[setting, [views.render(stem, setting, width) for width in widths]] for setting in few]
@@ -58,9 +69,13 @@ def exercise(stem: str, key: str) -> dict:
     spec["hints"] = [markdown(hint) for hint in spec["hints"]]
     spec["solution"] = markdown(spec["solution"])
     return {
-        "form": "exercise", "stem": stem, "key": key, "spec": spec, "seconds": live.LEARNER_SECONDS,
+        "form": "exercise",
+        "stem": stem,
+        "key": key,
+        "spec": spec,
+        "seconds": live.LEARNER_SECONDS,
         "stopped": live.STOPPED,
-    }  # fmt: skip
+    }
 
 
 def check_key(key: str) -> str:
@@ -135,10 +150,13 @@ def _beneath(stem: str, params: dict) -> str:
     """What a view tells beneath its sentence, in columns; "" where that is nothing."""
     columns = "".join(
         '<div class="live-column">'
-        + "".join(f'<section data-section="{name}">{blocks.html(views.beneath(stem, params, name))}</section>'
-                  for name in names)
-        + "</div>" for names in views.sections(stem)
-    )  # fmt: skip
+        + "".join(
+            f'<section data-section="{name}">{blocks.html(views.beneath(stem, params, name))}</section>'
+            for name in names
+        )
+        + "</div>"
+        for names in views.sections(stem)
+    )
     return f'<div class="live-beneath">{columns}</div>' if columns else ""
 
 

@@ -66,9 +66,5 @@ class Ladder(SphinxDirective):
         self.env.note_reread()  # a notebook may have come
         pages = {rung["stem"]: page(rung) for rung in rungs()}
         address = self.env.app.builder.get_relative_uri
-        hrefs = {
-            stem: address(self.env.docname, page)
-            for stem, page in pages.items()
-            if page in self.env.found_docs
-        }
+        hrefs = {stem: address(self.env.docname, page) for stem, page in pages.items() if page in self.env.found_docs}
         return [nodes.raw("", ladder_html(rungs(), hrefs), format="html")]

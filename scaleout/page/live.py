@@ -30,8 +30,12 @@ CELL_OUTPUT = 10_000  # characters that a cell of a page may print
 
 
 def draw(
-    stem: str, params: dict | None = None, width: int = WIDE, own: dict | None = None, advise: bool = True,
-) -> dict:  # fmt: skip
+    stem: str,
+    params: dict | None = None,
+    width: int = WIDE,
+    own: dict | None = None,
+    advise: bool = True,
+) -> dict:
     """{"svg", "sentence", "values", "law", "levers"} of a view, drawn for a width; `own` from `measured`."""
     return views.render(stem, params, width, own, advise)
 

@@ -107,8 +107,10 @@ MYST = (
     (r"^(.+) \(\[`(scaleout/[\w/]+\.py)((?:::[\w.]+)?)`\]\(\.\./\2\)\)$", r":::{source} \2\3\n\1\n:::"),
     # four colons: what is inside may have three
     (r"^<details>\n<summary>(.+)</summary>\n\n((?:.*\n)*?)\n</details>$", r"::::{dropdown} \1\n\n\2::::"),
-    (r'^<div class="admonition ([\w-]+)">\n\n\*\*(.+)\*\*\n\n((?:.*\n)*?)\n</div>$',
-     r"::::{admonition} \2\n:class: \1\n\n\3::::"),
+    (
+        r'^<div class="admonition ([\w-]+)">\n\n\*\*(.+)\*\*\n\n((?:.*\n)*?)\n</div>$',
+        r"::::{admonition} \2\n:class: \1\n\n\3::::",
+    ),
     (r"\[([^][]+)\]\(\.\./book/glossary\.md#([^)\s]+)\)", term),
     (r"\(\[[^][]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^][]+ \(\d{4}\)\]\((https://[^)\s]+)\)", cite),
 )

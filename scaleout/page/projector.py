@@ -67,9 +67,7 @@ def room_html(stem: str, up: str) -> str:
 
     `up` leads from the page to the site's root.
     """
-    parts = [f'<a href="{up}projector/{stem}.html">its question, step by step, for a projector</a>'] * (
-        stem in stems()
-    )
+    parts = [f'<a href="{up}projector/{stem}.html">its question, step by step, for a projector</a>'] * (stem in stems())
     parts += [f'<a href="{up}cards/{stem}.html">its card, one page to print</a>'] * (stem in cards.stems())
     return f'<p class="for-the-room"><strong>For the room:</strong> {"; ".join(parts)}.</p>'
 

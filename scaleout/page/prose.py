@@ -37,6 +37,7 @@ def _above(node: nodes.Node):
 
 def break_names(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
     """On a phone a long name in a table goes on in the next line (book/static/parts.css says so for narrow pages)."""
+
     def broken(cell: re.Match) -> str:
         return NAME.sub(lambda name: PARTS.sub("<wbr>", name.group()), cell.group())
 

@@ -56,12 +56,15 @@ class Source(SphinxDirective):
         except (SyntaxError, UnicodeDecodeError) as unread:
             raise self.error(f"{path} is no Python that can be read: {unread}") from None
         except KeyError as missing:
-            raise self.error(
-                f"{path} defines no {missing.args[0]}: name a function or a class of it"
-            ) from None
+            raise self.error(f"{path} defines no {missing.args[0]}: name a function or a class of it") from None
         code = nodes.literal_block(text, text, language="python")
-        return [_html('<details class="fold"><summary>'), self.words(path, len(text.splitlines())), _html("</summary>"),
-                code, _html("</details>")]  # fmt: skip
+        return [
+            _html('<details class="fold"><summary>'),
+            self.words(path, len(text.splitlines())),
+            _html("</summary>"),
+            code,
+            _html("</details>"),
+        ]
 
     def words(self, path: str, lines: int) -> nodes.inline:
         """What the code is, where it is, and how long."""

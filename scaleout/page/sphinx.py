@@ -175,12 +175,25 @@ def notebook_buttons(repository: str, branch: str, pagename: str) -> list[dict]:
         ("Kaggle", f"https://kaggle.com/kernels/welcome?src={repository.rstrip('/')}/{path}"),
     )
     buttons = [
-        {"type": "link", "text": name, "url": url, "tooltip": f"Run this notebook on {name}",
-         "icon": "fas fa-play", "label": f"launch-{name.lower()}"}
+        {
+            "type": "link",
+            "text": name,
+            "url": url,
+            "tooltip": f"Run this notebook on {name}",
+            "icon": "fas fa-play",
+            "label": f"launch-{name.lower()}",
+        }
         for name, url in places
-    ]  # fmt: skip
-    return [{"type": "group", "tooltip": "Run this notebook elsewhere", "icon": "fas fa-rocket",
-             "buttons": buttons, "label": "launch-buttons"}]  # fmt: skip
+    ]
+    return [
+        {
+            "type": "group",
+            "tooltip": "Run this notebook elsewhere",
+            "icon": "fas fa-rocket",
+            "buttons": buttons,
+            "label": "launch-buttons",
+        }
+    ]
 
 
 def is_foreign(script) -> bool:
@@ -266,6 +279,8 @@ def setup(app: Sphinx) -> dict:
     app.connect("build-finished", write_pages)
     app.connect("build-finished", check_pages)
     return {
-        "version": version("scaleout"), "env_version": fingerprint(),
-        "parallel_read_safe": True, "parallel_write_safe": True,
-    }  # fmt: skip
+        "version": version("scaleout"),
+        "env_version": fingerprint(),
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

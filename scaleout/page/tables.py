@@ -40,12 +40,17 @@ def hardware_rows() -> list[list[str]]:
     for device in DEVICES.values():
         rates = (getattr(device, f"{name}_flop_per_s") for name in RATES)
         link = LINKS[device.link]
-        rows.append([
-            device.name, figure(device.memory_bytes, 2**30), figure(device.memory_bytes_per_s, 1e12),
-            *(figure(rate, 1e12) for rate in rates),
-            f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}", link.name,
-            f"{link.one_way_bytes_per_s / 1e9:.0f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                device.name,
+                figure(device.memory_bytes, 2**30),
+                figure(device.memory_bytes_per_s, 1e12),
+                *(figure(rate, 1e12) for rate in rates),
+                f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}",
+                link.name,
+                f"{link.one_way_bytes_per_s / 1e9:.0f}",
+            ]
+        )
     return rows
 
 
@@ -91,10 +96,14 @@ class ProtocolTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         rows = [
-            [name, f"{CALL['ring'][at] * 1e6:.1f}", *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
-             f"{RING_SHARE[name]:.0%}"]
+            [
+                name,
+                f"{CALL['ring'][at] * 1e6:.1f}",
+                *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
+                f"{RING_SHARE[name]:.0%}",
+            ]
             for at, name in enumerate(PROTOCOLS)
-        ]  # fmt: skip
+        ]
         hops = {"between GPUs": "NVLink", "host to GPU": "PCIe", "between nodes": "network"}
         head = ["Protocol", "a call, µs", *(f"a hop on {hops[scope]}, µs" for scope in HOPS["ring"]), "of the rate"]
         return table(head, rows, ("Protocol",))
@@ -112,10 +121,16 @@ class ExecutionTable(MarkdownDirective):
             cells = sum(cell["cell_type"] == "code" for cell in notebook["cells"])
             if run is None:
                 raise self.error(f"{path.name} does not say how it was run: store it with `make notebooks`")
-            rows.append([
-                f"[{path.stem}](/notebooks/{path.name})", run["machine"], run["versions"], run["date"],
-                str(cells), str(run["seconds"]),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    f"[{path.stem}](/notebooks/{path.name})",
+                    run["machine"],
+                    run["versions"],
+                    run["date"],
+                    str(cells),
+                    str(run["seconds"]),
+                ]
+            )
         if not rows:
             return ["No notebook is stored yet."]
         words = ("Notebook", "Machine", "Versions", "Date")

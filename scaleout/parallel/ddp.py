@@ -20,11 +20,12 @@ def naive(model):
     """After the backward: one all-reduce a tensor, one after the other. Nothing runs beside it."""
     for p in model.parameters():
         if p.grad is not None:
-            dist.all_reduce(p.grad)                       # sum, then divide: not every gloo has AVG
+            dist.all_reduce(p.grad)  # sum, then divide: not every gloo has AVG
             p.grad /= dist.get_world_size()
 
 
 # --- buckets ----------------------------------------------------------------------------------------------
+
 
 class Bucket:
     """Neighbouring gradients in one flat tensor: one all-reduce instead of many. Hooks see it as DDP's GradBucket."""
@@ -82,17 +83,19 @@ class Reducer:
     all-reduce on another thread (or stream), and the backward goes on to earlier layers. Call `finish` after it.
     """
 
-    def __init__(self, model, cap_bytes=BUCKET_CAP, first_cap_bytes=FIRST_BUCKET_CAP, hook=None, state=None,
-                 find_unused=False):
+    def __init__(
+        self, model, cap_bytes=BUCKET_CAP, first_cap_bytes=FIRST_BUCKET_CAP, hook=None, state=None, find_unused=False
+    ):
         """cap_bytes: of a bucket; first_cap_bytes: of the first. hook(state, bucket) returns a Future of the mean
         (default: `average`). find_unused: parameters may stay without a gradient; costs one more small all-reduce.
         """
         self.model, self.hook, self.state, self.find_unused = model, hook or average, state, find_unused
         self.trained = [p for p in model.parameters() if p.requires_grad]
         layers = [Layer("", 0.0, 0.0, p.numel() * p.element_size()) for p in self.trained]
-        places = buckets(layers, cap_bytes, first_cap_bytes)               # in reverse: the last layers come first
-        self.buckets = [Bucket(i, [self.trained[k] for k in places[i]], i == len(places) - 1)
-                        for i in range(len(places))]
+        places = buckets(layers, cap_bytes, first_cap_bytes)  # in reverse: the last layers come first
+        self.buckets = [
+            Bucket(i, [self.trained[k] for k in places[i]], i == len(places) - 1) for i in range(len(places))
+        ]
         self.bucket_of = {p: bucket for bucket in self.buckets for p in bucket.members}
         self.syncing, self.next = True, 0
         self.handles = [p.register_post_accumulate_grad_hook(self._ready) for p in self.trained]
@@ -115,7 +118,7 @@ class Reducer:
         if missing and not self.find_unused:
             names = [name for name, p in self.model.named_parameters() if p in missing]
             raise RuntimeError(f"no gradient came for {', '.join(names)}: use find_unused, or take them out")
-        for bucket in self.buckets[self.next:]:
+        for bucket in self.buckets[self.next :]:
             bucket.start(self.hook, self.state)
         used = self._used() if self.find_unused else set(self.trained)
         for bucket in self.buckets:
@@ -125,8 +128,9 @@ class Reducer:
 
     def _used(self):
         """The parameters that got a gradient on any rank."""
-        flags = torch.tensor([p.grad is not None for p in self.trained], dtype=torch.int32,
-                             device=self.trained[0].device)
+        flags = torch.tensor(
+            [p.grad is not None for p in self.trained], dtype=torch.int32, device=self.trained[0].device
+        )
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return {p for p, flag in zip(self.trained, flags.tolist(), strict=True) if flag}
 
@@ -142,9 +146,10 @@ class Reducer:
 
 # --- what goes over the wire: hooks for Reducer and for DDP --------------------------------------------------
 
+
 def average(group, bucket):
     """The mean over ranks, all bits of it. A Future of the flat tensor."""
-    flat = bucket.buffer().div_(dist.get_world_size(group))                # divide first: a sum could overflow
+    flat = bucket.buffer().div_(dist.get_world_size(group))  # divide first: a sum could overflow
     return dist.all_reduce(flat, group=group, async_op=True).get_future().then(lambda done: done.value()[0])
 
 

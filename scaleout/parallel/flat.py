@@ -23,18 +23,18 @@ class FlatUnit:
     def __init__(self, name: str, parameters: list[nn.Parameter], group) -> None:
         self.name, self.parameters, self.group = name, parameters, group
         ranks, rank = dist.get_world_size(group), dist.get_rank(group)
-        flat = torch.cat([p.detach().flatten() for p in parameters])              # (n,)
-        self.whole = F.pad(flat, (0, -flat.numel() % ranks))                      # (N,), or no bytes at all
-        self.shard = nn.Parameter(self.whole.view(ranks, -1)[rank].clone())       # (N / p,): what this rank stores
+        flat = torch.cat([p.detach().flatten() for p in parameters])  # (n,)
+        self.whole = F.pad(flat, (0, -flat.numel() % ranks))  # (N,), or no bytes at all
+        self.shard = nn.Parameter(self.whole.view(ranks, -1)[rank].clone())  # (N / p,): what this rank stores
         self.work, self.sending, self.missing = None, None, len(parameters)
         for p, piece in zip(parameters, self.pieces(self.whole), strict=True):
-            p.data = piece                                                        # the layer computes with `whole`
+            p.data = piece  # the layer computes with `whole`
         self.free()
 
     def pieces(self, flat: Tensor) -> list[Tensor]:
         """Views of a flat tensor (N,) in the shapes of the unit's parameters."""
         sizes = [p.numel() for p in self.parameters]
-        return [piece.view(p.shape) for piece, p in zip(flat[:sum(sizes)].split(sizes), self.parameters, strict=True)]
+        return [piece.view(p.shape) for piece, p in zip(flat[: sum(sizes)].split(sizes), self.parameters, strict=True)]
 
     def start(self) -> None:
         """Begin the all-gather: every rank's shard (N / p,) to every rank's `whole` (N,). Returns at once."""
@@ -49,8 +49,8 @@ class FlatUnit:
 
     def send(self) -> None:
         """Begin the reduce-scatter: every rank's gradients (N,) to the sum of one shard (N / p,) on each."""
-        flat = torch.cat([p.grad.flatten() for p in self.parameters])             # (n,)
-        flat = F.pad(flat, (0, self.whole.numel() - flat.numel()))                # (N,)
+        flat = torch.cat([p.grad.flatten() for p in self.parameters])  # (n,)
+        flat = F.pad(flat, (0, self.whole.numel() - flat.numel()))  # (N,)
         for p in self.parameters:
             p.grad = None
         mean = torch.empty_like(self.shard)
@@ -92,11 +92,11 @@ class Shards:
 
     def clip(self, most: float) -> float:
         """Scale the gradient to a norm of at most `most`: squares of shards add up over ranks. The norm before."""
-        square = sum(shard.grad.double().square().sum() for shard in self.parameters())       # padding is zero
+        square = sum(shard.grad.double().square().sum() for shard in self.parameters())  # padding is zero
         dist.all_reduce(square, group=self.units[0].group)
         norm = square.sqrt().item()
         for shard in self.parameters():
-            shard.grad *= min(1.0, most / (norm + 1e-6))        # as torch.nn.utils.clip_grad_norm_ does
+            shard.grad *= min(1.0, most / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_ does
         return norm
 
     def whole(self, gradients: bool = False) -> dict[str, Tensor]:

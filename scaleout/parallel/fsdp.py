@@ -30,8 +30,10 @@ class HandFSDP(Shards):
         group = parallel_shard.mesh(s, sharding).get_group("shard")
         self.model, self.sharding, self.returning, self.diary = model, sharding, False, []
         named = dict(model.named_parameters())
-        self.units = [FlatUnit(unit.name, [named[name] for name, _ in unit.tensors], group)
-                      for unit in units(model.shape, sharding)]
+        self.units = [
+            FlatUnit(unit.name, [named[name] for name, _ in unit.tensors], group)
+            for unit in units(model.shape, sharding)
+        ]
         for i, unit in enumerate(self.units):
             module = model.get_submodule(unit.name)
             module.register_forward_pre_hook(lambda module, x, i=i: self.before(i))
@@ -107,7 +109,7 @@ class Prefetching(HandFSDP):
         self.gather(i)
         for k in range(1, self.sharding.prefetch + 1):
             j = (i or len(self.units)) - k if self.returning else i + k
-            if 0 < j < len(self.units):                          # the root, 0, is whole from the first to the last
+            if 0 < j < len(self.units):  # the root, 0, is whole from the first to the last
                 self.gather(j)
         self.units[i].work.wait()
         self.note("compute", i)
@@ -116,7 +118,7 @@ class Prefetching(HandFSDP):
         """Begin to send the gradients of unit i; of the unit before them, they must have come by now."""
         self.note("reduce", i)
         for unit in self.units:
-            unit.receive()                                       # at most one buffer of gradients is under way
+            unit.receive()  # at most one buffer of gradients is under way
         self.units[i].send()
 
     def backward(self, loss: Tensor) -> None:
@@ -128,8 +130,11 @@ class Prefetching(HandFSDP):
 
 def refuse(sharding: Sharding) -> None:
     """ValueError for what this FSDP does not do."""
-    for wrong, what in ((sharding.offload, "offload"), (sharding.parameter != "fp32" or sharding.reduce != "fp32",
-                        "16-bit parameters or gradients"), (sharding.replicas > 1, "hybrid sharding"),
-                        (not isinstance(sharding.reshard, bool), "resharding to a number of ranks")):
+    for wrong, what in (
+        (sharding.offload, "offload"),
+        (sharding.parameter != "fp32" or sharding.reduce != "fp32", "16-bit parameters or gradients"),
+        (sharding.replicas > 1, "hybrid sharding"),
+        (not isinstance(sharding.reshard, bool), "resharding to a number of ranks"),
+    ):
         if wrong:
             raise ValueError(f"FSDP by hand has no {what}: use fully_shard for it")

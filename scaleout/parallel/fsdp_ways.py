@@ -27,7 +27,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, units
 
 WAYS = ("one", "ddp", "naive", "prefetching", "torch", "accelerate", "accelerate-forced", "accelerate-naive")
-ROUTES = ("torch", "accelerate", "accelerate-forced", "accelerate-naive")           # what --via may be
+ROUTES = ("torch", "accelerate", "accelerate-forced", "accelerate-naive")  # what --via may be
 HAND = {"naive": fsdp.HandFSDP, "prefetching": fsdp.Prefetching}
 KINDS = {"_allgather_base_": "gathers", "_reduce_scatter_base_": "scatters", "allreduce_": "all_reduces"}
 
@@ -42,13 +42,23 @@ class Way:
 
     names = WAYS
 
-    def __init__(self, s, shape, via: str, sharding: Sharding, checkpointing: str = "none", rate: float = 1e-3,
-                 seed: int = 0, clip: float | None = None, optimizer: str = "adamw") -> None:
+    def __init__(
+        self,
+        s,
+        shape,
+        via: str,
+        sharding: Sharding,
+        checkpointing: str = "none",
+        rate: float = 1e-3,
+        seed: int = 0,
+        clip: float | None = None,
+        optimizer: str = "adamw",
+    ) -> None:
         if via not in self.names:
             raise ValueError(f"way {via!r} is unknown: use one of {', '.join(self.names)}")
         self.s, self.shape, self.via, self.sharding, self.clip = s, shape, via, sharding, clip
         self.hand, self.accelerator, self.said, self.buckets = None, None, "", {}
-        self.updated = None                    # stamps at both ends of the last update
+        self.updated = None  # stamps at both ends of the last update
         torch.manual_seed(seed)
         with s.device:
             self.model = Transformer(shape, checkpointing=checkpointing)
@@ -96,7 +106,7 @@ class Way:
     def one_pass(self, batch, passes: int = 1, last: bool = True):
         """Forward and backward of one batch among `passes`; its share of the mean loss, a tensor. last: gradients are
         reduced."""
-        low = self.via == "ddp" and self.sharding.parameter == "bf16"      # replicas have no policy: they autocast
+        low = self.via == "ddp" and self.sharding.parameter == "bf16"  # replicas have no policy: they autocast
         with self.syncing(last):
             with phase("forward"), torch.autocast(self.s.device.type, torch.bfloat16, enabled=low):
                 loss = self.call(*batch) / passes
@@ -163,7 +173,7 @@ class Way:
         calls = Counter()
         for i, batch in enumerate(batches):
             with CommDebugMode() as seen, warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Full backward hook is firing")    # of its own hooks
+                warnings.filterwarnings("ignore", message="Full backward hook is firing")  # of its own hooks
                 self.one_pass(batch, len(batches), every_pass or i == len(batches) - 1)
             for kind, count in seen.get_comm_counts().items():
                 calls[KINDS.get(str(kind).split(".")[-1], "others")] += count
@@ -181,14 +191,17 @@ class Way:
         if isinstance(self.model, FSDPModule):
             seen = shard.built(self.model)
             grid = " x ".join(str(n) for n in seen["mesh"].values())
-            return (f"{', '.join(seen['kinds'])} in {len(seen['units'])} unit(s) on a mesh of {grid}: "
-                    f"{seen['shard_bytes']:,} of {seen['whole_bytes']:,} bytes of parameters on this rank{self.said}")
+            return (
+                f"{', '.join(seen['kinds'])} in {len(seen['units'])} unit(s) on a mesh of {grid}: "
+                f"{seen['shard_bytes']:,} of {seen['whole_bytes']:,} bytes of parameters on this rank{self.said}"
+            )
         mine = self.stored()["parameters"]
         kind = type(self.call).__name__
         many = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
         whole = local_bytes(self.model.parameters())
-        return (f"{kind}{many} on {self.s.world} rank(s): {mine:,} of {whole:,} bytes of parameters on this rank"
-                f"{self.said}")
+        return (
+            f"{kind}{many} on {self.s.world} rank(s): {mine:,} of {whole:,} bytes of parameters on this rank{self.said}"
+        )
 
     def assert_built(self) -> None:
         """RuntimeError where the way is not what its name says. Equal losses would not show it."""
@@ -214,11 +227,14 @@ def _average(buckets, bucket):
 
 # --- Accelerate ---------------------------------------------------------------------------------------------
 
+
 def refuse(s, via: str, sharding: Sharding) -> None:
     """ValueError, in one line, for what Accelerate would quietly not do, or does otherwise than the lab's flags."""
     if via == "accelerate" and s.device.type == "cpu":
-        raise ValueError("Accelerate takes its FSDP2 path on GPUs only; here it would quietly train replicas: use "
-                         "--via accelerate-forced for its FSDP2 code, or --via accelerate-naive to see what it does")
+        raise ValueError(
+            "Accelerate takes its FSDP2 path on GPUs only; here it would quietly train replicas: use "
+            "--via accelerate-forced for its FSDP2 code, or --via accelerate-naive to see what it does"
+        )
     if via == "accelerate-forced" and s.device.type != "cpu":
         raise ValueError("--via accelerate-forced is for CPUs: here --via accelerate shards by itself")
     if via.startswith("accelerate") and s.world == 1:
@@ -226,8 +242,10 @@ def refuse(s, via: str, sharding: Sharding) -> None:
     alike = sharding.wrap == "block" and sharding.replicas == sharding.prefetch == 1
     plain = alike and isinstance(sharding.reshard, bool)
     if via.startswith("accelerate") and not plain:
-        raise ValueError("--via accelerate wraps by block, on one mesh of all ranks, with torch's own prefetch and "
-                         "--reshard true or false: use --via torch for others")
+        raise ValueError(
+            "--via accelerate wraps by block, on one mesh of all ranks, with torch's own prefetch and "
+            "--reshard true or false: use --via torch for others"
+        )
 
 
 def with_accelerate(way: Way, optimizer) -> None:
@@ -244,10 +262,15 @@ def with_accelerate(way: Way, optimizer) -> None:
     s, cut = way.s, way.sharding
     precision, _ = shard.policies(s, cut)
     plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Block"],
-        reshard_after_forward=cut.reshard, mixed_precision_policy=precision, cpu_ram_efficient_loading=False,
-        cpu_offload=CPUOffloadPolicy(pin_memory=s.device.type == "cuda") if cut.offload else False)
-    AcceleratorState._reset_state(reset_partial_state=True)         # it is one object for the whole process
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=["Block"],
+        reshard_after_forward=cut.reshard,
+        mixed_precision_policy=precision,
+        cpu_ram_efficient_loading=False,
+        cpu_offload=CPUOffloadPolicy(pin_memory=s.device.type == "cuda") if cut.offload else False,
+    )
+    AcceleratorState._reset_state(reset_partial_state=True)  # it is one object for the whole process
     way.accelerator = Accelerator(cpu=s.device.type == "cpu", mixed_precision="no", fsdp_plugin=plugin)
     if way.via == "accelerate-forced":
         way.accelerator.state.distributed_type = DistributedType.FSDP
@@ -268,5 +291,8 @@ def accelerate_units(s, shape, sharding: Sharding) -> dict[str, int]:
     norm = {name: size for name, size in cut[""].tensors if name.startswith("norm.")}
     share = lambda unit: unit.own(sharding.ranks, s.rank)  # noqa: E731
     rest = type(cut[""])("", tuple((name, size) for name, size in cut[""].tensors if name not in norm))
-    return {"": share(rest), **{name: share(unit) for name, unit in cut.items() if name},
-            "norm": share(type(rest)("norm", tuple(norm.items())))}
+    return {
+        "": share(rest),
+        **{name: share(unit) for name, unit in cut.items() if name},
+        "norm": share(type(rest)("norm", tuple(norm.items()))),
+    }

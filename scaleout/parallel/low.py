@@ -14,8 +14,15 @@ from scaleout.numerics.formats import FORMATS, Format
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import checks
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "e5m2": torch.float8_e5m2,
-          "e4m3": torch.float8_e4m3fn, "e5m2fnuz": torch.float8_e5m2fnuz, "e4m3fnuz": torch.float8_e4m3fnuz}
+DTYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "e5m2": torch.float8_e5m2,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2fnuz": torch.float8_e5m2fnuz,
+    "e4m3fnuz": torch.float8_e4m3fnuz,
+}
 
 
 def rounded(x: Tensor, f: Format) -> Tensor:
@@ -72,17 +79,20 @@ class _Product(torch.autograd.Function):
     operand is rounded twice: in rows and in columns."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, w: Tensor, of: LowLinear) -> Tensor:    # (n, inputs), (outputs, inputs)
+    def forward(ctx, x: Tensor, w: Tensor, of: LowLinear) -> Tensor:  # (n, inputs), (outputs, inputs)
         ctx.save_for_backward(x, w)
         ctx.of = of
         return of.values(x) @ of.values(w).T
 
     @staticmethod
-    def backward(ctx, g: Tensor) -> tuple:                              # (n, outputs)
+    def backward(ctx, g: Tensor) -> tuple:  # (n, outputs)
         (x, w), of = ctx.saved_tensors, ctx.of
         g = g.float()
-        return of.gradients(g) @ of.values(w.T.contiguous()).T, of.gradients(g.T.contiguous()) @ of.values(
-            x.T.contiguous()).T, None
+        return (
+            of.gradients(g) @ of.values(w.T.contiguous()).T,
+            of.gradients(g.T.contiguous()) @ of.values(x.T.contiguous()).T,
+            None,
+        )
 
 
 class LowLinear(nn.Module):

@@ -72,8 +72,9 @@ class Mesh:
     TensorTransformer}, of this rank. The same seed gives the same model, whatever the layout.
     """
 
-    def __init__(self, s, shape: Shape, layout: Layout, batch: int, seq: int, order=spec_mesh.ORDER, seed: int = 0,
-                 timeout=None):
+    def __init__(
+        self, s, shape: Shape, layout: Layout, batch: int, seq: int, order=spec_mesh.ORDER, seed: int = 0, timeout=None
+    ):
         """layout: dp x tp x pp ranks; each of dp has m micro-batches of `batch` sequences of `seq` tokens. order: the
         axes, outermost first. timeout: as of `groups`. ValueError as `refuse`."""
         refuse(shape, layout, s.world, seq)
@@ -102,19 +103,18 @@ class Mesh:
     def gradients(self, tokens: list[Tensor], targets: list[Tensor]) -> float:
         """Of m micro-batches, each (batch, seq), those of this replica; the mean loss over all replicas. Afterwards a
         gradient is the mean over all micro-batches of all replicas."""
-        loss = self.pipe.step(tokens, targets, self.work)           # pp: ends with the sum of a tied table's gradients
+        loss = self.pipe.step(tokens, targets, self.work)  # pp: ends with the sum of a tied table's gradients
         for part in self.parts.values():
-            part.sum_copies()                                       # tp
+            part.sum_copies()  # tp
         for unit in self.replicas.units if self.replicas else ():
-            self.replicas.reduce(unit)                              # dp, dealt
+            self.replicas.reduce(unit)  # dp, dealt
         return self.along["dp"].mean(loss)
 
     def work(self, pipe: Line, m: int) -> None:
-        """This rank's forwards and backwards, and the mean over replicas, before the tie adds to what it is a mean of.
-        """
+        """This rank's forwards and backwards, and the mean over replicas, before a tied head's gradients are added."""
         run(self.actions)(pipe, m)
         if pipe.reducer:
-            pipe.reducer.finish()                                   # dp, whole
+            pipe.reducer.finish()  # dp, whole
 
     # --- around the core --------------------------------------------------------------------------------------------
 
@@ -137,10 +137,11 @@ class Mesh:
             dealt = self.replicas.whole(gradients=True)
             for name, p in self.model.named_parameters():
                 p.grad = dealt[name]
-        found = {named(name, part): whole for part in self.parts.values()
-                 for name, whole in part.whole(gradients).items()}
+        found = {
+            named(name, part): whole for part in self.parts.values() for name, whole in part.whole(gradients).items()
+        }
         if self.replicas:
-            self.model.zero_grad(set_to_none=True)                  # the shards have them
+            self.model.zero_grad(set_to_none=True)  # the shards have them
         return found
 
     @property
@@ -153,8 +154,10 @@ class Mesh:
         """What was built, in words."""
         axes = " x ".join(f"{axis} {size}" for axis, size in self.grid.axes if axis != "cp")
         averaged = "" if self.layout.dp == 1 else ", ZeRO stage 1" if self.replicas else ", gradients in buckets"
-        return (f"{axes}, outermost first: stage(s) {', '.join(map(str, self.parts))} of {self.layout.stages} here, "
-                f"{self.layout.m} micro-batches{averaged}; {self.stored:,} bytes of weights")
+        return (
+            f"{axes}, outermost first: stage(s) {', '.join(map(str, self.parts))} of {self.layout.stages} here, "
+            f"{self.layout.m} micro-batches{averaged}; {self.stored:,} bytes of weights"
+        )
 
     def close(self) -> None:
         """Give the process groups back."""
@@ -164,8 +167,7 @@ class Mesh:
 
 
 def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
-    """ValueError, in one line with what works, for a layout that so many ranks, this shape or these pieces cannot have.
-    """
+    """ValueError, in one line with what works, for a layout that these ranks, shape or pieces cannot have."""
     spec_mesh.refuse(shape, layout, ranks)
     tensor_model.refuse(shape, layout.tp)
     spec_mesh.blocks(shape.layers, layout.stages)
@@ -174,7 +176,8 @@ def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
     if layout.cp > 1:
         raise ValueError(f"context parallelism is none of the three axes here: use cp 1, not {layout.cp}")
     if layout.zero > 1:
-        raise ValueError(f"pipelines and stage {layout.zero} of ZeRO would gather or scatter in every micro-batch: use "
-                         "zero 0 or 1")
+        raise ValueError(
+            f"pipelines and stage {layout.zero} of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"
+        )
     if spec_pipeline.SCHEDULES[layout.schedule].splits:
         raise ValueError(f"{layout.schedule} takes a backward in halves, which parts of matrices do not: use 1f1b")

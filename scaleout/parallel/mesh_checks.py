@@ -20,13 +20,14 @@ from scaleout.parallel.tensor_model import dimension
 
 
 def assert_parts(mesh: Mesh) -> None:
-    """Every rank has as many bytes of weights as its layout gives it (fp32): an axis that cuts nothing leaves more.
-    """
+    """Every rank has as many bytes of weights as its layout gives it (fp32): an axis that cuts nothing leaves more."""
     wanted = 4 * rank_parameters(mesh.shape, mesh.layout, mesh.place["pp"])
     for rank, (stored, right) in enumerate(mesh.s.gathered((mesh.stored, wanted))):
         if stored != right:
-            raise RuntimeError(f"rank {rank} holds {stored:,} bytes of weights, and its part is {right:,}: an axis "
-                               "that should cut them does not")
+            raise RuntimeError(
+                f"rank {rank} holds {stored:,} bytes of weights, and its part is {right:,}: an axis "
+                "that should cut them does not"
+            )
 
 
 def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
@@ -37,8 +38,10 @@ def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
         read.setdefault(dp, set()).add(seen)
     for dp, marks in read.items():
         if len(marks) > 1:
-            raise RuntimeError(f"the ranks of replica {dp} read {len(marks)} different batches: draw by the place "
-                               "along dp, not by the rank")
+            raise RuntimeError(
+                f"the ranks of replica {dp} read {len(marks)} different batches: draw by the place "
+                "along dp, not by the rank"
+            )
     if len(set.union(*read.values())) < len(read):
         raise RuntimeError("two replicas read the same batch: draw by the place along dp")
 
@@ -46,16 +49,21 @@ def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
 def assert_copies_agree(mesh: Mesh) -> None:
     """After `Mesh.gradients`: what ranks have copies of has one gradient, along each axis. Not for ZeRO's shards."""
     named = {name: p for part in mesh.parts.values() for name, p in part.named_parameters()}
-    floor = FLOOR * max(p.grad.abs().max().item() for p in named.values())      # below, a gradient is rounding
+    floor = FLOOR * max(p.grad.abs().max().item() for p in named.values())  # below, a gradient is rounding
     whole = {name: p for name, p in named.items() if dimension(name) is None}
     ends = dict(zip(("tokens.weight", "the other end"), tied_weights(mesh.parts), strict=False))
-    for axis, group, copies in (("dp", mesh.along["dp"].group, named), ("tp", mesh.along["tp"].group, whole),
-                                ("pp", mesh.pipe.tie.group, ends)):
+    for axis, group, copies in (
+        ("dp", mesh.along["dp"].group, named),
+        ("tp", mesh.along["tp"].group, whole),
+        ("pp", mesh.pipe.tie.group, ends),
+    ):
         off = {name: apart(p.grad, group, floor) for name, p in copies.items() if group is not None}
         worst, name = max(mesh.s.gathered(max(((value, name) for name, value in off.items()), default=(0.0, ""))))
         if worst > TOLERANCE:
-            raise RuntimeError(f"ranks along {axis} have a copy each of {name}, and other gradients of it, off by "
-                               f"{worst:.0%}: they are not added up along {axis}")
+            raise RuntimeError(
+                f"ranks along {axis} have a copy each of {name}, and other gradients of it, off by "
+                f"{worst:.0%}: they are not added up along {axis}"
+            )
 
 
 def apart(x: Tensor, group, floor: float) -> float:

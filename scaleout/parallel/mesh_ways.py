@@ -47,7 +47,7 @@ class MeshStage(Stage):
         """Tokens (b, s) or activations (b, s/t, h) in, activations or logits (b, s, V) out."""
         if self.first:
             tokens, x = x, self.tokens(x)
-            x = x if self.positions is None else x + self.positions.weight[:tokens.shape[1]]
+            x = x if self.positions is None else x + self.positions.weight[: tokens.shape[1]]
         elif self.tp:
             x = DTensor.from_local(x, self.tp, [Shard(1)])
         for block in self.blocks.values():
@@ -85,20 +85,33 @@ def accelerate_mesh(s, layout: Layout) -> DeviceMesh:
     if layout.pp > 1:
         raise ValueError(f"Accelerate's ParallelismConfig has no pipeline: use pp 1, not {layout.pp}, or torch's mesh")
     from accelerate.utils import ParallelismConfig  # a second: only where it is asked for
+
     degree = "dp_shard_size" if layout.zero else "dp_replicate_size"
     try:
         return ParallelismConfig(**{degree: layout.dp}, tp_size=layout.tp).build_device_mesh(s.device.type)
     except ImportError as error:
-        raise ValueError(f"Accelerate's ParallelismConfig(tp_size={layout.tp}) asks for transformers ({error}): use tp "
-                         "1, or torch's mesh") from None
+        raise ValueError(
+            f"Accelerate's ParallelismConfig(tp_size={layout.tp}) asks for transformers ({error}): use tp "
+            "1, or torch's mesh"
+        ) from None
 
 
 class Way:
     """This rank's stages of the book's Transformer, and steps with them. The same seed gives the same weights whatever
     the layout. `stages` is {stage: module}; `at` says where this rank stands, by axis."""
 
-    def __init__(self, s, shape: Shape, layout: Layout, seq: int, attention: str = "sdpa", checkpointing: str = "none",
-                 precision: str = "fp32", seed: int = 0, on: DeviceMesh | None = None) -> None:
+    def __init__(
+        self,
+        s,
+        shape: Shape,
+        layout: Layout,
+        seq: int,
+        attention: str = "sdpa",
+        checkpointing: str = "none",
+        precision: str = "fp32",
+        seed: int = 0,
+        on: DeviceMesh | None = None,
+    ) -> None:
         """seq: tokens of a sequence. on: `accelerate_mesh`, else `device_mesh`. ValueError for what torch cannot do."""
         layout_words.refuse(shape, layout, s.world, seq)
         # torch warns of in-place sums on what a unit returns; the book's blocks add out of place
@@ -115,12 +128,13 @@ class Way:
         for stage in self.stages.values():
             self.cut(stage, model.full, precision)
         lines, ends = mesh.grid(layout).groups("pp"), sorted({self.place[0], self.place[-1]})
-        self.ends = None                        # the ranks that have one head and its table, where they are two
+        self.ends = None  # the ranks that have one head and its table, where they are two
         if shape.tied_head and len(ends) > 1:
             self.ends = dist.new_subgroups_by_enumeration([[line[end] for end in ends] for line in lines])[0]
         if layout.pp > 1:
-            self.schedule = with_torch(s, self.stages, layout.stages, layout.schedule, layout.m,
-                                       self.mesh["pp"].get_group())
+            self.schedule = with_torch(
+                s, self.stages, layout.stages, layout.schedule, layout.m, self.mesh["pp"].get_group()
+            )
         self.model = next(iter(self.stages.values())) if len(mine) == 1 else Together(self.stages.values())
         # names of parameters that are copies of others: what is kept of them is kept under the others' names
         self.model.copies = {"head.weight": "tokens.weight"} if shape.tied_head and layout.pp > 1 else {}
@@ -139,8 +153,12 @@ class Way:
         named = self.mesh.mesh_dim_names
         over = tuple(name for name in ("dp", "dp_shard", "dp_replicate", "shard") if name in named)
         for part in (*stage.blocks.values(), stage):
-            fully_shard(part, mesh=self.mesh[over], mp_policy=mixed,
-                        reshard_after_forward=self.layout.zero == 3 and part is not stage)
+            fully_shard(
+                part,
+                mesh=self.mesh[over],
+                mp_policy=mixed,
+                reshard_after_forward=self.layout.zero == 3 and part is not stage,
+            )
 
     # --- a step -----------------------------------------------------------------------------------------------
 
@@ -158,8 +176,11 @@ class Way:
         tokens, targets = (torch.cat(part) for part in zip(*batches, strict=True))
         losses: list[Tensor] = []
         run = self.schedule.step if train else self.schedule.eval
-        run(*([tokens] if self.has("first") else []), return_outputs=False,
-            **({"target": targets, "losses": losses} if self.has("last") else {}))
+        run(
+            *([tokens] if self.has("first") else []),
+            return_outputs=False,
+            **({"target": targets, "losses": losses} if self.has("last") else {}),
+        )
         return [local(loss.detach()) for loss in losses]
 
     def passes(self, batches: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
@@ -205,7 +226,7 @@ class Way:
             elif i < last:
                 x = torch.empty(b, seq // self.layout.tp, self.shape.hidden, device=x.device)
             if i < last:
-                x = x.float()                   # what arrives is fp32 in every precision
+                x = x.float()  # what arrives is fp32 in every precision
                 dist.broadcast(x, group=self.mesh["pp"].get_group(), group_src=rank)
         return shard.full(x) if last in self.stages else None
 
@@ -238,8 +259,10 @@ class Way:
         sizes = zip(self.mesh.mesh_dim_names, self.mesh.shape, strict=True)
         axes = " x ".join(f"{name} {size}" for name, size in sizes)
         runs = f", {type(self.schedule).__name__} of {self.layout.m}" if self.layout.pp > 1 else ""
-        return (f"fully_shard of DTensors on {axes}: stage(s) {', '.join(map(str, self.stages))} of "
-                f"{len(self.place)}{runs}, {self.stored():,} bytes of parameters here")
+        return (
+            f"fully_shard of DTensors on {axes}: stage(s) {', '.join(map(str, self.stages))} of "
+            f"{len(self.place)}{runs}, {self.stored():,} bytes of parameters here"
+        )
 
     def shares(self) -> list[float]:
         """Of each of the model's parameters: the part of its squares that this rank adds to a sum over all ranks."""
@@ -257,7 +280,7 @@ class Way:
             tp = (Shard(along) if along is not None else Replicate(),) if self.layout.tp > 1 else ()
             there = p.placements if isinstance(p, DTensor) else ()
             replicas = there[0].is_replicate() if there else None
-            if replicas != (self.layout.zero == 0) or there[len(there) - len(tp):] != tp:
+            if replicas != (self.layout.zero == 0) or there[len(there) - len(tp) :] != tp:
                 raise RuntimeError(f"asked for {self.layout}, and {name} has the placements {there}")
 
     def whole(self, gradients: bool = False) -> dict[str, Tensor]:

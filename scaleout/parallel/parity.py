@@ -9,9 +9,9 @@ The tolerance has been tried on CPUs only; other kernels and NCCL add in other o
 
 import math
 
-TOLERANCE = 1e-5        # relative, fp32: about 80 units in the last place
-FLOOR = 1e-3            # of the largest entry of all gradients: the least scale of a tensor
-TINY = 1e-300           # where all of `wanted` is zero, any difference is too much
+TOLERANCE = 1e-5  # relative, fp32: about 80 units in the last place
+FLOOR = 1e-3  # of the largest entry of all gradients: the least scale of a tensor
+TINY = 1e-300  # where all of `wanted` is zero, any difference is too much
 
 
 def gradients(model):
@@ -30,8 +30,10 @@ def relative_error(found, wanted):
         return math.inf
     largest = {name: right.abs().max().item() for name, right in wanted.items()}
     floor = FLOOR * max(largest.values())
-    errors = [(found[name].double() - right.double()).abs().max().item() / max(largest[name], floor, TINY)
-              for name, right in wanted.items()]
+    errors = [
+        (found[name].double() - right.double()).abs().max().item() / max(largest[name], floor, TINY)
+        for name, right in wanted.items()
+    ]
     return max(error if math.isfinite(error) else math.inf for error in errors)
 
 
@@ -69,5 +71,5 @@ def worst(s, found, wanted):
 
 def check(value, tolerance=TOLERANCE):
     """An entry of a Record's `checks`."""
-    value = min(value, 1e300)                      # infinity is no JSON
+    value = min(value, 1e300)  # infinity is no JSON
     return {"value": value, "tolerance": tolerance, "passed": value <= tolerance}

@@ -31,8 +31,9 @@ class HandPipeline:
     held: {(stage, i): (input, output's edge of the graph, edges of its layers)} between forward and backward.
     """
 
-    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None,
-                 lines=None):
+    def __init__(
+        self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None, lines=None
+    ):
         """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). wire: what makes
         a Wire. timeout: of a message (timedelta; without one, torch's half an hour). lines: of a job of several
         pipelines, the ranks of each; `s` is then among those of this one."""
@@ -46,7 +47,7 @@ class HandPipeline:
         part = self.stages[stage]
         x = self.tokens[i] if part.first else self.inward[stage].receive().requires_grad_()
         out = part(x, self.targets[i] if part.last else None)
-        self.held[stage, i] = x, get_gradient_edge(out), part.edges     # the output itself may go once it is sent
+        self.held[stage, i] = x, get_gradient_edge(out), part.edges  # the output itself may go once it is sent
         part.edges = []
         if part.last:
             self.losses.append(out.detach() / len(self.tokens))
@@ -80,7 +81,7 @@ class HandPipeline:
         if self.stages[stage].last:
             return torch.tensor(1 / len(self.tokens), device=self.s.device)
         gradient = self.back_in[stage].receive()
-        self.outward[stage].sent_one()                              # what it answers has come
+        self.outward[stage].sent_one()  # what it answers has come
         return gradient
 
     # --- around the core ------------------------------------------------------------------------------------
@@ -125,22 +126,24 @@ def one_f_one_b(pipe: HandPipeline, m: int) -> None:
     """Forwards until the first backward can begin, then one of each in turn: a rank keeps at most p - rank."""
     rank = pipe.s.rank
     ahead = min(pipe.s.world - 1 - rank, m)
-    for i in range(ahead):                                          # warm-up
+    for i in range(ahead):  # warm-up
         pipe.forward(rank, i)
-    for i in range(m - ahead):                                      # one forward, one backward
+    for i in range(m - ahead):  # one forward, one backward
         pipe.forward(rank, ahead + i)
         pipe.backward(rank, i)
-    for i in range(m - ahead, m):                                   # cool-down
+    for i in range(m - ahead, m):  # cool-down
         pipe.backward(rank, i)
 
 
 def run(actions):
     """The `work` of a list of actions (kind, stage, micro-batch), as scaleout.spec.pipeline.orders has for a rank. Two
     neighbours must take the micro-batches in the same order: a message does not say which one it is of."""
+
     def work(pipe, m):
         does = {"F": pipe.forward, "B": pipe.backward, "I": pipe.input_gradient, "W": pipe.weight_gradient}
         for kind, stage, i in actions:
             does[kind](stage, i)
+
     return work
 
 
@@ -235,7 +238,7 @@ def connect(s, place: tuple[int, ...], like: Tensor, make, timeout, lines) -> tu
             group = dist.new_group(sorted((source, target)), timeout)
             if mine[s.rank] in (source, target):
                 wire, sends = make(source, target, group, like), mine[s.rank] == source
-                first = torch.zeros(1, device=s.device)                 # NCCL joins the two with their first message
+                first = torch.zeros(1, device=s.device)  # NCCL joins the two with their first message
                 dist.send(first, target, group) if sends else dist.recv(first, source, group)
                 (leave if sends else enter)[one if sends else other] = wire
     return inward, outward, back_in, back_out

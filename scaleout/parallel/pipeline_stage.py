@@ -63,10 +63,11 @@ class Stage(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def stages_of(model: Transformer, layers: tuple[int, ...], mine: list[int], device,
-              kind: type[Stage] = Stage) -> dict[int, Stage]:
+def stages_of(
+    model: Transformer, layers: tuple[int, ...], mine: list[int], device, kind: type[Stage] = Stage
+) -> dict[int, Stage]:
     """{stage: Stage} of a rank: `layers` of each stage of the model, `mine` the stages that this rank has."""
-    ends = [sum(layers[:i + 1]) for i in range(len(layers))]
+    ends = [sum(layers[: i + 1]) for i in range(len(layers))]
     return {i: kind(model, range(ends[i] - layers[i], ends[i])).to(device) for i in mine}
 
 

@@ -18,7 +18,7 @@ from scaleout.spec import pipeline as spec_pipeline
 from scaleout.spec.transformer import Shape
 
 ROUTES = ("hand", "torch")
-NO_SELF = 2, 13         # of torch: it no longer sends to a neighbouring stage that the same rank has (2.11 does)
+NO_SELF = 2, 13  # of torch: it no longer sends to a neighbouring stage that the same rank has (2.11 does)
 
 
 class Way:
@@ -27,8 +27,18 @@ class Way:
     `stages` are this rank's, {stage: module}, `place` the rank of each, `built` says what does the work.
     """
 
-    def __init__(self, s, via: str, schedule: str, m: int, make_stages, like: Tensor, v: int = 1,
-                 pipeline_type=pipeline.HandPipeline, **more) -> None:
+    def __init__(
+        self,
+        s,
+        via: str,
+        schedule: str,
+        m: int,
+        make_stages,
+        like: Tensor,
+        v: int = 1,
+        pipeline_type=pipeline.HandPipeline,
+        **more,
+    ) -> None:
         """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES; by hand "naive" too. m: micro-batches.
         make_stages(list of stages) is {stage: module} of them; `of_model` makes it. like: what stages hand on,
         (b, s, h). v: stages a rank. more: for pipeline_type. ValueError for what cannot be."""
@@ -52,8 +62,10 @@ class Way:
             return self.pipe.step(tokens, targets, self.work)
         first, last = (any(getattr(stage, end) for stage in self.stages.values()) for end in ("first", "last"))
         losses: list[Tensor] = []
-        self.schedule.step(*([torch.cat(tokens)] if first else []),
-                           **({"target": torch.cat(targets), "losses": losses} if last else {}))
+        self.schedule.step(
+            *([torch.cat(tokens)] if first else []),
+            **({"target": torch.cat(targets), "losses": losses} if last else {}),
+        )
         self.tie()
         share = sum(loss.item() for loss in losses) / self.m
         return self.s.total(share)
@@ -88,7 +100,7 @@ class LibraryStage(pipelining.PipelineStage):
 
 def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
     """The rank of each of p * v stages. ValueError for what the schedule cannot be."""
-    order = "gpipe" if schedule == "naive" else schedule            # the stages of both lie alike
+    order = "gpipe" if schedule == "naive" else schedule  # the stages of both lie alike
     spec_pipeline.refuse(order, p, m, v)
     return tuple(spec_pipeline.ranks_of(order, p, v))
 
@@ -103,9 +115,11 @@ def torch_has(s, schedule: str) -> bool:
 def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):
     """A function that makes a rank's stages of the Transformer, `layers` blocks in each. The same seed gives the same
     model whatever the cut."""
+
     def make(mine: list[int]) -> dict[int, Stage]:
         torch.manual_seed(seed)
         return stages_of(Transformer(shape), layers, mine, device)
+
     return make
 
 
@@ -118,5 +132,8 @@ def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int, g
         raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")
     kind = getattr(pipelining, f"Schedule{spec_pipeline.SCHEDULES[schedule].torch}")
     made = [LibraryStage(stage, i, count, s.device, group=group) for i, stage in stages.items()]
-    return kind(made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made, m,
-                loss_fn=made[0].submod.loss)
+    return kind(
+        made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made,
+        m,
+        loss_fn=made[0].submod.loss,
+    )

@@ -53,8 +53,10 @@ def refused(s, name: str) -> str:
     """Why a way cannot run here, in one line; "" where it can. s: a lab.session.Session."""
     kind = checks.known("way", name, WAYS)
     if kind.via == "accelerate" and kind.cast == "fp16" and s.device.type == "cpu":
-        return ("Accelerate takes mixed_precision fp16 on a CPU and trains in fp32, without a scaler and without a "
-                "word: use fp16-scaled, which is torch.amp's")
+        return (
+            "Accelerate takes mixed_precision fp16 on a CPU and trains in fp32, without a scaler and without a "
+            "word: use fp16-scaled, which is torch.amp's"
+        )
     if kind.via == "torchao":
         try:
             import torchao.float8  # noqa: F401  (optional: pip install torchao)
@@ -79,8 +81,9 @@ class Way:
     scaler: keyword arguments of torch.amp.GradScaler. Raises ValueError for a way that cannot run here.
     """
 
-    def __init__(self, s, shape: Shape, name: str, rate: float = 1e-3, seed: int = 0,
-                 scaler: dict | None = None) -> None:
+    def __init__(
+        self, s, shape: Shape, name: str, rate: float = 1e-3, seed: int = 0, scaler: dict | None = None
+    ) -> None:
         lack = refused(s, name)
         if lack:
             raise ValueError(lack)
@@ -94,8 +97,11 @@ class Way:
             self._with_accelerate(scaler or {})
         elif self.kind.via == "torchao":
             self._with_torchao()
-        self.scaler = self.accelerator.scaler if self.accelerator else torch.amp.GradScaler(
-            s.device.type, enabled=self.kind.scaled, **scaler or {})
+        self.scaler = (
+            self.accelerator.scaler
+            if self.accelerator
+            else torch.amp.GradScaler(s.device.type, enabled=self.kind.scaled, **scaler or {})
+        )
         self.assert_built()
 
     @property
@@ -111,16 +117,23 @@ class Way:
     def _with_accelerate(self, scaler: dict) -> None:
         from accelerate import Accelerator, GradScalerKwargs
         from accelerate.state import AcceleratorState
-        AcceleratorState._reset_state(reset_partial_state=True)         # one object for the whole process, of one dtype
-        self.accelerator = Accelerator(cpu=self.s.device.type == "cpu", mixed_precision=self.kind.cast,
-                                       kwargs_handlers=[GradScalerKwargs(**scaler)] if scaler else [])
+
+        AcceleratorState._reset_state(reset_partial_state=True)  # one object for the whole process, of one dtype
+        self.accelerator = Accelerator(
+            cpu=self.s.device.type == "cpu",
+            mixed_precision=self.kind.cast,
+            kwargs_handlers=[GradScalerKwargs(**scaler)] if scaler else [],
+        )
         self.wrapped, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
 
     def _with_torchao(self) -> None:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
         convert_to_float8_training(
-            self.model, config=Float8LinearConfig(emulate=self.s.device.type == "cpu"),
-            module_filter_fn=lambda layer, path: path.startswith("blocks.") and layer.in_features % 16 == 0)
+            self.model,
+            config=Float8LinearConfig(emulate=self.s.device.type == "cpu"),
+            module_filter_fn=lambda layer, path: path.startswith("blocks.") and layer.in_features % 16 == 0,
+        )
 
     # --- a step -----------------------------------------------------------------------------------------------
 
@@ -209,8 +222,9 @@ class Way:
         linear = type(self.model.blocks[0].mlp.up).__name__
         scaler = f"loss scale {self.scale:,g}" if self.kind.scaled else "no loss scale"
         cast = f"products in {self.kind.cast}" if self.kind.cast else "no autocast"
-        return (f"{type(self.wrapped).__name__} by {self.kind.via}: weights {', '.join(kinds)}, {linear}, {cast}, "
-                f"{scaler}")
+        return (
+            f"{type(self.wrapped).__name__} by {self.kind.via}: weights {', '.join(kinds)}, {linear}, {cast}, {scaler}"
+        )
 
     def assert_built(self) -> None:
         """RuntimeError where this is not the precision that was asked for: a loss would hardly show it."""
@@ -218,10 +232,17 @@ class Way:
         if {p.dtype for p in self.model.parameters()} != {wanted}:
             raise RuntimeError(f"asked for weights in {wanted}, and got {self.built}")
         by = self.accelerator
-        if by and (not by.native_amp or by.mixed_precision != self.kind.cast or by.num_processes != self.s.world
-                   or bool(self.scaler) != self.kind.scaled):
-            raise RuntimeError(f"asked Accelerate for {self.kind.cast} on {self.s.world} rank(s), and got autocast "
-                               f"{by.native_amp}, {by.mixed_precision} on {by.num_processes}")
+        if by and (
+            not by.native_amp
+            or by.mixed_precision != self.kind.cast
+            or by.num_processes != self.s.world
+            or bool(self.scaler) != self.kind.scaled
+        ):
+            raise RuntimeError(
+                f"asked Accelerate for {self.kind.cast} on {self.s.world} rank(s), and got autocast "
+                f"{by.native_amp}, {by.mixed_precision} on {by.num_processes}"
+            )
         if self.kind.via == "torchao" and type(self.model.blocks[0].mlp.up).__name__ != "Float8Linear":
-            raise RuntimeError("asked torchao for Float8Linear, and the blocks have "
-                               f"{type(self.model.blocks[0].mlp.up).__name__}")
+            raise RuntimeError(
+                f"asked torchao for Float8Linear, and the blocks have {type(self.model.blocks[0].mlp.up).__name__}"
+            )

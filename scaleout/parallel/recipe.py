@@ -60,8 +60,9 @@ def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) 
     raise ValueError("adamw-8bit runs in bitsandbytes on a GPU, not here: use adamw, momentum or sgd")
 
 
-def by_parts(parameters: Iterable[nn.Parameter],
-             make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> torch.optim.Optimizer:
+def by_parts(
+    parameters: Iterable[nn.Parameter], make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+) -> torch.optim.Optimizer:
     """An optimizer, by `make`, of what this rank has of each DTensor: one that works element by element needs no more.
 
     Of DTensors on two axes torch searches all layouts for those in which an operation may be, for each shape and each
@@ -75,6 +76,7 @@ def by_parts(parameters: Iterable[nn.Parameter],
         for p, part in cut:
             part.grad = None if p.grad is None else p.grad.redistribute(placements=p.placements).to_local()
             p.grad = None
+
     made.register_step_pre_hook(give)
     return made
 

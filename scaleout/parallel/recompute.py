@@ -62,8 +62,10 @@ def checkpoint(run: Run, x: Tensor, random: bool = True) -> Tensor:
     """run(x), (b, s, h) -> (b, s, h), made again in the backward. ValueError for an x that needs no gradient: nothing
     behind it would get one, and nothing would say so."""
     if torch.is_grad_enabled() and not x.requires_grad:
-        raise ValueError("the input needs no gradient, so the weights behind it would get none: checkpoint a later "
-                         "block, or call x.requires_grad_() first")  # fmt: skip
+        raise ValueError(
+            "the input needs no gradient, so the weights behind it would get none: checkpoint a later "
+            "block, or call x.requires_grad_() first"
+        )
     return Again.apply(x, run, random)
 
 
@@ -148,10 +150,17 @@ class Names:
         naive, relaid = attention == "naive", shape.positions == "rotary" and shape.heads > 1
         self.width = shape.h_ff
         self.left = {
-            "product": ["q", "k", "v", "middle", *inner], "attention": ["attention"], "bmm": ["", "attention"],
-            "_softmax": ["scores"], "native_dropout": ["dropped scores"] * naive, "gelu": ["GELU"], "silu": ["SiLU"],
-            "native_layer_norm": ["norm 1", "norm 2"], "clone": ["copy"] * (relaid and not naive), "mul": ["product"],
-        }  # fmt: skip
+            "product": ["q", "k", "v", "middle", *inner],
+            "attention": ["attention"],
+            "bmm": ["", "attention"],
+            "_softmax": ["scores"],
+            "native_dropout": ["dropped scores"] * naive,
+            "gelu": ["GELU"],
+            "silu": ["SiLU"],
+            "native_layer_norm": ["norm 1", "norm 2"],
+            "clone": ["copy"] * (relaid and not naive),
+            "mul": ["product"],
+        }
 
     def __call__(self, func, args) -> str:
         """The tile's name, "" where it has none."""

@@ -25,8 +25,9 @@ class Rebuilt(nn.Module):
     """Blocks that are made again together in their backward. keep: tiles of which the operation's output is kept, for
     a block by itself. random: draw the random numbers of the first run again."""
 
-    def __init__(self, blocks: list[nn.Module], via: str, keep: frozenset[str], names: Callable[[], Names],
-                 random: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self, blocks: list[nn.Module], via: str, keep: frozenset[str], names: Callable[[], Names], random: bool = True
+    ) -> None:
         super().__init__()
         self.blocks, self.via, self.keep, self.names, self.random = nn.ModuleList(blocks), via, keep, names, random
 

@@ -18,17 +18,17 @@ from scaleout.parallel import ddp as parallel_ddp
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP
 
 ROUTES = ("hand", "torch", "accelerate")
-WAYS = ("hand", "buckets", "torch", "accelerate")        # "buckets" is by hand too: parallel.ddp.Reducer
+WAYS = ("hand", "buckets", "torch", "accelerate")  # "buckets" is by hand too: parallel.ddp.Reducer
 
 
 @dataclass(frozen=True)
 class Settings:
     """How gradients travel. None is torch's default; what a way cannot do is refused by `Replicas`."""
 
-    view: bool = False              # gradients are views of DDP's buckets (gradient_as_bucket_view)
+    view: bool = False  # gradients are views of DDP's buckets (gradient_as_bucket_view)
     bucket_mb: float | None = None  # cap of a bucket in MiB; a given cap holds for the first bucket too
-    hook: str = "none"              # one of parallel.ddp.HOOKS
-    hook_rank: int = 1              # columns of PowerSGD's matrices
+    hook: str = "none"  # one of parallel.ddp.HOOKS
+    hook_rank: int = 1  # columns of PowerSGD's matrices
     static_graph: bool = False
     find_unused: bool = False
 
@@ -42,8 +42,11 @@ class Settings:
     @property
     def ddp(self):
         """Keyword arguments of DistributedDataParallel, and of Accelerate's DistributedDataParallelKwargs."""
-        given = {"gradient_as_bucket_view": self.view, "static_graph": self.static_graph,
-                 "find_unused_parameters": self.find_unused}
+        given = {
+            "gradient_as_bucket_view": self.view,
+            "static_graph": self.static_graph,
+            "find_unused_parameters": self.find_unused,
+        }
         return given if self.bucket_mb is None else given | {"bucket_cap_mb": self.bucket_mb}
 
 
@@ -86,8 +89,13 @@ class Replicas:
             where = [s.device] if s.device.type == "cuda" else None
             self.wrapped = DistributedDataParallel(model, device_ids=where, **settings.ddp)
         elif via == "buckets" and s.world > 1:
-            self.reducer = parallel_ddp.Reducer(model, *settings.caps, hook=_reduce_and_look, state=self.look,
-                                                find_unused=settings.find_unused or settings.static_graph)
+            self.reducer = parallel_ddp.Reducer(
+                model,
+                *settings.caps,
+                hook=_reduce_and_look,
+                state=self.look,
+                find_unused=settings.find_unused or settings.static_graph,
+            )
         if self.ddp:
             self.wrapped.register_comm_hook(self.look, _reduce_and_look)
         self._assert_built()
@@ -107,11 +115,12 @@ class Replicas:
         from accelerate import Accelerator, DistributedDataParallelKwargs  # 0.7 s: only where it is asked for
 
         if self.s.world == 1 and "MASTER_ADDR" in os.environ and "RANK" not in os.environ:
-            raise ValueError("accelerate launch --cpu starts one process whatever --num_processes says: use "
-                             "accelerate launch --config_file labs/launch/accelerate.yaml --num_processes N")
+            raise ValueError(
+                "accelerate launch --cpu starts one process whatever --num_processes says: use "
+                "accelerate launch --config_file labs/launch/accelerate.yaml --num_processes N"
+            )
         options = DistributedDataParallelKwargs(**self.settings.ddp)
-        self.accelerator = Accelerator(cpu=self.s.device.type == "cpu", mixed_precision="no",
-                                       kwargs_handlers=[options])
+        self.accelerator = Accelerator(cpu=self.s.device.type == "cpu", mixed_precision="no", kwargs_handlers=[options])
         self.wrapped = self.accelerator.prepare(self.model)
 
     def _assert_built(self):
@@ -121,8 +130,9 @@ class Replicas:
             ranks = self.accelerator.num_processes
         many, wanted = self.s.world > 1, {"hand": (False, False), "buckets": (False, True)}.get(self.via, (True, False))
         if ranks != self.s.world or (self.ddp, self.reducer is not None) != (wanted if many else (False, False)):
-            raise RuntimeError(f"asked for {self.s.world} ranks by {self.via}, and got {ranks} with "
-                               f"{type(self.wrapped).__name__}")
+            raise RuntimeError(
+                f"asked for {self.s.world} ranks by {self.via}, and got {ranks} with {type(self.wrapped).__name__}"
+            )
 
     def __call__(self, *inputs):
         return self.wrapped(*inputs)
@@ -141,7 +151,7 @@ class Replicas:
             else:
                 loss.backward()
         if self.s.world > 1 and last and not self.ddp:
-            with phase("reduce"):                     # DDP waits inside the backward
+            with phase("reduce"):  # DDP waits inside the backward
                 if self.reducer is not None:
                     self.reducer.finish()
                 elif not self.look.silent:

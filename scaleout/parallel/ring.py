@@ -10,7 +10,7 @@ from collections import deque
 import torch
 import torch.distributed as dist
 
-PIECE_BYTES = 2**22     # bytes of a message; on gloo smaller ones cost more in calls than they hide
+PIECE_BYTES = 2**22  # bytes of a message; on gloo smaller ones cost more in calls than they hide
 MOST_PIECES = 8
 
 
@@ -50,15 +50,15 @@ def ring_all_reduce(t, group=None, pieces=None, checked=False):
     whole = flat.tensor_split(ranks)
     pieces = pieces or pieces_for(whole[0].nbytes)
     chunks = [chunk.tensor_split(pieces) for chunk in whole]
-    buffers = [torch.empty_like(piece) for piece in chunks[0]]      # chunk 0 is never the shorter one
+    buffers = [torch.empty_like(piece) for piece in chunks[0]]  # chunk 0 is never the shorter one
     in_flight = deque()
     for step in range(2 * (ranks - 1)):
         adds = step < ranks - 1
         leaving, taking = chunks[(me - step) % ranks], chunks[(me - step - 1) % ranks]
         for out, into, buffer in zip(leaving, taking, buffers, strict=True):
-            if len(in_flight) == pieces:        # the piece to send now is what arrived one step before
+            if len(in_flight) == pieces:  # the piece to send now is what arrived one step before
                 _arrive(*in_flight.popleft())
-            arriving = buffer[:len(into)] if adds else into
+            arriving = buffer[: len(into)] if adds else into
             in_flight.append((exchange(out, right, arriving, left, group), arriving, into))
     while in_flight:
         _arrive(*in_flight.popleft())
@@ -66,8 +66,10 @@ def ring_all_reduce(t, group=None, pieces=None, checked=False):
 
 def exchange(out, right, arriving, left, group=None):
     """Start a send and a receive as one batch; returns what to wait for. Empty pieces stay at home on both ends."""
-    work = [dist.P2POp(dist.isend, out, group=group, group_peer=right),
-            dist.P2POp(dist.irecv, arriving, group=group, group_peer=left)]
+    work = [
+        dist.P2POp(dist.isend, out, group=group, group_peer=right),
+        dist.P2POp(dist.irecv, arriving, group=group, group_peer=left),
+    ]
     work = [one for one in work if len(one.tensor)]
     return dist.batch_isend_irecv(work) if work else []
 
@@ -97,8 +99,8 @@ def tree_all_reduce(t, group=None, pieces=None, checked=False):
     arriving = torch.empty_like(parts[0]) if parts else flat
     for part in parts:
         for child in children:
-            dist.recv(arriving[:len(part)], group=group, group_src=child)
-            part += arriving[:len(part)]
+            dist.recv(arriving[: len(part)], group=group, group_src=child)
+            part += arriving[: len(part)]
         if me > 0:
             leaving.append(dist.isend(part, group=group, group_dst=above))
     for part in parts:
@@ -154,5 +156,6 @@ def _agree(t, wrong, group, p):
         if reason:
             raise ValueError(f"rank {rank}: {reason}")
         if what != held[0][1]:
-            raise ValueError(f"rank {rank} holds {what}, rank 0 holds {held[0][1]}: "
-                             "every rank must give the same length and dtype")
+            raise ValueError(
+                f"rank {rank} holds {what}, rank 0 holds {held[0][1]}: every rank must give the same length and dtype"
+            )

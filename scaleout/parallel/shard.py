@@ -36,12 +36,19 @@ def mesh(s, sharding: Sharding) -> DeviceMesh:
     which lab.session ends like any other. ValueError where the processes are not ranks * replicas.
     """
     if s.world != sharding.world:
-        raise ValueError(f"{sharding.ranks} rank(s) x {sharding.replicas} replica(s) are {sharding.world} process(es), "
-                         f"and this job has {s.world}: use --replicas that divides {s.world}")
+        raise ValueError(
+            f"{sharding.ranks} rank(s) x {sharding.replicas} replica(s) are {sharding.world} process(es), "
+            f"and this job has {s.world}: use --replicas that divides {s.world}"
+        )
     if not dist.is_initialized():
         on_gpu = s.device.type == "cuda"
-        dist.init_process_group("nccl" if on_gpu else "gloo", store=dist.HashStore(), rank=0, world_size=1,
-                                **({"device_id": s.device} if on_gpu else {}))
+        dist.init_process_group(
+            "nccl" if on_gpu else "gloo",
+            store=dist.HashStore(),
+            rank=0,
+            world_size=1,
+            **({"device_id": s.device} if on_gpu else {}),
+        )
     if sharding.replicas == 1:
         return init_device_mesh(s.device.type, (sharding.ranks,), mesh_dim_names=("shard",))
     return init_device_mesh(s.device.type, (sharding.replicas, sharding.ranks), mesh_dim_names=("replicate", "shard"))
@@ -52,7 +59,8 @@ def policies(s, sharding: Sharding) -> tuple[MixedPrecisionPolicy, OffloadPolicy
     mixed = sharding.parameter != "fp32" or sharding.reduce != "fp32"
     precision = MixedPrecisionPolicy(
         param_dtype=DTYPES[sharding.parameter] if sharding.parameter != "fp32" else None,
-        reduce_dtype=DTYPES[sharding.reduce] if mixed else None)
+        reduce_dtype=DTYPES[sharding.reduce] if mixed else None,
+    )
     return precision, CPUOffloadPolicy(pin_memory=s.device.type == "cuda") if sharding.offload else OffloadPolicy()
 
 
@@ -69,11 +77,16 @@ def shard(s, model: nn.Module, sharding: Sharding, on: DeviceMesh | None = None)
     precision, offload = policies(s, sharding)
     names = [unit.name for unit in units(model.shape, sharding)]
     for name in sorted(names, key=lambda name: -name.count(".") - bool(name)):
-        fully_shard(model.get_submodule(name), mesh=on, mp_policy=precision, offload_policy=offload,
-                    reshard_after_forward=sharding.reshard if name else None)
+        fully_shard(
+            model.get_submodule(name),
+            mesh=on,
+            mp_policy=precision,
+            offload_policy=offload,
+            reshard_after_forward=sharding.reshard if name else None,
+        )
     prefetch(model, names, sharding.prefetch)
     if s.device.type == "cpu":
-        private.gather_beside_compute(model, True)      # no streams here: it does only if asked to
+        private.gather_beside_compute(model, True)  # no streams here: it does only if asked to
     return model
 
 
@@ -86,12 +99,13 @@ def prefetch(model: nn.Module, names: list[str], ahead: int) -> None:
     """
     modules = [model.get_submodule(name) for name in names]
     for i, module in enumerate(modules):
-        module.set_modules_to_forward_prefetch(modules[i + 1:i + 1 + ahead])
+        module.set_modules_to_forward_prefetch(modules[i + 1 : i + 1 + ahead])
         later = modules[1:] if i == 0 else modules[1:i]
         module.set_modules_to_backward_prefetch(later[::-1][:ahead] or [module])
 
 
 # --- what was built ---------------------------------------------------------------------------------------------
+
 
 def built(model: nn.Module) -> dict:
     """What was really built, from the model's own state: plain numbers and strings, for a Record or a comparison.
@@ -111,13 +125,16 @@ def built(model: nn.Module) -> dict:
     return {
         "kinds": sorted({type(module).__name__ for module in found.values()}),
         "units": {name: private.shard_elements(group) for name, group in groups.items()},
-        "shard_bytes": width(local), "whole_bytes": width(parameters),
+        "shard_bytes": width(local),
+        "whole_bytes": width(parameters),
         "mesh": {} if first is None else _dimensions(first.mesh_info.mesh),
         "parameter": _dtype(first and first.mp_policy.param_dtype),
         "reduce": _dtype(first and (first.mp_policy.reduce_dtype or first.mp_policy.param_dtype)),
-        "reshard": _reshard(below), "prefetch": _ahead(found),
+        "reshard": _reshard(below),
+        "prefetch": _ahead(found),
         "offload": first is not None and isinstance(first.offload_policy, CPUOffloadPolicy),
-        "unsharded": [name for name, p in parameters.items() if not isinstance(p, DTensor)]}
+        "unsharded": [name for name, p in parameters.items() if not isinstance(p, DTensor)],
+    }
 
 
 def assert_built(s, model: nn.Module, shape, sharding: Sharding) -> None:
@@ -129,10 +146,15 @@ def assert_built(s, model: nn.Module, shape, sharding: Sharding) -> None:
     below = len(units(shape, sharding)) > 1
     wanted = {
         "units": {unit.name: unit.own(sharding.ranks, rank) for unit in units(shape, sharding)},
-        "mesh": {"shard": sharding.ranks} if sharding.replicas == 1 else {
-            "replicate": sharding.replicas, "shard": sharding.ranks},
-        "parameter": sharding.parameter, "reduce": sharding.reduce, "offload": sharding.offload,
-        "reshard": sharding.reshard if below else None, "unsharded": []}
+        "mesh": {"shard": sharding.ranks}
+        if sharding.replicas == 1
+        else {"replicate": sharding.replicas, "shard": sharding.ranks},
+        "parameter": sharding.parameter,
+        "reduce": sharding.reduce,
+        "offload": sharding.offload,
+        "reshard": sharding.reshard if below else None,
+        "unsharded": [],
+    }
     for what, right in wanted.items():
         if found[what] != right:
             raise RuntimeError(f"asked for {what} {right}, and fully_shard built {found[what]}")
@@ -147,7 +169,7 @@ def whole(model: nn.Module, gradients: bool = False) -> dict[str, torch.Tensor]:
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of the whole tensor, where it is a DTensor. Collective."""
-    if isinstance(tensor, DTensor):                    # offloaded shards travel from where the mesh is
+    if isinstance(tensor, DTensor):  # offloaded shards travel from where the mesh is
         tensor = tensor.to(tensor.device_mesh.device_type).full_tensor()
     return tensor.detach().clone()
 
@@ -162,9 +184,14 @@ def _dtype(dtype: torch.dtype | None) -> str:
 
 def _reshard(groups: list) -> bool | int | None:
     """What the units below the root do after their forward; None where there are none, or they differ."""
-    kept = {False if group.post_forward_mesh_info is None else
-            True if group.post_forward_mesh_info is group.mesh_info else group.post_forward_mesh_info.shard_mesh_size
-            for group in groups}
+    kept = {
+        False
+        if group.post_forward_mesh_info is None
+        else True
+        if group.post_forward_mesh_info is group.mesh_info
+        else group.post_forward_mesh_info.shard_mesh_size
+        for group in groups
+    }
     return kept.pop() if len(kept) == 1 else None
 
 

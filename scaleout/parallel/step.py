@@ -109,6 +109,8 @@ class Way:
         if not keep:
             self.training.clear()
         points = [middle, *(at for _, _, at in ready)]
-        spent = [(name, size, seconds_between(before, at))
-                 for (name, size, at), before in zip(ready, points[:-1], strict=True)]
+        spent = [
+            (name, size, seconds_between(before, at))
+            for (name, size, at), before in zip(ready, points[:-1], strict=True)
+        ]
         return seconds_between(start, middle), spent, seconds_between(points[-1], end)

@@ -50,7 +50,7 @@ class Group:
 
     def gathered(self, x: Tensor) -> Tensor:
         """All ranks' tokens, one behind the other: (b, s/t, h) -> (b, s, h)."""
-        x = x.transpose(0, 1).contiguous()          # (s/t, b, h): a collective joins along the first dimension
+        x = x.transpose(0, 1).contiguous()  # (s/t, b, h): a collective joins along the first dimension
         out = x.new_empty(self.size * len(x), *x.shape[1:])
         if self.size == 1 or self.silent:
             out.view(self.size, *x.shape).copy_(x)
@@ -70,6 +70,7 @@ class Group:
 
 
 # --- the four Functions: what crosses the wire ------------------------------------------------------------------
+
 
 class Copy(torch.autograd.Function):
     """f: every rank goes on with x. Each then finds its own part of x's gradient, and backward adds them."""
@@ -123,6 +124,7 @@ class Scatter(torch.autograd.Function):
 
 
 # --- matrices and the vocabulary ----------------------------------------------------------------------------------
+
 
 def part(whole: Tensor, rows: slice = slice(None), columns: slice = slice(None)) -> nn.Parameter:
     """A parameter of this rank: a copy of some rows or columns of a whole one."""
@@ -184,7 +186,7 @@ class VocabularyLoss(torch.autograd.Function):
         logits = logits.float() - group.reduced(logits.float().amax(-1), dist.ReduceOp.MAX)[:, None]
         wanted = group.reduced(logits.gather(1, row[:, None])[:, 0].masked_fill(outside, 0))
         total = group.reduced(logits.exp_().sum(-1))
-        ctx.save_for_backward(logits.div_(total[:, None]), row, outside)     # the probabilities
+        ctx.save_for_backward(logits.div_(total[:, None]), row, outside)  # the probabilities
         return (total.log() - wanted).mean()
 
     @staticmethod

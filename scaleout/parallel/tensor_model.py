@@ -33,8 +33,9 @@ def refuse(shape: Shape, tp: int, dropout: float = 0.0) -> None:
     check_tensor(shape, tp)
     check_vocabulary(shape, tp)
     if dropout:
-        raise ValueError("dropout in parts needs random numbers that ranks share in some places and not in others: use "
-                         "dropout 0")
+        raise ValueError(
+            "dropout in parts needs random numbers that ranks share in some places and not in others: use dropout 0"
+        )
 
 
 def heads(shape: Shape, group: Group) -> tuple[slice, slice]:
@@ -79,7 +80,7 @@ class TensorTransformer(nn.Module):
         self.words, self.blocks, self.edges = group.share(shape.vocab), model.blocks, []
         self.layers = list(self.blocks.values() if isinstance(model, Stage) else self.blocks)
         self.first, self.last = getattr(model, "first", True), getattr(model, "last", True)
-        self.tied = getattr(model, "tied", False)                   # here is one of two copies of the token table
+        self.tied = getattr(model, "tied", False)  # here is one of two copies of the token table
         if self.first:
             self.positions = model.positions
             self.tokens = VocabularyEmbedding(model.tokens, self.words, self.leave)
@@ -88,7 +89,7 @@ class TensorTransformer(nn.Module):
             self.norm, self.head = model.norm, ColumnLinear(model.head, self.words)
             if shape.tied_head and self.first:
                 self.head.weight = self.tokens.weight
-        self.sharing = max(1, group.size // shape.kv)               # ranks that have the same key-value head
+        self.sharing = max(1, group.size // shape.kv)  # ranks that have the same key-value head
         self.kv_group = group.neighbours(self.sharing) if self.sharing > 1 else None
 
     def enter(self, x: Tensor) -> Tensor:
@@ -105,7 +106,7 @@ class TensorTransformer(nn.Module):
             x = checkpoint(block, x, use_reentrant=False) if self.full and self.training else block(x)
         if not self.last:
             return x
-        logits = self.head(self.enter(self.norm(x)))                # (b, s, V/t)
+        logits = self.head(self.enter(self.norm(x)))  # (b, s, V/t)
         if targets is None:
             return logits
         return VocabularyLoss.apply(logits.flatten(0, 1), targets.flatten(), self.words, self.group)
@@ -128,7 +129,7 @@ class TensorTransformer(nn.Module):
         names = dict(self.named_parameters())
         whole = [p for name, p in names.items() if dimension(name) is None] if self.sequence else []
         kv = [p for name, p in names.items() if is_kv(name)] if self.sharing > 1 else []
-        if self.sharing == self.group.size:                         # the same ranks: one message
+        if self.sharing == self.group.size:  # the same ranks: one message
             whole, kv = whole + kv, []
         return [(found, group) for found, group in ((whole, self.group.group), (kv, self.kv_group)) if found]
 

@@ -34,9 +34,14 @@ from scaleout.spec.slices import check_sequence, slice_linears
 from scaleout.spec.transformer import Shape, norm_parameters
 
 WAYS = ("one", "hand", "torch")
-KINDS = {"allreduce_": "all_reduce", "all_reduce": "all_reduce", "_allgather_base_": "all_gather",
-         "all_gather_into_tensor": "all_gather", "_reduce_scatter_base_": "reduce_scatter",
-         "reduce_scatter_tensor": "reduce_scatter"}
+KINDS = {
+    "allreduce_": "all_reduce",
+    "all_reduce": "all_reduce",
+    "_allgather_base_": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+}
 
 
 def refuse(s, shape: Shape, seq: int, sequence: bool, via: str) -> None:
@@ -46,13 +51,17 @@ def refuse(s, shape: Shape, seq: int, sequence: bool, via: str) -> None:
     if sequence:
         check_sequence(seq, tp)
     if via == "torch" and shape.kv % tp:
-        raise ValueError(f"ColwiseParallel would cut {shape.kv} key-value heads into {tp} parts: use {shape.kv} "
-                         "processes or fewer, or --via hand, which copies heads")
+        raise ValueError(
+            f"ColwiseParallel would cut {shape.kv} key-value heads into {tp} parts: use {shape.kv} "
+            "processes or fewer, or --via hand, which copies heads"
+        )
     if via == "accelerate":
         said = accelerate_says(s)
-        raise ValueError("Accelerate cuts no matrix itself: it takes a model that transformers has cut (tp_plan), and "
-                         f"the book's is none; its ParallelismConfig(tp_size={tp}) says here: "
-                         f"{said or 'nothing, and would train it whole on every rank'}. Use --via torch")
+        raise ValueError(
+            "Accelerate cuts no matrix itself: it takes a model that transformers has cut (tp_plan), and "
+            f"the book's is none; its ParallelismConfig(tp_size={tp}) says here: "
+            f"{said or 'nothing, and would train it whole on every rank'}. Use --via torch"
+        )
 
 
 class Way:
@@ -62,12 +71,21 @@ class Way:
     via: one of WAYS; "one" is a plain model, which every rank trains whole. sequence: sequence parallelism.
     """
 
-    def __init__(self, s, shape: Shape, via: str, sequence: bool = False, rate: float = 1e-3, seed: int = 0,
-                 optimizer: str = "adamw", precision: str = "fp32") -> None:
+    def __init__(
+        self,
+        s,
+        shape: Shape,
+        via: str,
+        sequence: bool = False,
+        rate: float = 1e-3,
+        seed: int = 0,
+        optimizer: str = "adamw",
+        precision: str = "fp32",
+    ) -> None:
         if via not in WAYS:
             raise ValueError(f"way {via!r} is unknown: use one of {', '.join(WAYS)}")
         self.s, self.shape, self.via, self.sequence, self.precision = s, shape, via, sequence, precision
-        self.updated = None                     # stamps at both ends of the last update
+        self.updated = None  # stamps at both ends of the last update
         torch.manual_seed(seed)
         with s.device:
             model = Transformer(shape)
@@ -76,7 +94,7 @@ class Way:
         elif via == "torch":
             parallelize(model, shard.mesh(s, Sharding(s.world)), sequence)
         self.model = model
-        recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)      # which takes no mixture of DTensors
+        recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)  # which takes no mixture of DTensors
         self.optimizer = make_optimizer(list(model.parameters()), recipe, rate)
         self.assert_built()
 
@@ -88,8 +106,10 @@ class Way:
 
     def forward(self, tokens, targets):
         """The mean loss of a batch, a tensor, the same on every rank."""
-        with phase("forward"), torch.autocast(self.s.device.type, torch.bfloat16,
-                                              enabled=self.precision == "autocast-bf16"):
+        with (
+            phase("forward"),
+            torch.autocast(self.s.device.type, torch.bfloat16, enabled=self.precision == "autocast-bf16"),
+        ):
             return self.model(tokens, targets)
 
     def backward(self, loss) -> None:
@@ -101,7 +121,7 @@ class Way:
         """Add up the gradients of what several ranks have copies of, where each found a part only."""
         if self.via == "hand":
             self.model.sum_copies()
-        elif self.via == "torch":               # torch leaves them as sums to be made, which an optimizer would make
+        elif self.via == "torch":  # torch leaves them as sums to be made, which an optimizer would make
             for p in self.model.parameters():
                 if isinstance(p.grad, DTensor) and p.grad.placements != p.placements:
                     p.grad = p.grad.redistribute(placements=p.placements)
@@ -139,7 +159,7 @@ class Way:
         """{"forward", "backward", "copies": {collective: calls}} of a step, as CommDebugMode sees them."""
         found = {}
         with self.context(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")        # of its own hooks
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")  # of its own hooks
             with CommDebugMode() as found["forward"]:
                 loss = self.forward(*batch)
             with CommDebugMode() as found["backward"]:
@@ -159,8 +179,10 @@ class Way:
         q = self.model.blocks[0].attention.q
         rows = (q.weight.to_local() if isinstance(q.weight, DTensor) else q.weight).shape[0]
         kind = "DTensor" if isinstance(q.weight, DTensor) else type(q).__name__
-        return (f"{type(self.model).__name__}, {rows} of {self.shape.heads * self.shape.d} query columns a rank "
-                f"({kind}): {self.stored():,} of {4 * parameters(self.shape, 1):,} bytes of parameters here")
+        return (
+            f"{type(self.model).__name__}, {rows} of {self.shape.heads * self.shape.d} query columns a rank "
+            f"({kind}): {self.stored():,} of {4 * parameters(self.shape, 1):,} bytes of parameters here"
+        )
 
     def assert_built(self) -> None:
         """RuntimeError where a rank does not hold its share. Equal losses would not show it."""
@@ -178,8 +200,12 @@ def parameters(shape: Shape, tp: int) -> int:
     block = sum(a * b + (b if shape.bias else 0) for a, b in matrices.values())
     table = shape.vocab * shape.hidden // tp
     positions = shape.max_seq * shape.hidden if shape.positions == "learned" else 0
-    return (shape.layers * block + (2 * shape.layers + 1) * norm_parameters(shape) + positions
-            + table * (1 if shape.tied_head else 2))
+    return (
+        shape.layers * block
+        + (2 * shape.layers + 1) * norm_parameters(shape)
+        + positions
+        + table * (1 if shape.tied_head else 2)
+    )
 
 
 def number(loss) -> float:
@@ -196,13 +222,16 @@ def _counts(found) -> Counter:
 
 # --- parallelize_module ---------------------------------------------------------------------------------------------
 
+
 def plan(shape: Shape, sequence: bool) -> dict[str, ParallelStyle]:
     """What `parallelize_module` is told of the book's Transformer. With sequence parallelism the stream between the
     matrices is a DTensor: a plain tensor would be taken as this rank's tokens, and nothing would say so."""
     stream = Shard(1) if sequence else Replicate()
     rows = {"output_layouts": stream, "use_local_output": not sequence}
-    styles = {"tokens": RowwiseParallel(input_layouts=Replicate(), **rows),
-              "head": ColwiseParallel(input_layouts=stream, use_local_output=False)}
+    styles = {
+        "tokens": RowwiseParallel(input_layouts=Replicate(), **rows),
+        "head": ColwiseParallel(input_layouts=stream, use_local_output=False),
+    }
     halves = {"attention": (("q", "k", "v"), "out"), "mlp": (("up", "gate") if shape.gated_mlp else ("up",), "down")}
     for half, (columns, last) in halves.items():
         styles[f"blocks.*.{half}"] = PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
@@ -216,7 +245,7 @@ def plan(shape: Shape, sequence: bool) -> dict[str, ParallelStyle]:
 def parallelize(model: Transformer, on: DeviceMesh, sequence: bool) -> None:
     """Cut the book's Transformer in place by torch's own styles."""
     cut(model, on, plan(model.shape, sequence))
-    if model.shape.tied_head:                   # each style made a parameter of its own
+    if model.shape.tied_head:  # each style made a parameter of its own
         model.head.weight = model.tokens.weight
 
 
@@ -225,11 +254,12 @@ def cut(module: torch.nn.Module, on: DeviceMesh, styles: dict[str, ParallelStyle
     there = tuple(name for name, _ in module.named_children())
     parallelize_module(module, on, {name: style for name, style in styles.items() if name.split(".")[0] in there})
     positions = getattr(module, "positions", None)
-    if positions is not None and "norm" in styles:         # sequence parallel, and no style fits a table read by slices
+    if positions is not None and "norm" in styles:  # sequence parallel, and no style fits a table read by slices
         positions.weight = torch.nn.Parameter(distribute_tensor(positions.weight.detach(), on, [Replicate()]))
 
 
 # --- Accelerate -----------------------------------------------------------------------------------------------------
+
 
 def accelerate_says(s) -> str:
     """What Accelerate answers to ParallelismConfig(tp_size=...) here, in one line; "" where it accepts it.
@@ -240,10 +270,11 @@ def accelerate_says(s) -> str:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import ParallelismConfig
+
     try:
         Accelerator(cpu=s.device.type == "cpu", parallelism_config=ParallelismConfig(tp_size=s.world))
     except (ImportError, ValueError, NotImplementedError) as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     finally:
-        AcceleratorState._reset_state(reset_partial_state=True)         # it is one object for the whole process
+        AcceleratorState._reset_state(reset_partial_state=True)  # it is one object for the whole process
     return ""

@@ -121,5 +121,7 @@ def assert_one_norm(norm: float, device: torch.device) -> None:
     all_gather(found, torch.tensor([norm], dtype=torch.float64, device=device))
     if found.min() != found.max():
         norms = ", ".join(f"{one:.4f}" for one in found.tolist())
-        raise RuntimeError(f"the ranks clip by different norms ({norms}): each took its own shard's; add the squares "
-                           "of all shards up over the ranks first")
+        raise RuntimeError(
+            f"the ranks clip by different norms ({norms}): each took its own shard's; add the squares "
+            "of all shards up over the ranks first"
+        )

@@ -24,8 +24,10 @@ from scaleout.spec.transformer import total_parameters
 def refuse(via: str, passes: int = 1) -> None:
     """ValueError, in one line, where the package is missing, or is asked for what this way does not do."""
     if via in DEEPSPEED and importlib.util.find_spec("deepspeed") is None:
-        raise ValueError(f"--via {via} needs the package deepspeed, which is not installed here: pip install "
-                         f"deepspeed, or use --via stage-{via[-1]}, the same by hand")
+        raise ValueError(
+            f"--via {via} needs the package deepspeed, which is not installed here: pip install "
+            f"deepspeed, or use --via stage-{via[-1]}, the same by hand"
+        )
     if via in DEEPSPEED and passes > 1:
         raise ValueError(f"--via {via} is shown with one pass a step: leave out --accumulation")
 
@@ -39,19 +41,24 @@ class DeepSpeedWay(Way):
         """Hand model and optimizer to DeepSpeed."""
         refuse(self.via)
         if self.s.device.type == "cpu":
-            os.environ.setdefault("DS_ACCELERATOR", "cpu")              # read when it is imported
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when it is imported
         import deepspeed  # seconds: only where it is asked for
 
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", message=".*is deprecated. Please use", category=FutureWarning)
-        shard.mesh(self.s, self.sharding)                               # a group, of one process too
+        shard.mesh(self.s, self.sharding)  # a group, of one process too
         adamw = torch.optim.AdamW(self.model.parameters(), lr=rate, foreach=True)
-        config = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": self.clip or 0.0, "steps_per_print": 10**9,
-                  "zero_allow_untested_optimizer": True,
-                  "zero_optimization": {"stage": self.stage, "stage3_param_persistence_threshold": 0}}
+        config = {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_clipping": self.clip or 0.0,
+            "steps_per_print": 10**9,
+            "zero_allow_untested_optimizer": True,
+            "zero_optimization": {"stage": self.stage, "stage3_param_persistence_threshold": 0},
+        }
         self.call, self.wrapped, *_ = deepspeed.initialize(
-            model=self.model, optimizer=adamw, config=config, dist_init_required=False)
-        self.optimizer = adamw                  # whose parameters are DeepSpeed's flat shards from now on
+            model=self.model, optimizer=adamw, config=config, dist_init_required=False
+        )
+        self.optimizer = adamw  # whose parameters are DeepSpeed's flat shards from now on
 
     @property
     def stage(self) -> int:
@@ -81,22 +88,30 @@ class DeepSpeedWay(Way):
         """{state of the optimizer: {name of a parameter: full tensor}}, copies. Collective."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        return {kind: {name: safe_get_full_optimizer_state(p, kind).detach().clone()
-                       for name, p in self.model.named_parameters()} for kind in ("exp_avg", "exp_avg_sq")}
+        return {
+            kind: {
+                name: safe_get_full_optimizer_state(p, kind).detach().clone()
+                for name, p in self.model.named_parameters()
+            }
+            for kind in ("exp_avg", "exp_avg_sq")
+        }
 
     def stored(self) -> dict[str, int]:
         """Bytes of this rank now: "weights", and each state of the optimizer. DeepSpeed keeps gradients in buffers of
         its own, which are not counted; nor are its flat copies of the weights that it steps."""
         states = self.optimizer.state.values()
         return {"weights": sum(getattr(p, "ds_tensor", p).nbytes for p in self.model.parameters())} | {
-            kind: sum(state[kind].nbytes for state in states if kind in state) for kind in ("exp_avg", "exp_avg_sq")}
+            kind: sum(state[kind].nbytes for state in states if kind in state) for kind in ("exp_avg", "exp_avg_sq")
+        }
 
     @property
     def built(self) -> str:
         """What was built, in words."""
         made, every = self.call.zero_optimization_stage(), 4 * total_parameters(self.shape)
-        return (f"{type(self.call).__name__}, {type(self.wrapped).__name__} of stage {made} on {self.s.world} rank(s): "
-                f"{self.stored()['weights']:,} of {every:,} bytes of weights on this rank")
+        return (
+            f"{type(self.call).__name__}, {type(self.wrapped).__name__} of stage {made} on {self.s.world} rank(s): "
+            f"{self.stored()['weights']:,} of {every:,} bytes of weights on this rank"
+        )
 
     def assert_built(self) -> None:
         """RuntimeError where DeepSpeed has not made this stage."""

@@ -18,8 +18,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from scaleout.parallel.flat import FlatUnit, all_gather
 from scaleout.parallel.recipe import by_parts
 
-A, B, C = 3.4445, -4.7750, 2.0315       # torch.optim.Muon's: singular values go to about 1 in five steps
-DECAY = 0.1                             # its weight decay
+A, B, C = 3.4445, -4.7750, 2.0315  # torch.optim.Muon's: singular values go to about 1 in five steps
+DECAY = 0.1  # its weight decay
 
 
 def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
@@ -65,7 +65,7 @@ class GatheredMuon(Muon):
         """This rank's shard (N / p,) of the orthogonal updates of all matrices of its unit: one piece more to send, and
         every rank makes every matrix orthogonal."""
         unit = self.unit_of[p]
-        whole = torch.empty_like(unit.whole)                                                  # (N,)
+        whole = torch.empty_like(unit.whole)  # (N,)
         all_gather(whole, update, unit.group)
         for matrix in unit.pieces(whole):
             matrix.copy_(super().direction(p, matrix))
@@ -103,5 +103,5 @@ class Both:
 def split(kind: type, parameters: list[nn.Parameter], **options) -> ZeroRedundancyOptimizer:
     """An optimizer whose tensors are dealt to the ranks, each whole: stage 1, and all that Muon needs."""
     found = ZeroRedundancyOptimizer(parameters, kind, **options)
-    found.state = found.optim.state             # where the one of this rank's tensors has it
+    found.state = found.optim.state  # where the one of this rank's tensors has it
     return found

@@ -16,12 +16,12 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import total_parameters
 
-MUON_RATE = 0.02        # Jordan et al.'s, of matrices
+MUON_RATE = 0.02  # Jordan et al.'s, of matrices
 HAND = {f"stage-{number}": stage for number, stage in zero.STAGES.items()}
-SHARDED = {"keep": False, "reshard": True, "rows": True}        # fully_shard's reshard_after_forward
+SHARDED = {"keep": False, "reshard": True, "rows": True}  # fully_shard's reshard_after_forward
 WAYS = ("one", "ddp", *HAND, "zero-redundancy", "keep", "reshard", "accelerate")
-DEEPSPEED = "deepspeed-1", "deepspeed-2", "deepspeed-3"         # zero_deepspeed.DeepSpeedWay
-DEALT = "zero-redundancy", "accelerate"         # whole tensors to ranks
+DEEPSPEED = "deepspeed-1", "deepspeed-2", "deepspeed-3"  # zero_deepspeed.DeepSpeedWay
+DEALT = "zero-redundancy", "accelerate"  # whole tensors to ranks
 MUON = ("one", *HAND, "zero-redundancy", "reshard", "rows")
 
 
@@ -50,7 +50,7 @@ class Way(fsdp_ways.Way):
         elif self.via in SHARDED:
             shard.shard(self.s, self.model, self.sharding)
         elif self.via != "one":
-            shard.mesh(self.s, self.sharding)           # ZeroRedundancyOptimizer wants a group, of one process too
+            shard.mesh(self.s, self.sharding)  # ZeroRedundancyOptimizer wants a group, of one process too
             if self.via == "accelerate":
                 with_accelerate(self)
             elif self.s.world > 1:
@@ -98,14 +98,16 @@ class Way(fsdp_ways.Way):
         """{state of the optimizer: {name of a parameter: full tensor}}, copies, of all ranks together. Collective."""
         kinds = {kind for state in self.optimizer.state.values() for kind, value in state.items() if value.dim()}
         if self.hand is not None:
-            return {kind: self.hand.together(lambda own, kind=kind: self.optimizer.state[own].get(kind))
-                    for kind in sorted(kinds)}
+            return {
+                kind: self.hand.together(lambda own, kind=kind: self.optimizer.state[own].get(kind))
+                for kind in sorted(kinds)
+            }
         found = {kind: {} for kind in sorted(set().union(*self.s.gathered(kinds)))}
         for name, p in self.model.named_parameters():
             for kind in found:
                 if kind in (state := self.optimizer.state.get(p, {})):
                     found[kind][name] = shard.full(state[kind])
-        if self.via in DEALT:                           # each rank has those of its own tensors
+        if self.via in DEALT:  # each rank has those of its own tensors
             every = self.s.gathered(found)
             found = {kind: {name: one for rank in every for name, one in rank[kind].items()} for kind in found}
         return found
@@ -118,7 +120,7 @@ class Way(fsdp_ways.Way):
         found["gradients"] = local_bytes(p.grad for p in every if p.grad is not None)
         for state in self.optimizer.state.values():
             for kind, tensor in state.items():
-                if tensor.dim():                        # not AdamW's count of steps
+                if tensor.dim():  # not AdamW's count of steps
                     found[kind] = found.get(kind, 0) + local_bytes([tensor])
         return found
 
@@ -130,14 +132,17 @@ class Way(fsdp_ways.Way):
         steps, every = self.steps(), total_parameters(self.shape)
         kind = type(self.call).__name__ + (", ZeroRedundancyOptimizer" if self.via in DEALT else "")
         units = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
-        return (f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * every:,} bytes of "
-                f"weights on this rank, which steps {steps:,} of {every:,} parameters{self.said}")
+        return (
+            f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * every:,} bytes of "
+            f"weights on this rank, which steps {steps:,} of {every:,} parameters{self.said}"
+        )
 
     def steps(self) -> int:
         """Parameters that this rank's optimizer steps, padding too."""
         made = getattr(self.optimizer, "optimizers", [self.optimizer])
-        return sum(p.numel() for one in made for group in getattr(one, "optim", one).param_groups
-                   for p in group["params"])
+        return sum(
+            p.numel() for one in made for group in getattr(one, "optim", one).param_groups for p in group["params"]
+        )
 
     def assert_built(self) -> None:
         """RuntimeError where the way is not what its name says. Equal losses would not show it."""
@@ -158,6 +163,7 @@ class Way(fsdp_ways.Way):
 
 # --- Accelerate ---------------------------------------------------------------------------------------------------
 
+
 def refuse(s, via: str) -> None:
     """ValueError, in one line, for what Accelerate would quietly not do."""
     if via == "accelerate" and s.world == 1:
@@ -175,7 +181,7 @@ def with_accelerate(way: Way) -> None:
     from accelerate import Accelerator, DistributedDataParallelKwargs  # a second: only where it is asked for
     from accelerate.state import AcceleratorState
 
-    AcceleratorState._reset_state(reset_partial_state=True)         # it is one object for the whole process
+    AcceleratorState._reset_state(reset_partial_state=True)  # it is one object for the whole process
     views = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     way.accelerator = Accelerator(cpu=way.s.device.type == "cpu", mixed_precision="no", kwargs_handlers=[views])
     way.call = way.accelerator.prepare(way.model)

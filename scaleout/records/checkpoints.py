@@ -22,11 +22,12 @@ from scaleout.spec.checks import is_number
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-LARGEST = 2**26                 # bytes of a manifest: thousands of ranks need a hundredth of it
+LARGEST = 2**26  # bytes of a manifest: thousands of ranks need a hundredth of it
 DONE, WRITING, LEAVING = "step-", ".writing-", ".removing-"
 
 
 # --- writing ------------------------------------------------------------------------------------------------
+
 
 def name(step):
     """The folder of a checkpoint after `step` steps: sorted by name is sorted by step."""
@@ -68,7 +69,7 @@ def publish(written, folder, body):
     body = body | {"schema": SCHEMA, "number": 1 + max((number(path) for path in every(folder)), default=0)}
     write_text(written / MANIFEST, json.dumps({"sha256": _digest(body), "body": body}, allow_nan=False))
     _sync(written)
-    if target.exists():                       # an abandoned future: the job went back behind it and came here again
+    if target.exists():  # an abandoned future: the job went back behind it and came here again
         remove(target)
     written.rename(target)
     _sync(folder)
@@ -90,6 +91,7 @@ def _sync(folder):
 
 # --- reading ------------------------------------------------------------------------------------------------
 
+
 def manifest(path):
     """The body (dict) of a checkpoint's manifest. ValueError, one line, that says what is wrong with it."""
     path = Path(path)
@@ -100,7 +102,7 @@ def manifest(path):
         fits = isinstance(data, dict) and set(data) == {"sha256", "body"} and data["sha256"] == _digest(data["body"])
     except FileNotFoundError:
         raise ValueError(f"has no {MANIFEST}") from None
-    except (OSError, ValueError, RecursionError):       # ValueError: no text, no JSON, a number of 5,000 digits
+    except (OSError, ValueError, RecursionError):  # ValueError: no text, no JSON, a number of 5,000 digits
         raise ValueError(f"{MANIFEST} cannot be read") from None
     if not fits:
         raise ValueError(f"{MANIFEST} differs from what was written")
@@ -129,18 +131,23 @@ def _check_body(body, step):
 def _checksums(value):
     return isinstance(value, dict) and all(
         isinstance(facts, dict) and is_count(facts.get("bytes")) and isinstance(facts.get("sha256"), str)
-        for facts in value.values())
+        for facts in value.values()
+    )
 
 
-FIELDS = {"step": is_count, "number": is_count, "loss": lambda value: value is None or is_number(value),
-          "files": _checksums}
+FIELDS = {
+    "step": is_count,
+    "number": is_count,
+    "loss": lambda value: value is None or is_number(value),
+    "files": _checksums,
+}
 
 
 def problem(path, files):
     """What is wrong (str) with the first bad one of a checkpoint's `files` {name: checksum}; None: all are good."""
     for file, facts in files.items():
         try:
-            if (Path(path) / file).exists() and not (Path(path) / file).is_file():      # a pipe has no end
+            if (Path(path) / file).exists() and not (Path(path) / file).is_file():  # a pipe has no end
                 return f"{file} is no file"
             found = checksum(Path(path) / file)
         except FileNotFoundError:
@@ -179,10 +186,11 @@ def every(folder):
 def damage(found, used):
     """Lines for the screen: what is wrong with each newer checkpoint, [(step, problem)], and the step used instead."""
     lines = [f"checkpoint step {step} is damaged ({what}): using step {used}" for step, what in found]
-    return [provenance.printable(line) for line in lines]       # a file's name may hold anything
+    return [provenance.printable(line) for line in lines]  # a file's name may hold anything
 
 
 # --- tidying ------------------------------------------------------------------------------------------------
+
 
 def keepers(found, keep):
     """The steps (set) to keep of `found`, [(step, loss or None)] newest first: the last `keep`, and the lowest loss."""

@@ -7,16 +7,49 @@ Standard library only.
 import math
 import re
 
-PHASES = ("step", "data", "forward", "backward", "reduce", "update")      # spans that the labs write around their work
-ON_DEVICE = "step on the device"         # the lane of the steps as the profiler drew them over a GPU's kernels
+PHASES = ("step", "data", "forward", "backward", "reduce", "update")  # spans that the labs write around their work
+ON_DEVICE = "step on the device"  # the lane of the steps as the profiler drew them over a GPU's kernels
 # Bytes of an element, by the names of torch's dtypes, of C++ types as the profiler writes them, and of torch's scalar
 # types as NCCL's events do (c10/core/ScalarType.h).
-WIDTHS = {"float64": 8, "double": 8, "int64": 8, "long int": 8, "long": 8, "uint64": 8, "unsigned long": 8,
-          "c10::complex<float>": 8, "complexfloat": 8, "c10::complex<double>": 16, "complexdouble": 16,
-          "float32": 4, "float": 4, "int32": 4, "int": 4, "uint32": 4, "unsigned int": 4,
-          "float16": 2, "c10::half": 2, "half": 2, "bfloat16": 2, "c10::bfloat16": 2, "int16": 2, "short int": 2,
-          "short": 2, "uint16": 2, "int8": 1, "signed char": 1, "char": 1, "uint8": 1, "unsigned char": 1, "byte": 1,
-          "bool": 1, "c10::float8_e4m3fn": 1, "float8_e4m3fn": 1, "c10::float8_e5m2": 1, "float8_e5m2": 1}
+WIDTHS = {
+    "float64": 8,
+    "double": 8,
+    "int64": 8,
+    "long int": 8,
+    "long": 8,
+    "uint64": 8,
+    "unsigned long": 8,
+    "c10::complex<float>": 8,
+    "complexfloat": 8,
+    "c10::complex<double>": 16,
+    "complexdouble": 16,
+    "float32": 4,
+    "float": 4,
+    "int32": 4,
+    "int": 4,
+    "uint32": 4,
+    "unsigned int": 4,
+    "float16": 2,
+    "c10::half": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "c10::bfloat16": 2,
+    "int16": 2,
+    "short int": 2,
+    "short": 2,
+    "uint16": 2,
+    "int8": 1,
+    "signed char": 1,
+    "char": 1,
+    "uint8": 1,
+    "unsigned char": 1,
+    "byte": 1,
+    "bool": 1,
+    "c10::float8_e4m3fn": 1,
+    "float8_e4m3fn": 1,
+    "c10::float8_e5m2": 1,
+    "float8_e5m2": 1,
+}
 # Categories as torch wrote them up to 1.11; today's are in small letters.
 RENAMED = {"operator": "cpu_op", "memcpy": "gpu_memcpy", "memset": "gpu_memset", "runtime": "cuda_runtime"}
 FIELDS = ("name", "cat", "ph", "pid", "tid", "ts", "dur", "args")
@@ -36,8 +69,11 @@ def one_rank(data, rank):
     """
     events = data["traceEvents"] if isinstance(data, dict) else data
     base = data.get("baseTimeNanoseconds", 0) / 1e3 if isinstance(data, dict) else 0.0
-    kept = [e for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int) and "dur" in e
-            and e.get("cat") != "Trace"]
+    kept = [
+        e
+        for e in events
+        if e.get("ph") == "X" and isinstance(e.get("pid"), int) and "dur" in e and e.get("cat") != "Trace"
+    ]
     moved = [{k: e[k] for k in FIELDS if k in e} | {"pid": rank, "ts": e["ts"] + base} for e in kept]
     names = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     return [*named(rank, {t: n for t, n in names.items() if any(e["tid"] == t for e in kept)}), *moved]
@@ -45,10 +81,15 @@ def one_rank(data, rank):
 
 def named(rank, threads):
     """Metadata events: the rank's row, and the threads under it ({thread: name})."""
+
     def event(what, tid, **args):
         return {"ph": "M", "name": what, "pid": rank, "tid": tid, "args": args}
-    return [event("process_name", 0, name=f"rank {rank}"), event("process_sort_index", 0, sort_index=rank),
-            *(event("thread_name", tid, name=name) for tid, name in threads.items())]
+
+    return [
+        event("process_name", 0, name=f"rank {rank}"),
+        event("process_sort_index", 0, sort_index=rank),
+        *(event("thread_name", tid, name=name) for tid, name in threads.items()),
+    ]
 
 
 def today(event):
@@ -65,8 +106,9 @@ def lane(event, kernels, main):
     name, cat = event["name"], event.get("cat")
     if name in PHASES or name.startswith("ProfilerStep#"):
         name = name if name in PHASES else "step"
-        return name if cat == "user_annotation" else \
-            ON_DEVICE if (name, cat) == ("step", "gpu_user_annotation") else None
+        return (
+            name if cat == "user_annotation" else ON_DEVICE if (name, cat) == ("step", "gpu_user_annotation") else None
+        )
     if (cat == "kernel" and "nccl" in name.lower()) or (not kernels and name.startswith("gloo:")):
         return "communication"
     if kernels:
@@ -84,14 +126,17 @@ def size(event):
     """Bytes of a collective's tensor, from what the profiler noted (record_shapes=True); None without, or where a
     dtype is unknown."""
     args = event.get("args", {})
-    if "bytes" in args:                              # a thinned trace
+    if "bytes" in args:  # a thinned trace
         return args["bytes"]
-    if "In msg nelems" in args:                      # NCCL
+    if "In msg nelems" in args:  # NCCL
         shapes, kinds = [[args["In msg nelems"]]], [str(args.get("dtype", ""))]
     else:
         shapes, kinds = args.get("Input Dims", []), args.get("Input type", [])
-    tensors = [(math.prod(shape), WIDTHS.get(kind.lower())) for shape, kind in zip(shapes, kinds, strict=False)
-               if shape and all(isinstance(n, int) for n in shape)]
+    tensors = [
+        (math.prod(shape), WIDTHS.get(kind.lower()))
+        for shape, kind in zip(shapes, kinds, strict=False)
+        if shape and all(isinstance(n, int) for n in shape)
+    ]
     if not tensors or any(width is None for _, width in tensors):
         return None
     return sum(count * width for count, width in tensors)

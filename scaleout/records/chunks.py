@@ -55,8 +55,14 @@ def _unreadable(entry, dtypes):
         return f"has the dtype {str(entry.get('dtype'))[:30]}, which torch has not"
     rank = len(entry["size"])
     for chunk in entry["chunks"]:
-        if (not isinstance(chunk, list) or len(chunk) != 5 or not all(map(_counts, (*chunk[:2], chunk[3:])))
-                or not isinstance(chunk[2], str) or len(chunk[0]) != rank or len(chunk[1]) != rank):
+        if (
+            not isinstance(chunk, list)
+            or len(chunk) != 5
+            or not all(map(_counts, (*chunk[:2], chunk[3:])))
+            or not isinstance(chunk[2], str)
+            or len(chunk[0]) != rank
+            or len(chunk[1]) != rank
+        ):
             return "has a chunk that is none"
     return None
 
@@ -90,8 +96,7 @@ def _covered(size, chunks):
 
 def _meet(one, other):
     """Whether two boxes (offsets, sizes) have a number in common."""
-    return all(max(a, b) < min(a + n, b + m)
-               for a, n, b, m in zip(one[0], one[1], other[0], other[1], strict=True))
+    return all(max(a, b) < min(a + n, b + m) for a, n, b, m in zip(one[0], one[1], other[0], other[1], strict=True))
 
 
 def _counts(value):

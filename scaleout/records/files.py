@@ -16,7 +16,7 @@ def written_whole(path):
     temporary = path.with_name(f".{path.stem}.{os.urandom(6).hex()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)            # who may read it is the umask's to say: tempfile's are private
+        temporary.touch(exist_ok=False)  # who may read it is the umask's to say: tempfile's are private
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
     try:
@@ -42,7 +42,7 @@ def write_json(data, path):
 def read_json(path):
     """Read a JSON object (dict) from `path`; NaN and infinity are refused. ValueError, one line."""
     try:
-        if Path(path).exists() and not Path(path).is_file():    # /dev/zero never ends
+        if Path(path).exists() and not Path(path).is_file():  # /dev/zero never ends
             raise ValueError("is no file")
         data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=no_constant)
     except FileNotFoundError:

@@ -17,21 +17,30 @@ from pathlib import Path
 from scaleout.records.files import is_count, read_json
 from scaleout.records.provenance import printable
 
-OF_RESULT = {"scatter"}                         # only the source has inputs: what each rank receives is alike
-UNEVEN = {"all_to_all", "all_to_allv"}          # healthy ranks may send different amounts
-BROKEN = (ValueError, KeyError, TypeError, SyntaxError, AttributeError, IndexError, RecursionError, MemoryError,
-          OverflowError)                        # what comes of reading a dump that is none
-TORCH_DUMP = re.compile(r"\w*?_(\d+)")          # of torch's own files: nccl_trace_rank_3, fr_trace_3
+OF_RESULT = {"scatter"}  # only the source has inputs: what each rank receives is alike
+UNEVEN = {"all_to_all", "all_to_allv"}  # healthy ranks may send different amounts
+BROKEN = (
+    ValueError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    AttributeError,
+    IndexError,
+    RecursionError,
+    MemoryError,
+    OverflowError,
+)  # what comes of reading a dump that is none
+TORCH_DUMP = re.compile(r"\w*?_(\d+)")  # of torch's own files: nccl_trace_rank_3, fr_trace_3
 
 
 @dataclass(frozen=True)
 class Call:
     """One collective of one rank. `where` is the first line outside torch on its stack, "labs/hang_job.py:79"."""
 
-    group: str                  # the process group's name; "0" is the default group
-    sequence: int               # its number in that group, from 1
-    name: str                   # "all_reduce", "broadcast", ...
-    sizes: tuple                # of the inputs (a scatter's results), a tuple of ints each
+    group: str  # the process group's name; "0" is the default group
+    sequence: int  # its number in that group, from 1
+    name: str  # "all_reduce", "broadcast", ...
+    sizes: tuple  # of the inputs (a scatter's results), a tuple of ints each
     dtype: str
     where: str = ""
 
@@ -51,7 +60,7 @@ class Flight:
 
     rank: int
     calls: tuple
-    members: dict               # group -> tuple of ranks
+    members: dict  # group -> tuple of ranks
 
 
 @dataclass(frozen=True)
@@ -60,14 +69,15 @@ class Odd:
 
     group: str
     sequence: int
-    ranks: tuple                # the fewer: who did something else, or nothing
-    kind: str                   # "different": another call; "missing": never came to this one
-    expected: Call              # what most ranks called
-    found: Call | None          # what the first of the odd ranks called; None where it is missing
-    skipped: bool = False       # the odd call is the one that usually follows the expected one: a call was left out
+    ranks: tuple  # the fewer: who did something else, or nothing
+    kind: str  # "different": another call; "missing": never came to this one
+    expected: Call  # what most ranks called
+    found: Call | None  # what the first of the odd ranks called; None where it is missing
+    skipped: bool = False  # the odd call is the one that usually follows the expected one: a call was left out
 
 
 # --- reading -----------------------------------------------------------------------------------------------
+
 
 def load(folder):
     """{rank: Flight} of the dumps in `folder`: flight-RANK.json, or else torch's own PREFIX_RANK (a pickle).
@@ -75,10 +85,13 @@ def load(folder):
     ValueError, one line, where there is none or one is broken.
     """
     files = {path: path.stem.removeprefix("flight-") for path in Path(folder).glob("flight-*.json")} or {
-        path: name[1] for path in Path(folder).glob("*_*") if (name := TORCH_DUMP.fullmatch(path.name))}
+        path: name[1] for path in Path(folder).glob("*_*") if (name := TORCH_DUMP.fullmatch(path.name))
+    }
     if not files:
-        raise ValueError(f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them) "
-                         "and no nccl_trace_rank_RANK (torch writes them)")
+        raise ValueError(
+            f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them) "
+            "and no nccl_trace_rank_RANK (torch writes them)"
+        )
     found = {}
     for path, rank in sorted(files.items()):
         try:
@@ -86,8 +99,9 @@ def load(folder):
             flight = read({"rank": rank} | dump)
         except BROKEN as error:
             why = f"no {error}" if isinstance(error, KeyError) else error
-            raise ValueError(f"{path.name}: is not a flight recorder's dump: {' '.join(str(why).split())[:200]}") \
-                from None
+            raise ValueError(
+                f"{path.name}: is not a flight recorder's dump: {' '.join(str(why).split())[:200]}"
+            ) from None
         if flight.rank in found:
             raise ValueError(f"{path.name}: is of rank {flight.rank}, as another dump of the folder: leave one of them")
         found[flight.rank] = flight
@@ -130,9 +144,14 @@ def _call(entry):
     outside = [f"{f['filename']}:{f['line']}" for f in entry.get("frames", []) if not _of_torch(f["filename"])]
     name = entry["profiling_name"].split(":")[-1]
     side = "output" if name in OF_RESULT else "input"
-    call = Call(entry["process_group"][0], entry["collective_seq_id"], name,
-                tuple(tuple(size) for size in entry.get(f"{side}_sizes", ())),
-                ", ".join(sorted(set(entry.get(f"{side}_dtypes", ())))), outside[0] if outside else "")
+    call = Call(
+        entry["process_group"][0],
+        entry["collective_seq_id"],
+        name,
+        tuple(tuple(size) for size in entry.get(f"{side}_sizes", ())),
+        ", ".join(sorted(set(entry.get(f"{side}_dtypes", ())))),
+        outside[0] if outside else "",
+    )
     if not isinstance(call.group, str) or not all(map(is_count, (call.sequence, *chain(*call.sizes)))):
         raise ValueError("a call has a group's name, and whole numbers from 0 for its number and its sizes")
     return replace(call, name=printable(name), where=printable(call.where))
@@ -151,6 +170,7 @@ def shorten(path, root=""):
 
 
 # --- side by side ------------------------------------------------------------------------------------------
+
 
 def groups(flights):
     """{group: ranks in it that left a dump}: as the dumps say, else every rank that made a call in it."""
@@ -195,11 +215,18 @@ def odd(flights):
 def _odd(group, sequence, calls, counts, lines):
     most = max((s for s in counts if s), key=lambda s: counts[s])
     others = {rank: call for rank, call in calls.items() if call is None or call.signature != most}
-    wrong = {rank: call for rank, call in others.items() if call} or others    # a wrong call first, then a late rank
+    wrong = {rank: call for rank, call in others.items() if call} or others  # a wrong call first, then a late rank
     expected = next(call for call in calls.values() if call and call.signature == most)
     found = next(iter(wrong.values()))
-    return Odd(group, sequence, tuple(wrong), "different" if found else "missing", expected, found,
-               bool(found) and found.signature == _follower(lines, sequence, expected))
+    return Odd(
+        group,
+        sequence,
+        tuple(wrong),
+        "different" if found else "missing",
+        expected,
+        found,
+        bool(found) and found.signature == _follower(lines, sequence, expected),
+    )
 
 
 def _follower(lines, sequence, expected):
@@ -221,6 +248,13 @@ def side_by_side(flights, last=6, group="0"):
     rows = []
     for sequence in sorted(lines)[-last:]:
         marked = strange and (strange.group, strange.sequence) == (group, sequence)
-        rows.append((str(sequence), *(
-            ("> " if marked and rank in strange.ranks else "") + str(lines[sequence][rank] or "-") for rank in ranks)))
+        rows.append(
+            (
+                str(sequence),
+                *(
+                    ("> " if marked and rank in strange.ranks else "") + str(lines[sequence][rank] or "-")
+                    for rank in ranks
+                ),
+            )
+        )
     return ("number", *(f"rank {rank}" for rank in ranks)), rows

@@ -10,7 +10,7 @@ SCHEMA = 1
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 TEXTS = ("device", "device_kind", "backend", "interconnect", "measured", "commit")
 TABLES = ("matmul_flops_per_second", "collectives")
-NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}      # name -> lowest sound value
+NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}  # name -> lowest sound value
 
 
 def default_path(device_kind, world):
@@ -47,12 +47,14 @@ def find(path, device_kind, world):
         try:
             if not default_path(device_kind, world).exists():
                 return None
-        except (OSError, ValueError):                       # a home that one may not enter, or none
+        except (OSError, ValueError):  # a home that one may not enter, or none
             return None
     profile = load(path or default_path(device_kind, world))
     if (profile["device_kind"], profile["world"]) != (device_kind, world):
-        raise ValueError(f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
-                         f"run labs/calibrate.py with {world} on {device_kind}")
+        raise ValueError(
+            f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
+            f"run labs/calibrate.py with {world} on {device_kind}"
+        )
     return profile
 
 
@@ -122,4 +124,5 @@ def _groups(profile):
 
 def _line(value):
     return isinstance(value, dict) and all(
-        is_number(value.get(name)) and value[name] >= 0 for name in ("alpha_seconds", "seconds_per_byte"))
+        is_number(value.get(name)) and value[name] >= 0 for name in ("alpha_seconds", "seconds_per_byte")
+    )

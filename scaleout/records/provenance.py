@@ -19,8 +19,9 @@ def commit():
     def git(*words):
         done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
         return done.stdout.strip() if done.returncode == 0 else ""
+
     try:
-        if not git("ls-files", "--", Path(__file__).name):     # a copy inside somebody else's repository
+        if not git("ls-files", "--", Path(__file__).name):  # a copy inside somebody else's repository
             return "unknown"
         head, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
         return (head + "+changes" if changed else head) or "unknown"
@@ -32,12 +33,12 @@ def command_line(argv=None, launcher=""):
     """The command, fit for a Record and for a shell, where it gives the same words: an absolute path becomes
     `.../name`, the script `labs/x.py`, and a letter that cannot be printed, as the end of a line in --prompt, "?"."""
     script, *words = argv or sys.argv
-    script = PureWindowsPath(script)                   # takes both kinds of slash
+    script = PureWindowsPath(script)  # takes both kinds of slash
     shown = [f"{script.parent.name or '.'}/{script.name}"]
     for word in words:
         flag, equals, value = word.partition("=")
         word = _short(f"{flag}={_short(value)}" if equals else word)
-        shown.append(re.sub(r"[^\s=]+", lambda found: _short(found[0]), word))      # a prompt may hold several words
+        shown.append(re.sub(r"[^\s=]+", lambda found: _short(found[0]), word))  # a prompt may hold several words
     return " ".join([launcher or "python", *(shlex.quote(printable(word)) for word in shown)])
 
 

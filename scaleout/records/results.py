@@ -15,10 +15,10 @@ from scaleout.spec.checks import is_number, is_whole
 
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
-LONGEST = 1e7           # seconds of a step: a hundred days and more
-AHEAD = timedelta(days=1)       # by which the clock of another machine may be wrong
+LONGEST = 1e7  # seconds of a step: a hundred days and more
+AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
 BACKENDS = ("none", "gloo", "nccl")
-TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")     # all of them, or None in all
+TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")  # all of them, or None in all
 
 
 @dataclass(frozen=True)
@@ -34,46 +34,46 @@ class Record:
     and `step_seconds` are the repetitions of what the lab timed (its notes say what).
     """
 
-    stem: str                       # "memory": the lab's name
-    tier: str                       # "smoke", "cpu" or "gpu": the size that the run started from
-    started: str                    # ISO 8601 with time zone
-    commit: str                     # git hash, "+changes" after it when files differed; "unknown" outside git
-    command: str                    # as typed, without absolute paths
-    device: str                     # "2-core x86-64 CPU", "NVIDIA H100 80GB HBM3"
-    device_kind: str                # one of DEVICE_KINDS
-    device_count: int               # processes, one device each (on CPU they share the cores)
+    stem: str  # "memory": the lab's name
+    tier: str  # "smoke", "cpu" or "gpu": the size that the run started from
+    started: str  # ISO 8601 with time zone
+    commit: str  # git hash, "+changes" after it when files differed; "unknown" outside git
+    command: str  # as typed, without absolute paths
+    device: str  # "2-core x86-64 CPU", "NVIDIA H100 80GB HBM3"
+    device_kind: str  # one of DEVICE_KINDS
+    device_count: int  # processes, one device each (on CPU they share the cores)
     nodes: int
-    interconnect: str               # what joins the devices, or "none"
-    backend: str                    # one of BACKENDS
-    versions: dict                  # name -> version
-    model: dict                     # the Shape's fields
-    recipe: dict                    # the memory recipe's fields
-    effective_batch: int | None     # sequences a step, over all ranks and accumulation
-    sequence_length: int | None     # tokens
-    precision: str                  # "fp32", "autocast-bf16", ...
-    checkpoint_cadence: str         # "none", "every 100 steps"
-    step_seconds: list              # raw, one a step
+    interconnect: str  # what joins the devices, or "none"
+    backend: str  # one of BACKENDS
+    versions: dict  # name -> version
+    model: dict  # the Shape's fields
+    recipe: dict  # the memory recipe's fields
+    effective_batch: int | None  # sequences a step, over all ranks and accumulation
+    sequence_length: int | None  # tokens
+    precision: str  # "fp32", "autocast-bf16", ...
+    checkpoint_cadence: str  # "none", "every 100 steps"
+    step_seconds: list  # raw, one a step
     warmup_steps: int
     tokens_per_second: float | None
-    losses: list                    # one a step, mean over all ranks; empty where nothing is trained
-    peak_memory: dict               # kind -> bytes at the peak moment, per rank
+    losses: list  # one a step, mean over all ranks; empty where nothing is trained
+    peak_memory: dict  # kind -> bytes at the peak moment, per rank
     prediction: dict
     measurement: dict
     mfu: float | None = None
-    mfu_peak: dict | None = None    # {"flops_per_second": float, "source": str}
-    checks: dict = field(default_factory=dict)      # name -> {"value", "tolerance", "passed"}
-    skipped: list = field(default_factory=list)     # checks not made, and why
-    stalls: list = field(default_factory=list)      # what was seen to wait, in words
-    failures: list = field(default_factory=list)    # what failed and how the run went on
+    mfu_peak: dict | None = None  # {"flops_per_second": float, "source": str}
+    checks: dict = field(default_factory=dict)  # name -> {"value", "tolerance", "passed"}
+    skipped: list = field(default_factory=list)  # checks not made, and why
+    stalls: list = field(default_factory=list)  # what was seen to wait, in words
+    failures: list = field(default_factory=list)  # what failed and how the run went on
     notes: list = field(default_factory=list)
-    dataset: str | None = None      # name, size and checksum of the text; None where none is read, and in older Records
-    series: dict = field(default_factory=dict)      # name -> what else was measured step by step, unit in the name
+    dataset: str | None = None  # name, size and checksum of the text; None where none is read, and in older Records
+    series: dict = field(default_factory=dict)  # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA
 
     @property
     def timed(self):
         """Seconds of the steps after the warm-up, in order."""
-        return self.step_seconds[self.warmup_steps:]
+        return self.step_seconds[self.warmup_steps :]
 
     @property
     def median(self):
@@ -115,7 +115,7 @@ def _in_time(record):
         then = datetime.fromisoformat(record.started)
         ahead = then.tzinfo is not None and then > datetime.now(UTC) + AHEAD
     except (TypeError, ValueError):
-        ahead = False                                       # `validate` says what is wrong with it
+        ahead = False  # `validate` says what is wrong with it
     if not ahead:
         return record
     note = f"the clock was set back during the run, which began at {record.started} by the clock of then"
@@ -137,6 +137,7 @@ def from_dict(data):
 
 
 # --- rules ---------------------------------------------------------------------------------------------
+
 
 def validate(data):
     """Raise ValueError, one line naming the field and what would be right, unless `data` is sound."""
@@ -162,11 +163,13 @@ def _names(data):
 def _agree(data):
     """Rules between fields."""
     if (data["backend"] == "none") != (data["device_count"] == 1):
-        raise ValueError(f"backend {data['backend']!r} with {data['device_count']} devices: "
-                         "'none' is for one device, 'gloo' or 'nccl' for more")
+        raise ValueError(
+            f"backend {data['backend']!r} with {data['device_count']} devices: "
+            "'none' is for one device, 'gloo' or 'nccl' for more"
+        )
     if data["backend"] == "nccl" and data["device_kind"] != "cuda":
         raise ValueError("backend 'nccl' with device_kind 'cpu': NCCL runs on GPUs only")
-    if data["nodes"] > data["device_count"]:       # nodes may have different numbers of devices
+    if data["nodes"] > data["device_count"]:  # nodes may have different numbers of devices
         raise ValueError(f"nodes is {data['nodes']}: it must be at most device_count, {data['device_count']}")
     if data["warmup_steps"] >= len(data["step_seconds"]):
         raise ValueError("warmup_steps must leave at least one timed step in step_seconds")
@@ -183,10 +186,17 @@ def _agree_on_tokens(data):
     absent = [name for name in TOKENS if data[name] is None]
     present = [name for name in (*TOKENS, "losses", "mfu") if data.get(name)]
     if absent and present:
-        raise ValueError(f"{absent[0]} is null and {present[0]} is not: a run that trains has all of "
-                         f"{', '.join(TOKENS)}; one that does not has none, no losses and no mfu")
-    rate = None if absent else tokens_per_second(data["step_seconds"], data["warmup_steps"], data["effective_batch"],
-                                                 data["sequence_length"])
+        raise ValueError(
+            f"{absent[0]} is null and {present[0]} is not: a run that trains has all of "
+            f"{', '.join(TOKENS)}; one that does not has none, no losses and no mfu"
+        )
+    rate = (
+        None
+        if absent
+        else tokens_per_second(
+            data["step_seconds"], data["warmup_steps"], data["effective_batch"], data["sequence_length"]
+        )
+    )
     if rate and not math.isclose(rate, data["tokens_per_second"], rel_tol=1e-6):
         raise ValueError(f"tokens_per_second is {data['tokens_per_second']:g}, step_seconds give {rate:g}")
 
@@ -209,8 +219,13 @@ def _table(value, holds):
 
 
 def _check(value):
-    return (isinstance(value, dict) and set(value) == {"value", "tolerance", "passed"}
-            and is_number(value["value"]) and is_number(value["tolerance"]) and isinstance(value["passed"], bool))
+    return (
+        isinstance(value, dict)
+        and set(value) == {"value", "tolerance", "passed"}
+        and is_number(value["value"])
+        and is_number(value["tolerance"])
+        and isinstance(value["passed"], bool)
+    )
 
 
 def _no_absolute_path(value):
@@ -232,29 +247,58 @@ _WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of
 _BYTES = (lambda v: _table(v, lambda b: is_whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
 _NUMBERS = (lambda v: _table(v, is_number), "names with finite numbers")
 _LINE = (_text, "one line of text")
-_FACTS = (lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or is_number(x)),
-          "names with plain values")
+_FACTS = (
+    lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or is_number(x)),
+    "names with plain values",
+)
 RULES = {
-    "stem": _LINE, "tier": _LINE, "commit": _LINE, "device": _LINE, "interconnect": _LINE,
-    "precision": _LINE, "checkpoint_cadence": _LINE,
+    "stem": _LINE,
+    "tier": _LINE,
+    "commit": _LINE,
+    "device": _LINE,
+    "interconnect": _LINE,
+    "precision": _LINE,
+    "checkpoint_cadence": _LINE,
     "started": (_moment, "a time that has come, as 2026-01-02T03:04:05+00:00"),
     "command": (_no_absolute_path, "one line without absolute paths"),
     "device_kind": (lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS)),
     "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
-    "device_count": _DEVICES, "nodes": _DEVICES, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
+    "device_count": _DEVICES,
+    "nodes": _DEVICES,
+    "effective_batch": _COUNT_OR_NONE,
+    "sequence_length": _COUNT_OR_NONE,
     "warmup_steps": (lambda v: is_whole(v) and v >= 0, "a whole number from 0"),
-    "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"), "model": _FACTS,
-    "recipe": _FACTS, "prediction": _NUMBERS, "measurement": _NUMBERS, "skipped": _WORDS, "stalls": _WORDS,
-    "failures": _WORDS, "notes": _WORDS,
-    "step_seconds": (lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
-                     "a list of seconds above 0, and at most 10^7, one a step"),
-    "losses": (_numbers, "a list of finite numbers"), "peak_memory": _BYTES,
+    "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"),
+    "model": _FACTS,
+    "recipe": _FACTS,
+    "prediction": _NUMBERS,
+    "measurement": _NUMBERS,
+    "skipped": _WORDS,
+    "stalls": _WORDS,
+    "failures": _WORDS,
+    "notes": _WORDS,
+    "step_seconds": (
+        lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
+        "a list of seconds above 0, and at most 10^7, one a step",
+    ),
+    "losses": (_numbers, "a list of finite numbers"),
+    "peak_memory": _BYTES,
     "tokens_per_second": (lambda v: v is None or (is_number(v) and 0 < v <= 1e15), "a number above 0, or null"),
     "series": (lambda v: _table(v, _numbers), "names with lists of finite numbers"),
     "mfu": (lambda v: v is None or (is_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
-    "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
-                 and is_number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
-                 "null or {flops_per_second, source}"),
+    "mfu_peak": (
+        lambda v: (
+            v is None
+            or (
+                isinstance(v, dict)
+                and set(v) == {"flops_per_second", "source"}
+                and is_number(v["flops_per_second"])
+                and v["flops_per_second"] > 0
+                and _text(v["source"])
+            )
+        ),
+        "null or {flops_per_second, source}",
+    ),
     "dataset": (lambda v: v is None or _no_absolute_path(v), "one line without absolute paths, or null"),
     "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
 }

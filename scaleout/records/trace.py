@@ -16,14 +16,14 @@ from scaleout.records import chrome
 from scaleout.records.chrome import PHASES
 from scaleout.timing.intervals import common, exposed, length, subtract, union
 
-GAP = 1e-4              # seconds: what lies between two operations of one thread for less is the framework's own work
+GAP = 1e-4  # seconds: what lies between two operations of one thread for less is the framework's own work
 
 
 class Span(NamedTuple):
     """One thing that took time. start, end: seconds. `size`: bytes of a collective's tensor, None where unknown."""
 
     rank: int
-    lane: str           # a phase's name for phases, else "compute" or "communication"
+    lane: str  # a phase's name for phases, else "compute" or "communication"
     name: str
     start: float
     end: float
@@ -44,7 +44,7 @@ class Trace:
         self.events = events
         timed = [chrome.today(e) for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int)]
         if not timed:
-            raise ValueError("the trace holds no spans (events with \"ph\": \"X\"): profile at least one step")
+            raise ValueError('the trace holds no spans (events with "ph": "X"): profile at least one step')
         self.ranks = sorted({e["pid"] for e in timed})
         self._zero = min(e["ts"] for e in timed)
         self._spans = {rank: self._read([e for e in timed if e["pid"] == rank], rank) for rank in self.ranks}
@@ -60,8 +60,17 @@ class Trace:
             lane = chrome.lane(e, kernels, main)
             if lane:
                 start = (e["ts"] - self._zero) / 1e6
-                found[lane].append(Span(rank, lane, e["name"], start, start + e["dur"] / 1e6,
-                                        chrome.size(e) if lane == "communication" else None, e["tid"]))
+                found[lane].append(
+                    Span(
+                        rank,
+                        lane,
+                        e["name"],
+                        start,
+                        start + e["dur"] / 1e6,
+                        chrome.size(e) if lane == "communication" else None,
+                        e["tid"],
+                    )
+                )
         return {lane: sorted(spans, key=lambda s: (s.start, s.end)) for lane, spans in found.items()}
 
     def spans(self, rank, lane):
@@ -115,8 +124,9 @@ class Trace:
         each = []
         for rank in self.ranks:
             windows = self.windows(rank)
-            each.append([s for s in self.spans(rank, "communication")
-                         if any(start <= s.start < end for start, end in windows)])
+            each.append(
+                [s for s in self.spans(rank, "communication") if any(start <= s.start < end for start, end in windows)]
+            )
         if len({len(spans) for spans in each}) > 1:
             counts = ", ".join(f"rank {r}: {len(s)}" for r, s in zip(self.ranks, each, strict=True))
             raise ValueError(f"the ranks ran different numbers of collectives ({counts})")
@@ -124,6 +134,7 @@ class Trace:
 
 
 # --- reading a file ---------------------------------------------------------------------------------------
+
 
 def load(path):
     """The Trace in a .json or .json.gz file. ValueError, one line, where it is missing or no Chrome trace."""
@@ -134,8 +145,10 @@ def load(path):
     except FileNotFoundError:
         raise ValueError(f"{path.name}: no such file") from None
     except (OSError, EOFError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path.name}: not a Chrome trace ({type(error).__name__}): "
-                         "give the .json or .json.gz that torch.profiler wrote") from None
+        raise ValueError(
+            f"{path.name}: not a Chrome trace ({type(error).__name__}): "
+            "give the .json or .json.gz that torch.profiler wrote"
+        ) from None
     try:
         return from_json(data)
     except ValueError as error:
@@ -146,9 +159,9 @@ def from_json(data):
     """The Trace of a parsed Chrome trace: {"traceEvents": [...]} or the list itself."""
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list) or not all(isinstance(e, dict) for e in events):
-        raise ValueError("not a Chrome trace: it must hold a list of \"traceEvents\"")
+        raise ValueError('not a Chrome trace: it must hold a list of "traceEvents"')
     ranks = chrome.ranks(events)
-    if not ranks:                                    # one rank, as torch.profiler writes it
+    if not ranks:  # one rank, as torch.profiler writes it
         info = data.get("distributedInfo", {}) if isinstance(data, dict) else {}
         return Trace(chrome.one_rank(data, info.get("rank", 0)))
     return Trace([e | {"pid": ranks[e["pid"]]} for e in events if e.get("pid") in ranks])
@@ -158,8 +171,9 @@ def merge(ranks):
     """One Trace of several ranks: a list of `chrome.one_rank` results. Times start at 0."""
     events = [e for one in ranks for e in one]
     zero = min(e["ts"] for e in events if e["ph"] == "X")
-    return Trace([e if e["ph"] == "M" else e | {"ts": round(e["ts"] - zero, 3), "dur": round(e["dur"], 3)}
-                  for e in events])
+    return Trace(
+        [e if e["ph"] == "M" else e | {"ts": round(e["ts"] - zero, 3), "dur": round(e["dur"], 3)} for e in events]
+    )
 
 
 def to_json(trace):
@@ -193,6 +207,7 @@ def _close(intervals, gap):
 
 # --- what a trace says ------------------------------------------------------------------------------------
 
+
 @uncollected()
 def summary(trace):
     """The figures that decide a diagnosis (dict; seconds and bytes are of one step, a mean over the steps; what ran
@@ -211,13 +226,16 @@ def summary(trace):
     known = None if None in sizes or not sizes else sum(sizes)
     moving = sum(max(s.end for s in spans) - max(s.start for s in spans) for spans in calls)
     by_rank = {rank: _of_rank(trace, rank, calls, count) for rank in trace.ranks}
-    return {"ranks": len(trace.ranks), "steps": count,
-            "step_seconds": [max(trace.steps(r)[i][1] - trace.steps(r)[i][0] for r in trace.ranks)
-                             for i in range(count)],
-            **{name: {rank: by_rank[rank][name] for rank in trace.ranks} for name in by_rank[trace.ranks[0]]},
-            "collectives": len(calls) / count, "bytes": None if known is None else known / count,
-            "bytes_each": None if known is None else known / len(calls),
-            "bytes_per_second": known / moving if known and moving > 0 else None}
+    return {
+        "ranks": len(trace.ranks),
+        "steps": count,
+        "step_seconds": [max(trace.steps(r)[i][1] - trace.steps(r)[i][0] for r in trace.ranks) for i in range(count)],
+        **{name: {rank: by_rank[rank][name] for rank in trace.ranks} for name in by_rank[trace.ranks[0]]},
+        "collectives": len(calls) / count,
+        "bytes": None if known is None else known / count,
+        "bytes_each": None if known is None else known / len(calls),
+        "bytes_per_second": known / moving if known and moving > 0 else None,
+    }
 
 
 def _of_rank(trace, rank, calls, count):
@@ -226,10 +244,17 @@ def _of_rank(trace, rank, calls, count):
     waited = length((spans[index].start, min(spans[index].end, max(s.start for s in spans))) for spans in calls)
     forwards, windows = trace.spans(rank, "forward"), trace.windows(rank)
     compute, communication = (common(spans, windows) for spans in (trace.compute(rank), trace.collectives(rank)))
-    data = sum(min((f.start for f in forwards if start <= f.start < end), default=start) - start
-               for start, end in trace.steps(rank))
-    figures = {"compute_seconds": length(compute), "communication_seconds": length(communication),
-               "exposed_seconds": exposed(compute, communication), "waited_seconds": waited, "data_seconds": data}
+    data = sum(
+        min((f.start for f in forwards if start <= f.start < end), default=start) - start
+        for start, end in trace.steps(rank)
+    )
+    figures = {
+        "compute_seconds": length(compute),
+        "communication_seconds": length(communication),
+        "exposed_seconds": exposed(compute, communication),
+        "waited_seconds": waited,
+        "data_seconds": data,
+    }
     return {name: seconds / count for name, seconds in figures.items()}
 
 
@@ -244,11 +269,14 @@ def thin(trace):
         events += chrome.named(rank, {0: "training loop", **{1 + i: f"collectives {i}" for i in range(len(threads))}})
         phases = [s for lane in PHASES for s in trace.spans(rank, lane)]
         events += [chrome.event(s.rank, 0, s.lane, "user_annotation", s.start, s.end) for s in phases]
-        events += [chrome.event(rank, 0, "step", "gpu_user_annotation", s.start, s.end)
-                   for s in trace.spans(rank, chrome.ON_DEVICE)]
+        events += [
+            chrome.event(rank, 0, "step", "gpu_user_annotation", s.start, s.end)
+            for s in trace.spans(rank, chrome.ON_DEVICE)
+        ]
         inner = [s for s in phases if s.lane != "step"]
-        events += [chrome.event(rank, 0, name, "cpu_op", *span)
-                   for name, span in _stretches(trace.compute(rank), inner)]
+        events += [
+            chrome.event(rank, 0, name, "cpu_op", *span) for name, span in _stretches(trace.compute(rank), inner)
+        ]
         for s in trace.spans(rank, "communication"):
             size = {} if s.size is None else {"bytes": s.size}
             lane = 1 + threads.index(s.thread)

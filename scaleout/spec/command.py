@@ -19,8 +19,9 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, doc: str, **more) -> None:
-        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-                         **more)
+        super().__init__(
+            description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **more
+        )
         self.register("type", None, text)
 
     def error(self, message: str) -> NoReturn:

@@ -16,9 +16,15 @@ from scaleout.spec.program import PROGRAMS, Program
 
 
 def accelerate(
-    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
-    order: Iterable[str] = mesh.ORDER, program: Program = PROGRAMS["huggingface"],
-) -> tuple[str, ...]:  # fmt: skip
+    layout: Layout,
+    batch: int,
+    seq: int,
+    layers: int,
+    recompute: str = "none",
+    gpus_per_node: int = 8,
+    order: Iterable[str] = mesh.ORDER,
+    program: Program = PROGRAMS["huggingface"],
+) -> tuple[str, ...]:
     """The lines for a Transformers Trainer under Accelerate. Arguments as for `launchers.book`.
 
     Sharding is `fully_shard`'s (ZeRO 3), which tensor and context parallelism need beside replicas
@@ -32,8 +38,9 @@ def accelerate(
     if layout.zero in (1, 2):
         raise ValueError(f"Accelerate's FSDP shards weights too, so it has no ZeRO {layout.zero}: use zero 0 or 3")
     if layout.tp > 1 and layout.sequence_parallel:
-        raise ValueError("Transformers has tensor parallelism without sequence parallelism: use sequence_parallel "
-                         "False")  # fmt: skip
+        raise ValueError(
+            "Transformers has tensor parallelism without sequence parallelism: use sequence_parallel False"
+        )
     if max(layout.tp, layout.cp) > 1 and layout.replicas > 1 and not layout.zero:
         raise ValueError("Accelerate has no replicas beside tensor or context parallelism: use zero 3")
     if recompute == "selective":
@@ -43,13 +50,19 @@ def accelerate(
     lines += ["--machine-rank $RANK --main-process-ip $HEAD --main-process-port 29500"] * (nodes > 1)
     lines += ["--mixed-precision bf16"]
     if layout.zero == 3:
-        lines += ["--use-fsdp", "--fsdp-version 2", "--fsdp-reshard-after-forward true",
-                  "--fsdp-auto-wrap-policy TRANSFORMER_BASED_WRAP"]  # fmt: skip
+        lines += [
+            "--use-fsdp",
+            "--fsdp-version 2",
+            "--fsdp-reshard-after-forward true",
+            "--fsdp-auto-wrap-policy TRANSFORMER_BASED_WRAP",
+        ]
         lines += ["--fsdp-activation-checkpointing true"] * (recompute == "full")
     if max(layout.tp, layout.cp) > 1:
         degrees = {"dp-shard": layout.dp, "tp": layout.tp, "cp": layout.cp}
-        lines += ["--use-parallelism-config",
-                  *(f"--parallelism-config-{name}-size {size}" for name, size in degrees.items())]  # fmt: skip
+        lines += [
+            "--use-parallelism-config",
+            *(f"--parallelism-config-{name}-size {size}" for name, size in degrees.items()),
+        ]
     own = ["train.py", f"--per_device_train_batch_size {batch}", f"--gradient_accumulation_steps {layout.m}"]
     own += ["--gradient_checkpointing true"] * (recompute == "full" and layout.zero != 3)
     return (*lines, *own)
@@ -80,9 +93,15 @@ def lines(job: Job, framework: Framework | None = None) -> tuple[str, ...]:
         raise ValueError(f"no framework's options are known for {job.program.label}: use one of {', '.join(RUNS)}")
     own = job.program if RUNS.get(job.program.name) is found else None
     return found.lines(
-        job.layout, job.batch, job.seq, job.shape.layers, job.recipe.checkpointing, job.cluster.gpus_per_node,
-        job.order, **({"program": own} if own else {}),
-    )  # fmt: skip
+        job.layout,
+        job.batch,
+        job.seq,
+        job.shape.layers,
+        job.recipe.checkpointing,
+        job.cluster.gpus_per_node,
+        job.order,
+        **({"program": own} if own else {}),
+    )
 
 
 def refusal(job: Job) -> str:

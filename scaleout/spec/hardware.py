@@ -93,12 +93,19 @@ LINKS = {
     # Three NVLink 4 bridges between a pair of H100 PCIe cards: 600 GB/s both ways. An all-reduce of 1 to 4 GiB reached
     # 115 to 116 GB/s of bus bandwidth, a single report (NVIDIA/nccl, issue 1161).
     "nvlink4-bridge": Link(
-        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways", peers=1,
+        "NVLink 4 bridge",
+        "between GPUs",
+        300 * GB,
+        "NVIDIA H100 datasheet, 2022: 600 GB/s both ways",
+        peers=1,
         share=0.387,
     ),
     # Four links of 14.0625 GB/s one way, over a bridge between a pair of cards.
     "nvlink3-bridge": Link(
-        "NVLink 3 bridge", "between GPUs", 56.25 * GB, "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways",
+        "NVLink 3 bridge",
+        "between GPUs",
+        56.25 * GB,
+        "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways",
         peers=1,
     ),
     # Seven links of 64 GB/s one way, one to each of the other seven GPUs of a node.

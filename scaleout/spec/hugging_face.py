@@ -60,8 +60,10 @@ def shape(text: str) -> Shape:
     except ValueError as error:
         raise ValueError(f"this config.json: {error}") from None
     if found.layers > DEEPEST or total_parameters(found) > MOST:
-        raise ValueError(f"this config.json is of {found.layers:,} layers and {total_parameters(found):.1e} "
-                         f"parameters: at most {DEEPEST:,} and {MOST:.0e} are priced")  # fmt: skip
+        raise ValueError(
+            f"this config.json is of {found.layers:,} layers and {total_parameters(found):.1e} "
+            f"parameters: at most {DEEPEST:,} and {MOST:.0e} are priced"
+        )
     return found
 
 
@@ -70,8 +72,10 @@ def _check_head(architectures: object) -> None:
     names = architectures if isinstance(architectures, list) else [architectures]
     other = next((str(name)[:60] for name in names if not str(name).endswith(HEADS)), None)
     if other:
-        raise ValueError(f"this config.json is of a {other}, whose head is not the vocabulary's: language models "
-                         f"(...{HEADS[0]}) are priced, so paste that of the one it was made from")  # fmt: skip
+        raise ValueError(
+            f"this config.json is of a {other}, whose head is not the vocabulary's: language models "
+            f"(...{HEADS[0]}) are priced, so paste that of the one it was made from"
+        )
 
 
 def _needs(config: dict, keys: tuple[str, ...]) -> list:
@@ -85,13 +89,30 @@ def _llama(config: dict) -> Shape:
     layers, hidden, heads, vocab, ff = _needs(config, LLAMA)
     config = SILENT[config["model_type"]] | config
     return Shape(
-        layers, hidden, heads, vocab, kv_heads=config["num_key_value_heads"], head_dim=config["head_dim"], ff=ff,
-        gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", max_seq=config["max_position_embeddings"],
+        layers,
+        hidden,
+        heads,
+        vocab,
+        kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+        ff=ff,
+        gated_mlp=True,
+        bias=False,
+        norm="rmsnorm",
+        positions="rotary",
+        max_seq=config["max_position_embeddings"],
         tied_head=config.get("tie_word_embeddings", False),
-    )  # fmt: skip
+    )
 
 
 def _gpt2(config: dict) -> Shape:
     layers, hidden, heads, vocab = _needs(config, GPT2)
-    return Shape(layers, hidden, heads, vocab, ff=config.get("n_inner"), max_seq=config.get("n_positions", 1024),
-                 tied_head=config.get("tie_word_embeddings", True))  # fmt: skip
+    return Shape(
+        layers,
+        hidden,
+        heads,
+        vocab,
+        ff=config.get("n_inner"),
+        max_seq=config.get("n_positions", 1024),
+        tied_head=config.get("tie_word_embeddings", True),
+    )

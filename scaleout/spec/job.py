@@ -164,10 +164,16 @@ class Job:
         how, ranks = self.replicas, self.shards
         wide = {2: "bf16", 4: "fp32"}
         return Sharding(
-            ranks, self.layout.replicas // ranks, how.wrap, how.least_parameters, how.reshard, how.prefetch,
-            how.offload == "parameters", wide[self.recipe.width("compute")],
+            ranks,
+            self.layout.replicas // ranks,
+            how.wrap,
+            how.least_parameters,
+            how.reshard,
+            how.prefetch,
+            how.offload == "parameters",
+            wide[self.recipe.width("compute")],
             "bf16" if self.recipe.gradient_bytes == 2 else "fp32",
-        )  # fmt: skip
+        )
 
     def other(self, **changes) -> Job:
         """The same job with some fields changed, its own or those of its parts: `job.other(tp=4, seq=8192)`.
@@ -177,8 +183,10 @@ class Job:
         """
         named = {"shape": preset, "device": lambda key: checks.known("device", key, DEVICES), "program": program}
         own = {name: value for name, value in changes.items() if name in self.__dict__}
-        own = {name: named[name](value) if name in named and isinstance(value, str) else value
-               for name, value in own.items()}  # fmt: skip
+        own = {
+            name: named[name](value) if name in named and isinstance(value, str) else value
+            for name, value in own.items()
+        }
         rest = {name: value for name, value in changes.items() if name not in self.__dict__}
         for part in PARTS:
             whole = own.get(part, getattr(self, part))
@@ -205,19 +213,30 @@ class Job:
     def __str__(self) -> str:
         """One line that a person can read."""
         at = self.layout
-        name = next((key for key, shape in PRESETS.items() if shape == self.shape),
-                    f"{self.shape.layers} blocks of {self.shape.hidden}")  # fmt: skip
-        said = [f"{name} on {self.cluster.ranks:,} {self.device.name}", ", ".join(at.degrees) or "one rank",
-                f"ZeRO {at.zero}", f"{self.sequences:,} sequences of {self.seq:,} tokens a step",
-                f"micro-batch {self.batch}", self.program.label]  # fmt: skip
+        name = next(
+            (key for key, shape in PRESETS.items() if shape == self.shape),
+            f"{self.shape.layers} blocks of {self.shape.hidden}",
+        )
+        said = [
+            f"{name} on {self.cluster.ranks:,} {self.device.name}",
+            ", ".join(at.degrees) or "one rank",
+            f"ZeRO {at.zero}",
+            f"{self.sequences:,} sequences of {self.seq:,} tokens a step",
+            f"micro-batch {self.batch}",
+            self.program.label,
+        ]
         if self.recipe.checkpointing != "none":
             said.append(f"{self.recipe.checkpointing} recomputation")
         return "; ".join(said)
 
     def to_json(self) -> str:
         """All that is not as it is by default."""
-        found = {"shape": _key(PRESETS, self.shape), "device": _key(DEVICES, self.device),
-                 "program": _key(PROGRAMS, self.program), "cluster": asdict(self.cluster)}  # fmt: skip
+        found = {
+            "shape": _key(PRESETS, self.shape),
+            "device": _key(DEVICES, self.device),
+            "program": _key(PROGRAMS, self.program),
+            "cluster": asdict(self.cluster),
+        }
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name not in found and value != _default(one):

@@ -30,9 +30,14 @@ RECOMPUTE = ("none", "selective", "full")
 
 
 def book(
-    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
+    layout: Layout,
+    batch: int,
+    seq: int,
+    layers: int,
+    recompute: str = "none",
+    gpus_per_node: int = 8,
     order: Iterable[str] = mesh.ORDER,
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     """The lines for labs/capstone.py. batch: sequences of a micro-batch, of `seq` tokens; layers: blocks of the model;
     recompute: as `Recipe.checkpointing`; order: of the axes, outermost first.
 
@@ -59,9 +64,15 @@ def book(
 
 
 def megatron(
-    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
-    order: Iterable[str] = mesh.ORDER, program: Program = PROGRAMS["megatron"],
-) -> tuple[str, ...]:  # fmt: skip
+    layout: Layout,
+    batch: int,
+    seq: int,
+    layers: int,
+    recompute: str = "none",
+    gpus_per_node: int = 8,
+    order: Iterable[str] = mesh.ORDER,
+    program: Program = PROGRAMS["megatron"],
+) -> tuple[str, ...]:
     """The lines for Megatron-LM's pretraining of GPT and Llama. Arguments as for `book`; program: whose overlap and
     attention they ask for.
 
@@ -75,8 +86,11 @@ def megatron(
     if layout.tp > 1 and layout.sequence_parallel and not layout.gather_again:
         raise ValueError("Megatron-LM gathers again in the backward what sequence parallelism splits: use gather_again")
     lines = _start(layout, gpus_per_node, "pretrain_gpt.py", _connections(layout, fsdp))
-    lines += [f"--tensor-model-parallel-size {layout.tp}", f"--pipeline-model-parallel-size {layout.pp}",
-              f"--context-parallel-size {layout.cp}"]  # fmt: skip
+    lines += [
+        f"--tensor-model-parallel-size {layout.tp}",
+        f"--pipeline-model-parallel-size {layout.pp}",
+        f"--context-parallel-size {layout.cp}",
+    ]
     lines += ["--sequence-parallel"] if layout.tp > 1 and layout.sequence_parallel else []
     lines += _megatron_stages(layout, layers) + _megatron_order(order, fsdp) + _megatron_replicas(layout, program)
     lines += [f"--micro-batch-size {batch}", f"--global-batch-size {_sequences(layout, batch)}", f"--seq-length {seq}"]
@@ -153,9 +167,15 @@ def _megatron_replicas(layout: Layout, program: Program) -> list[str]:
 
 
 def torchtitan(
-    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
-    order: Iterable[str] = mesh.ORDER, program: Program = PROGRAMS["compiled"],
-) -> tuple[str, ...]:  # fmt: skip
+    layout: Layout,
+    batch: int,
+    seq: int,
+    layers: int,
+    recompute: str = "none",
+    gpus_per_node: int = 8,
+    order: Iterable[str] = mesh.ORDER,
+    program: Program = PROGRAMS["compiled"],
+) -> tuple[str, ...]:
     """The lines for torchtitan's Llama 3. Arguments as for `book`; program: whether the model is compiled, and what
     tensor parallelism overlaps.
 
@@ -169,8 +189,10 @@ def torchtitan(
     if mesh.grid(Layout(), order).names != mesh.ORDER:
         raise ValueError(f"torchtitan orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
     if recompute == "selective":
-        raise ValueError("torchtitan's selective recomputation is another (attention is kept, every second product "
-                         "is not): use none or full")  # fmt: skip
+        raise ValueError(
+            "torchtitan's selective recomputation is another (attention is kept, every second product "
+            "is not): use none or full"
+        )
     lines = _start(layout, gpus_per_node, "-m torchtitan.train") + _titan_replicas(layout)
     lines += [f"--parallelism.tensor_parallel_degree {layout.tp}"]
     lines += ["--parallelism.no-enable_sequence_parallel"] * (layout.tp > 1 and not layout.sequence_parallel)
@@ -178,12 +200,16 @@ def torchtitan(
     lines += ["--parallelism.context_parallel_load_balancer ptrr"] * (layout.cp > 1)  # the one for FlexAttention
     lines += _titan_stages(layout, layers, batch)
     local = batch * (layout.m if layout.pp > 1 else 1)
-    lines += [f"--training.local_batch_size {local}", f"--training.global_batch_size {_sequences(layout, batch)}",
-              f"--training.seq_len {seq}"]  # fmt: skip
+    lines += [
+        f"--training.local_batch_size {local}",
+        f"--training.global_batch_size {_sequences(layout, batch)}",
+        f"--training.seq_len {seq}",
+    ]
     compiled = program.name == "compiled"
     lines += ["--compile.enable"] * compiled
     lines += ["--compile.enable_async_tensor_parallel"] * (
-        compiled and layout.tp > 1 and program.tensor_overlap == "chunked")  # fmt: skip
+        compiled and layout.tp > 1 and program.tensor_overlap == "chunked"
+    )
     return (*lines, f"activation-checkpoint:{recompute}")  # a subcommand: what stands after it would be its own
 
 
@@ -194,8 +220,10 @@ def _titan_replicas(layout: Layout) -> list[str]:
     if split and (layout.zero == 1) != (layout.pp > 1):
         what = "adds up whole gradients in a pipeline" if layout.pp > 1 else "splits gradients too"
         raise ValueError(f"torchtitan {what}, so it has no ZeRO {layout.zero} here: use zero {_zeros(layout)}")
-    lines = [f"--parallelism.data_parallel_replicate_degree {1 if split else layout.dp}",
-             f"--parallelism.data_parallel_shard_degree {layout.dp if split else 1}"]  # fmt: skip
+    lines = [
+        f"--parallelism.data_parallel_replicate_degree {1 if split else layout.dp}",
+        f"--parallelism.data_parallel_shard_degree {layout.dp if split else 1}",
+    ]
     reshard = "always" if layout.zero == 3 else "never"
     return lines + [f"--parallelism.fsdp_reshard_after_forward {reshard}"] * split
 
@@ -214,8 +242,10 @@ def _titan_stages(layout: Layout, layers: int, batch: int) -> list[str]:
     each = mesh.blocks(layers, layout.stages)
     alike = len(set(each)) == 1
     if not alike and len(set(_with_ends(each))) > 1:
-        raise ValueError(f"torchtitan shares {layers} layers over {layout.stages} stages otherwise: use as many stages "
-                         f"as divide {layers} or {layers + 2}")  # fmt: skip
+        raise ValueError(
+            f"torchtitan shares {layers} layers over {layout.stages} stages otherwise: use as many stages "
+            f"as divide {layers} or {layers + 2}"
+        )
     ends = 0 if alike else 1
     return [
         f"--parallelism.pipeline_parallel_degree {layout.pp}",
@@ -256,8 +286,9 @@ def nodes_of(layout: Layout, gpus_per_node: int) -> int:
     checks.whole("gpus_per_node", gpus_per_node)
     nodes, left = divmod(layout.ranks, min(layout.ranks, gpus_per_node))
     if left:
-        raise ValueError(f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of "
-                         f"{gpus_per_node}")  # fmt: skip
+        raise ValueError(
+            f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of {gpus_per_node}"
+        )
     return nodes
 
 

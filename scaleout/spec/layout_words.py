@@ -63,14 +63,18 @@ def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
     if layout.zero == 1:
         raise ValueError("zero 1: fully_shard splits gradients with the optimizer's state: use zero 2, or 0")
     if pipeline.SCHEDULES[layout.schedule].splits and (layout.tp > 1 or layout.zero == 3):
-        raise ValueError(f"{layout.schedule} splits the backward, which torch can neither through tensor parallelism "
-                         "nor where weights are freed in between: use 1f1b, gpipe or interleaved")  # fmt: skip
+        raise ValueError(
+            f"{layout.schedule} splits the backward, which torch can neither through tensor parallelism "
+            "nor where weights are freed in between: use 1f1b, gpipe or interleaved"
+        )
     if layout.tp > 1:
         check_tensor(shape, layout.tp)
         check_vocabulary(shape, layout.tp)
         if shape.kv % layout.tp:
-            raise ValueError(f"ColwiseParallel would cut {shape.kv} key-value heads into {layout.tp} parts: use tp "
-                             f"{shape.kv} or less")  # fmt: skip
+            raise ValueError(
+                f"ColwiseParallel would cut {shape.kv} key-value heads into {layout.tp} parts: use tp "
+                f"{shape.kv} or less"
+            )
         check_sequence(seq, layout.tp)
 
 
@@ -92,7 +96,6 @@ def micro_batches(layout: Layout, batch: int, most: int | None = None) -> Layout
     asked = layout.micro_batches
     if not fits or (asked and asked not in fits):
         what = f"m {asked}" if asked else f"a pipeline of {layout.pp}"
-        use = f"use m {checks.nearest(asked or layout.m, fits)}" if fits else (
-            f"use a batch of {layout.dp * layout.m}")
+        use = f"use m {checks.nearest(asked or layout.m, fits)}" if fits else (f"use a batch of {layout.dp * layout.m}")
         raise ValueError(f"{what} does not fit {own} sequences a replica: {use}")
     return replace(layout, micro_batches=asked or fits[0])

@@ -231,8 +231,9 @@ def blocks_of(shape: Shape, layout: Layout, each: Sequence[int] | None = None) -
     for n in each:
         checks.whole("the blocks of a stage", n)
     if len(each) != layout.stages or sum(each) != shape.layers:
-        raise ValueError(f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(each)} of "
-                         f"{sum(each)}")  # fmt: skip
+        raise ValueError(
+            f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(each)} of {sum(each)}"
+        )
     return tuple(each)
 
 

@@ -125,9 +125,13 @@ def _zb1(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     alone = min(rank, m * v - warm)
     late = min(rank - alone, warm)
     return [
-        ("F", warm), ("FI", alone), ("FIQ", m * v - warm - alone), ("I", late), ("IQ", warm - late),
+        ("F", warm),
+        ("FI", alone),
+        ("FIQ", m * v - warm - alone),
+        ("I", late),
+        ("IQ", warm - late),
         ("Q", alone + late),
-    ]  # fmt: skip
+    ]
 
 
 def _zbv(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
@@ -135,9 +139,16 @@ def _zbv(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     made for 2p - 1 micro-batches at least; with fewer, those that are not there are left out of it."""
     n, back = max(m, 2 * p - 1), p - rank
     every = [
-        ("F", 2 * back - 1), ("fF", rank), ("fiw", back), ("FIWfiw", n - p - back + 1), ("IWfiw", back - 1),
-        ("Ii", rank), ("IW", back), ("w", rank), ("W", rank),
-    ]  # fmt: skip
+        ("F", 2 * back - 1),
+        ("fF", rank),
+        ("fiw", back),
+        ("FIWfiw", n - p - back + 1),
+        ("IWfiw", back - 1),
+        ("Ii", rank),
+        ("IW", back),
+        ("w", rank),
+        ("W", rank),
+    ]
     return every if n == m else [*_cut(every, m)]
 
 
@@ -158,9 +169,17 @@ def _dualpipev(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     "Fb" or "fB" as one action, the forward first."""
     back, whole, bend = p - rank - 1, (rank + 1) // 2, (rank + 1) % 2
     return [
-        ("F", 2 * back), ("Ff", rank + 1), ("iQf", back), ("FbfB", m - 2 * p + rank + 1), ("bfB", back),
-        ("bB", whole), ("bI", bend), ("iI", rank + 1 - whole - bend), ("QI", back), ("Q", rank + 1),
-    ]  # fmt: skip
+        ("F", 2 * back),
+        ("Ff", rank + 1),
+        ("iQf", back),
+        ("FbfB", m - 2 * p + rank + 1),
+        ("bfB", back),
+        ("bB", whole),
+        ("bI", bend),
+        ("iI", rank + 1 - whole - bend),
+        ("QI", back),
+        ("Q", rank + 1),
+    ]
 
 
 def _rounds(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:

@@ -83,21 +83,56 @@ PROGRAMS = {
     for program in (
         EAGER,
         Program("compiled", "torch.compile", moves=1.61, update_passes=3.0, step_seconds=0.02),
-        Program("composer", "Composer of 2023", "triton", fused=False, projections=True, kernels=20, moves=1.71,
-                update_passes=1.56, step_seconds=0.0105),
+        Program(
+            "composer",
+            "Composer of 2023",
+            "triton",
+            fused=False,
+            projections=True,
+            kernels=20,
+            moves=1.71,
+            update_passes=1.56,
+            step_seconds=0.0105,
+        ),
         replace(EAGER, name="huggingface", label="Hugging Face Transformers, eager"),
-        Program("megatron-2021", "Megatron-LM of 2021", projections=True, tensor_overlap="backward", moves=1.07,
-                update_passes=2.02, step_seconds=0.010),
-        Program("megatron", "Megatron-LM with Transformer Engine", "cudnn", projections=True, tensor_overlap="chunked",
-                weight_overlap=True, moves=1.0, update_passes=1.51, step_seconds=0.0106),
+        Program(
+            "megatron-2021",
+            "Megatron-LM of 2021",
+            projections=True,
+            tensor_overlap="backward",
+            moves=1.07,
+            update_passes=2.02,
+            step_seconds=0.010,
+        ),
+        Program(
+            "megatron",
+            "Megatron-LM with Transformer Engine",
+            "cudnn",
+            projections=True,
+            tensor_overlap="chunked",
+            weight_overlap=True,
+            moves=1.0,
+            update_passes=1.51,
+            step_seconds=0.0106,
+        ),
     )
-}  # fmt: skip
+}
 
 
 # Eager torch on a machine of one's own, whose kernels labs/calibrate.py timed; gloo's threads share the cores with
 # compute, so that nothing is hidden. What the host takes for a block's other kernels is measured as one.
-MEASURED = replace(EAGER, name="measured", label="torch, on this machine", data_overlap=False, kernels=0,
-                   kernel_seconds=0.0, contention=0.0, action_seconds=0.0, step_seconds=0.0, jitter=0.0)  # fmt: skip
+MEASURED = replace(
+    EAGER,
+    name="measured",
+    label="torch, on this machine",
+    data_overlap=False,
+    kernels=0,
+    kernel_seconds=0.0,
+    contention=0.0,
+    action_seconds=0.0,
+    step_seconds=0.0,
+    jitter=0.0,
+)
 
 
 def program(name: str) -> Program:

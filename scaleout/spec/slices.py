@@ -36,8 +36,10 @@ def check_vocabulary(shape: Shape, tp: int) -> None:
     """ValueError, in one line with what would work, unless the vocabulary falls into tp equal parts."""
     if shape.vocab % tp:
         near = checks.nearest(tp, checks.divisors(shape.vocab))
-        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: use {near}, or pad it to "
-                         f"{shape.vocab + -shape.vocab % tp:,}")
+        raise ValueError(
+            f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: use {near}, or pad it to "
+            f"{shape.vocab + -shape.vocab % tp:,}"
+        )
 
 
 def check_hidden(shape: Shape, tp: int) -> None:

@@ -143,9 +143,14 @@ def host(device: Device) -> Link:
 
 
 def cluster(
-    nodes: int, gpus: int, inside: str = "nvlink4", across: str = "ib-ndr", nics: int = 8, rdma: bool = True,
+    nodes: int,
+    gpus: int,
+    inside: str = "nvlink4",
+    across: str = "ib-ndr",
+    nics: int = 8,
+    rdma: bool = True,
     in_network: bool = False,
-) -> Cluster:  # fmt: skip
+) -> Cluster:
     """A cluster of links by their keys in `hardware.LINKS`; `nics` adapters a node. ValueError as in `Cluster`.
 
     rdma: the adapters reach the GPUs' memory (InfiniBand, or RoCE on Ethernet). Without: see TCP_SECONDS.

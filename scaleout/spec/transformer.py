@@ -72,9 +72,17 @@ class Shape:
 
 def _llama(layers: int, hidden: int, heads: int, vocab: int, **rest) -> Shape:
     return Shape(
-        layers, hidden, heads, vocab, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-        tied_head=False, **rest,
-    )  # fmt: skip
+        layers,
+        hidden,
+        heads,
+        vocab,
+        gated_mlp=True,
+        bias=False,
+        norm="rmsnorm",
+        positions="rotary",
+        tied_head=False,
+        **rest,
+    )
 
 
 PRESETS: dict[str, Shape] = {

@@ -67,8 +67,10 @@ class Band:
     @property
     def why(self) -> str:
         """In a sentence or two."""
-        said = (f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
-                f"within {100 * self.middle:.0f}%, by constants that were fitted without them.")  # fmt: skip
+        said = (
+            f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
+            f"within {100 * self.middle:.0f}%, by constants that were fitted without them."
+        )
         return said + (f" This job lies outside of what they cover: {'; '.join(self.outside)}." * bool(self.outside))
 
     def ends(self, seconds: float) -> tuple[float, float]:
@@ -110,8 +112,13 @@ def errors(rows: Iterable[tuple[Job, float]]) -> dict[tuple[str, str], Errors]:
     out = {}
     for key in sorted(groups):
         jobs, size = [job for job, _ in groups[key]], [error for _, error in groups[key]]
-        out[key] = Errors(len(size), round(median(size), 3), round(ninth(size), 3), max(job.seq for job in jobs),
-                          max(job.layout.ranks for job in jobs))  # fmt: skip
+        out[key] = Errors(
+            len(size),
+            round(median(size), 3),
+            round(ninth(size), 3),
+            max(job.seq for job in jobs),
+            max(job.layout.ranks for job in jobs),
+        )
     return out
 
 

@@ -39,10 +39,17 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
     rates, beside = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
     tensor, each = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
     found = Rates(
-        peak, 1 / flop, rates, 1 / moved if moved else copies, depth=thin / flop, kernel_seconds=launch,
-        operand_seconds=operand, beside=beside,
-        update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / each if each else 0.0, tensor_seconds=tensor,
-    )  # fmt: skip
+        peak,
+        1 / flop,
+        rates,
+        1 / moved if moved else copies,
+        depth=thin / flop,
+        kernel_seconds=launch,
+        operand_seconds=operand,
+        beside=beside,
+        update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / each if each else 0.0,
+        tensor_seconds=tensor,
+    )
     more, times = _backward(linears, found)
     queued = profile.get("device_kind") == "cuda"
     found = replace(found, linear_seconds=more, backward_times=times or 1.0, queued=queued)
@@ -51,9 +58,14 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
 
 def lacking(profile: dict | None) -> list[str]:
     """In words, what an older profile has not measured, for a Record's list of what was skipped."""
-    return [] if profile is None or profile.get("kernels") else [
-        "seconds kernel by kernel: the machine's profile is an older one, with one rate for all matrix multiplications "
-        "(run labs/calibrate.py again)"]  # fmt: skip
+    return (
+        []
+        if profile is None or profile.get("kernels")
+        else [
+            "seconds kernel by kernel: the machine's profile is an older one, with one rate for all matrix "
+            "multiplications (run labs/calibrate.py again)"
+        ]
+    )
 
 
 def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...]:
@@ -123,8 +135,10 @@ def fit(rows: Iterable[Sequence[float]], seconds: Iterable[float], unknowns: int
     least, best = float(len(found)), (0.0,) * unknowns
     for count in range(1, min(unknowns, len(found)) + 1):
         for kept in combinations(range(unknowns), count):
-            factors = _solve([[sum(row[i] * row[j] for row in found) for j in kept] for i in kept],
-                             [sum(row[i] for row in found) for i in kept])  # fmt: skip
+            factors = _solve(
+                [[sum(row[i] * row[j] for row in found) for j in kept] for i in kept],
+                [sum(row[i] for row in found) for i in kept],
+            )
             if factors is None or min(factors) < 0:
                 continue
             error = sum((sum(f * row[i] for f, i in zip(factors, kept, strict=True)) - 1) ** 2 for row in found)

@@ -196,9 +196,13 @@ def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, P
     first = next(iter(products))
     rest = [one.seconds - one.matmul - one.attention for one in phases]
     matrices = tuple(
-        (name, one[0] + core[0][0] * (name == "v") + rest[0] * (name == first),
-         one[1] + core[1][0] * (name == "v") + rest[1] * (name == first)) for name, one in products.items()
-    )  # fmt: skip
+        (
+            name,
+            one[0] + core[0][0] * (name == "v") + rest[0] * (name == first),
+            one[1] + core[1][0] * (name == "v") + rest[1] * (name == first),
+        )
+        for name, one in products.items()
+    )
     return *phases, weights, matrices
 
 

@@ -170,8 +170,10 @@ def _event(lane: str, name: str, at: float, span: Interval, layer: int | None, b
 
 
 def buckets(
-    layers: list[Layer] | tuple[Layer, ...], cap_bytes: float = BUCKET_CAP, first_cap_bytes: float = FIRST_BUCKET_CAP,
-) -> list[list[int]]:  # fmt: skip
+    layers: list[Layer] | tuple[Layer, ...],
+    cap_bytes: float = BUCKET_CAP,
+    first_cap_bytes: float = FIRST_BUCKET_CAP,
+) -> list[list[int]]:
     """Indices of `layers` by bucket, in the order in which torch DDP reduces them.
 
     The rule of torch's `compute_bucket_assignment_by_size` on gradients in the order of arrival: a bucket takes
@@ -198,11 +200,18 @@ def buckets(
 
 
 def ddp_step(
-    layers: list[Layer] | tuple[Layer, ...], reduce_seconds: Callable[[float], float], *,
-    cap_bytes: float = BUCKET_CAP, first_cap_bytes: float = FIRST_BUCKET_CAP, overlap: bool = True,
-    accumulation: int = 1, sync_every_pass: bool = False, compression: float = 1.0, update_seconds: float = 0.0,
+    layers: list[Layer] | tuple[Layer, ...],
+    reduce_seconds: Callable[[float], float],
+    *,
+    cap_bytes: float = BUCKET_CAP,
+    first_cap_bytes: float = FIRST_BUCKET_CAP,
+    overlap: bool = True,
+    accumulation: int = 1,
+    sync_every_pass: bool = False,
+    compression: float = 1.0,
+    update_seconds: float = 0.0,
     contention: float = 0.0,
-) -> Timeline:  # fmt: skip
+) -> Timeline:
     """One step of data parallelism: `accumulation` passes, gradients reduced bucket by bucket, one update.
 
     reduce_seconds: seconds of an all-reduce of that many bytes. A bucket's starts when its last gradient is there and
@@ -237,11 +246,13 @@ def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
     talking = [one for one in placed if one.messages]
     sent = [fsum(end - start for start, end in one.messages) for one in talking[:1]]
     return replace(
-        step, passes=tuple(placed), seconds=at + step.update_seconds + step.other_seconds,
+        step,
+        passes=tuple(placed),
+        seconds=at + step.update_seconds + step.other_seconds,
         compute_seconds=fsum(one.compute_seconds for one in placed),
         communication_seconds=sum(sent) * len(talking),
         exposed_seconds=fsum(min(*sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding
-    )  # fmt: skip
+    )
 
 
 def _pass(layers, order, wire, overlap: bool, contention: float):

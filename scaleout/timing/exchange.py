@@ -52,8 +52,10 @@ def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], en
     counts = {name: rows * columns for name, (rows, columns) in slice_linears(shape, tp).items()}
     counts[block.matrices[0][0]] += block_parameters(shape, tp) - sum(counts.values())  # norms and biases
     context = block.context
-    rows = [(name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
-            for name, there, back in block.matrices]  # fmt: skip
+    rows = [
+        (name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
+        for name, there, back in block.matrices
+    ]
     out = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
     out += [Layer(f"block {i} {name}", *some) for i in range(blocks) for name, *some in rows]
     return (*out, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
@@ -82,11 +84,16 @@ def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
     cap, first = bucket_bytes(job)
     alone = layout.replicas == 1
     return ddp_step(
-        every, (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)), cap_bytes=cap,
-        first_cap_bytes=first, overlap=job.overlap, accumulation=layout.m,
-        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass, compression=how.compression,
+        every,
+        (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)),
+        cap_bytes=cap,
+        first_cap_bytes=first,
+        overlap=job.overlap,
+        accumulation=layout.m,
+        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass,
+        compression=how.compression,
         contention=0.0 if alone else min(0.99, job.program.contention),
-    )  # fmt: skip
+    )
 
 
 def bucket_bytes(job: Job) -> tuple[int, int]:
@@ -136,7 +143,12 @@ def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool =
 
 
 def one_pass(
-    job: Job, on: Machine, work: tuple[Work, Work, Work], sharding: Sharding, blocks: int, middle: int = 0,
+    job: Job,
+    on: Machine,
+    work: tuple[Work, Work, Work],
+    sharding: Sharding,
+    blocks: int,
+    middle: int = 0,
     sync: bool = True,
 ) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
@@ -146,15 +158,19 @@ def one_pass(
     bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
     line = fsdp_step(
         with_copies(bare, on, how.reshard is not False, share),
-        lambda size: on.shards("all_gather", share * size), lambda size: on.shards("reduce_scatter", share * size),
-        reshard=how.reshard, prefetch=how.prefetch, backward_prefetch=how.backward_prefetch,
+        lambda size: on.shards("all_gather", share * size),
+        lambda size: on.shards("reduce_scatter", share * size),
+        reshard=how.reshard,
+        prefetch=how.prefetch,
+        backward_prefetch=how.backward_prefetch,
         overlap=job.overlap,
-        accumulation=1 if sync else 2, sync_every_pass=sync,
+        accumulation=1 if sync else 2,
+        sync_every_pass=sync,
         reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
         copy_seconds=(lambda size: on.copied(share * size, disk)) if how.offload == "parameters" else None,
         regather_seconds=lambda size: on.kept("all_gather", share * size),
         contention=min(0.99, job.program.contention),
-    )  # fmt: skip
+    )
     return line if sync else first_pass(line)
 
 
@@ -165,8 +181,16 @@ def with_copies(bare: tuple[Piece, ...], on: Machine, twice: bool, share: float)
     for one in bare:
         gathered = on.rates.moved(share * one.gather_bytes)
         back = (3 if twice and one.name else 1) * gathered + on.rates.moved(share * one.reduce_bytes)
-        out.append(Piece(
-            one.name, one.forward_seconds + 2 * gathered, one.backward_seconds + back, one.gather_bytes,
-            one.reduce_bytes, one.shard_bytes, one.host_bytes, one.recompute_seconds,
-        ))  # fmt: skip
+        out.append(
+            Piece(
+                one.name,
+                one.forward_seconds + 2 * gathered,
+                one.backward_seconds + back,
+                one.gather_bytes,
+                one.reduce_bytes,
+                one.shard_bytes,
+                one.host_bytes,
+                one.recompute_seconds,
+            )
+        )
     return tuple(out)

@@ -67,10 +67,12 @@ def pieces(
     """
     named = {unit.name: unit for unit in cut}
     folded = _folded(tuple(layers), tuple(named), checkpointing == "full")
-    return tuple([
-        Piece(name, forward, backward, *(_sent(named[name], sharding) if first else (0.0,) * 4), again)
-        for name, forward, backward, again, first in folded
-    ])  # fmt: skip
+    return tuple(
+        [
+            Piece(name, forward, backward, *(_sent(named[name], sharding) if first else (0.0,) * 4), again)
+            for name, forward, backward, again, first in folded
+        ]
+    )
 
 
 @lru_cache(maxsize=256)  # the same for any number of ranks: a curve asks for it at each
@@ -129,12 +131,23 @@ def _sent(unit: Unit, sharding: Sharding) -> tuple[float, float, float, float]:
 
 
 def fsdp_step(
-    work: Sequence[Piece], gather_seconds: Callable[[float], float], scatter_seconds: Callable[[float], float], *,
-    reshard: bool | int = True, reshard_root: bool = False, prefetch: int = 1, backward_prefetch: int | None = None,
-    overlap: bool = True, accumulation: int = 1, sync_every_pass: bool = True,
-    reduce_across: Callable[[float], float] | None = None, copy_seconds: Callable[[float], float] | None = None,
-    regather_seconds: Callable[[float], float] | None = None, update_seconds: float = 0.0, contention: float = 0.0,
-) -> FsdpTimeline:  # fmt: skip
+    work: Sequence[Piece],
+    gather_seconds: Callable[[float], float],
+    scatter_seconds: Callable[[float], float],
+    *,
+    reshard: bool | int = True,
+    reshard_root: bool = False,
+    prefetch: int = 1,
+    backward_prefetch: int | None = None,
+    overlap: bool = True,
+    accumulation: int = 1,
+    sync_every_pass: bool = True,
+    reduce_across: Callable[[float], float] | None = None,
+    copy_seconds: Callable[[float], float] | None = None,
+    regather_seconds: Callable[[float], float] | None = None,
+    update_seconds: float = 0.0,
+    contention: float = 0.0,
+) -> FsdpTimeline:
     """One step of FSDP2 (torch's `fully_shard`): `accumulation` passes, one update.
 
     gather_seconds, scatter_seconds: of an all-gather and a reduce-scatter of a unit, by its whole bytes.
@@ -156,13 +169,29 @@ def fsdp_step(
     work = tuple(work)
     behind = prefetch if backward_prefetch is None else backward_prefetch
     _check(work, reshard, regather_seconds, accumulation)
-    _check_rest(overlap=overlap, sync_every_pass=sync_every_pass, reshard_root=reshard_root, prefetch=prefetch,
-                backward_prefetch=behind, update_seconds=update_seconds, contention=contention)  # fmt: skip
+    _check_rest(
+        overlap=overlap,
+        sync_every_pass=sync_every_pass,
+        reshard_root=reshard_root,
+        prefetch=prefetch,
+        backward_prefetch=behind,
+        update_seconds=update_seconds,
+        contention=contention,
+    )
     again = regather_seconds if reshard is not True and reshard is not False else None
     wires = Wires(
-        gather_seconds, scatter_seconds, reduce_across, copy_seconds, again, reshard is False, not reshard_root,
-        prefetch, behind, overlap, contention,
-    )  # fmt: skip
+        gather_seconds,
+        scatter_seconds,
+        reduce_across,
+        copy_seconds,
+        again,
+        reshard is False,
+        not reshard_root,
+        prefetch,
+        behind,
+        overlap,
+        contention,
+    )
     plan = Plan(work)
     quiet = Run(plan, wires, sync=False).run() if accumulation > 1 and not sync_every_pass else None
     synced = Run(plan, wires, sync=True).run()
@@ -179,9 +208,18 @@ def _timeline(work: tuple[Piece, ...], runs: list[Run], update_seconds: float) -
     waits = {why: fsum(run.waits[why] for run in runs) for why in ("gather", "reduce")}
     count = {lane: sum(span[0] == lane for run in runs for span in run.spans) for lane in ("gather", "reduce")}
     return FsdpTimeline(
-        work, tuple(passes), at + update_seconds, fsum(compute), fsum(sent), fsum(waits.values()), update_seconds,
-        waits, count["gather"], count["reduce"], tuple(tuple(run.spans) for run in runs),
-    )  # fmt: skip
+        work,
+        tuple(passes),
+        at + update_seconds,
+        fsum(compute),
+        fsum(sent),
+        fsum(waits.values()),
+        update_seconds,
+        waits,
+        count["gather"],
+        count["reduce"],
+        tuple(tuple(run.spans) for run in runs),
+    )
 
 
 def first_pass(line: FsdpTimeline) -> FsdpTimeline:
@@ -190,8 +228,19 @@ def first_pass(line: FsdpTimeline) -> FsdpTimeline:
     computes = fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute")
     sent = fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute")
     count = {lane: sum(span[0] == lane for span in spans) for lane in ("gather", "reduce")}
-    return FsdpTimeline(line.pieces, line.passes[:1], end, computes, sent, end - computes, 0.0, {}, count["gather"],
-                        count["reduce"], (spans,))  # fmt: skip
+    return FsdpTimeline(
+        line.pieces,
+        line.passes[:1],
+        end,
+        computes,
+        sent,
+        end - computes,
+        0.0,
+        {},
+        count["gather"],
+        count["reduce"],
+        (spans,),
+    )
 
 
 def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict[str, float]:

@@ -40,8 +40,10 @@ def lives(line: ShortTimeline, most: int) -> tuple[list[Life], int]:
     last = len(own) - own[::-1].index(True) if True in own else first
     rows = [(unit, 0) for unit in range(first)]
     rows += [(unit, copy) for copy in range((line.extra + 1) * (last > first)) for unit in range(first, last)]
-    rows += [(unit, line.extra if blocks[plan.last[unit]] > line.middle and line.extra else 0)
-             for unit in range(last, len(own))]  # fmt: skip
+    rows += [
+        (unit, line.extra if blocks[plan.last[unit]] > line.middle and line.extra else 0)
+        for unit in range(last, len(own))
+    ]
     n, found = len(rows), _Spans(line)
     shown = sorted({round(k * (n - 1) / (most - 1)) for k in range(most)} | {n // 2}) if n > most else range(n)
     return [found.life(plan, blocks, number, *rows[number]) for number in shown], n
@@ -69,10 +71,14 @@ class _Spans:
         begun, ended = begun or ended or (closed[1],) * 2, ended or begun or (closed[1],) * 2
         alike = self.line.extra and blocks[last] >= self.line.middle and name
         return Life(
-            renamed(name, copy if alike else 0), number, self._sent("gather", False, unit, copy),
-            (opened[0], closed[1]), self._sent("gather", True, unit, copy), (begun[0], ended[1]),
+            renamed(name, copy if alike else 0),
+            number,
+            self._sent("gather", False, unit, copy),
+            (opened[0], closed[1]),
+            self._sent("gather", True, unit, copy),
+            (begun[0], ended[1]),
             self._sent("reduce", True, unit, copy),
-        )  # fmt: skip
+        )
 
     def _piece(self, what: str, piece: int, copy: int) -> Interval | None:
         return self._moved(self.by_piece.get((what, piece)), what != "forward", copy)

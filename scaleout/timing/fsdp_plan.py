@@ -91,8 +91,12 @@ class Order:
     def edges(self) -> tuple[dict[int, list[int]], ...]:
         """By piece, the units that forward opens before it and closes after it; then those of backward."""
         units = range(len(self.names))
-        return (_by_piece(self.first, units), _by_piece(self.last, units),
-                _by_piece(self.last, self.backward), _by_piece(self.first, reversed(units)))  # fmt: skip
+        return (
+            _by_piece(self.first, units),
+            _by_piece(self.last, units),
+            _by_piece(self.last, self.backward),
+            _by_piece(self.first, reversed(units)),
+        )
 
 
 def _by_piece(piece_of: Sequence[int], units: Iterable[int]) -> dict[int, list[int]]:

@@ -152,8 +152,9 @@ class Run:
             end = start + wires.regather(work.gather_bytes)
         else:
             if wires.copy is not None:
-                self.in_free = self._put("copy in", "copy in", max(self.gate, self.in_free),
-                                         wires.copy(work.host_bytes), unit)  # fmt: skip
+                self.in_free = self._put(
+                    "copy in", "copy in", max(self.gate, self.in_free), wires.copy(work.host_bytes), unit
+                )
                 start = max(start, self.in_free)
             start = max(start, self.one_free)
             end = start + (wires.gather(work.gather_bytes) if work.gather_bytes else 0.0)

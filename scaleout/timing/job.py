@@ -115,8 +115,14 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
     block, first, last = work
     whole = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
     rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
-    parts = {"compute": whole - fsum(rest.values()), **rest, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
-             "exposed data": found.exposed}  # fmt: skip
+    parts = {
+        "compute": whole - fsum(rest.values()),
+        **rest,
+        "imbalance": 0.0,
+        "bubble": 0.0,
+        "hops": 0.0,
+        "exposed data": found.exposed,
+    }
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
     backward = job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds
     parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
@@ -133,12 +139,21 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
     actions = layout.m * action_seconds(job)
     held = [job.rank_parameters(one) for one in range(layout.pp)]
-    forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
-                         for some in (costs.forward, costs.backward))  # fmt: skip
+    forward, backward = (
+        fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
+        for some in (costs.forward, costs.backward)
+    )
     data, sent = pipeline_exchange.seconds(job, rank, held[0], forward, backward)
-    parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
-             "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
-             "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
+    parts = {
+        "compute": mean - fsum(rest.values()) - actions,
+        **rest,
+        "imbalance": busiest - mean,
+        "bubble": bare - busiest,
+        "hops": done.seconds - bare + actions + tied_seconds(job, rank),
+        "exposed data": data,
+        "update": update_seconds(job, rank, max(held)),
+        "exposed host": 0.0,
+    }
     return Step(job, 0.0, parts, work, sent, None, done, costs)
 
 
@@ -150,7 +165,7 @@ def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
         "launches": fsum(n * one.launches for n, one in whole),
         "exposed tensor": fsum(n * one.exposed for n, one in whole),
         "exposed context": fsum(n * fsum(one.context) for n, one in whole),
-    }  # fmt: skip
+    }
 
 
 def action_seconds(job: Job) -> float:
@@ -171,8 +186,10 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
         weights[stage] += end.weights
     return Costs(
         tuple(value + action for value in forward),
-        tuple(b - w + action for b, w in zip(backward, weights, strict=True)), tuple(weights), hop,
-    )  # fmt: skip
+        tuple(b - w + action for b, w in zip(backward, weights, strict=True)),
+        tuple(weights),
+        hop,
+    )
 
 
 def balanced_blocks(job: Job) -> tuple[int, ...]:

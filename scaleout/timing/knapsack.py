@@ -42,9 +42,10 @@ class Choice:
 def _choice(items: Sequence[Priced], counts: Sequence[int]) -> Choice:
     pairs = list(zip(items, counts, strict=True))
     return Choice(
-        {item.name: n for item, n in pairs if n}, sum(n * item.bytes for item, n in pairs),
+        {item.name: n for item, n in pairs if n},
+        sum(n * item.bytes for item, n in pairs),
         fsum(n * item.seconds for item, n in pairs),
-    )  # fmt: skip
+    )
 
 
 def _ordered(items: Sequence[Priced], free: int) -> list[Priced]:

@@ -72,11 +72,17 @@ def from_datasheet(job: Job) -> Machine:
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         device_rates(job.device, job.program, job.dtype),
-        priced(mesh.on(cluster, grid, "tp")), priced(mesh.on(cluster, grid, "cp")), priced(group),
-        priced(shard_group(group, ranks)), priced(replica_group(group, ranks)), priced(shard_group(group, kept)),
-        sends(mesh.link(cluster, grid, "cp")), sends(mesh.link(cluster, grid, "pp")), copy.seconds,
+        priced(mesh.on(cluster, grid, "tp")),
+        priced(mesh.on(cluster, grid, "cp")),
+        priced(group),
+        priced(shard_group(group, ranks)),
+        priced(replica_group(group, ranks)),
+        priced(shard_group(group, kept)),
+        sends(mesh.link(cluster, grid, "cp")),
+        sends(mesh.link(cluster, grid, "pp")),
+        copy.seconds,
         tuple(axis for axis in grid.names if mesh.crosses(cluster, grid, axis)),
-    )  # fmt: skip
+    )
 
 
 def _keepers(job: Job) -> int:
@@ -92,8 +98,10 @@ def shard_group(group: Cluster, ranks: int) -> Cluster:
         return Cluster(1, ranks, group.inside, group.across, group.nics_per_node, group.in_network)
     if ranks % each == 0 and group.nodes % (ranks // each) == 0:
         return Cluster(ranks // each, each, group.inside, group.across, group.nics_per_node, group.in_network)
-    raise ValueError(f"{ranks} ranks neither divide the {each} of a group in a node nor fill whole nodes of "
-                     f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}")  # fmt: skip
+    raise ValueError(
+        f"{ranks} ranks neither divide the {each} of a group in a node nor fill whole nodes of "
+        f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}"
+    )
 
 
 def replica_group(group: Cluster, ranks: int) -> Cluster:
@@ -145,16 +153,28 @@ def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = Non
         _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
     )
     rates = profile_rates(base, job.dtype, share, job.recipe.foreach)
-    return Machine(rates, tensor, context, data, shards, replicas, keeps, send, send,
-                   lambda size: size / copies, (), copies)  # fmt: skip
+    return Machine(
+        rates, tensor, context, data, shards, replicas, keeps, send, send, lambda size: size / copies, (), copies
+    )
 
 
 def device_of(profile: dict) -> Device:
     """The machine of a profile in a datasheet's words: a job's device, whose peak is what was measured."""
     rates = profile["matmul_flops_per_second"]
-    return Device(profile.get("device", "this machine"), 0, 0, profile["copy_bytes_per_second"], rates["fp32"], None,
-                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py",
-                  priced_as="ampere")  # fmt: skip
+    return Device(
+        profile.get("device", "this machine"),
+        0,
+        0,
+        profile["copy_bytes_per_second"],
+        rates["fp32"],
+        None,
+        rates.get("fp16", rates["fp32"]),
+        rates.get("bf16"),
+        None,
+        "",
+        "labs/calibrate.py",
+        priced_as="ampere",
+    )
 
 
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:

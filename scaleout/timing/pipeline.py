@@ -65,9 +65,13 @@ class Costs:
 
 
 def even(
-    stages: int, forward: float = 1.0, input: float = 1.0, weight: float = 1.0, hop: float = 0.0,
+    stages: int,
+    forward: float = 1.0,
+    input: float = 1.0,
+    weight: float = 1.0,
+    hop: float = 0.0,
     blocking: bool = False,
-) -> Costs:  # fmt: skip
+) -> Costs:
     """Costs of stages that are all alike."""
     checks.whole("stages", stages)
     return Costs((forward,) * stages, (input,) * stages, (weight,) * stages, hop, blocking)
@@ -139,10 +143,12 @@ class Timeline(Summary):
         rank = self._known(rank)
         places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
-            [*map(kinds.__getitem__, places)], [*map(stages.__getitem__, places)],
-            [number % self.m for number in self.rows[rank]], starts,
+            [*map(kinds.__getitem__, places)],
+            [*map(stages.__getitem__, places)],
+            [number % self.m for number in self.rows[rank]],
+            starts,
             [*map(add, starts, map(took.__getitem__, places))],
-        )  # fmt: skip
+        )
 
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""

@@ -10,8 +10,14 @@ from itertools import pairwise
 from math import inf
 
 
-def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, durations: Sequence[Sequence[float]],
-           hop: float, blocking: bool) -> tuple[list[list[float]], list[float]]:  # fmt: skip
+def starts(
+    rows: Sequence[Sequence[int]],
+    homes: Sequence[int],
+    m: int,
+    durations: Sequence[Sequence[float]],
+    hop: float,
+    blocking: bool,
+) -> tuple[list[list[float]], list[float]]:
     """(when each action of each rank starts, when each rank is done), of an order that can end.
 
     homes: the rank of each stage. durations: seconds by stage of F, I, B and W. Each rank runs until something is not
@@ -20,8 +26,12 @@ def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, duration
     size = len(homes) * m
     last_input, last_result = 2 * size, 3 * size
     ready = [0.0] * m + [inf] * last_input  # when what an action needs is on its rank
-    took = [seconds for kind, by in zip("FIBW", durations, strict=True)
-            for one in (by if kind == "F" else reversed(by)) for seconds in [one] * m]  # fmt: skip
+    took = [
+        seconds
+        for kind, by in zip("FIBW", durations, strict=True)
+        for one in (by if kind == "F" else reversed(by))
+        for seconds in [one] * m
+    ]
     lag = [one for one in _lags(homes, hop) for _ in range(m)]
     began: list[list[float]] = [[] for _ in rows]
     done = [0.0] * len(rows)

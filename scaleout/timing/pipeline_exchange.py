@@ -43,8 +43,10 @@ def collectives(job: Job, rank: Machine, parameters: int) -> list[Calls]:
     by block where units of weights are gathered."""
     chunks, bucket = job.layout.chunks, bucket_parameters(job.layout.replicas)
     pieces = max(job.stages) if job.sharded else max(1, ceil(parameters / chunks / bucket))
-    return [Calls(one.count, pieces, rank.data(one.collective, one.size / chunks / pieces))
-            for one in replica_collectives(job, parameters)]  # fmt: skip
+    return [
+        Calls(one.count, pieces, rank.data(one.collective, one.size / chunks / pieces))
+        for one in replica_collectives(job, parameters)
+    ]
 
 
 def seconds(job: Job, rank: Machine, parameters: int, forward: float, backward: float) -> tuple[float, float]:
@@ -76,8 +78,9 @@ def tail(layout: Layout, calls: Calls, compute: float) -> float:
     chunk = compute / v
     through = [
         (left * pieces + pieces - piece) * calls.seconds - left * p * chunk - chunk * (pieces - 1 - piece) / pieces
-        for left in {0, v - 1} for piece in {0, pieces - 1}  # left: chunks whose backward is still to come
-    ]  # fmt: skip
+        for left in {0, v - 1}
+        for piece in {0, pieces - 1}  # left: chunks whose backward is still to come
+    ]
     return max(0.0, *through)
 
 

@@ -44,17 +44,25 @@ def bent(
         left, made = left - some, made + some
         found = next((one for period in {1, p} if made > period and (one := ranks.settled(period, pattern))), None)
     period, later = found or (1, 0.0)
-    marks = [{kind: (len(starts) - period * pattern.upper().count(kind), len(starts)) for kind, starts in began.items()}
-             for began in ranks.began]  # fmt: skip
+    marks = [
+        {kind: (len(starts) - period * pattern.upper().count(kind), len(starts)) for kind, starts in began.items()}
+        for began in ranks.began
+    ]
     rest = [[(pattern, left % period + rank + 1), *plan[MIDDLE + 1 :]] for rank, plan in enumerate(plans)]
     ranks.run(map(ranks.bent, range(p), rest))
     return ranks.told(notes, marks, left // period, later)
 
 
 def rounds(
-    schedule: str, p: int, m: int, v: int, lengths: Sequence[Stages], hop: float, blocking: bool,
+    schedule: str,
+    p: int,
+    m: int,
+    v: int,
+    lengths: Sequence[Stages],
+    hop: float,
+    blocking: bool,
     notes: Notes | None = None,
-) -> float:  # fmt: skip
+) -> float:
     """The same of one that takes its chunks in rounds."""
     ranks = Queues([*range(p)] * v, m, lengths, hop, blocking)
     ranks.run([ranks.rounds(phases(schedule, p, m, v, rank), rank, round_size(p, m), m) for rank in range(p)])
@@ -125,8 +133,12 @@ class Queues:
 
     def settled(self, period: int, pattern: str) -> tuple[int, float] | None:
         """(period, its seconds) if on all ranks the last turn comes as much later than the one so many before."""
-        gaps = [b - a for began in self.began for starts in map(began.get, {*pattern.upper()})
-                for a, b in zip(starts[-2 * period - 2 : -2 * period], starts[-2:], strict=True)]  # fmt: skip
+        gaps = [
+            b - a
+            for began in self.began
+            for starts in map(began.get, {*pattern.upper()})
+            for a, b in zip(starts[-2 * period - 2 : -2 * period], starts[-2:], strict=True)
+        ]
         return (period, max(gaps)) if max(gaps) - min(gaps) <= 1e-12 * max(self.free) else None
 
     def told(
@@ -138,4 +150,3 @@ class Queues:
                 if starts:
                     notes[rank][kind] = stretched(starts, *marks[rank][kind], times, later) if times else starts
         return max(self.free) + times * later
-

@@ -25,14 +25,18 @@ class Strand(NamedTuple):
     def upto(self, moments: Sequence[float]) -> list[float]:
         """Seconds of work until each of these moments."""
         starts, done = self
-        return [(done[n] if done[n] < (part := done[n - 1] + moment - starts[n - 1]) else part) if n else 0.0
-                for n, moment in zip(map(bisect_right, repeat(starts), moments), moments, strict=True)]  # fmt: skip
+        return [
+            (done[n] if done[n] < (part := done[n - 1] + moment - starts[n - 1]) else part) if n else 0.0
+            for n, moment in zip(map(bisect_right, repeat(starts), moments), moments, strict=True)
+        ]
 
     def ended(self, moments: Sequence[float]) -> list[int]:
         """How many have ended by then."""
         starts, done = self
-        return [n - 1 if n and starts[n - 1] + done[n] - done[n - 1] > moment else n
-                for n, moment in zip(map(bisect_right, repeat(starts), moments), moments, strict=True)]  # fmt: skip
+        return [
+            n - 1 if n and starts[n - 1] + done[n] - done[n - 1] > moment else n
+            for n, moment in zip(map(bisect_right, repeat(starts), moments), moments, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,12 @@ class Sketch(Summary):
         begun = {kind: iter(starts) for kind, starts in self.starts[rank].items()}
         starts = [next(begun[kinds[place]]) for place in by]
         return (
-            [kinds[place] for place in by], [stages[place] for place in by], [number % self.m for number in numbers],
-            starts, [start + took[place] for start, place in zip(starts, by, strict=True)],
-        )  # fmt: skip
+            [kinds[place] for place in by],
+            [stages[place] for place in by],
+            [number % self.m for number in numbers],
+            starts,
+            [start + took[place] for start, place in zip(starts, by, strict=True)],
+        )
 
 
 def sketch(schedule: str, p: int, m: int, v: int, costs: Costs, ranks: Sequence[int]) -> Sketch:

@@ -22,9 +22,17 @@ Run = tuple[float, float, int]  # what comes one after another: when the first d
 
 
 def seconds(
-    schedule: str, p: int, m: int, v: int, forward: Stages, input: Stages, weight: Stages, hop: float, blocking: bool,
+    schedule: str,
+    p: int,
+    m: int,
+    v: int,
+    forward: Stages,
+    input: Stages,
+    weight: Stages,
+    hop: float,
+    blocking: bool,
     notes: Notes | None = None,
-) -> float:  # fmt: skip
+) -> float:
     """Seconds of the step of a schedule that does not bend back."""
     hop, notes = hop if p > 1 else 0.0, {} if notes is None else notes
     if schedule == "zb1":
@@ -42,9 +50,7 @@ def _one_way(m: int, lengths: Stages, hop: float) -> float:
     return fsum(lengths) + (m - 1) * max(lengths) + (len(lengths) - 1) * hop
 
 
-def _breadth_first(
-    p: int, m: int, forward: Stages, whole: Stages, hop: float, blocking: bool, notes: Notes
-) -> float:
+def _breadth_first(p: int, m: int, forward: Stages, whole: Stages, hop: float, blocking: bool, notes: Notes) -> float:
     """Each stage takes all micro-batches, one after another: in the order of the stages, then in the reverse."""
     free = [0.0] * p
     stages = len(forward)
@@ -210,10 +216,14 @@ class Pattern:
             before, also = self.before.get(period), chain.from_iterable(waiting if period == most else ())
             now = [*ranks.free, *ranks.ahead[1:-1], *(ranks.behind[1:-1] if ranks.late else ()), *also]
             later = now[0] - before[0] if before else 0.0
-            there = period == most or not waiting or (
-                _in_time(ranks.free[0], waiting[0], ranks.ahead[-1], later)
-                and _in_time(ranks.free[-1], waiting[1], ranks.behind[0], later)
-            )  # fmt: skip
+            there = (
+                period == most
+                or not waiting
+                or (
+                    _in_time(ranks.free[0], waiting[0], ranks.ahead[-1], later)
+                    and _in_time(ranks.free[-1], waiting[1], ranks.behind[0], later)
+                )
+            )
             if before and there and len(now) == len(before) and _as_late(before, now, later):
                 times = (total - turn) // least * least // period
                 self.cut = times, later, turn - period, turn

@@ -50,8 +50,10 @@ def check(order: Order, stages: int) -> int:
     for rank, row in enumerate(_rows(order)):
         for action in row:
             if not _possible(action, stages):
-                raise ValueError(f"there is no {action}: kinds are F, B, I and W, stages 0 to {stages - 1}, "
-                                 "micro-batches whole numbers from 0")  # fmt: skip
+                raise ValueError(
+                    f"there is no {action}: kinds are F, B, I and W, stages 0 to {stages - 1}, "
+                    "micro-batches whole numbers from 0"
+                )
             if action in home:
                 raise ValueError(f"{action} is there twice, on ranks {home[action]} and {rank}: leave one")
             home[action] = rank

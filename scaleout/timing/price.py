@@ -18,8 +18,8 @@ from scaleout.spec import checks
 from scaleout.spec.command import Parser
 from scaleout.spec.hardware import GPU_WATTS
 
-SLACK_HOURS = 1.0       # a machine counts from its start to its end: half an hour to set up, half an hour of slack
-OVERHEAD = 1.0          # kWh that a data centre draws for each kWh of its machines, its PUE: 1 counts the machines only
+SLACK_HOURS = 1.0  # a machine counts from its start to its end: half an hour to set up, half an hour of slack
+OVERHEAD = 1.0  # kWh that a data centre draws for each kWh of its machines, its PUE: 1 counts the machines only
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,34 @@ SETTINGS = (
 
 def rows(uses: Sequence[Use], rates: Rates) -> list[tuple[str, ...]]:
     """A table: setting, students, GPUs a group, groups, hours paid, GPU-hours, price, kWh at most, as texts."""
-    return [(use.what, str(use.students), str(use.gpus), str(use.groups), f"{use.hours + use.slack_hours:g}",
-             f"{use.gpu_hours:,.0f}", f"{use.price(rates.gpu_hour):,.2f}",
-             f"{use.kwh(rates.watts, rates.overhead):,.1f}") for use in uses]
+    return [
+        (
+            use.what,
+            str(use.students),
+            str(use.gpus),
+            str(use.groups),
+            f"{use.hours + use.slack_hours:g}",
+            f"{use.gpu_hours:,.0f}",
+            f"{use.price(rates.gpu_hour):,.2f}",
+            f"{use.kwh(rates.watts, rates.overhead):,.1f}",
+        )
+        for use in uses
+    ]
 
 
 def markdown(uses: Sequence[Use], rates: Rates) -> str:
     """That table as Markdown; the heads of the last columns say at what price and power."""
     money = f"{rates.currency}, at {rates.gpu_hour:g} {rates.currency} a GPU-hour"
-    head = ("setting", "students", "GPUs a group", "groups", "hours paid", "GPU-hours", money,
-            f"kWh, at {rates.watts:,g} W a GPU")
+    head = (
+        "setting",
+        "students",
+        "GPUs a group",
+        "groups",
+        "hours paid",
+        "GPU-hours",
+        money,
+        f"kWh, at {rates.watts:,g} W a GPU",
+    )
     rule = [":---", *["---:"] * (len(head) - 1)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows(uses, rates)))
 
@@ -141,15 +159,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, prog="python -m scaleout.timing.price")
     parser.add_argument("--price", type=float, required=True, help="of one GPU for one hour, today")
     parser.add_argument("--currency", required=True, help="that the price is in: EUR, USD, ...")
-    parser.add_argument("--watts", type=float, default=GPU_WATTS,
-                        help=f"of one GPU with its share of the node ({GPU_WATTS:g}: an eighth of a DGX H100)")
+    parser.add_argument(
+        "--watts",
+        type=float,
+        default=GPU_WATTS,
+        help=f"of one GPU with its share of the node ({GPU_WATTS:g}: an eighth of a DGX H100)",
+    )
     parser.add_argument("--overhead", type=float, default=OVERHEAD, help=f"of the data centre, its PUE ({OVERHEAD})")
     for name, kind in (("students", int), ("gpus", int), ("hours", float), ("group", int), ("slack-hours", float)):
         parser.add_argument(f"--{name}", type=kind, help="for one setting of your own")
     try:
         given = vars(parser.parse_args(argv))
-        own = {name: given[name] for name in ("students", "gpus", "hours", "group", "slack_hours")
-               if given[name] is not None}
+        own = {
+            name: given[name]
+            for name in ("students", "gpus", "hours", "group", "slack_hours")
+            if given[name] is not None
+        }
         uses = [replace(Use("your class", 20, 1, 2), **own)] if own else SETTINGS
         print(markdown(uses, Rates(given["price"], given["currency"], given["watts"], given["overhead"])))
     except ValueError as error:

@@ -27,10 +27,21 @@ def fit(points):
         alpha, beta = w1 / ww, 0.0
     if alpha < 0:
         alpha, beta = 0.0, x1 / xx
-    rows = [{"bytes": size, "seconds": seconds, "fitted": alpha + size * beta,
-             "relative_error": (alpha + size * beta) / seconds - 1} for size, seconds in points]
-    return {"alpha_seconds": alpha, "seconds_per_byte": beta, "points": rows,
-            "worst_relative_error": max(abs(row["relative_error"]) for row in rows)}
+    rows = [
+        {
+            "bytes": size,
+            "seconds": seconds,
+            "fitted": alpha + size * beta,
+            "relative_error": (alpha + size * beta) / seconds - 1,
+        }
+        for size, seconds in points
+    ]
+    return {
+        "alpha_seconds": alpha,
+        "seconds_per_byte": beta,
+        "points": rows,
+        "worst_relative_error": max(abs(row["relative_error"]) for row in rows),
+    }
 
 
 def pieces(points):
@@ -84,6 +95,5 @@ def mfu(profile, flops, dtype, seconds):
     machine can do the step did. The peak is of all ranks together.
     """
     peak = profile["matmul_flops_per_second"][dtype] * profile["world"]
-    source = (f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), "
-              f"{profile['measured']}")
+    source = f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), {profile['measured']}"
     return flops * profile["world"] / seconds / peak, {"flops_per_second": peak, "source": source}

@@ -87,11 +87,16 @@ class Pricer:
         actions = m * action_seconds(job)
         hop = way.on.hop(hop_bytes(job)) if p > 1 else 0.0
         parts = {
-            "compute": m * mean - fsum(rest.values()), **rest, "imbalance": m * (busiest - mean) - actions,
-            "bubble": fill, "hops": actions + 2 * (p * v - 1) * hop + tied_seconds(job, way.on),
-            "exposed data": self._data(way, work), "update": update_seconds(job, way.on, max(way.held)),
-            "exposed host": 0.0, "host": job.program.step_seconds,
-        }  # fmt: skip
+            "compute": m * mean - fsum(rest.values()),
+            **rest,
+            "imbalance": m * (busiest - mean) - actions,
+            "bubble": fill,
+            "hops": actions + 2 * (p * v - 1) * hop + tied_seconds(job, way.on),
+            "exposed data": self._data(way, work),
+            "update": update_seconds(job, way.on, max(way.held)),
+            "exposed host": 0.0,
+            "host": job.program.step_seconds,
+        }
         parts["stragglers"] = self.jitter * fsum(parts.values())
         return {name: parts[name] for name in PARTS}
 
@@ -114,8 +119,10 @@ class Pricer:
         at = job.layout
         key = at.dp, at.cp, at.tp, at.pp
         if key not in self.machines:
-            groups = *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")), mesh.link(
-                job.cluster, job.grid, "cp")  # fmt: skip
+            groups = (
+                *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
+                mesh.link(job.cluster, job.grid, "cp"),
+            )
             self.machines[key] = machine.from_datasheet(job), groups
         return self.machines[key]
 
@@ -195,8 +202,9 @@ def bucketed(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> float:
 def buckets(job: Job, body: float) -> float:
     """Buckets of the blocks' gradients, `body` bytes: one is filled, matrix by matrix, until it has its size."""
     cap, _ = exchange.bucket_bytes(job)
-    sizes = [rows * columns * job.recipe.gradient_bytes for rows, columns in slice_linears(
-        job.shape, job.layout.tp).values()]  # fmt: skip
+    sizes = [
+        rows * columns * job.recipe.gradient_bytes for rows, columns in slice_linears(job.shape, job.layout.tp).values()
+    ]
     whole = body / job.shape.layers
     if cap >= whole:
         matrix = whole / len(sizes)

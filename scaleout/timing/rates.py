@@ -164,6 +164,14 @@ def device_rates(device: Device, program: Program, dtype: str) -> Rates:
     chips, peak = family(device), device.matmul_flop_per_s(dtype)
     forward, backward = (peak * share for share in ATTENTION[program.attention][chips])
     return Rates(
-        peak, peak * MATMUL[chips], (forward, backward), device.memory_bytes_per_s * MEMORY,
-        device.multiprocessors, QUERIES.get(chips, 128), DEPTH, RAMP, NARROW, program.kernel_seconds,
-    )  # fmt: skip
+        peak,
+        peak * MATMUL[chips],
+        (forward, backward),
+        device.memory_bytes_per_s * MEMORY,
+        device.multiprocessors,
+        QUERIES.get(chips, 128),
+        DEPTH,
+        RAMP,
+        NARROW,
+        program.kernel_seconds,
+    )

@@ -94,9 +94,7 @@ def rest_seconds(job: Job, rank: Machine) -> float:
 def policy(z: Sizes, choice: Choice) -> Policy:
     """The choice in blocks, the first ones first: what the last block drops is made again at once, and frees nothing
     of a peak in the backward."""
-    return Policy(tuple(
-        frozenset(name for name, n in choice.counts.items() if i < n) for i in range(z.chunk_layers)
-    ))  # fmt: skip
+    return Policy(tuple(frozenset(name for name, n in choice.counts.items() if i < n) for i in range(z.chunk_layers)))
 
 
 def budgets(job: Job, rank: Machine, shares: Sequence[float], best=exact) -> tuple[Policy, ...]:
@@ -121,8 +119,10 @@ def for_memory(job: Job, rank: Machine, memory: int, best=exact) -> Policy:
     of = job.shape, job.batch, job.seq, job.recipe, job.layout
     while (held := accounts.account(*of, found).peak_bytes) > memory:
         if free == most:
-            raise ValueError(f"even with full recomputation a step takes {held / 1e9:.2f} GB, and {memory / 1e9:.2f} "
-                             "GB are there: use a smaller batch, or split the states")  # fmt: skip
+            raise ValueError(
+                f"even with full recomputation a step takes {held / 1e9:.2f} GB, and {memory / 1e9:.2f} "
+                "GB are there: use a smaller batch, or split the states"
+            )
         free = min(most, free + max(1, ceil((held - memory) / z.in_flight)))
         found = policy(z, best(items, free))
     return found
@@ -137,8 +137,10 @@ def again(job: Job, rank: Machine, found: Policy) -> Phase:
     refuse(z, found)
     each, every = phases(job, rank), names(z)
     whole = compute.block(job, rank).forward
-    made = [whole if drop >= every else reduce(add, (each[name] for name in each if name in drop), Phase())
-            for drop in found.drops]  # fmt: skip
+    made = [
+        whole if drop >= every else reduce(add, (each[name] for name in each if name in drop), Phase())
+        for drop in found.drops
+    ]
     return made[0].times(len(made)) if len(set(found.drops)) == 1 else reduce(add, made, Phase())
 
 

@@ -18,8 +18,12 @@ def cluster_mtbf(ranks, device_mtbf_seconds, ranks_per_node=8, node_mtbf_seconds
 
     device_mtbf_seconds: of one device alone; node_mtbf_seconds: of what the devices of one node share.
     """
-    _positive(ranks=ranks, device_mtbf_seconds=device_mtbf_seconds, ranks_per_node=ranks_per_node,
-              node_mtbf_seconds=node_mtbf_seconds)
+    _positive(
+        ranks=ranks,
+        device_mtbf_seconds=device_mtbf_seconds,
+        ranks_per_node=ranks_per_node,
+        node_mtbf_seconds=node_mtbf_seconds,
+    )
     rate = ranks / device_mtbf_seconds + math.ceil(ranks / ranks_per_node) / node_mtbf_seconds
     return 1 / rate if rate else NEVER
 

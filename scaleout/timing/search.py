@@ -28,6 +28,7 @@ CHUNKS = (2, 3, 4, 5, 6, 7, 8)  # of a rank; and as many as give each stage one 
 LEADERS = 16  # of those within the band, the fastest: with the seconds of the whole model
 ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less are taken for as fast
 
+
 @dataclass(frozen=True)
 class Found:
     """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
@@ -65,8 +66,9 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
     """
     checks.instance("job", job, Job)
     if not job.recipe.keeps_gradients or job.recipe.adapter != "none":
-        raise ValueError('micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, '
-                         "and no adapter")  # fmt: skip
+        raise ValueError(
+            'micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
+        )
     checks.whole("most_cp", most_cp)
     ask = _asked(job, sequences, usable)
     near = ask.every(most_cp, False)
@@ -76,8 +78,17 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
     return near
 
 
-def cut(job: Job, sequences: int | None = None, *, tp: int = 1, cp: int = 1, pp: int = 1, zero: int = 1,
-        checkpointing: str = "none", usable: int | None = None) -> Plan:  # fmt: skip
+def cut(
+    job: Job,
+    sequences: int | None = None,
+    *,
+    tp: int = 1,
+    cp: int = 1,
+    pp: int = 1,
+    zero: int = 1,
+    checkpointing: str = "none",
+    usable: int | None = None,
+) -> Plan:
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
@@ -88,14 +99,17 @@ def cut(job: Job, sequences: int | None = None, *, tp: int = 1, cp: int = 1, pp:
     mesh.filled(job.shape.layers, pp)
     if gpus % whole:
         near = mesh.nearest(job.shape, asked, gpus)
-        raise ValueError(f"tp {tp} x cp {cp} x pp {pp} does not divide {gpus:,} GPUs: the nearest that works is tp "
-                         f"{near.tp}, cp {near.cp}, pp {near.pp}")  # fmt: skip
+        raise ValueError(
+            f"tp {tp} x cp {cp} x pp {pp} does not divide {gpus:,} GPUs: the nearest that works is tp "
+            f"{near.tp}, cp {near.cp}, pp {near.pp}"
+        )
     dp = gpus // whole
     if ask.sequences % dp or ask.sequences < dp * pp:
         least = max(dp * pp, round(ask.sequences / dp) * dp)
         stages, enough = (f" of {pp} stages", f", at least {dp * pp:,}") if pp > 1 else ("", "")
-        raise ValueError(f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, "
-                         f"not {ask.sequences:,}")  # fmt: skip
+        raise ValueError(
+            f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, not {ask.sequences:,}"
+        )
     base = replace(asked, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
 
@@ -139,8 +153,10 @@ class _Search:
     def _told(self, fit: list[Plan], over: list[Plan], refused: dict[str, int], across: bool) -> Found:
         """With the exact seconds of the leaders, and the best of those within the band."""
         around, lead, fastest = band(self.job), [], float("inf")
-        while fit and (fit[0].seconds <= (1 + TOLERANCE) * fastest or
-                       (len(lead) < LEADERS and fit[0].seconds <= (1 + around.share) * fastest)):  # fmt: skip
+        while fit and (
+            fit[0].seconds <= (1 + TOLERANCE) * fastest
+            or (len(lead) < LEADERS and fit[0].seconds <= (1 + around.share) * fastest)
+        ):
             lead.append(exact(fit.pop(0)))
             fastest = min(fastest, lead[-1].seconds)
         limit, plans, best = (1 + around.share) * fastest, [*lead, *fit], None
@@ -181,8 +197,15 @@ class _Search:
         fastest = min(seconds.values())
         near = [way for way in some if seconds[way] <= (1 + ALIKE) * fastest]
         way = min(near, key=lambda way: (way.job.layout.chunks, -way.job.batch, seconds[way]))
-        return Plan(self._with(way, checkpointing), size[way], size[way] - self.usable, way.on.crossing, seconds[way],
-                    parts[way], cannot=self.cannot(way, checkpointing))  # fmt: skip
+        return Plan(
+            self._with(way, checkpointing),
+            size[way],
+            size[way] - self.usable,
+            way.on.crossing,
+            seconds[way],
+            parts[way],
+            cannot=self.cannot(way, checkpointing),
+        )
 
     def cannot(self, way: Way, checkpointing: str) -> str:
         """Why the framework cannot run it, or "": the same for all micro-batches and chunks, and all degrees above 1
@@ -203,8 +226,11 @@ class _Search:
             m = each // batch
             if each % batch or m < base.pp:
                 continue
-            options = [{}] + [{"chunks": v, "schedule": "interleaved"} for v in chunks(self.job.shape.layers, base.pp)
-                              if base.pp > 1 and m % (m // base.pp) == 0]  # fmt: skip
+            options = [{}] + [
+                {"chunks": v, "schedule": "interleaved"}
+                for v in chunks(self.job.shape.layers, base.pp)
+                if base.pp > 1 and m % (m // base.pp) == 0
+            ]
             for option in options:
                 try:
                     yield self.price.way(replace(base, micro_batches=m, **option), batch)
@@ -241,8 +267,15 @@ class _Search:
             refused["fewer sequences than stages"] += 1
             return
         for zero in (0,) if dp * cp == 1 else (0, 1, 3) if pp == 1 else (0, 1):
-            yield Layout(dp=dp, tp=tp, cp=cp, zero=zero, pp=pp, micro_batches=self.sequences // dp,
-                         **frameworks.usual(self.job.program, tp))  # fmt: skip
+            yield Layout(
+                dp=dp,
+                tp=tp,
+                cp=cp,
+                zero=zero,
+                pp=pp,
+                micro_batches=self.sequences // dp,
+                **frameworks.usual(self.job.program, tp),
+            )
 
 
 def even(layers: int, stages: int) -> bool:

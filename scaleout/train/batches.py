@@ -15,8 +15,8 @@ from torch import Tensor
 from scaleout.lab import corpus, session
 from scaleout.train.order import Order, even_starts, split
 
-CHUNK = 8               # steps whose windows are cut at once: the thread wakes up once for all of them
-DEPTH = 2               # chunks that wait
+CHUNK = 8  # steps whose windows are cut at once: the thread wakes up once for all of them
+DEPTH = 2  # chunks that wait
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,19 @@ class Text:
     train: Tensor
     validation: Tensor
     files: int
-    held_out: tuple[str, ...]       # names of the files that are validation only
-    digest: str                     # of names, contents and the split: another text is another run
-    copies: int = 0                 # files left out, since another has the same bytes
+    held_out: tuple[str, ...]  # names of the files that are validation only
+    digest: str  # of names, contents and the split: another text is another run
+    copies: int = 0  # files left out, since another has the same bytes
 
     @property
     def words(self) -> str:
         """What was read and how it is split, for the screen and the Record."""
         total = len(self.train) + len(self.validation)
         left = f" ({self.copies:,} left out, with the same bytes as another)" if self.copies else ""
-        return (f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s){left}, "
-                f"{len(self.validation) / total:.2%} of it held out in {len(self.held_out):,}")
+        return (
+            f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s){left}, "
+            f"{len(self.validation) / total:.2%} of it held out in {len(self.held_out):,}"
+        )
 
 
 def read(path: str | None, share: float, least: int = 1) -> Text:
@@ -47,21 +49,29 @@ def read(path: str | None, share: float, least: int = 1) -> Text:
     """
     found, firsts = corpus.texts(path), {}
     for name, content in found.items():
-        firsts.setdefault(content or name, name)            # empty ones are on no side
+        firsts.setdefault(content or name, name)  # empty ones are on no side
     files = {name: found[name] for name in firsts.values()}
     held = split({name: len(content) for name, content in files.items()}, share, least)
     digest = hashlib.sha256(f"{sorted(held.items())}\0".encode(errors="surrogateescape"))
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    rest = {name: content[:len(content) - held.get(name, 0)] for name, content in files.items()}
+    rest = {name: content[: len(content) - held.get(name, 0)] for name, content in files.items()}
     train = b"\n".join(part for part in rest.values() if part)
     if len(train) < least < share * sum(map(len, files.values())):
-        raise ValueError(f"--held-out {share:g} leaves {len(train):,} bytes to train on, and one step takes {least:,}: "
-                         "hold out less, or use a larger --dataset")
+        raise ValueError(
+            f"--held-out {share:g} leaves {len(train):,} bytes to train on, and one step takes {least:,}: "
+            "hold out less, or use a larger --dataset"
+        )
     validation = b"\n".join(files[name][-count:] for name, count in sorted(held.items()))
     names = [f"the end of {name}" if rest[name] else name for name in sorted(held)]
-    return Text(session.as_tensor(train), session.as_tensor(validation), len(files), tuple(names),
-                digest.hexdigest()[:16], len(found) - len(files))
+    return Text(
+        session.as_tensor(train),
+        session.as_tensor(validation),
+        len(files),
+        tuple(names),
+        digest.hexdigest()[:16],
+        len(found) - len(files),
+    )
 
 
 def windows(text: Tensor, starts: list[int], seq: int) -> Tensor:
@@ -86,8 +96,10 @@ def held_out(text: Text, batch: int, seq: int, most: int, rank: int, world: int)
     """
     starts = even_starts(len(text.validation), seq, batch * most)
     count, own = len(starts) // batch, batch // world
-    return [windows(text.validation, starts[i * batch + rank * own:i * batch + (rank + 1) * own], seq)
-            for i in range(count)]
+    return [
+        windows(text.validation, starts[i * batch + rank * own : i * batch + (rank + 1) * own], seq)
+        for i in range(count)
+    ]
 
 
 class Batches:
@@ -97,8 +109,16 @@ class Batches:
     `take` gives the next: what it waited is what the step lost to its input. Use as a context manager, or `close`.
     """
 
-    def __init__(self, s, text: Tensor, order: Order, batch: int, first: int = 0, chunk: int = CHUNK,
-                 share: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        s,
+        text: Tensor,
+        order: Order,
+        batch: int,
+        first: int = 0,
+        chunk: int = CHUNK,
+        share: tuple[int, int] | None = None,
+    ) -> None:
         self.s, self.text, self.order, self.batch, self.chunk = s, text, order, batch, chunk
         self.share = share or (s.rank, s.world)
         self.made: queue.Queue = queue.Queue(DEPTH)
@@ -111,13 +131,14 @@ class Batches:
             while not self.over.is_set():
                 self._put(self._make(step))
                 step += self.chunk
-        except Exception as error:                     # belongs to the thread that trains
+        except Exception as error:  # belongs to the thread that trains
             self._put(error)
 
     def _make(self, step: int) -> Tensor:
         """uint8 (chunk, sequences, seq + 1)."""
-        starts = [start for i in range(step, step + self.chunk)
-                  for start in self.order.starts(i, self.batch, *self.share)]
+        starts = [
+            start for i in range(step, step + self.chunk) for start in self.order.starts(i, self.batch, *self.share)
+        ]
         made = windows(self.text, starts, self.order.seq).unflatten(0, (self.chunk, -1))
         return made.pin_memory() if self.s.device.type == "cuda" else made
 

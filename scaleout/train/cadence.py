@@ -14,7 +14,7 @@ from scaleout.train import options
 from scaleout.train.checkpoint import Checkpoints
 from scaleout.train.metrics import CHECKPOINTS
 
-FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
+FIRST = 12  # step of the first checkpoint with "auto": its cost decides when the others come
 
 
 class Cadence:
@@ -50,15 +50,17 @@ class Cadence:
         which = self.o.resume
         if self.kept is None:
             if which not in ("auto", "none"):
-                raise ValueError(f"--resume {which}: this job has no checkpoints: give the --folder of the run, and "
-                                 "leave out --checkpoint-every none")
+                raise ValueError(
+                    f"--resume {which}: this job has no checkpoints: give the --folder of the run, and "
+                    "leave out --checkpoint-every none"
+                )
             return None
         if which == "none":
             if join.attempt() == 0:
                 self._refuse_old()
-            which = "auto"                              # the launcher's restart of a run that began without any
+            which = "auto"  # the launcher's restart of a run that began without any
         elif which != "auto" and join.attempt() and self._saved_since():
-            which = "auto"                              # the launcher's restart of a run that went on from a step
+            which = "auto"  # the launcher's restart of a run that went on from a step
         extra = self.kept.load(trainer.model, trainer.optimizer, which, wrong_with, lambda extra: refuse(extra, run))
         if extra is None:
             return None
@@ -70,15 +72,17 @@ class Cadence:
         newest = next(iter(checkpoints.every(self.kept.folder)), None) if self.s.main else None
         try:
             mine = newest is not None and checkpoints.manifest(newest)["extra"].get("launch") == _launch()
-        except ValueError:                              # damaged: `load` names it
+        except ValueError:  # damaged: `load` names it
             mine = False
         return self.s.agree(mine or not self.s.main)
 
     def _refuse_old(self) -> None:
         found = checkpoints.every(self.kept.folder)
         if not self.s.agree(not found):
-            raise ValueError(f"--resume none: {self.o.folder} holds checkpoints of an earlier run: use --resume auto "
-                             "to go on from them, or another --folder")
+            raise ValueError(
+                f"--resume none: {self.o.folder} holds checkpoints of an earlier run: use --resume auto "
+                "to go on from them, or another --folder"
+            )
 
     def save(self, done: int, trainer, extra: dict, loss, step_seconds: float, finish: bool) -> float | None:
         """A checkpoint after step `done`, unless that is there; the seconds that the slowest rank was blocked, or None.
@@ -92,8 +96,10 @@ class Cadence:
             self.blocked.append(spent)
             self.next = done + (self.every or self.spacing(step_seconds))
             if self.every is None and len(self.blocked) == 1:
-                self.s.say(f"the next checkpoint after step {self.next:,}, in about "
-                           f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every sets steps")
+                self.s.say(
+                    f"the next checkpoint after step {self.next:,}, in about "
+                    f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every sets steps"
+                )
         if finish:
             self.finish()
         return spent
@@ -110,7 +116,7 @@ class Cadence:
 
     def said(self) -> list[str]:
         """What the checkpoints have to say, since this was asked last."""
-        lines = self.kept.said[self.told:] if self.kept else []
+        lines = self.kept.said[self.told :] if self.kept else []
         self.told += len(lines)
         return lines
 
@@ -135,9 +141,12 @@ class Cadence:
 
 def wrong_with(extra) -> str | None:
     """What (str) keeps the extra facts of a checkpoint from being those of this job, or None."""
-    holds = {"step": is_count, "steps": is_count,
-             "run": lambda value: isinstance(value, dict) and {"model", "text"} <= value.keys()}
-    more = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}        # not in every checkpoint
+    holds = {
+        "step": is_count,
+        "steps": is_count,
+        "run": lambda value: isinstance(value, dict) and {"model", "text"} <= value.keys(),
+    }
+    more = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}  # not in every checkpoint
     if not isinstance(extra, dict):
         return "has no sound extra"
     bad = [name for name in holds if not holds[name](extra.get(name))]
@@ -154,21 +163,27 @@ def refuse(extra, run) -> None:
     """ValueError, one line that names the option, where a checkpoint's extra facts are of another run. Older ones have
     fewer options, and in their "model" all of its sizes."""
     before = extra["run"]
-    wrong = [f"{name} {before[name]}, this job {value}" for name, value in run.items()
-             if before.get(name, value) != value]
+    wrong = [
+        f"{name} {before[name]}, this job {value}" for name, value in run.items() if before.get(name, value) != value
+    ]
     if wrong:
         mend = "use the same options, or another --folder"
         if wrong[0].startswith("text "):
-            mend = ("the text or its split has changed (Python, torch, --dataset, --held-out or the book's "
-                    "version): use another --folder")
+            mend = (
+                "the text or its split has changed (Python, torch, --dataset, --held-out or the book's "
+                "version): use another --folder"
+            )
         raise ValueError(f"the checkpoint of step {extra['step']} is of another run: it has {wrong[0]}: {mend}")
 
 
 def _spans(value):
     return isinstance(value, list) and all(
-        isinstance(span, dict) and is_count(span.get("after")) and isinstance(span.get("options"), dict)
+        isinstance(span, dict)
+        and is_count(span.get("after"))
+        and isinstance(span.get("options"), dict)
         and all(isinstance(word, str) and word.isprintable() for pair in span["options"].items() for word in pair)
-        for span in value)
+        for span in value
+    )
 
 
 def _launch():

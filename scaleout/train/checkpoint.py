@@ -36,7 +36,7 @@ class Checkpoints:
     """
 
     def __init__(self, s, folder, keep=2, asynchronous=True, faults=None):
-        checkpoints.keepers([], keep)                   # says what is wrong with keep
+        checkpoints.keepers([], keep)  # says what is wrong with keep
         self.s, self.folder, self.keep, self.asynchronous, self.faults = s, Path(folder), keep, asynchronous, faults
         self.said, self.blocked, self.written, self.damaged = [], [], [], set()
         self.thread, self.group, self.pending, self.last = ThreadPoolExecutor(1), None, None, None
@@ -65,11 +65,14 @@ class Checkpoints:
             return self.s.clock() - start
         begun = time.perf_counter()
         tensors, settings = state(model, optimizer)
-        body = json.dumps({"step": step, "loss": loss, "world": self.s.world, "settings": settings, "extra": extra},
-                          allow_nan=False)
+        body = json.dumps(
+            {"step": step, "loss": loss, "world": self.s.world, "settings": settings, "extra": extra}, allow_nan=False
+        )
         mine = json.dumps(random_state(self.s.device))
-        writer = train_dcp.Writer(checkpoints.temporary(self.folder, step, join.meeting()),
-                                  self.faults and (lambda: self.faults.writing(step)))
+        writer = train_dcp.Writer(
+            checkpoints.temporary(self.folder, step, join.meeting()),
+            self.faults and (lambda: self.faults.writing(step)),
+        )
         upload = self._upload(tensors, writer)
         self.pending = self.thread.submit(self._complete, upload, writer, json.loads(body), mine, begun)
         if not self.asynchronous:
@@ -85,7 +88,7 @@ class Checkpoints:
         upload = Future()
         try:
             upload.set_result(dcp.save(tensors, **where))
-        except BaseException as error:                  # DCP's own is no Exception
+        except BaseException as error:  # DCP's own is no Exception
             upload.set_exception(error)
         return upload
 
@@ -128,7 +131,7 @@ class Checkpoints:
         """Wait until the checkpoint on its way is published. ValueError, one line on all ranks, where it cannot be."""
         pending, self.pending = self.pending, None
         if pending:
-            self.last, seconds = pending.result()       # here, not in the thread: ranks must know it at the same step
+            self.last, seconds = pending.result()  # here, not in the thread: ranks must know it at the same step
             self.written.append(seconds)
 
     @property
@@ -172,7 +175,7 @@ class Checkpoints:
         path, table = self.folder / checkpoints.name(step), None
         body, wrong = self._together(lambda: _manifest(path, wrong_with))
         if wrong is None:
-            share = sorted(body["files"].items())[self.s.rank::self.s.world]
+            share = sorted(body["files"].items())[self.s.rank :: self.s.world]
             wrongs = self._gather(checkpoints.problem(path, dict(share)), everywhere=True)
             wrong = next((text for text in wrongs if text), None)
         if wrong is None:
@@ -183,12 +186,18 @@ class Checkpoints:
         path, file = self.folder / checkpoints.name(body["step"]), train_dcp.INDEX
         tensors, _ = state(model, optimizer)
         try:
-            wrong = self._gather(chunks.other(table, {name: [*tensor.shape] for name, tensor in tensors.items()}),
-                                 everywhere=True)
+            wrong = self._gather(
+                chunks.other(table, {name: [*tensor.shape] for name, tensor in tensors.items()}), everywhere=True
+            )
             if any(wrong):
                 raise ValueError(next(filter(None, wrong)))
-            dcp.load(tensors, storage_reader=train_dcp.Reader(path, table), planner=train_dcp.Planner(),
-                     process_group=self._ranks(), no_dist=self._ranks() is None)
+            dcp.load(
+                tensors,
+                storage_reader=train_dcp.Reader(path, table),
+                planner=train_dcp.Planner(),
+                process_group=self._ranks(),
+                no_dist=self._ranks() is None,
+            )
             file = checkpoints.MANIFEST
             put(model, optimizer, tensors, body["settings"])
             if body["world"] == self.s.world:
@@ -258,8 +267,10 @@ def _manifest(path, wrong_with):
                 raise ValueError(f"{checkpoints.MANIFEST} lists no {file}")
         inner = body["extra"].get("step", body["step"]) if isinstance(body["extra"], dict) else body["step"]
         if inner != body["step"]:
-            raise ValueError(f"{checkpoints.MANIFEST} is of step {body['step']}, and what the job left in it of step "
-                             f"{str(inner)[:20]}")
+            raise ValueError(
+                f"{checkpoints.MANIFEST} is of step {body['step']}, and what the job left in it of step "
+                f"{str(inner)[:20]}"
+            )
         wrong = wrong_with(body["extra"])
         return body, wrong and f"{checkpoints.MANIFEST} {wrong}"
     except ValueError as error:

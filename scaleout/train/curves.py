@@ -7,7 +7,7 @@ from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.timing import scaling
 from scaleout.train.worlds import BEYOND, FROM_ONE, ONE
 
-BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing
+BUSY = 1.0  # load average beside the most processes of a series, above which seconds compare with nothing
 
 
 def series(found):
@@ -49,23 +49,58 @@ def report(found):
             if world == 1 and any(row[0] == f"{mode}, {ONE}" for row in rows):
                 continue
             wanted = r.prediction.get(FROM_ONE)
-            rows.append((
-                f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(r.median),
-                ms(wanted), ratio(wanted, r.median), f"{r.rate:,.0f}", f"{real[world]:.2f}", _two(guess.get(world)),
-                _two(r.mfu), ms(beyond(r)), ms(beyond(r, "prediction")),
-                megabytes(r.measurement.get("peak bytes")), megabytes(r.prediction.get("peak bytes"))))
-    header = ("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s", "efficiency",
-              "predicted", "MFU", "beyond a rank alone, ms", "predicted", "peak memory", "predicted")
-    said = ["", "Predicted milliseconds are from the run on one process, with products and messages timed beside each "
-            "run; beyond a rank alone, from a rank that steps by itself in the same run.", *busy(found)]
+            rows.append(
+                (
+                    f"{mode}, {strategy if world > 1 else ONE}",
+                    world,
+                    r.effective_batch // world,
+                    ms(r.median),
+                    ms(wanted),
+                    ratio(wanted, r.median),
+                    f"{r.rate:,.0f}",
+                    f"{real[world]:.2f}",
+                    _two(guess.get(world)),
+                    _two(r.mfu),
+                    ms(beyond(r)),
+                    ms(beyond(r, "prediction")),
+                    megabytes(r.measurement.get("peak bytes")),
+                    megabytes(r.prediction.get("peak bytes")),
+                )
+            )
+    header = (
+        "scaling",
+        "processes",
+        "sequences each",
+        "ms a step",
+        "predicted",
+        "ratio",
+        "tokens/s",
+        "efficiency",
+        "predicted",
+        "MFU",
+        "beyond a rank alone, ms",
+        "predicted",
+        "peak memory",
+        "predicted",
+    )
+    said = [
+        "",
+        "Predicted milliseconds are from the run on one process, with products and messages timed beside each "
+        "run; beyond a rank alone, from a rank that steps by itself in the same run.",
+        *busy(found),
+    ]
     return "\n".join([table(header, rows), *said, "", *(limit(key, records) for key, records in series(found).items())])
 
 
 def busy(found):
     """A line where the machine did much else during a run, so that its figures compare with nothing; else none."""
-    loads = [(float(match[1]), match[0]) for r in found.values() for note in r.notes
-             if (match := re.match(r"load average ([\d.]+) on (\d+) cores", note))]
-    load, words = max(loads, default=(0.0, ""))             # of a minute: the runs before are in it
+    loads = [
+        (float(match[1]), match[0])
+        for r in found.values()
+        for note in r.notes
+        if (match := re.match(r"load average ([\d.]+) on (\d+) cores", note))
+    ]
+    load, words = max(loads, default=(0.0, ""))  # of a minute: the runs before are in it
     own = max((run.world for run in found), default=0)
     said = f"The machine was busy ({words}): run it again when it is idle, and compare then."
     return [said] if load > own + BUSY else []
@@ -95,11 +130,12 @@ def limit(key, records):
     slower = lost - waits
     cores = re.match(r"(\d+)-core ", r.device)
     shared = f" ({last} processes on {cores[1]} cores)" if cores and int(cores[1]) < last else ""
-    parts = {"messages, and the wait for the slowest process": waits,
-             f"compute and update that take longer side by side{shared}": slower}
+    parts = {
+        "messages, and the wait for the slowest process": waits,
+        f"compute and update that take longer side by side{shared}": slower,
+    }
     what, seconds = max(parts.items(), key=lambda item: item[1])
-    return (f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {what}, "
-            f"{ms(seconds)} ms of it")
+    return f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {what}, {ms(seconds)} ms of it"
 
 
 # --- the reader's own prediction ----------------------------------------------------------------------------------
@@ -113,16 +149,19 @@ def parse_guess(text):
     except ValueError:
         found = (0, 0.0)
     if not (colon and 2 <= found[0] <= 64 and found[0] % 2 == 0 and 0 < found[1] < 1e12):
-        raise ValueError(f"--predict {text}: give PROCESSES:TOKENS_PER_SECOND, an even number of processes up to 64, "
-                         "such as 4:21000")
+        raise ValueError(
+            f"--predict {text}: give PROCESSES:TOKENS_PER_SECOND, an even number of processes up to 64, such as 4:21000"
+        )
     return found
 
 
 def doubling(half, real, model=None):
     """What twice the processes gave, as text. All in tokens a second: the run on half as many, the real run, and the
     book's own prediction where there is one. `exit_check.grade` judges the reader's."""
-    lines = [f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
-             f"has an efficiency of {real / half / 2:.2f}."]
+    lines = [
+        f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
+        f"has an efficiency of {real / half / 2:.2f}."
+    ]
     if model:
         lines.append(f"The book's model said {model:,.0f}: {model / real:.2f} times that.")
     return "\n".join(lines)
@@ -137,6 +176,7 @@ MARKS = {"strong": "o", "weak": "s"}
 def panels():
     """{title: (unit, measured of a series, predicted of a series)}, each a function from {world: Record} to
     {world: number}, for the panels of the figure."""
+
     def each(of):
         return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
 
@@ -144,10 +184,16 @@ def panels():
         "tokens a second": ("", each(lambda r: r.rate), each(predicted_rate)),
         "efficiency": ("of one process", shares, predicted_shares),
         "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
-        "messages, copies and waiting": ("ms a step", each(lambda r: _times(1e3, beyond(r))),
-                                         each(lambda r: _times(1e3, beyond(r, "prediction")))),
-        "peak memory": ("MB a process", each(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
-                        each(lambda r: _times(1e-6, r.prediction.get("peak bytes")))),
+        "messages, copies and waiting": (
+            "ms a step",
+            each(lambda r: _times(1e3, beyond(r))),
+            each(lambda r: _times(1e3, beyond(r, "prediction"))),
+        ),
+        "peak memory": (
+            "MB a process",
+            each(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
+            each(lambda r: _times(1e-6, r.prediction.get("peak bytes"))),
+        ),
     }
 
 
@@ -159,15 +205,16 @@ def plot(found, path, title):
     """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dotted.
     Panels of figures that no run has are left out. With path None nothing is written. Returns the figure, which a
     notebook shows when it stands at the end of a cell."""
-    every = {name: panel for name, panel in panels().items()
-             if any(panel[1](records) for records in series(found).values())}
+    every = {
+        name: panel for name, panel in panels().items() if any(panel[1](records) for records in series(found).values())
+    }
     rows = -(-len(every) // 2)
     with picture(path, rows, 2, figsize=(8, 3 * rows)) as (figure, axes):
         for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
             _panel(ax, found, real, guess)
             ax.set(title=name, ylabel=unit, xlabel="processes")
             ax.set_ylim(bottom=min(0, ax.dataLim.y0))
-        for ax in axes.flat[len(every):]:
+        for ax in axes.flat[len(every) :]:
             ax.set_visible(False)
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(title)
@@ -179,8 +226,13 @@ def _panel(ax, found, real, guess):
         look = {"color": COLOURS[strategy], "marker": MARKS[mode], "fillstyle": "full" if mode == "strong" else "none"}
         for words, of, line in (("measured", real, "-"), ("predicted", guess, ":")):
             values = of(records)
-            ax.plot(list(values), list(values.values()), linestyle=line, label=f"{mode}, {strategy}, {words}",
-                    **(look if words == "measured" else {"color": look["color"], "linewidth": 1.2}))
+            ax.plot(
+                list(values),
+                list(values.values()),
+                linestyle=line,
+                label=f"{mode}, {strategy}, {words}",
+                **(look if words == "measured" else {"color": look["color"], "linewidth": 1.2}),
+            )
     ax.set_xscale("log", base=2)
     ticks = sorted({run.world for run in found})
     ax.set_xticks(ticks, [str(n) for n in ticks])

@@ -49,7 +49,7 @@ class _Noting(io.FileIO):
 
 class _Files(FileSystem):
     def __init__(self, before=None):
-        self.refused, self.before = [], before          # OSErrors; what is called before a file is opened
+        self.refused, self.before = [], before  # OSErrors; what is called before a file is opened
 
     @contextmanager
     def create_stream(self, path, mode):
@@ -59,7 +59,7 @@ class _Files(FileSystem):
             self.before()
         with io.BufferedWriter(_Noting(path, self.refused)) as stream:
             yield stream
-            if not stream.closed:                       # torch syncs before the buffer's last part is out
+            if not stream.closed:  # torch syncs before the buffer's last part is out
                 stream.flush()
                 os.fsync(stream.fileno())
 
@@ -90,9 +90,14 @@ def _as_json(metadata):
     table = {}
     for name, tensor in metadata.state_dict_metadata.items():
         chunks = [(chunk, where[name, tuple(chunk.offsets)]) for chunk in tensor.chunks]
-        table[name] = {"dtype": str(tensor.properties.dtype), "size": list(tensor.size),
-                       "chunks": [[list(chunk.offsets), list(chunk.sizes), info.relative_path, info.offset, info.length]
-                                  for chunk, info in chunks]}
+        table[name] = {
+            "dtype": str(tensor.properties.dtype),
+            "size": list(tensor.size),
+            "chunks": [
+                [list(chunk.offsets), list(chunk.sizes), info.relative_path, info.offset, info.length]
+                for chunk, info in chunks
+            ],
+        }
     return table
 
 
@@ -123,8 +128,9 @@ class Reader(FileSystemReader):
             for number, (offsets, sizes, file, first, length) in enumerate(entry["chunks"]):
                 parts.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
                 storage[MetadataIndex(name, offsets, number)] = private.StorageInfo(file, first, length)
-            tensors[name] = TensorStorageMetadata(TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["size"]),
-                                                  parts)
+            tensors[name] = TensorStorageMetadata(
+                TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["size"]), parts
+            )
         return Metadata(tensors, storage_data=storage, storage_meta=StorageMeta())
 
 

@@ -17,8 +17,12 @@ from dataclasses import dataclass
 
 from scaleout.lab.options import digits
 
-FORMS = {"kill": "kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)", "hang": "hang:RANK:STEP (hang:1:7)",
-         "nan": "nan:STEP (nan:7)", "full": "full:STEP or full:RANK:STEP (full:6)"}
+FORMS = {
+    "kill": "kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)",
+    "hang": "hang:RANK:STEP (hang:1:7)",
+    "nan": "nan:STEP (nan:7)",
+    "full": "full:STEP or full:RANK:STEP (full:6)",
+}
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,9 @@ class Faults:
 
     def __init__(self, every, rank, first=True):
         self.every = every
-        self.mine = [fault for fault in every if fault.rank in (None, rank)
-                     and (first or fault.kind not in ("kill", "hang"))]
+        self.mine = [
+            fault for fault in every if fault.rank in (None, rank) and (first or fault.kind not in ("kill", "hang"))
+        ]
 
     def _now(self, kind, step, saving=False):
         return any((fault.kind, fault.step, fault.saving) == (kind, step, saving) for fault in self.mine)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from scaleout.records import provenance
 
-LOCK = "lock"                   # who writes here, as JSON; locked as long as they do
-SHOWN = 300                     # characters, at most, of what somebody left in the lock
+LOCK = "lock"  # who writes here, as JSON; locked as long as they do
+SHOWN = 300  # characters, at most, of what somebody left in the lock
 FACTS = ("host", "pid", "started", "command")
-LAUNCHER = "launcher"           # beside FACTS: the process of torchrun's agent, where one started this process
+LAUNCHER = "launcher"  # beside FACTS: the process of torchrun's agent, where one started this process
 
 
 def claim(folder, files=(), patience_s=5.0):
@@ -30,8 +30,10 @@ def claim(folder, files=(), patience_s=5.0):
                 raise ValueError(f"{path.parent / name} is no file: remove it, or use another --folder")
         handle = path.open("a+", encoding="utf-8", errors="replace")
     except OSError as error:
-        raise ValueError(f"--folder {folder}: cannot be written ({error.strerror}: {error.filename}): choose a folder "
-                         "you may write to") from None
+        raise ValueError(
+            f"--folder {folder}: cannot be written ({error.strerror}: {error.filename}): choose a folder "
+            "you may write to"
+        ) from None
     while not _locked(handle):
         if time.monotonic() > end:
             with handle:
@@ -41,8 +43,9 @@ def claim(folder, files=(), patience_s=5.0):
         _sign(handle)
     except OSError as error:
         handle.close()
-        raise ValueError(f"--folder {folder}: cannot be written ({error.strerror}): make room, or choose another") \
-            from None
+        raise ValueError(
+            f"--folder {folder}: cannot be written ({error.strerror}): make room, or choose another"
+        ) from None
     return handle
 
 
@@ -92,7 +95,7 @@ def _orphan(pid, launcher):
         return False
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) != launcher
-    except (OSError, ValueError, IndexError):           # gone, or no Linux
+    except (OSError, ValueError, IndexError):  # gone, or no Linux
         return False
 
 

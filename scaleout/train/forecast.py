@@ -24,17 +24,22 @@ from scaleout.train.batches import inputs, windows
 from scaleout.train.options import WARMUP
 from scaleout.train.trainer import Trainer
 
-MEMORY = 0.02           # of the peak: what the book's memory model promises
-ALONE = 6               # steps of the copy, of which the first half are not timed
-STATES = 16             # bytes a parameter that a plain copy in fp32 takes with AdamW
+MEMORY = 0.02  # of the peak: what the book's memory model promises
+ALONE = 6  # steps of the copy, of which the first half are not timed
+STATES = 16  # bytes a parameter that a plain copy in fp32 takes with AdamW
 
 
 def recipe(o, strategy, world):
     """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time, and
     fp16 as much as bf16."""
-    mixed = strategy != "fsdp" and o.precision != "fp32"            # fully_shard's dtypes are the Sharding's
-    return Recipe(precision="autocast-bf16" if mixed else "fp32", foreach=False, attention=o.attention,
-                  checkpointing=o.checkpointing, buckets="views" if strategy == "ddp" and world > 1 else "none")
+    mixed = strategy != "fsdp" and o.precision != "fp32"  # fully_shard's dtypes are the Sharding's
+    return Recipe(
+        precision="autocast-bf16" if mixed else "fp32",
+        foreach=False,
+        attention=o.attention,
+        checkpointing=o.checkpointing,
+        buckets="views" if strategy == "ddp" and world > 1 else "none",
+    )
 
 
 def predicted_memory(o, world, device_kind):
@@ -52,7 +57,7 @@ def measured_memory(s, o, trainer, batch):
     sharded = o.strategy_on(s.world) == "fsdp"
     trainer.gradients([batch])
     trainer.update()
-    if o.strategy_on(s.world) == "ddp" and s.world > 1:             # DDP's buckets stay; gradients are views of them
+    if o.strategy_on(s.world) == "ddp" and s.world > 1:  # DDP's buckets stay; gradients are views of them
         trainer.gradients([batch])
         trainer.buckets = {i: p.grad for i, p in enumerate(trainer.parameters)}
         trainer.optimizer.zero_grad(set_to_none=True)
@@ -74,17 +79,23 @@ def memory(s, o, job, found):
         return
     wanted = predicted_memory(o, s.world, s.device.type)
     if o.compile and not room(s, sum(wanted.values())):
-        found["skipped"].append("memory by kind: the ledger's step runs uncompiled, and its "
-                                f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has")
+        found["skipped"].append(
+            "memory by kind: the ledger's step runs uncompiled, and its "
+            f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has"
+        )
         return
     with torch.compiler.set_stance("force_eager"):
         seen = measured_memory(s, o, job.trainer, job.held_out[0])
     for name, held in (("prediction", wanted), ("measurement", seen)):
-        found[name] |= {"peak bytes": sum(held.values()),
-                        **{f"{kind} bytes at the peak": held.get(kind, 0) for kind in {**wanted, **seen}}}
+        found[name] |= {
+            "peak bytes": sum(held.values()),
+            **{f"{kind} bytes at the peak": held.get(kind, 0) for kind in {**wanted, **seen}},
+        }
     if o.compile:
-        found["skipped"].append("memory by kind of compiled blocks: the ledger's step ran uncompiled; what the "
-                                "compiled steps took is the allocator's peak, on a GPU")
+        found["skipped"].append(
+            "memory by kind of compiled blocks: the ledger's step ran uncompiled; what the "
+            "compiled steps took is the allocator's peak, on a GPU"
+        )
     found["peak_memory"] = seen | found["peak_memory"]
     off = abs(sum(wanted.values()) / sum(seen.values()) - 1)
     found["checks"]["peak within 2% of the prediction"] = parity.check(off, MEMORY)
@@ -100,7 +111,7 @@ def alone_seconds(s, o, setup, window):
         start = s.clock()
         copy.step(batches, o.lr)
         spent.append(s.clock() - start)
-    return s.largest(statistics.median(spent[ALONE // 2:]))
+    return s.largest(statistics.median(spent[ALONE // 2 :]))
 
 
 def room(s, size):
@@ -149,8 +160,13 @@ def beside(s, o, job, parts=None):
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
     """
-    found = {"prediction": {}, "measurement": {}, "peak_memory": session.allocator(s, "allocator: "), "checks": {},
-             "skipped": []}
+    found = {
+        "prediction": {},
+        "measurement": {},
+        "peak_memory": session.allocator(s, "allocator: "),
+        "checks": {},
+        "skipped": [],
+    }
     try:
         for part in parts or (seconds, memory):
             part(s, o, job, found)

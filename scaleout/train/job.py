@@ -32,8 +32,14 @@ def peak(s, o, steps):
 def scaling(metrics):
     """What loss scaling did (list of str), for the Record and the screen; nothing without it."""
     scales, left_out = metrics.column("scale"), [row for row in metrics.steps if row["norm"] is None]
-    return [f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of "
-            f"{len(scales):,} steps overflowed fp16 and were left out"] if scales else []
+    return (
+        [
+            f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of "
+            f"{len(scales):,} steps overflowed fp16 and were left out"
+        ]
+        if scales
+        else []
+    )
 
 
 def record(s, tier, o, job, peak_, found):
@@ -48,19 +54,34 @@ def record(s, tier, o, job, peak_, found):
     sharding = asdict(sharding) if sharding else {}
     failed, changed = metrics.told
     return recording.record(
-        s, "capstone", tier, dataset=o.dataset, model=asdict(o.shape),
+        s,
+        "capstone",
+        tier,
+        dataset=o.dataset,
+        model=asdict(o.shape),
         notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *changed, *scaling(metrics)],
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
-        effective_batch=o.batch, sequence_length=o.seq,
-        precision=spans.words(job.spans, "--precision"), checkpoint_cadence=job.cadence.words,
-        step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,
-        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=metrics.series(), **found,
-        stalls=report.stalls(metrics, WARMUP), failures=failed, **job.began)
+        effective_batch=o.batch,
+        sequence_length=o.seq,
+        precision=spans.words(job.spans, "--precision"),
+        checkpoint_cadence=job.cadence.words,
+        step_seconds=spent,
+        warmup_steps=WARMUP,
+        tokens_per_second=rate,
+        losses=metrics.column("loss"),
+        mfu=mfu,
+        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]},
+        series=metrics.series(),
+        **found,
+        stalls=report.stalls(metrics, WARMUP),
+        failures=failed,
+        **job.began,
+    )
 
 
 def written(job, o):
     """(what the model writes after --prompt, [] or [why there is none]); collective. It costs no Record either."""
-    prompt = o.prompt.encode(errors="surrogateescape")      # the bytes that were typed, where they are no UTF-8
+    prompt = o.prompt.encode(errors="surrogateescape")  # the bytes that were typed, where they are no UTF-8
     try:
         found = sample(job.trainer, prompt, o.sample, o.temperature, o.seed) if o.sample else b""
     except RuntimeError as error:
@@ -75,7 +96,7 @@ def close(s, tier, o, job):
     parts = mesh_forecast.PARTS if o.strategy_on(s.world) == "mesh" else None
     peak_, found = peak(s, o, job.done), forecast.beside(s, o, job, parts)
     found["skipped"] += none
-    if not s.main:                              # the steps of earlier attempts are in rank 0's file only
+    if not s.main:  # the steps of earlier attempts are in rank 0's file only
         return
     sound = len(job.metrics.steps) > WARMUP and job.metrics.validations
     r = record(s, tier, o, job, peak_, found) if sound else None
@@ -83,11 +104,15 @@ def close(s, tier, o, job):
     if folder:
         (folder / SAMPLE).write_text(wrote, encoding="utf-8")
     if folder and r:
-        report.plot(job.metrics, folder / PLOT,
-                    f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
+        report.plot(
+            job.metrics, folder / PLOT, f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)"
+        )
     if wrote:
         s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
-    s.say(report.closing(r, len(job.text.held_out)) if r else
-          f"no plot and no Record: the steps of this run are not in {METRICS}")
+    s.say(
+        report.closing(r, len(job.text.held_out))
+        if r
+        else f"no plot and no Record: the steps of this run are not in {METRICS}"
+    )
     if saved:
         s.say(f"record saved: {saved.name}")

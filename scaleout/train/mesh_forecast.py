@@ -71,8 +71,16 @@ def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
     compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
     reached = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
     program = replace(MEASURED, data_overlap=s.device.type == "cuda", moves=1.0, update_passes=1.0)
-    task = Job(o.shape, o.seq, machine.device_of(base), cluster(1, s.world), o.batch // layout.dp // layout.m, layout,
-               recipe, program)  # fmt: skip
+    task = Job(
+        o.shape,
+        o.seq,
+        machine.device_of(base),
+        cluster(1, s.world),
+        o.batch // layout.dp // layout.m,
+        layout,
+        recipe,
+        program,
+    )
     return step_on(task, machine.from_profiles(task, known, reached / rate(base, task.dtype)))
 
 

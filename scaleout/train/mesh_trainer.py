@@ -24,8 +24,16 @@ class MeshTrainer(Trainer):
 
     def _model(self):
         setup = self.setup
-        self.way = mesh_ways.Way(self.s, setup.shape, setup.layout, setup.shape.max_seq, setup.attention,
-                                 setup.checkpointing, setup.precision, setup.seed)
+        self.way = mesh_ways.Way(
+            self.s,
+            setup.shape,
+            setup.layout,
+            setup.shape.max_seq,
+            setup.attention,
+            setup.checkpointing,
+            setup.precision,
+            setup.seed,
+        )
         return self.way.model
 
     def _spread(self):
@@ -85,7 +93,19 @@ def trainer(s, o) -> Trainer:
     elif strategy == "mesh":
         layout = o.layout_on(s.world)
         more |= {"layout": layout, "sequences": o.batch // layout.dp}
-    return (MeshTrainer if strategy == "mesh" else Trainer)(s, Setup(
-        o.shape, strategy, precision=o.precision, attention=o.attention, checkpointing=o.checkpointing,
-        compiled=o.compile, sync_every_pass=o.sync_every_pass, clip=o.clip, weight_decay=o.weight_decay, seed=o.seed,
-        **more))
+    return (MeshTrainer if strategy == "mesh" else Trainer)(
+        s,
+        Setup(
+            o.shape,
+            strategy,
+            precision=o.precision,
+            attention=o.attention,
+            checkpointing=o.checkpointing,
+            compiled=o.compile,
+            sync_every_pass=o.sync_every_pass,
+            clip=o.clip,
+            weight_decay=o.weight_decay,
+            seed=o.seed,
+            **more,
+        ),
+    )

@@ -9,12 +9,12 @@ from scaleout.records.files import is_count
 from scaleout.records.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
-CHANGED = "changed"                 # in the row of an event that is no failure: somebody changed an option
-FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
+CHANGED = "changed"  # in the row of an event that is no failure: somebody changed an option
+FAILURES = "failures.jsonl"  # what a watch that ends the job had to say; {"time", "failure"} a line
 FILES = (METRICS, PLOT, SAMPLE, FAILURES)
-FIELDS = ("loss", "rate", "norm", "seconds", "wait")                    # of every step, after its number
-SERIES = {"rate": "learning rate", "norm": "gradient norm", "wait": "data wait seconds"}    # in a Record
-LONGEST = 2**16         # bytes of a line of metrics: what is longer was not written by this job
+FIELDS = ("loss", "rate", "norm", "seconds", "wait")  # of every step, after its number
+SERIES = {"rate": "learning rate", "norm": "gradient norm", "wait": "data wait seconds"}  # in a Record
+LONGEST = 2**16  # bytes of a line of metrics: what is longer was not written by this job
 
 
 class Metrics:
@@ -54,7 +54,7 @@ class Metrics:
             said.append("kept as found: " + ", ".join(f"{path.name} as {_put_aside(path).name}" for path in aside))
         for path in found_too:
             path.unlink()
-        new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
+        new = self.path.with_suffix(".new")  # a kill now must not take the run's history with it
         with new.open("w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in kept)
             stream.flush()
@@ -69,11 +69,15 @@ class Metrics:
         folder, steps = self.path.parent, sum("loss" in row for row in rows)
         begun = sum("checkpoint" in row for row in rows)
         if any((folder / CHECKPOINTS).glob("step-*")):
-            raise ValueError(f"{folder} holds a run with checkpoints, and --checkpoint-every none does not go on from "
-                             "them: leave it out, or use another --folder")
-        if begun > 1:                                   # the first is whole before the second begins
-            raise ValueError(f"{folder} holds {steps:,} steps of a run that made checkpoints, and "
-                             f"{folder / CHECKPOINTS} has none: bring them back, or use another --folder")
+            raise ValueError(
+                f"{folder} holds a run with checkpoints, and --checkpoint-every none does not go on from "
+                "them: leave it out, or use another --folder"
+            )
+        if begun > 1:  # the first is whole before the second begins
+            raise ValueError(
+                f"{folder} holds {steps:,} steps of a run that made checkpoints, and "
+                f"{folder / CHECKPOINTS} has none: bring them back, or use another --folder"
+            )
 
     def _failures(self, rows):
         """What a watch said as it ended an earlier attempt, as events that are not yet among the rows."""
@@ -91,7 +95,7 @@ class Metrics:
                 with self.path.open("a", encoding="utf-8") as stream:
                     stream.write("".join(json.dumps(row) + "\n" for row in rows))
             except OSError as error:
-                error.filename = str(self.path)         # a full disk does not say of which file
+                error.filename = str(self.path)  # a full disk does not say of which file
                 raise
 
     def _file(self, row):
@@ -111,12 +115,14 @@ class Metrics:
         """The series of a Record: what was measured at every step, validation and checkpoint. The gradient of a step
         left out has norm 0: nothing was applied."""
         scales = self.column("scale")
-        return {**{name: [value or 0.0 for value in self.column(field)] for field, name in SERIES.items()},
-                **({"loss scale": scales} if scales else {}),
-                "validation nats a byte": [row["validation"] for row in self.validations],
-                "validation step": [row["step"] for row in self.validations],
-                "checkpoint blocked seconds": [row["checkpoint"] for row in self.checkpoints],
-                "checkpoint step": [row["step"] for row in self.checkpoints]}
+        return {
+            **{name: [value or 0.0 for value in self.column(field)] for field, name in SERIES.items()},
+            **({"loss scale": scales} if scales else {}),
+            "validation nats a byte": [row["validation"] for row in self.validations],
+            "validation step": [row["step"] for row in self.validations],
+            "checkpoint blocked seconds": [row["checkpoint"] for row in self.checkpoints],
+            "checkpoint step": [row["step"] for row in self.checkpoints],
+        }
 
 
 def _rows(path, sound):
@@ -130,7 +136,7 @@ def _rows(path, sound):
         while line := stream.readline(LONGEST):
             number += 1
             row = _row(line)
-            while len(line) == LONGEST and line[-1:] != b"\n":          # the rest of one that is too long
+            while len(line) == LONGEST and line[-1:] != b"\n":  # the rest of one that is too long
                 row, line = None, stream.readline(LONGEST)
             if row is not None and sound(row):
                 rows.append(row)
@@ -140,8 +146,10 @@ def _rows(path, sound):
         return rows, []
     steps = {row["step"] for row in rows if "loss" in row}
     gap = max(steps) - min(steps) + 1 - len(steps) if steps else 0
-    return rows, [f"{path.name}: {len(bad):,} of {number:,} line(s) cannot be read, the first is line {bad[0]:,}; "
-                  f"{gap:,} step(s) are missing between those that can"]
+    return rows, [
+        f"{path.name}: {len(bad):,} of {number:,} line(s) cannot be read, the first is line {bad[0]:,}; "
+        f"{gap:,} step(s) are missing between those that can"
+    ]
 
 
 def _row(line):
@@ -164,8 +172,11 @@ def _sound(row):
         row = row | {"norm": 0}
     usual = (*FIELDS, "scale") if "scale" in row else FIELDS
     names = next(((name,) for name in ("validation", "checkpoint") if name in row), usual)
-    return (all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
-            and 0 < row.get("seconds", 1) <= LONGEST_S and row.get("wait", 0) >= 0)
+    return (
+        all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
+        and 0 < row.get("seconds", 1) <= LONGEST_S
+        and row.get("wait", 0) >= 0
+    )
 
 
 def _text(value):

@@ -14,10 +14,12 @@ from scaleout.spec.transformer import Shape
 from scaleout.train import faults, order
 from scaleout.train.metrics import CHECKPOINTS
 
-WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
+WARMUP = 3  # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
 RESULTS = Path(__file__).resolve().parents[2] / "labs" / "results" / "capstone"
-STYLES = {"llama": {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False},
-          "gpt": {}}
+STYLES = {
+    "llama": {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False},
+    "gpt": {},
+}
 
 
 size = partial(options.number, highest=10**9)
@@ -37,7 +39,8 @@ class Options:
     micro_batch: int | None = size(None, "sequences a rank and pass, at most (default: one pass)")
     steps: int = size(300, "training steps", lowest=WARMUP + 1)
     minutes: float | None = options.number(
-        None, "train so long instead: a first few steps are timed, and fix the number", 0.01, 1e5)
+        None, "train so long instead: a first few steps are timed, and fix the number", 0.01, 1e5
+    )
     lr: float = options.number(3e-3, "peak of the learning rate", 1e-9, 10.0)
     warmup: int = size(20, "steps that the learning rate climbs", lowest=0)
     clip: float = options.number(1.0, "largest norm of the gradient; 0: no clipping", 0.0, 1e9)
@@ -51,16 +54,19 @@ class Options:
     replicas: int = size(1, "fsdp: copies of the model (hybrid sharding)")
     offload: bool = options.flag("fsdp: shards and optimizer in the host's memory")
     layout: str | None = options.word(
-        None, "axes of the ranks, as in tp=2,pp=2 (pp, dp, tp, zero, m, v, schedule; dp is what is left)", "AXES")
+        None, "axes of the ranks, as in tp=2,pp=2 (pp, dp, tp, zero, m, v, schedule; dp is what is left)", "AXES"
+    )
     precision: str = options.choice(
-        "fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss")
+        "fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss"
+    )
     checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what backward computes again")
     attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
     compile: bool = options.flag("torch.compile, a block at a time")
     sync_every_pass: bool = options.flag("reduce gradients after every pass")
     dataset: str | None = options.dataset()
     held_out: float = options.number(
-        0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999)
+        0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999
+    )
     validate_every: int = size(50, "steps between validations")
     validation_batches: int = size(8, "batches of a validation, at most")
     log_every: int = size(10, "steps between looks at the loss: the host waits for the device then")
@@ -82,8 +88,9 @@ class Options:
         ff = self.ff
         if ff is None and self.style == "llama":
             ff = -(-self.hidden * 8 // 3 // 32) * 32
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, ff=ff, max_seq=self.seq,
-                     **STYLES[self.style])
+        return Shape(
+            self.layers, self.hidden, self.heads, corpus.VOCABULARY, ff=ff, max_seq=self.seq, **STYLES[self.style]
+        )
 
     def strategy_on(self, world):
         """The strategy on so many processes; "mesh" with a --layout of several."""
@@ -107,10 +114,19 @@ class Options:
     def sharding(self, world):
         """The Sharding of strategy fsdp on `world` processes. ValueError for what cannot be."""
         if world % self.replicas:
-            raise ValueError(f"--replicas {self.replicas} does not divide {world} processes: use one of "
-                             f"{order.divisors(world)}")
-        return Sharding(world // self.replicas, self.replicas, self.wrap, self.least_parameters, self.resharding,
-                        self.prefetch, self.offload, parameter=self.precision)
+            raise ValueError(
+                f"--replicas {self.replicas} does not divide {world} processes: use one of {order.divisors(world)}"
+            )
+        return Sharding(
+            world // self.replicas,
+            self.replicas,
+            self.wrap,
+            self.least_parameters,
+            self.resharding,
+            self.prefetch,
+            self.offload,
+            parameter=self.precision,
+        )
 
     @property
     def resharding(self):
@@ -126,16 +142,42 @@ class Options:
         return layout.m if layout else order.passes(self.batch, world, self.micro_batch)
 
 
-TIERS = {"smoke": Options(),
-         "cpu": Options(layers=4, hidden=192, heads=6, ff=512, seq=256, batch=8, steps=1500, lr=2e-3, warmup=50,
-                        validate_every=250, dataset=corpus.LIBRARY),
-         "gpu": Options(layers=20, hidden=2048, heads=16, ff=5632, seq=2048, batch=64, micro_batch=8, steps=1000,
-                        lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250,
-                        dataset=corpus.LARGE)}
+TIERS = {
+    "smoke": Options(),
+    "cpu": Options(
+        layers=4,
+        hidden=192,
+        heads=6,
+        ff=512,
+        seq=256,
+        batch=8,
+        steps=1500,
+        lr=2e-3,
+        warmup=50,
+        validate_every=250,
+        dataset=corpus.LIBRARY,
+    ),
+    "gpu": Options(
+        layers=20,
+        hidden=2048,
+        heads=16,
+        ff=5632,
+        seq=2048,
+        batch=64,
+        micro_batch=8,
+        steps=1000,
+        lr=3e-4,
+        warmup=100,
+        precision="bf16",
+        compile=True,
+        validate_every=250,
+        dataset=corpus.LARGE,
+    ),
+}
 
 
 USUAL = {f.name: f.default for f in fields(Options)}
-SHARDS = ("wrap", "least_parameters", "reshard", "prefetch", "replicas", "offload")     # of --strategy fsdp alone
+SHARDS = ("wrap", "least_parameters", "reshard", "prefetch", "replicas", "offload")  # of --strategy fsdp alone
 
 
 def idle(o):
@@ -162,15 +204,17 @@ def check(o, s):
     if o.strategy_on(s.world) == "fsdp":
         o.sharding(s.world)
         if o.wrap != "size" and o.least_parameters != USUAL["least_parameters"]:
-            raise ValueError(f"--least-parameters is about --wrap size, and this is --wrap {o.wrap}: leave out one of "
-                             "the two")
+            raise ValueError(
+                f"--least-parameters is about --wrap size, and this is --wrap {o.wrap}: leave out one of the two"
+            )
     elif o.strategy and idle(o):
         flags = " and ".join(map(options.named, idle(o)))
-        raise ValueError(f"--strategy {o.strategy} shards nothing, and has nothing for {flags}: leave that out, or use "
-                         "fsdp")
+        raise ValueError(
+            f"--strategy {o.strategy} shards nothing, and has nothing for {flags}: leave that out, or use fsdp"
+        )
     elif o.offload or o.replicas > 1:
         raise ValueError("--offload and --replicas are for --strategy fsdp")
-    if o.offload and o.precision == "fp16":     # GradScaler's ranks agree where the gradients are: NCCL cannot there
+    if o.offload and o.precision == "fp16":  # GradScaler's ranks agree where the gradients are: NCCL cannot there
         raise ValueError("--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32")
     _ = o.passes(s.world), o.shape, o.resharding
     profile = profiles.find(o.machine, s.device.type, s.world)
@@ -188,8 +232,11 @@ def check_kept(o):
     if every(o) != 0 and o.folder is None:
         usual["checkpoint_every"] = None
     if o.folder is None or every(o) == 0:
-        mend = ("is about checkpoints, and --checkpoint-every none makes none: leave out one of the two"
-                if every(o) == 0 else "needs a place: add --folder FOLDER")
+        mend = (
+            "is about checkpoints, and --checkpoint-every none makes none: leave out one of the two"
+            if every(o) == 0
+            else "needs a place: add --folder FOLDER"
+        )
         for name in ("checkpoint_every", "keep", "mtbf_hours", "resume"):
             if getattr(o, name) not in (usual[name], "none"):
                 raise ValueError(f"{options.named(name)} {mend}")
@@ -213,14 +260,18 @@ def check_steps(o, world):
     if o.minutes and o.steps not in {tier.steps for tier in TIERS.values()}:
         raise ValueError("--minutes fixes the number of steps: leave out --steps, or --minutes")
     if usual is None and o.warmup > last:
-        raise ValueError(f"--warmup {o.warmup:,} is more than --steps {o.steps:,}: the learning rate would never reach "
-                         "--lr: use a smaller --warmup")
+        raise ValueError(
+            f"--warmup {o.warmup:,} is more than --steps {o.steps:,}: the learning rate would never reach "
+            "--lr: use a smaller --warmup"
+        )
     for fault in faults.parse(o.inject, 0, world).every:
         if not 1 <= fault.step <= last:
             raise ValueError(f"--inject: there is no step {fault.step:,}: this job makes the steps 1 to {last:,}")
         if (fault.saving or fault.kind == "full") and (o.folder is None or every(o) == 0):
-            raise ValueError(f"--inject {fault.kind}: strikes while a checkpoint is written, and this job writes none: "
-                             "add --folder FOLDER")
+            raise ValueError(
+                f"--inject {fault.kind}: strikes while a checkpoint is written, and this job writes none: "
+                "add --folder FOLDER"
+            )
 
 
 def check_layout(o, world):

@@ -35,8 +35,10 @@ def split(sizes: dict[str, int], share: float, least: int = 1) -> dict[str, int]
         raise ValueError(f"the share of the text held out must be above 0 and below 1, not {share!r}")
     total = sum(sizes.values())
     if 2 * least > total:
-        raise ValueError(f"the text has {total:,} bytes, and one validation batch takes {least:,}, of which training "
-                         "wants as many: use a larger --dataset, or a smaller --batch or --seq")
+        raise ValueError(
+            f"the text has {total:,} bytes, and one validation batch takes {least:,}, of which training "
+            "wants as many: use a larger --dataset, or a smaller --batch or --seq"
+        )
     ranked = sorted(sizes, key=lambda name: (share_of(name), name))
     largest, wanted = max(reversed(ranked), key=sizes.get), max(math.ceil(share * total), least)
     held, lacking = {}, wanted

@@ -7,7 +7,7 @@ from scaleout.lab.picture import picture
 from scaleout.lab.report import verdicts
 from scaleout.lab.text import megabytes, ratio, table
 
-SLOW, STARVED = 5, 0.05             # times the median that makes a step slow; share of its time spent waiting for data
+SLOW, STARVED = 5, 0.05  # times the median that makes a step slow; share of its time spent waiting for data
 
 
 def stalls(metrics, warmup):
@@ -18,8 +18,10 @@ def stalls(metrics, warmup):
     out = []
     if slow:
         worst = max(slow, key=lambda row: row["seconds"])
-        out.append(f"{len(slow)} of {len(timed):,} steps took over {SLOW} times the median of {usual * 1e3:,.1f} ms; "
-                   f"step {worst['step']:,} took {worst['seconds'] * 1e3:,.0f} ms")
+        out.append(
+            f"{len(slow)} of {len(timed):,} steps took over {SLOW} times the median of {usual * 1e3:,.1f} ms; "
+            f"step {worst['step']:,} took {worst['seconds'] * 1e3:,.0f} ms"
+        )
     waited = sum(row["wait"] for row in timed) / sum(row["seconds"] for row in timed)
     if waited > STARVED:
         out.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline starves them")
@@ -28,19 +30,31 @@ def stalls(metrics, warmup):
 
 def closing(r, files):
     """What a run says at its end, from its Record. files: how many were held out to validate on."""
-    rows = [(name, *(_figure(name, table_[name]) for table_ in (r.prediction, r.measurement)),
-             ratio(r.prediction[name], r.measurement[name])) for name in r.prediction if r.measurement[name]]
+    rows = [
+        (
+            name,
+            *(_figure(name, table_[name]) for table_ in (r.prediction, r.measurement)),
+            ratio(r.prediction[name], r.measurement[name]),
+        )
+        for name in r.prediction
+        if r.measurement[name]
+    ]
     blocked, validation = r.series["checkpoint blocked seconds"], r.series["validation nats a byte"][-1]
-    lines = ["", *([table(("one rank", "predicted", "measured", "ratio"), rows), ""] if rows else []),
-             f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses):,} steps, "
-             f"{r.tokens_per_second:,.0f} tokens/s; validation {validation:.3f} nats a byte on "
-             f"{files} file(s) held out",
-             f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}",
-             *(note for note in r.notes if note.startswith("loss scale ")),
-             f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the steps' time"]
+    lines = [
+        "",
+        *([table(("one rank", "predicted", "measured", "ratio"), rows), ""] if rows else []),
+        f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses):,} steps, "
+        f"{r.tokens_per_second:,.0f} tokens/s; validation {validation:.3f} nats a byte on "
+        f"{files} file(s) held out",
+        f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}",
+        *(note for note in r.notes if note.startswith("loss scale ")),
+        f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the steps' time",
+    ]
     if blocked:
-        lines.append(f"{len(blocked)} checkpoint(s) blocked training for {sum(blocked):.2f} s in all, "
-                     f"{sum(blocked) / (sum(r.step_seconds) + sum(blocked)):.2%} of the time")
+        lines.append(
+            f"{len(blocked)} checkpoint(s) blocked training for {sum(blocked):.2f} s in all, "
+            f"{sum(blocked) / (sum(r.step_seconds) + sum(blocked)):.2%} of the time"
+        )
     return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
 
 
@@ -70,8 +84,10 @@ class Progress:
         loss = statistics.fmean(row["loss"] for row in recent)
         rate = self.tokens * len(recent) / sum(row["seconds"] for row in recent)
         left = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
-        self.s.say(f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
-                   f"{left:,.0f} s to go{'; ' if saved else ''}{saved}")
+        self.s.say(
+            f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
+            f"{left:,.0f} s to go{'; ' if saved else ''}{saved}"
+        )
 
 
 def plot(metrics, path, title):
@@ -79,8 +95,13 @@ def plot(metrics, path, title):
     with picture(path, 2, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1)) as (_, (top, bottom)):
         steps = metrics.column("step")
         top.plot(steps, metrics.column("loss"), color="C0", linewidth=0.8, alpha=0.6, label="training")
-        top.plot([row["step"] for row in metrics.validations], [row["validation"] for row in metrics.validations],
-                 color="C1", marker="o", label="validation")
+        top.plot(
+            [row["step"] for row in metrics.validations],
+            [row["validation"] for row in metrics.validations],
+            color="C1",
+            marker="o",
+            label="validation",
+        )
         top.set(ylabel="loss, nats a byte", title=title)
         bottom.plot(steps, [1e3 * x for x in metrics.column("seconds")], color="C0", linewidth=0.8, label="step")
         bottom.plot(steps, [1e3 * x for x in metrics.column("wait")], color="C1", linewidth=0.8, label="wait for data")

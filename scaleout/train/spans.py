@@ -6,8 +6,23 @@ next span. A checkpoint carries those of its run.
 
 from scaleout.spec.layout_words import written
 
-NAMES = ("lr", "warmup", "clip", "weight_decay", "precision", "checkpointing", "attention", "compile", "micro_batch",
-         "sync_every_pass", "wrap", "reshard", "prefetch", "replicas", "offload")
+NAMES = (
+    "lr",
+    "warmup",
+    "clip",
+    "weight_decay",
+    "precision",
+    "checkpointing",
+    "attention",
+    "compile",
+    "micro_batch",
+    "sync_every_pass",
+    "wrap",
+    "reshard",
+    "prefetch",
+    "replicas",
+    "offload",
+)
 
 
 def options(o, world):
@@ -20,14 +35,17 @@ def options(o, world):
 def extend(spans, after, now):
     """(the spans of a run that goes on after a step with the options `now`, a line for each option that changes)."""
     before = spans[-1]["options"] if spans else {}
-    lines = [f"{name} {before[name]} -> {value} from step {after + 1:,} on" for name, value in now.items()
-             if before.get(name, value) != value]
+    lines = [
+        f"{name} {before[name]} -> {value} from step {after + 1:,} on"
+        for name, value in now.items()
+        if before.get(name, value) != value
+    ]
     return (spans if spans and not lines else [*spans, {"after": after, "options": now}]), lines
 
 
 def words(spans, name):
     """The value of an option, or its values: "fp32 to step 200, bf16 after it"."""
-    parts = [] if not spans[0]["after"] else [(0, "not known")]             # begun by an older version of the book
+    parts = [] if not spans[0]["after"] else [(0, "not known")]  # begun by an older version of the book
     for span in spans:
         value = span["options"].get(name, "not known")
         if not parts or parts[-1][1] != value:

@@ -20,17 +20,22 @@ def state(model, optimizer=None):
     for name, kept in found["state"].items():
         name = getattr(model, "copies", {}).get(name, name)
         tensors |= {f"optimizer.{name}.{key}": value for key, value in kept.items() if torch.is_tensor(value)}
-    plain = {name: {key: value for key, value in kept.items() if not torch.is_tensor(value)}
-             for name, kept in found["state"].items()}
-    groups = [{key: value.item() if torch.is_tensor(value) else value for key, value in group.items()}
-              for group in found["param_groups"]]
+    plain = {
+        name: {key: value for key, value in kept.items() if not torch.is_tensor(value)}
+        for name, kept in found["state"].items()
+    }
+    groups = [
+        {key: value.item() if torch.is_tensor(value) else value for key, value in group.items()}
+        for group in found["param_groups"]
+    ]
     return tensors, {"plain": plain, "groups": groups}
 
 
 def put(model, optimizer, tensors, settings):
     """Give a model and its optimizer what `state` returned, tensors of this job's sharding."""
-    states.set_model_state_dict(model, {name.removeprefix("model."): value for name, value in tensors.items()
-                                        if name.startswith("model.")})
+    states.set_model_state_dict(
+        model, {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    )
     if optimizer is None:
         return
     kept = {name: dict(plain) for name, plain in settings["plain"].items()}
@@ -42,8 +47,13 @@ def put(model, optimizer, tensors, settings):
     kept = {name: kept.get(copies.get(name, name), {}) for group in now for name in group["params"]}
     # weight decay is an option of the job that goes on, and which parameters are here; all else was decided when the
     # run began
-    groups = [{key: group[key] if key in ("weight_decay", "params") else _as(group.get(key), value)
-               for key, value in saved.items()} for saved, group in zip(settings["groups"], now, strict=True)]
+    groups = [
+        {
+            key: group[key] if key in ("weight_decay", "params") else _as(group.get(key), value)
+            for key, value in saved.items()
+        }
+        for saved, group in zip(settings["groups"], now, strict=True)
+    ]
     states.set_optimizer_state_dict(model, optimizer, {"state": kept, "param_groups": groups})
 
 

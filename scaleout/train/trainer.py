@@ -24,8 +24,8 @@ from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
 
 STRATEGIES = ("fsdp", "ddp", "one")
-BETAS = (0.9, 0.95)     # usual for language models since Brown et al. 2020 (arXiv 2005.14165), appendix B
-EPSILON = 1e-6          # keeps the clipping factor finite, as torch's clip_grad_norm_ does
+BETAS = (0.9, 0.95)  # usual for language models since Brown et al. 2020 (arXiv 2005.14165), appendix B
+EPSILON = 1e-6  # keeps the clipping factor finite, as torch's clip_grad_norm_ does
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class Setup:
     exactly where precision is, and "fp16" likewise."""
 
     shape: Shape
-    strategy: str = "fsdp"              # "mesh": by `layout`, in a train.mesh_trainer.MeshTrainer
+    strategy: str = "fsdp"  # "mesh": by `layout`, in a train.mesh_trainer.MeshTrainer
     layout: Layout | None = None
-    sequences: int = 1                  # of a replica's step, by a layout: a pipeline takes no other number
+    sequences: int = 1  # of a replica's step, by a layout: a pipeline takes no other number
     sharding: Sharding = field(default_factory=Sharding)
-    precision: str = "fp32"             # "bf16", "fp16": of products; weights and optimizer are fp32
+    precision: str = "fp32"  # "bf16", "fp16": of products; weights and optimizer are fp32
     attention: str = "sdpa"
     checkpointing: str = "none"
-    compiled: bool = False              # torch.compile, a block at a time
-    sync_every_pass: bool = False       # reduce gradients after every pass: slower, and FSDP keeps no whole ones
-    clip: float = 1.0                   # largest norm of the whole gradient; 0: no clipping
-    weight_decay: float = 0.1           # of matrices and tables only
+    compiled: bool = False  # torch.compile, a block at a time
+    sync_every_pass: bool = False  # reduce gradients after every pass: slower, and FSDP keeps no whole ones
+    clip: float = 1.0  # largest norm of the whole gradient; 0: no clipping
+    weight_decay: float = 0.1  # of matrices and tables only
     seed: int = 0
 
 
@@ -65,16 +65,19 @@ class Trainer:
         self.s, self.setup = s, setup
         torch.manual_seed(setup.seed)
         self.model = self._model()
-        self.hand, self.buckets = None, {}          # what measure.fsdp_ledger also looks for: no unit is by hand
+        self.hand, self.buckets = None, {}  # what measure.fsdp_ledger also looks for: no unit is by hand
         self.wrapped, self.group = self._spread(), None
         if setup.strategy == "fsdp" and s.world > 1:
             self.group = self.mesh["shard"].get_group() if self.mesh.ndim > 1 else self.mesh.get_group()
         self.parameters = list(self.model.parameters())
         matrices = [p for p in self.parameters if p.ndim > 1]
         vectors = [p for p in self.parameters if p.ndim < 2]
-        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": setup.weight_decay},
-                                            {"params": vectors, "weight_decay": 0.0}], betas=BETAS, fused=True)
-        self.scaler = torch.amp.GradScaler(s.device.type, enabled=setup.precision == "fp16")    # else it does nothing
+        self.optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": setup.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+            betas=BETAS,
+            fused=True,
+        )
+        self.scaler = torch.amp.GradScaler(s.device.type, enabled=setup.precision == "fp16")  # else it does nothing
 
     def _model(self):
         with self.s.device:
@@ -169,8 +172,9 @@ class Trainer:
         `clip_grad_norm_` does with DTensors, without a DTensor for every step on the way. On a CPU the host may look:
         gradients that are short enough stay as they are, which is what a factor of 1 would leave.
         """
-        own = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
-               for p in self.parameters if p.grad is not None]
+        own = [
+            p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad for p in self.parameters if p.grad is not None
+        ]
         squares = torch.stack(private.foreach_norm(own)).square()
         square = (squares if self.shares is None else squares * self.shares).sum().to(self.s.device)
         if self.group is not None:
@@ -207,8 +211,10 @@ class Trainer:
         setup = self.setup
         if setup.strategy == "fsdp":
             found = shard.built(self.model)
-            return (f"fully_shard: {len(found['units'])} units by {setup.sharding.wrap}, {found['shard_bytes']:,} of "
-                    f"{found['whole_bytes']:,} bytes on rank 0, mesh {found['mesh']}")
+            return (
+                f"fully_shard: {len(found['units'])} units by {setup.sharding.wrap}, {found['shard_bytes']:,} of "
+                f"{found['whole_bytes']:,} bytes on rank 0, mesh {found['mesh']}"
+            )
         return f"{type(self.wrapped).__name__} on {self.s.world} process(es)"
 
 

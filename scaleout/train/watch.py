@@ -1,9 +1,9 @@
 """Keeps watch over a training job: who asks it to stop, which rank hangs.
 
-    with Watch(s, faults) as watch:
-        for step in ...:
-            watch.begin(step)               # the pulse; without it for long, a thread asks who hangs
-            ...                             # train; where ranks agree on their loss, they agree on watch.asked
+with Watch(s, faults) as watch:
+    for step in ...:
+        watch.begin(step)               # the pulse; without it for long, a thread asks who hangs
+        ...                             # train; where ranks agree on their loss, they agree on watch.asked
 """
 
 import json
@@ -24,15 +24,15 @@ from scaleout.parallel import private
 from scaleout.records import flight
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-PATIENCE_S = join.TIMEOUT_S / 2     # before the collective's own time-out, which names nobody
-WRITING = 10                            # times as patient with one that answers, and is over a checkpoint
-STUCK_S = 10.0                          # from SIGTERM to the end of a process that does not come to its next step
-LAST_WORD_S = 5.0                       # left to the rank at fault to end first, so that the launcher names it
+PATIENCE_S = join.TIMEOUT_S / 2  # before the collective's own time-out, which names nobody
+WRITING = 10  # times as patient with one that answers, and is over a checkpoint
+STUCK_S = 10.0  # from SIGTERM to the end of a process that does not come to its next step
+LAST_WORD_S = 5.0  # left to the rank at fault to end first, so that the launcher names it
 ROOT = str(Path(__file__).resolve().parents[2])
 TIMED_OUT = re.compile(r"[Tt]imed?[ -]?out")
-CHECKPOINT = "checkpoint"               # what a rank says that it is doing
-CHECKPOINTS = "checkpoints"             # what the process group of train.checkpoint is called
-RING = "100"                            # collectives that a rank's flight recorder remembers
+CHECKPOINT = "checkpoint"  # what a rank says that it is doing
+CHECKPOINTS = "checkpoints"  # what the process group of train.checkpoint is called
+RING = "100"  # collectives that a rank's flight recorder remembers
 
 
 def remember_collectives():
@@ -57,34 +57,34 @@ class Watch:
         self.s, self.faults, self.patience_s, self.log, self.alike = s, faults, patience_s, log, alike
         self.asked, self.step, self.doing, self.pulses, self.since = None, -1, "start", 0, time.monotonic()
         self.over, self.before, self.ears, self.slowest = threading.Event(), {}, None, 0.0
-        self.lost, self.settled = None, threading.Event()       # where a collective timed out; nobody can be asked
+        self.lost, self.settled = None, threading.Event()  # where a collective timed out; nobody can be asked
 
     def __enter__(self):
         self.before = {sign: signal.signal(sign, self._ask) for sign in SIGNALS}
         if self.s.world > 1:
-            self.ears = socket.socketpair()         # a handler runs between two lines of Python: a thread that waits
-            self.ears[1].setblocking(False)         # for others in C++ never comes to it, but this wakes the monitor
+            self.ears = socket.socketpair()  # a handler runs between two lines of Python: a thread that waits
+            self.ears[1].setblocking(False)  # for others in C++ never comes to it, but this wakes the monitor
             signal.set_wakeup_fd(self.ears[1].fileno(), warn_on_full_buffer=False)
             threading.Thread(target=Monitor(self).run, daemon=True).start()
         return self
 
     def __exit__(self, kind, error, trace):
         if self.ears and isinstance(error, RuntimeError) and TIMED_OUT.search(str(error)):
-            self.lost = stands(_last(trace))        # whoever waited is healthy: the monitor names another, and ends all
+            self.lost = stands(_last(trace))  # whoever waited is healthy: the monitor names another, and ends all
             self.settled.wait(8 * LAST_WORD_S)
         self.over.set()
         if self.ears:
             signal.set_wakeup_fd(-1)
         for sign, handler in self.before.items():
             signal.signal(sign, handler)
-        if kind and kind is not KeyboardInterrupt and self.asked:   # the launcher ends all: another rank is why
+        if kind and kind is not KeyboardInterrupt and self.asked:  # the launcher ends all: another rank is why
             signal.signal(self.asked, signal.SIG_DFL)
             os.kill(os.getpid(), self.asked)
         return False
 
     def _ask(self, sign, _):
         if self.asked == sign == signal.SIGINT:
-            raise KeyboardInterrupt                                 # asked twice: at once
+            raise KeyboardInterrupt  # asked twice: at once
         self.asked = signal.Signals(sign)
 
     def begin(self, step):
@@ -123,6 +123,7 @@ class _Pulses(list):
 
 # --- who hangs ----------------------------------------------------------------------------------------------
 
+
 class Monitor:
     """The thread of a rank that asks, when nothing moves, where everybody is, and names who holds the others up.
 
@@ -133,7 +134,7 @@ class Monitor:
         self.watch, self.rank, self.world = watch, watch.s.rank, watch.s.world
         self.every_s = min(1.0, watch.patience_s / 4)
         self.store, self.main = store or join.store(f"watch-{join.meeting()}"), threading.main_thread().ident
-        self.round, self.quiet = 0, 0.0             # of questions; until when this rank asks none
+        self.round, self.quiet = 0, 0.0  # of questions; until when this rank asks none
 
     def run(self):
         """Until the watch is over, or this process."""
@@ -141,15 +142,15 @@ class Monitor:
         while not self.watch.over.is_set():
             told = told or self._listen()
             if told and self.watch.since < told < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
-                os._exit(128 + signal.SIGTERM)                      # its main thread will never know
+                os._exit(128 + signal.SIGTERM)  # its main thread will never know
             try:
                 if asks and (self._stuck() or self.store.check([self._key("asked")])):
                     self.store.set(self._key(f"at/{self.rank}"), json.dumps(self._report()))
                     self.store.set(self._key("asked"), "yes")
-                    self._judge()                                   # comes back where somebody is at work
+                    self._judge()  # comes back where somebody is at work
                     self.round, self.quiet = self.round + 1, time.monotonic() + self.watch.patience_s / 4
             except (RuntimeError, dist.DistError):
-                asks = False                                        # the store is gone, and with it whom to ask
+                asks = False  # the store is gone, and with it whom to ask
                 self.watch.settled.set()
 
     def _listen(self):
@@ -162,24 +163,34 @@ class Monitor:
         return f"{self.round}/{name}"
 
     def _stuck(self):
-        return self.watch.lost or (time.monotonic() > self.quiet and self.watch.pulses > 1
-                                   and self.watch.still > self.watch.patience_s)
+        return self.watch.lost or (
+            time.monotonic() > self.quiet and self.watch.pulses > 1 and self.watch.still > self.watch.patience_s
+        )
 
     def _report(self):
         watch = self.watch
         patience = watch.patience_s * (WRITING if watch.doing == CHECKPOINT else 1)
-        return {"step": watch.step, "doing": watch.doing, "still": round(watch.still, 1),
-                "calls": calls_made() if watch.alike else 0,
-                "at": watch.lost or stands(sys._current_frames().get(self.main)), "lost": watch.lost is not None,
-                "busy": watch.pulses < 2 or watch.still < patience}
+        return {
+            "step": watch.step,
+            "doing": watch.doing,
+            "still": round(watch.still, 1),
+            "calls": calls_made() if watch.alike else 0,
+            "at": watch.lost or stands(sys._current_frames().get(self.main)),
+            "lost": watch.lost is not None,
+            "busy": watch.pulses < 2 or watch.still < patience,
+        }
 
     def _judge(self):
         """Wait for the others' answers. Then the lowest rank that answered decides: all go on, or it speaks, and all
         end, the culprit first."""
-        self._until(lambda: self.store.check([self._key(f"at/{rank}") for rank in range(self.world)]),
-                    3 * self.every_s + 2)
-        found = {rank: json.loads(self.store.get(self._key(f"at/{rank}"))) for rank in range(self.world)
-                 if self.store.check([self._key(f"at/{rank}")])}
+        self._until(
+            lambda: self.store.check([self._key(f"at/{rank}") for rank in range(self.world)]), 3 * self.every_s + 2
+        )
+        found = {
+            rank: json.loads(self.store.get(self._key(f"at/{rank}")))
+            for rank in range(self.world)
+            if self.store.check([self._key(f"at/{rank}")])
+        }
         guilty, line = verdict(found, self.world)
         if self.rank == min(found):
             on = work_goes_on(found, self.world)
@@ -189,7 +200,7 @@ class Monitor:
         self._until(lambda: self.store.check([self._key("said")]), LAST_WORD_S)
         if self.store.check([self._key("said")]) and self.store.get(self._key("said")) == b"on":
             return
-        if self.rank not in guilty and set(guilty) & set(found):        # the first to end has the others ended
+        if self.rank not in guilty and set(guilty) & set(found):  # the first to end has the others ended
             time.sleep(LAST_WORD_S)
         os._exit(1)
 
@@ -207,8 +218,11 @@ class Monitor:
 
 def work_goes_on(found, world):
     """True where every rank answers, no collective has timed out, and somebody has not been still for too long."""
-    return (len(found) == world and not any(report["lost"] for report in found.values())
-            and any(report["busy"] for report in found.values()))
+    return (
+        len(found) == world
+        and not any(report["lost"] for report in found.values())
+        and any(report["busy"] for report in found.values())
+    )
 
 
 def verdict(found, world):
@@ -219,8 +233,10 @@ def verdict(found, world):
     """
     silent = [rank for rank in range(world) if rank not in found]
     if silent:
-        return silent, (f"{_ranks(silent)} do{'es' if _s(silent) else ''} not answer: frozen, or the machine is gone. "
-                        f"The others wait in step {max(r['step'] for r in found.values())}")
+        return silent, (
+            f"{_ranks(silent)} do{'es' if _s(silent) else ''} not answer: frozen, or the machine is gone. "
+            f"The others wait in step {max(r['step'] for r in found.values())}"
+        )
     for key in (lambda r: r["step"], lambda r: r["calls"], lambda r: r["at"]["collective"]):
         least = min(key(report) for report in found.values())
         behind = [rank for rank, report in found.items() if key(report) == least]
@@ -228,10 +244,14 @@ def verdict(found, world):
             first = found[behind[0]]
             rest = [rank for rank in range(world) if rank not in behind]
             where = first["doing"] if first["doing"] == "step" else f"the {first['doing']} after step"
-            return behind, (f"{_ranks(behind)} hang{_s(behind)} in {where} {first['step']} for {first['still']:.0f} s, "
-                            f"at {first['at']['line']}; {_ranks(rest)} wait{_s(rest)} for it")
-    return [], (f"no rank has moved for {min(r['still'] for r in found.values()):.0f} s in step {found[0]['step']}, "
-                f"all at {found[0]['at']['line']}: look at the network between them")
+            return behind, (
+                f"{_ranks(behind)} hang{_s(behind)} in {where} {first['step']} for {first['still']:.0f} s, "
+                f"at {first['at']['line']}; {_ranks(rest)} wait{_s(rest)} for it"
+            )
+    return [], (
+        f"no rank has moved for {min(r['still'] for r in found.values()):.0f} s in step {found[0]['step']}, "
+        f"all at {found[0]['at']['line']}: look at the network between them"
+    )
 
 
 def _ranks(ranks):

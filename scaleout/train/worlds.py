@@ -19,7 +19,7 @@ from scaleout.timing.job import step_on
 from scaleout.train import options as train_options
 
 MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
-ONE = "one"             # the strategy of a single process, whatever the others do
+ONE = "one"  # the strategy of a single process, whatever the others do
 # Figures of a Record. The job predicts the first three from a copy of the model that every rank steps by itself; BEYOND
 # is what messages, FSDP's copies and waiting add to that. FROM_ONE needs no other run than that on one process.
 SECONDS, RATE, BEYOND = "seconds a step", "tokens a second", "seconds a step beyond a rank alone"
@@ -62,11 +62,17 @@ def plan(worlds, modes, strategies, batch):
     """
     for world in worlds:
         if batch % world:
-            raise ValueError(f"--worlds: {world} processes do not divide --batch {batch}: give --batch a multiple of "
-                             f"{math.lcm(*worlds)}")
+            raise ValueError(
+                f"--worlds: {world} processes do not divide --batch {batch}: give --batch a multiple of "
+                f"{math.lcm(*worlds)}"
+            )
     each = batch // worlds[-1]
-    return [Run(mode, world, strategy, batch if mode == "strong" else each * world)
-            for mode in modes for world in worlds for strategy in (strategies if world > 1 else (ONE,))]
+    return [
+        Run(mode, world, strategy, batch if mode == "strong" else each * world)
+        for mode in modes
+        for world in worlds
+        for strategy in (strategies if world > 1 else (ONE,))
+    ]
 
 
 TAKEN = ("strategy", "machine", "save", "folder", "resume", "minutes", "checkpoint_every", "inject")
@@ -89,8 +95,21 @@ def command(run, words, path, machine=None):
     path: of its Record; machine: of a profile of as many processes."""
     undo = [] if run.strategy == "fsdp" else train_options.unsharded(job("smoke", words))[1]
     words = [*words, *undo, *(["--machine", str(machine)] if machine else [])]
-    return [*words, "--strategy", run.strategy, "--batch", str(run.batch), "--sample", "0",
-            "--validate-every", "1000000", "--validation-batches", "1", "--save", str(path)]
+    return [
+        *words,
+        "--strategy",
+        run.strategy,
+        "--batch",
+        str(run.batch),
+        "--sample",
+        "0",
+        "--validate-every",
+        "1000000",
+        "--validation-batches",
+        "1",
+        "--save",
+        str(path),
+    ]
 
 
 # --- prediction ---------------------------------------------------------------------------------------------------
@@ -120,7 +139,7 @@ def share_of(run, o, profile, seconds):
     bare = predict(run, o, profile, 1e9).seconds
     if not bare < seconds < math.inf:
         raise ValueError(f"{seconds:g} s is less than the update alone takes: give the seconds of a whole step")
-    low, high = 1e-9, 1e9                   # its logarithm is halved: a step is the longer, the less is reached
+    low, high = 1e-9, 1e9  # its logarithm is halved: a step is the longer, the less is reached
     for _ in range(80):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if predict(run, o, profile, middle).seconds < seconds else (middle, high)
@@ -138,11 +157,16 @@ def predict(run, o, profile, share):
     sharded = run.strategy == "fsdp"
     how = o.sharding(world) if sharded else None
     shape = Job(
-        o.shape, o.seq, device_of(profile, o.precision), cluster(1, world), run.batch // world // o.passes(world),
+        o.shape,
+        o.seq,
+        device_of(profile, o.precision),
+        cluster(1, world),
+        run.batch // world // o.passes(world),
         Layout(dp=world, zero=(2 if how.reshard is False else 3) if sharded else 0, micro_batches=o.passes(world)),
         Recipe("fp32" if o.precision == "fp32" else "autocast-bf16", checkpointing=o.checkpointing),
-        replace(MEASURED, data_overlap=overlap, moves=0.0, update_passes=1.0), replicas(how, o.sync_every_pass),
-    )  # fmt: skip
+        replace(MEASURED, data_overlap=overlap, moves=0.0, update_passes=1.0),
+        replicas(how, o.sync_every_pass),
+    )
     return step_on(shape, machine.from_profiles(shape, {world: profile}, share))
 
 
@@ -156,26 +180,40 @@ def replicas(how, every_pass):
     """What processes exchange. how: a Sharding, None for DDP."""
     if how is None:
         return Replicas(every_pass=every_pass)
-    return Replicas(every_pass=every_pass, wrap=how.wrap, least_parameters=how.least_parameters,
-                    reshard=how.reshard, prefetch=how.prefetch, shards=how.ranks,
-                    offload="parameters" if how.offload else "none")
+    return Replicas(
+        every_pass=every_pass,
+        wrap=how.wrap,
+        least_parameters=how.least_parameters,
+        reshard=how.reshard,
+        prefetch=how.prefetch,
+        shards=how.ranks,
+        offload="parameters" if how.offload else "none",
+    )
 
 
 def with_prediction(record, guess):
     """The Record with the step (`timing.job.Step`) that the run on one process predicts beside the measured."""
-    return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
-                   measurement=record.measurement | {FROM_ONE: record.median})
+    return replace(
+        record,
+        prediction=record.prediction | {FROM_ONE: guess.seconds},
+        measurement=record.measurement | {FROM_ONE: record.median},
+    )
 
 
 def basis(profile, share, dtype):
     """What the prediction stands on, in words, for a Record's notes."""
-    lines = [f"{name}: alpha {line['alpha_seconds'] * 1e3:.3f} ms, 1/beta "
-             f"{1e-6 / max(line['seconds_per_byte'], 1e-15):,.0f} MB/s" for name, line in profile["collectives"].items()
-             if name != "broadcast"]
+    lines = [
+        f"{name}: alpha {line['alpha_seconds'] * 1e3:.3f} ms, 1/beta "
+        f"{1e-6 / max(line['seconds_per_byte'], 1e-15):,.0f} MB/s"
+        for name, line in profile["collectives"].items()
+        if name != "broadcast"
+    ]
     each = profile["matmul_flops_per_second"][dtype]
-    return (f"predicted from {each / 1e9:,.1f} GFLOP/s of {dtype} products a process, timed in this run, of which the "
-            f"run on one process reached {share:.2f}, and messages timed just before: "
-            + "; ".join(lines or ["none to send"]))
+    return (
+        f"predicted from {each / 1e9:,.1f} GFLOP/s of {dtype} products a process, timed in this run, of which the "
+        f"run on one process reached {share:.2f}, and messages timed just before: "
+        + "; ".join(lines or ["none to send"])
+    )
 
 
 # --- Records ---------------------------------------------------------------------------------------------------
@@ -194,8 +232,11 @@ def found_in(folder, tier, kind):
             record = results.load(path)
             found[Run(match[1], int(match[2]), match[3], record.effective_batch)] = record
     each = {run.batch // run.world for run in found if run.mode == "weak"}
-    shared = {replace(run, mode="weak"): record for run, record in found.items()
-              if run.mode == "strong" and {run.batch // run.world} == each}
+    shared = {
+        replace(run, mode="weak"): record
+        for run, record in found.items()
+        if run.mode == "strong" and {run.batch // run.world} == each
+    }
     return dict(sorted((shared | found).items()))
 
 

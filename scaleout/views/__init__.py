@@ -99,9 +99,14 @@ def _settable(stem: str) -> dict[str, Control]:
 
 def settings(stem: str, most: int) -> list[dict]:
     """Every setting of a view, the opening one first, where its controls have no more than `most` together; else []."""
-    ways = [[control.default, *(value for value, _ in control.options if value != control.default)] if control.options
-            else [control.default, not control.default] if control.kind == "toggle" else [None] * (most + 1)
-            for control in _settable(stem).values()]  # fmt: skip
+    ways = [
+        [control.default, *(value for value, _ in control.options if value != control.default)]
+        if control.options
+        else [control.default, not control.default]
+        if control.kind == "toggle"
+        else [None] * (most + 1)
+        for control in _settable(stem).values()
+    ]
     if math.prod(map(len, ways)) > most:
         return []
     return [dict(zip(_settable(stem), values, strict=True)) for values in product(*ways)]
@@ -144,8 +149,12 @@ def measured(stem: str, record: dict) -> dict:
 
 
 def render(
-    stem: str, params: dict | None = None, width: int = svg.WIDE, own: dict | None = None, advise: bool = True,
-) -> dict:  # fmt: skip
+    stem: str,
+    params: dict | None = None,
+    width: int = svg.WIDE,
+    own: dict | None = None,
+    advise: bool = True,
+) -> dict:
     """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `own` is
     what `measured` made of the reader's Record. advise: end the sentence with the view's `advice`.
 

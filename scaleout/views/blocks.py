@@ -22,15 +22,19 @@ def _words(text: str) -> str:
 
 
 def _pictures(wide: str, narrow: str) -> str:
-    return "".join(f'<div class="live-figure live-{name}">{picture}</div>'
-                   for name, picture in (("wide", wide), ("narrow", narrow)))  # fmt: skip
+    return "".join(
+        f'<div class="live-figure live-{name}">{picture}</div>'
+        for name, picture in (("wide", wide), ("narrow", narrow))
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """The first cell of a row names it. A head of "" stands above names."""
     top = "".join(f'<th scope="col">{bold(words)}</th>' if words else "<td></td>" for words in head)
-    lines = (f'<tr><th scope="row">{bold(first)}</th>{"".join(f"<td>{bold(cell)}</td>" for cell in rest)}</tr>'
-             for first, *rest in rows)  # fmt: skip
+    lines = (
+        f'<tr><th scope="row">{bold(first)}</th>{"".join(f"<td>{bold(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
     above = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
     return f"<table>{above}<tbody>{''.join(lines)}</tbody></table>"
 

@@ -57,9 +57,16 @@ class Control:
 
 
 def slider(
-    name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
-    log: bool = False, help: str = "",
-) -> Control:  # fmt: skip
+    name: str,
+    label: str,
+    default: float,
+    lo: float,
+    hi: float,
+    step: float = 1,
+    unit: str = "",
+    log: bool = False,
+    help: str = "",
+) -> Control:
     """A range from lo to hi. With `log`, equal distances are equal ratios (see `stops`); lo is above 0."""
     control = Control("slider", name, label, default, unit, help, lo, hi, step, log)
     _check_range(control)
@@ -67,9 +74,16 @@ def slider(
 
 
 def play(
-    name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
-    log: bool = False, help: str = "",
-) -> Control:  # fmt: skip
+    name: str,
+    label: str,
+    default: float,
+    lo: float,
+    hi: float,
+    step: float = 1,
+    unit: str = "",
+    log: bool = False,
+    help: str = "",
+) -> Control:
     """A slider over time, with buttons that step and play it. With `log`, each step doubles what it shows."""
     control = Control("play", name, label, default, unit, help, lo, hi, step, log)
     _check_range(control)
@@ -77,9 +91,15 @@ def play(
 
 
 def number(
-    name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
+    name: str,
+    label: str,
+    default: float,
+    lo: float,
+    hi: float,
+    step: float = 1,
+    unit: str = "",
     help: str = "",
-) -> Control:  # fmt: skip
+) -> Control:
     """A number to type. All ints: a whole number. Otherwise any from lo to hi; `step` is for arrow keys."""
     control = Control("number", name, label, default, unit, help, lo, hi, step)
     _check_range(control)
@@ -87,8 +107,12 @@ def number(
 
 
 def select(
-    name: str, label: str, default: object, options: list[tuple[object, str]], help: str = "",
-) -> Control:  # fmt: skip
+    name: str,
+    label: str,
+    default: object,
+    options: list[tuple[object, str]],
+    help: str = "",
+) -> Control:
     """One of several; `options` are pairs of value and label."""
     control = Control("select", name, label, default, help=help, options=tuple(map(tuple, options)))
     control.clean(default)
@@ -103,8 +127,14 @@ def toggle(name: str, label: str, default: bool, help: str = "") -> Control:
 
 
 def guess(
-    label: str, answer: str, unit: str = "", lo: float = 0.0, hi: float = 1.0, step: float = 0.01, name: str = "guess",
-) -> Control:  # fmt: skip
+    label: str,
+    answer: str,
+    unit: str = "",
+    lo: float = 0.0,
+    hi: float = 1.0,
+    step: float = 0.01,
+    name: str = "guess",
+) -> Control:
     """The prediction lock: what a view that asks wants to hear before it shows anything. `label` is the question, of
     the view as it opens; `answer` the key in its `values`, in `unit`; lo, hi and step are of the mark in the picture.
     No parameter of the picture.

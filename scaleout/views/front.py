@@ -79,18 +79,22 @@ def draw(params: dict, width: int) -> dict:
         "sentence": SENTENCES[chosen](now),
         "law": _law(params["states"], now),
         "values": {
-            "held_gb": now.held.peak_bytes / 1e9, "moved_gb": now.moved / 1e9, "arithmetic": now.arithmetic,
-            "fits": now.fits, "moment": now.held.peak_moment,
+            "held_gb": now.held.peak_bytes / 1e9,
+            "moved_gb": now.moved / 1e9,
+            "arithmetic": now.arithmetic,
+            "fits": now.fits,
+            "moment": now.held.peak_moment,
             **{f"{one.key}_gb": one.size / 1e9 for one in _layers(now)},
         },
-    }  # fmt: skip
+    }
 
 
 def _layers(now: State) -> tuple[tanks.Layer, ...]:
     peak = now.held.peak
     rest = "logits" if peak["logits"] > peak["temporaries"] else "scratch"
-    return tuple(tanks.Layer(key, name or rest, fill, sum(peak[kind] for kind in kinds))
-                 for key, name, fill, kinds in LAYERS)  # fmt: skip
+    return tuple(
+        tanks.Layer(key, name or rest, fill, sum(peak[kind] for kind in kinds)) for key, name, fill, kinds in LAYERS
+    )
 
 
 def _row(split: bool, now: State) -> tanks.Row:
@@ -98,15 +102,24 @@ def _row(split: bool, now: State) -> tanks.Row:
     first, dearest = state("copy", "keep"), state("split", "recompute")
     held, moved = first.held.peak_bytes, dearest.moved
     gauges = (
-        tanks.Gauge("held", f"{_gb(now.held.peak_bytes)} GB", now.held.peak_bytes / held, "ink",
-                    ("held by each GPU", "at its fullest"), not now.fits),
+        tanks.Gauge(
+            "held",
+            f"{_gb(now.held.peak_bytes)} GB",
+            now.held.peak_bytes / held,
+            "ink",
+            ("held by each GPU", "at its fullest"),
+            not now.fits,
+        ),
         tanks.Gauge("moved", f"{_gb(now.moved)} GB", now.moved / moved, "c4", ("sent by each GPU", "in a step")),
-        tanks.Gauge("work", "once" if now.arithmetic == 1 else f"{now.arithmetic:.2f} times",
-                    now.arithmetic / dearest.arithmetic, "compute", ("the arithmetic", "of a step")),
-    )  # fmt: skip
-    return tanks.Row(
-        _layers(now), GPUS, DEVICE.memory_bytes, ROOM, 1.04 * held, held, split, now.moved / moved, gauges
+        tanks.Gauge(
+            "work",
+            "once" if now.arithmetic == 1 else f"{now.arithmetic:.2f} times",
+            now.arithmetic / dearest.arithmetic,
+            "compute",
+            ("the arithmetic", "of a step"),
+        ),
     )
+    return tanks.Row(_layers(now), GPUS, DEVICE.memory_bytes, ROOM, 1.04 * held, held, split, now.moved / moved, gauges)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

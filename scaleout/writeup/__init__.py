@@ -9,6 +9,4 @@ A room of its own and not a part of `records`: those are read by labs and checke
 
 from scaleout import face
 
-__getattr__, __dir__, __all__ = face(
-    __name__, document="Page", drawings="drawing", tables="table"
-)
+__getattr__, __dir__, __all__ = face(__name__, document="Page", drawings="drawing", tables="table")

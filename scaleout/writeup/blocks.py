@@ -78,6 +78,7 @@ Block = Heading | Text | Note | Items | Code | Table | Figure
 
 # --- Markdown ----------------------------------------------------------------------------------------------
 
+
 def markdown(blocks: list[Block], links: dict[str, str] | None = None) -> str:
     """The page as Markdown. links: figure name -> address of its file; a figure without one stands inline."""
     return "\n\n".join(_markdown(block, links or {}) for block in blocks) + "\n"
@@ -116,6 +117,7 @@ def _markdown_table(block: Table) -> str:
 
 # --- HTML --------------------------------------------------------------------------------------------------
 
+
 def html(blocks: list[Block], top: int = 3, folded: bool = False) -> str:
     """The page as one HTML element of class "writeup"; `top` is the level of its own heading (h3 in a chapter). folded:
     what follows its first section is folded."""
@@ -147,10 +149,13 @@ def _html(block: Block, top: int) -> str:
 
 # --- figures -----------------------------------------------------------------------------------------------
 
+
 def _figure(block: Figure) -> str:
     """One HTML block without an empty line, which Markdown passes through as it is."""
-    return (f'<figure style="max-width:40rem;margin:1rem 0">\n{block.svg}\n'
-            f"<figcaption>{escape(block.caption)}</figcaption>\n</figure>")
+    return (
+        f'<figure style="max-width:40rem;margin:1rem 0">\n{block.svg}\n'
+        f"<figcaption>{escape(block.caption)}</figcaption>\n</figure>"
+    )
 
 
 def files(blocks: list[Block], page: str | Path) -> dict[str, str]:

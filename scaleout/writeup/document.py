@@ -60,7 +60,7 @@ def read(paths: Sequence[str | Path]) -> Page:
     """The write-up of Records in files, each named by its file. ValueError, one line, for what is no Record."""
     records = tuple(results.load(path) for path in paths)
     stems = [Path(path).stem for path in paths]
-    if len(set(stems)) < len(stems):                            # the same name in two folders
+    if len(set(stems)) < len(stems):  # the same name in two folders
         stems = [f"{Path(path).resolve().parent.name}/{Path(path).stem}" for path in paths]
     return Page(records, tuple(stems))
 
@@ -73,8 +73,12 @@ def _blocks(found: list[facts.Run]) -> list[Block]:
     blocks: list[Block] = [Heading(f"Systems write-up: {', '.join(stems)}", 0), Text(places + ".")]
     if len(parts) == 1:
         return blocks + device_part(found)
-    blocks.append(Note("Two kinds of device.", "Runs on GPUs come first, runs on a CPU after them. No table and no "
-                       "curve holds both."))
+    blocks.append(
+        Note(
+            "Two kinds of device.",
+            "Runs on GPUs come first, runs on a CPU after them. No table and no curve holds both.",
+        )
+    )
     for kind, part in parts.items():
         inner = [_under(block, kind) for block in device_part(part)]
         blocks += [Heading(KINDS[kind]), *inner]

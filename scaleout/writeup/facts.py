@@ -11,8 +11,8 @@ from scaleout.draw import svg
 from scaleout.records.results import Record
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
-VARIES = ("ranks", "replicas", "accumulation", "micro_batch")    # fields of a recipe that follow the number of devices
-FEW = 8                                                          # timed steps; below it quartiles say little
+VARIES = ("ranks", "replicas", "accumulation", "micro_batch")  # fields of a recipe that follow the number of devices
+FEW = 8  # timed steps; below it quartiles say little
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def where(found: Sequence[Run]) -> list[str]:
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:
-    """"a", "a and b", "a, b and c"."""
+    """ "a", "a and b", "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
@@ -72,6 +72,7 @@ def together(lines: Sequence[tuple[str, str]], everyone: int) -> list[str]:
 
 
 # --- scaling -----------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -88,7 +89,7 @@ class Scaling:
 
     @property
     def title(self) -> str:
-        """"Strong scaling", with the strategy where the Records name one: "Strong scaling, fsdp"."""
+        """ "Strong scaling", with the strategy where the Records name one: "Strong scaling, fsdp"."""
         strategy = self.runs[-1].record.recipe.get("strategy")
         return f"{self.kind.capitalize()} scaling" + (f", {strategy}" if strategy else "")
 
@@ -109,8 +110,9 @@ def scalings(found: Sequence[Run]) -> list[Scaling]:
             job, recipe = _same(run.record, kind)
             if job == same[0] and recipe <= same[1]:
                 group[1] = run
-    return [Scaling(kind, tuple(group[n] for n in sorted(group)))
-            for (kind, *_), group in groups.items() if len(group) > 1]
+    return [
+        Scaling(kind, tuple(group[n] for n in sorted(group))) for (kind, *_), group in groups.items() if len(group) > 1
+    ]
 
 
 def _alone(run: Run) -> bool:
@@ -136,12 +138,16 @@ def predicted_step(run: Run) -> float | None:
     from the run on one process.
     """
     r = run.record
-    found = [r.prediction[name] for name, measured in r.measurement.items()
-             if name.startswith("seconds a step") and abs(measured - run.record.median) <= 1e-9 * run.record.median]
+    found = [
+        r.prediction[name]
+        for name, measured in r.measurement.items()
+        if name.startswith("seconds a step") and abs(measured - run.record.median) <= 1e-9 * run.record.median
+    ]
     return found[-1] if found else None
 
 
 # --- prediction against measurement ------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -167,11 +173,15 @@ class Guess:
 
 def guesses(found: Sequence[Run]) -> list[Guess]:
     """Every figure of every run that has both, in the order of the runs."""
-    return [Guess(run, name, predicted, run.record.measurement[name])
-            for run in found for name, predicted in run.record.prediction.items()]
+    return [
+        Guess(run, name, predicted, run.record.measurement[name])
+        for run in found
+        for name, predicted in run.record.prediction.items()
+    ]
 
 
 # --- words for numbers -------------------------------------------------------------------------------------
+
 
 def seconds(value: float) -> str:
     """Seconds in s, ms or us, three figures."""
@@ -210,5 +220,5 @@ def series(run: Run, *words: str) -> list[float]:
     """The first series whose name holds all of the words, its warm-up left out where it has one value a step."""
     for name, values in run.record.series.items():
         if values and all(word in name for word in words):
-            return values[run.record.warmup_steps:] if len(values) == len(run.record.step_seconds) else values
+            return values[run.record.warmup_steps :] if len(values) == len(run.record.step_seconds) else values
     return []

@@ -24,8 +24,10 @@ def scaling(found: facts.Scaling, number: int) -> Figure:
     top = max([each * counts[-1], *(y for _, y in guess), *(fast for fast, _ in spans)])
     plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 210, plot.Axis(0, counts[-1] * 1.05), plot.Axis(0, top * 1.08))
     unit = "processes" if first.record.device_kind == "cpu" else "GPUs"
-    body = [plane.grid(unit, "tokens/s", [(n, str(n)) for n in counts]),
-            plane.curve([(0, 0), (counts[-1], each * counts[-1])], "muted", 1.5, "5 4", "ideal")]
+    body = [
+        plane.grid(unit, "tokens/s", [(n, str(n)) for n in counts]),
+        plane.curve([(0, 0), (counts[-1], each * counts[-1])], "muted", 1.5, "5 4", "ideal"),
+    ]
     if guess:
         body.append(plane.curve(guess, "c2", 2, "2 3", "predicted") + plane.dots(guess, "c2", 3, "predicted"))
     measured = [(run.record.device_count, run.record.rate) for run in found.runs]
@@ -71,13 +73,17 @@ def _round(axis: plot.Axis) -> list[float]:
 
 def _row(plane: plot.Plane, run: facts.Run, y: float) -> str:
     low, high = map(plane.at_x, run.quartiles)
-    out = [svg.text(plane.left - 8, y + 4, run.name, anchor="end", size=12),
-           svg.rect(low, y - 7, max(1.0, high - low), 14, "c1", opacity=0.25)]
+    out = [
+        svg.text(plane.left - 8, y + 4, run.name, anchor="end", size=12),
+        svg.rect(low, y - 7, max(1.0, high - low), 14, "c1", opacity=0.25),
+    ]
     for i, s in enumerate(run.record.step_seconds):
         warm = i < run.record.warmup_steps
-        lift = 3.0 * (i % 3 - 1)                    # so that equal steps do not hide each other
-        out.append(f'<circle cx="{svg.num(plane.at_x(s))}" cy="{svg.num(y + lift)}" r="2" '
-                   f'fill="{svg.colour("c8" if warm else "c1")}" fill-opacity="0.6"/>')
+        lift = 3.0 * (i % 3 - 1)  # so that equal steps do not hide each other
+        out.append(
+            f'<circle cx="{svg.num(plane.at_x(s))}" cy="{svg.num(y + lift)}" r="2" '
+            f'fill="{svg.colour("c8" if warm else "c1")}" fill-opacity="0.6"/>'
+        )
     at = plane.at_x(run.record.median)
     return "".join([*out, svg.line(at, y - 8, at, y + 8, "ink", 2)])
 
@@ -99,9 +105,13 @@ def losses(found: Sequence[facts.Run]) -> Figure | None:
         colour = COLOURS[i % len(COLOURS)]
         body.append(plane.curve(list(enumerate(run.record.losses, 1)), colour, 2, dash, run.name))
         body.append(plane.dots(dots[run.name], colour, 3.5, f"{run.name}: validation"))
-    marks, tall = svg.legend(LEFT, 262, WIDTH - LEFT - RIGHT,
-                             [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)],
-                             3 if max(len(run.name) for run in shown) < 22 else 2)
+    marks, tall = svg.legend(
+        LEFT,
+        262,
+        WIDTH - LEFT - RIGHT,
+        [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)],
+        3 if max(len(run.name) for run in shown) < 22 else 2,
+    )
     words = "Loss by step, the mean over all ranks." + (" Dots: on text held out." if any(dots.values()) else "")
     return Figure(svg.figure(WIDTH, 266 + tall, "".join(body) + marks, words), "loss", words)
 
@@ -126,12 +136,14 @@ def memory(found: Sequence[facts.Run]) -> Figure | None:
     body = [svg.axis_x(left, 12 + ROW * len(shown), wide, top / scale, unit, 8)]
     for i, run in enumerate(shown):
         held = [_held(run).get(kind, 0) for kind in kinds]
-        parts = [(COLOURS[k % len(COLOURS)], held[k], f"{kind}: {facts.data_bytes(held[k])}")
-                 for k, kind in enumerate(kinds)]
+        parts = [
+            (COLOURS[k % len(COLOURS)], held[k], f"{kind}: {facts.data_bytes(held[k])}") for k, kind in enumerate(kinds)
+        ]
         body.append(svg.text(left - 8, 8 + ROW * (i + 0.5) + 4, run.name, anchor="end", size=12))
         body.append(svg.stacked_bar(left, 10 + ROW * i, ROW - 4, wide / top, parts))
-    marks, tall = svg.legend(8, 40 + ROW * len(shown), WIDTH - 16,
-                             [(COLOURS[k % len(COLOURS)], kind) for k, kind in enumerate(kinds)], 4)
+    marks, tall = svg.legend(
+        8, 40 + ROW * len(shown), WIDTH - 16, [(COLOURS[k % len(COLOURS)], kind) for k, kind in enumerate(kinds)], 4
+    )
     words = "Memory of one rank at its peak, by kind."
     high = math.ceil(44 + ROW * len(shown) + tall)
     return Figure(svg.figure(WIDTH, high, "".join(body) + marks, words), "memory", words)

@@ -11,21 +11,34 @@ from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.writeup import facts, figures
 from scaleout.writeup.blocks import Block, Code, Heading, Items, Note, Table, Text
 
-MOST_ROWS = 24                  # of a table; beyond it the rows that matter least are counted, not shown
-ABOVE = 0.05                    # an efficiency may exceed 1 by so much, by chance
-LONG = 40                       # characters; a fact that is longer stands in a list, not in a column
-CPU_NOTE = ("Measured on a CPU.", "Its processes share the cores and the memory of their machine. The seconds, the "
-            "rates and the MFU are a CPU's: they say nothing of a GPU.")
+MOST_ROWS = 24  # of a table; beyond it the rows that matter least are counted, not shown
+ABOVE = 0.05  # an efficiency may exceed 1 by so much, by chance
+LONG = 40  # characters; a fact that is longer stands in a list, not in a column
+CPU_NOTE = (
+    "Measured on a CPU.",
+    "Its processes share the cores and the memory of their machine. The seconds, the "
+    "rates and the MFU are a CPU's: they say nothing of a GPU.",
+)
 
 
 def device_part(found: Sequence[facts.Run]) -> list[Block]:
     """All sections for runs of one kind of device."""
     note = [Note(*CPU_NOTE)] if found[0].record.device_kind == "cpu" else []
-    return [*note, *setup(found), *rates(found), *scaling(found), *memory(found), *waits(found), *compared(found),
-            *checked(found), *commands(found)]
+    return [
+        *note,
+        *setup(found),
+        *rates(found),
+        *scaling(found),
+        *memory(found),
+        *waits(found),
+        *compared(found),
+        *checked(found),
+        *commands(found),
+    ]
 
 
 # --- what ran ----------------------------------------------------------------------------------------------
+
 
 def setup(found: Sequence[facts.Run]) -> list[Block]:
     """What all runs have in common, once; then what differs, a row a run."""
@@ -41,8 +54,14 @@ def setup(found: Sequence[facts.Run]) -> list[Block]:
     if short:
         rows = tuple((run.name, *(told[run.name].get(n, "-") for n in short)) for run in found)
         blocks.append(Table(("run", *short), rows, left=1 + len(short)))
-    long = [line for n in differ if n not in short for line in facts.together(
-        [(run.name, f"{n} {told[run.name][n]}") for run in found if n in told[run.name]], len(found))]
+    long = [
+        line
+        for n in differ
+        if n not in short
+        for line in facts.together(
+            [(run.name, f"{n} {told[run.name][n]}") for run in found if n in told[run.name]], len(found)
+        )
+    ]
     return blocks + ([Items(tuple(long))] if long else [])
 
 
@@ -51,43 +70,60 @@ def _setup_of(run: facts.Run) -> dict[str, str]:
     processes = "processes" if r.device_kind == "cpu" else "GPUs, a process each"
     trained = "none: nothing is trained"
     return {
-        "lab": f"{r.stem}, tier {r.tier}", "device": f"{r.device} ({r.device_kind})", processes: str(r.device_count),
-        "nodes": str(r.nodes), "interconnect": r.interconnect, "backend": r.backend,
+        "lab": f"{r.stem}, tier {r.tier}",
+        "device": f"{r.device} ({r.device_kind})",
+        processes: str(r.device_count),
+        "nodes": str(r.nodes),
+        "interconnect": r.interconnect,
+        "backend": r.backend,
         "effective batch": trained if r.tokens is None else f"{r.effective_batch} sequences ({r.tokens:,} tokens)",
         "sequence length": trained if r.tokens is None else f"{r.sequence_length} tokens",
-        "precision": r.precision, "checkpoint cadence": r.checkpoint_cadence,
+        "precision": r.precision,
+        "checkpoint cadence": r.checkpoint_cadence,
         **({"text": r.dataset} if r.dataset else {}),
-        **({"model": _model(r.model)} if r.model else {}), **({"recipe": _facts(r.recipe)} if r.recipe else {}),
+        **({"model": _model(r.model)} if r.model else {}),
+        **({"recipe": _facts(r.recipe)} if r.recipe else {}),
         "versions": ", ".join(f"{name} {version}" for name, version in r.versions.items()),
-        "started": r.started, "commit": re.sub(r"^([0-9a-f]{12})[0-9a-f]+", r"\1", r.commit),
-    }  # fmt: skip
+        "started": r.started,
+        "commit": re.sub(r"^([0-9a-f]{12})[0-9a-f]+", r"\1", r.commit),
+    }
 
 
 def _model(model: dict) -> str:
     try:
         count = f"{svg.quantity(total_parameters(Shape(**model)) / 1e6)} million parameters: "
-    except (TypeError, ValueError):             # another model than the book's transformer
+    except (TypeError, ValueError):  # another model than the book's transformer
         count = ""
     return count + _facts(model)
 
 
 def _facts(table: dict) -> str:
     """The fields that say something: an absent, false or "none" one does not."""
-    return ", ".join(name if value is True else f"{name} {value}" for name, value in table.items()
-                     if value not in (None, False, "none")) or "none"
+    return (
+        ", ".join(
+            name if value is True else f"{name} {value}"
+            for name, value in table.items()
+            if value not in (None, False, "none")
+        )
+        or "none"
+    )
 
 
 # --- how fast ----------------------------------------------------------------------------------------------
+
 
 def rates(found: Sequence[facts.Run]) -> list[Block]:
     """Seconds, steps and tokens a second with their quartiles, over the steps after the warm-up; MFU and its peak."""
     rows = tuple(_rates_of(run) for run in found)
     blocks: list[Block] = [
         Heading("How fast"),
-        Text("Median, and in brackets the first and third quartile, over the timed steps. The warm-up is left out. The "
-             "last column of tokens is the mean over all timed steps, slow ones included."),
+        Text(
+            "Median, and in brackets the first and third quartile, over the timed steps. The warm-up is left out. The "
+            "last column of tokens is the mean over all timed steps, slow ones included."
+        ),
         Table(("run", "timed (warm-up)", "a step", "steps/s", "tokens/s", "tokens/s, mean", "MFU"), rows),
-        figures.steps(found)]
+        figures.steps(found),
+    ]
     few = [run.name for run in found if len(run.record.timed) < facts.FEW]
     if few:
         blocks.append(Text(f"Fewer than {facts.FEW} steps were timed, too few for quartiles: {', '.join(few)}."))
@@ -102,9 +138,15 @@ def _rates_of(run: facts.Run) -> tuple[str, ...]:
     low, high = run.quartiles
     step = f"{facts.seconds(r.median)} [{facts.seconds(low)}, {facts.seconds(high)}]"
     tokens = "-" if r.tokens is None else _rate(facts.spread(run, lambda s: r.tokens / s))
-    return (run.name, f"{len(r.timed)} ({r.warmup_steps})", step, _rate(facts.spread(run, lambda s: 1 / s)), tokens,
-            "-" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f}",
-            "-" if r.mfu is None else f"{r.mfu:.3f}")
+    return (
+        run.name,
+        f"{len(r.timed)} ({r.warmup_steps})",
+        step,
+        _rate(facts.spread(run, lambda s: 1 / s)),
+        tokens,
+        "-" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f}",
+        "-" if r.mfu is None else f"{r.mfu:.3f}",
+    )
 
 
 def _rate(spread: tuple[float, float, float]) -> str:
@@ -132,36 +174,63 @@ def scaling(found: Sequence[facts.Run]) -> list[Block]:
     sets = facts.scalings(found)
     if not sets:
         return []
-    said = {"strong": "All devices share one batch, and the ideal step shrinks with their number.",
-            "weak": "Every device has a batch of its own, and the ideal step takes as long as at first."}
+    said = {
+        "strong": "All devices share one batch, and the ideal step shrinks with their number.",
+        "weak": "Every device has a batch of its own, and the ideal step takes as long as at first.",
+    }
     blocks: list[Block] = [Heading("How it scales")]
     for i, group in enumerate(sets):
         rows = tuple(_scaled(group, run) for run in group.runs)
         header = ("run", "devices", "batch", "a step", "predicted", "ratio", "tokens/s", "efficiency")
-        blocks += [Text(said[group.kind], f"{group.title}."), Table(header, rows), *_above(group),
-                   figures.scaling(group, i + 1)]
+        blocks += [
+            Text(said[group.kind], f"{group.title}."),
+            Table(header, rows),
+            *_above(group),
+            figures.scaling(group, i + 1),
+        ]
     if found[0].record.device_kind == "cpu" and all(run.record.nodes == 1 for run in found):
-        blocks.append(Text("The processes share one machine's cores. The efficiency is that of sharing them, not that "
-                           "of adding machines."))
+        blocks.append(
+            Text(
+                "The processes share one machine's cores. The efficiency is that of sharing them, not that "
+                "of adding machines."
+            )
+        )
     return blocks
 
 
 def _above(group: facts.Scaling) -> list[Block]:
     """A note where runs did better than ideal: it says more of the machine than of the job."""
     names = [run.name for run in group.runs if group.efficiency[run.record.device_count] > 1 + ABOVE]
-    return [Note("An efficiency above 1.", f"{facts.listed(names)} did better than ideal against {group.runs[0].name}. "
-                 "Most often something else slowed the first run down: measure all of them again on a machine that is "
-                 "otherwise idle before you believe the curve.")] if names else []
+    return (
+        [
+            Note(
+                "An efficiency above 1.",
+                f"{facts.listed(names)} did better than ideal against {group.runs[0].name}. "
+                "Most often something else slowed the first run down: measure all of them again on a machine that is "
+                "otherwise idle before you believe the curve.",
+            )
+        ]
+        if names
+        else []
+    )
 
 
 def _scaled(group: facts.Scaling, run: facts.Run) -> tuple[str, ...]:
     guess, r = facts.predicted_step(run), run.record
-    return (run.name, str(r.device_count), str(r.effective_batch), facts.seconds(r.median),
-            "-" if guess is None else facts.seconds(guess), "-" if guess is None else f"{guess / r.median:.3f}",
-            svg.quantity(r.rate), f"{group.efficiency[r.device_count]:.3f}")
+    return (
+        run.name,
+        str(r.device_count),
+        str(r.effective_batch),
+        facts.seconds(r.median),
+        "-" if guess is None else facts.seconds(guess),
+        "-" if guess is None else f"{guess / r.median:.3f}",
+        svg.quantity(r.rate),
+        f"{group.efficiency[r.device_count]:.3f}",
+    )
 
 
 # --- what it held, what it waited for ----------------------------------------------------------------------
+
 
 def memory(found: Sequence[facts.Run]) -> list[Block]:
     """Bytes of one rank at its peak, by kind."""
@@ -176,8 +245,12 @@ def memory(found: Sequence[facts.Run]) -> list[Block]:
         rows.append((run.name, *map(facts.data_bytes, held), facts.data_bytes(sum(held))))
     header = ("bytes of one rank at its peak", *kinds, "all")
     blocks: list[Block] = [Heading("Memory"), Table(header, tuple(rows)), picture]
-    band = [f"{run.name}: {facts.data_bytes(held)} {kind.removeprefix('allocator: ')}" for run in shown
-            for kind, held in run.record.peak_memory.items() if kind.startswith("allocator: ")]
+    band = [
+        f"{run.name}: {facts.data_bytes(held)} {kind.removeprefix('allocator: ')}"
+        for run in shown
+        for kind, held in run.record.peak_memory.items()
+        if kind.startswith("allocator: ")
+    ]
     absent = [run.name for run in found if run not in shown]
     if band:
         blocks += [Text("What the GPU's allocator held besides:"), Items(tuple(band))]
@@ -195,11 +268,23 @@ def waits(found: Sequence[facts.Run]) -> list[Block]:
             values = facts.series(run, *words)
             if values:
                 share = sum(values) / sum(run.record.timed)
-                rows.append((run.name, what, str(len(values)), facts.seconds(statistics.median(values)),
-                             facts.seconds(max(values)), facts.seconds(sum(values)), f"{share:.2%}"))
+                rows.append(
+                    (
+                        run.name,
+                        what,
+                        str(len(values)),
+                        facts.seconds(statistics.median(values)),
+                        facts.seconds(max(values)),
+                        facts.seconds(sum(values)),
+                        f"{share:.2%}",
+                    )
+                )
     header = ("run", "what", "times", "median", "longest", "all together", "of the timed steps' seconds")
-    table: list[Block] = [Table(header, tuple(rows), left=2)] if rows else [
-        Text("These runs measured neither the wait for data nor the time of checkpoints.")]
+    table: list[Block] = (
+        [Table(header, tuple(rows), left=2)]
+        if rows
+        else [Text("These runs measured neither the wait for data nor the time of checkpoints.")]
+    )
     blocks: list[Block] = [Heading("Waits, stalls and failures"), *table]
     for name in ("stalls", "failures"):
         lines = [(run.name, line) for run in found for line in getattr(run.record, name)]
@@ -210,6 +295,7 @@ def waits(found: Sequence[facts.Run]) -> list[Block]:
 
 
 # --- was it as predicted, is it right ----------------------------------------------------------------------
+
 
 def compared(found: Sequence[facts.Run]) -> list[Block]:
     """Every prediction beside its measurement; the farthest ones only where there are many."""
@@ -224,8 +310,16 @@ def compared(found: Sequence[facts.Run]) -> list[Block]:
     shown = every if len(every) <= MOST_ROWS else sorted(every, key=lambda g: -g.off)[:MOST_ROWS]
     if len(shown) < len(every):
         blocks.append(Text(f"The {len(shown)} that are farthest off:"))
-    rows = tuple((g.name, g.run.name, facts.amount(g.name, g.predicted), facts.amount(g.name, g.measured),
-                  "-" if g.ratio is None else f"{g.ratio:.3f}") for g in shown)
+    rows = tuple(
+        (
+            g.name,
+            g.run.name,
+            facts.amount(g.name, g.predicted),
+            facts.amount(g.name, g.measured),
+            "-" if g.ratio is None else f"{g.ratio:.3f}",
+        )
+        for g in shown
+    )
     return [*blocks, Table(("what", "run", "predicted", "measured", "ratio"), rows, left=2)]
 
 
@@ -234,8 +328,10 @@ def _ratios(part: Sequence[facts.Guess]) -> Iterable[str]:
     ratios = sorted(g.ratio for g in part if g.ratio is not None)
     if ratios:
         worst = max((g for g in part if g.ratio is not None), key=lambda g: g.off)
-        yield (f"{len(part)} predictions. predicted / measured has the median {statistics.median(ratios):.3f} and goes "
-               f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; farthest off: {worst.name} ({worst.run.name}).")
+        yield (
+            f"{len(part)} predictions. predicted / measured has the median {statistics.median(ratios):.3f} and goes "
+            f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; farthest off: {worst.name} ({worst.run.name})."
+        )
 
 
 def checked(found: Sequence[facts.Run]) -> list[Block]:
@@ -246,13 +342,22 @@ def checked(found: Sequence[facts.Run]) -> list[Block]:
             groups.setdefault((check["passed"], name, check["tolerance"]), []).append((run, check))
     count = {passed: sum(len(g) for key, g in groups.items() if key[0] == passed) for passed in (True, False)}
     skipped = [(run.name, line) for run in found for line in run.record.skipped]
-    blocks: list[Block] = [Heading("Checks"),
-                           Text(f"{count[True]} passed, {count[False]} failed, {len(skipped)} skipped.")]
+    blocks: list[Block] = [
+        Heading("Checks"),
+        Text(f"{count[True]} passed, {count[False]} failed, {len(skipped)} skipped."),
+    ]
     if not groups and not skipped:
         return [Heading("Checks"), Text("These runs made no checks.")]
-    rows = tuple((name, "passed" if passed else "FAILED: " + ", ".join(run.name for run, _ in group), str(len(group)),
-                  f"{max(check['value'] for _, check in group):.2g}", f"{tolerance:g}")
-                 for (passed, name, tolerance), group in sorted(groups.items(), key=lambda item: item[0][0]))
+    rows = tuple(
+        (
+            name,
+            "passed" if passed else "FAILED: " + ", ".join(run.name for run, _ in group),
+            str(len(group)),
+            f"{max(check['value'] for _, check in group):.2g}",
+            f"{tolerance:g}",
+        )
+        for (passed, name, tolerance), group in sorted(groups.items(), key=lambda item: item[0][0])
+    )
     if rows:
         blocks.append(Table(("check", "", "runs", "largest value", "at most"), rows, left=2))
     lines = tuple(facts.together(skipped, len(found)))

@@ -32,13 +32,12 @@ class Table:
 
     def _repr_html_(self) -> str:
         numbers = self.numbers()
-        head = "".join(_cell("th", words, ["number"] * number)
-                       for words, number in zip(self.columns, numbers, strict=True))  # fmt: skip
+        head = "".join(
+            _cell("th", words, ["number"] * number) for words, number in zip(self.columns, numbers, strict=True)
+        )
         lines = []
         for at, row in enumerate(self.rows):
-            classes = [
-                ["number"] * number + ["best"] * ((at, i) in self.best) for i, number in enumerate(numbers)
-            ]
+            classes = [["number"] * number + ["best"] * ((at, i) in self.best) for i, number in enumerate(numbers)]
             cells = "".join(_cell("td", words, names) for words, names in zip(row, classes, strict=True))
             lines.append(f"<tr>{cells}</tr>")
         caption = f"<caption>{marked(self.caption)}</caption>" if self.caption else ""
@@ -51,9 +50,7 @@ class Table:
     def __repr__(self) -> str:
         grid = [[" ".join(filter(None, words)) for words in row] for row in (self.columns, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-        forms = [
-            f"{'>' if number else '<'}{width}" for number, width in zip(self.numbers(), widths, strict=True)
-        ]
+        forms = [f"{'>' if number else '<'}{width}" for number, width in zip(self.numbers(), widths, strict=True)]
         lines = ["  ".join(map(format, row, forms)).rstrip() for row in grid]
         lines.insert(1, "  ".join("-" * width for width in widths))
         return "\n".join([*lines, *filter(None, [plain(self.caption)])])
@@ -80,9 +77,7 @@ def table(
     chosen = frozenset([best] if best and isinstance(best[0], int) else best)
     for row, column in chosen:
         if not (0 <= row < len(cells) and 0 <= column < len(heads)):
-            raise ValueError(
-                f"best is row {row}, column {column}: the table has {len(cells)} and {len(heads)}"
-            )
+            raise ValueError(f"best is row {row}, column {column}: the table has {len(cells)} and {len(heads)}")
     return Table(heads, cells, caption, chosen, left)
 
 
@@ -110,9 +105,7 @@ def _cell(tag: str, words: tuple[str, str], classes: list[str]) -> str:
 
 def marked(text: str) -> str:
     """Words of a caption as HTML: **bold** and `code`."""
-    return re.sub(
-        r"`(.+?)`", r"<code>\1</code>", re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
-    )
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text)))
 
 
 def plain(text: str) -> str:

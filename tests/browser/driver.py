@@ -147,22 +147,28 @@ def type_code(page, text: str) -> None:
 
 def paint(page, theme: str) -> None:
     """Make a page light or dark, and wait until its colours have changed."""
-    page.evaluate("""async (theme) => {
+    page.evaluate(
+        """async (theme) => {
       document.documentElement.dataset.theme = theme;
       const changing = document.getAnimations().filter((one) => one instanceof CSSTransition);
       await Promise.allSettled(changing.map((one) => one.finished));
-    }""", theme)  # fmt: skip
+    }""",
+        theme,
+    )
 
 
 def unfold(page) -> None:
     """Show all that widgets hide at first: what is behind a guess, the hints, what is folded."""
-    page.evaluate("""(skip) => {
+    page.evaluate(
+        """(skip) => {
       const press = (words) => [...document.querySelectorAll(".live-widget button")]
         .filter((one) => one.checkVisibility() && words.test(one.textContent)).map((one) => one.click());
       press(new RegExp(skip));
       while (press(/^(Hint|Next hint)/).length);
       for (const fold of document.querySelectorAll(".live-widget details")) fold.open = true;
-    }""", SKIP)  # fmt: skip
+    }""",
+        SKIP,
+    )
 
 
 # What axe does not look into, and words of code that look like one before them, are half of a page and only take time.
@@ -197,5 +203,7 @@ def violations(page, rules: tuple[str, ...] = (), within: str = "html") -> list[
     found = page.evaluate(SHORT, [within, only])
     return [
         f"{one['id']}: {node['html'][:200]}"
-        for one in found if one["impact"] in ("serious", "critical") for node in one["nodes"]
-    ]  # fmt: skip
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]

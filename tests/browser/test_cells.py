@@ -46,8 +46,12 @@ def test_a_cell_runs_after_those_above_it_as_they_stand(cells):
 
 
 def test_each_run_starts_anew(cells):
-    edit(cells, 1, "import math\nmath.seen = getattr(math, 'seen', 0) + 1\ncount = globals().get('count', 0) + 1\n"
-                   "(math.seen, count)")  # fmt: skip
+    edit(
+        cells,
+        1,
+        "import math\nmath.seen = getattr(math, 'seen', 0) + 1\ncount = globals().get('count', 0) + 1\n"
+        "(math.seen, count)",
+    )
     assert [run(cells, 1), run(cells, 1)] == ["(1, 1)", "(1, 1)"]
 
 
@@ -63,10 +67,7 @@ def test_what_it_shows_is_printed_valued_wrong_or_nothing(cells):
         lines = cells.boxes[1].locator(".cell_output").inner_text().split("\n")
         assert [line for line in lines if line] == shown.split("\n"), source
     assert (
-        cells.boxes[1]
-        .locator(".live-layers[data-line]")
-        .evaluate("one => one.style.getPropertyValue('--line')")
-        == "2"
+        cells.boxes[1].locator(".live-layers[data-line]").evaluate("one => one.style.getPropertyValue('--line')") == "2"
     )
     assert violations(cells) == []
 
@@ -76,9 +77,7 @@ def test_reset_brings_back_code_colours_and_output(cells):
     stored = box.locator(".cell_output").inner_html()
     assert box.locator(coloured).count() > 0
     edit(cells, 0, "print(1)")
-    assert (
-        box.locator(coloured).count() == 0 and box.locator(".cell_input pre").text_content() == "print(1)\n"
-    )
+    assert box.locator(coloured).count() == 0 and box.locator(".cell_input pre").text_content() == "print(1)\n"
     assert run(cells, 0) == "1"
     box.get_by_role("button", name="Reset").click()
     assert box.locator(".cell_output").inner_html() == stored
@@ -130,9 +129,7 @@ def test_on_a_phone_the_code_scrolls_and_the_page_does_not(cells):
     assert cells.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
     layers = cells.boxes[1].locator(".live-layers")
     assert layers.evaluate("one => one.scrollWidth > one.clientWidth")
-    seen, box = (
-        cells.boxes[1].locator(f".live-layers {part}").bounding_box() for part in ("pre", "textarea")
-    )
+    seen, box = (cells.boxes[1].locator(f".live-layers {part}").bounding_box() for part in ("pre", "textarea"))
     assert seen == box  # the caret stands where the words are
 
 

@@ -9,13 +9,27 @@ def test_roles_and_names(opened):
     group = opened.get_by_role("group", name="Every kind of control")
     assert group.count() == 1
     for role, name in [
-        ("slider", "Bars"), ("slider", "Gain"), ("slider", "Time"), ("radiogroup", "Colour"),
-        ("radio", "orange"), ("combobox", "Letter"), ("switch", "Show a frame"), ("spinbutton", "Offset"),
-        ("textbox", "The height of bar x"), ("button", "Run"), ("button", "Play"),
-        ("button", "Step back: Time"), ("button", "Step on: Time"),
-        ("button", "Reset"), ("button", "Copy link"), ("button", "Guess again"), ("group", "6 bars"),
-        ("button", "Draw a frame"), ("slider", "block b of row 2"), ("button", "Put back: Order of the blocks"),
-    ]:  # fmt: skip
+        ("slider", "Bars"),
+        ("slider", "Gain"),
+        ("slider", "Time"),
+        ("radiogroup", "Colour"),
+        ("radio", "orange"),
+        ("combobox", "Letter"),
+        ("switch", "Show a frame"),
+        ("spinbutton", "Offset"),
+        ("textbox", "The height of bar x"),
+        ("button", "Run"),
+        ("button", "Play"),
+        ("button", "Step back: Time"),
+        ("button", "Step on: Time"),
+        ("button", "Reset"),
+        ("button", "Copy link"),
+        ("button", "Guess again"),
+        ("group", "6 bars"),
+        ("button", "Draw a frame"),
+        ("slider", "block b of row 2"),
+        ("button", "Put back: Order of the blocks"),
+    ]:
         assert group.get_by_role(role, name=name, exact=role == "button").count() == 1, (role, name)
 
 

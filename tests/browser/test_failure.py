@@ -76,8 +76,11 @@ def test_a_busy_machine_is_no_endless_loop(opened):
       performance.now = () => (now += 60_000);
     }""")
     try:
-        type_code(opened, f"import time\nend = time.monotonic() + {seconds + 2}\n"
-                          "while time.monotonic() < end:\n    pass\ndef height(x):\n    return 1\n")
+        type_code(
+            opened,
+            f"import time\nend = time.monotonic() + {seconds + 2}\n"
+            "while time.monotonic() < end:\n    pass\ndef height(x):\n    return 1\n",
+        )
         settle(opened, "9.500 mm")
     finally:
         opened.evaluate("delete performance.now")

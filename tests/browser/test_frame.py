@@ -92,7 +92,8 @@ def test_what_did_not_change_stays_and_the_rest_is_what_python_drew(opened):
     }""")
     drawn = views.render("specimen", {"time": 3})["svg"]
     assert 0 < stays <= every
-    bare = opened.evaluate("""([drawn, markup]) => [drawn, markup].map((text) => {
+    bare = opened.evaluate(
+        """([drawn, markup]) => [drawn, markup].map((text) => {
       const box = document.createElement("div");
       box.innerHTML = text;
       for (const one of box.querySelectorAll("*")) {
@@ -100,7 +101,9 @@ def test_what_did_not_change_stays_and_the_rest_is_what_python_drew(opened):
           "aria-valuenow", "aria-valuetext", "aria-orientation"]) one.removeAttribute(name);
       }
       return box.innerHTML;
-    })""", [drawn, markup])
+    })""",
+        [drawn, markup],
+    )
     assert bare[0] == bare[1]
 
 
@@ -124,7 +127,8 @@ def test_a_view_gets_lower_only_once_the_hand_rests(opened):
 def test_what_is_a_step_away_is_drawn_once_the_one_asked_for_is_seen(shared, name, value, near):
     """value: of a choice, which of its options."""
     page = shared("views")
-    order, steps = page.evaluate("""async ([name, value]) => {
+    order, steps = page.evaluate(
+        """async ([name, value]) => {
       const {live: view} = document.querySelector("#live-recompute"), seen = [], steps = [];
       const {draw} = view;
       await view.redraw();
@@ -141,7 +145,9 @@ def test_what_is_a_step_away_is_drawn_once_the_one_asked_for_is_seen(shared, nam
       delete view.draw;
       view.reset();
       return [seen, steps];
-    }""", [name, value])
+    }""",
+        [name, value],
+    )
     assert order == ["draw", "frame", "draw", "draw"] and steps == [value, *near]
 
 
@@ -157,9 +163,10 @@ def test_less_motion_means_no_motion(visit, page):
 def test_a_record_of_the_readers_own_is_drawn(opened, tmp_path):
     file = tmp_path / "run.json"
     for content, words in [
-        ("{", "run.json is no JSON"), ("[1]", "a Record is a JSON object, not list"),
+        ("{", "run.json is no JSON"),
+        ("[1]", "a Record is a JSON object, not list"),
         ('{"peak": 3}', "this is no Record of the specimen: its height is missing"),
-    ]:  # fmt: skip
+    ]:
         file.write_text(content)
         opened.locator("input[type=file]").set_input_files(file)
         settle(opened, words, ".live-status .live-problem")

@@ -59,9 +59,7 @@ def test_a_wrong_link_says_what_would_be_right(front, book):
 
 def test_no_contents_at_the_side_and_one_line_for_each_page(front):
     assert front.locator(".bd-sidebar-secondary").is_hidden()
-    front.evaluate(
-        "for (const fold of document.querySelectorAll('nav.bd-links details')) fold.open = true;"
-    )
+    front.evaluate("for (const fold of document.querySelectorAll('nav.bd-links details')) fold.open = true;")
     lines = front.evaluate(LINES)
     assert len(lines) > 15 and not [words for words, count in lines if count > 1]
 
@@ -70,9 +68,7 @@ def test_a_rung_to_come_is_a_dashed_line_with_a_small_name(front):
     coming = front.locator(".rungs-coming")
     assert coming.count() and front.get_by_text("Coming", exact=True).count() == 0
     name = coming.locator("b").first
-    assert name.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)") == pytest.approx(
-        13.5, abs=0.01
-    )
+    assert name.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)") == pytest.approx(13.5, abs=0.01)
     rows = coming.evaluate_all("""(all) => all.map((one) => {
       const tops = [...one.querySelectorAll("b")].map((name) => Math.round(name.getBoundingClientRect().top));
       return Math.max(...tops.map((top) => tops.filter((other) => other === top).length));

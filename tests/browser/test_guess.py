@@ -87,15 +87,19 @@ def test_the_verdict_comes_at_once_and_the_guess_stays_as_a_ghost(locked):
 @pytest.mark.parametrize(
     ("guess", "answer", "words"),
     [
-        (4, 4.0, "it is **4 GB**: yours is right."), (4.05, 4.0, "it is **4 GB**: yours is right."),
-        (3.7, 4.0, "it is **4 GB**: close: 7% too low."), (2.96, 4.0, "it is **4 GB**: yours is 26% too low."),
+        (4, 4.0, "it is **4 GB**: yours is right."),
+        (4.05, 4.0, "it is **4 GB**: yours is right."),
+        (3.7, 4.0, "it is **4 GB**: close: 7% too low."),
+        (2.96, 4.0, "it is **4 GB**: yours is 26% too low."),
         (2, 4.0, "it is **4 GB**: yours is 50% too low, one lap of two."),
-        (8, 4.0, "it is **4 GB**: yours is 100% too high."), (30, 4.0, "it is **4 GB**: yours is 7.5 times too high."),
+        (8, 4.0, "it is **4 GB**: yours is 100% too high."),
+        (30, 4.0, "it is **4 GB**: yours is 7.5 times too high."),
         (4000, 4.0, "it is **4 GB**: yours is 1,000 times too high."),
-        (0, 4.0, "it is **4 GB**: yours is far too low, under 1% of it."), (0, 0, "it is **4 GB**: yours is right."),
+        (0, 4.0, "it is **4 GB**: yours is far too low, under 1% of it."),
+        (0, 0, "it is **4 GB**: yours is right."),
         (3, 0, "it is **4 GB**: yours is too high."),
     ],
-)  # fmt: skip
+)
 def test_what_is_said_of_a_guess(locked, guess, answer, words):
     question = {"answer": answer, "words": "4 GB", "slips": [[2, "one lap of two"]]}
     assert locked.evaluate(VERDICT, [guess, question]) == words
@@ -104,15 +108,20 @@ def test_what_is_said_of_a_guess(locked, guess, answer, words):
 @pytest.mark.parametrize(
     ("guess", "answer", "unit", "words"),
     [
-        (80, 22, "%", "yours is 58 points too high."), (22.4, 22, "%", "yours is right."),
+        (80, 22, "%", "yours is 58 points too high."),
+        (22.4, 22, "%", "yours is right."),
         (25, 22, "%", "close: 3 points too high."),
-        (0, 22, "%", "yours is 22 points too low."), (1, 2, "%", "close: 1 point too low."),
+        (0, 22, "%", "yours is 22 points too low."),
+        (1, 2, "%", "close: 1 point too low."),
         (99, 98, "%", "yours is right."),
-        (6, 4, "", "yours is two too many."), (3, 4, "", "yours is one too few."), (4.2, 4, "", "close: 5% too high."),
-        (40, 4, "", "yours is 10 times too high."), (100, 150, "", "yours is 33% too low."),
+        (6, 4, "", "yours is two too many."),
+        (3, 4, "", "yours is one too few."),
+        (4.2, 4, "", "close: 5% too high."),
+        (40, 4, "", "yours is 10 times too high."),
+        (100, 150, "", "yours is 33% too low."),
         (2, 2.5, "", "yours is 20% too low."),
     ],
-)  # fmt: skip
+)
 def test_a_share_is_off_by_points_and_a_count_by_so_many(locked, guess, answer, unit, words):
     question = {"answer": answer, "words": "so", "slips": [], "unit": unit}
     assert locked.evaluate(VERDICT, [guess, question]) == f"it is **so**: {words}"
@@ -193,8 +202,11 @@ def test_the_tank_follows_the_fullest_moment(shared):
     page = shared("views")
     box = wake(page, "memory")
     for batch, moment, words in ((1, "optimizer", "at the update"), (8, "loss", "in the loss's backward")):
-        page.evaluate(f"([v]) => {{ const one = {live('memory')}; "
-                      "return one.change(one.data.spec.controls.find((c) => c.name === 'batch'), v); }", [batch])
+        page.evaluate(
+            f"([v]) => {{ const one = {live('memory')}; "
+            "return one.change(one.data.spec.controls.find((c) => c.name === 'batch'), v); }",
+            [batch],
+        )
         rests(page, "memory", ("moment", "moment_gb", "peak_gb"), {"batch": batch})
         assert page.evaluate(f"{live('memory')}.values.moment") == moment
         said = box.locator(".live-sentence").inner_text()

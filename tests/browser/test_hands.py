@@ -20,7 +20,9 @@ def order(page, wanted):
     """Wait until the picture stands for this order, and has come to rest."""
     page.wait_for_function(
         "(wanted) => { const { live } = document.querySelector('.live-widget'); "
-        "return live.values.order === wanted && !live.busy; }", arg=wanted)  # fmt: skip
+        "return live.values.order === wanted && !live.busy; }",
+        arg=wanted,
+    )
     assert params(page)["order"] == wanted
 
 

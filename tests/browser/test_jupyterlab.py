@@ -46,10 +46,16 @@ def free_port() -> int:
 
 def notebook() -> dict:
     cells = [
-        {"cell_type": "code", "id": f"cell-{at}", "source": source, "metadata": {}, "outputs": [],
-         "execution_count": None}
+        {
+            "cell_type": "code",
+            "id": f"cell-{at}",
+            "source": source,
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+        }
         for at, source in enumerate(CELLS)
-    ]  # fmt: skip
+    ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -67,15 +73,25 @@ def lab(tmp_path_factory):
     port, token = free_port(), secrets.token_hex(16)
     own = {f"JUPYTER_{name}_DIR": str(home / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
-        f"--port={port}", f"--ServerApp.root_dir={home}", f"--IdentityProvider.token={token}",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        f"--ServerApp.root_dir={home}",
+        f"--IdentityProvider.token={token}",
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]  # fmt: skip
+    ]
     server = subprocess.Popen(
-        command, env={**os.environ, **own, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-        stdout=(home / "log").open("w"), stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        env={**os.environ, **own, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+        stdout=(home / "log").open("w"),
+        stderr=subprocess.STDOUT,
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(150):
@@ -121,8 +137,10 @@ def test_the_widget_lives_in_jupyterlab(notebook_page):
     page.keyboard.press("ArrowRight")  # JupyterLab would take the key, were it let
     page.keyboard.press("ArrowRight")
     want = views.render("memory", {"batch": 4})
-    page.wait_for_function("([words]) => document.querySelector('.live-sentence').textContent === words",
-                           arg=[want["sentence"].replace("**", "")])  # fmt: skip
+    page.wait_for_function(
+        "([words]) => document.querySelector('.live-sentence').textContent === words",
+        arg=[want["sentence"].replace("**", "")],
+    )
     assert page.evaluate(f"{VIEW}.values") == want["values"]
     assert pictures.inner_html() != before
     assert page.evaluate("document.activeElement.type") == "range"

@@ -113,14 +113,17 @@ def test_the_palette_has_one_home(locked):
     seen = {}
     for theme in ("dark", "light"):
         paint(locked, theme)
-        seen[theme] = locked.evaluate("""(names) => {
+        seen[theme] = locked.evaluate(
+            """(names) => {
           const probe = document.createElement("span");
           document.querySelector(".live-widget").append(probe);
           return names.map((name) => {
             probe.style.color = `var(--${name})`;
             return getComputedStyle(probe).color;
           });
-        }""", list(svg.FALLBACK))  # fmt: skip
+        }""",
+            list(svg.FALLBACK),
+        )
     light = ["rgb({}, {}, {})".format(*bytes.fromhex(code[1:])) for code in svg.FALLBACK.values()]
     assert len(set(seen["dark"])) == len(light)
     assert seen["light"] == light != seen["dark"]

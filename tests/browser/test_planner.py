@@ -135,8 +135,10 @@ CONFIG = f"() => new File([{PASTED!r}], 'config.json')"
 def test_what_cannot_be_a_config_is_said_in_a_line_when_it_is_dropped(planner):
     page = planner.page
     planner.locator(".live-more summary").click()
-    for file, said in ((LARGE, "model.safetensors has 300 MB: a config.json has at most 1 MB."),
-                       (FOLDER, "weights cannot be read: give a file, and no folder.")):  # fmt: skip
+    for file, said in (
+        (LARGE, "model.safetensors has 300 MB: a config.json has at most 1 MB."),
+        (FOLDER, "weights cannot be read: give a file, and no folder."),
+    ):
         assert page.evaluate(f"({DROP})({file})"), "else the browser leaves the page for the file"
         problem = planner.locator("[data-name=config] .live-problem")
         problem.filter(has_text=said).wait_for()
@@ -154,7 +156,8 @@ def test_what_folds_is_as_high_as_a_finger_needs(planner):
     """24 px (WCAG 2.2, 2.5.8), of every summary in a widget."""
     planner.page.wait_for_function(TOLD)
     heights = planner.page.locator(".live-widget summary:visible").evaluate_all(
-        "all => all.map((one) => one.getBoundingClientRect().height)")  # fmt: skip
+        "all => all.map((one) => one.getBoundingClientRect().height)"
+    )
     assert len(heights) > 5 and min(heights) >= 24
 
 

@@ -147,8 +147,9 @@ def test_without_the_policy_it_would(context, book, other):
     with live_page.serve(HTML, Lax) as address:
         page = watched(context, address)
         page.goto(f"{address}/{CHAPTER}")
-        source = TRY.format(name="lax", way=WORKER["XMLHttpRequest"], other=other.address,
-                            own=f"{address}/_static/favicon.svg")  # fmt: skip
+        source = TRY.format(
+            name="lax", way=WORKER["XMLHttpRequest"], other=other.address, own=f"{address}/_static/favicon.svg"
+        )
         ran(page.locator("[data-form=cell]").first, source, "lax 200 []")
         page.close()
     assert other.asked == ["/x"]
@@ -161,5 +162,7 @@ def test_every_page_of_the_site_says_so_before_anything_else_that_loads(strict):
         text = path.read_text(encoding="utf-8")
         assert 0 < text.find(repairs.META) < re.search("<script|<link|<style", text).start(), path.relative_to(HTML)
         assert text.count("Content-Security-Policy") == 1, path.relative_to(HTML)
-    assert re.fullmatch(r'<meta http-equiv="Refresh" content="0; url=book/index.html" />\s*',
-                        (HTML / "index.html").read_text(encoding="utf-8"))  # fmt: skip
+    assert re.fullmatch(
+        r'<meta http-equiv="Refresh" content="0; url=book/index.html" />\s*',
+        (HTML / "index.html").read_text(encoding="utf-8"),
+    )

@@ -101,9 +101,7 @@ def test_full_screen_and_back(room):
 
 def test_the_specimens_foot_leads_to_the_room(locked):
     link = locked.locator(".live-foot a")
-    assert link.inner_text() == "For a room" and link.get_attribute("href").endswith(
-        "/projector/specimen.html"
-    )
+    assert link.inner_text() == "For a room" and link.get_attribute("href").endswith("/projector/specimen.html")
 
 
 def test_an_instructors_page_leads_to_both(reader, book):

@@ -73,6 +73,4 @@ def test_copying_the_link(opened, context, site):
     settle(opened, "2 bars")
     opened.get_by_role("button", name="Copy link").click()
     opened.get_by_role("button", name="Link copied").wait_for()
-    assert opened.evaluate("navigator.clipboard.readText()") == (
-        f"{site}/specimen.html#live-specimen?count=2"
-    )
+    assert opened.evaluate("navigator.clipboard.readText()") == (f"{site}/specimen.html#live-specimen?count=2")

@@ -69,7 +69,7 @@ def test_a_page_has_its_icon_and_what_a_shared_link_shows():
     for name in PAGES:
         text = source(name)
         assert "favicon.svg" in text, name
-        assert "thebe" not in re.sub(r'<link[^>]*sphinx-thebe\.css[^>]*>', "", text), name
+        assert "thebe" not in re.sub(r"<link[^>]*sphinx-thebe\.css[^>]*>", "", text), name
         if name not in ("404", "search"):
             assert 'property="og:title"' in text and 'property="og:description"' in text, name
 

@@ -83,11 +83,18 @@ def test_every_word_can_be_read(blank, stem, width):
 
 def test_faults_are_found(blank):
     """The eye of the test above sees what it is there for."""
-    words = [svg.text(10, 20, "one over"), svg.text(20, 22, "the other"), svg.text(580, 60, "cut at the edge"),
-             svg.text(10, 90, "small", size=10), svg.text(10, 120, "0.00003 GB"),
-             svg.text(200, 120, "fine")]  # fmt: skip
+    words = [
+        svg.text(10, 20, "one over"),
+        svg.text(20, 22, "the other"),
+        svg.text(580, 60, "cut at the edge"),
+        svg.text(10, 90, "small", size=10),
+        svg.text(10, 120, "0.00003 GB"),
+        svg.text(200, 120, "fine"),
+    ]
     [found] = faults(blank, [svg.figure(600, 140, "".join(words), "a picture with faults")])
     assert sorted(found) == [
-        "0.00003 GB: not a number for people", "cut at the edge: cut", "one over | the other: over each other",
+        "0.00003 GB: not a number for people",
+        "cut at the edge: cut",
+        "one over | the other: over each other",
         "small: 10 px",
-    ]  # fmt: skip
+    ]

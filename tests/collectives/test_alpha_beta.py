@@ -173,8 +173,7 @@ def test_no_algorithm_beats_the_lower_bounds(ranks, size):
 
 def test_small_messages_go_by_tree_and_large_ones_by_ring():
     small, large = (
-        {name: c.cost("all_reduce", name, size, 64, WIRE).seconds for name in ("tree", "ring")}
-        for size in (1e4, 1e9)
+        {name: c.cost("all_reduce", name, size, 64, WIRE).seconds for name in ("tree", "ring")} for size in (1e4, 1e9)
     )
     assert small["tree"] < small["ring"] and large["ring"] < large["tree"]
 
@@ -206,9 +205,10 @@ def test_hierarchy_spares_the_network_latency_and_spreads_over_the_adapters():
     assert levels.steps == 2 * 7 + 2 * 15 < ring.steps == 2 * 127
     assert levels.seconds < ring.seconds / 3
     one_adapter = cluster(16, 8, nics=1)
-    assert c.cost_on("all_reduce", "hierarchical", 1e9, one_adapter).seconds > 4 * c.cost_on(
-        "all_reduce", "hierarchical", 1e9, big
-    ).seconds
+    assert (
+        c.cost_on("all_reduce", "hierarchical", 1e9, one_adapter).seconds
+        > 4 * c.cost_on("all_reduce", "hierarchical", 1e9, big).seconds
+    )
 
 
 def test_switches_that_add():

@@ -18,9 +18,15 @@ SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, 
 N = 6_738_415_616  # parameters of Llama 2 7B
 
 
-@pytest.mark.parametrize(("changes", "pieces"), [
-    ({"zero": 0}, 2 * 4), ({"zero": 1}, 4 + 2), ({"zero": 3}, 4 + 2 + 2), ({"zero": 2, "reshard": False}, 4 + 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "pieces"),
+    [
+        ({"zero": 0}, 2 * 4),
+        ({"zero": 1}, 4 + 2),
+        ({"zero": 3}, 4 + 2 + 2),
+        ({"zero": 2, "reshard": False}, 4 + 2),
+    ],
+)
 def test_zeros_stages(changes, pieces):
     """Bytes of a parameter that a rank of 8 sends, by (W - 1)/W: fp32 gradients and bf16 weights, section 7 of ZeRO."""
     assert traffic(SEVEN.other(**changes))["dp"].bytes == pytest.approx(7 / 8 * pieces * N, rel=1e-9)

@@ -43,10 +43,13 @@ def test_a_middle_stage_sends_both_ways_and_replicas_over_both_axes():
     assert found[1]["dp"].bytes == traffic(job(replace(layout, dp=4, cp=1)), 1)["dp"].bytes
 
 
-@pytest.mark.parametrize(("layout", "ends"), [
-    (Layout(tp=4, pp=4, micro_batches=8), {0, 3}),
-    (Layout(tp=4, pp=4, chunks=2, schedule="zbv", micro_batches=8), set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layout", "ends"),
+    [
+        (Layout(tp=4, pp=4, micro_batches=8), {0, 3}),
+        (Layout(tp=4, pp=4, chunks=2, schedule="zbv", micro_batches=8), set()),
+    ],
+)
 def test_a_tied_embedding_is_added_up_by_the_pipelines_ends(layout, ends):
     """Half of it there and half of the sum back, behind nothing; ZBV's first rank has both ends."""
     table, hop = 4 * 50_257 / 4 * 12_288, 2048 * 12_288 * 2

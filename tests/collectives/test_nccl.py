@@ -26,17 +26,16 @@ def bus(collective, size, on, algorithm=None):
 
 def way(algorithm, protocol, size, on, collective="all_reduce"):
     return next(
-        one.cost
-        for one in nccl.choices(collective, size, on)
-        if (one.algorithm, one.protocol) == (algorithm, protocol)
+        one.cost for one in nccl.choices(collective, size, on) if (one.algorithm, one.protocol) == (algorithm, protocol)
     )
 
 
 # --- by hand ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("protocol", "near", "far", "call"), [("LL", 1.0, 2.7, 6.6), ("LL128", 1.9, 4.0, 14.0),
-                                                                ("Simple", 3.4, 14.0, 8.4)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("protocol", "near", "far", "call"), [("LL", 1.0, 2.7, 6.6), ("LL128", 1.9, 4.0, 14.0), ("Simple", 3.4, 14.0, 8.4)]
+)
 def test_latencies_are_those_of_tuning_cc(protocol, near, far, call):
     """(steps - between) * near + between * far, and a base; NCCL has 2 n hops between n nodes, and n - 1 for half a
     ring, where a part crosses n times. LL's hop over NVLink is 0.6 us, but each step posts to an adapter, for 1 us."""
@@ -93,15 +92,28 @@ def test_small_messages_go_by_the_protocol_that_starts_first():
 def test_switches_need_switches_and_a_sum():
     names = {one.algorithm for one in nccl.choices("all_reduce", MIB, cluster(1, 8))}
     assert names == {"ring", "tree", "in-network"}
-    for on, collective in ((cluster(1, 8, "nvlink3"), "all_reduce"), (cluster(1, 8), "all_gather"),
-                           (cluster(4, 1), "all_reduce")):  # fmt: skip
+    for on, collective in (
+        (cluster(1, 8, "nvlink3"), "all_reduce"),
+        (cluster(1, 8), "all_gather"),
+        (cluster(4, 1), "all_reduce"),
+    ):
         assert "in-network" not in {one.algorithm for one in nccl.choices(collective, MIB, on)}
     assert nccl.price("all_reduce", 8 * GIB, cluster(1, 2)).algorithm == "ring", "nothing to win between two"
 
 
-@pytest.mark.parametrize("on", [cluster(1, 8), cluster(4, 8), cluster(128, 8), cluster(1, 8, "pcie5"), cluster(16, 1),
-                                cluster(4, 8, rdma=False), cluster(1, 4, "infinity-fabric-mi300x")],
-                         ids=lambda on: f"{on.nodes}x{on.gpus_per_node} {on.inside.link}")  # fmt: skip
+@pytest.mark.parametrize(
+    "on",
+    [
+        cluster(1, 8),
+        cluster(4, 8),
+        cluster(128, 8),
+        cluster(1, 8, "pcie5"),
+        cluster(16, 1),
+        cluster(4, 8, rdma=False),
+        cluster(1, 4, "infinity-fabric-mi300x"),
+    ],
+    ids=lambda on: f"{on.nodes}x{on.gpus_per_node} {on.inside.link}",
+)
 def test_more_bytes_never_take_less_time_and_latency_is_a_part(on):
     for collective in ("all_reduce", "all_gather", "reduce_scatter"):
         found = [nccl.price(collective, 2**k, on) for k in range(8, 36)]
@@ -181,8 +193,10 @@ def test_one_line_would_be_off_further():
         for protocol in ("LL128", "Simple"):
             line = [
                 bus_bandwidth("all_reduce", kib * 1024, on.ranks, way("ring", protocol, kib * 1024, on).seconds)
-                / 1e9 / rate for kib, rate in one["rows"]
-            ]  # fmt: skip
+                / 1e9
+                / rate
+                for kib, rate in one["rows"]
+            ]
             assert off(line)[1] > pieces
 
 
@@ -273,6 +287,8 @@ def test_the_choice_by_number_of_gpus(name, link):
     table = MEASURED[f"{name}_8GiB"]
     for gpus, default in zip(table["gpus"], table["default"], strict=True):
         assert bus("all_reduce", 8 * GIB, cluster(1, gpus, link)) / default == pytest.approx(1, abs=0.07), gpus
-    eight = {one: bus(one, 16 * GIB, cluster(1, 8)) / MEASURED["h200_8_gpus_16GiB"][one]
-             for one in ("all_gather", "reduce_scatter")}  # fmt: skip
+    eight = {
+        one: bus(one, 16 * GIB, cluster(1, 8)) / MEASURED["h200_8_gpus_16GiB"][one]
+        for one in ("all_gather", "reduce_scatter")
+    }
     assert eight == pytest.approx({"all_gather": 1.0, "reduce_scatter": 0.99}, abs=0.01)

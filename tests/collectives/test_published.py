@@ -14,9 +14,7 @@ from scaleout.spec.hardware import SWITCHES_REACH
 from scaleout.spec.topology import cluster, wire
 
 PUBLISHED = Path(__file__).parents[1] / "published"
-MEASURED, NCCL = (
-    json.loads((PUBLISHED / f"{name}.json").read_text()) for name in ("allreduce_measured", "nccl_tests")
-)
+MEASURED, NCCL = (json.loads((PUBLISHED / f"{name}.json").read_text()) for name in ("allreduce_measured", "nccl_tests"))
 SPEC = {"h200": wire("nvlink4"), "b200": wire("nvlink5")}
 GIB = 2**30
 
@@ -76,8 +74,9 @@ IN_NETWORK_REACHED = {"h200": SWITCHES_REACH["nvlink4"], "b200": SWITCHES_REACH[
 
 def test_where_the_switches_added():
     assert [(name, gpus) for name, gpus, _ in ADDED] == [
-        *(("h200", gpus) for gpus in (5, 6, 7, 8)), *(("b200", gpus) for gpus in (6, 7, 8))
-    ]  # fmt: skip
+        *(("h200", gpus) for gpus in (5, 6, 7, 8)),
+        *(("b200", gpus) for gpus in (6, 7, 8)),
+    ]
 
 
 @pytest.mark.parametrize(("name", "gpus", "measured"), ADDED)

@@ -31,14 +31,17 @@ def test_megatron_sends_what_its_authors_say(tp):
 
 
 def test_sequence_parallelism_sends_as_much_and_gathers_twice_more_where_it_keeps_less():
-    plain, kept, again = block(GPT, 1, 2048, 8), *(
-        block(GPT, 1, 2048, 8, sequence_parallel=True, gather_again=way) for way in (False, True))  # fmt: skip
+    plain, kept, again = (
+        block(GPT, 1, 2048, 8),
+        *(block(GPT, 1, 2048, 8, sequence_parallel=True, gather_again=way) for way in (False, True)),
+    )
     assert kept.counts("forward") == kept.counts("backward") == {"all_gather": 2, "reduce_scatter": 2}
     assert again.counts("backward") == {"all_gather": 4, "reduce_scatter": 2}
     assert [(move.collective, *move.of) for move in again.moves("backward")] == [
-        (name, of) for last in ("down", "out") for name, of in (
-            ("all_gather", last), ("all_gather", "normed"), ("reduce_scatter", "normed"))
-    ], "the MLP's first; what is gathered again goes before the gradient of it is there"  # fmt: skip
+        (name, of)
+        for last in ("down", "out")
+        for name, of in (("all_gather", last), ("all_gather", "normed"), ("reduce_scatter", "normed"))
+    ], "the MLP's first; what is gathered again goes before the gradient of it is there"
     assert kept.sent("backward") == plain.sent("backward")
     x = 2048 * GPT.hidden * 2
     assert again.sent("backward") - kept.sent("backward") == 2 * x * 7 / 8
@@ -185,7 +188,7 @@ def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line(call, words):
     refused(call, words)
 

@@ -75,8 +75,10 @@ def cut_half(one, half, shape, x, whole):
     """(output, gradient of x, gradients of the matrices) of a half of the block on one.tp ranks."""
     t, joins = one.tp, {join.at: join for join in one.joins if join.half == half}
     weights = {weight.name: weight for weight in one.weights}
-    own = {name: [part.detach().clone().requires_grad_() for part in parts(weights[name], matrix, t)]
-           for name, matrix in whole.items()}  # fmt: skip
+    own = {
+        name: [part.detach().clone().requires_grad_() for part in parts(weights[name], matrix, t)]
+        for name, matrix in whole.items()
+    }
     start = [part.detach().requires_grad_() for part in placed("R", joins["into"].gives.value, [x] * t)]
     read = Joined.apply(joins["into"], *start)
     names = [name for name in whole if name not in ("out", "down")]
@@ -84,8 +86,10 @@ def cut_half(one, half, shape, x, whole):
     middle, tokens = joins["middle"], joins["middle"].gives.value == "S(1)"
     for name in ("k", "v") if tokens and half == "attention" else names:
         made[name] = Joined.apply(middle, *made[name])
-    mixed = [inner(shape, half, {name: made[name][rank] for name in names}, rank * SEQ // t if tokens else 0)
-             for rank in range(t)]  # fmt: skip
+    mixed = [
+        inner(shape, half, {name: made[name][rank] for name in names}, rank * SEQ // t if tokens else 0)
+        for rank in range(t)
+    ]
     last = HALVES[half][1]
     given = [a @ w for a, w in zip(Joined.apply(joins["between"], *mixed), own[last], strict=True)]
     out = Joined.apply(joins["out of"], *given)
@@ -110,8 +114,11 @@ def test_any_cut_gives_what_one_process_gives(half):
         cuts = dict(zip(HALVES[half], (first, second), strict=True))
         one = block(shape, BATCH, SEQ, 4, sequence_parallel=sp, cuts=cuts)
         names = ("q", "k", "v", "out") if half == "attention" else ("up", "gate", "down")
-        whole = {name: torch.randn(size, dtype=torch.float64, requires_grad=True)
-                 for name, size in linears(shape).items() if name in names}  # fmt: skip
+        whole = {
+            name: torch.randn(size, dtype=torch.float64, requires_grad=True)
+            for name, size in linears(shape).items()
+            if name in names
+        }
         x = torch.randn(BATCH, SEQ, shape.hidden, dtype=torch.float64, requires_grad=True)
         made = {name: x @ whole[name] for name in whole if name not in ("out", "down")}
         wanted = inner(shape, half, made, 0) @ whole[HALVES[half][1]]
@@ -139,8 +146,16 @@ def called(shape, tp, sequence_parallel, autocast=False, silent=False):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             if func.namespace == "c10d":
                 tensors = [x for x in torch.utils._pytree.tree_leaves(args[:2]) if isinstance(x, torch.Tensor)]
-                rows.append(({"_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter",
-                              "allreduce_": "all_reduce"}[func._opname], max(x.nbytes for x in tensors)))  # fmt: skip
+                rows.append(
+                    (
+                        {
+                            "_allgather_base_": "all_gather",
+                            "_reduce_scatter_base_": "reduce_scatter",
+                            "allreduce_": "all_reduce",
+                        }[func._opname],
+                        max(x.nbytes for x in tensors),
+                    )
+                )
             return func(*args, **(kwargs or {}))
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=tp)
@@ -184,8 +199,12 @@ def test_counts_and_bytes_of_the_model_by_hand(tp, kv, precision, sequence_paral
     """In order, with their bytes; the norms' and biases' sums too, of fp32 weights whatever matrices are read in."""
     shape, recipe = Shape(2, 32, 4, 64, kv_heads=kv, max_seq=16), Recipe(precision)
     rows, forward, backward = called(shape, tp, sequence_parallel, recipe.autocast)
-    cut = {"sequence_parallel": sequence_parallel, "width": recipe.width("compute"), "stream": recipe.width("stream"),
-           "gather_again": False}  # fmt: skip
+    cut = {
+        "sequence_parallel": sequence_parallel,
+        "width": recipe.width("compute"),
+        "stream": recipe.width("stream"),
+        "gather_again": False,
+    }
     one, both = block(shape, BATCH, 16, tp, **cut), ends(shape, BATCH, 16, tp, **cut)
 
     def said(moves):

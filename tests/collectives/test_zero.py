@@ -46,10 +46,16 @@ def test_the_papers_pieces():
     assert [one.collective for one in messages(N, ADAMW, on(4, 3))] == ["all_gather", "all_gather", "reduce_scatter"]
 
 
-@pytest.mark.parametrize(("way", "said"), [
-    ("paper", (2, 2, 2, 3)), ("DistributedDataParallel", (2,)), ("ZeroRedundancyOptimizer", (3,)),
-    ("DeepSpeed reduce", (2, 2)), ("fully_shard", (3,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("paper", (2, 2, 2, 3)),
+        ("DistributedDataParallel", (2,)),
+        ("ZeroRedundancyOptimizer", (3,)),
+        ("DeepSpeed reduce", (2, 2)),
+        ("fully_shard", (3,)),
+    ],
+)
 def test_programs_differ(way, said):
     assert [pieces(N, ADAMW, on(8, stage), way) for stage in WAYS[way]] == pytest.approx(said, rel=1e-15)
 
@@ -66,8 +72,9 @@ def test_deepspeed_as_it_comes():
 def test_deepspeed_as_it_was_counted(row):
     many, reuse = MEASURED["layers"] * MEASURED["layer"], row["options"].get("stage3_max_reuse_distance")
     way = "DeepSpeed reduce" if "use_multi_rank_bucket_allreduce" in row["options"] else "DeepSpeed"
-    found = messages(many, Recipe("fp32"), on(2, row["stage"]), way, passes=row["passes"],
-                     stay=None if reuse is None else reuse // 2)  # fmt: skip
+    found = messages(
+        many, Recipe("fp32"), on(2, row["stage"]), way, passes=row["passes"], stay=None if reuse is None else reuse // 2
+    )
     bytes_of = Counter()
     for one in found:
         bytes_of[one.collective] += one.bytes
@@ -128,8 +135,16 @@ def test_fully_shard_as_chapter_06_has_it(n, keep):
     shape = PRESETS["llama-2-7b"]
     sharding = Sharding(n, reshard=not keep, parameter="bf16", reduce="fp32")
     root = next(unit.parameters for unit in units(shape, sharding) if not unit.name)
-    found = messages(total_parameters(shape), Recipe("fp32"), on(n, 3), "fully_shard", keep=keep, weight_bytes=2,
-                     gradient_bytes=4, stay=None if keep else root)  # fmt: skip
+    found = messages(
+        total_parameters(shape),
+        Recipe("fp32"),
+        on(n, 3),
+        "fully_shard",
+        keep=keep,
+        weight_bytes=2,
+        gradient_bytes=4,
+        stay=None if keep else root,
+    )
     assert sent(found, n) == volume(shape, sharding)["total"]
 
 
@@ -142,19 +157,22 @@ def test_buckets_are_counted():
     assert messages(10**9, ADAMW, on(4, 1), "ZeroRedundancyOptimizer")[1].count == 4, "each owner its own"
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    (lambda: messages(N, ADAMW, on(4, 2), "fully_shard"), "fully_shard has no stage 2: use 3"),
-    (lambda: messages(N, ADAMW, on(4, 0), "DeepSpeed"), "DeepSpeed has no stage 0: use 1 or 2 or 3"),
-    (lambda: messages(N, ADAMW, on(4, 2), "FairScale"), "way 'FairScale' is unknown"),
-    (lambda: messages(N, ADAMW, on(4, 2), keep=True), "use stage 3, not 2"),
-    (lambda: messages(N, ADAMW, on(4, 3), stay=N + 1), "is more than all"),
-    (lambda: messages(N, ADAMW, on(4, 2), "DeepSpeed", every_pass=False), "in every pass: leave every_pass None"),
-    (lambda: messages(N, ADAMW, on(4, 1), passes=0), "passes must be a whole number"),
-    (lambda: messages(0, ADAMW, on(4, 1)), "parameters must be a whole number"),
-    (lambda: messages(N, ADAMW, on(4, 1), unit=0), "unit must be a whole number"),
-    (lambda: messages(N, ADAMW, on(4, 1), weight_bytes=0.5), "weight_bytes must be a whole number"),
-    (lambda: messages(N, Recipe(adapter="lora"), on(4, 1)), "use adapter none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: messages(N, ADAMW, on(4, 2), "fully_shard"), "fully_shard has no stage 2: use 3"),
+        (lambda: messages(N, ADAMW, on(4, 0), "DeepSpeed"), "DeepSpeed has no stage 0: use 1 or 2 or 3"),
+        (lambda: messages(N, ADAMW, on(4, 2), "FairScale"), "way 'FairScale' is unknown"),
+        (lambda: messages(N, ADAMW, on(4, 2), keep=True), "use stage 3, not 2"),
+        (lambda: messages(N, ADAMW, on(4, 3), stay=N + 1), "is more than all"),
+        (lambda: messages(N, ADAMW, on(4, 2), "DeepSpeed", every_pass=False), "in every pass: leave every_pass None"),
+        (lambda: messages(N, ADAMW, on(4, 1), passes=0), "passes must be a whole number"),
+        (lambda: messages(0, ADAMW, on(4, 1)), "parameters must be a whole number"),
+        (lambda: messages(N, ADAMW, on(4, 1), unit=0), "unit must be a whole number"),
+        (lambda: messages(N, ADAMW, on(4, 1), weight_bytes=0.5), "weight_bytes must be a whole number"),
+        (lambda: messages(N, Recipe(adapter="lora"), on(4, 1)), "use adapter none"),
+    ],
+)
 def test_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
@@ -167,8 +185,10 @@ LLAMA = PRESETS["llama-2-7b"]
 def test_muon_sends_at_most_a_quarter_more():
     """Liu et al. 2025 (2502.16982, section 2.3): 4 + 2 + 4 bytes a parameter beside AdamW's 4 + 4; only matrices."""
     layout, fp32 = on(8, 1), Recipe("fp32")
-    adamw, extra = (sent(found, 8) for found in (
-        messages(matrix_parameters(LLAMA), fp32, layout), muon_messages(LLAMA, fp32, layout)))  # fmt: skip
+    adamw, extra = (
+        sent(found, 8)
+        for found in (messages(matrix_parameters(LLAMA), fp32, layout), muon_messages(LLAMA, fp32, layout))
+    )
     assert (adamw + extra) / adamw == 1.25
     assert 1.2 < 1 + extra / sent(messages(N, fp32, layout), 8) < 1.25
 
@@ -186,13 +206,16 @@ def test_what_muon_gathers_under_each_stage(n):
     assert muon_messages(LLAMA, ADAMW, on(n, 2), "whole") == () == muon_messages(LLAMA, ADAMW, on(1, 3))
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "whole"), "use stage 1 or 2"),
-    (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "rows"), "how must be one of gather, owner, whole, DeepSpeed"),
-    (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), width=0), "width must be a whole number"),
-    (lambda: muon_messages([1], ADAMW, on(4, 3)), "shape must be a Shape"),
-    (lambda: matrix_parameters([1]), "shape must be a Shape"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "whole"), "use stage 1 or 2"),
+        (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "rows"), "how must be one of gather, owner, whole, DeepSpeed"),
+        (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), width=0), "width must be a whole number"),
+        (lambda: muon_messages([1], ADAMW, on(4, 3)), "shape must be a Shape"),
+        (lambda: matrix_parameters([1]), "shape must be a Shape"),
+    ],
+)
 def test_muons_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
@@ -209,15 +232,30 @@ def test_nonsense_is_refused():
     refuses_nonsense(Message, "backward", "all_reduce", "gradients", 8, 4, 1, allowed=[(3, 0)])
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    (lambda: share("gossip", 4), "collective 'gossip' is unknown: use one of all_reduce, all_gather, reduce_scatter, "),
-    (lambda: share("all_reduce", 0), "ranks must be a whole number of at least 1, not 0"),
-    (lambda: sent("abc", 4), "found must be what `messages` gives, a tuple of Message, not 'abc'"),
-    (lambda: sent([8], 4), "each of found must be a Message, not 8"),
-    (lambda: wire_bytes("bf16"), "recipe must be a Recipe, not 'bf16'"),
-    (lambda: Message("backward", "all_reduce", "gradients", -8, 4), "bytes must be a whole number of at least 0, not"),
-    (lambda: Message("backward", "all_reduce", "gradients", 8, 0), "count must be a whole number of at least 1, not 0"),
-    (lambda: messages(10**308, ADAMW, on(4, 1)), "bytes must be a whole number from 0 to 1.79769e+308, not 2000000000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            lambda: share("gossip", 4),
+            "collective 'gossip' is unknown: use one of all_reduce, all_gather, reduce_scatter, ",
+        ),
+        (lambda: share("all_reduce", 0), "ranks must be a whole number of at least 1, not 0"),
+        (lambda: sent("abc", 4), "found must be what `messages` gives, a tuple of Message, not 'abc'"),
+        (lambda: sent([8], 4), "each of found must be a Message, not 8"),
+        (lambda: wire_bytes("bf16"), "recipe must be a Recipe, not 'bf16'"),
+        (
+            lambda: Message("backward", "all_reduce", "gradients", -8, 4),
+            "bytes must be a whole number of at least 0, not",
+        ),
+        (
+            lambda: Message("backward", "all_reduce", "gradients", 8, 0),
+            "count must be a whole number of at least 1, not 0",
+        ),
+        (
+            lambda: messages(10**308, ADAMW, on(4, 1)),
+            "bytes must be a whole number from 0 to 1.79769e+308, not 2000000000",
+        ),
+    ],
+)
 def test_what_is_no_message_is_said(wrong, says):
     refused(wrong, says)

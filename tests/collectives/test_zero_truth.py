@@ -86,17 +86,19 @@ def test_fully_shard(keep):
             model(tokens()).sum().backward()
     root = next(unit.parameters for unit in units(SHAPE, Sharding(RANKS)) if not unit.name)
     found = messages(N, FP32, Layout(dp=RANKS, zero=3), "fully_shard", keep=keep, stay=None if keep else root)
-    assert sent.bytes == Counter({
-        name: sum(one.bytes for one in found if one.collective == name) for name in ("all_gather", "reduce_scatter")
-    })
+    assert sent.bytes == Counter(
+        {name: sum(one.bytes for one in found if one.collective == name) for name in ("all_gather", "reduce_scatter")}
+    )
 
 
 def test_dealt_out_whole():
     """Largest first, to whom has least: within the largest tensor of one another, and Muon needs no more messages."""
     sizes = [rows[0] * (rows[1] if len(rows) > 1 else 1) for rows in tensors(SHAPE).values()]
     for ranks in (1, 2, 3, 7):
-        held = [sum(size for size, owner in zip(sizes, dealt(sizes, ranks), strict=True) if owner == rank)
-                for rank in range(ranks)]  # fmt: skip
+        held = [
+            sum(size for size, owner in zip(sizes, dealt(sizes, ranks), strict=True) if owner == rank)
+            for rank in range(ranks)
+        ]
         assert sum(held) == N and max(held) - min(held) <= max(sizes)
     assert muon_messages(SHAPE, FP32, Layout(dp=RANKS, zero=1), "whole") == ()
     with pytest.raises(ValueError, match="ranks must be a whole number"):

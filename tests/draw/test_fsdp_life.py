@@ -50,8 +50,9 @@ def test_three_wrappings_say_what_the_models_say():
 @over(wrap=tuple(fsdp_wraps.NAMES))
 def test_the_hill_of_units_is_to_scale(wrap):
     picture = fsdp_wraps._panel(wrap, 200)
-    top = min(float(y) for d in re.findall(r'<path d="([^"]*)" fill="var\(--c4', picture)
-              for y in re.findall(r"V([\d.]+)", d))  # fmt: skip
+    top = min(
+        float(y) for d in re.findall(r'<path d="([^"]*)" fill="var\(--c4', picture) for y in re.findall(r"V([\d.]+)", d)
+    )
     bottom = max(float(y) for y in re.findall(r'y1="([\d.]+)"', picture))
     assert (bottom - top) / fsdp_wraps.HILL == pytest.approx(fsdp_wraps.most(wrap) / fsdp_wraps.TOP, abs=0.01)
 

@@ -18,8 +18,11 @@ SHAPE = PRESETS["gpt2-large"]
 
 def filled(picture):
     """(colour, x, width, height) of each bar that has a fill of its own."""
-    return [(one.get("fill"), *(float(one.get(name)) for name in ("x", "width", "height")))
-            for one in ET.fromstring(picture).iter(f"{SVG}rect") if one.get("fill") not in (None, "none")]
+    return [
+        (one.get("fill"), *(float(one.get(name)) for name in ("x", "width", "height")))
+        for one in ET.fromstring(picture).iter(f"{SVG}rect")
+        if one.get("fill") not in (None, "none")
+    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -53,20 +56,27 @@ def test_as_many_cells_are_full_as_the_bytes_fill(width):
     assert len(cells) == 96
     swatches = 4 * 10  # of the key, which are bars as well
     assert (sum(wide for _, _, wide, _ in filled(picture)) - swatches) / cells[0] == pytest.approx(
-        16 * 405e9 / each, abs=0.02)  # fmt: skip
+        16 * 405e9 / each, abs=0.02
+    )
 
 
 def test_pieces_are_cut_where_a_gpu_is_full_and_none_is_lost():
     found = dealt.pieces([("weights", 25.0), ("optimizer", 10.0)], 10.0)
     assert [(one.kind, one.start, one.end) for one in found] == [
-        ("weights", 0.0, 1.0), ("weights", 1.0, 2.0), ("weights", 2.0, 2.5), ("optimizer", 2.5, 3.0),
-        ("optimizer", 3.0, 3.5)]  # fmt: skip
+        ("weights", 0.0, 1.0),
+        ("weights", 1.0, 2.0),
+        ("weights", 2.0, 2.5),
+        ("optimizer", 2.5, 3.0),
+        ("optimizer", 3.0, 3.5),
+    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rows_are_on_one_scale_and_over_the_limit_is_hatched(width):
-    rows = [stacks.Row("a", (("weights", 30.0), ("activations", 30.0)), "60"),
-            stacks.Row("b", (("weights", 15.0),), "15")]
+    rows = [
+        stacks.Row("a", (("weights", 30.0), ("activations", 30.0)), "60"),
+        stacks.Row("b", (("weights", 15.0),), "15"),
+    ]
     picture = stacks.draw(width, rows, "Bytes.", limit=("room: 50", 50.0))
     long, short = [wide for fill, _, wide, high in filled(picture) if fill == svg.colour("c1") and high == stacks.THICK]
     assert long == pytest.approx(2 * short, abs=0.02)

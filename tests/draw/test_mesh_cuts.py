@@ -26,7 +26,7 @@ def test_gpus_have_the_share_of_model_and_batch_that_is_said(width):
         found = rects(picture, fill)[1:]  # the first is the legend's
         assert len(found) == 32
         for i, many in enumerate(copies):
-            area = sum(across * down for *_, across, down in found[8 * i:8 * i + 8])
+            area = sum(across * down for *_, across, down in found[8 * i : 8 * i + 8])
             assert area / whole == pytest.approx(many, rel=0.005)
 
 
@@ -34,8 +34,9 @@ def test_each_part_of_the_model_is_there_as_often_as_there_are_copies():
     found = rects(cuts.opening(680), "c1")[25:33]  # of 2 x 2 x 2
     assert {one[2:] for one in found} == {(cuts.MODEL / 2, cuts.HIGH / 2)}
     frames = [one for one in rects(cuts.opening(680), "grid") if one[2] == cuts.MODEL][24:]
-    parts = Counter((round(x - left, 1), round(y - top, 1))
-                    for (x, y, *_), (left, top, *_) in zip(found, frames, strict=True))  # fmt: skip
+    parts = Counter(
+        (round(x - left, 1), round(y - top, 1)) for (x, y, *_), (left, top, *_) in zip(found, frames, strict=True)
+    )
     assert parts == {(x, y): 2 for x in (0, cuts.MODEL / 2) for y in (0, cuts.HIGH / 2)}
 
 

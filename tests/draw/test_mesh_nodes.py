@@ -21,10 +21,18 @@ def test_cells_do_not_overlap_and_are_found_again(count, wide):
     assert cells.columns & (cells.columns - 1) == 0, "what repeats with a power of two lies in columns"
 
 
-@pytest.mark.parametrize(("nodes", "boxes"), [
-    (range(64), 1), (range(0, 2048, 128), 1), (range(0, 2048, 64), 2), ([5], 1), ([5, 6, 7], 1), ([5, 7], 2),
-    ([], 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nodes", "boxes"),
+    [
+        (range(64), 1),
+        (range(0, 2048, 128), 1),
+        (range(0, 2048, 64), 2),
+        ([5], 1),
+        ([5, 6, 7], 1),
+        ([5, 7], 2),
+        ([], 0),
+    ],
+)
 def test_runs_are_one_mark(nodes, boxes):
     """2,048 nodes in rows of 128."""
     cells = Cells(2048, 0.0, 0.0, 640.0, 96.0)

@@ -50,7 +50,17 @@ def test_dots_outside_are_not_drawn():
 def test_grid_names_the_axes_and_a_rule_its_value():
     grid = PLANE.grid("bytes", "seconds", x_ticks=[(1, "one"), (1e4, "many")])
     assert re.findall(r">([^<]+)</text>", grid) == [
-        "seconds", "one", "many", "0", "10", "20", "30", "40", "50", "bytes"]  # fmt: skip
+        "seconds",
+        "one",
+        "many",
+        "0",
+        "10",
+        "20",
+        "30",
+        "40",
+        "50",
+        "bytes",
+    ]
     assert 'x1="200"' in PLANE.rule(100, words="here") and ">here<" in PLANE.rule(100, words="here")
     assert 'text-anchor="end"' in PLANE.rule(9000, words="here")
 

@@ -16,8 +16,10 @@ WIDTHS = (680, 354)
 
 def outlines(picture):
     """[(x, y)] of each filled hill, the highest first."""
-    return [[tuple(map(float, one.split(","))) for one in points.split()]
-            for points in re.findall(r'<polygon points="([^"]*)"', picture)]
+    return [
+        [tuple(map(float, one.split(","))) for one in points.split()]
+        for points in re.findall(r'<polygon points="([^"]*)"', picture)
+    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -34,7 +36,7 @@ def test_each_block_that_is_made_again_is_a_tooth():
     for one in outlines(hills.hills(680)):
         after = [y for x, y in one]
         top = after.index(min(after)) if len(teeth) == 0 else 32
-        teeth.append(sum(b < a for a, b in zip(after[top:], after[top + 1:], strict=False)))
+        teeth.append(sum(b < a for a, b in zip(after[top:], after[top + 1 :], strict=False)))
     assert teeth == [0, 32, 32]
 
 

@@ -27,7 +27,7 @@ def test_a_strip_is_as_wide_as_a_format_and_as_high_as_its_bits(name):
     f = FORMATS[name]
     found = points(strip(RULER, f, 100, 2))
     left = RULER.at(f.lowest_octave)
-    high = {x: (100 - y) / 2 for x, y in found[1:2 * STEPS + 1:2]}
+    high = {x: (100 - y) / 2 for x, y in found[1 : 2 * STEPS + 1 : 2]}
     assert high == {RULER.at(e): kept_bits(e, f) for e in range(f.lowest_octave - STEPS, f.lowest_octave)}
     assert found[-3][0] == left and (100 - found[-3][1]) / 2 == f.digits
     assert 2 ** ((found[-1][0] - 260) / 5) == pytest.approx(f.largest, rel=0.01)

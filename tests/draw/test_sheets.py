@@ -46,4 +46,4 @@ def test_a_stack_has_a_sheet_for_each_copy_up_to_MOST():
 def test_shared_heads_are_strips_with_copies_and_terms_of_a_sum_are_hatched():
     drawn = marks(f"<svg>{sheet(parts=2, copies=4, lit=1)}</svg>")
     assert len(boxes(drawn["one-copy3"])) == 2 and len(boxes(drawn["one-rest"])) == 1 and solid(drawn)[0] == 50
-    assert "stroke-width=\"1.6\"" in sheet(copies=4, partial=True) and "stroke-width=\"1.6\"" not in sheet(copies=4)
+    assert 'stroke-width="1.6"' in sheet(copies=4, partial=True) and 'stroke-width="1.6"' not in sheet(copies=4)

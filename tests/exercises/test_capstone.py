@@ -37,10 +37,13 @@ def test_a_whole_price_reads_alike_from_a_page_whose_json_has_no_point():
     assert "gave 6_400, expected 10_000." in one.judge_run(cut).message
 
 
-@each([
-    (20 / 1800 + 900 / 14_400, ""), (1 - 1 / (1 + 20 / 1800 + 900 / 14_400), "of-all-time"),
-    (reliability.overhead(1800, 20, 14_400), "exact"),
-])  # fmt: skip
+@each(
+    [
+        (20 / 1800 + 900 / 14_400, ""),
+        (1 - 1 / (1 + 20 / 1800 + 900 / 14_400), "of-all-time"),
+        (reliability.overhead(1800, 20, 14_400), "exact"),
+    ]
+)
 def test_what_failures_cost_is_of_the_training_and_by_young(share, slip):
     assert answers.verdict("capstone", "time-lost", f"{share:.1%}")["slip"] == slip
 
@@ -95,8 +98,12 @@ def test_a_safe_order_survives_a_crash_after_every_operation():
     """A model of a disk: what was not synced is lost with the power. There is always a checkpoint that is good."""
     order = [list(faults.SAFE)[i] for i in solution("save-order")(list(faults.SAFE))]
     assert survives(order)
-    for early, late in (("rename", "manifest"), ("manifest", "sync files"), ("remove oldest", "sync folder"),
-                        ("rename", "sync manifest")):  # fmt: skip
+    for early, late in (
+        ("rename", "manifest"),
+        ("manifest", "sync files"),
+        ("remove oldest", "sync folder"),
+        ("rename", "sync manifest"),
+    ):
         wrong = [one for one in order if one != early]
         wrong.insert(wrong.index(late), early)
         assert not survives(wrong), (early, late)
@@ -120,30 +127,36 @@ def survives(order):
 def test_shares_are_the_same_batches_at_every_world():
     share = solution("batch-share")
     order = list(range(100, 124))
-    batches = {world: [[one for rank in range(world) for one in share(order, 8, step, rank, world)]
-                       for step in range(3)] for world in (1, 2, 4, 8)}  # fmt: skip
+    batches = {
+        world: [[one for rank in range(world) for one in share(order, 8, step, rank, world)] for step in range(3)]
+        for world in (1, 2, 4, 8)
+    }
     assert batches[1] == batches[2] == batches[4] == batches[8]
     assert sorted(one for batch in batches[4] for one in batch) == order
 
 
-@each([
-    "return order[step * batch:(step + 1) * batch][rank::world]",
-    "return order[step * batch:(step + 1) * batch][::-1][rank::world]",
-    "places = range(step * batch + rank, (step + 1) * batch, world)\n"
-    "    return tuple(order[place] for place in places if place < len(order))",
-])  # fmt: skip
+@each(
+    [
+        "return order[step * batch:(step + 1) * batch][rank::world]",
+        "return order[step * batch:(step + 1) * batch][::-1][rank::world]",
+        "places = range(step * batch + rank, (step + 1) * batch, world)\n"
+        "    return tuple(order[place] for place in places if place < len(order))",
+    ]
+)
 def test_any_way_to_divide_a_batch_is_right(body):
     source = f"def share(order, batch, step, rank, world):\n    {body}\n"
     assert answers.verdict("capstone", "batch-share", source)["ok"]
 
 
-@each([
-    ("return order[step * batch:(step + 1) * batch][:batch // world]", "same-on-all"),
-    ("return order[rank::world][step * batch:(step + 1) * batch]", "wrong-result"),
-    ("return order[step * batch:][:1] * (batch // world)", "wrong-result"),
-    ("return []", "wrong-result"),
-    ("return [order[step * batch:(step + 1) * batch][rank::world]]", "wrong-result"),
-])  # fmt: skip
+@each(
+    [
+        ("return order[step * batch:(step + 1) * batch][:batch // world]", "same-on-all"),
+        ("return order[rank::world][step * batch:(step + 1) * batch]", "wrong-result"),
+        ("return order[step * batch:][:1] * (batch // world)", "wrong-result"),
+        ("return []", "wrong-result"),
+        ("return [order[step * batch:(step + 1) * batch][rank::world]]", "wrong-result"),
+    ]
+)
 def test_other_divisions_are_not(body, slip):
     result = answers.verdict("capstone", "batch-share", f"def share(order, batch, step, rank, world):\n    {body}\n")
     assert (result["ok"], result["slip"]) == (False, slip)
@@ -167,10 +180,26 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "speed-up", "other-base", "linear", "last-ratio", "sparse-peak", "hfu", "nothing-hides", "eight", "forgot-two",
-        "hours", "whole-interval", "rename-early", "remove-first", "own-part-of-the-epoch", "batch-a-rank", "rank-0",
-        "goodput-multiplied", "resume", "straggler",
-    }  # fmt: skip
+        "speed-up",
+        "other-base",
+        "linear",
+        "last-ratio",
+        "sparse-peak",
+        "hfu",
+        "nothing-hides",
+        "eight",
+        "forgot-two",
+        "hours",
+        "whole-interval",
+        "rename-early",
+        "remove-first",
+        "own-part-of-the-epoch",
+        "batch-a-rank",
+        "rank-0",
+        "goodput-multiplied",
+        "resume",
+        "straggler",
+    }
 
 
 def published(name):
@@ -192,8 +221,10 @@ def test_the_four_curves_are_those_of_their_sources():
     alone = h200["one_node_tp_4"]["tokens_per_second"] / 4 / h200["rows"][0]["tokens_per_second"]
     assert round(100 * alone) == bends.TP_ALONE and alone < 0.65 < bends.CURVES["B"][4] / 100
     assert [row["tp"] for row in h200["rows"]] == [1, 1, 1, 4, 4, 4]
-    runs = [json.loads((TESTS.parent / f"labs/results/scaling/smoke-cpu-strong-{name}.json").read_text())
-            for name in ("1-one", "2-ddp", "4-ddp")]  # fmt: skip
+    runs = [
+        json.loads((TESTS.parent / f"labs/results/scaling/smoke-cpu-strong-{name}.json").read_text())
+        for name in ("1-one", "2-ddp", "4-ddp")
+    ]
     recorded = shares({run["device_count"]: run["tokens_per_second"] for run in runs})
     assert all(abs(bends.CURVES["C"][n] - kept) <= 10 for n, kept in recorded.items()), "a run again is near it"
     assert all("2-core" in run["device"] and run["effective_batch"] == 8 for run in runs)
@@ -209,8 +240,10 @@ def test_what_is_said_of_the_four_curves_follows_from_them():
     assert whole["A"][2] == pytest.approx(whole["A"][1], rel=0.03) and whole["C"][2] < 0.6 * whole["C"][1]
     kept = bends.CURVES["B"]
     assert kept[4] - bends.TP_ALONE > 4 * (bends.TP_ALONE - kept[8]) and min(bends.CURVES["D"].values()) > 95
-    drops = {name: max(zip(curve, [*curve][1:], strict=False), key=lambda pair, c=curve: c[pair[0]] - c[pair[1]])[0]
-             for name, curve in bends.CURVES.items()}  # fmt: skip
+    drops = {
+        name: max(zip(curve, [*curve][1:], strict=False), key=lambda pair, c=curve: c[pair[0]] - c[pair[1]])[0]
+        for name, curve in bends.CURVES.items()
+    }
     assert [drops[name] for name in "ABC"] == [384, 4, 2]
     best = next(option.label for option in bends.FOUR.options if option.right)
     a, b, c = (drops[name] for name in "ABC")

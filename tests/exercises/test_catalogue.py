@@ -45,8 +45,10 @@ def test_a_spec_is_json_and_tells_no_answer(one):
 
 
 def test_the_minutes_are_those_of_the_level_or_its_own():
-    asked = {key: exercises.spec("collectives", key)["minutes"]
-             for key in ("ring-bytes", "two-halves", "crossover", "hierarchical", "ring-on-ranks")}  # fmt: skip
+    asked = {
+        key: exercises.spec("collectives", key)["minutes"]
+        for key in ("ring-bytes", "two-halves", "crossover", "hierarchical", "ring-on-ranks")
+    }
     assert list(asked.values()) == [1, 3, 10, 3, 25]
 
 
@@ -58,21 +60,35 @@ def test_texts_are_clean_html_without_leftover_marks(one):
         assert "**" not in words, words
         assert "`" not in words, words
         assert re.findall(r"</?(\w+)", html) and set(re.findall(r"</?(\w+)", html)) <= {
-            "p", "strong", "em", "code", "pre", "ul", "li"}  # fmt: skip
+            "p",
+            "strong",
+            "em",
+            "code",
+            "pre",
+            "ul",
+            "li",
+        }
 
 
 @each(NUMBERS)
 def test_a_number_is_right_in_every_form(one):
     number = one.value / units.UNITS[one.dimension][one.unit]
     forms = [
-        f"{number:.6g} {one.unit}", f"{number:.6g}{one.unit}", f"  {number:.6g}   {one.unit} ",
-        f"{number:.5f} {one.unit}".replace(".", ","), f"{number:,.2f} {one.unit}",
-        f"~ {number:.4g} {one.unit}", f"about {number:.4g} {one.unit}.", f"= {number:.4g} {one.unit}",
-        f"(3 * {number:.6g} - {number:.6g}) / 2 {one.unit}", f"{number:.6e} {one.unit}",
+        f"{number:.6g} {one.unit}",
+        f"{number:.6g}{one.unit}",
+        f"  {number:.6g}   {one.unit} ",
+        f"{number:.5f} {one.unit}".replace(".", ","),
+        f"{number:,.2f} {one.unit}",
+        f"~ {number:.4g} {one.unit}",
+        f"about {number:.4g} {one.unit}.",
+        f"= {number:.4g} {one.unit}",
+        f"(3 * {number:.6g} - {number:.6g}) / 2 {one.unit}",
+        f"{number:.6e} {one.unit}",
         f"{number:.6g} {one.unit.lower()}",
-        {"value": f"{number:.6g}", "unit": one.unit}, {"value": number, "unit": one.unit},
+        {"value": f"{number:.6g}", "unit": one.unit},
+        {"value": number, "unit": one.unit},
         {"value": f"{number:.6g} {one.unit}", "unit": ""},
-    ]  # fmt: skip
+    ]
     for answer in forms:
         assert check(one, answer)["ok"], answer
 
@@ -131,16 +147,25 @@ def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_
     few = ("many", "few")
     words = {"share": ("high", "low"), "steps": few, "sequences": few}.get(one.dimension, ("large", "small"))
     for factor, slip, way, size in (
-        (1.37, "too-large", words[0], "less than half"), (1 / 27.3, "too-small", words[1], "a factor of more than 20"),
-    ):  # fmt: skip
+        (1.37, "too-large", words[0], "less than half"),
+        (1 / 27.3, "too-small", words[1], "a factor of more than 20"),
+    ):
         result = check(one, in_unit(one, one.value * factor))
         assert (result["ok"], result["slip"]) == (False, slip)
         said = r"(less than 2|2 to 10|10 to 30|more than 30) points" if one.dimension == "share" else size
         assert re.search(rf" (is|are) too {way}, by {said}\.$", result["message"]), result["message"]
 
 
-@each([("24%", "high", "less than 2"), ("31%", "high", "2 to 10"), ("46%", "high", "10 to 30"),
-       ("90%", "high", "more than 30"), ("19%", "low", "2 to 10"), ("0.1%", "low", "10 to 30")])  # fmt: skip
+@each(
+    [
+        ("24%", "high", "less than 2"),
+        ("31%", "high", "2 to 10"),
+        ("46%", "high", "10 to 30"),
+        ("90%", "high", "more than 30"),
+        ("19%", "low", "2 to 10"),
+        ("0.1%", "low", "10 to 30"),
+    ]
+)
 def test_a_share_is_off_by_points(given, way, points):
     """Of 22.6%."""
     message = exercises.check("pipeline", "bubble-share", given)["message"]
@@ -202,12 +227,45 @@ def test_the_right_size_in_a_unit_that_was_not_asked_for():
 
 
 @each(NUMBERS)
-@each([
-    "", "   ", "GB", "nan", "NaN GB", "inf", "-3 GB", "1e400 GB", "9" * 5000, "12 apples", "2*", "1.2.3", "²", "1/0",
-    "(1", "2**9**9", "1e999", "9**9**9**9", "1-2", "__import__('os').getpid()", "(" * 99, "1400,000", "1 2 GB",
-    None, [], True, float("nan"), float("inf"), 10**400, {}, {"value": None}, {"value": [1], "unit": "GB"},
-    {"value": "1", "unit": 3}, b"1", "<script>alert(1)</script>",
-])  # fmt: skip
+@each(
+    [
+        "",
+        "   ",
+        "GB",
+        "nan",
+        "NaN GB",
+        "inf",
+        "-3 GB",
+        "1e400 GB",
+        "9" * 5000,
+        "12 apples",
+        "2*",
+        "1.2.3",
+        "²",
+        "1/0",
+        "(1",
+        "2**9**9",
+        "1e999",
+        "9**9**9**9",
+        "1-2",
+        "__import__('os').getpid()",
+        "(" * 99,
+        "1400,000",
+        "1 2 GB",
+        None,
+        [],
+        True,
+        float("nan"),
+        float("inf"),
+        10**400,
+        {},
+        {"value": None},
+        {"value": [1], "unit": "GB"},
+        {"value": "1", "unit": 3},
+        b"1",
+        "<script>alert(1)</script>",
+    ]
+)
 def test_what_is_no_number_gets_one_line_that_says_what_would_be_right(one, answer):
     result = check(one, answer)
     assert (result["ok"], result["slip"]) == (False, "input")
@@ -220,7 +278,8 @@ def test_what_is_no_number_gets_one_line_that_says_what_would_be_right(one, answ
 def test_a_choice_explains_every_option(one):
     results = {option.name: check(one, option.name) for option in one.options}
     assert [option.name for option in one.options if results[option.name]["ok"]] == [
-        option.name for option in one.options if option.right]  # fmt: skip
+        option.name for option in one.options if option.right
+    ]
     assert sum(option.right for option in one.options) == 1
     wrong = [result for result in results.values() if not result["ok"]]
     assert len(wrong) >= 3

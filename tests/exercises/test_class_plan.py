@@ -131,9 +131,13 @@ def test_a_ring_with_the_sign_turned_passes_no_sum_on():
 
 def test_the_figures_of_recomputation_are_the_recorded_ones():
     run, plan = results.load(ROOT / "labs/results/recompute/smoke-cpu-2.json"), PLANS["recompute"]
-    ends = {kept: {name: run.measurement[f"{name}, {kept}, torch.utils.checkpoint"] for name in
-                   ("bytes the blocks keep", "bytes at the peak", "FLOPs made again")}
-            for kept in ("everything", "inputs alone")}
+    ends = {
+        kept: {
+            name: run.measurement[f"{name}, {kept}, torch.utils.checkpoint"]
+            for name in ("bytes the blocks keep", "bytes at the peak", "FLOPs made again")
+        }
+        for kept in ("everything", "inputs alone")
+    }
     kept, peak, again = ([each[name] for each in ends.values()] for name in ends["everything"])
     assert "keep {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in kept)) in plan
     assert "from {:.1f} MB to {:.1f}".format(*(n / 1e6 for n in peak)) in plan
@@ -144,8 +148,10 @@ def test_the_figures_of_recomputation_are_the_recorded_ones():
 
 def test_the_figures_of_the_capstone_are_the_recorded_ones():
     plan = PLANS["capstone"]
-    run = {n: results.load(ROOT / f"labs/results/scaling/smoke-cpu-strong-{n}.json")
-           for n in ("1-one", "2-ddp", "2-fsdp", "4-ddp", "4-fsdp")}  # fmt: skip
+    run = {
+        n: results.load(ROOT / f"labs/results/scaling/smoke-cpu-strong-{n}.json")
+        for n in ("1-one", "2-ddp", "2-fsdp", "4-ddp", "4-fsdp")
+    }
     kept = {n: one.rate / int(n[0]) / run["1-one"].rate for n, one in run.items()}
     assert f"efficiency {kept['2-ddp']:.2f} for DDP and {kept['2-fsdp']:.2f} for FSDP" in plan
     assert max(kept["4-ddp"], kept["4-fsdp"]) < 0.25
@@ -195,10 +201,14 @@ def test_a_carrier_makes_wait_as_long_as_the_plan_of_data_parallelism_says():
 
 def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
     plan, run = PLANS["ddp"], results.load(ROOT / "labs/results/ddp/smoke-cpu-2.json")
-    took = {way: run.measurement[f"seconds a step, {way}"] * 1e3
-            for way in ("naive", "buckets by hand", "torch DDP", "one process, all threads")}
-    assert ("naive takes {:.0f} ms a step, buckets by hand {:.0f}, torch DDP {:.0f}, one process with both cores {:.0f}"
-            .format(*took.values())) in plan
+    took = {
+        way: run.measurement[f"seconds a step, {way}"] * 1e3
+        for way in ("naive", "buckets by hand", "torch DDP", "one process, all threads")
+    }
+    assert (
+        "naive takes {:.0f} ms a step, buckets by hand {:.0f}, torch DDP {:.0f}, "
+        "one process with both cores {:.0f}".format(*took.values())
+    ) in plan
     assert all(abs(run.prediction[f"seconds a step, {way}"] / took[way] * 1e3 - 1) < 0.15 for way in list(took)[:3])
     sent = [run.measurement[f"collectives a step, {way}"] for way in ("naive", "torch DDP")]
     assert f"naive sends {sent[0]:.0f} messages a step and the others {sent[1]:.0f}" in plan
@@ -221,8 +231,11 @@ def test_the_figures_of_fsdp_are_the_recorded_ones_and_its_wrong_guesses_are_sli
     took = [f"{1e3 * run.measurement[f'seconds a step, {way}']:.1f}" for way in ways]
     assert "{} ms by hand and naive, {} with one gather ahead, {} by `fully_shard`".format(*took) in plan
     sweep = results.load(ROOT / "labs/results/fsdp/smoke-cpu-2-sweep.json").peak_memory
-    rows = ("wrap model, checkpointing none", "wrap block, reshard true, checkpointing none",
-            "wrap block, reshard true, checkpointing full")  # fmt: skip
+    rows = (
+        "wrap model, checkpointing none",
+        "wrap block, reshard true, checkpointing none",
+        "wrap block, reshard true, checkpointing full",
+    )
     said = "{} MB with the model as one unit, {} by blocks, {} by blocks with checkpointing"
     assert said.format(*(f"{sweep[row] / 1e6:.2f}" for row in rows)) in plan
     slips = {round(value, 1) for value, _ in views.question("fsdp")["slips"]}

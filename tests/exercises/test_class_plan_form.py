@@ -9,8 +9,11 @@ from scaleout import exercises
 from scaleout.page import ladder
 from scaleout.records import results
 
-PLANS = {path.stem: path.read_text("utf-8") for path in sorted((ROOT / "book" / "instructor").glob("*.md"))
-         if path.stem != "index"}  # fmt: skip
+PLANS = {
+    path.stem: path.read_text("utf-8")
+    for path in sorted((ROOT / "book" / "instructor").glob("*.md"))
+    if path.stem != "index"
+}
 FORM = ["The day before", "Minute by minute", "Two wrong answers to expect", "What to expect on the screen",
         "Where people get stuck", "If you have GPUs"]  # fmt: skip
 
@@ -42,8 +45,10 @@ def test_each_plan_says_what_to_do_when_the_gpus_do_not_come():
 
 
 # "*One* (3)", "*One* and *Two* (2 minutes each)", "*One*, in pairs, on paper (10)"
-MINUTES = re.compile(r"((?:\*[A-Z0-9][^*]+\*(?: and |, )?)+)(?:,? (?:by show of hands|in pairs|on paper))*,? "
-                     r"\((\d+)(?: minutes)?( each)?\)")  # fmt: skip
+MINUTES = re.compile(
+    r"((?:\*[A-Z0-9][^*]+\*(?: and |, )?)+)(?:,? (?:by show of hands|in pairs|on paper))*,? "
+    r"\((\d+)(?: minutes)?( each)?\)"
+)
 
 
 def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():

@@ -61,8 +61,9 @@ def test_the_right_choice_is_what_the_model_says():
     assert right("more-ranks") == "little"
     assert (few, many) == (pytest.approx(0.35, abs=0.001), pytest.approx(0.41, abs=0.001))
     assert many / few == pytest.approx(7 / 6, abs=0.01)
-    one, other, both = (cost(name, "ring", GB, 8, wire).sent_bytes
-                        for name in ("reduce_scatter", "all_gather", "all_reduce"))  # fmt: skip
+    one, other, both = (
+        cost(name, "ring", GB, 8, wire).sent_bytes for name in ("reduce_scatter", "all_gather", "all_reduce")
+    )
     assert right("two-halves") == "rs-ag"
     assert one + other == pytest.approx(both)
     assert both + other == pytest.approx(1.5 * both)  # "half as much again"
@@ -134,21 +135,45 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "forgot-all-gather", "divided-by-neighbours", "all-ranks", "inverted", "bits", "bits-as-bytes", "gib", "algbw",
-        "flat-ring", "next-part", "one-step-short", "dropped-rest", "starts-again", "through-origin", "tree-once",
-    }  # fmt: skip
+        "forgot-all-gather",
+        "divided-by-neighbours",
+        "all-ranks",
+        "inverted",
+        "bits",
+        "bits-as-bytes",
+        "gib",
+        "algbw",
+        "flat-ring",
+        "next-part",
+        "one-step-short",
+        "dropped-rest",
+        "starts-again",
+        "through-origin",
+        "tree-once",
+    }
 
 
-@each([
-    ("nic-rate", "25 GiB/s", "gb-as-gib"), ("nic-rate", "23.28 GB/s", "gib"), ("nic-rate", "25 GB/s", ""),
-    ("nic-rate", "100 GB/s", "whole-node"), ("nic-rate", "800 GB/s", "node-in-bits"),
-    ("bus-bandwidth", "365 GiB/s", "gb-as-gib"), ("bus-bandwidth", "340 GB/s", "gib"),
-    ("bus-bandwidth", "340 GiB/s", ""), ("bus-bandwidth", "2922 Gbit/s", ""),
-    ("bus-bandwidth", "2922 GB/s", "bits"), ("bus-bandwidth", "2191 GB/s", "all-links"),
-    ("ring-seconds", "2.4 s", "bits-twice"), ("ring-seconds", "0.6 s", "no-factor-two"), ("ring-seconds", "300 ms", ""),
-    ("hierarchical", "3 GB", "split-by-nodes"),
-    ("bucketing", "39 ms", "tensors-in-a-bucket"), ("ring-bytes", "2.33 GiB", ""),
-])  # fmt: skip
+@each(
+    [
+        ("nic-rate", "25 GiB/s", "gb-as-gib"),
+        ("nic-rate", "23.28 GB/s", "gib"),
+        ("nic-rate", "25 GB/s", ""),
+        ("nic-rate", "100 GB/s", "whole-node"),
+        ("nic-rate", "800 GB/s", "node-in-bits"),
+        ("bus-bandwidth", "365 GiB/s", "gb-as-gib"),
+        ("bus-bandwidth", "340 GB/s", "gib"),
+        ("bus-bandwidth", "340 GiB/s", ""),
+        ("bus-bandwidth", "2922 Gbit/s", ""),
+        ("bus-bandwidth", "2922 GB/s", "bits"),
+        ("bus-bandwidth", "2191 GB/s", "all-links"),
+        ("ring-seconds", "2.4 s", "bits-twice"),
+        ("ring-seconds", "0.6 s", "no-factor-two"),
+        ("ring-seconds", "300 ms", ""),
+        ("hierarchical", "3 GB", "split-by-nodes"),
+        ("bucketing", "39 ms", "tensors-in-a-bucket"),
+        ("ring-bytes", "2.33 GiB", ""),
+    ]
+)
 def test_units_and_factors_are_told_apart(key, answer, slip):
     found = answers.verdict("collectives", key, answer)
     assert (found["ok"], found["slip"]) == (not slip, slip)
@@ -157,11 +182,17 @@ def test_units_and_factors_are_told_apart(key, answer, slip):
 SCATTER = answers.code_of(exercises.exercise("collectives", "reduce-scatter"))
 
 
-@each([
-    ("(ranks - 1) * length", "whole-every-step"), ("ranks - 1", "counted-messages"), ("0", "sent-nothing"),
-    ("length * (ranks > 1)", "whole-list"), ("length - len(parts[(rank + 1) % ranks])", "counted-another-ring"),
-    ("length - len(parts[rank])", ""), ("(ranks - 1) * length / ranks", "wrong-result"),
-])  # fmt: skip
+@each(
+    [
+        ("(ranks - 1) * length", "whole-every-step"),
+        ("ranks - 1", "counted-messages"),
+        ("0", "sent-nothing"),
+        ("length * (ranks > 1)", "whole-list"),
+        ("length - len(parts[(rank + 1) % ranks])", "counted-another-ring"),
+        ("length - len(parts[rank])", ""),
+        ("(ranks - 1) * length / ranks", "wrong-result"),
+    ]
+)
 def test_right_parts_with_the_wrong_count_are_named(sent, slip):
     counted = f"\n    return parts, [{sent} for rank in range(ranks)]\n"
     source = SCATTER.replace("return [", "parts = ").replace(", sent]\n", counted)
@@ -169,15 +200,26 @@ def test_right_parts_with_the_wrong_count_are_named(sent, slip):
     assert (found["ok"], found["slip"]) == (not slip, slip)
 
 
-@each([
-    ("rank - 1 - step", "rank - step", "reads-another-part"), ("rank - 1 - step", "rank + 1 - step", "wrong-way"),
-    ("rank - 1 - step", "rank - 2 - step", "one-too-far"), ("rank - 1 - step", "rank - 1 + step", "counts-up"),
-    ("range(ranks - 1)", "range(ranks - 2)", "one-step-short"), ("range(ranks - 1)", "range(ranks)", "one-step-more"),
-    ("+= held[rank]", "= held[rank]", "replaced"), ("rank - 1 - step", "rank + step", "counts-up-from-its-own"),
-    ("length % ranks", "0", "dropped-rest"), ("one[bounds[rank]:bounds[rank + 1]]", "one", "whole-lists"),
-    ("min(part, length % ranks)", "length % ranks * (part == ranks)", "rest-last"),
-    ("part * (length // ranks) + min(part, length % ranks)", "min(length, part * -(-length // ranks))", "rounded-up"),
-])  # fmt: skip
+@each(
+    [
+        ("rank - 1 - step", "rank - step", "reads-another-part"),
+        ("rank - 1 - step", "rank + 1 - step", "wrong-way"),
+        ("rank - 1 - step", "rank - 2 - step", "one-too-far"),
+        ("rank - 1 - step", "rank - 1 + step", "counts-up"),
+        ("range(ranks - 1)", "range(ranks - 2)", "one-step-short"),
+        ("range(ranks - 1)", "range(ranks)", "one-step-more"),
+        ("+= held[rank]", "= held[rank]", "replaced"),
+        ("rank - 1 - step", "rank + step", "counts-up-from-its-own"),
+        ("length % ranks", "0", "dropped-rest"),
+        ("one[bounds[rank]:bounds[rank + 1]]", "one", "whole-lists"),
+        ("min(part, length % ranks)", "length % ranks * (part == ranks)", "rest-last"),
+        (
+            "part * (length // ranks) + min(part, length % ranks)",
+            "min(length, part * -(-length // ranks))",
+            "rounded-up",
+        ),
+    ]
+)
 def test_a_reduce_scatter_with_one_change_is_told_its_cause(old, new, slip):
     assert old in SCATTER
     assert answers.verdict("collectives", "reduce-scatter", SCATTER.replace(old, new))["slip"] == slip

@@ -77,8 +77,10 @@ def test_buckets_are_those_of_torch():
 
     assign, draw = solution("assign-buckets"), random.Random(0)
     cases = list(exercises.exercise("ddp", "assign-buckets").cases)
-    cases += [([draw.randint(1, 40) for _ in range(draw.randint(1, 12))], draw.randint(10, 60), draw.randint(1, 10))
-              for _ in range(40)]  # fmt: skip
+    cases += [
+        ([draw.randint(1, 40) for _ in range(draw.randint(1, 12))], draw.randint(10, 60), draw.randint(1, 10))
+        for _ in range(40)
+    ]
     for sizes, cap, first in cases:
         arriving = [torch.empty(size, dtype=torch.uint8) for size in reversed(sizes)]
         places, _ = _compute_bucket_assignment_by_size(arriving, [first, cap])
@@ -144,9 +146,13 @@ def test_the_cause_of_a_trace_follows_from_its_figures(letter):
 def test_the_solution_carries_the_figure_that_decides(letter):
     one = traces.FIGURES[traces.TRACES[letter]]
     said = next(part for part in traces.WHICH.solution.split("\n\n") if part.startswith(f"**{letter}, "))
-    decides = {"starved": f"{one.data[0]} and {one.data[1]} ms", "tiny-buckets": f"{one.collectives} collectives",
-               "slow-link": f"{one.rate} MB/s", "straggler-1": f"{one.compute[1]} ms",
-               "healthy": f"{one.exposed[0]} and {one.exposed[1]} ms"}  # fmt: skip
+    decides = {
+        "starved": f"{one.data[0]} and {one.data[1]} ms",
+        "tiny-buckets": f"{one.collectives} collectives",
+        "slow-link": f"{one.rate} MB/s",
+        "straggler-1": f"{one.compute[1]} ms",
+        "healthy": f"{one.exposed[0]} and {one.exposed[1]} ms",
+    }
     assert decides[CAUSES[traces.TRACES[letter]]] in said
 
 
@@ -165,10 +171,22 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "half", "all-ranks", "no-overlap", "all-hidden", "speed-up", "strong", "forward-hides", "rounded-down",
-        "forward-order", "no-first-cap", "never-above-the-cap", "dropped-rest", "all-passes", "yes-split",
+        "half",
+        "all-ranks",
+        "no-overlap",
+        "all-hidden",
+        "speed-up",
+        "strong",
+        "forward-hides",
+        "rounded-down",
+        "forward-order",
+        "no-first-cap",
+        "never-above-the-cap",
+        "dropped-rest",
+        "all-passes",
+        "yes-split",
         "straggler-0",
-    }  # fmt: skip
+    }
 
 
 # --- the lab exercise on real ranks -----------------------------------------------------------------------

@@ -28,8 +28,10 @@ def test_with_these_factors_passes_and_ranks_make_the_gradient_of_the_mean_over_
     whole = gradient(model, *(torch.cat(parts) for parts in zip(*every, strict=True)))
 
     def averaged(factors):
-        ranks = [sum(gradient(model, *one, factor) for one, factor in zip(rank, own, strict=True))
-                 for rank, own in zip(data, factors, strict=True)]  # fmt: skip
+        ranks = [
+            sum(gradient(model, *one, factor) for one, factor in zip(rank, own, strict=True))
+            for rank, own in zip(data, factors, strict=True)
+        ]
         return sum(ranks) / len(ranks)
 
     assert torch.allclose(averaged(solution("ddp", "token-factors")(tokens)), whole, atol=1e-12)
@@ -42,8 +44,12 @@ def test_each_token_counts_alike():
     for _ in range(50):
         tokens = [[draw.randint(0, 90) + (not i) for i in range(3)] for _ in range(draw.randint(1, 6))]
         given = FACTORS.reference(tokens)
-        per_token = {round(factor / n, 12) for row, rank in zip(given, tokens, strict=True)
-                     for factor, n in zip(row, rank, strict=True) if n}  # fmt: skip
+        per_token = {
+            round(factor / n, 12)
+            for row, rank in zip(given, tokens, strict=True)
+            for factor, n in zip(row, rank, strict=True)
+            if n
+        }
         assert len(per_token) == 1 and sum(map(sum, given)) == pytest.approx(len(tokens))
 
 

@@ -24,7 +24,7 @@ def names(outcome):
 
 def median(path):
     data = json.loads(path.read_text(encoding="utf-8"))
-    steps = sorted(data["step_seconds"][data["warmup_steps"]:])
+    steps = sorted(data["step_seconds"][data["warmup_steps"] :])
     return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
 
 
@@ -36,17 +36,26 @@ def test_recorded_runs_satisfy_it_with_the_efficiency_that_they_have():
     assert found.ok and "right: " in found.words()
     assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong", 1), ("strong", 2), ("strong", 4)]
     assert [share for *_, share in found.rows] == pytest.approx(
-        [1, median(STRONG[0]) / median(STRONG[1]) / 2, STRONG_SHARE])  # fmt: skip
+        [1, median(STRONG[0]) / median(STRONG[1]) / 2, STRONG_SHARE]
+    )
     for texts in ([path.read_text(encoding="utf-8") for path in STRONG], [str(path) for path in STRONG]):
         assert exit_check.exit_check(texts, efficiency=STRONG_SHARE) == found
     assert exit_check.exit_check([*STRONG, *WEAK], efficiency=STRONG_SHARE).ok
     assert exit_check.exit_check(WEAK, efficiency=median(WEAK[0]) / median(WEAK[1])).ok
 
 
-@each([
-    (None, "unread"), (100 * STRONG_SHARE, "percent"), (4 * STRONG_SHARE, "speed-up"), (1 - STRONG_SHARE, "lost"),
-    (STRONG_SHARE / 4, "by-all"), (1 / STRONG_SHARE, "inverted"), (0.5, "misread"), (1.0, "misread"),
-])  # fmt: skip
+@each(
+    [
+        (None, "unread"),
+        (100 * STRONG_SHARE, "percent"),
+        (4 * STRONG_SHARE, "speed-up"),
+        (1 - STRONG_SHARE, "lost"),
+        (STRONG_SHARE / 4, "by-all"),
+        (1 / STRONG_SHARE, "inverted"),
+        (0.5, "misread"),
+        (1.0, "misread"),
+    ]
+)
 def test_an_efficiency_that_was_not_read_off_is_named(wrong, name):
     found = exit_check.exit_check(STRONG, efficiency=wrong)
     assert names(found) == [name]
@@ -88,9 +97,11 @@ def test_runs_of_another_job_make_no_curve_and_the_difference_is_named():
 def test_one_process_without_a_strategy_is_the_start_of_every_strategy():
     """As the training job writes them: "one" on one process, "fsdp" with its choices on several."""
     recipe = json.loads(STRONG[0].read_text(encoding="utf-8"))["recipe"]
-    records = [changed(STRONG[0], recipe=recipe | {"strategy": "one"}),
-               changed(STRONG[1], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 2}),
-               changed(STRONG[2], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 4})]  # fmt: skip
+    records = [
+        changed(STRONG[0], recipe=recipe | {"strategy": "one"}),
+        changed(STRONG[1], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 2}),
+        changed(STRONG[2], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 4}),
+    ]
     found = exit_check.exit_check(records, efficiency=STRONG_SHARE)
     assert found.ok
     assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong (fsdp)", n) for n in (1, 2, 4)]
@@ -122,20 +133,39 @@ def test_the_efficiency_of_a_prediction_is_not_the_one_that_was_measured():
     assert names(exit_check.exit_check(STRONG, efficiency=0.97)) == ["misread"]
 
 
-@pytest.mark.parametrize("words", [["--efficiency", "abc"], ["--efficiency", "nan"], ["--efficiency", "-1"],
-                                   ["--efficiency", "inf"], ["--efficiency"], ["--no-such"], [str(RECORDED)]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--efficiency", "abc"],
+        ["--efficiency", "nan"],
+        ["--efficiency", "-1"],
+        ["--efficiency", "inf"],
+        ["--efficiency"],
+        ["--no-such"],
+        [str(RECORDED)],
+    ],
+)
 def test_bad_input_to_the_command_is_one_line_and_exit_code_2(words, capsys):
     assert exit_check.main([*map(str, STRONG), *words]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
 
 
-@each([
-    RECORDED / "trace-healthy.json", ROOT / "no-such.json", RECORDED, "{", '{"stem": 1}', '{"a":' * 100_000,
-    changed(STRONG[1], device_count=10**30), changed(STRONG[1], device_count=10**400),
-    changed(STRONG[1], started="2999-01-01T00:00:00+00:00"), changed(STRONG[0], device_count=2),
-    changed(STRONG[1], step_seconds=[1e-300] * 12),
-])  # fmt: skip
+@each(
+    [
+        RECORDED / "trace-healthy.json",
+        ROOT / "no-such.json",
+        RECORDED,
+        "{",
+        '{"stem": 1}',
+        '{"a":' * 100_000,
+        changed(STRONG[1], device_count=10**30),
+        changed(STRONG[1], device_count=10**400),
+        changed(STRONG[1], started="2999-01-01T00:00:00+00:00"),
+        changed(STRONG[0], device_count=2),
+        changed(STRONG[1], step_seconds=[1e-300] * 12),
+    ]
+)
 def test_what_is_no_record_is_one_line(bad):
     with pytest.raises(ValueError) as error:
         exit_check.exit_check([*STRONG, bad])
@@ -166,10 +196,16 @@ def test_a_prediction_is_graded_against_the_run_on_twice_as_many():
         assert f"the run made {real:,.0f}" in one.message
 
 
-@each([
-    (0, STRONG, "above 0"), ("many", STRONG, "above 0"), (True, STRONG, "above 0"), (9e3, STRONG[:1], "twice as many"),
-    (9e3, [STRONG[0], STRONG[2]], "twice as many"), (9e3, [], "twice as many"),
-])  # fmt: skip
+@each(
+    [
+        (0, STRONG, "above 0"),
+        ("many", STRONG, "above 0"),
+        (True, STRONG, "above 0"),
+        (9e3, STRONG[:1], "twice as many"),
+        (9e3, [STRONG[0], STRONG[2]], "twice as many"),
+        (9e3, [], "twice as many"),
+    ]
+)
 def test_a_prediction_that_cannot_be_graded_is_one_line(guess, records, words):
     with pytest.raises(ValueError, match=words):
         exit_check.grade(guess, records)

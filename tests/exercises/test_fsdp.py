@@ -52,22 +52,30 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 
 
 def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
-    seen = {wrap: render("fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 2, "seq": "1024",
-                                  "wrap": wrap})["values"] for wrap in ("layer", "block")}
+    seen = {
+        wrap: render(
+            "fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 2, "seq": "1024", "wrap": wrap}
+        )["values"]
+        for wrap in ("layer", "block")
+    }
     assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (26, 2.0)
     assert round(seen["layer"]["peak_gb"]) == 3 and round(seen["layer"]["usable_gib"] * 2**30 / 1e9 - 3) == 70
     on = cluster(8, 8)
-    reached = [bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, on).seconds) / 400e9
-               for size in (2 * 1024**2, 2 * 4 * 1024**2, 2 * 12.6e6)]  # a matrix of attention, of the MLP; a block
+    reached = [
+        bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, on).seconds) / 400e9
+        for size in (2 * 1024**2, 2 * 4 * 1024**2, 2 * 12.6e6)
+    ]  # a matrix of attention, of the MLP; a block
     assert [round(one, 2) for one in reached] == [0.03, 0.12, 0.28], "of eight adapters at 50 GB/s"
 
 
 def test_wire_and_counts_are_those_of_the_books_other_models():
     full = timing_fsdp.volume(SHAPE, Sharding(ranks=32), reshard_root=True)
     assert {slip.name: slip.value for slip in exercises.exercise("fsdp", "hybrid-wire").slips}["full-sharding"] == (
-        pytest.approx(full["total"], rel=1e-4))  # fmt: skip
+        pytest.approx(full["total"], rel=1e-4)
+    )
     assert value("hybrid-wire") == pytest.approx(
-        8 * timing_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"])  # fmt: skip
+        8 * timing_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"]
+    )
     count = solution("all-gathers")
     for wrap in ("model", "block", "layer"):
         for reshard in (True, False, 4):
@@ -79,8 +87,11 @@ def test_wire_and_counts_are_those_of_the_books_other_models():
 def test_gathered_peaks_are_those_of_the_memory_model():
     """What a block in the middle of the forward finds whole, and what is on its way in a buffer."""
     for kind, more in (("cpu", 0), ("cuda", 2 * OWN_BLOCK)):  # the buffer that a GPU keeps is left out
-        found = next(one.held for one in fsdp_sizes.memory(kind, fsdp_sizes.OTHER, 32, wrap="block").moments
-                     if (one.phase, one.unit, one.what) == ("forward", "blocks.16", "compute"))  # fmt: skip
+        found = next(
+            one.held
+            for one in fsdp_sizes.memory(kind, fsdp_sizes.OTHER, 32, wrap="block").moments
+            if (one.phase, one.unit, one.what) == ("forward", "blocks.16", "compute")
+        )
         assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
     assert value("whole-model-reduce") == (2 + 4) * 13_015_864_320  # Llama 2 13B
     assert 2.1 < fsdp_wrap._SPARED / GB < 2.1 + 1.06
@@ -142,10 +153,24 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "undivided", "forgot-optimizer", "whole-model", "forgot-root", "ddp", "reduce-as-all-reduce", "gather-fp32",
-        "root-twice", "number-is-kept", "full-sharding", "no-overlap", "passed-over", "never-freed", "works", "losses",
-        "activations", "keep-all",
-    }  # fmt: skip
+        "undivided",
+        "forgot-optimizer",
+        "whole-model",
+        "forgot-root",
+        "ddp",
+        "reduce-as-all-reduce",
+        "gather-fp32",
+        "root-twice",
+        "number-is-kept",
+        "full-sharding",
+        "no-overlap",
+        "passed-over",
+        "never-freed",
+        "works",
+        "losses",
+        "activations",
+        "keep-all",
+    }
 
 
 # --- against torch and Accelerate on real ranks -----------------------------------------------------------
@@ -226,19 +251,28 @@ GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("fsdp", "sharded-st
 FORWARD = "        forward(unit, gather(unit)) "
 SCATTER = "        dist.reduce_scatter(gradients[unit], list(padded.chunk(world)))\n"
 KEPT = GIVEN.replace(FORWARD, "        kept.append(gather(unit)); forward(unit, kept[-1]) ").replace(
-    "    for unit in range(len(shards)):", "    kept = []\n    for unit in range(len(shards)):")  # fmt: skip
-LAST = GIVEN.replace(FORWARD, "        last = gather(unit); forward(unit, last) ").replace(
-    "backward(unit, gather(unit))", "backward(unit, last if unit == len(shards) - 1 else gather(unit))").replace(
-    "    for unit in range(len(shards)):",
-    "    last = None\n    for unit in range(len(shards)):\n        last = None").replace(
-    "        padded = torch.zeros", "        last = None\n        padded = torch.zeros")  # fmt: skip
+    "    for unit in range(len(shards)):", "    kept = []\n    for unit in range(len(shards)):"
+)
+LAST = (
+    GIVEN.replace(FORWARD, "        last = gather(unit); forward(unit, last) ")
+    .replace("backward(unit, gather(unit))", "backward(unit, last if unit == len(shards) - 1 else gather(unit))")
+    .replace(
+        "    for unit in range(len(shards)):",
+        "    last = None\n    for unit in range(len(shards)):\n        last = None",
+    )
+    .replace("        padded = torch.zeros", "        last = None\n        padded = torch.zeros")
+)
 REDUCED = "        dist.all_reduce(padded)\n        mine = padded.view(world, -1)[dist.get_rank()]\n"
-LONG = GIVEN.replace("        dist.all_gather(parts, shards[unit])\n", (
-    "        whole = torch.cat(parts)\n        dist.all_gather_into_tensor(whole, shards[unit])\n"
-    "        return whole[:sizes[unit]]\n")).replace(SCATTER, (
-    "        dist.reduce_scatter_tensor(gradients[unit], padded)\n"))  # fmt: skip
+LONG = GIVEN.replace(
+    "        dist.all_gather(parts, shards[unit])\n",
+    (
+        "        whole = torch.cat(parts)\n        dist.all_gather_into_tensor(whole, shards[unit])\n"
+        "        return whole[:sizes[unit]]\n"
+    ),
+).replace(SCATTER, ("        dist.reduce_scatter_tensor(gradients[unit], padded)\n"))
 RESIZED = GIVEN.replace(
-    FORWARD, "        whole = gather(unit); forward(unit, whole); whole.untyped_storage().resize_(0) ")  # fmt: skip
+    FORWARD, "        whole = gather(unit); forward(unit, whole); whole.untyped_storage().resize_(0) "
+)
 WRITTEN = {
     "": GIVEN,
     "-last-kept": LAST,

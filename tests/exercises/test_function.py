@@ -46,21 +46,23 @@ def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
 
 
 @each(NUMBERS)
-@each([
-    ("return 12345", "wrong-result", "expected"),
-    ("pass", "no-return", "return"),
-    ("return 'many'", "not-a-number", "one number"),
-    ("return True", "not-a-number", "one number"),
-    ("return float('nan')", "not-a-number", "NaN"),
-    ("return float('inf')", "wrong-result", "gave inf"),
-    ("return 10**5000", "wrong-result", "cannot be shown"),
-    ("return -1", "wrong-result", "gave -1"),
-    ("x = 1\n    return x / 0", "exception", "Line 3: ZeroDivisionError"),
-    ("raise Exception", "exception", "Line 2: Exception"),
-    ("import sys\n    sys.exit()", "exit", "Line 3"),
-    ("return {}['a']", "exception", "KeyError"),
-    ("return [0] * 10**18", "memory", "memory"),
-])  # fmt: skip
+@each(
+    [
+        ("return 12345", "wrong-result", "expected"),
+        ("pass", "no-return", "return"),
+        ("return 'many'", "not-a-number", "one number"),
+        ("return True", "not-a-number", "one number"),
+        ("return float('nan')", "not-a-number", "NaN"),
+        ("return float('inf')", "wrong-result", "gave inf"),
+        ("return 10**5000", "wrong-result", "cannot be shown"),
+        ("return -1", "wrong-result", "gave -1"),
+        ("x = 1\n    return x / 0", "exception", "Line 3: ZeroDivisionError"),
+        ("raise Exception", "exception", "Line 2: Exception"),
+        ("import sys\n    sys.exit()", "exit", "Line 3"),
+        ("return {}['a']", "exception", "KeyError"),
+        ("return [0] * 10**18", "memory", "memory"),
+    ]
+)
 def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, words):
     result = check(one, f"def {one.function}(*case):\n    {body}\n")
     assert (result["ok"], result["slip"]) == (False, slip)
@@ -70,27 +72,33 @@ def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, 
 
 
 @each(LISTS)
-@each([
-    ("return 12345", "not-a-list", "of type int: it should give a list"),
-    ("return 'many'", "not-a-list", "of type str: it should give a list"),
-    ("return {1: 2}", "not-a-list", "of type dict"),
-    ("pass", "no-return", "return"),
-    ("return [1, None]", "not-a-list", "with None in it"),
-    ("return [1, [..., 2]]", "not-a-list", "with ... in it"),
-    ("return [1, 'a']", "not-a-list", "with a str in it"),
-    ("return [True]", "not-a-list", "with a bool in it"),
-    ("return [[1, float('nan')]]", "not-a-list", "NaN"),
-    ("return [float('inf')]", "wrong-result", "[inf]"),
-    ("return [10**5000]", "wrong-result", "cannot be shown"),
-    ("return []", "wrong-result", "[]"),
-    ("return [[[]]]", "wrong-result", "[[[]]]"),
-    ("return list(range(20_000))", "too-long", "a list of more than 1,000 numbers, which was read no further: give"),
-    ("return [[0] * 40] * 40", "too-long", "(for "),
-    ("a = [0] * 9\n    for _ in range(99): a = [a] * 9\n    return a", "too-long", "numbers"),
-    ("import numpy\n    return numpy.zeros((50, 50))", "too-long", "numbers"),
-    ("a = []\n    a.append(a)\n    return a", "recursion", "without end"),
-    ("return [{}['a']]", "exception", "KeyError"),
-])  # fmt: skip
+@each(
+    [
+        ("return 12345", "not-a-list", "of type int: it should give a list"),
+        ("return 'many'", "not-a-list", "of type str: it should give a list"),
+        ("return {1: 2}", "not-a-list", "of type dict"),
+        ("pass", "no-return", "return"),
+        ("return [1, None]", "not-a-list", "with None in it"),
+        ("return [1, [..., 2]]", "not-a-list", "with ... in it"),
+        ("return [1, 'a']", "not-a-list", "with a str in it"),
+        ("return [True]", "not-a-list", "with a bool in it"),
+        ("return [[1, float('nan')]]", "not-a-list", "NaN"),
+        ("return [float('inf')]", "wrong-result", "[inf]"),
+        ("return [10**5000]", "wrong-result", "cannot be shown"),
+        ("return []", "wrong-result", "[]"),
+        ("return [[[]]]", "wrong-result", "[[[]]]"),
+        (
+            "return list(range(20_000))",
+            "too-long",
+            "a list of more than 1,000 numbers, which was read no further: give",
+        ),
+        ("return [[0] * 40] * 40", "too-long", "(for "),
+        ("a = [0] * 9\n    for _ in range(99): a = [a] * 9\n    return a", "too-long", "numbers"),
+        ("import numpy\n    return numpy.zeros((50, 50))", "too-long", "numbers"),
+        ("a = []\n    a.append(a)\n    return a", "recursion", "without end"),
+        ("return [{}['a']]", "exception", "KeyError"),
+    ]
+)
 def test_what_is_no_list_of_numbers_is_one_clear_line(one, body, slip, words):
     result = check(one, f"def {one.function}(*case):\n    {body}\n")
     assert (result["ok"], result["slip"]) == (False, slip)
@@ -108,9 +116,15 @@ def test_an_overflow_is_a_mistake_where_it_is_infinite_and_no_other_is_like_it()
     wrong = next(mistake.wrong for mistake in one.mistakes if mistake.name == "wrong-way")
     given = {name: [f(*case) for case in one.cases] for name, f in (("wrong", wrong), ("right", one.reference))}
     at = given["wrong"].index(math.inf)
-    for results, slip in ((given["wrong"][:at], "wrong-way"), (given["right"][:at], "exception"), (None, "exception"),
-                          (given["wrong"][: at - 1], "exception"), (given["wrong"][:-1], "wrong-way"),
-                          (given["wrong"] * 2, "exception"), (["x"] * at, "exception")):  # fmt: skip
+    for results, slip in (
+        (given["wrong"][:at], "wrong-way"),
+        (given["right"][:at], "exception"),
+        (None, "exception"),
+        (given["wrong"][: at - 1], "exception"),
+        (given["wrong"][:-1], "wrong-way"),
+        (given["wrong"] * 2, "exception"),
+        (["x"] * at, "exception"),
+    ):
         verdict = one.judge_run({**said, "results": results})
         assert (verdict.ok, verdict.slip) == (False, slip)
         assert verdict.message.endswith(said["stopped"])
@@ -137,17 +151,19 @@ def test_any_sequence_of_numbers_is_a_list(one, wrap):
 
 
 @each(FUNCTIONS)
-@each([
-    ("x = 1\ndef f(:\n", "syntax", "Line 2: "),
-    ("  x = 1\n y = 2", "syntax", "Line "),
-    ("\0", "syntax", "null bytes"),
-    ("", "input", "write the function"),
-    ("x = 1", "no-function", "no function"),
-    ("x = 1\ny = undefined", "exception", "Line 2: NameError"),
-    (None, "input", "write the function"),
-    (3, "input", "write the function"),
-    ("x = 1\n" * 10_000, "input", "a few lines are enough"),
-])  # fmt: skip
+@each(
+    [
+        ("x = 1\ndef f(:\n", "syntax", "Line 2: "),
+        ("  x = 1\n y = 2", "syntax", "Line "),
+        ("\0", "syntax", "null bytes"),
+        ("", "input", "write the function"),
+        ("x = 1", "no-function", "no function"),
+        ("x = 1\ny = undefined", "exception", "Line 2: NameError"),
+        (None, "input", "write the function"),
+        (3, "input", "write the function"),
+        ("x = 1\n" * 10_000, "input", "a few lines are enough"),
+    ]
+)
 def test_code_that_does_not_come_to_a_function(one, source, slip, words):
     result = check(one, source)
     assert (result["ok"], result["slip"]) == (False, slip)
@@ -156,9 +172,14 @@ def test_code_that_does_not_come_to_a_function(one, source, slip, words):
 
 
 @each(NUMBERS)
-@each(["import numpy as np\nmake = lambda one: np.int64(one) if one == int(one) else one",
-               "import numpy as np\nmake = np.float64",
-               "from fractions import Fraction as make", "from decimal import Decimal as make"])  # fmt: skip
+@each(
+    [
+        "import numpy as np\nmake = lambda one: np.int64(one) if one == int(one) else one",
+        "import numpy as np\nmake = np.float64",
+        "from fractions import Fraction as make",
+        "from decimal import Decimal as make",
+    ]
+)
 def test_any_real_number_is_a_result(one, wrap):
     body = f"{code_of(one)}\nplain = {one.function}\n"
     right = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(plain(*case))\n")
@@ -201,8 +222,9 @@ def test_a_page_without_a_module_says_what_it_has(monkeypatch):
     monkeypatch.setattr("sys.platform", "emscripten")
     given = check(one, "import nunpy")
     assert (given["slip"], given["message"]) == (
-        "exception", "Line 1: There is no nunpy here: the page has Python's standard library only. Write the sums "
-        "yourself.")  # fmt: skip
+        "exception",
+        "Line 1: There is no nunpy here: the page has Python's standard library only. Write the sums yourself.",
+    )
     assert live.execute("x = 1\nimport nunpy.linalg")["error"].startswith("line 2: There is no nunpy here: the page")
 
 

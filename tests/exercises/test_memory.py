@@ -31,8 +31,7 @@ def test_bytes_of_a_parameter():
     assert states("bf16-master", "adamw") == states("fp32", "adamw") == states("autocast-bf16", "adamw") == 16
     assert states("bf16", "adamw") == 8
     assert states("fp32", "sgd") == 8
-    assert per_parameter("bf16-master", "momentum") == {
-        "weights": 2, "master": 4, "gradients": 2, "optimizer": 4}  # fmt: skip
+    assert per_parameter("bf16-master", "momentum") == {"weights": 2, "master": 4, "gradients": 2, "optimizer": 4}
 
 
 def test_sizes_that_follow_from_one_line_of_arithmetic():
@@ -118,9 +117,20 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "forgot-optimizer", "forgot-master", "forgot-gradients", "bits", "fp32", "summed-moments", "total",
-        "divided-all", "both-four", "logits-once", "optimizer-moment", "gradients-at-the-loss", "gb-gib",
-    }  # fmt: skip
+        "forgot-optimizer",
+        "forgot-master",
+        "forgot-gradients",
+        "bits",
+        "fp32",
+        "summed-moments",
+        "total",
+        "divided-all",
+        "both-four",
+        "logits-once",
+        "optimizer-moment",
+        "gradients-at-the-loss",
+        "gb-gib",
+    }
 
 
 def test_the_first_moment_that_does_not_fit_is_the_accounts():
@@ -132,13 +142,24 @@ def test_the_first_moment_that_does_not_fit_is_the_accounts():
         first = {moment: size - moments[moment]["optimizer"] for moment, size in after.items()}
         first["optimizer"] = after["optimizer"]  # it makes the averages
         assert max(first, key=first.get) in ("loss", "optimizer") and max(after, key=after.get) in ("loss", "optimizer")
-        sizes = {"step 1, loss": first["loss"], "step 1, update": first["optimizer"],
-                 "step 2, loss": after["loss"], "step 2, update": after["optimizer"]}  # fmt: skip
+        sizes = {
+            "step 1, loss": first["loss"],
+            "step 1, update": first["optimizer"],
+            "step 2, loss": after["loss"],
+            "step 2, update": after["optimizer"],
+        }
         ends[name] = next((moment for moment, size in sizes.items() if size > steps.USABLE * 1e9), "no moment")
         assert ends[name] == steps.ends(steps.kinds(model, batch, seq))
     best = next(option.label for option in steps.FIRST_OUT.options if option.right)
     assert best == " · ".join(f"{name} {moment}" for name, moment in ends.items())
     assert len(set(ends.values())) == 4 and f"**{best}.**" in steps.FIRST_OUT.solution
     assert round(usable(DEVICES["h100-sxm"].memory_bytes) / 1e9) == steps.USABLE
-    assert max(len(line) for text in (steps.FIRST_OUT.prompt, steps.FIRST_OUT.solution)
-               for block in text.split("```")[1::2] for line in block.splitlines()) <= 39, "on a phone"  # fmt: skip
+    assert (
+        max(
+            len(line)
+            for text in (steps.FIRST_OUT.prompt, steps.FIRST_OUT.solution)
+            for block in text.split("```")[1::2]
+            for line in block.splitlines()
+        )
+        <= 39
+    ), "on a phone"

@@ -56,8 +56,13 @@ def test_the_axes_that_leave_a_node_are_the_meshs_crossing_ones():
 def test_a_steps_sequences_are_those_of_the_replicas():
     sequences, draw = solution("sequences-a-step"), random.Random(1)
     for _ in range(100):
-        at = Layout(dp=draw.randint(1, 5), tp=draw.randint(1, 4), pp=draw.randint(2, 4), cp=draw.randint(1, 3),
-                    micro_batches=draw.randint(4, 9))  # fmt: skip
+        at = Layout(
+            dp=draw.randint(1, 5),
+            tp=draw.randint(1, 4),
+            pp=draw.randint(2, 4),
+            cp=draw.randint(1, 3),
+            micro_batches=draw.randint(4, 9),
+        )
         ep = draw.choice([1, 2, 4])
         asked = sequences(at.ranks, at.tp, at.pp, at.cp, ep, at.m, 3)
         assert asked == at.dp * at.m * 3
@@ -137,7 +142,23 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "experts-divide", "context-multiplies", "tensor-multiplies", "first-fastest", "runs", "none", "as-before",
-        "every-micro-batch", "all-in-flight", "dp-alone", "copies-counted", "stage-2", "memory-ignored", "across-nodes",
-        "least-memory", "c", "d", "b", "axes-swapped",
-    }  # fmt: skip
+        "experts-divide",
+        "context-multiplies",
+        "tensor-multiplies",
+        "first-fastest",
+        "runs",
+        "none",
+        "as-before",
+        "every-micro-batch",
+        "all-in-flight",
+        "dp-alone",
+        "copies-counted",
+        "stage-2",
+        "memory-ignored",
+        "across-nodes",
+        "least-memory",
+        "c",
+        "d",
+        "b",
+        "axes-swapped",
+    }

@@ -30,8 +30,16 @@ def columns(table):
 def priced(tp, pp, batch, chunks=1):
     """A layout of the table's job."""
     dp = 8 // tp // pp
-    layout = Layout(dp, tp, pp, zero=1 if dp > 1 else 0, sequence_parallel=tp > 1, micro_batches=32 // dp // batch,
-                    chunks=chunks, schedule="interleaved" if chunks > 1 else "1f1b")  # fmt: skip
+    layout = Layout(
+        dp,
+        tp,
+        pp,
+        zero=1 if dp > 1 else 0,
+        sequence_parallel=tp > 1,
+        micro_batches=32 // dp // batch,
+        chunks=chunks,
+        schedule="interleaved" if chunks > 1 else "1f1b",
+    )
     return Job(PRESETS["llama-2-13b"], 4096, DEVICES["a100-80gb"], cluster(2, 4, "nvlink3"), batch, layout)
 
 
@@ -46,8 +54,12 @@ def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():
         took[name] = found = step(job)
         assert (job.layout.dp, job.layout.m) == (int(said["dp"]), int(said["micro-batches"]))
         assert f"{peak(job) / 1e9:.1f}" == said["GB, fullest"] and f"{found.seconds:.2f}" == said["seconds"]
-        for row, part in (("compute", "compute"), ("exposed tp", "exposed tensor"), ("uneven stages", "imbalance"),
-                          ("bubble", "bubble")):  # fmt: skip
+        for row, part in (
+            ("compute", "compute"),
+            ("exposed tp", "exposed tensor"),
+            ("uneven stages", "imbalance"),
+            ("bubble", "bubble"),
+        ):
             assert float(said[row]) == pytest.approx(found.parts[part], abs=0.006), (name, row)
     most = usable(DEVICES["a100-80gb"].memory_bytes)
     assert round(most / 1e9, 1) == layouts.USABLE
@@ -69,8 +81,13 @@ def peak(job):
 
 
 def test_the_model_finds_what_the_sketch_finds_for_the_table():
-    some = [priced(tp, pp, batch) for tp in (1, 2, 4) for pp in (1, 2, 4, 8) for batch in (1, 2, 4)
-            if tp * pp <= 8 and 32 * tp * pp // 8 // batch >= pp]  # fmt: skip
+    some = [
+        priced(tp, pp, batch)
+        for tp in (1, 2, 4)
+        for pp in (1, 2, 4, 8)
+        for batch in (1, 2, 4)
+        if tp * pp <= 8 and 32 * tp * pp // 8 // batch >= pp
+    ]
     shape = some[0].shape
     whole = memory.accounts(shape, 1, 4096, Recipe("bf16-master"), Layout())[0].moments["forward"]
     kept, total = whole["activations"], 16 * memory.rank_parameters(shape, Layout(), 0)
@@ -81,8 +98,15 @@ def test_the_model_finds_what_the_sketch_finds_for_the_table():
 
 def test_bytes_by_axis_are_those_of_the_traffic_model():
     exercise = solution("mesh", "bytes-by-axis")
-    job = Job(PRESETS["llama-3-70b"], 8192, DEVICES["h100-sxm"], cluster(8, 8), 1,
-              Layout(dp=2, tp=8, pp=4, micro_batches=64), Recipe("bf16-master"))  # fmt: skip
+    job = Job(
+        PRESETS["llama-3-70b"],
+        8192,
+        DEVICES["h100-sxm"],
+        cluster(8, 8),
+        1,
+        Layout(dp=2, tp=8, pp=4, micro_batches=64),
+        Recipe("bf16-master"),
+    )
     turned = job.other(order=("tp", "pp", "dp", "cp"))
     found, there = traffic(job), traffic(turned)
     mine = exercise(4, 2, 8, 64, 20, 8192 * job.shape.hidden * 2, 2 * job.rank_parameters(2))
@@ -131,6 +155,7 @@ DIM, WIDE, BATCH, STEPS, RATE = 8, 16, 16, 60, 0.05
 def begun():
     """(weights to begin with, those that made the targets): of a norm and of two matrices."""
     torch.manual_seed(3)
+
     def two():
         return torch.randn(DIM, WIDE) / DIM**0.5, torch.randn(WIDE, 1) / WIDE**0.5
 
@@ -142,8 +167,11 @@ def trained(fault):
     start, true = begun()
     share = WIDE if fault == "no tp" else WIDE // 2
     cut_at = {k: slice(0, WIDE) if fault == "no tp" else slice(k * share, (k + 1) * share) for k in (0, 1)}
-    w = {(d, k): [start[0].clone(), start[1][:, cut_at[k]].clone(), start[2][cut_at[k]].clone()]
-         for d in (0, 1) for k in (0, 1)}  # fmt: skip
+    w = {
+        (d, k): [start[0].clone(), start[1][:, cut_at[k]].clone(), start[2][cut_at[k]].clone()]
+        for d in (0, 1)
+        for k in (0, 1)
+    }
     losses = []
     for _ in range(STEPS):
         drawn = torch.randn(4, BATCH, DIM)
@@ -190,8 +218,9 @@ def alone():
 def test_the_four_runs_are_what_training_with_each_fault_shows():
     said = columns(diagnose.TABLE)
     assert trained("")[0] == pytest.approx(alone(), rel=1e-4)
-    runs = {"one": (alone(), None)} | {name: trained(fault) for name, fault in zip(
-        "ABCD", ("tp sum", "no tp", "dp sum", "samples"), strict=True)}  # fmt: skip
+    runs = {"one": (alone(), None)} | {
+        name: trained(fault) for name, fault in zip("ABCD", ("tp sum", "no tp", "dp sum", "samples"), strict=True)
+    }
     for column, (losses, w) in enumerate(runs.values()):
         first, last = said["loss, step 1"][column], said["loss at the end"][column]
         assert f"{losses[0]:.3f}" == first and f"{sum(losses[-10:]) / 10:.3f}" == last

@@ -90,11 +90,16 @@ def test_who_waits_is_what_the_simulator_of_the_rung_says():
     waits_for, chance, stuck = solution("simulate"), random.Random(0), 0
     for _ in range(150):
         p, m = chance.randint(1, 4), chance.randint(1, 3)
-        rows = [chance.sample(row, len(row)) if chance.random() < 0.3 else list(row)
-                for row in spec.orders(chance.choice(["gpipe", "1f1b"]), p, max(m, p))]  # fmt: skip
+        rows = [
+            chance.sample(row, len(row)) if chance.random() < 0.3 else list(row)
+            for row in spec.orders(chance.choice(["gpipe", "1f1b"]), p, max(m, p))
+        ]
         found = waits_for([[(one.kind, one.micro) for one in row] for row in rows])
-        if any(row.index(Action("B", rank, i)) < row.index(Action("F", rank, i))
-               for rank, row in enumerate(rows[:-1]) for i in range(max(m, p))):  # fmt: skip
+        if any(
+            row.index(Action("B", rank, i)) < row.index(Action("F", rank, i))
+            for rank, row in enumerate(rows[:-1])
+            for i in range(max(m, p))
+        ):
             continue  # it needs its own forward too, and either may be named
         ring = pipeline_waits.blocked(rows)
         assert (set(found) == {-1}) == (not ring)
@@ -106,19 +111,33 @@ def test_who_waits_is_what_the_simulator_of_the_rung_says():
 def test_the_four_that_stand_are_those_of_1f1b_with_sends_that_wait():
     ring = pipeline_waits.blocked(spec.orders("1f1b", 4, 8), rendezvous=True)
     assert [(wait.rank, wait.of_rank, wait.action) for wait in ring] == [
-        (2, 3, Action("F", 2, 1)), (3, 2, Action("B", 3, 0))]  # fmt: skip
+        (2, 3, Action("F", 2, 1)),
+        (3, 2, Action("B", 3, 0)),
+    ]
     lines = [f"rank {rank} waits to send activations {3 - rank} to rank {rank + 1}" for rank in range(3)]
     assert hang.STANDING.splitlines() == [*lines, "rank 3 waits to send gradient 0 to rank 2"]
     assert right("both-send") == "pair" and right("receive-first") == "receive" and right("tied-table") == "add"
 
 
-@each([
-    ("bubble-share", "29%", "of-the-work"), ("bubble-share", "7/31", ""), ("bubble-share", "22%", "rounded"),
-    ("zero-bubble", "7/69", "third-of-the-share"), ("zero-bubble", "7/23", "one-f-one-b"), ("zero-bubble", "7/55", ""),
-    ("held-by-rank", "12.5 GB", "one-short"), ("held-by-rank", "17.5 GB", "from-one"), ("held-by-rank", "14 GiB", ""),
-    ("uneven-stage", "60%", "whole-step"), ("uneven-stage", "7.5%", "mean"), ("uneven-stage", "1.5%", "once"),
-    ("uneven-stage", "49%", ""), ("micro-batches", "18.6%", "of-the-step"), ("micro-batches", "23%", ""),
-])  # fmt: skip
+@each(
+    [
+        ("bubble-share", "29%", "of-the-work"),
+        ("bubble-share", "7/31", ""),
+        ("bubble-share", "22%", "rounded"),
+        ("zero-bubble", "7/69", "third-of-the-share"),
+        ("zero-bubble", "7/23", "one-f-one-b"),
+        ("zero-bubble", "7/55", ""),
+        ("held-by-rank", "12.5 GB", "one-short"),
+        ("held-by-rank", "17.5 GB", "from-one"),
+        ("held-by-rank", "14 GiB", ""),
+        ("uneven-stage", "60%", "whole-step"),
+        ("uneven-stage", "7.5%", "mean"),
+        ("uneven-stage", "1.5%", "once"),
+        ("uneven-stage", "49%", ""),
+        ("micro-batches", "18.6%", "of-the-step"),
+        ("micro-batches", "23%", ""),
+    ]
+)
 def test_misconceptions_of_the_rung_are_each_named(key, answer, slip):
     found = answers.verdict("pipeline", key, answer)
     assert (found["ok"], found["slip"]) == (not slip, slip)
@@ -128,19 +147,21 @@ WAITS = answers.code_of(exercises.exercise("pipeline", "simulate"))
 ORDER = answers.code_of(exercises.exercise("pipeline", "order-1f1b"))
 
 
-@each([
-    ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(p - rank, m)", "no-limit"),
-    ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(limit, m)", "limit-for-all"),
-    ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(p - rank - 1, limit, m)", "only-below"),
-    ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(p - rank, limit)", "past-the-end"),
-    ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(rank + 1, limit, m)", "ranks-above"),
-    ("order-1f1b", ORDER, "min(p - rank, limit, m)", "m", "all-forwards"),
-    ("simulate", WAITS, "while moved:", "for _ in range(1):", "one-round"),
-    ("simulate", WAITS, 'return "F", rank, i', "return None", "free-backward"),
-    ("simulate", WAITS, "else -1\n", "else 0\n", "one-for-zero"),
-    ("simulate", WAITS, "needs(rank)[1] if", "rank if", "whether"),
-    ("simulate", WAITS, "needs(rank)[1] if", "needs(rank)[1] + 1 if", "from-one"),
-])  # fmt: skip
+@each(
+    [
+        ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(p - rank, m)", "no-limit"),
+        ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(limit, m)", "limit-for-all"),
+        ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(p - rank - 1, limit, m)", "only-below"),
+        ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(p - rank, limit)", "past-the-end"),
+        ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(rank + 1, limit, m)", "ranks-above"),
+        ("order-1f1b", ORDER, "min(p - rank, limit, m)", "m", "all-forwards"),
+        ("simulate", WAITS, "while moved:", "for _ in range(1):", "one-round"),
+        ("simulate", WAITS, 'return "F", rank, i', "return None", "free-backward"),
+        ("simulate", WAITS, "else -1\n", "else 0\n", "one-for-zero"),
+        ("simulate", WAITS, "needs(rank)[1] if", "rank if", "whether"),
+        ("simulate", WAITS, "needs(rank)[1] if", "needs(rank)[1] + 1 if", "from-one"),
+    ]
+)
 def test_a_solution_with_one_change_is_told_its_cause(key, source, old, new, slip):
     assert old in source
     assert answers.verdict("pipeline", key, source.replace(old, new))["slip"] == slip

@@ -39,8 +39,10 @@ def played(rows, holds_up):
 
 def test_torchs_list_and_the_lanes_that_it_leads_to():
     """Four micro-batches on two ranks, two stages each."""
-    rows = [[str(action) for action in row if not re.search("SHARD|REDUCE", str(action))]
-            for row in get_schedule_ops("Interleaved1F1B", 2, 4, with_comms=True)]  # fmt: skip
+    rows = [
+        [str(action) for action in row if not re.search("SHARD|REDUCE", str(action))]
+        for row in get_schedule_ops("Interleaved1F1B", 2, 4, with_comms=True)
+    ]
     assert " ".join(rows[0]).startswith(hang.TORCH_ORDER.replace("\n", " ") + " ")
     (good, quick), (bad, slow) = played(rows, False), played(rows, True)
     assert (quick / LONG["F"], slow / LONG["F"]) == hang.SLOTS

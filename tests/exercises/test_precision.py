@@ -65,7 +65,11 @@ def test_each_of_three_numbers_has_the_format_that_is_nearer():
     assert nearer == right("which-is-nearer").split("-") == ["fp16", "bf16", "bf16"]
     rows = told("which-is-nearer").split("```")[3].strip().splitlines()
     assert [" ".join(row.split()) for row in rows] == [
-        "bf16 fp16", "1.003 1 1.00293", "100,000 99840 inf", "3e-9 2.99769e-09 0"]  # fmt: skip
+        "bf16 fp16",
+        "1.003 1 1.00293",
+        "100,000 99840 inf",
+        "3e-9 2.99769e-09 0",
+    ]
     for option in exercises.exercise("precision", "which-is-nearer").options:
         assert option.right == (option.label.startswith("fp16 the first; bf16 the second and"))
 
@@ -88,12 +92,16 @@ def test_the_log_brackets_the_largest_gradient():
     assert [one.scale for one in scale.LOG] == [2.0**19, 2.0**18, 2.0**17, *[2.0**16] * 4, 2.0**17, *[2.0**16] * 4]
     rows = [line.split() for line in told("scaler-log").split("```")[1].strip().splitlines()[1:]]
     assert [(int(step), float(s.replace(",", "")), *rest) for step, s, *rest in rows] == [
-        (one.step, one.scale, *(["yes"] if one.skipped else [])) for one in scale.LOG]
+        (one.step, one.scale, *(["yes"] if one.skipped else [])) for one in scale.LOG
+    ]
 
 
 def test_scales_are_those_of_the_books_scaler():
-    scales, reference, draw = solution("scale-by-step"), exercises.exercise("precision", "scale-by-step").reference, (
-        random.Random(4))  # fmt: skip
+    scales, reference, draw = (
+        solution("scale-by-step"),
+        exercises.exercise("precision", "scale-by-step").reference,
+        (random.Random(4)),
+    )
     for _ in range(300):
         over = [draw.random() < 0.3 for _ in range(draw.randint(0, 20))]
         first, interval = 2.0 ** draw.randint(1, 20), draw.randint(1, 5)
@@ -150,8 +158,10 @@ def test_fp8_is_worth_what_the_table_says_and_the_model_of_seconds():
     model = step(fp8.JOB)
     assert model.seconds == pytest.approx(fp8.BF16_SECONDS, rel=0.02)
     assert model.seconds / fp8_seconds(model) == pytest.approx(fp8.faster(fp8.FASTER), rel=0.01)
-    gains = [round(FP8[name]["bf16_seconds"][0] / FP8[name]["fp8_seconds"][0], 2) for name in (
-        "nemotron-4-15b", "llama-3-8b", "llama-3-70b")]
+    gains = [
+        round(FP8[name]["bf16_seconds"][0] / FP8[name]["fp8_seconds"][0], 2)
+        for name in ("nemotron-4-15b", "llama-3-8b", "llama-3-70b")
+    ]
     assert gains == [1.36, 1.34, 1.34] and "1.36 times" in told("products-twice") and "1.34" in told("products-twice")
     assert "**1.50 times**" in told("products-twice") and "1.64 in place of 2" in told("products-twice")
     assert fp8.faster(1e9) == pytest.approx(1 / 0.33)
@@ -195,8 +205,9 @@ def test_exponents_are_those_of_the_books_blocks(name, rule):
     for _ in range(200):
         values = [draw.uniform(-1, 1) * 2.0 ** draw.randint(-20, 20) or 1.0 for _ in range(draw.randint(1, 12))]
         size = draw.randint(1, 5)
-        wanted = [math.log2(scale_of(max(map(abs, values[i : i + size])), b, rule))
-                  for i in range(0, len(values), size)]  # fmt: skip
+        wanted = [
+            math.log2(scale_of(max(map(abs, values[i : i + size])), b, rule)) for i in range(0, len(values), size)
+        ]
         assert exponents(values, size, b.element.largest, rule == "up") == wanted
 
 
@@ -217,9 +228,17 @@ def test_the_four_runs_are_told_apart_by_what_their_table_has():
     for i, name in enumerate("ABCD"):
         percent = lambda key, i=i: float(rows[key][i].rstrip("%").replace("-", "0"))  # noqa: E731
         ranks = [rows[f"rank {r}"][i] for r in (0, 1)]
-        mends[name] = ("bf16" if rows["largest output"][i] == "inf" else "without rank 1" if ranks[1] == "NaN" else
-                       "a loss scale" if percent("gradients zero") > 50 else
-                       "fp32 copies" if percent("weights stayed") > 50 else "")  # fmt: skip
+        mends[name] = (
+            "bf16"
+            if rows["largest output"][i] == "inf"
+            else "without rank 1"
+            if ranks[1] == "NaN"
+            else "a loss scale"
+            if percent("gradients zero") > 50
+            else "fp32 copies"
+            if percent("weights stayed") > 50
+            else ""
+        )
     label = next(one.label for one in exercises.exercise("precision", "four-runs").options if one.right)
     assert dict(re.findall(r"([ABCD]) ([^,]+)", label)) == mends
     assert 16 - -9 == 25 and "halving it 25 times" in told("four-runs") and 16 - 2 == 14
@@ -249,7 +268,28 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "at-once", "bf16-all", "twice", "sgd-twice", "all-of-it", "above-65504", "not-in-a-row", "whole-step", "all",
-        "nearest", "saved", "doubled", "normal", "most-recent", "loss-scale", "numbers-alone", "linear",
-        "to-the-nearest", "flushed", "ties-away", "lower-scale", "higher-rate", "all-scaled", "bf16-everywhere",
-    }  # fmt: skip
+        "at-once",
+        "bf16-all",
+        "twice",
+        "sgd-twice",
+        "all-of-it",
+        "above-65504",
+        "not-in-a-row",
+        "whole-step",
+        "all",
+        "nearest",
+        "saved",
+        "doubled",
+        "normal",
+        "most-recent",
+        "loss-scale",
+        "numbers-alone",
+        "linear",
+        "to-the-nearest",
+        "flushed",
+        "ties-away",
+        "lower-scale",
+        "higher-rate",
+        "all-scaled",
+        "bf16-everywhere",
+    }

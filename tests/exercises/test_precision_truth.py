@@ -75,7 +75,8 @@ def test_a_running_sum_in_bf16_stops():
 def test_rounding_is_torchs_cast(name, dtype):
     round_to, f = answers.solution("precision", "round-to"), FORMATS[name]
     x = torch.randn(500, generator=torch.Generator().manual_seed(1)) * torch.exp2(
-        torch.randint(-20, 4, (500,), generator=torch.Generator().manual_seed(2)))  # fmt: skip
+        torch.randint(-20, 4, (500,), generator=torch.Generator().manual_seed(2))
+    )
     cast = x.to(dtype).float()
     assert [round_to(one, f.exponent, f.mantissa) for one in x.tolist()] == cast.tolist()
 
@@ -93,8 +94,9 @@ def test_an_update_that_bf16_loses_is_in_the_copy():
         assert int((right != begin).sum()) > master.SIZE / 2
         assert int((master.trained(rank).bfloat16() != right).sum()) <= master.BORDER
         part = torch.nn.Parameter(begin.clone())
-        optimizer = torch.optim.AdamW([part], lr=master.LR, betas=master.BETAS, eps=master.EPS,
-                                      weight_decay=master.DECAY)  # fmt: skip
+        optimizer = torch.optim.AdamW(
+            [part], lr=master.LR, betas=master.BETAS, eps=master.EPS, weight_decay=master.DECAY
+        )
         for step in range(1, master.STEPS + 1):
             part.grad = master.gradient(step, rank)
             optimizer.step()

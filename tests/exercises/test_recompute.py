@@ -51,12 +51,14 @@ def test_a_block_keeps_what_its_operations_read():
 
 def test_the_peak_is_the_accounts_and_moves_to_the_update():
     z = Sizes(PRESETS["gpt2-medium"], 4, 1024, BF16, Layout())
-    keeps, again = (account(PRESETS["gpt2-medium"], 4, 1024, BF16, Layout(), policy)
-                    for policy in (memory.none(z), memory.full(z)))  # fmt: skip
+    keeps, again = (
+        account(PRESETS["gpt2-medium"], 4, 1024, BF16, Layout(), policy) for policy in (memory.none(z), memory.full(z))
+    )
     assert (keeps.peak_moment, again.peak_moment) == ("loss", "optimizer")
     assert value("peak-falls") == keeps.peak_bytes - again.peak_bytes
     assert max(sum(again.moments[name].values()) for name in ("head", "block", "embedding")) < sum(
-        again.moments["loss"].values())  # fmt: skip
+        again.moments["loss"].values()
+    )
     n = 354_823_168  # GPT-2 medium's parameters
     assert peaks.KEEPS.states["optimizer"] == 8 * n and again.moments["optimizer"]["temporaries"] == 8 * n
     said = told("peak-falls")
@@ -66,11 +68,16 @@ def test_the_peak_is_the_accounts_and_moves_to_the_update():
 def test_a_first_stage_holds_what_the_pipelines_model_says():
     layout = Layout(pp=4, micro_batches=16, schedule="1f1b")
     z = Sizes(LLAMA, 1, 8192, BF16, layout)
-    held = {name: max(moment.held for moment in memory.moments(z, of(z)))
-            for name, of in (("full", memory.full), ("none", memory.none))}  # fmt: skip
+    held = {
+        name: max(moment.held for moment in memory.moments(z, of(z)))
+        for name, of in (("full", memory.full), ("none", memory.none))
+    }
     assert held["full"] == value("in-flight-inputs") and f"**{held['full'] / 1e9:.2f} GB**" in told("in-flight-inputs")
-    none = next(slip.value for slip in exercises.exercise("recompute", "in-flight-inputs").slips
-                if slip.name == "none-made-again")  # fmt: skip
+    none = next(
+        slip.value
+        for slip in exercises.exercise("recompute", "in-flight-inputs").slips
+        if slip.name == "none-made-again"
+    )
     assert held["none"] == none
 
 
@@ -100,8 +107,10 @@ def test_no_two_tiles_of_a_case_have_one_price(tiles, blocks, free):
 def test_greedy_is_a_few_per_cent_from_the_best_and_mostly_less_than_one():
     job = sizes.job()
     priced = timing.priced(job, machine.from_datasheet(job))
-    more = sorted(knapsack.greedy(priced, free).seconds / knapsack.exact(priced, free).seconds - 1
-                  for free in range(5 * 10**9, 44 * 10**9, 3 * 10**9))  # fmt: skip
+    more = sorted(
+        knapsack.greedy(priced, free).seconds / knapsack.exact(priced, free).seconds - 1
+        for free in range(5 * 10**9, 44 * 10**9, 3 * 10**9)
+    )
     assert more[len(more) // 2] < 0.01 and more[0] >= 0 and more[-1] < 0.06
 
 
@@ -159,8 +168,14 @@ def test_what_goes_over_the_link_is_hidden_by_attention_on_long_sequences_alone(
 
 def test_each_job_makes_again_as_little_as_makes_it_fit():
     z = sizes.sizes()
-    held = {way: max(moment.held for moment in memory.moments(z, policy)) for way, policy in (
-        ("none", memory.none(z)), ("cheap", memory.selective(z, sizes.CHEAP)), ("all", memory.full(z)))}  # fmt: skip
+    held = {
+        way: max(moment.held for moment in memory.moments(z, policy))
+        for way, policy in (
+            ("none", memory.none(z)),
+            ("cheap", memory.selective(z, sizes.CHEAP)),
+            ("all", memory.full(z)),
+        )
+    }
     assert choose.FREES["all"] == held["none"] - held["all"]
     assert choose.FREES["cheap"] == held["none"] - memory.kept(z, memory.selective(z, sizes.CHEAP))
     took = [job.takes() for job in choose.JOBS.values()]
@@ -184,10 +199,25 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "as-logged", "doubled", "all-trained", "activations", "all-in-flight", "rebuilt-for-each", "as-before", "mlp",
-        "by-time", "largest", "all-blocks", "after-forward", "one-by-one", "three", "backward", "graph",
-        "all-everywhere", "cheap-for-d",
-    }  # fmt: skip
+        "as-logged",
+        "doubled",
+        "all-trained",
+        "activations",
+        "all-in-flight",
+        "rebuilt-for-each",
+        "as-before",
+        "mlp",
+        "by-time",
+        "largest",
+        "all-blocks",
+        "after-forward",
+        "one-by-one",
+        "three",
+        "backward",
+        "graph",
+        "all-everywhere",
+        "cheap-for-d",
+    }
 
 
 def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():

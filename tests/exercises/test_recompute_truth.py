@@ -58,8 +58,9 @@ def trained(reentrant, wanted=False):
 def test_a_reentrant_checkpoint_behind_a_frozen_embedding_trains_the_head_alone():
     learnt, head, said = trained(reentrant=True)
     assert (learnt, head) == (0, True)
-    assert said and all(one.startswith("None of the inputs have requires_grad=True. Gradients will be None")
-                        for one in said)  # fmt: skip
+    assert said and all(
+        one.startswith("None of the inputs have requires_grad=True. Gradients will be None") for one in said
+    )
     assert trained(reentrant=False) == (6, True, [])
     assert trained(reentrant=True, wanted=True) == (6, True, [])
 

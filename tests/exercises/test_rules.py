@@ -45,8 +45,11 @@ def test_two_or_three_right_digits_are_right(one):
     assert one.judge(answer(one, one.value, 2)).ok, answer(one, one.value, 2)
 
 
-SAID = re.compile(r"how many (?:seconds|milliseconds|ms|minutes|hours|per cent|percent|[GMT]i?B)\b"
-                  r"|\bin (?:seconds|ms|percent|per cent|[GMT]i?B(?:/s)?)\b", re.I)  # fmt: skip
+SAID = re.compile(
+    r"how many (?:seconds|milliseconds|ms|minutes|hours|per cent|percent|[GMT]i?B)\b"
+    r"|\bin (?:seconds|ms|percent|per cent|[GMT]i?B(?:/s)?)\b",
+    re.I,
+)
 
 
 @each(NUMBERS)
@@ -141,8 +144,10 @@ def test_the_majority_of_each_column_does_not_pass_a_grid(one):
         return
     counts = [Counter(column) for column in zip(*rows.values(), strict=True)]
     agree = {name: sum(count[value] for count, value in zip(counts, row, strict=True)) for name, row in rows.items()}
-    most = {name: sum(count[value] == max(count.values()) for count, value in zip(counts, row, strict=True))
-            for name, row in rows.items()}  # fmt: skip
+    most = {
+        name: sum(count[value] == max(count.values()) for count, value in zip(counts, row, strict=True))
+        for name, row in rows.items()
+    }
     for votes in (agree, most):
         best = max(votes.values())
         assert votes[right] < best or list(votes.values()).count(best) > 1, f"{one.key}: {votes}"
@@ -179,7 +184,7 @@ def test_the_name_of_an_option_does_not_say_that_it_is_the_right_one(one):
 
 @each(FUNCTIONS)
 def test_a_title_names_no_function_of_the_solution(one):
-    """"A peak is a maximum" says what `max` would."""
+    """ "A peak is a maximum" says what `max` would."""
     code = "".join(one.solution.split("```python")[1:]).split("```")[0]
     called = set(re.findall(r"\b(max|min|sum|sort|ceil|floor|round|mean|any|all|zip)(?=ed\(|\()", code))
     told = [word for word in re.findall(r"[a-z]+", one.title.lower()) if any(word.startswith(name) for name in called)]

@@ -48,24 +48,33 @@ def test_the_sandbox_runs_other_methods_too():
 def test_code_without_an_end_is_stopped():
     stopped = live.STOPPED.replace(f"{live.LEARNER_SECONDS} seconds", "1 seconds")
     assert stopped != live.STOPPED
-    for result in all_judged((
-        "import time\ntime.sleep(1000)",
-        "while True: print('x' * 1000)",
-        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-    ), seconds=1):  # fmt: skip
+    for result in all_judged(
+        (
+            "import time\ntime.sleep(1000)",
+            "while True: print('x' * 1000)",
+            "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        ),
+        seconds=1,
+    ):
         assert (result["ok"], result["slip"], result["message"]) == (False, "endless-loop", stopped)
 
 
 def test_a_check_in_a_kernel_returns_whatever_the_code_does(monkeypatch):
     """It is a function like any other in a notebook's cell: also beside the main thread, and of C that never looks up.
     Nothing of the code runs here, and what is right is right."""
+
     def check(source, seconds=1):
         return exercises.check("memory", ONE.key, source, seconds)
 
-    said = ("Your code did not end within 1 s, and was stopped. "
-            "Look for a loop whose condition never becomes false, or for a busy machine.")
-    endless = ("while True: pass", "import itertools\nsum(itertools.repeat(0))",
-               "while True:\n    try:\n        while True: pass\n    except BaseException: pass")  # fmt: skip
+    said = (
+        "Your code did not end within 1 s, and was stopped. "
+        "Look for a loop whose condition never becomes false, or for a busy machine."
+    )
+    endless = (
+        "while True: pass",
+        "import itertools\nsum(itertools.repeat(0))",
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    )
     with ThreadPoolExecutor(2) as two:
         for result in two.map(check, endless):
             assert result == {"ok": False, "message": said, "slip": "endless-loop"}
@@ -182,12 +191,27 @@ def test_the_kernel_judges_apart_from_the_code(monkeypatch):
     assert widget.answer("check", {**asked, "answer": GIVEN})["ok"]
 
 
-@each([
-    None, [], 7, "Right", {}, {"ok": True}, {"results": None}, {"results": [1]}, {"results": [[]] * 10},
-    {"results": ["Right"] * 10}, {"results": [None] * 10}, {"results": [True] * 10}, {"results": [{}] * 10},
-    {"results": [float("nan")] * 10}, {"results": [[[1]]] * 10}, {"stopped": 3, "slip": []},
-    {"stopped": "Right\n" * 1000, "slip": "", "printed": {}},
-])  # fmt: skip
+@each(
+    [
+        None,
+        [],
+        7,
+        "Right",
+        {},
+        {"ok": True},
+        {"results": None},
+        {"results": [1]},
+        {"results": [[]] * 10},
+        {"results": ["Right"] * 10},
+        {"results": [None] * 10},
+        {"results": [True] * 10},
+        {"results": [{}] * 10},
+        {"results": [float("nan")] * 10},
+        {"results": [[[1]]] * 10},
+        {"stopped": 3, "slip": []},
+        {"stopped": "Right\n" * 1000, "slip": "", "printed": {}},
+    ]
+)
 def test_an_outcome_that_is_none_is_told_in_one_line(outcome):
     for stem in exercises.stems():
         for one in exercises.catalogue(stem):

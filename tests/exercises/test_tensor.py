@@ -99,8 +99,10 @@ def test_messages_that_hide_are_the_backwards():
 
 
 def test_the_two_runs_show_what_the_solution_says_of_them():
-    a, b = ({name for name, error in run.errors.items() if error > diagnose.WRONG}
-            for run in (diagnose.SILENT, diagnose.COPIES))  # fmt: skip
+    a, b = (
+        {name for name, error in run.errors.items() if error > diagnose.WRONG}
+        for run in (diagnose.SILENT, diagnose.COPIES)
+    )
     assert list(diagnose.SILENT.errors) == list(diagnose.COPIES.errors)
     assert a == set(list(diagnose.SILENT.errors)[2:])
     assert b == {"3.attention.v", "3.attention.k"}
@@ -127,6 +129,22 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "rows-columns", "bias", "own-mask", "t", "forward-only", "equal-blocks", "cut-heads", "even-split", "right",
-        "as-before", "all-divided", "scores-undivided", "not-scaled", "bits", "half", "g-f", "local", "all",
-    }  # fmt: skip
+        "rows-columns",
+        "bias",
+        "own-mask",
+        "t",
+        "forward-only",
+        "equal-blocks",
+        "cut-heads",
+        "even-split",
+        "right",
+        "as-before",
+        "all-divided",
+        "scores-undivided",
+        "not-scaled",
+        "bits",
+        "half",
+        "g-f",
+        "local",
+        "all",
+    }

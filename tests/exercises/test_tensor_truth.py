@@ -45,8 +45,9 @@ def test_a_loss_from_parts_is_torchs():
 def test_a_gated_mlp_is_a_sum_of_parts_by_columns_and_by_no_other_cut():
     x, gate, up, down = drawn(3, 8), drawn(8, 16), drawn(8, 17)[:, :16], drawn(16, 8)
     whole = (F.silu(x @ gate) * (x @ up)) @ down
-    columns = [(F.silu(x @ g) * (x @ u)) @ d
-               for g, u, d in zip(gate.chunk(T, 1), up.chunk(T, 1), down.chunk(T), strict=True)]  # fmt: skip
+    columns = [
+        (F.silu(x @ g) * (x @ u)) @ d for g, u, d in zip(gate.chunk(T, 1), up.chunk(T, 1), down.chunk(T), strict=True)
+    ]
     assert torch.allclose(sum(columns), whole)
     rows = [F.silu(a @ g) * (a @ u) for a, g, u in zip(x.chunk(T, 1), gate.chunk(T), up.chunk(T), strict=True)]
     assert not torch.allclose(sum(rows) @ down, whole)
@@ -58,10 +59,13 @@ def test_of_the_steps_only_a_mask_that_all_share_goes_through_the_sum():
     parts, bias, residual, mask = drawn(T, 5, 6), drawn(6), drawn(5, 6), (drawn(5, 6) > 0).double()
     own = (drawn(T, 5, 6) > -1).double()
     steps = {
-        "same-mask": lambda y, rank: y * mask, "bias": lambda y, rank: y + bias,
-        "residual": lambda y, rank: y + residual, "activation": lambda y, rank: F.gelu(y),
-        "own-mask": lambda y, rank: y * own[rank], "norm": lambda y, rank: F.layer_norm(y, (6,)),
-    }  # fmt: skip
+        "same-mask": lambda y, rank: y * mask,
+        "bias": lambda y, rank: y + bias,
+        "residual": lambda y, rank: y + residual,
+        "activation": lambda y, rank: F.gelu(y),
+        "own-mask": lambda y, rank: y * own[rank],
+        "norm": lambda y, rank: F.layer_norm(y, (6,)),
+    }
     assert set(steps) == {option.name for option in exercises.exercise("tensor", "partial-sum").options}
     after = {name: sum(step(y, rank) for rank, y in enumerate(parts)) for name, step in steps.items()}
     through = {name for name, found in after.items() if torch.allclose(found, steps[name](parts.sum(0), 0))}

@@ -60,8 +60,12 @@ def test_the_fewest_ranks_are_those_that_counting_up_finds_and_the_papers_table_
     for _ in range(300):
         whole, stage, room = [draw.randint(0, 9) for _ in range(3)], draw.randint(0, 3), draw.randint(1, 20)
         weights, gradients, optimizer = whole
-        fits = (n for n in range(1, 2000) if room * n >= weights * (1 if stage > 2 else n)
-                + gradients * (1 if stage > 1 else n) + optimizer * (1 if stage else n))  # fmt: skip
+        fits = (
+            n
+            for n in range(1, 2000)
+            if room * n
+            >= weights * (1 if stage > 2 else n) + gradients * (1 if stage > 1 else n) + optimizer * (1 if stage else n)
+        )
         assert fewest(whole, stage, room) == next(fits, 0), (whole, stage, room)
     assert fewest([256, 256, 1536], 3, 32) == 64 and fewest([256, 256, 1536], 1, 896) == 4  # ZeRO, table 1, 128B
     assert [fewest([26, 26, 156], stage, 60) for stage in (1, 2, 3)] == [20, 6, 4]
@@ -86,8 +90,10 @@ def test_every_element_has_one_owner_and_parts_are_equal():
     owned, draw = solution("whose-elements"), random.Random(7)
     for _ in range(200):
         shapes, ranks = [draw.randint(0, 12) for _ in range(draw.randint(0, 6))], draw.randint(1, 9)
-        parts = [[(tensor, i) for tensor, first, end in owned(shapes, ranks, rank) for i in range(first, end)]
-                 for rank in range(ranks)]  # fmt: skip
+        parts = [
+            [(tensor, i) for tensor, first, end in owned(shapes, ranks, rank) for i in range(first, end)]
+            for rank in range(ranks)
+        ]
         assert list(chain(*parts)) == [(tensor, i) for tensor, size in enumerate(shapes) for i in range(size)]
         part = -(-sum(shapes) // ranks)
         assert all(len(one) == part or not sum(map(len, parts[rank + 1 :])) for rank, one in enumerate(parts))
@@ -104,8 +110,10 @@ def test_each_job_takes_the_first_stage_that_fits_and_no_other_sends_as_little()
 
 def test_without_the_activations_b_and_c_would_take_a_stage_less():
     """So that the option that forgets them is one that somebody reaches."""
-    fits = {name: [job.needs(stage) - job.activations <= stages.USABLE for stage in (1, 2, 3)].index(True) + 1
-            for name, job in stages.JOBS.items()}  # fmt: skip
+    fits = {
+        name: [job.needs(stage) - job.activations <= stages.USABLE for stage in (1, 2, 3)].index(True) + 1
+        for name, job in stages.JOBS.items()
+    }
     assert fits == {"A": 1, "B": 2, "C": 1}
 
 
@@ -123,7 +131,24 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "quarter-all", "all-halved", "adamw", "all-split", "weights-first", "no-floor", "stage-2-waits", "all-reduced",
-        "gathered-after", "kept-not-seen", "stage-2", "state-2", "gradients-2", "own-memory", "zero-elsewhere", "same",
-        "3-3-3", "1-2-1", "tail-lost", "each-tensor",
-    }  # fmt: skip
+        "quarter-all",
+        "all-halved",
+        "adamw",
+        "all-split",
+        "weights-first",
+        "no-floor",
+        "stage-2-waits",
+        "all-reduced",
+        "gathered-after",
+        "kept-not-seen",
+        "stage-2",
+        "state-2",
+        "gradients-2",
+        "own-memory",
+        "zero-elsewhere",
+        "same",
+        "3-3-3",
+        "1-2-1",
+        "tail-lost",
+        "each-tensor",
+    }

@@ -56,6 +56,7 @@ def test_moments_of_four_equal_shards_load_on_every_rank_and_are_a_quarter(tmp_p
     shards = [torch.full((2, 6), float(rank)) for rank in range(4)]
     torch.save(shards[0], tmp_path / "moments.pt")
     loaded = [torch.load(tmp_path / "moments.pt") for _ in shards]
-    assert all(one.shape == mine.shape and torch.equal(one, shards[0]) for one, mine in
-               zip(loaded, shards, strict=True))  # fmt: skip
+    assert all(
+        one.shape == mine.shape and torch.equal(one, shards[0]) for one, mine in zip(loaded, shards, strict=True)
+    )
     assert 4 * loaded[0].numel() == sum(one.numel() for one in shards)

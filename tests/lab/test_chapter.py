@@ -19,9 +19,16 @@ def cell(folder, address="", **environment):
     """Run the cell in a folder, as a kernel of its own would: (its last line of output, its last of errors)."""
     source = notebooks.FIRST.replace('address=""', f'address="{address}"') + AFTER
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LAB_DEVICE")}
-    done = subprocess.run([sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, timeout=200,
-                          env=clean | {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
-                                       "GIT_CONFIG_VALUE_0": "*"} | environment)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=clean
+        | {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        | environment,
+    )
     return (done.stdout.splitlines() or [""])[-1], (done.stderr.splitlines() or [""])[-1]
 
 

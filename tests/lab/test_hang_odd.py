@@ -36,15 +36,33 @@ def call_with(**more):
     return lambda dump: dump["entries"][-1].update(more)
 
 
-@pytest.mark.parametrize("change", [
-    lambda dump: dump.update(entries=7), lambda dump: dump.update(entries=[7]), lambda dump: dump.pop("pg_config"),
-    lambda dump: dump.update(pg_config=[]), lambda dump: dump["pg_config"]["0"].update(ranks="(" * 9999),
-    lambda dump: dump["pg_config"]["0"].update(ranks="7"), lambda dump: dump["pg_config"]["0"].update(ranks="'ab'"),
-    lambda dump: dump.update(rank=None), lambda dump: dump.update(rank=-1), lambda dump: dump.update(rank=1e400),
-    call_with(process_group=[]), call_with(process_group=[[]]), call_with(profiling_name=7), call_with(frames=[7]),
-    call_with(collective_seq_id="9"), call_with(collective_seq_id=None), call_with(input_sizes=[["a"]]),
-    call_with(input_sizes=[7]), call_with(input_dtypes=[[]]), lambda dump: dump["entries"][-1].pop("is_p2p"),
-    lambda dump: dump.update(rank=3)], ids=range(21))
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dump: dump.update(entries=7),
+        lambda dump: dump.update(entries=[7]),
+        lambda dump: dump.pop("pg_config"),
+        lambda dump: dump.update(pg_config=[]),
+        lambda dump: dump["pg_config"]["0"].update(ranks="(" * 9999),
+        lambda dump: dump["pg_config"]["0"].update(ranks="7"),
+        lambda dump: dump["pg_config"]["0"].update(ranks="'ab'"),
+        lambda dump: dump.update(rank=None),
+        lambda dump: dump.update(rank=-1),
+        lambda dump: dump.update(rank=1e400),
+        call_with(process_group=[]),
+        call_with(process_group=[[]]),
+        call_with(profiling_name=7),
+        call_with(frames=[7]),
+        call_with(collective_seq_id="9"),
+        call_with(collective_seq_id=None),
+        call_with(input_sizes=[["a"]]),
+        call_with(input_sizes=[7]),
+        call_with(input_dtypes=[[]]),
+        lambda dump: dump["entries"][-1].pop("is_p2p"),
+        lambda dump: dump.update(rank=3),
+    ],
+    ids=range(21),
+)
 def test_an_odd_dump_is_one_line(change, tmp_path):
     with pytest.raises(ValueError, match=r"^flight-[23]\.json: is ") as caught:
         flight.load(odd_dumps(tmp_path, "flight-2.json", change))
@@ -52,22 +70,32 @@ def test_an_odd_dump_is_one_line(change, tmp_path):
 
 
 def test_a_call_numbered_in_billions_costs_no_time_and_nothing_steers_the_screen(tmp_path):
-    found = flight.load(odd_dumps(tmp_path, "flight-2.json", call_with(
-        collective_seq_id=10**9, profiling_name="gloo:all\x1b[2J_reduce")))
+    found = flight.load(
+        odd_dumps(
+            tmp_path, "flight-2.json", call_with(collective_seq_id=10**9, profiling_name="gloo:all\x1b[2J_reduce")
+        )
+    )
     _, rows = flight.side_by_side(found)
     assert rows[-1][0] == str(10**9)
     assert "all?[2J_reduce" in rows[-1][3]
     assert flight.odd(found).ranks == (2,)
 
 
-@pytest.mark.parametrize(("facts", "said"), [
-    ({"processes": "four"}, "not supported between"), ({"processes": 10**9}, "another number of processes, or another"),
-    ({"inject": "cable"}, "another number of processes, or another bug"), ({}, "no 'processes'")])
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"processes": "four"}, "not supported between"),
+        ({"processes": 10**9}, "another number of processes, or another"),
+        ({"inject": "cable"}, "another number of processes, or another bug"),
+        ({}, "no 'processes'"),
+    ],
+)
 def test_facts_of_a_job_that_never_was_are_one_line(facts, said, tmp_path):
     def change(job):
         job.update(facts)
         if not facts:
             job.clear()
+
     with pytest.raises(ValueError, match=rf"job\.json: .*{said}"):
         lab_hang.judge("2:81", odd_dumps(tmp_path, "job.json", change))
 
@@ -86,6 +114,7 @@ def test_a_signal_between_the_folder_and_the_run_leaves_no_folder(tmp_path, monk
         folder = new(path)
         signal.raise_signal(signal.SIGTERM)
         return folder
+
     monkeypatch.setattr(hang, "new_folder", struck)
     with launch.ending(), pytest.raises(SystemExit):
         hang.run(hang.options(["--out", str(tmp_path / "dumps")]))

@@ -55,9 +55,21 @@ IDLE = [
     ("capstone", 1, ["--folder", "r", "--checkpoint-every", "3", "--mtbf-hours", "9"], "--mtbf-hours is about --check"),
 ]
 NOTHING = [
-    *((name, 1, ["--dataset", "f.txt"], "the dataset holds 6 byte(s): it must be longer than one sequence, ")
-      for name in ("memory", "ddp", "fsdp", "tensor", "mesh", "pipeline", "zero", "precision", "recompute",
-                   "slow_link")),
+    *(
+        (name, 1, ["--dataset", "f.txt"], "the dataset holds 6 byte(s): it must be longer than one sequence, ")
+        for name in (
+            "memory",
+            "ddp",
+            "fsdp",
+            "tensor",
+            "mesh",
+            "pipeline",
+            "zero",
+            "precision",
+            "recompute",
+            "slow_link",
+        )
+    ),
     ("tensor", 1, ["--hidden", "1", "--heads", "1"], "--hidden is 1: it must be from 2"),
     ("precision", 1, ["--hidden", "1", "--heads", "1"], "--hidden is 1: it must be from 2"),
     ("capstone", 1, ["--resume", "7", "--folder", "new"], "--resume 7: new has no checkpoint of that step: use auto"),
@@ -73,10 +85,24 @@ NOTHING = [
     ("capstone", 1, ["--save", "loop/r.json"], "loop/r.json: cannot be written: choose a file"),
     ("memory", 1, ["--plot", "loop.svg"], "loop.svg: cannot be written: choose a file"),
     ("memory", 1, ["--dataset", "loop"], "dataset loop: no such file or folder"),
-    *((name, 1, [flag, " "], f"argument {flag}: needs a value that is not empty") for name, flag in (
-        ("memory", "--fake"), ("ddp", "--scaling"), ("fsdp", "--sweep"), ("tensor", "--link"), ("mesh", "--layout"),
-        ("pipeline", "--schedules"), ("precision", "--ways"), ("collectives", "--own"), ("capstone", "--inject"),
-        ("calibrate", "--out"), ("slow_link", "--rates"), ("zero", "--machine"), ("recompute", "--dataset"))),
+    *(
+        (name, 1, [flag, " "], f"argument {flag}: needs a value that is not empty")
+        for name, flag in (
+            ("memory", "--fake"),
+            ("ddp", "--scaling"),
+            ("fsdp", "--sweep"),
+            ("tensor", "--link"),
+            ("mesh", "--layout"),
+            ("pipeline", "--schedules"),
+            ("precision", "--ways"),
+            ("collectives", "--own"),
+            ("capstone", "--inject"),
+            ("calibrate", "--out"),
+            ("slow_link", "--rates"),
+            ("zero", "--machine"),
+            ("recompute", "--dataset"),
+        )
+    ),
 ]
 
 
@@ -101,31 +127,46 @@ def test_what_would_change_nothing_is_refused_before_any_work(name, world, words
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("name", "words", "said"), [
-    ("hang", ["--read", ""], "argument --read: needs a value that is not empty"),
-    ("hang", ["--out", ""], "argument --out: needs"), ("hang", ["--check", "1:8", ""], "argument --check: needs"),
-    ("hang", ["--read", "d", "--check", "1:8", "d"], "--check is shown by itself: leave out --read"),
-    ("hang", ["--read", "d", "--seed", "3"], "--read is shown by itself: leave out --seed"),
-    ("scaling", ["--predict", ""], "argument --predict: needs a value that is not empty"),
-    ("scaling", ["--save", ""], "argument --save: needs"), ("scaling", ["--worlds", ""], "argument --worlds: needs"),
-    ("scaling", ["--read", "--predict", "4:9"], "--read is shown by itself: leave out --predict"),
-    ("scaling", ["--read", "--worlds", "1,2"], "--read is shown by itself: leave out --worlds"),
-    ("scaling", ["--read", "--layers", "2"], "--read runs nothing, and has no use for --layers 2: leave it out"),
-    ("scaling", ["--predict", "4:9", "--plot", "x.svg"], "--predict is shown by itself: leave out --plot"),
-    ("scaling", ["--predict", "five"], "--predict five: give PROCESSES:TOKENS_PER_SECOND")])
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("hang", ["--read", ""], "argument --read: needs a value that is not empty"),
+        ("hang", ["--out", ""], "argument --out: needs"),
+        ("hang", ["--check", "1:8", ""], "argument --check: needs"),
+        ("hang", ["--read", "d", "--check", "1:8", "d"], "--check is shown by itself: leave out --read"),
+        ("hang", ["--read", "d", "--seed", "3"], "--read is shown by itself: leave out --seed"),
+        ("scaling", ["--predict", ""], "argument --predict: needs a value that is not empty"),
+        ("scaling", ["--save", ""], "argument --save: needs"),
+        ("scaling", ["--worlds", ""], "argument --worlds: needs"),
+        ("scaling", ["--read", "--predict", "4:9"], "--read is shown by itself: leave out --predict"),
+        ("scaling", ["--read", "--worlds", "1,2"], "--read is shown by itself: leave out --worlds"),
+        ("scaling", ["--read", "--layers", "2"], "--read runs nothing, and has no use for --layers 2: leave it out"),
+        ("scaling", ["--predict", "4:9", "--plot", "x.svg"], "--predict is shown by itself: leave out --plot"),
+        ("scaling", ["--predict", "five"], "--predict five: give PROCESSES:TOKENS_PER_SECOND"),
+    ],
+)
 def test_labs_that_start_processes_refuse_it_too(name, words, said):
     with pytest.raises(ValueError) as caught:
         importlib.import_module(name).options(words)
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--clip", "nan"], "'nan' is not a finite number"), (["--keep", "3"], "--keep needs a place: add --folder FOLDER"),
-    (["--offload", "--precision", "fp16", "--worlds", "1,2"], "--offload"),
-    (["--batch", "400000"], "one validation batch takes"),
-    (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"), (["--layers", "1e8"], "the weights alone"),
-    (["--wrap", "layer", "--strategies", "ddp", "--worlds", "1,2"], "--strategy ddp shards nothing, and has nothing"),
-    (["--layout", "tp=2"], "--layout")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--clip", "nan"], "'nan' is not a finite number"),
+        (["--keep", "3"], "--keep needs a place: add --folder FOLDER"),
+        (["--offload", "--precision", "fp16", "--worlds", "1,2"], "--offload"),
+        (["--batch", "400000"], "one validation batch takes"),
+        (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"),
+        (["--layers", "1e8"], "the weights alone"),
+        (
+            ["--wrap", "layer", "--strategies", "ddp", "--worlds", "1,2"],
+            "--strategy ddp shards nothing, and has nothing",
+        ),
+        (["--layout", "tp=2"], "--layout"),
+    ],
+)
 def test_what_the_job_would_refuse_is_refused_before_a_calibration(words, said, monkeypatch):
     scaling = importlib.import_module("scaling")
     monkeypatch.setattr(scaling, "calibrate", lambda *_: pytest.fail("the work has begun"))
@@ -138,9 +179,13 @@ def test_what_the_job_would_refuse_is_refused_before_a_calibration(words, said, 
 
 # --- the environment ------------------------------------------------------------------------------------------------
 
+
 def test_an_interface_that_is_not_there_is_named_with_those_that_are(monkeypatch):
-    with pytest.raises(join.Misplaced, match=r"GLOO_SOCKET_IFNAME is 'nope' in the environment, and .* has no nope: "
-                                             r"use one of .*\blo\b"):
+    with pytest.raises(
+        join.Misplaced,
+        match=r"GLOO_SOCKET_IFNAME is 'nope' in the environment, and .* has no nope: "
+        r"use one of .*\blo\b",
+    ):
         join.check_interface("nope")
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(ValueError) as caught:
@@ -153,31 +198,57 @@ def test_an_interface_that_is_not_there_is_named_with_those_that_are(monkeypatch
 @pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_nobodys_file(closed, tmp_path):
     """The next file that is opened would have its number, and get the lines that are printed."""
-    code = ("import sys; sys.argv[0] = 'labs/x.py'; sys.modules['__main__'].__file__ = 'labs/x.py'\n"
-            "from scaleout.lab import start; start.begin()\n"
-            f"kept = open({str(tmp_path / 'kept')!r}, 'w')\n"
-            "print('said'); start.say('said'); print('said', file=sys.stderr); kept.write('mine')")
-    done = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code], cwd=repo.ROOT,
-                          env=os.environ | {"PYTHONPATH": "."}, capture_output=True, text=True)
+    code = (
+        "import sys; sys.argv[0] = 'labs/x.py'; sys.modules['__main__'].__file__ = 'labs/x.py'\n"
+        "from scaleout.lab import start; start.begin()\n"
+        f"kept = open({str(tmp_path / 'kept')!r}, 'w')\n"
+        "print('said'); start.say('said'); print('said', file=sys.stderr); kept.write('mine')"
+    )
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code],
+        cwd=repo.ROOT,
+        env=os.environ | {"PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0
     assert (tmp_path / "kept").read_text() == "mine"
 
 
 def test_a_date_that_is_none_ends_no_figure():
-    code = ("import sys; sys.modules['__main__'].__file__ = 'labs/x.py'\n"
-            "import os; from scaleout.lab import start; start.begin(); print(os.environ.get('SOURCE_DATE_EPOCH'))")
+    code = (
+        "import sys; sys.modules['__main__'].__file__ = 'labs/x.py'\n"
+        "import os; from scaleout.lab import start; start.begin(); print(os.environ.get('SOURCE_DATE_EPOCH'))"
+    )
     for given, left in (("x", "None"), ("7", "7"), ("-1", "None")):
-        done = subprocess.run([sys.executable, "-c", code], cwd=repo.ROOT, capture_output=True, text=True,
-                              env=os.environ | {"PYTHONPATH": ".", "SOURCE_DATE_EPOCH": given})
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=repo.ROOT,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": ".", "SOURCE_DATE_EPOCH": given},
+        )
         assert done.stdout == left + "\n"
 
 
-@pytest.mark.parametrize("line", [{"alpha_seconds": -1e-3, "seconds_per_byte": 1e-9},
-                                  {"alpha_seconds": 1e-3, "seconds_per_byte": -1e-9}])
+@pytest.mark.parametrize(
+    "line", [{"alpha_seconds": -1e-3, "seconds_per_byte": 1e-9}, {"alpha_seconds": 1e-3, "seconds_per_byte": -1e-9}]
+)
 def test_a_profile_whose_messages_take_less_than_no_time_is_refused(line):
-    profile = {"schema": 1, "device": "x", "device_kind": "cpu", "backend": "gloo", "interconnect": "x",
-               "measured": "x", "commit": "x", "world": 2, "threads": 1, "copy_bytes_per_second": 1e9,
-               "matmul_flops_per_second": {"fp32": 1e9}, "collectives": {"all_reduce": line}}
+    profile = {
+        "schema": 1,
+        "device": "x",
+        "device_kind": "cpu",
+        "backend": "gloo",
+        "interconnect": "x",
+        "measured": "x",
+        "commit": "x",
+        "world": 2,
+        "threads": 1,
+        "copy_bytes_per_second": 1e9,
+        "matmul_flops_per_second": {"fp32": 1e9},
+        "collectives": {"all_reduce": line},
+    }
     with pytest.raises(ValueError, match="'all_reduce' needs alpha_seconds and seconds_per_byte, from 0"):
         profiles.validate(profile)
     profiles.validate(profile | {"collectives": {"all_reduce": {name: abs(value) for name, value in line.items()}}})

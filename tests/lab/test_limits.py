@@ -20,27 +20,44 @@ def groups(root, listed, files):
     return limits.all_groups(root / "listed", root)
 
 
-@pytest.mark.parametrize(("listed", "files"), [
-    ("0::/job/step", {"job/step/memory.max": "max\n", "job/memory.max": f"{3 * GIB}\n"}),         # the parent's counts
-    ("0::/job", {"unified/job/memory.max": f"{3 * GIB}\n"}),                                      # both versions
-    ("4:memory:/job", {"memory/job/memory.limit_in_bytes": f"{3 * GIB}\n",
-                       "memory/memory.limit_in_bytes": "9223372036854771712\n"}),                 # none at the root
-    ("4:memory:/docker/4711", {"memory/memory.limit_in_bytes": f"{3 * GIB}\n"}),                  # the host's path
-])
+@pytest.mark.parametrize(
+    ("listed", "files"),
+    [
+        ("0::/job/step", {"job/step/memory.max": "max\n", "job/memory.max": f"{3 * GIB}\n"}),  # the parent's counts
+        ("0::/job", {"unified/job/memory.max": f"{3 * GIB}\n"}),  # both versions
+        (
+            "4:memory:/job",
+            {
+                "memory/job/memory.limit_in_bytes": f"{3 * GIB}\n",
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+        ),  # none at the root
+        ("4:memory:/docker/4711", {"memory/memory.limit_in_bytes": f"{3 * GIB}\n"}),  # the host's path
+    ],
+)
 def test_the_least_limit_of_a_group_and_those_above_it_counts(listed, files, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "machine_memory", lambda: 64 * GIB)
     assert limits.memory(groups(tmp_path, listed, files)) == 3 * GIB
 
 
-@pytest.mark.parametrize(("listed", "files", "cores"), [
-    ("0::/job", {"job/cpu.max": "150000 100000\n"}, 2),
-    ("0::/job", {"job/cpu.max": "max 100000\n"}, 64),
-    ("0::/job", {"job/cpu.max": "25600000 100000\n"}, 64),                                        # more than there are
-    ("3:cpu,cpuacct:/job", {"cpu,cpuacct/job/cpu.cfs_quota_us": "400000\n",
-                            "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"}, 4),
-    ("3:cpu,cpuacct:/job", {"cpu,cpuacct/job/cpu.cfs_quota_us": "-1\n",
-                            "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"}, 64),
-])
+@pytest.mark.parametrize(
+    ("listed", "files", "cores"),
+    [
+        ("0::/job", {"job/cpu.max": "150000 100000\n"}, 2),
+        ("0::/job", {"job/cpu.max": "max 100000\n"}, 64),
+        ("0::/job", {"job/cpu.max": "25600000 100000\n"}, 64),  # more than there are
+        (
+            "3:cpu,cpuacct:/job",
+            {"cpu,cpuacct/job/cpu.cfs_quota_us": "400000\n", "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"},
+            4,
+        ),
+        (
+            "3:cpu,cpuacct:/job",
+            {"cpu,cpuacct/job/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"},
+            64,
+        ),
+    ],
+)
 def test_cores_are_the_cpu_time_of_a_group(listed, files, cores, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "machine_cores", lambda: 64)
     assert limits.cores(groups(tmp_path, listed, files)) == cores
@@ -68,8 +85,11 @@ def test_a_model_that_a_limit_leaves_no_room_for_is_refused_in_one_line(monkeypa
     """60 layers of 1,024: 3.0 GB of weights are below a limit of 3 GiB, with their states 12.1 GB are not."""
     shape = Shape(layers=60, hidden=1024, heads=16, ff=4096, vocab=256)
     monkeypatch.setattr(limits, "memory", lambda: 3 * GIB)
-    with pytest.raises(ValueError, match=r"^weights, gradients and AdamW's two moments take 1[0-9]\.\d GB, and this "
-                                         r"machine has 3\.2 GB: use fewer --layers"):
+    with pytest.raises(
+        ValueError,
+        match=r"^weights, gradients and AdamW's two moments take 1[0-9]\.\d GB, and this "
+        r"machine has 3\.2 GB: use fewer --layers",
+    ):
         fits.host(shape, 1, fits.REPLICATED)
     with pytest.raises(ValueError, match=r"each of 2 processes here has 1\.6 GB"):
         fits.host(shape, 2)

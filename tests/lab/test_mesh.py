@@ -23,17 +23,22 @@ def test_a_layout_of_so_many_ranks_and_sequences():
     assert (split.zero, split.sequence_parallel) == (1, True)
 
 
-@each([("tp=3", 8, 16, "the nearest that works is"), ("dp=4,tp=4", 8, 16, "is 16 ranks, there are 8: "),
-       ("tp=2", 6, 16, "dp 3 does not divide a batch of 16 sequences"),
-       ("pp=2,m=3", 8, 16, "m 3 does not fit 4 sequences a replica: use m "),
-       ("pp=4,m=2", 8, 16, "1f1b needs a micro-batch for each of 4 ranks, not 2: use m = 4")])
+@each(
+    [
+        ("tp=3", 8, 16, "the nearest that works is"),
+        ("dp=4,tp=4", 8, 16, "is 16 ranks, there are 8: "),
+        ("tp=2", 6, 16, "dp 3 does not divide a batch of 16 sequences"),
+        ("pp=2,m=3", 8, 16, "m 3 does not fit 4 sequences a replica: use m "),
+        ("pp=4,m=2", 8, 16, "1f1b needs a micro-batch for each of 4 ranks, not 2: use m = 4"),
+    ]
+)
 def test_what_ranks_and_sequences_cannot_be_is_refused(text, world, sequences, said):
     refused(lambda: mesh.layout(SHAPE, text, world, sequences), said)
 
 
 def test_a_profile_of_groups_is_said_to_be_too_low_where_ranks_share_cores():
     assert mesh.told(None, 0.4, 8, 2) == []
-    plain, = mesh.told(0.2, 0.4, 8)
+    (plain,) = mesh.told(0.2, 0.4, 8)
     assert plain == "predicted from the machine's profile: 200.0 ms, 0.500 of what was measured"
     assert mesh.told(0.2, 0.4, 2, 2) == [plain]
     assert mesh.told(0.2, 0.4, 8, 2)[0].startswith(f"{plain} (8 ranks share 2 cores: in a step")
@@ -74,8 +79,10 @@ def test_an_order_is_judged_where_predictions_are_apart():
 
 
 def test_what_decides_is_what_the_slowest_has_more_of():
-    rows = [{"name": "a", "seconds": 1.0, "parts": {"compute": 0.8, "along tp": 0.2}},
-            {"name": "b", "seconds": 3.0, "parts": {"compute": 0.6, "along tp": 2.4}}]
+    rows = [
+        {"name": "a", "seconds": 1.0, "parts": {"compute": 0.8, "along tp": 0.2}},
+        {"name": "b", "seconds": 3.0, "parts": {"compute": 0.6, "along tp": 2.4}},
+    ]
     assert mesh.decides(rows) == "b takes 3.0 times as long as a: 110% of the difference is along tp"
 
 

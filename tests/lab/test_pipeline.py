@@ -32,22 +32,27 @@ def test_a_lane_is_read_from_left_to_right():
 def test_a_trace_has_a_process_a_rank_and_its_waits_beside():
     events = pipeline.trace([[span("F", 0, 0.0, 1.0), span("B", 0, 2.5, 3.0, begin=1.0)]])["traceEvents"]
     runs = [(e["pid"], e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    assert runs == [(0, 1, "F0 stage 0", 0.0, 1e6), (0, 1, "B0 stage 0", 2.5e6, 5e5),
-                    (0, 2, "receive for B0 stage 0", 1e6, 1.5e6)]
+    assert runs == [
+        (0, 1, "F0 stage 0", 0.0, 1e6),
+        (0, 1, "B0 stage 0", 2.5e6, 5e5),
+        (0, 2, "receive for B0 stage 0", 1e6, 1.5e6),
+    ]
 
 
 def test_who_waits_for_whom():
     found = [["send", "activations", 3, 1], ["send", "gradient", 0, 0], None]
     assert pipeline.hang(found, 4) == (
         "hang: ranks 0 and 1 both send, and neither receives (4 s): rank 0 waits to send activations 3 to rank 1; "
-        "rank 1 waits to send gradient 0 to rank 0; rank 2 is done")
+        "rank 1 waits to send gradient 0 to rank 0; rank 2 is done"
+    )
     assert pipeline.hang(None, 4).startswith("no hang")
 
 
 def test_the_receive_that_holds_up_the_rest():
     row = [span("F", 0, 0, 1), Span("R", 2, 0, 1, 3, 3), span("F", 1, 3, 4)]
     assert pipeline.longest_receive([row]) == (
-        "rank 0 stands 2,000.0 ms in a receive for F0 of stage 2, after F0 of stage 0: behind it waits F1 of stage 0")
+        "rank 0 stands 2,000.0 ms in a receive for F0 of stage 2, after F0 of stage 0: behind it waits F1 of stage 0"
+    )
 
 
 def test_most_held_counts_what_the_schedules_hold():
@@ -56,19 +61,28 @@ def test_most_held_counts_what_the_schedules_hold():
         assert most_held(orders(schedule, 4, 8, v), kept) == [7 * n for n in in_flight(schedule, 4, 8, v)], schedule
 
 
-@pytest.mark.parametrize(("launch", "said"), [
-    ((1, 1, "cpu", "both-send", 0, None), "--fault: one process is no pipeline"),
-    ((4, 2, "cpu", "none", 5, None), "use one node"), ((4, 1, "cuda", "none", 5, None), "LAB_DEVICE=cpu"),
-    ((4, 1, "cuda", "both-send", 0, None), "on NCCL small sends do not wait"),
-    ((4, 1, "cpu", "receive", 5, None), "--fault receive has wires of its own")])
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ((1, 1, "cpu", "both-send", 0, None), "--fault: one process is no pipeline"),
+        ((4, 2, "cpu", "none", 5, None), "use one node"),
+        ((4, 1, "cuda", "none", 5, None), "LAB_DEVICE=cpu"),
+        ((4, 1, "cuda", "both-send", 0, None), "on NCCL small sends do not wait"),
+        ((4, 1, "cpu", "receive", 5, None), "--fault receive has wires of its own"),
+    ],
+)
 def test_what_a_launch_cannot_do_is_refused(launch, said):
     with pytest.raises(ValueError, match=said):
         pipeline.refuse(*launch)
 
 
-@pytest.mark.parametrize(("ask", "said"), [
-    (("1f1b", 4, 3), "1f1b needs a micro-batch for each of 4 ranks, not 3: use --micro-batches 4"),
-    (("interleaved", 4, 9, 2), "takes micro-batches in equal rounds of at least 4, not 9: use --micro-batches 10")])
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (("1f1b", 4, 3), "1f1b needs a micro-batch for each of 4 ranks, not 3: use --micro-batches 4"),
+        (("interleaved", 4, 9, 2), "takes micro-batches in equal rounds of at least 4, not 9: use --micro-batches 10"),
+    ],
+)
 def test_a_refusal_names_the_flag_that_was_typed(ask, said):
     with pytest.raises(ValueError, match=re.escape(said)), pipeline.flags():
         refuse(*ask)
@@ -92,6 +106,7 @@ def test_the_recorded_runs_show_what_the_class_plan_says():
 def test_what_the_bubbles_say_tells_short_stages_from_long_ones():
     def row(found, ms, via="hand", name="1F1B"):
         return {"name": name, "via": via, "ms": ms, "predicted": 1.0, "measured": 1.1, "bubble": 0.2, "found": found}
+
     rows = [row(0.21, 50), row(0.9, 50, "torch"), row(0.23, 50), row(0.3, 10), row(0.22, 100), row(0.215, 100)]
     first, short, long = pipeline.explain(rows)
     assert first == "bubbles of 50 ms stages, by hand: at most 0.030 of the step above the prediction"
@@ -99,7 +114,8 @@ def test_what_the_bubbles_say_tells_short_stages_from_long_ones():
     assert long == "where each of a rank's stages is as long as 50 ms: at most 0.020 above it"
     assert pipeline.explain([row(0.3, 50)])[0].endswith("where a quiet machine stays within 0.04")
     assert pipeline.explain([row(0.3, 1)]) == [
-        "bubbles of 1 ms stages, by hand: at most 0.100 of the step above the prediction"]
+        "bubbles of 1 ms stages, by hand: at most 0.100 of the step above the prediction"
+    ]
 
 
 def test_all_schedules_or_some():
@@ -108,6 +124,7 @@ def test_all_schedules_or_some():
 
 
 # --- an older torch -------------------------------------------------------------------------------------------------
+
 
 def test_a_stage_that_sleeps_can_be_asked_for_its_shape():
     """torch 2.11 runs each stage once without a graph before its first step."""
@@ -121,9 +138,15 @@ def test_a_stage_that_sleeps_can_be_asked_for_its_shape():
     assert [weights for _, weights in stage.edges] == [[stage.table], [stage.weight]]
 
 
-@pytest.mark.parametrize(("version", "device", "lacks"), [
-    ("2.11.0+cpu", "cpu", {"zbv", "dualpipev"}), ("2.12.1", "cpu", {"zbv", "dualpipev"}), ("2.13.0+cpu", "cpu", set()),
-    ("2.11.0+cu130", "cuda", set())])
+@pytest.mark.parametrize(
+    ("version", "device", "lacks"),
+    [
+        ("2.11.0+cpu", "cpu", {"zbv", "dualpipev"}),
+        ("2.12.1", "cpu", {"zbv", "dualpipev"}),
+        ("2.13.0+cpu", "cpu", set()),
+        ("2.11.0+cu130", "cuda", set()),
+    ],
+)
 def test_what_an_older_torch_has_no_way_to_start_is_left_out(version, device, lacks, monkeypatch):
     monkeypatch.setattr(torch, "__version__", version)
     s = SimpleNamespace(world=2, device=SimpleNamespace(type=device))

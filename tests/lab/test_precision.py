@@ -10,21 +10,34 @@ from scaleout.numerics.octaves import Histogram
 
 
 def row(loss=3.0, skipped=False, forward=1.0, ranks=(1.0, 1.0), zero=0.0, stayed=0.0):
-    return {"loss": loss, "skipped": skipped, "forward": {"up": 1.0, "down": forward}, "backward": {"down": 1.0},
-            "ranks": list(ranks), "zero": zero, "stayed": stayed, "scale": 2.0}
+    return {
+        "loss": loss,
+        "skipped": skipped,
+        "forward": {"up": 1.0, "down": forward},
+        "backward": {"down": 1.0},
+        "ranks": list(ranks),
+        "zero": zero,
+        "stayed": stayed,
+        "scale": 2.0,
+    }
 
 
 INF, NAN = math.inf, math.nan
 
 
-@pytest.mark.parametrize(("log", "name", "why"), [
-    ([row(NAN, True, INF, (INF, INF))] * 4, "overflow", "first in down"),
-    ([row(NAN, False, INF, (INF,))] * 4, "overflow", "first in down"),
-    ([row(3.0, True, 1.0, (1.0, INF), stayed=1.0)] * 4, "bad-rank", "gradients of rank 1 alone are not"),
-    ([row(3.0, True, 1.0, (INF, INF))] * 4, "none", "still searching"),
-    ([row()] * 2 + [row(zero=0.9)] * 2, "underflow", "90.00% of the gradients are zero"),
-    ([row(stayed=0.8)] * 4, "stagnation", "80.00% of the weights stay"),
-    ([row(skipped=True)] * 2 + [row()] * 2, "none", "weights move"), ([row(zero=0.1)] * 4, "none", "weights move")])
+@pytest.mark.parametrize(
+    ("log", "name", "why"),
+    [
+        ([row(NAN, True, INF, (INF, INF))] * 4, "overflow", "first in down"),
+        ([row(NAN, False, INF, (INF,))] * 4, "overflow", "first in down"),
+        ([row(3.0, True, 1.0, (1.0, INF), stayed=1.0)] * 4, "bad-rank", "gradients of rank 1 alone are not"),
+        ([row(3.0, True, 1.0, (INF, INF))] * 4, "none", "still searching"),
+        ([row()] * 2 + [row(zero=0.9)] * 2, "underflow", "90.00% of the gradients are zero"),
+        ([row(stayed=0.8)] * 4, "stagnation", "80.00% of the weights stay"),
+        ([row(skipped=True)] * 2 + [row()] * 2, "none", "weights move"),
+        ([row(zero=0.1)] * 4, "none", "weights move"),
+    ],
+)
 def test_faults_are_told_apart(log, name, why):
     found, words = precision.diagnosis(log)
     assert found == name

@@ -38,6 +38,7 @@ def rows(driver="580.95.05", used=(4, 4), name=H100):
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A function that puts a shell script's lines in the place of nvidia-smi, None: nothing; the environment for it."""
+
     def make(script):
         if script is not None:
             (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
@@ -45,6 +46,7 @@ def machine(tmp_path, monkeypatch):
         path = f"{tmp_path}:/usr/bin:/bin" if script is not None else str(tmp_path)
         monkeypatch.setenv("PATH", path)
         return {key: value for key, value in ENVIRONMENT.items() if key != "CUDA_VISIBLE_DEVICES"} | {"PATH": path}
+
     return make
 
 
@@ -63,31 +65,59 @@ def by_need(checks):
 
 # --- the driver -------------------------------------------------------------------------------------------------
 
+
 def card(driver="580.95.05", used=4 * 2**20, name=H100, index="0"):
     return Card(index, f"GPU-{index}", name, driver, used, 81559 * 2**20)
 
 
-@pytest.mark.parametrize(("version", "built", "name", "said", "remedy"), [
-    ("550.90.07", "13.0", H100, "driver 550.90.07 runs CUDA 12, this torch is built for CUDA 13.0",
-     "pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126, "
-     "or a driver of 580 or newer"),
-    ("570.124.06", "13.0", "NVIDIA B200", "driver 570.124.06 runs CUDA 12, this torch is built for CUDA 13.0",
-     "pip install torch==2.11.0+cu128 --index-url https://download.pytorch.org/whl/cu128, "
-     "or a driver of 580 or newer"),
-    ("470.57.02", "12.6", H100, "driver 470.57.02 is older than CUDA 12, this torch is built for CUDA 12.6",
-     "a driver of 580 or newer"),
-    ("580.95.05", None, H100, "driver 580.95.05 runs CUDA 13, this torch is built for CPU",
-     "pip install torch==2.13.0+cu130 --index-url https://download.pytorch.org/whl/cu130"),
-    ("580.95.05", "12.6", H100,
-     "driver 580.95.05 runs CUDA 13, this torch is built for CUDA 12.6, and torch sees none of 1 GPU(s)",
-     "python -c 'import torch; torch.cuda.init()' says why"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "built", "name", "said", "remedy"),
+    [
+        (
+            "550.90.07",
+            "13.0",
+            H100,
+            "driver 550.90.07 runs CUDA 12, this torch is built for CUDA 13.0",
+            "pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126, "
+            "or a driver of 580 or newer",
+        ),
+        (
+            "570.124.06",
+            "13.0",
+            "NVIDIA B200",
+            "driver 570.124.06 runs CUDA 12, this torch is built for CUDA 13.0",
+            "pip install torch==2.11.0+cu128 --index-url https://download.pytorch.org/whl/cu128, "
+            "or a driver of 580 or newer",
+        ),
+        (
+            "470.57.02",
+            "12.6",
+            H100,
+            "driver 470.57.02 is older than CUDA 12, this torch is built for CUDA 12.6",
+            "a driver of 580 or newer",
+        ),
+        (
+            "580.95.05",
+            None,
+            H100,
+            "driver 580.95.05 runs CUDA 13, this torch is built for CPU",
+            "pip install torch==2.13.0+cu130 --index-url https://download.pytorch.org/whl/cu130",
+        ),
+        (
+            "580.95.05",
+            "12.6",
+            H100,
+            "driver 580.95.05 runs CUDA 13, this torch is built for CUDA 12.6, and torch sees none of 1 GPU(s)",
+            "python -c 'import torch; torch.cuda.init()' says why",
+        ),
+    ],
+)
 def test_a_torch_that_sees_no_gpu_is_told_why_and_what_fits(version, built, name, said, remedy):
     assert gpu.driver([card(version, name=name)], built, 0) == Check("driver", False, said, remedy)
 
 
 def test_a_torch_that_sees_its_gpus_is_right_whatever_the_numbers_say():
-    assert gpu.driver([card("550.90.07")], "13.0", 1).ok is True      # NVIDIA's compatibility packages do that
+    assert gpu.driver([card("550.90.07")], "13.0", 1).ok is True  # NVIDIA's compatibility packages do that
     assert gpu.driver([card("525.60.13")], "12.6", 0).found.endswith("torch sees none of 1 GPU(s)")
     assert gpu.driver([card("524.99")], "12.6", 0).remedy == "a driver of 580 or newer"
 
@@ -101,6 +131,7 @@ def test_the_versions_named_are_the_books():
 
 
 # --- what nvidia-smi says ---------------------------------------------------------------------------------------
+
 
 def test_a_healthy_node(machine):
     machine(answers(rows(used=(4, 4, 4, 4))))
@@ -135,14 +166,19 @@ def test_a_single_gpu_has_no_links():
     assert gpu.links("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n").found == "a single GPU"
 
 
-@pytest.mark.parametrize(("script", "said"), [
-    (None, "no nvidia-smi here"),
-    ("echo 'NVIDIA-SMI has failed because it couldnt communicate with the NVIDIA driver.'; exit 9",
-     "nvidia-smi failed: NVIDIA-SMI has failed because it couldnt communicate with the NVIDIA driver."),
-    ("head -c 3000 /dev/urandom", "nvidia-smi lists no GPU"),
-    ("echo '0, GPU-1, H100, [N/A], 4, 81559'", "nvidia-smi lists no GPU"),
-    ("true", "nvidia-smi lists no GPU"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "no nvidia-smi here"),
+        (
+            "echo 'NVIDIA-SMI has failed because it couldnt communicate with the NVIDIA driver.'; exit 9",
+            "nvidia-smi failed: NVIDIA-SMI has failed because it couldnt communicate with the NVIDIA driver.",
+        ),
+        ("head -c 3000 /dev/urandom", "nvidia-smi lists no GPU"),
+        ("echo '0, GPU-1, H100, [N/A], 4, 81559'", "nvidia-smi lists no GPU"),
+        ("true", "nvidia-smi lists no GPU"),
+    ],
+)
 def test_an_nvidia_smi_without_an_answer_is_said_and_red_only_where_gpus_are_expected(machine, script, said):
     machine(script)
     for needed, state in ((8, False), (0, None)):
@@ -161,11 +197,16 @@ def test_an_nvidia_smi_that_hangs_is_left_alone(machine, monkeypatch):
     assert gpu.gpu_checks(8, 0, "13.0", {})[0].remedy == "restart the machine, or give it back"
 
 
-@pytest.mark.parametrize(("environment", "what"), [
-    ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES=''"), ({"CUDA_VISIBLE_DEVICES": "-1"},
-     "CUDA_VISIBLE_DEVICES='-1'"), ({"LAB_DEVICE": "cpu"}, "LAB_DEVICE=cpu"),
-    ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "CUDA_VISIBLE_DEVICES='NoDevFiles'"),      # a Slurm job without GPUs
-    ({"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7'")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("environment", "what"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES=''"),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, "CUDA_VISIBLE_DEVICES='-1'"),
+        ({"LAB_DEVICE": "cpu"}, "LAB_DEVICE=cpu"),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "CUDA_VISIBLE_DEVICES='NoDevFiles'"),  # a Slurm job without GPUs
+        ({"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7'"),
+    ],
+)
 def test_gpus_that_the_environment_hides_are_no_fault(machine, environment, what):
     machine(answers(rows()))
     found = gpu.gpu_checks(0, 0, "13.0", environment)
@@ -182,9 +223,14 @@ def test_a_mig_slice_is_a_gpu_of_which_less_is_known(machine):
 
 # --- a size for GPUs, and none here ------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("script", "said"), [
-    (answers(rows("550.54.15")), r"driver 550.54.15 runs CUDA 12, .*: pip install torch==2.13.0\+cu126 .*"),
-    (None, "no nvidia-smi here: install NVIDIA's driver, or take a machine that has it: .*")])  # fmt: skip
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (answers(rows("550.54.15")), r"driver 550.54.15 runs CUDA 12, .*: pip install torch==2.13.0\+cu126 .*"),
+        (None, "no nvidia-smi here: install NVIDIA's driver, or take a machine that has it: .*"),
+    ],
+)
 def test_the_gpu_size_is_refused_where_no_gpu_shows_and_the_driver_is_named(machine, monkeypatch, script, said):
     machine(script)
     monkeypatch.delenv("LAB_DEVICE", raising=False)
@@ -203,8 +249,9 @@ def test_the_gpu_size_is_refused_where_no_gpu_shows_and_the_driver_is_named(mach
     assert options.parse(tiers, "", ["--tier", "gpu"])[0] == "gpu"
 
 
-@pytest.mark.parametrize("words", [
-    [*TORCHRUN, "2", "labs/capstone.py", "--tier", "gpu"], ["labs/scaling.py", "--tier", "gpu"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "words", [[*TORCHRUN, "2", "labs/capstone.py", "--tier", "gpu"], ["labs/scaling.py", "--tier", "gpu"]]
+)
 def test_a_lab_of_the_gpu_size_ends_before_it_begins(machine, words):
     environment = machine(answers(rows("550.54.15"))) | {"CUDA_VISIBLE_DEVICES": ""}
     done = start(words, {key: value for key, value in environment.items() if key != "LAB_DEVICE"})
@@ -215,6 +262,7 @@ def test_a_lab_of_the_gpu_size_ends_before_it_begins(machine, words):
 
 # --- the rate ---------------------------------------------------------------------------------------------------
 
+
 def test_the_rate_that_is_expected_of_cards_that_the_book_knows():
     # 8 H100 of one node: 480 GB/s in published sweeps of 16 GB, less at 256 MiB (tests/published/)
     assert 300e9 < gpu.expected(H100, 8, 2**28) < 480e9
@@ -224,9 +272,11 @@ def test_the_rate_that_is_expected_of_cards_that_the_book_knows():
 
 # --- the script, as it is started -------------------------------------------------------------------------------
 
+
 def start(words, environment):
-    return subprocess.run([ready.python(), *words], cwd=repo.ROOT, env=environment, capture_output=True, text=True,
-                          timeout=100)
+    return subprocess.run(
+        [ready.python(), *words], cwd=repo.ROOT, env=environment, capture_output=True, text=True, timeout=100
+    )
 
 
 def test_eight_gpus_on_a_machine_without_any_are_to_fix(machine):
@@ -234,17 +284,21 @@ def test_eight_gpus_on_a_machine_without_any_are_to_fix(machine):
     red = [line for line in done.stdout.splitlines() if line.startswith("FIX ")]
     assert [line.split(":")[0] for line in red] == ["FIX GPUs, at least 8", "FIX driver"]
     assert done.returncode == 1
-    assert re.search(r"all-reduce over 2 ranks +ok +gloo: sum of 1..2 is 3; 4 MiB in [\d.]+ ms, busbw [\d.e+-]+ GB/s",
-                     done.stdout)
+    assert re.search(
+        r"all-reduce over 2 ranks +ok +gloo: sum of 1..2 is 3; 4 MiB in [\d.]+ ms, busbw [\d.e+-]+ GB/s", done.stdout
+    )
 
 
 def test_an_old_driver_is_said_by_the_script(machine):
     """This torch, built for CPU or for another CUDA than the driver has, sees no GPU; nvidia-smi does."""
-    done = start(["labs/preflight.py", "--processes", "1", "--disk-gib", "0"],
-                 machine(answers(rows("550.54.15"))) | {"MASTER_PORT": "0"})
+    done = start(
+        ["labs/preflight.py", "--processes", "1", "--disk-gib", "0"],
+        machine(answers(rows("550.54.15"))) | {"MASTER_PORT": "0"},
+    )
     assert done.returncode == 1
-    assert "FIX driver: pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126" \
-        in done.stdout
+    assert (
+        "FIX driver: pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126" in done.stdout
+    )
 
 
 def test_a_machine_without_gpus_is_ready_and_says_that_it_has_none(machine):

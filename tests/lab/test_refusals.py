@@ -19,23 +19,43 @@ from scaleout.spec.transformer import Shape
 from scaleout.train import batches
 
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "tensor", "mesh", "pipeline", "zero", "precision", "recompute", "collectives",
-        "capstone")
+SAVE = (
+    "memory",
+    "ddp",
+    "fsdp",
+    "tensor",
+    "mesh",
+    "pipeline",
+    "zero",
+    "precision",
+    "recompute",
+    "collectives",
+    "capstone",
+)
 HUGE = "use fewer --layers or a smaller --hidden"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
-    ("capstone", ["--layers", "1000000000"], HUGE), ("slow_link", ["--layers", "1000000"], HUGE),
+    ("capstone", ["--layers", "1000000000"], HUGE),
+    ("slow_link", ["--layers", "1000000"], HUGE),
     *((name, ["--lr", "nan"], "'nan' is not a finite number") for name in TRAIN[:5]),
     *((name, ["--seed", "1e30"], "--seed is 1000000000000000019884624838656: it must be from 0 to") for name in TRAIN),
     *((name, ["--hidden", "\u00b2"], "'\u00b2' is not a whole number") for name in TRAIN),
     *((name, ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two") for name in TRAIN[4:]),
     *((name, ["--dataset", "gone"], "dataset gone: no such file or folder") for name in TRAIN[:4]),
-    *((name, ["--steps", words], said) for name in TRAIN for words, said in (
-        ("", "'' is not a whole number"), ("-5", "--steps is -5: it must be from"), ("1e99", "it must be from"))),
+    *(
+        (name, ["--steps", words], said)
+        for name in TRAIN
+        for words, said in (
+            ("", "'' is not a whole number"),
+            ("-5", "--steps is -5: it must be from"),
+            ("1e99", "it must be from"),
+        )
+    ),
     *((name, ["--save", "."], "the name must end in .json") for name in SAVE),
     *((name, ["--save", "f.txt/r.json"], "cannot be written: choose a file in a folder") for name in SAVE),
     *((name, ["--save", "x" * 300 + ".json"], "cannot be written: choose a file in a folder") for name in SAVE),
-    ("mesh", ["--layers", "1000000"], HUGE), ("mesh", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("mesh", ["--layers", "1000000"], HUGE),
+    ("mesh", ["--lr", "nan"], "'nan' is not a finite number"),
     ("mesh", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("mesh", ["--steps", "3"], "--steps is 3: it must be from 4"),
     ("mesh", ["--layout", "tp=2"], "dp 1 x cp 1 x tp 2 x pp 1 is 2 ranks, there are 1: the nearest that works"),
@@ -50,9 +70,11 @@ CASES = [
     ("mesh", ["--search", "--link"], "--link, --search and --fault are shown by themselves: leave out all but one"),
     ("mesh", ["--link", "fast"], "--link fast: give Mbit/s from 1 to 100000, such as 1000,200"),
     ("mesh", ["--link", "--layout", "tp=3"], "6 ranks, there are 8: the nearest that works is dp 2, cp 1, tp 4"),
-    ("pipeline", ["--layers", "1000000"], HUGE), ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("pipeline", ["--layers", "1000000"], HUGE),
+    ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
     ("pipeline", ["--dataset", "gone"], "dataset gone: no such file or folder"),
-    ("recompute", ["--layers", "1000000"], HUGE), ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("recompute", ["--layers", "1000000"], HUGE),
+    ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),
     ("recompute", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("recompute", ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two"),
     ("recompute", ["--steps", "2"], "--steps is 2: it must be from 5"),
@@ -66,14 +88,16 @@ CASES = [
     ("pipeline", ["--hop-ms", "5"], "--hop-ms: one process is no pipeline"),
     ("pipeline", ["--trace", "lanes.json"], "--trace: one process is no pipeline"),
     ("pipeline", ["--trace", "lanes.txt"], "the name must end in .json"),
-    ("zero", ["--layers", "1000000"], HUGE), ("zero", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("zero", ["--layers", "1000000"], HUGE),
+    ("zero", ["--lr", "nan"], "'nan' is not a finite number"),
     ("zero", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("zero", ["--steps", "2"], "--steps is 2: it must be from 5"),
     ("zero", ["--fault", "clip"], "--fault is about several ranks: use torchrun --nproc-per-node 2"),
     ("zero", ["--fault", "clip", "--save"], "--save: a run with a fault is no Record: leave out --fault or --save"),
     ("zero", ["--via", "accelerate"], "--via accelerate is about several processes: use torchrun --nproc-per-node 2"),
     ("zero", ["--optimizer", "muon", "--clip", "1"], "--optimizer muon is shown by itself: leave out --clip and"),
-    ("precision", ["--layers", "1000000"], HUGE), ("precision", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("precision", ["--layers", "1000000"], HUGE),
+    ("precision", ["--lr", "nan"], "'nan' is not a finite number"),
     ("precision", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("precision", ["--steps", "7"], "--steps is 7: it must be from 8"),
     ("precision", ["--ways", "fp12"], "way 'fp12' is unknown: use one of fp32, bf16, fp16, fp16-scaled,"),
@@ -119,13 +143,20 @@ def test_what_cannot_be_is_refused_before_any_work(name, words, said, tmp_path, 
 
 # --- where this process stands ------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("variables", "said"), [
-    ({"RANK": "abc"}, "RANK is 'abc' in the environment, where a whole number from 0 to 0 belongs"),
-    ({"RANK": "\u00b2"}, "RANK is '\u00b2' in the environment"), ({"RANK": ""}, "RANK is ''"),
-    ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0' in the environment, where a whole number from 1 to 1000000 belongs"),
-    ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE is '9999"), ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is '2'"),
-    ({"LOCAL_RANK": "1"}, "LOCAL_RANK is '1' in the environment, where a whole number from 0 to 0 belongs"),
-    ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE is '4'")])
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "abc"}, "RANK is 'abc' in the environment, where a whole number from 0 to 0 belongs"),
+        ({"RANK": "\u00b2"}, "RANK is '\u00b2' in the environment"),
+        ({"RANK": ""}, "RANK is ''"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0' in the environment, where a whole number from 1 to 1000000 belongs"),
+        ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE is '9999"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is '2'"),
+        ({"LOCAL_RANK": "1"}, "LOCAL_RANK is '1' in the environment, where a whole number from 0 to 0 belongs"),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE is '4'"),
+    ],
+)
 def test_a_launchers_number_that_cannot_be_is_named(variables, said, monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
@@ -145,6 +176,7 @@ def test_a_time_out_that_is_none_is_named(text, monkeypatch):
 def test_a_home_that_one_may_not_enter_holds_no_profile(monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
+
     monkeypatch.setattr(profiles.Path, "exists", refuse)
     assert profiles.find(None, "cpu", 1) is None
 
@@ -152,12 +184,16 @@ def test_a_home_that_one_may_not_enter_holds_no_profile(monkeypatch):
 def test_a_model_that_this_machine_cannot_hold_is_told_by_how_much():
     shape = Shape(2, 64, 4, 256, max_seq=32)
     fits.refuse(shape, 10**9, "this machine")
-    with pytest.raises(ValueError, match=r"^the weights alone take \d\.\d GB, and this machine has 0\.0 GB: use fewer "
-                                         "--layers or a smaller --hidden$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^the weights alone take \d\.\d GB, and this machine has 0\.0 GB: use fewer "
+        "--layers or a smaller --hidden$",
+    ):
         fits.refuse(shape, 1000, "this machine")
 
 
 # --- the text -----------------------------------------------------------------------------------------------------
+
 
 def test_a_file_is_on_one_side_of_the_split_only(tmp_path):
     for i in range(40):
@@ -168,26 +204,41 @@ def test_a_file_is_on_one_side_of_the_split_only(tmp_path):
     assert all(whole.count(b"text %d " % i) == 50 for i in range(8))
     assert (text.files, text.copies) == (9, 32)
     assert "in 9 file(s) (32 left out, with the same bytes as another), " in text.words
-    with pytest.raises(ValueError, match=r"^--held-out 0.99 leaves \d+ bytes to train on, and one step takes 1,000: "
-                                         "hold out less, or use a larger --dataset$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^--held-out 0.99 leaves \d+ bytes to train on, and one step takes 1,000: "
+        "hold out less, or use a larger --dataset$",
+    ):
         batches.read(str(tmp_path), 0.99, 1000)
 
 
 # --- the screen ---------------------------------------------------------------------------------------------------
 
-SAY = ("import sys; from scaleout.lab import start; start.begin()\n"
-       "for _ in range(2000): print('3 \u00d7 4 \u00b5s \u2192 \u20ac', flush=True)\n"
-       "print('done', file=sys.stderr)")
+SAY = (
+    "import sys; from scaleout.lab import start; start.begin()\n"
+    "for _ in range(2000): print('3 \u00d7 4 \u00b5s \u2192 \u20ac', flush=True)\n"
+    "print('done', file=sys.stderr)"
+)
 
 
 def say(**more):
-    return subprocess.Popen([sys.executable, "-c", SAY], cwd=repo.ROOT, env=os.environ | {"PYTHONPATH": "."} | more,
-                            stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", SAY],
+        cwd=repo.ROOT,
+        env=os.environ | {"PYTHONPATH": "."} | more,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
 
 
-@pytest.mark.parametrize(("encoding", "line"), [
-    ("latin-1", "3 \u00d7 4 \u00b5s ? ?".encode("latin-1")), ("ascii", b"3 ? 4 ?s ? ?"),
-    ("utf-8", "3 \u00d7 4 \u00b5s \u2192 \u20ac".encode())])
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("latin-1", "3 \u00d7 4 \u00b5s ? ?".encode("latin-1")),
+        ("ascii", b"3 ? 4 ?s ? ?"),
+        ("utf-8", "3 \u00d7 4 \u00b5s \u2192 \u20ac".encode()),
+    ],
+)
 def test_every_text_can_be_printed_in_every_encoding(encoding, line):
     out, errors = say(PYTHONIOENCODING=encoding).communicate(timeout=60)
     assert out == 2000 * (line + b"\n")
@@ -206,17 +257,29 @@ def test_a_reader_that_goes_away_ends_no_run():
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_under_the_output_is_said_once():
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-c", SAY], cwd=repo.ROOT, stdout=full, stderr=subprocess.PIPE,
-                              text=True, env=os.environ | {"PYTHONPATH": "."})
+        done = subprocess.run(
+            [sys.executable, "-c", SAY],
+            cwd=repo.ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": "."},
+        )
     assert done.returncode == 0
     assert done.stderr == "./-c: what it prints is lost (no space left on device); the run goes on\ndone\n"
 
 
 @pytest.mark.parametrize("name", ["capstone", "preflight"])
 def test_ctrl_c_while_torch_is_imported_is_one_line(name):
-    process = subprocess.Popen([sys.executable, "-v", f"labs/{name}.py"], cwd=repo.ROOT, stderr=subprocess.PIPE,
-                               stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": "."}, text=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    process = subprocess.Popen(
+        [sys.executable, "-v", f"labs/{name}.py"],
+        cwd=repo.ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": "."},
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     line = next(line for line in process.stderr if re.match("import 'torch.types'|# .*torch/types", line))
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
@@ -228,7 +291,7 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(name):
 
 
 def test_every_lab_is_ready_for_ctrl_c_before_it_imports_anything():
-    labs = [file for file in (repo.ROOT / "labs").glob("*.py") if file.name != "hang_job.py"]   # hang.py starts that
+    labs = [file for file in (repo.ROOT / "labs").glob("*.py") if file.name != "hang_job.py"]  # hang.py starts that
     assert len(labs) > 9
     for file in labs:
         first = next(one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom))

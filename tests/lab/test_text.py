@@ -14,6 +14,7 @@ from scaleout.lab import corpus, options, text
 
 # --- corpus ---------------------------------------------------------------------------------------------
 
+
 def test_the_text_that_comes_with_the_book_is_what_its_page_says():
     found, page = corpus.read(), (corpus.DATA / "README.md").read_text()
     assert found == corpus.read("stdlib-3.11") and f"{len(found):,} bytes" in page
@@ -47,7 +48,8 @@ def test_what_a_record_says_of_a_text_is_what_was_read(tmp_path):
     (tmp_path / "a b.txt").unlink()
     assert corpus.named(tmp_path / "a b.txt").endswith(checksum), "it may be gone when the run ends"
     assert corpus.named().startswith("stdlib-3.11: 1,260,152 bytes, SHA-256 ") and corpus.named() == corpus.named(
-        "stdlib-3.11")
+        "stdlib-3.11"
+    )
     assert corpus.named("stdlib").startswith(f"stdlib of Python {platform.python_version()}: ")
 
 
@@ -68,17 +70,28 @@ def test_links_in_a_folder_of_text_are_followed_and_capitals_are_read(tmp_path):
     (data / "A.TXT").write_text("first")
     (data / "more").symlink_to(shards)
     (data / "one.md").symlink_to(shards / "2.txt")
-    (shards / "up").symlink_to(data)                    # a circle
-    assert corpus.texts(data) == {"A.TXT": b"first", "more/0.txt": b"shard 0", "more/1.txt": b"shard 1",
-                                  "more/2.txt": b"shard 2", "one.md": b"shard 2"}
+    (shards / "up").symlink_to(data)  # a circle
+    assert corpus.texts(data) == {
+        "A.TXT": b"first",
+        "more/0.txt": b"shard 0",
+        "more/1.txt": b"shard 1",
+        "more/2.txt": b"shard 2",
+        "one.md": b"shard 2",
+    }
 
 
 def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, monkeypatch):
     (tmp_path / "lib" / "json").mkdir(parents=True)
     (tmp_path / "lib" / "site-packages" / "other").mkdir(parents=True)
     (tmp_path / "torch" / "nn").mkdir(parents=True)
-    for name in ("lib/ast.py", "lib/json/decoder.py", "lib/site-packages/other/new.py", "torch/__init__.py",
-                 "torch/nn/linear.py", "torch/LICENSE"):
+    for name in (
+        "lib/ast.py",
+        "lib/json/decoder.py",
+        "lib/site-packages/other/new.py",
+        "torch/__init__.py",
+        "torch/nn/linear.py",
+        "torch/LICENSE",
+    ):
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "lib")})
     found = SimpleNamespace(origin=str(tmp_path / "torch" / "__init__.py"))
@@ -99,6 +112,7 @@ def test_a_dataset_without_text_is_refused(tmp_path):
 
 
 # --- options --------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Options:
@@ -123,22 +137,25 @@ def test_a_flag_overrides_one_field_of_the_tier():
     assert parse("--save", "x.json")[1].save == "x.json"
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--steps", "0"], "--steps is 0: it must be from 1 to 1000"),
-    (["--steps", "1001"], "--steps is 1001: it must be from 1 to 1000"),
-    (["--steps", "1.5"], "'1.5' is not a whole number"),
-    (["--steps", "nan"], "'nan' is not a whole number"),
-    (["--steps", "inf"], "'inf' is not a whole number"),
-    (["--steps", ""], "'' is not a whole number"),
-    (["--steps"], "expected one argument"),
-    (["--lr", "nan"], "'nan' is not a finite number"),
-    (["--lr", "-1"], "--lr is -1.0: it must be from 0"),
-    (["--mode", "c"], "invalid choice: 'c'"),
-    (["--mode", " "], "needs a value that is not empty"),
-    (["--tier", "huge"], "invalid choice: 'huge'"),
-    (["--step", "1"], "unrecognized arguments: --step 1"),
-    (["extra"], "unrecognized arguments: extra"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "0"], "--steps is 0: it must be from 1 to 1000"),
+        (["--steps", "1001"], "--steps is 1001: it must be from 1 to 1000"),
+        (["--steps", "1.5"], "'1.5' is not a whole number"),
+        (["--steps", "nan"], "'nan' is not a whole number"),
+        (["--steps", "inf"], "'inf' is not a whole number"),
+        (["--steps", ""], "'' is not a whole number"),
+        (["--steps"], "expected one argument"),
+        (["--lr", "nan"], "'nan' is not a finite number"),
+        (["--lr", "-1"], "--lr is -1.0: it must be from 0"),
+        (["--mode", "c"], "invalid choice: 'c'"),
+        (["--mode", " "], "needs a value that is not empty"),
+        (["--tier", "huge"], "invalid choice: 'huge'"),
+        (["--step", "1"], "unrecognized arguments: --step 1"),
+        (["extra"], "unrecognized arguments: extra"),
+    ],
+)
 def test_a_bad_option_gives_one_line(words, said):
     with pytest.raises(ValueError) as caught:
         parse(*words)
@@ -148,9 +165,9 @@ def test_a_bad_option_gives_one_line(words, said):
 
 # --- screen ---------------------------------------------------------------------------------------------
 
+
 def test_a_table_lines_its_columns_up():
-    assert text.table(("what", "n"), [("a", 1), ("longer", 22)]) == (
-        "what     n\n------  --\na        1\nlonger  22")
+    assert text.table(("what", "n"), [("a", 1), ("longer", 22)]) == ("what     n\n------  --\na        1\nlonger  22")
 
 
 def test_numbers_for_people():
@@ -170,8 +187,9 @@ class Screen(io.StringIO):
         return self.terminal
 
 
-@pytest.mark.parametrize(("terminal", "shown", "speaks"), [(True, True, True), (False, True, False),
-                                                           (True, False, False)])
+@pytest.mark.parametrize(
+    ("terminal", "shown", "speaks"), [(True, True, True), (False, True, False), (True, False, False)]
+)
 def test_progress_only_on_a_terminal_and_only_where_asked(terminal, shown, speaks):
     screen = Screen(terminal)
     assert list(text.progress([1, 2], "train", shown, screen)) == [1, 2]

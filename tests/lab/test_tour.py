@@ -29,6 +29,7 @@ def labs(stops):
 
 # --- which ----------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("machine", [LAPTOP, SERVER, H100, T4, NODE, SIX])
 def test_a_tour_has_every_lab_and_begins_with_what_the_others_predict_from(machine):
     stops = tour.plan(machine, 8)
@@ -46,7 +47,12 @@ def test_a_cpu_has_the_small_sizes_unless_there_is_time_for_the_larger():
     assert {stop.tier for stop in tour.plan(LAPTOP, needed)} == {"cpu"}
     assert {stop.tier for stop in tour.plan(LAPTOP, needed - 0.1)} == {"smoke"}
     assert {stop.lab: stop.world for stop in small if stop.lab in ("memory", "ddp", "pipeline", "mesh", "hang")} == {
-        "memory": 2, "ddp": 2, "pipeline": 4, "mesh": 4, "hang": 1}
+        "memory": 2,
+        "ddp": 2,
+        "pipeline": 4,
+        "mesh": 4,
+        "hang": 1,
+    }
     assert {stop.world for stop in tour.plan(SERVER, 8)} == {1, 4}
 
 
@@ -89,6 +95,7 @@ def test_some_labs_only():
 
 # --- how long -------------------------------------------------------------------------------------------------------
 
+
 def test_what_does_not_fit_is_dropped_and_what_hangs_leaves_time_for_others():
     stop = Stop("memory", "cpu", "smoke", 2, 10.0)
     assert tour.limit(stop, 300.0) == tour.PATIENCE * 10 + tour.START
@@ -124,15 +131,30 @@ def record(**fields):
     return replace(samples.sample(), **fields)
 
 
-@pytest.mark.parametrize(("code", "kept", "broken", "why"), [
-    (0, [record()], "", ""),
-    (1, [record(checks={"a": {"value": 1.0, "tolerance": 0.0, "passed": False},
-                        "b": {"value": 0.0, "tolerance": 0.0, "passed": True}})], "", "1 of 2 checks failed"),
-    (1, [], "", "it ended with exit code 1: labs/memory.py: out of luck"),
-    (-9, [], "", "it was killed by signal 9: labs/memory.py: out of luck"),
-    (0, [], "", "it left no Record"),
-    (0, [], "not JSON (line 1: Expecting value)", "its Record is none: not JSON (line 1: Expecting value)"),
-    (0, [record(device_kind="cuda", backend="nccl")], "", "it was to run on cpu, and ran on cuda")])
+@pytest.mark.parametrize(
+    ("code", "kept", "broken", "why"),
+    [
+        (0, [record()], "", ""),
+        (
+            1,
+            [
+                record(
+                    checks={
+                        "a": {"value": 1.0, "tolerance": 0.0, "passed": False},
+                        "b": {"value": 0.0, "tolerance": 0.0, "passed": True},
+                    }
+                )
+            ],
+            "",
+            "1 of 2 checks failed",
+        ),
+        (1, [], "", "it ended with exit code 1: labs/memory.py: out of luck"),
+        (-9, [], "", "it was killed by signal 9: labs/memory.py: out of luck"),
+        (0, [], "", "it left no Record"),
+        (0, [], "not JSON (line 1: Expecting value)", "its Record is none: not JSON (line 1: Expecting value)"),
+        (0, [record(device_kind="cuda", backend="nccl")], "", "it was to run on cpu, and ran on cuda"),
+    ],
+)
 def test_a_visit_is_judged_by_all_that_it_left(code, kept, broken, why):
     assert tour_visit.judged(STOP, code, kept, broken, "hello\nlabs/memory.py: out of luck\n") == why
 
@@ -140,8 +162,9 @@ def test_a_visit_is_judged_by_all_that_it_left(code, kept, broken, why):
 def test_a_run_on_the_cpu_never_passes_for_one_on_a_gpu():
     stop = replace(STOP, on="cuda", world=1)
     assert tour_visit.judged(stop, 0, [record()], "", "") == "it was to run on cuda, and ran on cpu"
-    assert "CUDA_VISIBLE_DEVICES" not in {name for name, value in tour_visit.environment(
-        stop, repo.ROOT, repo.ROOT).items() if value == ""}
+    assert "CUDA_VISIBLE_DEVICES" not in {
+        name for name, value in tour_visit.environment(stop, repo.ROOT, repo.ROOT).items() if value == ""
+    }
     found = tour_visit.environment(STOP, repo.ROOT, repo.ROOT)
     assert (found["LAB_DEVICE"], found["CUDA_VISIBLE_DEVICES"]) == ("cpu", "")
 
@@ -158,20 +181,35 @@ def test_a_long_log_keeps_its_two_ends(tmp_path):
 
 def made(tmp_path):
     """A tour of two labs on an H100 and one on its host, written to a folder."""
-    gpu = record(device="NVIDIA H100 80GB HBM3", device_kind="cuda", backend="none", device_count=1, tier="gpu",
-                 mfu=0.42, mfu_peak={"flops_per_second": 8e14, "source": "measured"},
-                 peak_memory={"allocator: allocated": 28 * 10**9},
-                 prediction={"peak bytes": 27_900_000_000, "seconds a step": 0.1234, "bytes at loss": 0},
-                 measurement={"peak bytes": 28_000_000_000, "seconds a step": 0.1507, "bytes at loss": 0})
-    swept = {f"gloo all_reduce, {size} B: seconds, {label}": 0.001 * size for size in (1, 2, 3)
-             for label in ("its line", "held out")}
+    gpu = record(
+        device="NVIDIA H100 80GB HBM3",
+        device_kind="cuda",
+        backend="none",
+        device_count=1,
+        tier="gpu",
+        mfu=0.42,
+        mfu_peak={"flops_per_second": 8e14, "source": "measured"},
+        peak_memory={"allocator: allocated": 28 * 10**9},
+        prediction={"peak bytes": 27_900_000_000, "seconds a step": 0.1234, "bytes at loss": 0},
+        measurement={"peak bytes": 28_000_000_000, "seconds a step": 0.1507, "bytes at loss": 0},
+    )
+    swept = {
+        f"gloo all_reduce, {size} B: seconds, {label}": 0.001 * size
+        for size in (1, 2, 3)
+        for label in ("its line", "held out")
+    }
     cpu = replace(samples.untrained(), stem="collectives", prediction=swept, measurement=swept)
-    found = tour_page.Tour(replace(H100, facts={"GPU": "1 x NVIDIA H100 80GB HBM3", "Python": "3.12.3"}), 8,
-                           "python labs/tour.py --minutes 8 --out x", "2026-01-02T03:04:05+00:00")
+    found = tour_page.Tour(
+        replace(H100, facts={"GPU": "1 x NVIDIA H100 80GB HBM3", "Python": "3.12.3"}),
+        8,
+        "python labs/tour.py --minutes 8 --out x",
+        "2026-01-02T03:04:05+00:00",
+    )
     found.visits = [
         Visit(Stop("memory", "cuda", "gpu", 1, 30.0), 25.4, PASSED, "", [gpu], "fine\n"),
         Visit(Stop("precision", "cuda", "gpu", 1, 100.0), 220.1, ENDED, "its time was over", [], "a\nlast | words\n"),
-        Visit(Stop("collectives", "cpu", "smoke", 4, 12.0), 14.0, PASSED, "", [cpu], "")]
+        Visit(Stop("collectives", "cpu", "smoke", 4, 12.0), 14.0, PASSED, "", [cpu], ""),
+    ]
     found.dropped = [(Stop("mesh", "cpu", "smoke", 4, 25.0), "takes about 25 s here, and 3 were left")]
     work = tmp_path / "work"
     (work / "memory-gpu-cuda-1").mkdir(parents=True)
@@ -206,33 +244,50 @@ def test_a_tour_is_three_files_with_everything_in_them(tmp_path):
     data = json.loads((out / "records.json").read_text())
     assert [results.from_dict(one).device_kind for stop in data["stops"] for one in stop["records"]] == ["cuda", "cpu"]
     assert [(stop["lab"], stop["verdict"]) for stop in data["stops"]] == [
-        ("memory", "passed"), ("precision", "ended"), ("collectives", "passed")]
+        ("memory", "passed"),
+        ("precision", "ended"),
+        ("collectives", "passed"),
+    ]
     assert data["dropped"][0]["lab"] == "mesh"
     with tarfile.open(out / "tour.tar.gz") as archive:
-        assert sorted(archive.getnames()) == ["tour/memory-gpu-cuda-1/log.txt", "tour/memory-gpu-cuda-1/record.json",
-                                              "tour/tour.md"]
+        assert sorted(archive.getnames()) == [
+            "tour/memory-gpu-cuda-1/log.txt",
+            "tour/memory-gpu-cuda-1/record.json",
+            "tour/tour.md",
+        ]
 
 
 def test_what_calibrate_measured_is_on_the_page(tmp_path):
     found, _ = made(tmp_path)
-    found.profiles = [{"world": 8, "device": "NVIDIA H100 80GB HBM3", "copy_bytes_per_second": 3e12,
-                       "matmul_flops_per_second": {"fp32": 5e13, "bf16": 7.9e14},
-                       "collectives": {"all_reduce": {"alpha_seconds": 2e-5, "seconds_per_byte": 4e-12}}}]
+    found.profiles = [
+        {
+            "world": 8,
+            "device": "NVIDIA H100 80GB HBM3",
+            "copy_bytes_per_second": 3e12,
+            "matmul_flops_per_second": {"fp32": 5e13, "bf16": 7.9e14},
+            "collectives": {"all_reduce": {"alpha_seconds": 2e-5, "seconds_per_byte": 4e-12}},
+        }
+    ]
     assert "| 8 x NVIDIA H100 80GB HBM3 | 50 | 790 | - | 3,000 | 20 | 250 |" in tour_page.page(found)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--minutes", "0.5"], "--minutes is 0.5: it must be from 1 to 1440"),
-    (["--minutes", "nan"], "--minutes is nan: it must be from 1 to 1440"),
-    (["--minutes", ""], "argument --minutes: invalid float value: ''"),
-    (["--out", " "], "argument --out: needs a value that is not empty"),
-    (["--out", "f.txt"], "--out f.txt: is a file, or cannot be written to: choose another folder"),
-    (["--out", "old"], "--out old: holds a tour already: choose another folder"),
-    (["--only", "memory,nope"], "--only: there is no lab 'nope' on the tour: use some of preflight, calibrate,"),
-    (["--only", ""], "argument --only: needs a value that is not empty"),
-    (["--tier", "gpu"], "unrecognized arguments: --tier gpu")])
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--minutes", "0.5"], "--minutes is 0.5: it must be from 1 to 1440"),
+        (["--minutes", "nan"], "--minutes is nan: it must be from 1 to 1440"),
+        (["--minutes", ""], "argument --minutes: invalid float value: ''"),
+        (["--out", " "], "argument --out: needs a value that is not empty"),
+        (["--out", "f.txt"], "--out f.txt: is a file, or cannot be written to: choose another folder"),
+        (["--out", "old"], "--out old: holds a tour already: choose another folder"),
+        (["--only", "memory,nope"], "--only: there is no lab 'nope' on the tour: use some of preflight, calibrate,"),
+        (["--only", ""], "argument --only: needs a value that is not empty"),
+        (["--tier", "gpu"], "unrecognized arguments: --tier gpu"),
+    ],
+)
 def test_what_cannot_be_is_refused_before_any_work(words, said, tmp_path, monkeypatch, capsys):
     made = importlib.import_module("tour")
     monkeypatch.setattr(made, "machine", lambda *_: pytest.fail("the work has begun"))

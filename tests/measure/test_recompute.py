@@ -22,8 +22,16 @@ CPU = SimpleNamespace(device=torch.device("cpu"))
 def options(via="hand", layers=2):
     """A job whose peak is in the backward of a block."""
     shape, recipe = Shape(layers, 16, 4, 16, max_seq=SEQ), Recipe("fp32", optimizer="sgd", foreach=False)
-    return SimpleNamespace(shape=shape, recipe=recipe, sizes=Sizes(shape, BATCH, SEQ, recipe, Layout()), lr=0.1, seed=0,
-                           micro_batch=BATCH, seq=SEQ, via=via)  # fmt: skip
+    return SimpleNamespace(
+        shape=shape,
+        recipe=recipe,
+        sizes=Sizes(shape, BATCH, SEQ, recipe, Layout()),
+        lr=0.1,
+        seed=0,
+        micro_batch=BATCH,
+        seq=SEQ,
+        via=via,
+    )
 
 
 @pytest.mark.parametrize("name", ["none", "full", "core"])
@@ -43,7 +51,8 @@ def test_fused_attention_has_the_flops_of_torch_s_own_count(batch, heads, querie
     q, k = torch.empty(batch, heads, queries, width), torch.empty(batch, heads, keys, width)
     assert measure._fused(q.shape, k.shape, k.shape) == sdpa_flop_count(q.shape, k.shape, k.shape)
     assert measure._fused_backward(q.shape, q.shape, k.shape, k.shape) == sdpa_backward_flop_count(
-        q.shape, q.shape, k.shape, k.shape)  # fmt: skip
+        q.shape, q.shape, k.shape, k.shape
+    )
 
 
 def rounds(o, policies, forward, looked_at, first):

@@ -11,9 +11,10 @@ from scaleout.timing.job import update_bytes
 
 O = SimpleNamespace(shape=Shape(2, 64, 4, 256), seq=64, micro_batch=1, accumulation=1)  # noqa: E741
 N = total_parameters(O.shape)
-LINES = {name: {"alpha_seconds": alpha, "seconds_per_byte": 1e-9}
-         for name, alpha in (("all_reduce", 0.5), ("all_gather", 0.125), ("reduce_scatter", 2.0),
-                             ("broadcast", 0.25))}  # fmt: skip
+LINES = {
+    name: {"alpha_seconds": alpha, "seconds_per_byte": 1e-9}
+    for name, alpha in (("all_reduce", 0.5), ("all_gather", 0.125), ("reduce_scatter", 2.0), ("broadcast", 0.25))
+}
 PROFILE = {"matmul_flops_per_second": {"fp32": 1e10}, "copy_bytes_per_second": 1e9, "collectives": LINES}
 PASSES = 2.73  # of eager torch's optimizer, in bytes of a fused one
 

@@ -61,7 +61,9 @@ def test_torchs_ddp_holds_what_the_word_says(group, view, buckets):
 def test_beside_they_are_there_at_every_moment_and_once_more_at_the_end():
     none, beside, view = (account(SEVEN, 1, 2048, Recipe(buckets=how)) for how in ("none", "beside", "views"))
     assert {m: k["gradients"] for m, k in beside.moments.items() if m in ("forward", "loss")} == {
-        "forward": GRADIENTS, "loss": GRADIENTS}  # fmt: skip
+        "forward": GRADIENTS,
+        "loss": GRADIENTS,
+    }
     for moment, kinds in none.moments.items():
         assert beside.moments[moment]["gradients"] == kinds["gradients"] + GRADIENTS
         assert view.moments[moment]["gradients"] == GRADIENTS
@@ -83,8 +85,7 @@ def test_the_views_count_them_from_two_gpus_on():
     assert two["peak_gb"] - one["peak_gb"] == pytest.approx(GRADIENTS / 1e9)
     one, two = (views.render("ddp", {"model": "llama-2-7b", "ranks": n})["values"] for n in (1, 2))
     assert two["states_gb"] - one["states_gb"] == pytest.approx(GRADIENTS / 1e9)
-    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048,
-                                      "none", 50)  # fmt: skip
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048, "none", 50)
     assert speedup.held(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
 
 

@@ -14,8 +14,9 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape, preset, total_parameters
 
-SMALL = Shape(12, 64, 4, 500, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False)  # fmt: skip
+SMALL = Shape(
+    12, 64, 4, 500, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 GPT = Shape(12, 64, 4, 500, max_seq=64)
 SEVEN = preset("llama-2-7b")
 MIXED = Recipe("fp32", checkpointing="full")
@@ -24,8 +25,16 @@ MIXED = Recipe("fp32", checkpointing="full")
 @pytest.mark.parametrize("wrap", ["model", "block", "layer", "size"])
 def test_repeating_a_block_is_walking_them_all(wrap):
     for shape, reshard, ahead, how in product((SMALL, GPT), (True, False, 2), (0, 1, 9), ("none", "full")):
-        sharding = Sharding(4, 2, wrap=wrap, least_parameters=10_000, reshard=reshard, prefetch=ahead, reduce="bf16",
-                            parameter="bf16" if ahead else "fp32")  # fmt: skip
+        sharding = Sharding(
+            4,
+            2,
+            wrap=wrap,
+            least_parameters=10_000,
+            reshard=reshard,
+            prefetch=ahead,
+            reduce="bf16",
+            parameter="bf16" if ahead else "fp32",
+        )
         recipe = Recipe("fp32", checkpointing=how)
         walked = fsdp._walk(shape, 2, 48, recipe, sharding, True, 99, 0)[0]
         found = fsdp_account(shape, 2, 48, recipe, sharding)
@@ -43,7 +52,8 @@ def test_moments_tell_a_whole_step_and_nothing_is_left_over():
     last = held.moments[-1]
     assert last.gathered == () and last.held["gathered"] == last.held["buffers"] == last.held["activations"] == 0
     assert {kind: last.held[kind] for kind in ("weights", "gradients", "optimizer")} == {
-        kind: held.states[kind] for kind in ("weights", "gradients", "optimizer")}  # fmt: skip
+        kind: held.states[kind] for kind in ("weights", "gradients", "optimizer")
+    }
     gathers = [moment.unit for moment in held.moments if moment.what == "gather"]
     blocks = [f"blocks.{i}" for i in range(12)]
     assert gathers == ["", *blocks, *blocks[::-1]]
@@ -67,8 +77,10 @@ def test_one_rank_alone_has_the_plain_step_and_a_whole_copy():
 
 
 def test_what_each_choice_does_to_the_peak():
-    peak = lambda recipe=MIXED, kind="cuda", **how: fsdp_account(  # noqa: E731
-        SEVEN, 1, 2048, recipe, Sharding(**({"ranks": 64, "parameter": "bf16"} | how)), kind).peak_bytes
+    def peak(recipe=MIXED, kind="cuda", **how):
+        sharding = Sharding(**({"ranks": 64, "parameter": "bf16"} | how))
+        return fsdp_account(SEVEN, 1, 2048, recipe, sharding, kind).peak_bytes
+
     assert peak() < peak(ranks=8) < peak(ranks=2)
     assert peak(wrap="block") < peak(wrap="model")
     kept = [peak(reshard=how) for how in (True, 16, 8, 2, False)]

@@ -18,8 +18,7 @@ def shape(name):
     sizes = dict(TABLE["shapes"][name])
     if name == "GPT2LMHeadModel":
         return Shape(**sizes)
-    return Shape(**sizes, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", max_seq=2048,
-                 tied_head=False)  # fmt: skip
+    return Shape(**sizes, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", max_seq=2048, tied_head=False)
 
 
 @pytest.mark.parametrize("row", TABLE["rows"], ids=lambda r: "-".join(map(str, list(r.values())[:4])))
@@ -34,7 +33,10 @@ def test_how_low_it_is():
         kind = "full" if row["checkpointing"] == "full" else row["attention"]
         low.setdefault(kind, []).append(round(100 * (1 - row["predicted"] / row["measured"])))
     assert {kind: (min(some), max(some)) for kind, some in low.items()} == {
-        "sdpa": (7, 24), "naive": (3, 33), "full": (0, 1)}  # fmt: skip
+        "sdpa": (7, 24),
+        "naive": (3, 33),
+        "full": (0, 1),
+    }
     assert len(TABLE["rows"]) == 24 and TABLE["transformers"] and TABLE["torch"]
 
 

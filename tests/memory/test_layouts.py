@@ -11,8 +11,9 @@ from scaleout.memory.walk import walk
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
 # 4 layers, hidden 64, 8 heads of 8 with 2 key-value heads, MLP 160, no biases: sums are short enough to check by eye
-SMALL = Shape(4, 64, 8, 1000, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm",
-              positions="rotary", tied_head=False)  # fmt: skip
+SMALL = Shape(
+    4, 64, 8, 1000, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 ATTENTION = 64 * 64 + 2 * 64 * 16 + 64 * 64
 MLP = 3 * 64 * 160
 NORMS = 2 * 64
@@ -43,8 +44,9 @@ def test_a_pipeline_stage_has_its_layers_and_one_table(stage):
     assert held["weights"] == 2 * (2 * (ATTENTION + MLP + NORMS) + TABLE + (64 if stage else 0))
 
 
-@pytest.mark.parametrize(("zero", "split"), [(0, ()), (1, ("master", "optimizer")),
-                                             (2, ("master", "optimizer", "gradients"))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("zero", "split"), [(0, ()), (1, ("master", "optimizer")), (2, ("master", "optimizer", "gradients"))]
+)
 def test_each_zero_stage_splits_one_more_state(zero, split):
     alone, shared = whole(Layout()).states, whole(Layout(dp=8, zero=zero)).states
     for kind, n in alone.items():
@@ -86,16 +88,12 @@ def test_a_first_stage_holds_one_micro_batch_for_each_stage():
     """Without logits to speak of, the first stage of p holds p micro-batches of 1/p of the layers: the same bytes."""
     shape = Shape(8, 64, 8, 2, bias=False, tied_head=False)
     recipe = Recipe("bf16", optimizer="sgd")
-    one, four = (
-        account(shape, 2, 256, recipe, Layout(pp=pp)).moments["forward"]["activations"] for pp in (1, 4)
-    )
+    one, four = (account(shape, 2, 256, recipe, Layout(pp=pp)).moments["forward"]["activations"] for pp in (1, 4))
     assert four == pytest.approx(one, rel=0.05)
 
 
 def test_of_a_pipeline_the_fuller_end_is_priced():
-    logits = account(
-        PRESETS["llama-3-8b"], 4, 8192, Recipe("bf16-master", checkpointing="full"), Layout(pp=4)
-    )
+    logits = account(PRESETS["llama-3-8b"], 4, 8192, Recipe("bf16-master", checkpointing="full"), Layout(pp=4))
     assert logits.peak_moment == "loss"  # a vocabulary of 128,256: the last stage
     assert logits.peak["logits"] == 3 * 4 * 4 * 8192 * 128_256
     depth = account(PRESETS["gpt-3-175b"], 1, 2048, Recipe("bf16-master"), Layout(tp=8, pp=8))
@@ -132,8 +130,10 @@ def test_qlora_unpacks_one_matrix_at_a_time():
 
 @pytest.mark.parametrize("degree", ["dp", "tp", "pp"])
 def test_more_ranks_never_hold_more(degree):
-    peaks = [account(LLAMA, 1, 2048, Recipe("bf16-master"), Layout(**{degree: n, "zero": 1})).peak_bytes
-             for n in (1, 2, 4, 8)]  # fmt: skip
+    peaks = [
+        account(LLAMA, 1, 2048, Recipe("bf16-master"), Layout(**{degree: n, "zero": 1})).peak_bytes
+        for n in (1, 2, 4, 8)
+    ]
     assert peaks == sorted(peaks, reverse=True) and peaks[-1] < peaks[0]
 
 

@@ -34,9 +34,16 @@ def fused_loss_backward(logits: torch.Tensor, targets: torch.Tensor, normal: tor
     return (((logits.float() - normal[:, None]).exp() - chosen) / len(targets)).to(logits.dtype)
 
 
-for op, fake in ((fused_loss, lambda logits, targets: (logits.new_empty((), dtype=torch.float32),
-                                                      logits.new_empty(len(targets), dtype=torch.float32))),
-                 (fused_loss_backward, lambda logits, targets, normal: torch.empty_like(logits))):  # fmt: skip
+for op, fake in (
+    (
+        fused_loss,
+        lambda logits, targets: (
+            logits.new_empty((), dtype=torch.float32),
+            logits.new_empty(len(targets), dtype=torch.float32),
+        ),
+    ),
+    (fused_loss_backward, lambda logits, targets, normal: torch.empty_like(logits)),
+):
     op.register_fake(fake)
 
 

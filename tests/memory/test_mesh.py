@@ -20,8 +20,9 @@ from scaleout.spec.mesh import blocks_of, rank_blocks
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
-SMALL = Shape(12, 64, 8, 1000, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm",
-              positions="rotary", tied_head=False)  # fmt: skip
+SMALL = Shape(
+    12, 64, 8, 1000, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 RECIPE = Recipe("bf16-master", main_gradients="instead")
 
 
@@ -40,8 +41,10 @@ def test_the_ends_of_even_stages_are_the_account_of_a_pipeline(tp, pp, dp, zero,
 def test_sharded_data_parallelism_alone_is_fsdps_account():
     recipe, layout = Recipe("bf16-master"), Layout(dp=8, zero=3)
     assert rank_account(SMALL, 2, 64, recipe, layout) == account(SMALL, 2, 64, recipe, layout)
-    assert rank_account(SMALL, 2, 128, recipe, replace(layout, dp=4, cp=2)).states == \
-        account(SMALL, 2, 64, recipe, layout).states  # fmt: skip
+    assert (
+        rank_account(SMALL, 2, 128, recipe, replace(layout, dp=4, cp=2)).states
+        == account(SMALL, 2, 64, recipe, layout).states
+    )
 
 
 @over(pp=[1, 2, 5], v=[1, 2], each=[None, "heavy end"])
@@ -97,14 +100,21 @@ def test_context_parallelism_shares_the_optimizers_state_with_data_parallelism()
     assert states[0] == states[1] == states[2]
 
 
-@over(batch=[1, 4], checkpointing=["none", "selective", "full"], degrees=[(1, 1, 1, 4), (2, 1, 2, 4), (8, 2, 4, 2)],
-      zero=[0, 1, 3], v=[1, 2], name=["llama-3-70b", "gpt-3-175b"])  # fmt: skip
+@over(
+    batch=[1, 4],
+    checkpointing=["none", "selective", "full"],
+    degrees=[(1, 1, 1, 4), (2, 1, 2, 4), (8, 2, 4, 2)],
+    zero=[0, 1, 3],
+    v=[1, 2],
+    name=["llama-3-70b", "gpt-3-175b"],
+)
 def test_peaks_at_once_are_those_of_whole_accounts(batch, checkpointing, degrees, zero, v, name):
     tp, cp, pp, dp = degrees
     if v > 1 and (pp == 1 or zero == 3):
         return
-    layout = Layout(dp, tp, pp, zero, tp > 1, chunks=v, micro_batches=2 * pp, cp=cp,
-                    schedule="interleaved" if v > 1 else "1f1b")  # fmt: skip
+    layout = Layout(
+        dp, tp, pp, zero, tp > 1, chunks=v, micro_batches=2 * pp, cp=cp, schedule="interleaved" if v > 1 else "1f1b"
+    )
     shape, recipe = PRESETS[name], replace(RECIPE, checkpointing=checkpointing)
     seq = shape.tokens(8192)
     each = blocks_of(shape, layout)

@@ -61,8 +61,11 @@ class Rank:
             out = checkpoint(block, out, use_reentrant=False) if self.recipe.checkpointing == "full" else block(out)
         if stage == last:
             logits, targets = net.head(net.enter(net.norm(out))).flatten(0, 1), self.tokens[i].flatten()
-            out = (VocabularyLoss.apply(logits, targets, net.words, net.group) if self.layout.tp > 1
-                   else functional.cross_entropy(logits, targets))  # fmt: skip
+            out = (
+                VocabularyLoss.apply(logits, targets, net.words, net.group)
+                if self.layout.tp > 1
+                else functional.cross_entropy(logits, targets)
+            )
         return x, get_gradient_edge(out), out.detach() if stage == last else None
 
     def run(self, rank: int) -> int:
@@ -93,10 +96,20 @@ def tp(request):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("tp", "layers", "order", "checkpointing"), [
-    (1, 6, ONE, "none"), (2, 6, ONE, "none"), (2, 6, ONE, "full"), (1, 8, TWO, "none"),
-    (1, 6, ALL_FIRST, "none"), (2, 6, ALL_FIRST, "full"), (1, 8, ROUNDS_FIRST, "none"),
-], indirect=["tp"], ids=["whole", "uneven", "recomputed", "interleaved", "gpipe", "gpipe full", "bfs"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tp", "layers", "order", "checkpointing"),
+    [
+        (1, 6, ONE, "none"),
+        (2, 6, ONE, "none"),
+        (2, 6, ONE, "full"),
+        (1, 8, TWO, "none"),
+        (1, 6, ALL_FIRST, "none"),
+        (2, 6, ALL_FIRST, "full"),
+        (1, 8, ROUNDS_FIRST, "none"),
+    ],
+    indirect=["tp"],
+    ids=["whole", "uneven", "recomputed", "interleaved", "gpipe", "gpipe full", "bfs"],
+)
 def test_every_rank_holds_what_its_account_says(tp, layers, order, checkpointing):
     """Within 0.3%; 2% is the book's promise."""
     shape = Shape(layers, **SIZES)

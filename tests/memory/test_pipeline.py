@@ -45,8 +45,13 @@ def test_published_activations():
 
 @pytest.mark.parametrize(
     ("schedule", "v", "stood"),
-    [("gpipe", 1, (8, 8)), ("1f1b", 1, (4, 1)), ("interleaved", 2, (11, 5)), ("zb1", 1, (4, 4)),
-     ("dualpipev", 2, (9, 9))],
+    [
+        ("gpipe", 1, (8, 8)),
+        ("1f1b", 1, (4, 1)),
+        ("interleaved", 2, (11, 5)),
+        ("zb1", 1, (4, 4)),
+        ("dualpipev", 2, (9, 9)),
+    ],
 )
 def test_the_account_holds_what_the_schedule_does(schedule, v, stood):
     recipe = Recipe("bf16", optimizer="sgd")

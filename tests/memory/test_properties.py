@@ -18,8 +18,9 @@ from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(4, 256, 8, 1000, max_seq=512)
-LLAMA = Shape(4, 256, 8, 1000, kv_heads=4, ff=704, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False)  # fmt: skip
+LLAMA = Shape(
+    4, 256, 8, 1000, kv_heads=4, ff=704, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 
 
 def recipes(count: int = 40) -> list[Recipe]:
@@ -127,8 +128,10 @@ def test_activations_are_linear_in_the_batch(shape, recipe):
 
 @pytest.mark.parametrize("attention", ["sdpa", "naive"])
 def test_naive_attention_is_quadratic_in_the_sequence(attention):
-    kept = [sum(block_kept(Sizes(LLAMA, 1, s, Recipe(attention=attention), Layout()), "none").values())
-            for s in (1024, 2048, 4096)]  # fmt: skip
+    kept = [
+        sum(block_kept(Sizes(LLAMA, 1, s, Recipe(attention=attention), Layout()), "none").values())
+        for s in (1024, 2048, 4096)
+    ]
     second = (kept[2] - kept[1]) / (kept[1] - kept[0])
     assert second == 2 if attention == "sdpa" else 2 < second < 4
 

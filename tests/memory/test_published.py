@@ -79,17 +79,27 @@ def formula(key: str, name: str, tp: int) -> float:
     shape, _ = their_shape(name)
     core = 5 * shape.heads * KORTHIKANTI["sequence"] / shape.hidden
     return {
-        "none": 34 + core, "tp": 10 + 24 / tp + core / tp, "tp_sp": (34 + core) / tp,
-        "tp_sel": 10 + 24 / tp, "tp_sp_sel": 34 / tp, "full": 2,
-    }[key]  # fmt: skip
+        "none": 34 + core,
+        "tp": 10 + 24 / tp + core / tp,
+        "tp_sp": (34 + core) / tp,
+        "tp_sel": 10 + 24 / tp,
+        "tp_sp_sel": 34 / tp,
+        "full": 2,
+    }[key]
 
 
 @pytest.mark.parametrize("name", KORTHIKANTI["configurations"])
 @pytest.mark.parametrize(
     ("key", "checkpointing", "parallel", "sequence_parallel"),
-    [("none", "none", False, False), ("tp", "none", True, False), ("tp_sp", "none", True, True),
-     ("tp_sel", "selective", True, False), ("tp_sp_sel", "selective", True, True), ("full", "full", False, False)],
-)  # fmt: skip
+    [
+        ("none", "none", False, False),
+        ("tp", "none", True, False),
+        ("tp_sp", "none", True, True),
+        ("tp_sel", "selective", True, False),
+        ("tp_sp_sel", "selective", True, True),
+        ("full", "full", False, False),
+    ],
+)
 def test_activations_of_a_layer(name, key, checkpointing, parallel, sequence_parallel):
     """Within 0.1%: the norms' two numbers a token are not in the formulas."""
     tp = KORTHIKANTI["configurations"][name]["tp"] if parallel else 1

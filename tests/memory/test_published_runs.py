@@ -45,8 +45,11 @@ def test_how_many_of_the_runs_fit(loss):
 
 
 def test_what_an_eager_loss_would_not_have_left_room_for_are_three_fp32_copies_of_the_logits():
-    large = [run for run in RUNS
-             if allocator.verdict(held(run, "eager").peak_bytes, DEVICES[run[0]].memory_bytes) == "does not fit"]
+    large = [
+        run
+        for run in RUNS
+        if allocator.verdict(held(run, "eager").peak_bytes, DEVICES[run[0]].memory_bytes) == "does not fit"
+    ]
     for run in large:
         peak = held(run, "eager")
         assert peak.peak_moment == "loss" and peak.peak["logits"] == 3 * 4 * run[4] * run[2] * TABLE["vocab"]

@@ -25,8 +25,15 @@ def sizes(shape=LLAMA, batch=1, seq=1024, layout=None, stage=0, **recipe):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_tiles_are_the_accounts_activations_told_apart(name):
-    shape, layouts = PRESETS[name], [Layout(), Layout(tp=2), Layout(tp=4, sequence_parallel=True),
-                                     Layout(tp=4, sequence_parallel=True, gather_again=False)]  # fmt: skip
+    shape, layouts = (
+        PRESETS[name],
+        [
+            Layout(),
+            Layout(tp=2),
+            Layout(tp=4, sequence_parallel=True),
+            Layout(tp=4, sequence_parallel=True, gather_again=False),
+        ],
+    )
     for precision, attention, dropout, layout in product(
         ("fp32", "autocast-bf16", "bf16"), ("sdpa", "naive"), (0.0, 0.1), layouts
     ):
@@ -41,7 +48,8 @@ def test_tiles_are_the_accounts_activations_told_apart(name):
             last = 0 if dropout else 2 * z.tokens * shape.hidden * shape.h_ff * shape.layers
             assert recompute.flops(z, recompute.full(z)) + last == flops(shape, 2, 1024, "full")["recompute"]
             assert recompute.flops(z, recompute.selective(z, recompute.core(z))) == (
-                flops(shape, 2, 1024, "selective")["recompute"] // (2 if attention == "naive" else 1))  # Q K^T alone
+                flops(shape, 2, 1024, "selective")["recompute"] // (2 if attention == "naive" else 1)
+            )  # Q K^T alone
             assert recompute.flops(z, recompute.none(z)) == 0
 
 
@@ -60,8 +68,10 @@ def test_a_step_that_keeps_everything_or_the_inputs_is_the_accounts_own():
 
 def test_dropping_the_core_is_selective_recomputation():
     for shape, attention in product((LLAMA, GPT, PRESETS["gpt2-xl"]), ("sdpa", "naive")):
-        recipe, z = Recipe("bf16-master", attention=attention, dropout=0.1), sizes(shape, 2, 1024, attention=attention,
-                                                                                   dropout=0.1)  # fmt: skip
+        recipe, z = (
+            Recipe("bf16-master", attention=attention, dropout=0.1),
+            sizes(shape, 2, 1024, attention=attention, dropout=0.1),
+        )
         policy = recompute.selective(z, recompute.core(z))
         own = account(shape, 2, 1024, replace(recipe, checkpointing="selective"))
         # torch's checkpoint of a fused core keeps its output, which the projection reads, and a tile drops that too
@@ -98,15 +108,21 @@ def test_half_of_the_blocks_keep_half_of_the_tiles():
 
 def test_moments_rise_and_fall_to_nothing():
     z = sizes()
-    for policy in (recompute.none(z), recompute.full(z), recompute.every(z, 3), recompute.segments(z, 5),
-                   recompute.selective(z, {"SiLU", "norm 1"})):  # fmt: skip
+    for policy in (
+        recompute.none(z),
+        recompute.full(z),
+        recompute.every(z, 3),
+        recompute.segments(z, 5),
+        recompute.selective(z, {"SiLU", "norm 1"}),
+    ):
         found = recompute.moments(z, policy)
         assert found[-1].held == 0
         assert all(one.held >= 0 for one in found)
         forward = [one.held for one in found if one.phase == "forward"]
         assert forward == sorted(forward) and forward[-1] == recompute.kept(z, policy)
         assert sum(one.phase == "rebuild" for one in found) == ceil(
-            sum(bool(drop) for drop in policy.drops) / policy.segment)  # fmt: skip
+            sum(bool(drop) for drop in policy.drops) / policy.segment
+        )
     waiting = sizes(layout=Layout(pp=4))  # the first of four ranks has three more micro-batches in flight
     policy = recompute.full(waiting)
     assert recompute.moments(waiting, policy)[-1].held == 3 * recompute.kept(waiting, policy) == 3 * 8 * waiting.x
@@ -137,21 +153,30 @@ def test_a_step_takes_less_the_more_is_dropped():
     assert before.moments["optimizer"] == account(GPT, 4, 1024, recipe).moments["optimizer"]
 
 
-@pytest.mark.parametrize(("make", "said"), [
-    (lambda: recompute.tiles(sizes(checkpointing="full")), "use checkpointing none, not full"),
-    (lambda: recompute.tiles(sizes(adapter="lora")), "use adapter none"),
-    (lambda: recompute.selective(sizes(), {"softmax"}), "no tile 'softmax' to drop: use some of norm 1, q, k, v"),
-    (lambda: recompute.selective(sizes(), {"block input"}), "no tile 'block input' to drop"),
-    (lambda: recompute.every(sizes(), 0), "k must be a whole number of at least 1, not 0"),
-    (lambda: recompute.segments(sizes(), 1.5), "k must be a whole number of at least 1, not 1.5"),
-    (lambda: recompute.kept(sizes(GPT), recompute.none(sizes())), "of 32 blocks, and a rank has 12: make it anew"),
-    (lambda: recompute.flops(sizes(GPT), recompute.Policy((frozenset({"gate"}),) * 12)),
-     "the policy drops 'gate', and a block has no such tile: make it anew"),
-    (lambda: recompute.dropped_bytes(sizes(GPT), recompute.Policy((frozenset({"gate"}),) * 12, outputs=True)),
-     "the policy drops 'gate', and a block has no such tile: make it anew"),
-    (lambda: recompute.moments(sizes(GPT), recompute.Policy((frozenset(),) * 12, 0)),
-     "segment must be a whole number of at least 1, not 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: recompute.tiles(sizes(checkpointing="full")), "use checkpointing none, not full"),
+        (lambda: recompute.tiles(sizes(adapter="lora")), "use adapter none"),
+        (lambda: recompute.selective(sizes(), {"softmax"}), "no tile 'softmax' to drop: use some of norm 1, q, k, v"),
+        (lambda: recompute.selective(sizes(), {"block input"}), "no tile 'block input' to drop"),
+        (lambda: recompute.every(sizes(), 0), "k must be a whole number of at least 1, not 0"),
+        (lambda: recompute.segments(sizes(), 1.5), "k must be a whole number of at least 1, not 1.5"),
+        (lambda: recompute.kept(sizes(GPT), recompute.none(sizes())), "of 32 blocks, and a rank has 12: make it anew"),
+        (
+            lambda: recompute.flops(sizes(GPT), recompute.Policy((frozenset({"gate"}),) * 12)),
+            "the policy drops 'gate', and a block has no such tile: make it anew",
+        ),
+        (
+            lambda: recompute.dropped_bytes(sizes(GPT), recompute.Policy((frozenset({"gate"}),) * 12, outputs=True)),
+            "the policy drops 'gate', and a block has no such tile: make it anew",
+        ),
+        (
+            lambda: recompute.moments(sizes(GPT), recompute.Policy((frozenset(),) * 12, 0)),
+            "segment must be a whole number of at least 1, not 0",
+        ),
+    ],
+)
 def test_what_cannot_be_is_said_in_a_line(make, said):
     with pytest.raises(ValueError, match=said) as caught:
         make()

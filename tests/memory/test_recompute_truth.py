@@ -29,11 +29,16 @@ MLP = {"gate", "up", "product", "GELU", "SiLU"}
 
 def policies(z):
     own, products = recompute.names(z), {"q", "k", "v", "gate", "up", "middle", "attention"}
-    return {"none": recompute.none(z), "full": recompute.full(z), "every second": recompute.every(z, 2),
-            "segments of two": recompute.segments(z, 2), "the core": recompute.selective(z, recompute.core(z)),
-            "products kept": recompute.selective(z, own - products),
-            "attention kept": recompute.selective(z, own - {"attention"}),
-            "one block's MLP": recompute.Policy((own & MLP, frozenset()))}  # fmt: skip
+    return {
+        "none": recompute.none(z),
+        "full": recompute.full(z),
+        "every second": recompute.every(z, 2),
+        "segments of two": recompute.segments(z, 2),
+        "the core": recompute.selective(z, recompute.core(z)),
+        "products kept": recompute.selective(z, own - products),
+        "attention kept": recompute.selective(z, own - {"attention"}),
+        "one block's MLP": recompute.Policy((own & MLP, frozenset())),
+    }
 
 
 def run(name, attention, dropout, policy, via, keepable, random=True):
@@ -61,8 +66,9 @@ def test_bytes_flops_and_gradients(name, attention, dropout):
             assert recompute.outputs_flops(z, policy) == recompute.flops(z, policy), words
 
 
-@pytest.mark.parametrize("recipe", [
-    Recipe("fp32"), Recipe("fp32", attention="naive", dropout=0.1), Recipe("autocast-bf16")])  # fmt: skip
+@pytest.mark.parametrize(
+    "recipe", [Recipe("fp32"), Recipe("fp32", attention="naive", dropout=0.1), Recipe("autocast-bf16")]
+)
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_peak_of_a_step_under_any_policy(name, recipe):
     torch.manual_seed(0)
@@ -95,13 +101,17 @@ def test_accelerates_fsdp2_draws_other_numbers_in_the_second_run():
     """Version 1.15: fsdp2_apply_ac passes preserve_rng_state=False. Without dropout it is as good as torch's own."""
     from accelerate import FullyShardedDataParallelPlugin
     from accelerate.utils.fsdp_utils import fsdp2_apply_ac
+
     for dropout in (0.0, 0.1):
         torch.manual_seed(0)
         model, x = Transformer(SHAPES["gpt"], "sdpa", dropout), torch.randn(2, 16, 32, requires_grad=True)
         right, _ = measure.gradients(model, x)
         plugin = FullyShardedDataParallelPlugin(
-            fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Block"],
-            activation_checkpointing=True)  # fmt: skip
+            fsdp_version=2,
+            auto_wrap_policy="transformer_based_wrap",
+            transformer_cls_names_to_wrap=["Block"],
+            activation_checkpointing=True,
+        )
         plugin.set_auto_wrap_policy(model)
         wrapped = fsdp2_apply_ac(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), model)
         assert measure.kept(wrapped, x) == 2 * x.nbytes, "each block keeps its input"

@@ -96,9 +96,7 @@ def test_every_moment_of_a_step(tp):
         recipe, layout = Recipe("fp32", "sgd"), Layout(tp=tp, sequence_parallel=sequence_parallel, gather_again=False)
         net = TensorTransformer(Transformer(shape), Group(), sequence=sequence_parallel)
         held = list(net.parameters())
-        step = SimpleNamespace(
-            recipe=recipe, model=net, trained=held, masters=[], optimizer=torch.optim.SGD(held, 0.1)
-        )
+        step = SimpleNamespace(recipe=recipe, model=net, trained=held, masters=[], optimizer=torch.optim.SGD(held, 0.1))
         tokens = torch.randint(shape.vocab, (4, 64))
         with watch(step, tokens, tokens.clone()) as ledger:
             net(tokens, tokens).backward()

@@ -36,8 +36,9 @@ OVER: dict[str, float] = {}
 GENERATOR = 5_120
 
 SMALL = Shape(2, 64, 4, 300, max_seq=64)
-LLAMA = Shape(2, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False)  # fmt: skip
+LLAMA = Shape(
+    2, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 
 
 def test_the_cases_cover_every_choice():

@@ -155,24 +155,30 @@ def test_the_fullest_moment():
     assert sum(host["device"].values()) == 4 * unit and sum(host["nvme"].values()) == 16 * n
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    (lambda: frames(ADAMW, Layout(dp=4, zero=2), keep=True), "use stage 3"),
-    (lambda: frames(ADAMW, Layout(dp=4), offload="optimizer"), "use stage 1, 2 or 3"),
-    (lambda: frames(ADAMW, Layout(dp=4, zero=2), offload="parameters"), "offload the optimizer alone"),
-    (lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), "optimizer", "nvme"), "offload to the host"),
-    (lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), "weights"), "offload must be one of none, optimizer, parameters"),
-    (lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), to="disk"), "to must be one of host, nvme"),
-    (lambda: frames(Recipe(adapter="lora"), Layout()), "use adapter none"),
-    (lambda: frames(ADAMW, 3), "layout must be a Layout"),
-    (lambda: frames("bf16", Layout()), "recipe must be a Recipe"),
-    (lambda: frames(ADAMW, Layout(dp=65)), "at most 64 ranks, not 65"),
-    (lambda: frames(ADAMW, Layout(), passes=0), "passes must be a whole number of at least 1"),
-    (lambda: fullest(10, ADAMW, Layout(), 11), "unit 11 is more than all 10 parameters"),
-    (lambda: fullest("10", ADAMW, Layout(), 11), "parameters must be a whole number"),
-    (lambda: zero.dealt([3, -1], 2), "each size must be a whole number"),
-    (lambda: zero.dealt(5, 2), "sizes must be a Sequence"),
-    (lambda: zero.muon_bytes("7b", ADAMW, Layout()), "shape must be a Shape"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: frames(ADAMW, Layout(dp=4, zero=2), keep=True), "use stage 3"),
+        (lambda: frames(ADAMW, Layout(dp=4), offload="optimizer"), "use stage 1, 2 or 3"),
+        (lambda: frames(ADAMW, Layout(dp=4, zero=2), offload="parameters"), "offload the optimizer alone"),
+        (lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), "optimizer", "nvme"), "offload to the host"),
+        (
+            lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), "weights"),
+            "offload must be one of none, optimizer, parameters",
+        ),
+        (lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), to="disk"), "to must be one of host, nvme"),
+        (lambda: frames(Recipe(adapter="lora"), Layout()), "use adapter none"),
+        (lambda: frames(ADAMW, 3), "layout must be a Layout"),
+        (lambda: frames("bf16", Layout()), "recipe must be a Recipe"),
+        (lambda: frames(ADAMW, Layout(dp=65)), "at most 64 ranks, not 65"),
+        (lambda: frames(ADAMW, Layout(), passes=0), "passes must be a whole number of at least 1"),
+        (lambda: fullest(10, ADAMW, Layout(), 11), "unit 11 is more than all 10 parameters"),
+        (lambda: fullest("10", ADAMW, Layout(), 11), "parameters must be a whole number"),
+        (lambda: zero.dealt([3, -1], 2), "each size must be a whole number"),
+        (lambda: zero.dealt(5, 2), "sizes must be a Sequence"),
+        (lambda: zero.muon_bytes("7b", ADAMW, Layout()), "shape must be a Shape"),
+    ],
+)
 def test_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
@@ -191,15 +197,26 @@ def test_nonsense_is_refused():
     refuses_nonsense(lambda passes: frames(ADAMW, layout, False, passes), 2)
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    (lambda frame: zero.splits("optimizer"), "use one of weights, gradients, main gradients, master, momentum, varian"),
-    (lambda frame: frame_bytes(frame, 10, ADAMW, 4), "rank must be a whole number from 0 to 3, not 4"),
-    (lambda frame: frame_bytes(frame, 10, ADAMW, -1), "rank must be a whole number of at least 0, not -1"),
-    (lambda frame: frame_bytes(frame, 10, Recipe("bf16-master", main_gradients="beside")), "this frame has no main "
-     "gradients: give the recipe that `frames` was given"),
-    (lambda frame: frames(ADAMW, Layout(), passes=10**400), "passes must be a whole number from 1 to 8, not 10000000"),
-    (lambda frame: frames(ADAMW, Layout(), passes=9), "passes must be a whole number from 1 to 8, not 9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            lambda frame: zero.splits("optimizer"),
+            "use one of weights, gradients, main gradients, master, momentum, varian",
+        ),
+        (lambda frame: frame_bytes(frame, 10, ADAMW, 4), "rank must be a whole number from 0 to 3, not 4"),
+        (lambda frame: frame_bytes(frame, 10, ADAMW, -1), "rank must be a whole number of at least 0, not -1"),
+        (
+            lambda frame: frame_bytes(frame, 10, Recipe("bf16-master", main_gradients="beside")),
+            "this frame has no main gradients: give the recipe that `frames` was given",
+        ),
+        (
+            lambda frame: frames(ADAMW, Layout(), passes=10**400),
+            "passes must be a whole number from 1 to 8, not 10000000",
+        ),
+        (lambda frame: frames(ADAMW, Layout(), passes=9), "passes must be a whole number from 1 to 8, not 9"),
+    ],
+)
 def test_what_a_frame_has_not_is_said(wrong, says):
     refused(lambda: wrong(frames(ADAMW, Layout(dp=4, zero=3))[3]), says)
 

@@ -23,8 +23,9 @@ def test_both_chapters_say_the_same(model, ranks, seq):
     shape = PRESETS[model]
     for precision, checkpointing in product(HOW, ("none", "selective", "full")):
         stored, parameter = HOW[precision]
-        there = fsdp_account(shape, 2, seq, Recipe(stored, checkpointing=checkpointing),
-                             Sharding(ranks, parameter=parameter))  # fmt: skip
+        there = fsdp_account(
+            shape, 2, seq, Recipe(stored, checkpointing=checkpointing), Sharding(ranks, parameter=parameter)
+        )
         here = account(shape, 2, seq, Recipe(precision, checkpointing=checkpointing), Layout(dp=ranks, zero=3))
         assert here.peak_bytes == there.peak_bytes and here.states == there.states
         assert tuple(here.moments) == MOMENTS and all(tuple(kinds) == KINDS for kinds in here.moments.values())

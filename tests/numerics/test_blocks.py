@@ -44,8 +44,11 @@ def test_the_rule_up_clips_nothing_and_a_scale_is_a_number_of_its_format(name):
 
 def test_rounding_up_is_nearer_and_smaller_blocks_are():
     """Of normal numbers, as arXiv 2506.08027 (rounding up) and 2509.25149 (NVFP4 beside MXFP4) have it."""
-    error = {(name, rule): relative_error(quantized(NORMAL, BLOCKS[name], rule).values, NORMAL)
-             for name in ("mxfp8", "mxfp4", "nvfp4") for rule in RULES}
+    error = {
+        (name, rule): relative_error(quantized(NORMAL, BLOCKS[name], rule).values, NORMAL)
+        for name in ("mxfp8", "mxfp4", "nvfp4")
+        for rule in RULES
+    }
     assert error["mxfp8", "up"] < error["mxfp8", "floor"]
     assert error["nvfp4", "floor"] == error["nvfp4", "up"] < 0.9 * error["mxfp4", "floor"]
     assert 0.02 < error["mxfp8", "up"] < 0.03
@@ -76,8 +79,15 @@ def test_one_outlier_flushes_its_block_and_no_other():
 
 def test_bits_of_a_number():
     assert {name: b.bits() for name, b in BLOCKS.items()} == {
-        "mxfp8": 8.25, "mxfp8-e5m2": 8.25, "mxfp6": 6.25, "mxfp6-e3m2": 6.25, "mxfp4": 4.25, "nvfp4": 4.5,
-        "fp8-tensor": 8.0, "fp8-tensor-e5m2": 8.0}
+        "mxfp8": 8.25,
+        "mxfp8-e5m2": 8.25,
+        "mxfp6": 6.25,
+        "mxfp6-e3m2": 6.25,
+        "mxfp4": 4.25,
+        "nvfp4": 4.5,
+        "fp8-tensor": 8.0,
+        "fp8-tensor-e5m2": 8.0,
+    }
     assert BLOCKS["nvfp4"].bits(3200) == 4.51
     assert BLOCKS["fp8-tensor"].bits(32) == 9
 

@@ -11,8 +11,9 @@ from scaleout.numerics.formats import FORMATS, Format, named
 from scaleout.numerics.rounding import decode, encode, numbers
 
 TABLES = json.loads((Path(__file__).parents[1] / "published" / "number_formats.json").read_text())
-SMALL = {name: row for table in ("ofp8", "fnuz", "mx_elements") for name, row in TABLES[table].items()
-         if name != "source"}  # fmt: skip
+SMALL = {
+    name: row for table in ("ofp8", "fnuz", "mx_elements") for name, row in TABLES[table].items() if name != "source"
+}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -58,9 +59,15 @@ def test_blocks_are_those_of_the_specification(name):
     assert b.bits() == b.element.bits + row["scale_bits"] / row["size"]
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ((0, 3, 7), "exponent must be a whole number of at least 1"), ((4, -1, 7), "mantissa must be a whole number"),
-    ((9, 3, 7), "at most 8 bits of exponent"), ((4, 3, 7, "fn"), "codes must be one of ieee, nan, zero, all")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((0, 3, 7), "exponent must be a whole number of at least 1"),
+        ((4, -1, 7), "mantissa must be a whole number"),
+        ((9, 3, 7), "at most 8 bits of exponent"),
+        ((4, 3, 7, "fn"), "codes must be one of ieee, nan, zero, all"),
+    ],
+)
 def test_what_is_no_format_is_refused(words, said):
     with pytest.raises(ValueError, match=said):
         Format("mine", *words)

@@ -13,9 +13,15 @@ from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.rounding import decode, encode, numbers, rounded
 from scaleout.numerics.scaling import Scaler, search
 
-DTYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "e4m3fnuz": torch.float8_e4m3fnuz,
-          "e5m2fnuz": torch.float8_e5m2fnuz, "e8m0": torch.float8_e8m0fnu, "fp16": torch.float16,
-          "bf16": torch.bfloat16}
+DTYPES = {
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+    "e4m3fnuz": torch.float8_e4m3fnuz,
+    "e5m2fnuz": torch.float8_e5m2fnuz,
+    "e8m0": torch.float8_e8m0fnu,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
 BYTES = {1: torch.uint8, 2: torch.int16}
 MILLION = 1_000_000
 
@@ -44,17 +50,18 @@ def test_every_code_is_torchs(name):
         assert (f.largest, f.smallest_normal) == (info.max, info.smallest_normal)
         after_1 = min(x for x in codes if x > 1)
         assert f.epsilon == after_1 - 1
-        assert f.epsilon == info.eps or name == "e5m2fnuz"      # of which finfo says 0.125, and casts say 0.25
+        assert f.epsilon == info.eps or name == "e5m2fnuz"  # of which finfo says 0.125, and casts say 0.25
 
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_casts_are_torchs_where_rounding_decides(name):
     f, x = FORMATS[name], around(FORMATS[name])
-    if name == "e8m0":      # torch takes every subnormal fp32 above 2^-127 for 2^-126: it rounds between 0 and that
+    if name == "e8m0":  # torch takes every subnormal fp32 above 2^-127 for 2^-126: it rounds between 0 and that
         x = x[~((x > 2**-127) & (x < 2**-126 * 0.75))]
     cast = x.to(DTYPES[name])
-    for value, wanted, code in zip(x.tolist(), cast.float().tolist(), cast.view(BYTES[cast.itemsize]).tolist(),
-                                   strict=True):
+    for value, wanted, code in zip(
+        x.tolist(), cast.float().tolist(), cast.view(BYTES[cast.itemsize]).tolist(), strict=True
+    ):
         assert same(rounded(value, f), wanted), value
         assert math.isnan(wanted) or encode(value, f) == code % 2**f.bits, value
 
@@ -63,7 +70,7 @@ def test_casts_are_torchs_where_rounding_decides(name):
 def test_a_million_random_numbers(name):
     """Random bits, so every octave of fp32 comes as often; for fp16 the octaves that it has, and some on each side."""
     f, chance = FORMATS[name], torch.Generator().manual_seed(8)
-    bits = torch.randint(-2**31, 2**31, (MILLION,), generator=chance).to(torch.int32)
+    bits = torch.randint(-(2**31), 2**31, (MILLION,), generator=chance).to(torch.int32)
     if name == "fp16":
         octave = torch.randint(127 - 28, 127 + 18, (MILLION,), generator=chance).to(torch.int32)
         bits = (bits & ~0x7F800000) | (octave << 23)
@@ -90,8 +97,13 @@ def test_the_scaler_is_torchs():
         assert (scale, overflowed, torchs.get_scale()) == (step.scale, step.skipped, step.after)
     assert len({step.scale for step in search(gradients, FORMATS["fp16"], ours)}) > 5
     defaults = torch.amp.GradScaler("cpu").state_dict()
-    assert defaults == {"scale": Scaler().scale, "growth_factor": Scaler().growth, "_growth_tracker": 0,
-                        "backoff_factor": Scaler().backoff, "growth_interval": Scaler().interval}
+    assert defaults == {
+        "scale": Scaler().scale,
+        "growth_factor": Scaler().growth,
+        "_growth_tracker": 0,
+        "backoff_factor": Scaler().backoff,
+        "growth_interval": Scaler().interval,
+    }
 
 
 def test_a_tensor_scale_and_the_products_of_scaled_mm():

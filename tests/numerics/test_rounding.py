@@ -30,7 +30,7 @@ def test_the_nearest_of_all_numbers(name):
     tried += [chance.uniform(0, f.largest) for _ in range(500)] + [x * (1 + 1e-9) for x in row[:-1]]
     for x in tried:
         wanted = nearest(x, row)
-        if name == "e8m0":      # whose code 0 is odd: a tie goes up, as every number's significand is 1
+        if name == "e8m0":  # whose code 0 is odd: a tie goes up, as every number's significand is 1
             wanted = next((b for a, b in pairwise(row) if x == (a + b) / 2), wanted)
         assert rounded(x, f) == wanted, x
         if f.signed:
@@ -53,11 +53,26 @@ def test_fp32_is_pythons():
         assert encode(x, f) == struct.unpack("I", struct.pack("f", x))[0]
 
 
-@pytest.mark.parametrize(("name", "x", "wanted"), [
-    ("e4m3", 1000.0, 448.0), ("e4m3", math.inf, 448.0), ("e4m3", -math.inf, -448.0), ("e2m1", 7.0, 6.0),
-    ("e5m2", 61439.0, 57344.0), ("e5m2", 61440.0, math.inf), ("fp16", 65519.0, 65504.0), ("fp16", 65520.0, math.inf),
-    ("fp16", -65520.0, -math.inf), ("e8m0", 0.0, 2.0**-127), ("e8m0", 3.0, 4.0), ("e8m0", 5.9, 4.0),
-    ("fp16", 2.0**-25, 0.0), ("fp16", 2.0**-25 * 1.001, 2.0**-24), ("bf16", 1 - 1e-3, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "x", "wanted"),
+    [
+        ("e4m3", 1000.0, 448.0),
+        ("e4m3", math.inf, 448.0),
+        ("e4m3", -math.inf, -448.0),
+        ("e2m1", 7.0, 6.0),
+        ("e5m2", 61439.0, 57344.0),
+        ("e5m2", 61440.0, math.inf),
+        ("fp16", 65519.0, 65504.0),
+        ("fp16", 65520.0, math.inf),
+        ("fp16", -65520.0, -math.inf),
+        ("e8m0", 0.0, 2.0**-127),
+        ("e8m0", 3.0, 4.0),
+        ("e8m0", 5.9, 4.0),
+        ("fp16", 2.0**-25, 0.0),
+        ("fp16", 2.0**-25 * 1.001, 2.0**-24),
+        ("bf16", 1 - 1e-3, 1.0),
+    ],
+)
 def test_ends(name, x, wanted):
     assert rounded(x, FORMATS[name]) == wanted
 

@@ -53,10 +53,16 @@ def test_a_scale_ends_above_zero():
     assert course[-1].after == course[160].after == FORMATS["fp32"].smallest
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ({"scale": 0}, "scale must be a finite number from 1.4"), ({"growth": 0.5}, "growth must be a finite number"),
-    ({"backoff": 2}, "backoff is a share"), ({"interval": 0}, "interval must be a whole number of at least 1"),
-    ({"good": -1}, "good must be")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"scale": 0}, "scale must be a finite number from 1.4"),
+        ({"growth": 0.5}, "growth must be a finite number"),
+        ({"backoff": 2}, "backoff is a share"),
+        ({"interval": 0}, "interval must be a whole number of at least 1"),
+        ({"good": -1}, "good must be"),
+    ],
+)
 def test_what_is_no_scaler_is_refused(words, said):
     with pytest.raises(ValueError, match=said):
         Scaler(**words)

@@ -31,8 +31,11 @@ def blocks(element, size, scale, tensor=False):
 
 WAYS = [(BLOCKS[name], rule) for name in ("mxfp8", "mxfp8-e5m2", "mxfp4") for rule in RULES]
 WAYS += [(BLOCKS[name], "floor") for name in ("nvfp4", "fp8-tensor", "fp8-tensor-e5m2")]
-WAYS += [(blocks("e4m3", 128, "fp32"), "floor"), (blocks("e2m1", 8, "e8m0"), "up"),
-         (blocks("e4m3", 16, "e4m3", True), "up")]
+WAYS += [
+    (blocks("e4m3", 128, "fp32"), "floor"),
+    (blocks("e2m1", 8, "e8m0"), "up"),
+    (blocks("e4m3", 16, "e4m3", True), "up"),
+]
 
 
 @pytest.mark.parametrize(("b", "rule"), WAYS, ids=lambda one: one if isinstance(one, str) else one.name)
@@ -104,6 +107,6 @@ def test_windows_follow_the_largest_number_of_each_block():
 
 def test_the_largest_of_a_block_is_as_large_as_by_chance():
     """The median of the largest of 32, from blocks that are drawn."""
-    tops = sorted(max(WIDE[i:i + 32]) for i in range(0, len(WIDE), 32))
+    tops = sorted(max(WIDE[i : i + 32]) for i in range(0, len(WIDE), 32))
     ((top, _),) = windows(RECORDED, BLOCKS["mxfp8"], "floor", 1)
     assert top == pytest.approx(math.log2(tops[len(tops) // 2]), abs=0.2)

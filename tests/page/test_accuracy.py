@@ -58,6 +58,9 @@ def test_the_picture_has_a_dot_a_step_where_its_error_is(width):
     middle, edge = (float(dot.get("cx")) for dot in two)
     left = 190 if width > 500 else 20
     assert isclose(middle, (left + width - 22) / 2, abs_tol=0.01) and isclose(edge, width - 22, abs_tol=0.01)
-    words = [float(text.get("x")) + svg.measure(text.text, svg.SMALL) for text in found.findall(".//{*}text")
-             if text.get("text-anchor") in (None, "start")]  # fmt: skip
+    words = [
+        float(text.get("x")) + svg.measure(text.text, svg.SMALL)
+        for text in found.findall(".//{*}text")
+        if text.get("text-anchor") in (None, "start")
+    ]
     assert max(words) <= width

@@ -44,9 +44,11 @@ def test_numbers_are_the_packages():
     added = [reliability.overhead(at, 30, 3600 * between, restart_seconds=300) for at in (best, 3600)]
     sent, starts, works = (1e3 * opening[f"weak_{name}_seconds"] for name in ("byte", "start", "compute"))
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{opening['strong_speed_up']:.0f}", f"{sent:.0f} + {starts:.0f} ms",
+        f"{opening['strong_speed_up']:.0f}",
+        f"{sent:.0f} + {starts:.0f} ms",
         f"{between:.1f} hours",
-        f"{best / 60:.0f} minutes", f"{added[0]:.0%}",
-    ]  # fmt: skip
+        f"{best / 60:.0f} minutes",
+        f"{added[0]:.0%}",
+    ]
     words = [one["words"] for one in CARD["numbers"]]
     assert f"compute {works:.0f} ms" in words[1] and f"{added[1]:.0%} if saved each hour" in words[4]

@@ -36,7 +36,9 @@ def test_numbers_are_the_packages():
     opening = views.render("ddp", {})["values"]
     tokens = [f"{round(2 * SUSTAINED * beta(link), -2):,.0f}" for link in ("nvlink4", "ib-ndr", "ethernet-100g")]
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{4 * total_parameters(PRESETS['gpt2-xl']) / 1e9:.1f} GB", *tokens,
-        f"{BUCKET_CAP / MIB:g} MiB, {FIRST_BUCKET_CAP / MIB:g} MiB", f"{opening['exposed_percent']:.0f}%",
-    ]  # fmt: skip
+        f"{4 * total_parameters(PRESETS['gpt2-xl']) / 1e9:.1f} GB",
+        *tokens,
+        f"{BUCKET_CAP / MIB:g} MiB, {FIRST_BUCKET_CAP / MIB:g} MiB",
+        f"{opening['exposed_percent']:.0f}%",
+    ]
     assert opening["tokens_per_gpu"] == 16_384

@@ -49,7 +49,11 @@ def test_numbers_are_the_packages():
     units = ", ".join(f"{fsdp_wraps.most(wrap):.1f}" for wrap in fsdp_wraps.NAMES)
     nvlink, card = (1.5 * SUSTAINED * beta(link) for link in ("nvlink4", "ib-ndr"))
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{opening['peak_gib']:.1f} GiB", f"{words.parts(opening)[2] / opening['peak_gib']:.0%}", f"{units} GiB",
-        str(opening["gathers"]), f"{round(nvlink, -1):,.0f}", f"{round(card, -2):,.0f}",
-    ]  # fmt: skip
+        f"{opening['peak_gib']:.1f} GiB",
+        f"{words.parts(opening)[2] / opening['peak_gib']:.0%}",
+        f"{units} GiB",
+        str(opening["gathers"]),
+        f"{round(nvlink, -1):,.0f}",
+        f"{round(card, -2):,.0f}",
+    ]
     assert opening["units"] == 33 and views.defaults("fsdp")["batch"] * 4096 == 8192

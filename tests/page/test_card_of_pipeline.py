@@ -37,6 +37,11 @@ def test_numbers_are_the_packages():
     blocks = shape.vocab * shape.hidden / sum(a * b for a, b in linears(shape).values())
     most = [max(held.held(orders(name, 4, 8)[0])) for name in ("gpipe", "1f1b")]
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{step('1f1b').seconds:g} slots", f"{step('gpipe').bubble:.0%}", f"{step('interleaved', v=2).seconds:g}", hops,
-        f"{most[0]} and {most[1]}", "10 (p − 1)", f"{blocks:.1f} blocks",
-    ]  # fmt: skip
+        f"{step('1f1b').seconds:g} slots",
+        f"{step('gpipe').bubble:.0%}",
+        f"{step('interleaved', v=2).seconds:g}",
+        hops,
+        f"{most[0]} and {most[1]}",
+        "10 (p − 1)",
+        f"{blocks:.1f} blocks",
+    ]

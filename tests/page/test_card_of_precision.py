@@ -64,19 +64,27 @@ def test_a_part_that_is_quicker(share, times):
 
 def test_numbers_are_the_packages():
     said = json.loads((ROOT / "tests/published/fp8.json").read_text())["steps"]
-    gains = [bf16 / fp8 for name in said if name != "source"
-             for bf16, fp8 in zip(said[name]["bf16_seconds"], said[name]["fp8_seconds"], strict=True)]
+    gains = [
+        bf16 / fp8
+        for name in said
+        if name != "source"
+        for bf16, fp8 in zip(said[name]["bf16_seconds"], said[name]["fp8_seconds"], strict=True)
+    ]
     both, scaler = [FORMATS["e4m3"], FORMATS["e5m2"]], Scaler()
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{FORMATS['fp16'].largest:,.0f}", " and ".join(str(f.digits) for f in SIXTEEN),
-        " and ".join(f"{f.largest:,.0f}" for f in both), f"{scaler.scale:,.0f}; {scaler.interval:,}",
-        f"{BLOCKS['mxfp8'].bits():g} and {BLOCKS['nvfp4'].bits():g}", f"{min(gains):.1f} to {max(gains):.1f}",
-    ]  # fmt: skip
+        f"{FORMATS['fp16'].largest:,.0f}",
+        " and ".join(str(f.digits) for f in SIXTEEN),
+        " and ".join(f"{f.largest:,.0f}" for f in both),
+        f"{scaler.scale:,.0f}; {scaler.interval:,}",
+        f"{BLOCKS['mxfp8'].bits():g} and {BLOCKS['nvfp4'].bits():g}",
+        f"{min(gains):.1f} to {max(gains):.1f}",
+    ]
 
 
 def test_symbols_say_what_formats_have():
     words = {one["tex"]: one["words"] for one in CARD["symbols"]}
     assert words["m"] == "bits of mantissa: {} in fp16, {} in bf16, {} and {} in FP8".format(
-        *(FORMATS[name].mantissa for name in ("fp16", "bf16", "e4m3", "e5m2")))
+        *(FORMATS[name].mantissa for name in ("fp16", "bf16", "e4m3", "e5m2"))
+    )
     octaves = [str(f.lowest_octave).replace("-", "−") for f in SIXTEEN]
     assert words["e"].endswith("{} in fp16, {} in bf16".format(*octaves)) and math.isfinite(FORMATS["bf16"].smallest)

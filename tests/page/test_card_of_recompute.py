@@ -58,7 +58,9 @@ def test_numbers_are_the_packages():
     share = sum(SPENT[name].seconds for name in hills.CHEAP) / compute.block(hills.JOB, RANK).forward.seconds
     assert round(1 / share) == 10
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"1/{WHOLE / Z.x:.0f}", f"{sum(tile.bytes for tile in cheap) / WHOLE:.0%}",
-        f"{1e12 * price('norm 1'):.1f} and {1e12 * price('up'):.1f} ms", "1/3",
+        f"1/{WHOLE / Z.x:.0f}",
+        f"{sum(tile.bytes for tile in cheap) / WHOLE:.0%}",
+        f"{1e12 * price('norm 1'):.1f} and {1e12 * price('up'):.1f} ms",
+        "1/3",
         str(timing.gathers(memory.full(Z))[0]),
-    ]  # fmt: skip
+    ]

@@ -45,6 +45,9 @@ def test_numbers_are_the_packages():
     one = block(GPT3, 1, 2048, 4)
     counts = [sum(one.counts(phase).values()) for phase in ("forward", "backward")]
     assert [found["value"] for found in CARD["numbers"]] == [
-        f"{counts[0]} + {counts[1]}", f"{round(REACHED / NVLINK, -1):,.0f}", f"{round(REACHED / NIC, -2):,.0f}",
-        f"{round(1.1 * 7 * REACHED / NVLINK, -2):,.0f}", f"{sent(one) / 1e6:.0f} MB",
-    ]  # fmt: skip
+        f"{counts[0]} + {counts[1]}",
+        f"{round(REACHED / NVLINK, -1):,.0f}",
+        f"{round(REACHED / NIC, -2):,.0f}",
+        f"{round(1.1 * 7 * REACHED / NVLINK, -2):,.0f}",
+        f"{sent(one) / 1e6:.0f} MB",
+    ]

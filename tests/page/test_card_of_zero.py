@@ -46,7 +46,10 @@ def test_numbers_are_the_packages():
     gigabytes = [f"{held(stage) / 1e9:.1f}" for stage in range(4)]
     sixteen = ", ".join(f"{pieces(stage, passes=16):g}" for stage in range(4))
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{gigabytes[0]} GB", f"{', '.join(gigabytes[1:])} GB", f"{G / 4e9:.0f} and {G / 2e9:.0f} billion", sixteen,
+        f"{gigabytes[0]} GB",
+        f"{', '.join(gigabytes[1:])} GB",
+        f"{G / 4e9:.0f} and {G / 2e9:.0f} billion",
+        sixteen,
         f"{pieces(1, 'ZeroRedundancyOptimizer'):g}",
-    ]  # fmt: skip
+    ]
     assert f"{G / 1e9:.1f} GB of which are usable" in CARD["numbers"][2]["words"]

@@ -33,10 +33,14 @@ def measured():
 def test_every_number_is_the_packages():
     found = [
         ", ".join(f"{ring(ranks).sent_bytes / 1e9:.2f}" for ranks in (2, 4, 8)),
-        f"{NVLINK / 1e9:.0f} GB/s", f"{RATE / 1e9:.0f} GB/s", f"{INSIDE * 1e6:.1f} and {BETWEEN * 1e6:.1f} µs",
-        f"{BETWEEN * RATE / 1e3:.0f} kB", f"{measured() / (NVLINK / 1e9):.0%}", f"{round(BF16 / RATE, -3):,.0f}",
+        f"{NVLINK / 1e9:.0f} GB/s",
+        f"{RATE / 1e9:.0f} GB/s",
+        f"{INSIDE * 1e6:.1f} and {BETWEEN * 1e6:.1f} µs",
+        f"{BETWEEN * RATE / 1e3:.0f} kB",
+        f"{measured() / (NVLINK / 1e9):.0%}",
+        f"{round(BF16 / RATE, -3):,.0f}",
         f"{round(BF16 / NVLINK, -2):,.0f}",
-    ]  # fmt: skip
+    ]
     assert [one["value"] for one in CARD["numbers"]] == found
     assert RATE * 8 == 400e9
 
@@ -63,8 +67,13 @@ def test_bus_bandwidth_is_algorithm_bandwidth_times_the_rings_share():
 
 
 def test_the_table_counts_what_the_messages_do():
-    names = {"all to one, and back": "naive", "ring": "ring", "double tree": "tree",
-             "halving-doubling": "halving-doubling", "switches that add": "in-network"}  # fmt: skip
+    names = {
+        "all to one, and back": "naive",
+        "ring": "ring",
+        "double tree": "tree",
+        "halving-doubling": "halving-doubling",
+        "switches that add": "in-network",
+    }
     rows = CARD["tables"][0]["rows"]
     assert [row[0] for row in rows] == list(names)
     for name, starts, sends, _ in rows:
@@ -72,11 +81,12 @@ def test_the_table_counts_what_the_messages_do():
             moves = messages.messages("all_reduce", names[name], ranks)
             parts = messages.sizes("all_reduce", names[name], 10**9, ranks)
             of = {"W": ranks, "n": 10**9}
-            assert value(sends.strip("$"), **of) == pytest.approx(
-                max(messages.sent(moves, parts, ranks + 1)[:ranks])
+            assert value(sends.strip("$"), **of) == pytest.approx(max(messages.sent(moves, parts, ranks + 1)[:ranks]))
+            wanted = (
+                cost("all_reduce", names[name], 10**9, ranks, Wire(0, 1e9)).steps
+                if "add" in name
+                else (1 + max(move.step for move in moves))
             )
-            wanted = cost("all_reduce", names[name], 10**9, ranks, Wire(0, 1e9)).steps if "add" in name else (
-                1 + max(move.step for move in moves))  # fmt: skip
             assert value(starts.strip("$"), **of) == wanted, name
 
 
@@ -93,8 +103,10 @@ def test_symbols_are_the_notations(stem):
         assert {*wanted} <= known or one["tex"].startswith(r"\text"), (one, known)
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), [
-    ("broadcast", "tree"), ("reduce_scatter", "ring"), ("all_gather", "ring"), ("all_reduce", "ring")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [("broadcast", "tree"), ("reduce_scatter", "ring"), ("all_gather", "ring"), ("all_reduce", "ring")],
+)
 def test_a_pattern_is_what_its_messages_do(collective, algorithm):
     before, after = patterns.states(collective)
     moves = messages.messages(collective, algorithm, patterns.RANKS)

@@ -65,9 +65,7 @@ def test_an_error_is_one_line_with_its_number_and_its_cell():
 
 def test_output_has_a_length():
     full = execute("for _ in range(10**5): print('0123456789')")
-    assert len(full["output"]) == live.CELL_OUTPUT + len("\n… and more") and full["output"].endswith(
-        "\n… and more"
-    )
+    assert len(full["output"]) == live.CELL_OUTPUT + len("\n… and more") and full["output"].endswith("\n… and more")
     assert json.loads(live.call_json("execute", '{"source": "chr(0xd800)"}'))["error"] == ""
 
 
@@ -87,21 +85,22 @@ def test_the_first_comment_is_the_name():
 def hidden(mode, kind, prompt="The book's words"):
     """A document with one cell that hides a part, and gives text or a picture."""
     given = nodes.container("", nodes.container(mime_type=kind))
-    cell = nodes.container(
-        "", nodes.container(), given, hide_mode=mode, prompt_show=prompt, prompt_hide="Hide"
-    )
+    cell = nodes.container("", nodes.container(), given, hide_mode=mode, prompt_show=prompt, prompt_hide="Hide")
     document = new_document("page")
     document += cell
     return document, cell
 
 
-@pytest.mark.parametrize(("mode", "kind", "prompt", "words"), [
-    ("all", "image/png", "The book's words", "The book's words"),
-    ("input", "text/plain", "The book's words", "The book's words"),
-    ("input", "image/svg+xml", "The book's words", "How this figure was drawn"),
-    ("output", "text/plain", "The book's words", "What it prints"),
-    ("output", "text/plain", "The cell's own", "The cell's own"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "kind", "prompt", "words"),
+    [
+        ("all", "image/png", "The book's words", "The book's words"),
+        ("input", "text/plain", "The book's words", "The book's words"),
+        ("input", "image/svg+xml", "The book's words", "How this figure was drawn"),
+        ("output", "text/plain", "The book's words", "What it prints"),
+        ("output", "text/plain", "The cell's own", "The cell's own"),
+    ],
+)
 def test_a_fold_says_what_is_in_it(mode, kind, prompt, words):
     document, cell = hidden(mode, kind, prompt)
     app = SimpleNamespace(config=SimpleNamespace(nb_code_prompt_show="The book's words"))

@@ -12,6 +12,7 @@ LONGEST = 180  # characters that are shown
 
 def pages():
     """Names of all pages of the contents, of the cards and of the projector pages."""
+
     def inside(entry):
         yield entry.get("file") or entry.get("root")
         for part in ("parts", "chapters", "sections"):
@@ -20,8 +21,9 @@ def pages():
 
     return [
         *(name for name in inside(CONTENTS) if name),
-        *(f"cards/{stem}" for stem in cards.stems()), *(f"projector/{stem}" for stem in projector.stems()),
-    ]  # fmt: skip
+        *(f"cards/{stem}" for stem in cards.stems()),
+        *(f"projector/{stem}" for stem in projector.stems()),
+    ]
 
 
 def test_every_page_has_one_of_its_own_that_is_shown_whole():

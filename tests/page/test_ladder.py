@@ -10,24 +10,18 @@ from scaleout.page import ladder
 
 RUNGS = [
     {"number": f"0{i}", "stem": stem, "title": title, "scarce": "memory", "done": "Say <it>."}
-    for i, (stem, title) in enumerate(
-        [("memory", "A & B"), ("ddp", "Two"), ("tensor", "Three"), ("fsdp", "Four")]
-    )
+    for i, (stem, title) in enumerate([("memory", "A & B"), ("ddp", "Two"), ("tensor", "Three"), ("fsdp", "Four")])
 ]
 
 
 def test_every_rung_is_listed_and_drawn():
     listed = ladder.rungs()
     assert [rung["number"] for rung in listed] == [f"{i:02}" for i in range(14)]
-    assert {rung["stem"] for rung in listed} == {
-        path.stem for path in (ROOT / "book" / "rungs").glob("*.svg")
-    }
+    assert {rung["stem"] for rung in listed} == {path.stem for path in (ROOT / "book" / "rungs").glob("*.svg")}
     for rung in listed:
         picture = ladder.picture(rung["stem"])
         assert ET.fromstring(picture).get("viewBox") == "0 0 140 74", rung["stem"]
-        for colour in re.findall(
-            r'(?:fill|stroke)="([^"]+)"', picture
-        ):  # the page's, so that the dark has its own
+        for colour in re.findall(r'(?:fill|stroke)="([^"]+)"', picture):  # the page's, so that the dark has its own
             name = re.fullmatch(r"var\(--(\w+), ?#\w+\)|none", colour)
             assert name and name[1] in {*FALLBACK, *(f"r{i}" for i in range(16)), None}, (
                 rung["stem"],

@@ -48,8 +48,11 @@ def test_draw_gets_every_parameter_clean_and_its_width(toy):
 
 def test_a_question_has_two_pictures_and_the_answer_of_the_opening_setting(toy):
     assert views.question("toy") == {
-        "pictures": ["<svg>600</svg>", "<svg>358</svg>"], "answer": 4.0, "words": "4.00 GB", "slips": [[2, "the size"]],
-    }  # fmt: skip
+        "pictures": ["<svg>600</svg>", "<svg>358</svg>"],
+        "answer": 4.0,
+        "words": "4.00 GB",
+        "slips": [[2, "the size"]],
+    }
     toy.CONTROLS = toy.CONTROLS[1:]
     with pytest.raises(ValueError, match="toy asks for no guess"):
         views.question("toy")
@@ -58,22 +61,29 @@ def test_a_question_has_two_pictures_and_the_answer_of_the_opening_setting(toy):
 def test_what_is_told_beneath_comes_in_parts_and_as_html(toy):
     assert views.sections("toy") == () and "live-beneath" not in form.html(form.view("toy"))
     left, toy.SECTIONS = [1, 1], (("one", "two"), ("three",))
-    toy.beneath = lambda params, name: {"title": f"{name} & {params['size']}", "blocks": [
-        ("words", "as **bold**"), ("pictures", "<svg>w</svg>", "<svg>n</svg>"), ("table", ["", "a"], [["x", "<1>"]]),
-        ("fold", "lines", "--a\n--b"), ("link", "there", "page.html#live-mesh?tp=2&pp=4"),
-    ]}  # fmt: skip
+    toy.beneath = lambda params, name: {
+        "title": f"{name} & {params['size']}",
+        "blocks": [
+            ("words", "as **bold**"),
+            ("pictures", "<svg>w</svg>", "<svg>n</svg>"),
+            ("table", ["", "a"], [["x", "<1>"]]),
+            ("fold", "lines", "--a\n--b"),
+            ("link", "there", "page.html#live-mesh?tp=2&pp=4"),
+        ],
+    }
     toy.prepare = lambda params, name: bool(left and left.pop())
     asked = {"stem": "toy", "params": {"size": 4}, "section": "two"}
     assert [live.call("beneath", asked) for _ in left[:]] == [{"more": True}] * 2
     found = live.call("beneath", asked)["html"]
     assert found.startswith("<h2>two &amp; 4</h2><p>as <strong>bold</strong></p>") and "&lt;1&gt;" in found
     assert '<div class="live-figure live-narrow"><svg>n</svg></div>' in found
-    assert "<summary>lines</summary><pre tabindex=\"0\"><code>--a\n--b</code></pre>" in found
+    assert '<summary>lines</summary><pre tabindex="0"><code>--a\n--b</code></pre>' in found
     assert '<a href="page.html" data-fragment="live-mesh?tp=2&amp;pp=4">there</a>' in found
     whole = form.html(form.view("toy", params={"size": 4}))
     assert whole.count("live-column") == 2 and found in whole
     assert live.call("beneath", {**asked, "section": "gone"}) == {
-        "error": "toy has no section 'gone': use one of one, two, three"}  # fmt: skip
+        "error": "toy has no section 'gone': use one of one, two, three"
+    }
 
 
 def test_advice_ends_the_sentence_and_can_come_after_the_picture(toy):
@@ -177,8 +187,14 @@ def test_the_html_form_holds_pictures_sentence_and_data(toy):
     law = ["so:", "1 + **1** < 3", "or less"]
     toy.draw = lambda params, width: {**DRAWN, "svg": f"<svg>{width}!</svg>", "law": law}
     text = form.html(form.view("toy", "first", {"size": 5}))
-    for held in ("<svg>600!</svg>", "<svg>358!</svg>", "It is &lt;4&gt;.", "A toy &amp; more",
-                 "<p>1 + <strong>1</strong> &lt; 3</p>", 'id="live-first"'):  # fmt: skip
+    for held in (
+        "<svg>600!</svg>",
+        "<svg>358!</svg>",
+        "It is &lt;4&gt;.",
+        "A toy &amp; more",
+        "<p>1 + <strong>1</strong> &lt; 3</p>",
+        'id="live-first"',
+    ):
         assert held in text
     read = Tags(text)
     assert read.open == []
@@ -289,7 +305,8 @@ def test_the_notebook_gets_one_module_and_one_style_sheet():
 def test_importing_the_package_loads_nothing_heavy():
     import subprocess
 
-    code = ("import scaleout, sys; "
-            "print([m for m in ('torch', 'anywidget', 'scaleout.page.widget') if m in sys.modules])")
+    code = (
+        "import scaleout, sys; print([m for m in ('torch', 'anywidget', 'scaleout.page.widget') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -43,16 +43,21 @@ def test_the_card_is_a_link_to_its_file():
 
 def test_an_author_may_write_three_colons_and_no_class():
     assert markup.to_plain(":::{dropdown} A\nb\n:::\n\n:::{dropdown} C\n\nd\n:::") == (
-        "<details>\n<summary>A</summary>\n\nb\n\n</details>\n\n"
-        "<details>\n<summary>C</summary>\n\nd\n\n</details>"
+        "<details>\n<summary>A</summary>\n\nb\n\n</details>\n\n<details>\n<summary>C</summary>\n\nd\n\n</details>"
     )
     assert markup.to_plain(":::{admonition} A\n\nb\n:::") == '<div class="admonition note">\n\n**A**\n\nb\n\n</div>'
 
 
-@pytest.mark.parametrize("text", [
-    "[a listing](https://github.com/NVIDIA/nccl/issues/1264)", "([somebody, 2020](https://example.org/a))",
-    "[rung 06](06_fsdp.ipynb)", "1 > 0", "a list [1, 2](x)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[a listing](https://github.com/NVIDIA/nccl/issues/1264)",
+        "([somebody, 2020](https://example.org/a))",
+        "[rung 06](06_fsdp.ipynb)",
+        "1 > 0",
+        "a list [1, 2](x)",
+    ],
+)
 def test_other_links_stay(text):
     assert markup.to_plain(text) == markup.to_myst(text) == text
 
@@ -60,15 +65,24 @@ def test_other_links_stay(text):
 SITE = "https://a.github.io/b/"
 
 
-@pytest.mark.parametrize(("files", "there"), [
-    ("[rung 06](06_fsdp.ipynb) and [a sweep](10_collectives.ipynb#a-sweep)",
-     f"[rung 06]({SITE}notebooks/06_fsdp.html) and [a sweep]({SITE}notebooks/10_collectives.html#a-sweep)"),
-    ("[here](../book/running.md) [torch](../book/running.md#the-driver), [plan](../book/instructor/ddp.md)",
-     f"[here]({SITE}book/running.html) [torch]({SITE}book/running.html#the-driver), "
-     f"[plan]({SITE}book/instructor/ddp.html)"),
-    ("[ranks](../book/glossary.md#rank) [it](../book/glossary.md#Young%27s%20interval)",
-     f"[ranks]({SITE}book/glossary.html#term-rank) [it]({SITE}book/glossary.html#term-Young-s-interval)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("files", "there"),
+    [
+        (
+            "[rung 06](06_fsdp.ipynb) and [a sweep](10_collectives.ipynb#a-sweep)",
+            f"[rung 06]({SITE}notebooks/06_fsdp.html) and [a sweep]({SITE}notebooks/10_collectives.html#a-sweep)",
+        ),
+        (
+            "[here](../book/running.md) [torch](../book/running.md#the-driver), [plan](../book/instructor/ddp.md)",
+            f"[here]({SITE}book/running.html) [torch]({SITE}book/running.html#the-driver), "
+            f"[plan]({SITE}book/instructor/ddp.html)",
+        ),
+        (
+            "[ranks](../book/glossary.md#rank) [it](../book/glossary.md#Young%27s%20interval)",
+            f"[ranks]({SITE}book/glossary.html#term-rank) [it]({SITE}book/glossary.html#term-Young-s-interval)",
+        ),
+    ],
+)
 def test_links_to_pages_lead_to_the_site_once_there_is_one(files, there):
     assert markup.to_site(files, SITE) == there and markup.to_files(there, SITE) == files
     assert markup.to_site(there, SITE) == there and markup.to_plain(there) == there

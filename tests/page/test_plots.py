@@ -36,7 +36,7 @@ def test_names_of_parts_are_the_figures_own_and_still_meet():
 
 
 def test_it_is_a_picture_with_words_in_css_pixels_and_has_no_style_for_the_page():
-    drawn = plots.inline(STORED, "less < \"more\"", "plot1")
-    assert drawn.startswith("<svg class=\"plot\" role=\"img\" aria-label=\"less &lt; &quot;more&quot;\" ")
+    drawn = plots.inline(STORED, 'less < "more"', "plot1")
+    assert drawn.startswith('<svg class="plot" role="img" aria-label="less &lt; &quot;more&quot;" ')
     assert 'width="480" height="288" viewBox="0 0 360 216"' in drawn
     assert not re.search("<style|<metadata|<!DOCTYPE|ns0", drawn)

@@ -45,9 +45,6 @@ def test_what_asks_nothing_has_no_page():
 
 def test_an_instructor_finds_the_question_and_the_card(monkeypatch):
     markup = projector.room_html("collectives", "../../")
-    assert (
-        'href="../../projector/collectives.html"' in markup
-        and 'href="../../cards/collectives.html"' in markup
-    )
+    assert 'href="../../projector/collectives.html"' in markup and 'href="../../cards/collectives.html"' in markup
     monkeypatch.setattr(projector.cards, "stems", list)  # no chapter has one
     assert "cards/" not in projector.room_html("collectives", "../../")

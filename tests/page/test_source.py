@@ -45,9 +45,16 @@ def built(tmp_path):
         (tmp_path / "index.md").write_text(text)
         warnings = StringIO()
         app = Sphinx(
-            tmp_path, None, tmp_path / "out", tmp_path / "trees", "html", status=None, warning=warnings, freshenv=True,
+            tmp_path,
+            None,
+            tmp_path / "out",
+            tmp_path / "trees",
+            "html",
+            status=None,
+            warning=warnings,
+            freshenv=True,
             confoverrides={"extensions": ["myst_parser"], "myst_enable_extensions": ["colon_fence"]},
-        )  # fmt: skip
+        )
         app.add_directive("source", source.Source)
         app.build()
         return app, (tmp_path / "out" / "index.html").read_text(), warnings.getvalue()
@@ -64,9 +71,7 @@ def test_the_fold_says_what_it_is_where_and_how_long(built):
     summary = re.search(r"<summary>(.*)</summary>", first, flags=re.S).group(1)
     lines = len(source.excerpt(Path(source.__file__).read_text(), "excerpt").splitlines())
     words = re.sub(r"<[^>]+>", "", summary)
-    assert (
-        words.split() == f"The excerpt. With its decorators. scaleout/page/source.py, {lines} lines".split()
-    )
+    assert words.split() == f"The excerpt. With its decorators. scaleout/page/source.py, {lines} lines".split()
     assert (
         '<span class="k">def</span>' in first
         and "DEFINITIONS" in first
@@ -77,10 +82,13 @@ def test_the_fold_says_what_it_is_where_and_how_long(built):
     assert "ERROR" not in warnings
 
 
-@pytest.mark.parametrize(("asked", "words"), [
-    ("page/source.py::nothing", "scaleout/page/source.py defines no nothing: name a function or a class of it"),
-    ("page/nowhere.py", "there is no file scaleout/page/nowhere.py in the package: write scaleout/ROOM/MODULE.py"),
-    ("../README.md", "there is no file scaleout/../README.md in the package"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("page/source.py::nothing", "scaleout/page/source.py defines no nothing: name a function or a class of it"),
+        ("page/nowhere.py", "there is no file scaleout/page/nowhere.py in the package: write scaleout/ROOM/MODULE.py"),
+        ("../README.md", "there is no file scaleout/../README.md in the package"),
+    ],
+)
 def test_what_is_not_there_is_an_error_of_the_build(built, asked, words):
     assert words in built(f"# A page\n\n```{{source}} scaleout/{asked}\n```\n")[2]

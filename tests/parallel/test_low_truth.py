@@ -115,22 +115,26 @@ def test_attention_in_fp8_is_off_by_what_flash_attention_3_has():
     for _ in range(4):
         q, k, v = (entries(chance) for _ in range(3))
         turn, wanted = rotation(chance), attention(q, k, v)
-        tried = {"fp16, softmax in fp32": [x.half().double() for x in (q, k, v)],
-                 "fp8, a scale a tensor": [fp8(x) for x in (q, k, v)],
-                 "fp8, a scale a tensor, rotated": [fp8(q @ turn), fp8(k @ turn), fp8(v)],
-                 "fp8, scales a block": [fp8(x, 128) for x in (q, k, v)]}
+        tried = {
+            "fp16, softmax in fp32": [x.half().double() for x in (q, k, v)],
+            "fp8, a scale a tensor": [fp8(x) for x in (q, k, v)],
+            "fp8, a scale a tensor, rotated": [fp8(q @ turn), fp8(k @ turn), fp8(v)],
+            "fp8, scales a block": [fp8(x, 128) for x in (q, k, v)],
+        }
         for name, parts in tried.items():
             errors.setdefault(name, []).append((attention(*parts) - wanted).square().mean())
     found = {name: torch.stack(rows).mean().sqrt().item() for name, rows in errors.items()}
     for name, error in found.items():
         assert ATTENTION[name] / 2.5 < error < ATTENTION[name] * 1.5, (name, error)
-    plain, turned, blocks_alone = (found[f"fp8, {name}"] for name in (
-        "a scale a tensor", "a scale a tensor, rotated", "scales a block"))
+    plain, turned, blocks_alone = (
+        found[f"fp8, {name}"] for name in ("a scale a tensor", "a scale a tensor, rotated", "scales a block")
+    )
     assert 1.4 < plain / turned < ATTENTION["fp8, a scale a tensor"] / ATTENTION["fp8, a scale a tensor, rotated"] * 1.2
     assert blocks_alone == pytest.approx(plain, rel=0.2)
 
 
 # --- ways -----------------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def s():
@@ -153,8 +157,18 @@ def ways(s):
 
 
 # Relative error of the first gradients, root mean square of all: a few times what a number of the format is off by.
-NEAR = {"fp16": 2e-3, "fp16-scaled": 2e-3, "bf16": 2e-2, "accelerate-bf16": 2e-2, "bf16-weights": 2e-2,
-        "bf16-master": 2e-2, "bf16-chance": 2e-2, "fp8": 0.1, "mxfp8": 0.1, "nvfp4": 0.3}
+NEAR = {
+    "fp16": 2e-3,
+    "fp16-scaled": 2e-3,
+    "bf16": 2e-2,
+    "accelerate-bf16": 2e-2,
+    "bf16-weights": 2e-2,
+    "bf16-master": 2e-2,
+    "bf16-chance": 2e-2,
+    "fp8": 0.1,
+    "mxfp8": 0.1,
+    "nvfp4": 0.3,
+}
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -212,6 +226,7 @@ def test_what_cannot_run_here_says_why(s):
 def test_accelerate_trains_in_fp32_where_fp16_was_asked_for_on_a_cpu():
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
+
     AcceleratorState._reset_state(reset_partial_state=True)
     found = Accelerator(cpu=True, mixed_precision="fp16")
     assert (found.mixed_precision, found.native_amp, found.scaler) == ("fp16", False, None)

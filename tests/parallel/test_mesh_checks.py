@@ -12,14 +12,23 @@ from scaleout.spec.transformer import Shape
 
 def mesh_of(answers):
     """A mesh whose ranks have said this."""
-    return SimpleNamespace(s=SimpleNamespace(gathered=lambda _: answers), place={"dp": 0, "pp": 0}, stored=0,
-                           shape=Shape(4, 24, 4, 64), layout=Layout())  # fmt: skip
+    return SimpleNamespace(
+        s=SimpleNamespace(gathered=lambda _: answers),
+        place={"dp": 0, "pp": 0},
+        stored=0,
+        shape=Shape(4, 24, 4, 64),
+        layout=Layout(),
+    )
 
 
-@pytest.mark.parametrize(("answers", "said"), [
-    ([(0, 5), (0, 5), (1, 5), (1, 5)], "two replicas read the same batch"),
-    ([(0, 5), (0, 5), (1, 6), (1, 7)], "the ranks of replica 1 read 2 different batches"),
-    ([(0, 5), (1, 6), (2, 5)], "two replicas read the same batch")])
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([(0, 5), (0, 5), (1, 5), (1, 5)], "two replicas read the same batch"),
+        ([(0, 5), (0, 5), (1, 6), (1, 7)], "the ranks of replica 1 read 2 different batches"),
+        ([(0, 5), (1, 6), (2, 5)], "two replicas read the same batch"),
+    ],
+)
 def test_replicas_read_other_tokens_and_ranks_of_one_the_same(answers, said):
     with pytest.raises(RuntimeError, match=said):
         assert_same_tokens(mesh_of(answers), [torch.zeros(1, 2)])

@@ -28,8 +28,14 @@ class Listen(private.TorchDispatchMode):
         return out
 
 
-@over(attention=["sdpa", "naive"], dropout=[0.0, 0.2], positions=["learned", "rotary"], heads=[1, 4],
-      kv_heads=[1, None], llama=[False, True])  # fmt: skip
+@over(
+    attention=["sdpa", "naive"],
+    dropout=[0.0, 0.2],
+    positions=["learned", "rotary"],
+    heads=[1, 4],
+    kv_heads=[1, None],
+    llama=[False, True],
+)
 def test_the_operations_that_make_tiles_are_named_for_them(attention, dropout, llama, **of):
     norm = "rmsnorm" if llama else "layernorm"
     shape = Shape(1, 16, vocab=32, ff=40, bias=False, max_seq=8, gated_mlp=llama, norm=norm, **of)

@@ -19,8 +19,9 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(2, 32, 4, 50, max_seq=16)
-LLAMA = Shape(2, 32, 4, 50, kv_heads=2, ff=88, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False)  # fmt: skip
+LLAMA = Shape(
+    2, 32, 4, 50, kv_heads=2, ff=88, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 SHAPES = {
     "gpt": GPT,
     "llama": LLAMA,

@@ -7,8 +7,26 @@ from lab_runs import lab_module
 
 from scaleout.lab import session
 
-TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--validate-every", "10",
-        "--validation-batches", "2", "--sample", "20", "--warmup", "5"]
+TINY = [
+    "--layers",
+    "1",
+    "--hidden",
+    "32",
+    "--heads",
+    "2",
+    "--ff",
+    "64",
+    "--seq",
+    "32",
+    "--validate-every",
+    "10",
+    "--validation-batches",
+    "2",
+    "--sample",
+    "20",
+    "--warmup",
+    "5",
+]
 
 
 def train(*words, at=None):
@@ -19,6 +37,7 @@ def train(*words, at=None):
     def begin(job, batches):
         (at or {}).get(job.done + 1, lambda job: None)(job)
         step(job, batches)
+
     made.step, module.Job = begin, lambda s, o: kept.append(made(s, o)) or kept[-1]
     with mock.patch("scaleout.measure.peak.matmul_rate", return_value=(5e10, 64)), session.session("cpu") as s:
         module.main(s, [*TINY, *words])

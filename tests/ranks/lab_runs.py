@@ -19,19 +19,26 @@ from scaleout.records import results
 ENVIRONMENT = processors.follows(os.environ | FIXED)
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
-PATIENCE_S = 240        # for a run to its end, on a busy machine too
+PATIENCE_S = 240  # for a run to its end, on a busy machine too
 
 
 def bash(*words, **environment):
     """A script or a line of bash, to its end, with no environment but PATH and what is given."""
-    return subprocess.run(["bash", *words], cwd=ROOT, env={"PATH": os.environ["PATH"], **environment},
-                          capture_output=True, text=True)
+    return subprocess.run(
+        ["bash", *words], cwd=ROOT, env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True
+    )
 
 
 def run(words, **environment):
     """What Python runs with these words, to its end: a CompletedProcess."""
-    return subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, env=ENVIRONMENT | environment,
-                          capture_output=True, text=True, timeout=PATIENCE_S)
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        env=ENVIRONMENT | environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
 
 
 def torchrun(words, world=2, **environment):
@@ -55,7 +62,7 @@ def recorded(start, words, world, folder, **environment):
 def without(words, flag):
     """Words of a lab without an option and its value: what shows one thing by itself refuses what it has no use for."""
     at = words.index(flag)
-    return [*words[:at], *words[at + 2:]]
+    return [*words[:at], *words[at + 2 :]]
 
 
 def lab_module(name):
@@ -68,6 +75,7 @@ def lab_module(name):
 
 
 # --- processes ----------------------------------------------------------------------------------------------
+
 
 def free_port():
     """The number of a TCP port that nobody listens on."""

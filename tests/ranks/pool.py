@@ -22,8 +22,8 @@ import launching
 import ready
 
 FIXED = launching.FIXED | {"CUDA_VISIBLE_DEVICES": ""}
-LIMIT_S = 280           # for one run: a test that hangs is ended by it, and shows where each rank stood
-GRACE_S = 30            # for the others, once a rank has failed and they have been asked to end
+LIMIT_S = 280  # for one run: a test that hangs is ended by it, and shows where each rank stood
+GRACE_S = 30  # for the others, once a rank has failed and they have been asked to end
 
 
 def ranks(function, world, *args, limit=LIMIT_S, **environment):
@@ -50,7 +50,7 @@ def lab(words, world=1, limit=LIMIT_S, **environment):
     """
     with Job(words, world, limit, **environment) as job:
         failed = sorted((code for code in job.wait() if code), key=lambda code: code == -signal.SIGTERM)
-        code = failed[0] if failed else 0       # of the first that failed by itself: the others were asked to end
+        code = failed[0] if failed else 0  # of the first that failed by itself: the others were asked to end
         return subprocess.CompletedProcess(words, code, job.read("out"), job.read("err"))
 
 
@@ -61,20 +61,32 @@ class Job:
         self.folder, self.end = Path(tempfile.mkdtemp(prefix="ranks-")), time.monotonic() + limit
         given = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
         given |= FIXED | self._meeting(world) | {"READY_LIMIT_S": str(0.8 * limit)} | environment
-        self.processes = [ready.Process(words, given | (
-            {"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {}), self.folder / str(rank))
-            for rank in range(world)]
+        self.processes = [
+            ready.Process(
+                words,
+                given | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {}),
+                self.folder / str(rank),
+            )
+            for rank in range(world)
+        ]
 
     def _meeting(self, world):
         """The variables of torchrun for ranks that meet in a store of this process, as they do in torchrun's."""
         if world == 1:
             return {}
         from torch import distributed as dist
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False,
-                                   timeout=timedelta(seconds=LIMIT_S))
-        return {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(self.store.port), "TORCHELASTIC_USE_AGENT_STORE": "True",
-                "TORCHELASTIC_RUN_ID": self.folder.name}
+
+        self.store = dist.TCPStore(
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=LIMIT_S)
+        )
+        return {
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RUN_ID": self.folder.name,
+        }
 
     def __enter__(self):
         return self
@@ -105,7 +117,7 @@ class Job:
         asked = not together
         while left := [process for process in self.processes if process.poll() is None]:
             if not asked and any(process.poll() for process in self.processes):
-                time.sleep(0.1)                                 # for those that end by themselves
+                time.sleep(0.1)  # for those that end by themselves
                 for process in left:
                     process.terminate()
                 asked, self.end = True, min(self.end, time.monotonic() + GRACE_S)
@@ -116,6 +128,7 @@ class Job:
 
 # --- in the fork ------------------------------------------------------------------------------------------
 
+
 def main(name, folder):
     """Run a function on this rank, and leave what it returns."""
     from scaleout.lab.session import session
@@ -125,7 +138,7 @@ def main(name, folder):
         try:
             args = pickle.loads((Path(folder) / "args").read_bytes())
             found = getattr(importlib.import_module(module), name)(s, *args)
-        except BaseException:                                   # a session makes one line of it
+        except BaseException:  # a session makes one line of it
             traceback.print_exc()
             os._exit(1)
         (Path(folder) / str(s.rank)).write_bytes(pickle.dumps(found))

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import repo
 
-OPTIONS = ("-m", "-c", "-u")    # of Python, that a fork understands; with any other a new Python is started
+OPTIONS = ("-m", "-c", "-u")  # of Python, that a fork understands; with any other a new Python is started
 
 CLIENT = """#!{python} -ISs
 import contextlib, json, os, select, signal, socket, sys
@@ -59,10 +59,11 @@ if code < 0:
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """
-REAL = os.environ.setdefault("READY_REAL", sys.executable)      # in a fork that is the one below
+REAL = os.environ.setdefault("READY_REAL", sys.executable)  # in a fork that is the one below
 SERVER = Path(__file__).with_name("ready_server.py")
-SIGNALS = [int(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
-                                signal.SIGUSR2)]
+SIGNALS = [
+    int(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+]
 
 
 @functools.cache
@@ -74,16 +75,22 @@ def folder(bare=False):
     if os.environ.get("READY") and not bare:
         return Path(os.environ["READY"])
     made = Path(tempfile.mkdtemp(prefix="ready-"))
-    for name, before in {"python": [], "python3": [], "torchrun": ["-m", "torch.distributed.run"],
-                         "accelerate": ["-m", "accelerate.commands.accelerate_cli"]}.items():
-        (made / name).write_text(CLIENT.format(python=REAL, before=before, options=OPTIONS, signals=SIGNALS,
-                                               address=str(made / "server")))
+    for name, before in {
+        "python": [],
+        "python3": [],
+        "torchrun": ["-m", "torch.distributed.run"],
+        "accelerate": ["-m", "accelerate.commands.accelerate_cli"],
+    }.items():
+        (made / name).write_text(
+            CLIENT.format(python=REAL, before=before, options=OPTIONS, signals=SIGNALS, address=str(made / "server"))
+        )
         (made / name).chmod(stat.S_IRWXU)
-    given = os.environ | {"PYTHONPATH": str(SERVER.parents[2])}         # this tree's package, whichever is installed
-    given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}       # torch reads these when it is loaded
+    given = os.environ | {"PYTHONPATH": str(SERVER.parents[2])}  # this tree's package, whichever is installed
+    given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # torch reads these when it is loaded
     names = ["torch"] if bare else []
-    server = subprocess.Popen([REAL, SERVER, made, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              text=True, env=given, cwd="/")
+    server = subprocess.Popen(
+        [REAL, SERVER, made, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given, cwd="/"
+    )
     assert server.stdout.readline() == "ready\n"
 
     @atexit.register
@@ -91,6 +98,7 @@ def folder(bare=False):
         server.stdin.close()
         server.wait()
         shutil.rmtree(made)
+
     return made
 
 
@@ -112,13 +120,20 @@ class Process:
     """
 
     def __init__(self, words, environment, path):
-        request = {"words": [str(word) for word in words], "environment": environment, "folder": str(repo.ROOT),
-                   "client": os.getpid(), "stands": False}
+        request = {
+            "words": [str(word) for word in words],
+            "environment": environment,
+            "folder": str(repo.ROOT),
+            "client": os.getpid(),
+            "stands": False,
+        }
         self.line, self.code = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), None
         self.line.connect(str(folder() / "server"))
         with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(Path(name).open(how)) for name, how in (
-                (os.devnull, "rb"), (f"{path}.out", "wb"), (f"{path}.err", "wb"))]
+            files = [
+                stack.enter_context(Path(name).open(how))
+                for name, how in ((os.devnull, "rb"), (f"{path}.out", "wb"), (f"{path}.err", "wb"))
+            ]
             socket.send_fds(self.line, [json.dumps(request).encode()], [file.fileno() for file in files])
         self.pid = int(self.line.recv(99))
 
@@ -140,7 +155,7 @@ class Process:
 
     def send(self, number):
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):       # it has ended, and the server has not said so yet
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and the server has not said so yet
                 os.kill(self.pid, number)
 
     def terminate(self):

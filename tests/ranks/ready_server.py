@@ -28,17 +28,41 @@ import weakref
 from pathlib import Path
 
 # Torch, and what it would import at the first step, checkpoint or profile of every rank, and for a launcher.
-PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
-           "torch.distributed.tensor", "torch.distributed.tensor.debug", "torch.distributed.optim",
-           "torch.distributed.pipelining", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
-           "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "torch.distributed.launcher.api",
-           "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend", "torch._functorch.partitioners",
-           "functorch.compile", "matplotlib.figure"]
+PRELOAD = [
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.distributed.tensor.debug",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed._tools",
+    "torch.profiler",
+    "torch.utils.flop_counter",
+    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
+    "torch.distributed.launcher.api",
+    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+    "torch._functorch.partitioners",
+    "functorch.compile",
+    "matplotlib.figure",
+]
 # Of the package the rooms beneath the labs: what those import reads, as it is loaded, what kind of script it serves.
-ROOMS = ("collectives", "draw", "exercises", "memory", "numerics", "parallel", "records", "spec", "timing", "views",
-         "writeup")
+ROOMS = (
+    "collectives",
+    "draw",
+    "exercises",
+    "memory",
+    "numerics",
+    "parallel",
+    "records",
+    "spec",
+    "timing",
+    "views",
+    "writeup",
+)
 INLINE = "module://matplotlib_inline.backend_inline"
-NET = 0x40000000                # CLONE_NEWNET of setns(2)
+NET = 0x40000000  # CLONE_NEWNET of setns(2)
 
 
 class Server:
@@ -51,7 +75,7 @@ class Server:
         name_methods_by_their_frames()
         wake_in_turn()
         gc.collect()
-        gc.freeze()                                         # what is there now is shared by all forks
+        gc.freeze()  # what is there now is shared by all forks
         self.place, self.jobs, self.selector = place, {}, selectors.DefaultSelector()
         self.asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.asked.bind(str(place / "server"))
@@ -74,7 +98,7 @@ class Server:
         """One process more."""
         line, _ = self.asked.accept()
         words, files, *_ = socket.recv_fds(line, 1 << 20, 3)
-        if not words:                                       # it was killed before it could ask
+        if not words:  # it was killed before it could ask
             return
         request = json.loads(words)
         pid = os.fork()
@@ -141,9 +165,10 @@ def tell(line, number):
 
 # --- the fork -----------------------------------------------------------------------------------------------
 
+
 def begin(place, files, words, environment, folder, client, stands):
     """Become the process that was asked for, from its first line to its end."""
-    if stands:                                              # the one who asks is there for nothing else
+    if stands:  # the one who asks is there for nothing else
         (place / str(client)).write_text(str(os.getpid()))
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -151,17 +176,17 @@ def begin(place, files, words, environment, folder, client, stands):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):
         os.dup2(file, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))             # the server's: its clients, and what others write to, whose
-                                                            # readers wait until the last process has closed it
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the server's: its clients, and what others write to, whose
+    # readers wait until the last process has closed it
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None                                 # else the server's
+    tempfile.tempdir = None  # else the server's
     backend = INLINE if "ipykernel_launcher" in words else environment.get("MPLBACKEND")
-    if backend:                                             # else read as matplotlib is loaded
+    if backend:  # else read as matplotlib is loaded
         sys.modules["matplotlib"].rcParams["backend"] = backend
     try:
         settle(client)
-    except (ProcessLookupError, FileNotFoundError):         # whoever asked was killed meanwhile: nobody to say it to
+    except (ProcessLookupError, FileNotFoundError):  # whoever asked was killed meanwhile: nobody to say it to
         os._exit(1)
     os.chdir(folder)
     through = words[0] == "-u" or bool(environment.get("PYTHONUNBUFFERED"))
@@ -212,7 +237,7 @@ def ran(words):
     except SystemExit as stop:
         if isinstance(stop.code, int | None):
             return stop.code or 0
-        print(stop.code, file=sys.stderr)                   # words are printed, and end with 1
+        print(stop.code, file=sys.stderr)  # words are printed, and end with 1
         return 1
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)

@@ -17,7 +17,7 @@ from scaleout.spec.transformer import Shape
 from scaleout.train import faults
 from scaleout.train.checkpoint import Checkpoints
 
-SHAPE = Shape(layers=2, hidden=32, heads=4, vocab=64, max_seq=16, ff=50)     # 50 rows do not divide by four ranks
+SHAPE = Shape(layers=2, hidden=32, heads=4, vocab=64, max_seq=16, ff=50)  # 50 rows do not divide by four ranks
 
 
 def model(kind="plain", seed=0, shape=SHAPE):
@@ -53,8 +53,10 @@ def train(made, optimizer, first, last):
 
 def whole(made):
     """{name: list of numbers} of all parameters, gathered."""
-    return {name.removeprefix("module."): (p.full_tensor() if isinstance(p, DTensor) else p).flatten().tolist()
-            for name, p in made.named_parameters()}
+    return {
+        name.removeprefix("module."): (p.full_tensor() if isinstance(p, DTensor) else p).flatten().tolist()
+        for name, p in made.named_parameters()
+    }
 
 
 def session(rank, world):
@@ -63,6 +65,7 @@ def session(rank, world):
 
 # --- the phases --------------------------------------------------------------------------------------------
 
+
 def begin(s, folder):
     """Four ranks: train, save while training goes on, and the losses that all others must meet."""
     made, optimizer = model("fsdp")
@@ -70,7 +73,7 @@ def begin(s, folder):
     kept = Checkpoints(s, folder / "run")
     kept.save(3, made, optimizer, {"step": 3, "place": [1, 2.5, "x"]}, losses[-1])
     weights = whole(made)
-    losses += train(made, optimizer, 4, 9)              # while the files of step 3 are written
+    losses += train(made, optimizer, 4, 9)  # while the files of step 3 are written
     kept.finish()
     hybrid, its = model("hsdp")
     train(hybrid, its, 1, 3)
@@ -88,8 +91,13 @@ def go_on(s, folder, first, last, kind="fsdp", run="run", save=True):
     if save:
         kept.save(last, made, optimizer, extra | {"step": last}, losses[-1])
         kept.finish()
-    return {"extra": extra, "losses": losses, "weights": weights, "rate": rate,
-            "betas": isinstance(optimizer.param_groups[0]["betas"], tuple)}
+    return {
+        "extra": extra,
+        "losses": losses,
+        "weights": weights,
+        "rate": rate,
+        "betas": isinstance(optimizer.param_groups[0]["betas"], tuple),
+    }
 
 
 def chance(s, folder):
@@ -147,17 +155,27 @@ def full(s, folder, where, fault):
     newest = checkpoints.every(where)[0]
     extra = Checkpoints(s, where).load(made, optimizer)
     problem = checkpoints.problem(newest, checkpoints.manifest(newest)["files"])
-    return {"lines": every, "newest": checkpoints.step_of(newest), "problem": problem, "extra": extra,
-            "last": kept.last, "left": sorted(path.name for path in where.iterdir())}
+    return {
+        "lines": every,
+        "newest": checkpoints.step_of(newest),
+        "problem": problem,
+        "extra": extra,
+        "last": kept.last,
+        "left": sorted(path.name for path in where.iterdir()),
+    }
 
 
 def two(s, folder, tmpfs):
     """All that two ranks do."""
-    found = {"chance": chance(s, folder), "damaged": damaged(s, folder),
-             "full on rank 1": full(s, folder, folder / "full", "full:1:2"),
-             "full while publishing": full(s, folder, folder / "full0", "full:0:2"),
-             "ddp": go_on(s, folder, 4, 6, "ddp", save=False), "fsdp": go_on(s, folder, 4, 6),
-             "hybrid": go_on(s, folder, 4, 6, "fsdp", "hybrid", save=False)}
+    found = {
+        "chance": chance(s, folder),
+        "damaged": damaged(s, folder),
+        "full on rank 1": full(s, folder, folder / "full", "full:1:2"),
+        "full while publishing": full(s, folder, folder / "full0", "full:0:2"),
+        "ddp": go_on(s, folder, 4, 6, "ddp", save=False),
+        "fsdp": go_on(s, folder, 4, 6),
+        "hybrid": go_on(s, folder, 4, 6, "fsdp", "hybrid", save=False),
+    }
     if tmpfs:
         found["full tmpfs"] = full(s, folder, Path(tmpfs) / "run", None)
     return found

@@ -11,13 +11,13 @@ from scaleout.spec.transformer import Shape
 from scaleout.timing import ddp as timing_ddp
 
 SHAPE = Shape(2, 32, 4, 64, max_seq=16)
-BUCKETS = 40_000 / 2**20        # MiB: a handful of buckets for a model of this size
+BUCKETS = 40_000 / 2**20  # MiB: a handful of buckets for a model of this size
 
 
 def batches(s, passes, rank=None, world=None):
     chance = torch.Generator().manual_seed(3)
     tokens = torch.randint(64, (passes, s.world * 2, 17), generator=chance)
-    share = tokens if rank is None else tokens[:, 2 * rank:2 * rank + 2]
+    share = tokens if rank is None else tokens[:, 2 * rank : 2 * rank + 2]
     return [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in share]
 
 
@@ -53,9 +53,17 @@ def case(s, count, via, passes=1, every=False, unused=False, **settings):
     for _ in range(2):
         way.step(batches(s, passes, s.rank), every)
     worst = s.largest(parity.relative_error(found, wanted))
-    return {"loss": abs(s.mean(loss) / wanted_loss - 1), "gradients": worst,
-            "calls": calls, "buckets": sizes, "spare": len(spare), "spread": way.replicas.spread(),
-            "built": way.replicas.built, "planned": planned(way, via), "tensors": len(found)}
+    return {
+        "loss": abs(s.mean(loss) / wanted_loss - 1),
+        "gradients": worst,
+        "calls": calls,
+        "buckets": sizes,
+        "spare": len(spare),
+        "spread": way.replicas.spread(),
+        "built": way.replicas.built,
+        "planned": planned(way, via),
+        "tensors": len(found),
+    }
 
 
 def planned(way, via):

@@ -41,11 +41,23 @@ def built(asked):
         optimizer.zero_grad()
         losses.append(round(loss.item(), 4))
     moments = [one for state in optimizer.optimizer.state.values() for one in state.values() if one.dim()]
-    print("BUILT " + json.dumps({
-        "asked": asked, "rank": int(os.environ["RANK"]), "processes": accelerator.num_processes,
-        "kind": accelerator.distributed_type.name, "wrapper": type(model).__name__, "whole": whole,
-        "held": size(model.parameters()), "moments": size(moments), "losses": losses,
-    }), flush=True)  # fmt: skip
+    print(
+        "BUILT "
+        + json.dumps(
+            {
+                "asked": asked,
+                "rank": int(os.environ["RANK"]),
+                "processes": accelerator.num_processes,
+                "kind": accelerator.distributed_type.name,
+                "wrapper": type(model).__name__,
+                "whole": whole,
+                "held": size(model.parameters()),
+                "moments": size(moments),
+                "losses": losses,
+            }
+        ),
+        flush=True,
+    )
 
 
 def main():

@@ -47,6 +47,7 @@ def stop_after(owner, name):
     def once(*args, **more):
         made(*args, **more)
         raise Reached
+
     setattr(owner, name, once)
 
 
@@ -88,7 +89,7 @@ def mesh_link(s, words):
 
 
 def outcome(s, name, words):
-    """"step", "end", or the words of an error, of this rank."""
+    """ "step", "end", or the words of an error, of this rank."""
     try:
         if name == "slow_link":
             slow_link(s, words)
@@ -108,7 +109,7 @@ def shrink():
         whole = kind.forward
         kind.forward = lambda self, *batch, whole=whole: whole(self, *(part[:1] for part in batch))
     torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="eager")
-    corpus.texts = functools.cache(corpus.texts)        # the same files again and again
+    corpus.texts = functools.cache(corpus.texts)  # the same files again and again
     batches.read = functools.cache(batches.read)
 
 
@@ -126,7 +127,7 @@ def main(s):
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)
-    gc.freeze()                                         # what is imported is not to be looked through after every case
+    gc.freeze()  # what is imported is not to be looked through after every case
     for number, (name, words) in enumerate(cases):
         folder = Path(sys.argv[1]).parent / f"{s.world}-{number}"
         folder.mkdir(exist_ok=True)
@@ -140,12 +141,12 @@ def main(s):
             dist.all_gather_object(every, mine)
         found.append([" | ".join(dict.fromkeys(every)), said.getvalue()])
         torch._dynamo.reset()
-        if not number % 8:                              # what a lab leaves behind is small, and takes long to look for
+        if not number % 8:  # what a lab leaves behind is small, and takes long to look for
             gc.collect()
     s.say(json.dumps(found))
     s.barrier()
     sys.stdout.flush()
-    os._exit(0)         # what fifty labs stopped in the middle leave behind is not to be taken down one by one
+    os._exit(0)  # what fifty labs stopped in the middle leave behind is not to be taken down one by one
 
 
 if __name__ == "__main__":

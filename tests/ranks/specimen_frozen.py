@@ -19,8 +19,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "labs"))
 
 import capstone
 
-WORDS = ["--layers", "1", "--hidden", "32", "--heads", "1", "--ff", "32", "--seq", "16", "--steps", "8",
-         "--warmup", "0", "--validate-every", "3", "--checkpoint-every", "5", "--sample", "0"]
+WORDS = [
+    "--layers",
+    "1",
+    "--hidden",
+    "32",
+    "--heads",
+    "1",
+    "--ff",
+    "32",
+    "--seq",
+    "16",
+    "--steps",
+    "8",
+    "--warmup",
+    "0",
+    "--validate-every",
+    "3",
+    "--checkpoint-every",
+    "5",
+    "--sample",
+    "0",
+]
 
 
 def freeze(rank):

@@ -22,7 +22,7 @@ STEPS, RATE = 2, 0.1
 def batches(s, passes, step, rank=None):
     chance = torch.Generator().manual_seed(step)
     tokens = torch.randint(SHAPE.vocab, (passes, s.world * 2, 17), generator=chance)
-    share = tokens if rank is None else tokens[:, 2 * rank:2 * rank + 2]
+    share = tokens if rank is None else tokens[:, 2 * rank : 2 * rank + 2]
     return [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in share]
 
 
@@ -97,15 +97,28 @@ def refusals(s):
     way = Way(s, SHAPE, "torch", Sharding(s.world))
     one = Way(s, SHAPE, "one", Sharding(s.world))
     check = lambda model, **cut: refused(  # noqa: E731
-        lambda: shard.assert_built(s, model, SHAPE, Sharding(**{"ranks": s.world} | cut)))
-    return {"world": refused(lambda: shard.mesh(s, Sharding(3))),
-            "wrap": check(way.model, wrap="layer"), "reshard": check(way.model, reshard=False),
-            "offload": check(way.model, offload=True), "dtype": check(way.model, parameter="bf16"),
-            "replicas": check(way.model, ranks=2, replicas=2), "right": check(way.model), "plain": check(one.model),
-            **{name: refused(lambda cut=cut: fsdp.HandFSDP(s, one.model, Sharding(**cut))) for name, cut in (
-                ("hand offload", {"ranks": 4, "offload": True}), ("hand replicas", {"ranks": 2, "replicas": 2}),
-                ("hand bf16", {"ranks": 4, "reduce": "bf16"}), ("hand int", {"ranks": 4, "reshard": 2}))},
-            "accelerate": refused(lambda: fsdp_ways.refuse(s, "accelerate", Sharding(s.world)))}
+        lambda: shard.assert_built(s, model, SHAPE, Sharding(**{"ranks": s.world} | cut))
+    )
+    return {
+        "world": refused(lambda: shard.mesh(s, Sharding(3))),
+        "wrap": check(way.model, wrap="layer"),
+        "reshard": check(way.model, reshard=False),
+        "offload": check(way.model, offload=True),
+        "dtype": check(way.model, parameter="bf16"),
+        "replicas": check(way.model, ranks=2, replicas=2),
+        "right": check(way.model),
+        "plain": check(one.model),
+        **{
+            name: refused(lambda cut=cut: fsdp.HandFSDP(s, one.model, Sharding(**cut)))
+            for name, cut in (
+                ("hand offload", {"ranks": 4, "offload": True}),
+                ("hand replicas", {"ranks": 2, "replicas": 2}),
+                ("hand bf16", {"ranks": 4, "reduce": "bf16"}),
+                ("hand int", {"ranks": 4, "reshard": 2}),
+            )
+        },
+        "accelerate": refused(lambda: fsdp_ways.refuse(s, "accelerate", Sharding(s.world))),
+    }
 
 
 def main(s):
@@ -119,11 +132,17 @@ def main(s):
     for via in ("prefetching", "torch"):
         found[f"{via} kept"] = case(s, via, reshard=False)
         found[f"{via} again"] = case(s, via, checkpointing="full", prefetch=2)
-    found |= {"torch no prefetch": case(s, "torch", prefetch=0), "torch half": case(s, "torch", reshard=2),
-              "torch host": case(s, "torch", offload=True), "torch grid": case(s, "torch", ranks=2, replicas=2),
-              "torch whole passes": case(s, "torch", passes=3, every=False),
-              "torch bf16": case(s, "torch", parameter="bf16"), "torch reduce": case(s, "torch", reduce="bf16"),
-              "accelerate-forced": case(s, "accelerate-forced"), "accelerate-naive": case(s, "accelerate-naive")}
+    found |= {
+        "torch no prefetch": case(s, "torch", prefetch=0),
+        "torch half": case(s, "torch", reshard=2),
+        "torch host": case(s, "torch", offload=True),
+        "torch grid": case(s, "torch", ranks=2, replicas=2),
+        "torch whole passes": case(s, "torch", passes=3, every=False),
+        "torch bf16": case(s, "torch", parameter="bf16"),
+        "torch reduce": case(s, "torch", reduce="bf16"),
+        "accelerate-forced": case(s, "accelerate-forced"),
+        "accelerate-naive": case(s, "accelerate-naive"),
+    }
     found["diaries"] = {via: diary(s, via) for via in ("naive", "prefetching")}
     found["freed"], found["refused"] = freed(s), refusals(s)
     return found

@@ -19,8 +19,12 @@ sys.path.insert(0, str(repo.ROOT / "labs"))
 
 MODEL = ["--layers", "2", "--hidden", "128", "--heads", "4", "--seq", "4"]
 ONE = ["--micro-batch", "1", "--steps", "5"]
-WORDS = {"zero": ["--steps", "5"], "recompute": [*ONE, "--form", "llama"], "tensor": ONE,
-         "fsdp": [*ONE, "--precision", "bf16", "--checkpointing", "full"]}       # with models of a billion side by side
+WORDS = {
+    "zero": ["--steps", "5"],
+    "recompute": [*ONE, "--form", "llama"],
+    "tensor": ONE,
+    "fsdp": [*ONE, "--precision", "bf16", "--checkpointing", "full"],
+}  # with models of a billion side by side
 
 
 class Held(private.TorchDispatchMode):
@@ -48,8 +52,12 @@ def held(lab, words):
     """Of one lab."""
     made = importlib.import_module(lab)
     _, o = options.parse(made.TIERS, "", words)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit), session.session("cpu") as s, (
-            Held()) as mode:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.suppress(SystemExit),
+        session.session("cpu") as s,
+        Held() as mode,
+    ):
         made.main(s, words)
     return mode.most / 4 / total_parameters(o.shape)
 

@@ -1,6 +1,6 @@
 """A lab for the tests: many cases in one launch; prints what it saw as one line of JSON on rank 0.
 
-    torchrun --nproc-per-node 2 tests/ranks/specimen_lab.py cases | refuse | refuse-one | crash | hang
+torchrun --nproc-per-node 2 tests/ranks/specimen_lab.py cases | refuse | refuse-one | crash | hang
 """
 
 import gc
@@ -42,12 +42,21 @@ def cases(s):
         shares = [mine]
     start = s.clock()
     time.sleep(0.01)
-    seen = {"world": s.world, "backend": s.backend, "device": str(s.device), "nodes": s.nodes,
-            "mean": s.mean(s.rank), "largest": s.largest(s.rank), "clock": s.clock() - start,
-            "agree": s.agree(True), "disagree": s.agree(s.rank != s.world - 1),
-            "shares make the whole": torch.equal(torch.cat(shares), whole),
-            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": recording.facts(s),
-            "kept": kept(s)}
+    seen = {
+        "world": s.world,
+        "backend": s.backend,
+        "device": str(s.device),
+        "nodes": s.nodes,
+        "mean": s.mean(s.rank),
+        "largest": s.largest(s.rank),
+        "clock": s.clock() - start,
+        "agree": s.agree(True),
+        "disagree": s.agree(s.rank != s.world - 1),
+        "shares make the whole": torch.equal(torch.cat(shares), whole),
+        "group": dist.get_world_size() if dist.is_initialized() else 0,
+        "facts": recording.facts(s),
+        "kept": kept(s),
+    }
     list(progress([1, 2], "silent", s.main))
     s.say(json.dumps(seen))
 

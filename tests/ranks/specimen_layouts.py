@@ -21,14 +21,19 @@ from scaleout.train.mesh_trainer import MeshTrainer
 from scaleout.train.trainer import Setup, Trainer, sample
 
 # fourteen rows of an MLP do not fall into equal shards of 2 x 4 ranks, nor 36 of eight
-LLAMA = Shape(4, 24, 4, 64, ff=28, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
-              max_seq=16)
+LLAMA = Shape(
+    4, 24, 4, 64, ff=28, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False, max_seq=16
+)
 GPT = Shape(4, 24, 4, 64, ff=36, max_seq=16)
 SHAPES = {"llama": LLAMA, "gpt": GPT}
 BATCH, RATE, CLIP = 16, 1e-3, {"llama": 0.475, "gpt": 0.73}
 TRIPLE = Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=2)
-CHAIN = {"2x2x2": TRIPLE, "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=4), "shards": None,
-         "replicas": Layout(dp=2, pp=2, micro_batches=2, chunks=2, schedule="interleaved")}
+CHAIN = {
+    "2x2x2": TRIPLE,
+    "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=4),
+    "shards": None,
+    "replicas": Layout(dp=2, pp=2, micro_batches=2, chunks=2, schedule="interleaved"),
+}
 CHAINS = {"llama": ("2x2x2", "shards", "1x2x4"), "gpt": ("replicas", "shards")}
 WORLDS = {"llama": 8, "gpt": 4}
 batch = partial(specimen_capstone.batch, sequences=BATCH)
@@ -63,9 +68,12 @@ def chain(s, form, folder):
         every = {key: value for each in s.gathered(whole(made)) for key, value in each.items()}
         found[name] = {
             "loaded": saved is None or all(s.gathered(all(saved[key] == value for key, value in begun.items()))),
-            "losses": [s.mean(loss.item()) for loss, _ in rows], "norms": [norm.item() for _, norm in rows],
-            "validation": made.evaluate(own(99)), "built": made.built,
-            "sample": list(sample(made, b"\x05", 3, 0.0))}
+            "losses": [s.mean(loss.item()) for loss, _ in rows],
+            "norms": [norm.item() for _, norm in rows],
+            "validation": made.evaluate(own(99)),
+            "built": made.built,
+            "sample": list(sample(made, b"\x05", 3, 0.0)),
+        }
         kept.save(step, made.model, made.optimizer, {"step": step})
         kept.finish()
         saved = every
@@ -82,15 +90,35 @@ def alone(s, form):
         if step % 2:
             validations.append(made.evaluate(batch(99)))
             texts.append(list(sample(made, b"\x05", 3, 0.0)))
-    return {"losses": [loss.item() for loss, _ in rows], "norms": [norm.item() for _, norm in rows],
-            "validations": validations, "samples": texts}
+    return {
+        "losses": [loss.item() for loss, _ in rows],
+        "norms": [norm.item() for _, norm in rows],
+        "validations": validations,
+        "samples": texts,
+    }
 
 
-BIG = Shape(8, 128, 8, 4096, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
-            max_seq=128)
-HELD = {8: (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4)),
-        4: (Layout(dp=2, tp=2, zero=3), Layout(tp=2, pp=2, micro_batches=4, schedule="gpipe"),
-            Layout(dp=2, pp=2, chunks=2, micro_batches=4, schedule="interleaved"))}
+BIG = Shape(
+    8,
+    128,
+    8,
+    4096,
+    ff=352,
+    gated_mlp=True,
+    bias=False,
+    norm="rmsnorm",
+    positions="rotary",
+    tied_head=False,
+    max_seq=128,
+)
+HELD = {
+    8: (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4)),
+    4: (
+        Layout(dp=2, tp=2, zero=3),
+        Layout(tp=2, pp=2, micro_batches=4, schedule="gpipe"),
+        Layout(dp=2, pp=2, chunks=2, micro_batches=4, schedule="interleaved"),
+    ),
+}
 
 
 def held(s, layout):
@@ -98,10 +126,14 @@ def held(s, layout):
     shape = replace(BIG, layers=2 * layout.stages)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout))
     some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]
-    made.step(some, RATE)                       # from here on AdamW has its states
+    made.step(some, RATE)  # from here on AdamW has its states
     priced = replace(layout, sequence_parallel=layout.tp > 1, gather_again=layout.tp == 1)
-    return s.gathered((sum(layout_bytes.peak(made, some).values()),
-                       mesh_torch.peak(shape, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"])))
+    return s.gathered(
+        (
+            sum(layout_bytes.peak(made, some).values()),
+            mesh_torch.peak(shape, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"]),
+        )
+    )
 
 
 def half(s):
@@ -115,8 +147,10 @@ def half(s):
 def looks(s):
     """{schedule: losses of validations before and after each of two steps}, and under "alone" those of one process."""
     apart, found = replace(s, rank=0, world=1), {}
-    cases = {name: Layout(dp=2, pp=2, micro_batches=4, chunks=kind.chunks[1] or 2, schedule=name)
-             for name, kind in SCHEDULES.items()}
+    cases = {
+        name: Layout(dp=2, pp=2, micro_batches=4, chunks=kind.chunks[1] or 2, schedule=name)
+        for name, kind in SCHEDULES.items()
+    }
     for name, layout in [*cases.items(), ("alone", None)]:
         if layout is None:
             made, own = Trainer(apart, Setup(GPT, "one")), batch
@@ -132,7 +166,7 @@ def looks(s):
 
 def main(s, folder):
     """What is asked of as many ranks as there are: layouts one after the other, bytes, half precision."""
-    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # whole tensors, for a look
     forms = [form for form, world in WORLDS.items() if world == s.world]
     found = {form: (chain(s, form, folder / form), alone(s, form)) for form in forms}
     found[f"bytes on {s.world}"] = [held(s, layout) for layout in HELD[s.world]]

@@ -13,17 +13,19 @@ from scaleout.train.trainer import Setup, Trainer, sample
 
 STEPS, SCALE = 5, 1024.0
 WAYS = {
-    "ddp": {"strategy": "ddp"}, "ddp accumulated": {"strategy": "ddp", "passes": 2},
+    "ddp": {"strategy": "ddp"},
+    "ddp accumulated": {"strategy": "ddp", "passes": 2},
     "block": {"sharding": Sharding(2, parameter="fp16")},
     "accumulated": {"sharding": Sharding(2, parameter="fp16"), "passes": 2},
     "every pass": {"sharding": Sharding(2, parameter="fp16"), "passes": 2, "sync_every_pass": True},
-    "copies": {"sharding": Sharding(1, 2, parameter="fp16")}}
+    "copies": {"sharding": Sharding(1, 2, parameter="fp16")},
+}
 
 
 def trainer(s, **setup):
     """A Trainer whose scale starts low, and so stays as it is, and doubles after two good steps."""
     made = Trainer(s, Setup(SHAPE, precision="fp16", clip=CLIP, **setup))
-    assert made.scale.item() == 2**16           # a scaler is made at its first use
+    assert made.scale.item() == 2**16  # a scaler is made at its first use
     made.scaler.update(SCALE)
     made.scaler.set_growth_interval(2)
     return made
@@ -43,9 +45,14 @@ def course(s, passes=1, **setup):
     every = [None] * s.world
     dist.all_gather_object(every, [rows, [w.sum().item() for w in weights]])
     steps = {int(state["step"].item()) for state in made.optimizer.state.values()}
-    return {"rows": rows, "alike": every[0] == every[1], "steps": sorted(steps), "built": made.built,
-            "stood still": [torch.equal(a, b) for a, b in pairwise(weights)],
-            "sample": len(sample(made, b"\x05", 3))}
+    return {
+        "rows": rows,
+        "alike": every[0] == every[1],
+        "steps": sorted(steps),
+        "built": made.built,
+        "stood still": [torch.equal(a, b) for a, b in pairwise(weights)],
+        "sample": len(sample(made, b"\x05", 3)),
+    }
 
 
 def main(s):

@@ -15,8 +15,20 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import Shape
 
 GPT = Shape(4, 24, 4, 64, max_seq=12)
-LLAMA = Shape(5, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False, max_seq=12)
+LLAMA = Shape(
+    5,
+    24,
+    4,
+    64,
+    kv_heads=2,
+    ff=56,
+    gated_mlp=True,
+    bias=False,
+    norm="rmsnorm",
+    positions="rotary",
+    tied_head=False,
+    max_seq=12,
+)
 SHAPES = {"gpt": GPT, "llama": LLAMA}
 BATCH, SEQ = 2, 12
 STEPS, RATE = 2, 0.1
@@ -85,8 +97,10 @@ def faults(s):
     text = torch.randint(256, (5000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     plain = Layout(dp=2, tp=2, pp=2, micro_batches=2)
     split = replace(plain, sequence_parallel=True, gather_again=False)
-    return {fault: mesh_faults.trial(s, Options(fault), (split if fault == "norms" else plain, BATCH), text, 1)
-            for fault in FAULTS}
+    return {
+        fault: mesh_faults.trial(s, Options(fault), (split if fault == "norms" else plain, BATCH), text, 1)
+        for fault in FAULTS
+    }
 
 
 def main(s, cases):

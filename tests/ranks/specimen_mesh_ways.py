@@ -15,19 +15,38 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import Shape
 
 GPT = Shape(4, 24, 4, 64, max_seq=12)
-LLAMA = Shape(4, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False, max_seq=12)
+LLAMA = Shape(
+    4,
+    24,
+    4,
+    64,
+    kv_heads=2,
+    ff=56,
+    gated_mlp=True,
+    bias=False,
+    norm="rmsnorm",
+    positions="rotary",
+    tied_head=False,
+    max_seq=12,
+)
 SHAPES = {"gpt": GPT, "llama": LLAMA}
 BATCH, SEQ = 16, 12
 LAYOUTS = {
-    8: {"2x2x2": Layout(dp=2, tp=2, pp=2, zero=3), "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
-        "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved")},
-    4: {"4x1x1": Layout(dp=4, zero=3), "2x2x1": Layout(dp=2, tp=2, zero=3, micro_batches=2),
+    8: {
+        "2x2x2": Layout(dp=2, tp=2, pp=2, zero=3),
+        "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
+        "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
+    },
+    4: {
+        "4x1x1": Layout(dp=4, zero=3),
+        "2x2x1": Layout(dp=2, tp=2, zero=3, micro_batches=2),
         "1x2x2": Layout(tp=2, pp=2, micro_batches=4, schedule="gpipe"),
-        "zero bubble": Layout(dp=2, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}}
-TIED = ("2x2x2", "interleaved", "zero bubble")         # of the tied model: two ends on two ranks, chunks, one rank
-LOOKED = ("4x1x1", "2x2x1", "2x2x2", "replicas")       # whose messages are counted
-ACCELERATE = {"accelerate": Layout(dp=4, zero=3)}      # with tp it asks for transformers
+        "zero bubble": Layout(dp=2, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv"),
+    },
+}
+TIED = ("2x2x2", "interleaved", "zero bubble")  # of the tied model: two ends on two ranks, chunks, one rank
+LOOKED = ("4x1x1", "2x2x1", "2x2x2", "replicas")  # whose messages are counted
+ACCELERATE = {"accelerate": Layout(dp=4, zero=3)}  # with tp it asks for transformers
 KINDS = {"_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather", "send": "send", "recv_": "recv",
          "reduce_scatter_tensor": "reduce_scatter", "_reduce_scatter_base_": "reduce_scatter", "all_reduce":
          "all_reduce", "allreduce_": "all_reduce"}  # fmt: skip
@@ -40,13 +59,16 @@ class ByAxis(private.TorchDispatchMode):
     def __init__(self, on):
         super().__init__()
         # by its ranks: DTensors share what they work out, and with it the groups of an earlier mesh that is equal
-        self.axes = {tuple(dist.get_process_group_ranks(on.get_group(name))): name for name in on.mesh_dim_names
-                     if on[name].size() > 1}
+        self.axes = {
+            tuple(dist.get_process_group_ranks(on.get_group(name))): name
+            for name in on.mesh_dim_names
+            if on[name].size() > 1
+        }
         self.found = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented                       # let it turn into operations on this rank's part
+            return NotImplemented  # let it turn into operations on this rank's part
         kind = KINDS.get(func._overloadpacket.__name__)
         if func.namespace in ("c10d", "_c10d_functional") and kind:
             groups = [found for arg in args for found in [self.group(arg)] if found in self.axes]
@@ -88,9 +110,16 @@ def case(s, shape, layout, wanted, on=None, look=False, **more):
     assert {name for each in names for name in each} == set(wanted[1]), "every parameter has a gradient on some rank"
     error = parity.worst(s, found, {name: wanted[1][name] for name in found})
     q = next(iter(next(iter(way.stages.values())).blocks.values())).attention.q.weight
-    return {"loss": abs(loss / wanted[0] - 1), "gradients": error, "placements": str(q.placements),
-            "axes": q.device_mesh.mesh_dim_names, "bytes": s.gathered(local_bytes(way.parameters())),
-            "stages": s.gathered([*way.stages]), "built": way.built, "sent": sent(s, way) if look else None}
+    return {
+        "loss": abs(loss / wanted[0] - 1),
+        "gradients": error,
+        "placements": str(q.placements),
+        "axes": q.device_mesh.mesh_dim_names,
+        "bytes": s.gathered(local_bytes(way.parameters())),
+        "stages": s.gathered([*way.stages]),
+        "built": way.built,
+        "sent": sent(s, way) if look else None,
+    }
 
 
 def sent(s, way):
@@ -106,9 +135,14 @@ def grids(s):
     for name, layout in (LAYOUTS[s.world] | (ACCELERATE if s.world == 4 else {})).items():
         theirs = mesh_ways.accelerate_mesh(s, layout) if name in ACCELERATE else mesh_ways.device_mesh(s, layout)
         axes = {"dp_shard": "dp", "dp_replicate": "dp"}
-        found[name] = [(dist.get_process_group_ranks(theirs.get_group(axis)),
-                        list(mesh.grid(layout).group(s.rank, axes.get(axis, axis))))
-                       for axis in theirs.mesh_dim_names if axis != "shard"]
+        found[name] = [
+            (
+                dist.get_process_group_ranks(theirs.get_group(axis)),
+                list(mesh.grid(layout).group(s.rank, axes.get(axis, axis))),
+            )
+            for axis in theirs.mesh_dim_names
+            if axis != "shard"
+        ]
     return s.gathered(found)
 
 
@@ -126,6 +160,7 @@ def accelerator():
     from accelerate import Accelerator  # a second: after all that is measured
     from accelerate.state import AcceleratorState
     from accelerate.utils import ParallelismConfig
+
     found = {}
     for degree in ("dp_shard_size", "dp_replicate_size"):
         try:
@@ -139,7 +174,7 @@ def accelerator():
 
 def main(s):
     """All cases of as many ranks as there are."""
-    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # whole tensors, for a look
     wanted = {name: alone(shape) for name, shape in SHAPES.items()}
     layouts, out = LAYOUTS[s.world], {}
     cases = [("gpt" if name in TIED else "llama", name) for name in layouts]
@@ -150,6 +185,8 @@ def main(s):
         out["llama", "recomputed"] = case(s, LLAMA, layouts["2x2x2"], wanted["llama"], checkpointing="full")
         found["refused"] = [refused(s, Layout(tp=2, pp=4)), refused(s, Layout(tp=8))]
     else:
-        out |= {("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
-                for name, layout in ACCELERATE.items()}
+        out |= {
+            ("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
+            for name, layout in ACCELERATE.items()
+        }
     return found | {"cases": out, "grids": grids(s)} | ({"accelerator": accelerator()} if s.world == 4 else {})

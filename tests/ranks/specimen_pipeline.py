@@ -47,9 +47,10 @@ def case(s, via, schedule, m, v=1, tied=True, layers=None, cut_tie=False):
     loss, wanted = alone(tied, m)
     found = made.step(*batches(m))
     mine = dict(made.gradients())
-    for weight in tied_weights(made.stages):                    # both copies: gradients() has one of two on a rank
-        mine["tokens.weight"] = max((weight.grad, mine["tokens.weight"]), key=lambda g: (
-            g - wanted["tokens.weight"]).abs().max().item())
+    for weight in tied_weights(made.stages):  # both copies: gradients() has one of two on a rank
+        mine["tokens.weight"] = max(
+            (weight.grad, mine["tokens.weight"]), key=lambda g: (g - wanted["tokens.weight"]).abs().max().item()
+        )
     made.close()
     names = s.gathered(sorted(mine))
     assert {name for each in names for name in each} == set(wanted), "every parameter has a gradient on some rank"
@@ -64,8 +65,15 @@ def chunks(schedule):
 
 def watched(s, m):
     """Spans by rank of 1F1B by its loop: kind, stage and micro-batch."""
-    made = Way(s, "hand", "1f1b", m, of_model(shape(), blocks(LAYERS, s.world), s.device), torch.empty(B, SEQ, 24),
-               pipeline_type=measure_pipeline.Watched)
+    made = Way(
+        s,
+        "hand",
+        "1f1b",
+        m,
+        of_model(shape(), blocks(LAYERS, s.world), s.device),
+        torch.empty(B, SEQ, 24),
+        pipeline_type=measure_pipeline.Watched,
+    )
     seconds, spans = measure_pipeline.timed(made, *batches(m), 1)
     assert all(span.begin <= span.start <= span.end for row in spans for span in row)
     return [[span[:3] for span in row] for row in spans], len(seconds)
@@ -83,8 +91,15 @@ class Counted(pipeline.Wire):
 
 def outstanding(s, m):
     """By rank: the most outputs under way that 1F1B keeps at a time."""
-    made = Way(s, "hand", "1f1b", m, of_model(shape(), blocks(LAYERS, s.world), s.device), torch.empty(B, SEQ, 24),
-               wire=Counted)
+    made = Way(
+        s,
+        "hand",
+        "1f1b",
+        m,
+        of_model(shape(), blocks(LAYERS, s.world), s.device),
+        torch.empty(B, SEQ, 24),
+        wire=Counted,
+    )
     made.step(*batches(m))
     return s.gathered([wire.most for wire in made.pipe.outward.values()])
 

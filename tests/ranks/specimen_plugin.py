@@ -26,16 +26,26 @@ def build():
     accelerator.backward(model(torch.randn(8, 64)).sum())
     optimizer.step()
     momentum = sum(state["exp_avg"].nbytes for state in optimizer.optimizer.state.values())
-    print("BUILT " + json.dumps({
-        "as asked": accelerator.distributed_type == DistributedType.DEEPSPEED, "wrapper": type(model).__name__,
-        "processes": accelerator.num_processes, "momentum": momentum,
-    }), flush=True)  # fmt: skip
+    print(
+        "BUILT "
+        + json.dumps(
+            {
+                "as asked": accelerator.distributed_type == DistributedType.DEEPSPEED,
+                "wrapper": type(model).__name__,
+                "processes": accelerator.num_processes,
+                "momentum": momentum,
+            }
+        ),
+        flush=True,
+    )
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in (("deepspeed/__init__.py", ""),
-                           ("deepspeed-0.19.8.dist-info/METADATA", "Name: deepspeed\nVersion: 0.19.8\n")):
+        for name, text in (
+            ("deepspeed/__init__.py", ""),
+            ("deepspeed-0.19.8.dist-info/METADATA", "Name: deepspeed\nVersion: 0.19.8\n"),
+        ):
             path = Path(folder) / name
             path.parent.mkdir()
             path.write_text(text, encoding="utf-8")

@@ -17,14 +17,24 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
 
 SHAPE, BATCH, SEQ = Shape(4, 24, 4, 64, max_seq=12), 2, 12
-O = SimpleNamespace(shape=SHAPE, recipe=Recipe("fp32"), sizes=Sizes(SHAPE, BATCH, SEQ, Recipe("fp32"), Layout()),  # noqa: E741
-                    lr=0.1, seed=0)
+O = SimpleNamespace(  # noqa: E741
+    shape=SHAPE,
+    recipe=Recipe("fp32"),
+    sizes=Sizes(SHAPE, BATCH, SEQ, Recipe("fp32"), Layout()),
+    lr=0.1,
+    seed=0,
+)
 
 
 def policies(z):
-    return {"none": recompute.none(z), "full": recompute.full(z), "every second": recompute.every(z, 2),
-            "segments of two": recompute.segments(z, 2), "one segment": recompute.segments(z, 4),
-            "the core": recompute.selective(z, recompute.core(z))}
+    return {
+        "none": recompute.none(z),
+        "full": recompute.full(z),
+        "every second": recompute.every(z, 2),
+        "segments of two": recompute.segments(z, 2),
+        "one segment": recompute.segments(z, 4),
+        "the core": recompute.selective(z, recompute.core(z)),
+    }
 
 
 def batch(world):

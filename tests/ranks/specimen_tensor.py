@@ -16,8 +16,20 @@ from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import Shape
 
 GPT = Shape(2, 24, 4, 64, max_seq=12)
-LLAMA = Shape(2, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False, max_seq=12)
+LLAMA = Shape(
+    2,
+    24,
+    4,
+    64,
+    kv_heads=2,
+    ff=56,
+    gated_mlp=True,
+    bias=False,
+    norm="rmsnorm",
+    positions="rotary",
+    tied_head=False,
+    max_seq=12,
+)
 SHAPES = {"gpt": GPT, "llama": LLAMA}
 BATCH, SEQ = 3, 12
 STEPS, RATE = 2, 0.1
@@ -51,10 +63,14 @@ def case(s, shape, via, sequence, wanted):
         out[what] = parity.worst(s, f, w)
     counts = {phase: dict(each) for phase, each in way.counted(batch(9)).items()}
     return out | {
-        "built": way.built, "apart": measure_tensor.spread(s, way),
+        "built": way.built,
+        "apart": measure_tensor.spread(s, way),
         "counts": (counts, measure_tensor.predicted_counts(shape, BATCH, SEQ, s.world, via, sequence)),
-        "kept": (measure_tensor.kept(way, batch(9)),
-                 measure_tensor.predicted_kept(shape, BATCH, SEQ, s.world, sequence))}
+        "kept": (
+            measure_tensor.kept(way, batch(9)),
+            measure_tensor.predicted_kept(shape, BATCH, SEQ, s.world, sequence),
+        ),
+    }
 
 
 def faulty(s, shape, fault):

@@ -14,17 +14,26 @@ from scaleout.parallel.zero_ways import MUON, WAYS
 from scaleout.spec.transformer import Shape
 
 SHAPE = Shape(2, 30, 3, 61, max_seq=15, ff=101)
-OPTIONS = {"shape": SHAPE, "micro_batch": 2, "seq": 15, "lr": 1e-3, "seed": 0, "clip": None, "optimizer": "adamw",
-           "via": "stage-2", "accumulation": 1}
+OPTIONS = {
+    "shape": SHAPE,
+    "micro_batch": 2,
+    "seq": 15,
+    "lr": 1e-3,
+    "seed": 0,
+    "clip": None,
+    "optimizer": "adamw",
+    "via": "stage-2",
+    "accumulation": 1,
+}
 STEPS = 2
-LARGE = 2**20           # elements of a message beside which gloo's own words are nothing
+LARGE = 2**20  # elements of a message beside which gloo's own words are nothing
 
 
 def batches(s, step, rank=None, passes=1):
     """[(tokens, targets)] of a step: this rank's, or those of all ranks together."""
     chance = torch.Generator().manual_seed(step)
     tokens = torch.randint(SHAPE.vocab, (passes, s.world * 2, 16), generator=chance)
-    share = tokens if rank is None else tokens[:, 2 * rank:2 * rank + 2]
+    share = tokens if rank is None else tokens[:, 2 * rank : 2 * rank + 2]
     return [(one[:, :-1].contiguous(), one[:, 1:].contiguous()) for one in share]
 
 
@@ -63,8 +72,12 @@ def case(s, o, via, wanted):
 def by_gloo(s):
     """{collective: bytes that TCP brought a rank, over those of the message} on gloo."""
     whole, part = torch.zeros(LARGE), torch.zeros(LARGE // s.world)
-    work = {"all_reduce": lambda: dist.all_reduce(whole), "all_gather": lambda: flat.all_gather(whole, part),
-            "reduce_scatter": lambda: flat.reduce_scatter(part, whole), "broadcast": lambda: dist.broadcast(whole, 0)}
+    work = {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "all_gather": lambda: flat.all_gather(whole, part),
+        "reduce_scatter": lambda: flat.reduce_scatter(part, whole),
+        "broadcast": lambda: dist.broadcast(whole, 0),
+    }
     found = {}
     for name, do in work.items():
         s.barrier()
@@ -93,9 +106,14 @@ def clipping(s, o):
     whole = well.hand.clip(0.1)
     for way in ways:
         way.update()
-    return {"norms": s.gathered(own), "whole": whole, "copies": zero_faults.spread(s, sick),
-            "apart": parity.worst(s, sick.whole(), well.whole()), "sick": zero_faults.caught(s, own),
-            "well": said(lambda: assert_one_norm(whole, s.device))}
+    return {
+        "norms": s.gathered(own),
+        "whole": whole,
+        "copies": zero_faults.spread(s, sick),
+        "apart": parity.worst(s, sick.whole(), well.whole()),
+        "sick": zero_faults.caught(s, own),
+        "well": said(lambda: assert_one_norm(whole, s.device)),
+    }
 
 
 def main(s):

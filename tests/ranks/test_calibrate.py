@@ -11,11 +11,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaleout.records import profiles
 
-TINY = ["--seconds", "0.01", "--largest-mb", "1", "--largest-matrix", "128", "--tokens", "32", "--hidden", "32",
-        "--seq", "16", "--head", "8"]
+TINY = [
+    "--seconds",
+    "0.01",
+    "--largest-mb",
+    "1",
+    "--largest-matrix",
+    "128",
+    "--tokens",
+    "32",
+    "--hidden",
+    "32",
+    "--seq",
+    "16",
+    "--head",
+    "8",
+]
 
 
 # --- calibrate ------------------------------------------------------------------------------------------
+
 
 def test_calibrate_two_processes(tmp_path):
     out = tmp_path / "machine.json"
@@ -52,9 +67,16 @@ def test_a_group_s_profile_is_part_of_the_whole_ones_or_a_file_of_its_own(tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
     lines = dict.fromkeys(profiles.COLLECTIVES, line)
-    whole = {"schema": profiles.SCHEMA, **dict.fromkeys(profiles.TEXTS, "cpu"), "world": 8, "threads": 1,
-             "copy_bytes_per_second": 1e9, "matmul_flops_per_second": {"fp32": 1e9}, "collectives": lines,
-             "groups": {"2": {"all_reduce": line}}}  # fmt: skip
+    whole = {
+        "schema": profiles.SCHEMA,
+        **dict.fromkeys(profiles.TEXTS, "cpu"),
+        "world": 8,
+        "threads": 1,
+        "copy_bytes_per_second": 1e9,
+        "matmul_flops_per_second": {"fp32": 1e9},
+        "collectives": lines,
+        "groups": {"2": {"all_reduce": line}},
+    }
     known = profiles.several(None, "cpu", [2, 8], 8)
     assert known == {2: None, 8: None} and profiles.lacking(known, 8) == "no profile of 8 processes (labs/calibrate.py)"
     profiles.save(whole, profiles.default_path("cpu", 8))
@@ -116,6 +138,7 @@ def test_calibrate_refuses_in_one_line(words, tmp_path):
 
 # --- preflight ------------------------------------------------------------------------------------------
 
+
 def test_preflight_of_a_ready_machine():
     done = run(["labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1"], MASTER_PORT=str(free_port()))
     lines = done.stdout.splitlines()
@@ -128,8 +151,10 @@ def test_preflight_of_a_ready_machine():
 
 
 def test_preflight_of_one_process_skips_the_all_reduce():
-    done = pool.lab(["labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1", "--processes", "1"],
-                    MASTER_PORT=str(free_port()))
+    done = pool.lab(
+        ["labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1", "--processes", "1"],
+        MASTER_PORT=str(free_port()),
+    )
     line = next(line for line in done.stdout.splitlines() if line.startswith("all-reduce"))
     assert line.split()[1] == "skipped"
     assert "one process has nobody to talk to" in line
@@ -188,12 +213,16 @@ def test_a_host_name_that_leads_nowhere_is_to_fix():
 
 def test_the_words_say_what_the_colours_say():
     preflight = lab_module("preflight")
-    checks = [preflight.Check("a", True, "1"), preflight.Check("b", False, "2", "do this"),
-              preflight.Check("c", None, "3")]
+    checks = [
+        preflight.Check("a", True, "1"),
+        preflight.Check("b", False, "2", "do this"),
+        preflight.Check("c", None, "3"),
+    ]
     plain = preflight.show(checks, colour=False)
     assert [line.split()[1] for line in plain.splitlines()[2:5]] == ["ok", "FIX", "skipped"]
     assert plain.splitlines()[-1] == "FIX b: do this"
     coloured = preflight.show(checks, colour=True)
     assert coloured.splitlines()[3].startswith("\033[31m")
-    assert coloured.replace("\033[31m", "").replace("\033[32m", "").replace("\033[33m", "").replace(
-        "\033[0m", "") == plain
+    assert (
+        coloured.replace("\033[31m", "").replace("\033[32m", "").replace("\033[33m", "").replace("\033[0m", "") == plain
+    )

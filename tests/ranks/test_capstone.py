@@ -22,21 +22,41 @@ from scaleout.spec.transformer import total_parameters
 from scaleout.train import options
 from scaleout.train.checkpoint import Checkpoints
 
-PROFILE = {"schema": 1, "device": "a CPU", "device_kind": "cpu", "backend": "none", "interconnect": "none",
-           "measured": "today", "commit": "unknown", "world": 1, "threads": 1, "copy_bytes_per_second": 1e10,
-           "matmul_flops_per_second": {"fp32": 5e10}, "collectives": {}}
+PROFILE = {
+    "schema": 1,
+    "device": "a CPU",
+    "device_kind": "cpu",
+    "backend": "none",
+    "interconnect": "none",
+    "measured": "today",
+    "commit": "unknown",
+    "world": 1,
+    "threads": 1,
+    "copy_bytes_per_second": 1e10,
+    "matmul_flops_per_second": {"fp32": 5e10},
+    "collectives": {},
+}
 pytestmark = pytest.mark.usefixtures("no_profile")
 
 
 # --- the trainer ------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def cases():
     return pool.ranks(specimen_capstone.main, 2)[0]
 
 
-SHARDED = {"block": (3, 74_048), "kept": (3, 74_048), "whole": (1, 74_048), "layer": (17, 74_048),
-           "copies": (3, 148_096), "recomputed": (3, 74_048), "accumulated": (3, 74_048), "every pass": (3, 74_048)}
+SHARDED = {
+    "block": (3, 74_048),
+    "kept": (3, 74_048),
+    "whole": (1, 74_048),
+    "layer": (17, 74_048),
+    "copies": (3, 148_096),
+    "recomputed": (3, 74_048),
+    "accumulated": (3, 74_048),
+    "every pass": (3, 74_048),
+}
 REPLICATED = ("ddp", "ddp accumulated", "ddp every pass")
 
 
@@ -68,12 +88,28 @@ def test_all_ranks_write_and_all_ways_write_alike(cases):
 
 # --- the job ------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
     """A run on two processes: (folder, Record, what it said)."""
     folder = tmp_path_factory.mktemp("run")
-    return folder, *recorded(torchrun, ["labs/capstone.py", *TINY, "--steps", "200", "--lr", "1e-2", "--folder",
-                                        str(folder), "--checkpoint-every", "100"], 2, folder)
+    return folder, *recorded(
+        torchrun,
+        [
+            "labs/capstone.py",
+            *TINY,
+            "--steps",
+            "200",
+            "--lr",
+            "1e-2",
+            "--folder",
+            str(folder),
+            "--checkpoint-every",
+            "100",
+        ],
+        2,
+        folder,
+    )
 
 
 def test_two_processes_learn(sharded):
@@ -140,6 +176,7 @@ def test_the_folder_holds_metrics_a_plot_and_a_sample(sharded):
 
 # --- one process, in this one ---------------------------------------------------------------------------------
 
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of 30 steps that nothing stopped, and the folder it left."""
@@ -147,11 +184,11 @@ def whole(tmp_path_factory):
     return train("--steps", "30", "--folder", str(folder), "--checkpoint-every", "none"), folder
 
 
-def assert_same(job, folder, whole):    # bit for bit
+def assert_same(job, folder, whole):  # bit for bit
     other, there = whole
     for name in ("step", "loss", "rate", "norm"):
         assert job.metrics.column(name) == other.metrics.column(name), name
-    asked = [row for row in job.metrics.validations if row["step"] % job.o.validate_every == 0]     # "auto" has more
+    asked = [row for row in job.metrics.validations if row["step"] % job.o.validate_every == 0]  # "auto" has more
     assert asked == other.metrics.validations
     assert torch.equal(weights(job), weights(other))
     assert (folder / "sample.txt").read_text() == (there / "sample.txt").read_text()
@@ -163,19 +200,24 @@ def test_nan_stops_the_run_which_goes_on_bit_for_bit(tmp_path, whole, capsys):
     publish, finish, waited_for = Checkpoints._publish, Checkpoints.finish, threading.Event()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
         patch.setattr(Checkpoints, "_publish", lambda *words: waited_for.wait() and publish(*words))
-        train(*words, "--inject", "nan:20", at={20: lambda job: patch.setattr(
-            Checkpoints, "finish", lambda kept: waited_for.set() or finish(kept))})
+        train(
+            *words,
+            "--inject",
+            "nan:20",
+            at={20: lambda job: patch.setattr(Checkpoints, "finish", lambda kept: waited_for.set() or finish(kept))},
+        )
     assert caught.value.code == 2
     assert "loss is nan at step 20; the last good checkpoint is step 12" in capsys.readouterr().err
     job = train(*words)
     assert_same(job, tmp_path, whole)
-    (event,) = (row["event"] for row in job.metrics.events)     # how many are logged is a matter of the machine's speed
+    (event,) = (row["event"] for row in job.metrics.events)  # how many are logged is a matter of the machine's speed
     assert re.match(r"started again: goes on after step 12 on 1 process\(es\), [0-7] logged step", event)
 
 
 def test_a_gradient_that_is_no_number_is_not_saved(tmp_path, capsys):
     def overflow(job):
         job.trainer.update = lambda rate: torch.tensor(torch.inf)
+
     with pytest.raises(SystemExit):
         train("--steps", "30", "--folder", str(tmp_path), "--checkpoint-every", "7", at={14: overflow})
     assert "the norm of the gradient is inf at step 14; the last good checkpoint is step 7" in capsys.readouterr().err
@@ -192,8 +234,10 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path, whole, capsys):
     assert 14 <= int(found[1]) <= 20, "at the next look, which is sooner where steps are slow, or the next validation"
     job = train(*words)
     assert_same(job, tmp_path, whole)
-    assert [row["event"] for row in job.metrics.events] == [f"SIGTERM after step {found[1]}: {kept}",
-        f"started again: goes on after step {found[1]} on 1 process(es), 0 logged step(s) after it are made again"]
+    assert [row["event"] for row in job.metrics.events] == [
+        f"SIGTERM after step {found[1]}: {kept}",
+        f"started again: goes on after step {found[1]} on 1 process(es), 0 logged step(s) after it are made again",
+    ]
 
 
 def test_fsdp_on_one_process_makes_the_same_steps(whole, tmp_path):
@@ -231,21 +275,25 @@ def test_minutes_become_steps(capsys):
     assert f"0.02 minutes are {job.steps:,} steps" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--steps", "3"], "--steps is 3: it must be from 4"),
-    (["--reshard", "often"], "--reshard often: use true, false, or a number of ranks"),
-    (["--reshard", "2", "--strategy", "fsdp"], "reshard must be True, False or a divisor of 1 ranks"),
-    (["--replicas", "2", "--strategy", "fsdp"], "--replicas 2 does not divide 1 processes: use one of 1"),
-    (["--offload"], "--offload and --replicas are for --strategy fsdp"),
-    (["--checkpoint-every", "often", "--folder", "x"], "--checkpoint-every often: use auto, none, or a number"),
-    (["--checkpoint-every", "5"], "--checkpoint-every needs a place: add --folder FOLDER"),
-    (["--resume", "last"], "--resume last: use auto, none, or the step of a checkpoint"),
-    (["--inject", "fire:1"], "--inject fire:1: use one of kill, hang, nan, full"),
-    (["--batch", "400000"], "one validation batch takes 12,800,001, of which training wants as many"),
-    (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"),
-    (["--heads", "5"], "5 heads do not divide hidden size 32"),
-    (["--folder", "README.md"], "--folder README.md: is a file, or cannot be written to"),
-    (["--save", "x.txt"], "the name must end in .json")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "3"], "--steps is 3: it must be from 4"),
+        (["--reshard", "often"], "--reshard often: use true, false, or a number of ranks"),
+        (["--reshard", "2", "--strategy", "fsdp"], "reshard must be True, False or a divisor of 1 ranks"),
+        (["--replicas", "2", "--strategy", "fsdp"], "--replicas 2 does not divide 1 processes: use one of 1"),
+        (["--offload"], "--offload and --replicas are for --strategy fsdp"),
+        (["--checkpoint-every", "often", "--folder", "x"], "--checkpoint-every often: use auto, none, or a number"),
+        (["--checkpoint-every", "5"], "--checkpoint-every needs a place: add --folder FOLDER"),
+        (["--resume", "last"], "--resume last: use auto, none, or the step of a checkpoint"),
+        (["--inject", "fire:1"], "--inject fire:1: use one of kill, hang, nan, full"),
+        (["--batch", "400000"], "one validation batch takes 12,800,001, of which training wants as many"),
+        (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"),
+        (["--heads", "5"], "5 heads do not divide hidden size 32"),
+        (["--folder", "README.md"], "--folder README.md: is a file, or cannot be written to"),
+        (["--save", "x.txt"], "the name must end in .json"),
+    ],
+)
 def test_a_bad_option_is_refused_in_one_line(words, said):
     module = lab_module("capstone")
     with session.session("cpu") as s, pytest.raises(ValueError, match=re.escape(said)) as caught:

@@ -21,7 +21,7 @@ from scaleout.records import checkpoints
 
 STEPS = 100
 WORDS = ["--steps", str(STEPS), "--checkpoint-every", "5", "--validate-every", "50"]
-CLOSE = {"rel": 2e-4}       # other numbers of ranks add in another order, and a hundred steps let the difference grow
+CLOSE = {"rel": 2e-4}  # other numbers of ranks add in another order, and a hundred steps let the difference grow
 PATIENCE_S = 8
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks through /proc")
@@ -68,11 +68,13 @@ def events(run):
 
 # --- killed and hung ---------------------------------------------------------------------------------------
 
+
 @pytest.mark.slow
 def test_hung_then_killed_twice_it_ends_at_the_same_loss_bit_for_bit(quiet, tmp_path):
     chance = random.Random(11)
-    with running(tmp_path / "run", 2, [*WORDS, "--inject", "hang:1:8"], restarts=3,
-                 LAB_TIMEOUT=str(2 * PATIENCE_S)) as run:
+    with running(
+        tmp_path / "run", 2, [*WORDS, "--inject", "hang:1:8"], restarts=3, LAB_TIMEOUT=str(2 * PATIENCE_S)
+    ) as run:
         assert run.until(lambda: any("hangs" in line for line in run.said()))
         assert run.until(lambda: run.step() > 10 and run.writing()), "restarted, and at work on another checkpoint"
         assert run.kill(chance.randrange(2))
@@ -86,10 +88,15 @@ def test_hung_then_killed_twice_it_ends_at_the_same_loss_bit_for_bit(quiet, tmp_
     assert run.weights() == quiet.weights()
     assert good(run)[0] == STEPS
     (line,) = [line for line in run.said() if "hangs" in line]
-    assert re.fullmatch(r"rank 1 hangs in step 8 for \d+ s, at scaleout/train/faults.py:\d+ in hang; rank 0 waits "
-                        "for it", line)
-    assert [f"restart {n}: goes on after step" in event for n, event in enumerate(
-        (e for e in events(run) if e.startswith("restart")), 1)] == [True] * 3, events(run)
+    assert re.fullmatch(
+        r"rank 1 hangs in step 8 for \d+ s, at scaleout/train/faults.py:\d+ in hang; rank 0 waits "
+        "for it",
+        line,
+    )
+    assert [
+        f"restart {n}: goes on after step" in event
+        for n, event in enumerate((e for e in events(run) if e.startswith("restart")), 1)
+    ] == [True] * 3, events(run)
 
 
 def test_killed_before_any_checkpoint_it_begins_again_with_its_own_lines(quiet, tmp_path):
@@ -105,13 +112,15 @@ def test_killed_before_any_checkpoint_it_begins_again_with_its_own_lines(quiet, 
 
 # --- asked to stop, and other numbers of ranks -------------------------------------------------------------
 
+
 def stopped(run, at_least, ask):
     """Wait for a step, ask the run to stop; (exit code, the step that it says it saved)."""
     assert run.until(lambda: run.step() >= at_least)
     ask()
     code = run.end()
-    (step,) = re.findall(r"stopped by SIGTERM after step (\d+) of 100: saved; the same command goes on from there",
-                         run.log.read_text())[-1:]
+    (step,) = re.findall(
+        r"stopped by SIGTERM after step (\d+) of 100: saved; the same command goes on from there", run.log.read_text()
+    )[-1:]
     assert good(run)[0] == int(step) == run.step()
     return code, int(step)
 
@@ -120,18 +129,19 @@ def stopped(run, at_least, ask):
 def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, tmp_path):
     folder = tmp_path / "run"
     with running(folder, 4) as run:
-        code, first = stopped(run, 10, run.process.terminate)         # as Slurm does: the launcher is asked
+        code, first = stopped(run, 10, run.process.terminate)  # as Slurm does: the launcher is asked
         # torchrun's own, whatever its ranks say; on a busy machine its threads have aborted it on the way out
         assert code in (1, -signal.SIGABRT)
         assert "SignalException" in run.log.read_text()
     with running(folder, 2) as run:
         ask = lambda: os.kill(run.workers()[1], signal.SIGTERM)  # noqa: E731
-        _, second = stopped(run, first + 10, ask)                     # one rank is asked: all stop at the same step
+        _, second = stopped(run, first + 10, ask)  # one rank is asked: all stop at the same step
         assert second > first
     run = Ended(folder, 4)
     assert [re.sub(r"\d+ logged", "N logged", event) for event in events(run) if event.startswith("started")] == [
         f"started again: goes on after step {step} on {ranks} process(es), N logged step(s) after it are made again"
-        for step, ranks in ((first, 2), (second, 4))]
+        for step, ranks in ((first, 2), (second, 4))
+    ]
     losses = run.losses()
     assert sorted(losses) == list(range(1, STEPS + 1))
     assert [losses[n] for n in sorted(losses)] == pytest.approx([quiet.losses()[n] for n in sorted(losses)], **CLOSE)
@@ -140,10 +150,13 @@ def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, t
 
 # --- numbers, disk, damage ---------------------------------------------------------------------------------
 
+
 def assert_ended_for_good(run, line, last, restarts):
     """The launch is over, said in one line that each restart repeats, and no step was made again."""
-    assert run.said() == [line, *[f"restart {n + 1} does nothing, for it would end as before: {line}"
-                                  for n in range(restarts)]]
+    assert run.said() == [
+        line,
+        *[f"restart {n + 1} does nothing, for it would end as before: {line}" for n in range(restarts)],
+    ]
     assert [row["step"] for row in run.rows() if "loss" in row] == list(range(1, last + 1))
     assert events(run) == [], "no restart began a step"
     assert run.log.read_text().count("M parameters") == 1, "nor a model"
@@ -154,15 +167,22 @@ def test_a_loss_that_is_no_number_stops_all_ranks_with_the_step_and_the_last_goo
     """It is no accident of the machine: a restart would come to the same step."""
     with running(tmp_path / "run", 2, [*WORDS, "--inject", "nan:13"], restarts=2) as run:
         assert run.end() != 0
-    assert_ended_for_good(run, "loss is nan at step 13; the last good checkpoint is step 10: resume from it with a "
-                               "lower learning rate, or look at the batch of that step", 12, 2)
+    assert_ended_for_good(
+        run,
+        "loss is nan at step 13; the last good checkpoint is step 10: resume from it with a "
+        "lower learning rate, or look at the batch of that step",
+        12,
+        2,
+    )
 
 
 def test_a_full_disk_is_one_line_with_the_last_good_checkpoint_intact(tmp_path):
     with running(tmp_path / "run", 2, [*WORDS, "--inject", "full:0:15"], restarts=1) as run:
         assert run.end() != 0
-    line = (f"{run.checkpoints()}: checkpoint step 15 could not be written: rank 0: no space left on device: free some "
-            "space, or use a smaller --keep; the last good one is step 10")
+    line = (
+        f"{run.checkpoints()}: checkpoint step 15 could not be written: rank 0: no space left on device: free some "
+        "space, or use a smaller --keep; the last good one is step 10"
+    )
     assert_ended_for_good(run, line, max(run.losses()), 1)
 
 
@@ -172,8 +192,11 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(quiet, 
     path.write_bytes(path.read_bytes()[:-100])
     run = Ended(tmp_path / "run", 1)
     (line,) = [event for event in events(run) if "damaged" in event]
-    assert re.fullmatch(rf"checkpoint step {STEPS} is damaged \(__1_0.distcp has [\d,]+ bytes of [\d,]+\): using step "
-                        f"{STEPS - 5}", line)
+    assert re.fullmatch(
+        rf"checkpoint step {STEPS} is damaged \(__1_0.distcp has [\d,]+ bytes of [\d,]+\): using step "
+        f"{STEPS - 5}",
+        line,
+    )
     assert line in run.log.read_text()
     assert run.losses()[STEPS] == pytest.approx(quiet.losses()[STEPS], **CLOSE)
     assert good(run)[0] == STEPS

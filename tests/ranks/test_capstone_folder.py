@@ -38,13 +38,14 @@ def refused(capsys, *words):
 
 # --- another run's folder ----------------------------------------------------------------------------------
 
+
 def test_a_job_without_checkpoints_cuts_nothing_of_a_run_with_them(tmp_path, capsys):
     train("--steps", "9", "--folder", str(tmp_path), "--checkpoint-every", "3")
     before = lines(tmp_path)
     said = refused(capsys, "--steps", "5", "--folder", str(tmp_path), "--checkpoint-every", "none")
     assert "holds a run with checkpoints, and --checkpoint-every none does not go on from them" in said
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
-    for _ in range(2):                                  # the folder missing, then empty
+    for _ in range(2):  # the folder missing, then empty
         said = refused(capsys, "--steps", "12", "--folder", str(tmp_path), "--checkpoint-every", "3")
         assert re.search(r"holds 9 steps of a run that made checkpoints, and .*/checkpoints has none: bring them", said)
     assert lines(tmp_path) == before
@@ -61,7 +62,8 @@ def test_a_run_that_came_to_no_checkpoint_is_begun_again_and_its_lines_are_kept(
     assert job.metrics.column("step") == [1, 2, 3, 4, 5]
     assert [row["event"] for row in job.metrics.events] == [
         "the folder holds 9 step(s) of an earlier run that came to no checkpoint",
-        "kept as found: metrics.jsonl as metrics.1.jsonl, sample.txt as sample.1.txt, plot.svg as plot.1.svg"]
+        "kept as found: metrics.jsonl as metrics.1.jsonl, sample.txt as sample.1.txt, plot.svg as plot.1.svg",
+    ]
     assert job.metrics.events == [row for row in map(json.loads, lines(tmp_path)) if "event" in row]
 
 
@@ -79,22 +81,44 @@ def test_the_job_itself_has_the_folder_while_it_trains(tmp_path):
     said = []
 
     def another(job):
-        done = subprocess.run([sys.executable, "-c", "import sys\nfrom scaleout.train import folder\n"
-                               "folder.claim(sys.argv[1], patience_s=0)", str(tmp_path)], capture_output=True,
-                              text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys\nfrom scaleout.train import folder\nfolder.claim(sys.argv[1], patience_s=0)",
+                str(tmp_path),
+            ],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
         said.append(done.stderr)
+
     train("--steps", "5", "--folder", str(tmp_path), at={3: another})
     assert f"another job writes in {tmp_path} (process {os.getpid()} on " in said[0]
 
 
 # --- the end -----------------------------------------------------------------------------------------------
 
+
 def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the_record(tmp_path, monkeypatch, capsys):
-    words = ["--steps", "5", "--folder", str(tmp_path), "--prompt", "def f():\n    /x \udcff", "--temperature", "1e-40",
-             "--save", str(tmp_path / "record.json")]
+    words = [
+        "--steps",
+        "5",
+        "--folder",
+        str(tmp_path),
+        "--prompt",
+        "def f():\n    /x \udcff",
+        "--temperature",
+        "1e-40",
+        "--save",
+        str(tmp_path / "record.json"),
+    ]
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "plot.svg")
+
     monkeypatch.setattr(sys, "argv", ["labs/capstone.py", *words])
     monkeypatch.setattr(train_job.report, "plot", full)
     assert refused(capsys, *words).endswith("plot.svg: no space left on device: free some space")
@@ -105,14 +129,19 @@ def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the
 
 # --- taken up again ----------------------------------------------------------------------------------------
 
+
 def test_options_that_change_are_events_and_the_record_goes_by_span(tmp_path):
     words = ["--folder", str(tmp_path), "--checkpoint-every", "6"]
     train("--steps", "6", *words)
     changed = ["--lr", "1e-4", "--clip", "0.3", "--precision", "bf16", "--weight-decay", "0.2"]
     job = train("--steps", "12", *words, *changed)
     told = [row["event"] for row in job.metrics.events if row["event"].startswith("--")]
-    assert sorted(told) == ["--clip 1.0 -> 0.3 from step 7 on", "--lr 0.003 -> 0.0001 from step 7 on",
-                            "--precision fp32 -> bf16 from step 7 on", "--weight-decay 0.1 -> 0.2 from step 7 on"]
+    assert sorted(told) == [
+        "--clip 1.0 -> 0.3 from step 7 on",
+        "--lr 0.003 -> 0.0001 from step 7 on",
+        "--precision fp32 -> bf16 from step 7 on",
+        "--weight-decay 0.1 -> 0.2 from step 7 on",
+    ]
     newest = checkpoints.manifest(tmp_path / "checkpoints" / "step-00000012")["extra"]["spans"]
     assert [(span["after"], span["options"]["--precision"]) for span in newest] == [(0, "fp32"), (6, "bf16")]
     job = train("--steps", "14", *words, *changed, "--save", str(tmp_path / "record.json"))
@@ -149,14 +178,22 @@ def test_fewer_steps_than_are_done_are_said_with_the_option_and_leave_no_word(tm
     train("--steps", "12", *words)
     job = train("--steps", "14", *words)
     assert [row["event"] for row in job.metrics.events if "rate now falls" in row["event"]] == [
-        "the learning rate now falls until step 14; before, until 12"]
+        "the learning rate now falls until step 14; before, until 12"
+    ]
 
 
-@pytest.mark.parametrize(("changed", "said"), [
-    (["--seq", "16"], "--seq 32, this job 16"), (["--hidden", "64"], "--hidden 32, this job 64"),
-    (["--layers", "2"], "--layers 1, this job 2"), (["--style", "gpt"], "--style llama, this job gpt"),
-    (["--ff", "96"], "--ff 64, this job 96"), (["--heads", "4"], "--heads 2, this job 4"),
-    (["--held-out", "0.1"], "text ")])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--seq", "16"], "--seq 32, this job 16"),
+        (["--hidden", "64"], "--hidden 32, this job 64"),
+        (["--layers", "2"], "--layers 1, this job 2"),
+        (["--style", "gpt"], "--style llama, this job gpt"),
+        (["--ff", "96"], "--ff 64, this job 96"),
+        (["--heads", "4"], "--heads 2, this job 4"),
+        (["--held-out", "0.1"], "text "),
+    ],
+)
 def test_what_a_run_keeps_to_its_end_is_refused_by_the_option(changed, said, capsys, begun):
     line = refused(capsys, *begun, *changed)
     assert f"the checkpoint of step 5 is of another run: it has {said}" in line
@@ -181,14 +218,20 @@ def test_a_checkpoint_of_an_older_version_goes_by_its_model(tmp_path, capsys):
     assert train(*words).done == 5
 
 
-@pytest.mark.parametrize(("extra", "said"), [
-    ({"steps": "many"}, "manifest.json has no sound steps"), ({"run": None}, "manifest.json has no sound run"),
-    ({"run": {}}, "manifest.json has no sound run"),
-    ({"step": 11}, "manifest.json is of step 12, and what the job left in it of step 11"),
-    ({"spans": [{"after": 13, "options": {}}]}, "manifest.json has spans of steps that are not those to step 12"),
-    ({"every": 0}, "manifest.json has no sound every"), ({"spans": [7]}, "manifest.json has no sound spans"),
-    ({"spans": [{"after": 0, "options": {"--lr": "a\nb"}}]}, "manifest.json has no sound spans"),
-    (None, "manifest.json has no sound extra")])
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"steps": "many"}, "manifest.json has no sound steps"),
+        ({"run": None}, "manifest.json has no sound run"),
+        ({"run": {}}, "manifest.json has no sound run"),
+        ({"step": 11}, "manifest.json is of step 12, and what the job left in it of step 11"),
+        ({"spans": [{"after": 13, "options": {}}]}, "manifest.json has spans of steps that are not those to step 12"),
+        ({"every": 0}, "manifest.json has no sound every"),
+        ({"spans": [7]}, "manifest.json has no sound spans"),
+        ({"spans": [{"after": 0, "options": {"--lr": "a\nb"}}]}, "manifest.json has no sound spans"),
+        (None, "manifest.json has no sound extra"),
+    ],
+)
 def test_extra_facts_of_another_kind_are_damage_and_the_checkpoint_before_is_used(extra, said, tmp_path):
     words = ["--folder", str(tmp_path), "--checkpoint-every", "6", "--steps", "12"]
     train(*words)
@@ -203,22 +246,30 @@ def test_extra_facts_of_another_kind_are_damage_and_the_checkpoint_before_is_use
 
 # --- what cannot be ----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--layers", "1000000000"], r"take [\d,.]+ GB, and this machine has"),
-    (["--hidden", "1000000000", "--heads", "1"], "take"),
-    (["--batch", "1000000000000"], "--batch is 1000000000000: it must be from 1 to 1000000000"),
-    (["--batch", "1000000000"], "one validation batch takes"), (["--steps", "-1"], "--steps is -1: it must be from 4"),
-    (["--lr", "nan"], "'nan' is not a finite number"), (["--lr", "inf"], "'inf' is not a finite number"),
-    (["--clip", "-1"], "--clip is -1"), (["--steps", "\u00b2"], "is not a whole number"),
-    (["--checkpoint-every", "\u00b2", "--folder", "x"], "--checkpoint-every \u00b2: use auto, none, or a number"),
-    (["--checkpoint-every", "\uff15", "--folder", "x"], "--checkpoint-every \uff15: use auto, none, or a number"),
-    (["--resume", "\u00b2", "--folder", "x"], "--resume \u00b2: use auto, none, or the step of a checkpoint"),
-    (["--reshard", "\u00b2"], "--reshard \u00b2: use true, false, or a number of ranks"),
-    (["--folder", "README.md/x"], "--folder README.md/x: is a file, or cannot be written to"),
-    (["--save", "/dev/full"], "/dev/full: the name must end in .json"),
-    (["--save", "README.md/x.json"], "README.md/x.json: cannot be written"),
-    (["--folder", "x.json", "--save", "x.json"], "--save x.json would be a file where --folder x.json is a folder"),
-    (["--folder", "x.json/y", "--save", "x.json"], "--save x.json would be a file where --folder x.json/y is")])
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--layers", "1000000000"], r"take [\d,.]+ GB, and this machine has"),
+        (["--hidden", "1000000000", "--heads", "1"], "take"),
+        (["--batch", "1000000000000"], "--batch is 1000000000000: it must be from 1 to 1000000000"),
+        (["--batch", "1000000000"], "one validation batch takes"),
+        (["--steps", "-1"], "--steps is -1: it must be from 4"),
+        (["--lr", "nan"], "'nan' is not a finite number"),
+        (["--lr", "inf"], "'inf' is not a finite number"),
+        (["--clip", "-1"], "--clip is -1"),
+        (["--steps", "\u00b2"], "is not a whole number"),
+        (["--checkpoint-every", "\u00b2", "--folder", "x"], "--checkpoint-every \u00b2: use auto, none, or a number"),
+        (["--checkpoint-every", "\uff15", "--folder", "x"], "--checkpoint-every \uff15: use auto, none, or a number"),
+        (["--resume", "\u00b2", "--folder", "x"], "--resume \u00b2: use auto, none, or the step of a checkpoint"),
+        (["--reshard", "\u00b2"], "--reshard \u00b2: use true, false, or a number of ranks"),
+        (["--folder", "README.md/x"], "--folder README.md/x: is a file, or cannot be written to"),
+        (["--save", "/dev/full"], "/dev/full: the name must end in .json"),
+        (["--save", "README.md/x.json"], "README.md/x.json: cannot be written"),
+        (["--folder", "x.json", "--save", "x.json"], "--save x.json would be a file where --folder x.json is a folder"),
+        (["--folder", "x.json/y", "--save", "x.json"], "--save x.json would be a file where --folder x.json/y is"),
+    ],
+)
 def test_what_cannot_be_is_one_line_before_any_step(words, said, monkeypatch):
     monkeypatch.setattr(train_job, "close", None)
     module = lab_module("capstone")

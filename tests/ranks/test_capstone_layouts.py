@@ -11,11 +11,23 @@ from bench_faults import TINY
 from scaleout.records import results
 from scaleout.spec import pipeline
 
-TOLERANCE = {"rel": 1e-5}       # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
-CLOSE = {"rel": 1e-4}           # over the steps of the job
+TOLERANCE = {"rel": 1e-5}  # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
+CLOSE = {"rel": 1e-4}  # over the steps of the job
 STEPS = 12
-WORDS = ["--layers", "2", "--heads", "4", "--batch", "8", "--steps", str(STEPS), "--checkpoint-every", "3",
-         "--validate-every", "6"]
+WORDS = [
+    "--layers",
+    "2",
+    "--heads",
+    "4",
+    "--batch",
+    "8",
+    "--steps",
+    str(STEPS),
+    "--checkpoint-every",
+    "3",
+    "--validate-every",
+    "6",
+]
 pytestmark = pytest.mark.usefixtures("no_profile")
 
 
@@ -32,8 +44,8 @@ def test_each_layout_goes_on_where_another_stopped_as_one_process_that_never_did
     for i, name in enumerate(specimen.CHAINS[form]):
         row = found[name]
         assert row["loaded"], f"{name}: bit for bit, for nothing is added when a checkpoint is read"
-        assert row["losses"] == pytest.approx(alone["losses"][2 * i:2 * i + 2], **TOLERANCE), name
-        assert row["norms"] == pytest.approx(alone["norms"][2 * i:2 * i + 2], rel=1e-3), name
+        assert row["losses"] == pytest.approx(alone["losses"][2 * i : 2 * i + 2], **TOLERANCE), name
+        assert row["norms"] == pytest.approx(alone["norms"][2 * i : 2 * i + 2], rel=1e-3), name
         assert row["validation"] == pytest.approx(alone["validations"][i], **TOLERANCE), name
         assert row["sample"] == alone["samples"][i], name
 
@@ -76,6 +88,7 @@ def test_products_in_bf16_train_as_fp32_does_but_for_their_rounding(chains):
 
 # --- the job --------------------------------------------------------------------------------------------------------
 
+
 def job(folder, ranks, *words):
     return pool.lab(["labs/capstone.py", *TINY, *WORDS, "--folder", folder, *words], ranks)
 
@@ -83,9 +96,11 @@ def job(folder, ranks, *words):
 def rows(folder):
     """({step: loss}, {step: validation}, [events]) of a run; of a step that was made again, the last."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return ({row["step"]: row["loss"] for row in lines if "loss" in row},
-            {row["step"]: row["validation"] for row in lines if "validation" in row},
-            [row["event"] for row in lines if "event" in row])
+    return (
+        {row["step"]: row["loss"] for row in lines if "loss" in row},
+        {row["step"]: row["validation"] for row in lines if "validation" in row},
+        [row["event"] for row in lines if "event" in row],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -109,20 +124,28 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
     assert [*validations.values()][-1] == pytest.approx([*judged.values()][-1], **CLOSE)
     assert losses != wanted, "other ranks round differently: equal losses would be a copy"
     begun = [re.sub(r", \d+ logged.*", "", event) for event in events if event.startswith("started")]
-    assert begun == ["started again: goes on after step 3 on 8 process(es)",
-                     "started again: goes on after step 6 on 4 process(es)"]
+    assert begun == [
+        "started again: goes on after step 3 on 8 process(es)",
+        "started again: goes on after step 6 on 4 process(es)",
+    ]
     assert [event for event in events if event.startswith("--strategy")] == [
         "--strategy mesh pp=2,dp=2,tp=2,zero=3,m=2,schedule=1f1b -> fsdp from step 4 on",
-        "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 7 on"]
+        "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 7 on",
+    ]
     record = results.load(tmp_path / "record.json")
     assert (record.recipe["strategy"], record.recipe["tp"], record.recipe["pp"]) == ("mesh", 2, 2)
     assert record.prediction["peak bytes of pipeline rank 1"] == pytest.approx(
-        record.measurement["peak bytes of pipeline rank 1"], rel=0.1), "a model of 32 wide: small tensors count"
+        record.measurement["peak bytes of pipeline rank 1"], rel=0.1
+    ), "a model of 32 wide: small tensors count"
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["tp=2,pp=2,dp=3"], "dp 3 x cp 1 x tp 2 x pp 2 is 12 ranks, there are 2: the nearest that works is dp 1, "),
-    (["tp=2", "--offload"], "--layout makes units of blocks, and has nothing for --offload: use --no-offload")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tp=2,pp=2,dp=3"], "dp 3 x cp 1 x tp 2 x pp 2 is 12 ranks, there are 2: the nearest that works is dp 1, "),
+        (["tp=2", "--offload"], "--layout makes units of blocks, and has nothing for --offload: use --no-offload"),
+    ],
+)
 def test_what_cannot_be_is_one_line(words, said):
     done = pool.lab(["labs/capstone.py", *TINY, "--layout", *words], 2)
     assert (done.returncode, done.stdout) == (2, "")

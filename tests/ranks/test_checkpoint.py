@@ -23,16 +23,17 @@ from scaleout.train import faults
 from scaleout.train.checkpoint import Checkpoints
 
 ONE = session(0, 1)
-CLOSE = {"rel": 1e-5}           # ranks add gradients in another order; fp32
-NO_SPACE = ("no space left on device: free some space, or use a smaller --keep; the last good one is step 1")
+CLOSE = {"rel": 1e-5}  # ranks add gradients in another order; fp32
+NO_SPACE = "no space left on device: free some space, or use a smaller --keep; the last good one is step 1"
 
 
 @contextlib.contextmanager
 def tiny_disk(folder, size="1100k"):
     """A file system with room for one checkpoint and a half; None where this user may not mount one."""
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True,
-                             check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
     try:
         yield folder if mounted.returncode == 0 else None
     finally:
@@ -45,12 +46,16 @@ def launch(tmp_path_factory):
     """(what the ranks found, the folder they left, whether the tiny disk was there)."""
     folder = tmp_path_factory.mktemp("ranks")
     with tiny_disk(tmp_path_factory.mktemp("disk") / "tiny") as disk:
-        found = {"begin": pool.ranks(specimen.begin, 4, folder)[0], "two": pool.ranks(specimen.two, 2, folder, disk)[0],
-                 "four": pool.ranks(specimen.go_on, 4, folder, 7, 9)[0]}
+        found = {
+            "begin": pool.ranks(specimen.begin, 4, folder)[0],
+            "two": pool.ranks(specimen.two, 2, folder, disk)[0],
+            "four": pool.ranks(specimen.go_on, 4, folder, 7, 9)[0],
+        }
     return found, folder, disk is not None
 
 
 # --- ranks -------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("case", ["ddp", "fsdp", "hybrid"])
 def test_four_ranks_save_and_two_go_on_with_the_same_losses(case, launch):
@@ -96,13 +101,15 @@ def test_a_full_disk_is_one_line_on_all_ranks_and_the_last_good_checkpoint_is_in
     full = found["two"][case]
     assert full["lines"][0] == full["lines"][1]
     who = "[01]" if rank is None else str(rank)
-    assert re.fullmatch(f".*: checkpoint step 2 could not be written: rank {who}: " + re.escape(NO_SPACE),
-                        full["lines"][0][0]), full["lines"]
+    assert re.fullmatch(
+        f".*: checkpoint step 2 could not be written: rank {who}: " + re.escape(NO_SPACE), full["lines"][0][0]
+    ), full["lines"]
     assert (full["newest"], full["problem"], full["last"], full["extra"]) == (1, None, 1, {"step": 1})
     assert full["left"] == ["step-00000001"], "what was begun is removed, and makes room"
 
 
 # --- one process -------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_checkpoint_holds_what_was_there_when_it_was_made(asynchronous, tmp_path):
@@ -188,11 +195,19 @@ def test_where_all_are_damaged_nobody_starts_anew_unasked(tmp_path):
         Checkpoints(ONE, tmp_path).load(made, optimizer)
 
 
-@pytest.mark.parametrize(("other", "said"), [
-    (Shape(layers=2, hidden=64, heads=4, vocab=64, max_seq=16),
-     r"cannot be loaded: tensors.json: has model\.\S+ of 64 x 32, this job 64 x 64"),
-    (Shape(layers=3, hidden=32, heads=4, vocab=64, max_seq=16, ff=50),
-     r"cannot be loaded: tensors.json: has no model\.blocks\.2\.")])
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            Shape(layers=2, hidden=64, heads=4, vocab=64, max_seq=16),
+            r"cannot be loaded: tensors.json: has model\.\S+ of 64 x 32, this job 64 x 64",
+        ),
+        (
+            Shape(layers=3, hidden=32, heads=4, vocab=64, max_seq=16, ff=50),
+            r"cannot be loaded: tensors.json: has no model\.blocks\.2\.",
+        ),
+    ],
+)
 def test_a_checkpoint_of_another_model_is_one_line(other, said, tmp_path):
     kept = Checkpoints(ONE, tmp_path)
     kept.save(1, *model(), {})
@@ -215,8 +230,11 @@ def test_a_file_too_large_for_the_disk_is_the_disks_own_word(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(ValueError, match=f"step 2 could not be written: rank 0: {os.strerror(errno.EFBIG).lower()};"
-                                             " the last good one is step 1"):
+        with pytest.raises(
+            ValueError,
+            match=f"step 2 could not be written: rank 0: {os.strerror(errno.EFBIG).lower()};"
+            " the last good one is step 1",
+        ):
             kept.save(2, *model(), {})
             kept.finish()
     finally:
@@ -232,4 +250,4 @@ def test_an_injected_full_disk_strikes_once_and_a_kill_only_in_the_first_attempt
         asked.writing(6)
     asked.writing(7)
     asked.begin(3)
-    asked.saving(5)                                     # still alive
+    asked.saving(5)  # still alive

@@ -46,6 +46,7 @@ def stranger(tmp_path):
         body = json.loads((path / "manifest.json").read_text())["body"]
         body["files"] = {name: checkpoints.checksum(path / name) for name in body["files"]}
         (path / "manifest.json").write_text(json.dumps({"sha256": checkpoints._digest(body), "body": body}))
+
     return kept, path, mark, sign
 
 
@@ -55,7 +56,7 @@ def test_metadata_that_would_run_code_is_never_opened(stranger):
     sign()
     assert kept.load(*model(seed=2)) == {"step": 1}
     assert not mark.exists()
-    with contextlib.suppress(AttributeError):           # torch's own reader: the trap is real
+    with contextlib.suppress(AttributeError):  # torch's own reader: the trap is real
         FileSystemReader(path).read_metadata()
     assert mark.exists()
 
@@ -96,12 +97,20 @@ def index_changed(path, change):
     (path / dcp.INDEX).write_text(json.dumps(table))
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    (lambda table: table["model.tokens.weight"]["chunks"].clear(),
-     "tensors.json: model.tokens.weight has chunks of 0 numbers, and is 64 x 32"),
-    (lambda table: table["model.tokens.weight"]["chunks"][0].__setitem__(0, [8, 0]),
-     "tensors.json: model.tokens.weight has a chunk at [8, 0] of 64 x 32, outside its 64 x 32"),
-    (lambda table: table.clear(), "tensors.json: has no model.")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda table: table["model.tokens.weight"]["chunks"].clear(),
+            "tensors.json: model.tokens.weight has chunks of 0 numbers, and is 64 x 32",
+        ),
+        (
+            lambda table: table["model.tokens.weight"]["chunks"][0].__setitem__(0, [8, 0]),
+            "tensors.json: model.tokens.weight has a chunk at [8, 0] of 64 x 32, outside its 64 x 32",
+        ),
+        (lambda table: table.clear(), "tensors.json: has no model."),
+    ],
+)
 def test_tensors_that_are_not_whole_are_named_and_nothing_of_them_is_loaded(stranger, change, said):
     kept, path, _, sign = stranger
     index_changed(path, change)
@@ -119,17 +128,23 @@ def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(stranger, nam
     kept, path, _, _ = stranger
     (path / name).unlink()
     os.mkfifo(path / name)
-    with pytest.raises(ValueError, match=re.escape(f"step 1: {name} " + (
-            "cannot be read" if name == "manifest.json" else "is no file"))):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"step 1: {name} " + ("cannot be read" if name == "manifest.json" else "is no file")),
+    ):
         kept.load(*model(seed=2))
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"extra": {"step": 7}}, "manifest.json is of step 1, and what the job left in it of step 7"),
-    ({"world": "two"}, "manifest.json has no sound world and settings"),
-    ({"settings": None}, "manifest.json has no sound world and settings"),
-    ({"world": 2}, "manifest.json lists no random-00001.json"),
-    ({"settings": {"plain": {}, "groups": []}}, "cannot be loaded: manifest.json: ")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"extra": {"step": 7}}, "manifest.json is of step 1, and what the job left in it of step 7"),
+        ({"world": "two"}, "manifest.json has no sound world and settings"),
+        ({"settings": None}, "manifest.json has no sound world and settings"),
+        ({"world": 2}, "manifest.json lists no random-00001.json"),
+        ({"settings": {"plain": {}, "groups": []}}, "cannot be loaded: manifest.json: "),
+    ],
+)
 def test_a_manifest_that_does_not_agree_with_itself_is_named(stranger, change, said):
     kept, path, _, _ = stranger
     body = json.loads((path / "manifest.json").read_text())["body"] | change
@@ -148,9 +163,11 @@ def test_random_state_that_is_none_names_its_file(stranger):
 
 def test_what_is_not_a_tensor_is_never_loaded():
     with pytest.raises(ValueError, match="loot is not a tensor"):
+
         class Item:
             class dest_index:
                 fqn = "loot"
+
         dcp.Planner().load_bytes(Item, io.BytesIO(b""))
 
 
@@ -163,10 +180,12 @@ def test_only_tensors_are_saved_by_pickle(stranger):
     table, data = json.loads((path / dcp.INDEX).read_text()), (path / "__0_0.distcp").read_bytes()
     assert sorted(table) == sorted(tensors)
     for entry in table.values():
-        (_, sizes, file, first, length), = entry["chunks"]
+        ((_, sizes, file, first, length),) = entry["chunks"]
         assert (file, sizes) == ("__0_0.distcp", entry["size"])
-        names = zipfile.ZipFile(io.BytesIO(data[first:first + length])).namelist()
+        names = zipfile.ZipFile(io.BytesIO(data[first : first + length])).namelist()
         assert any(name.endswith("data.pkl") for name in names)
     assert sum(p.numel() for p in model()[0].parameters()) == sum(
-        torch.Size(entry["size"]).numel() for name, entry in table.items()
-        if name.startswith("model.") and name != "model.head.weight"), "the tied head is counted once"
+        torch.Size(entry["size"]).numel()
+        for name, entry in table.items()
+        if name.startswith("model.") and name != "model.head.weight"
+    ), "the tied head is counted once"

@@ -57,8 +57,12 @@ def assert_sound(record, said, world, sizes, names=NAMES):
 
 def test_two_processes_predict_and_draw(tmp_path):
     picture, sizes = tmp_path / "sweep.svg", [1000, 4000, 16_000, 64_000]
-    record, said = recorded(torchrun, ["labs/collectives.py", *FAST, "--own", "25,12.5", "--pieces", "3",
-                                       "--plot", str(picture)], 2, tmp_path)
+    record, said = recorded(
+        torchrun,
+        ["labs/collectives.py", *FAST, "--own", "25,12.5", "--pieces", "3", "--plot", str(picture)],
+        2,
+        tmp_path,
+    )
     assert_sound(record, said, 2, sizes)
     assert len(record.step_seconds) == 3
     assert record.command.startswith("torchrun --nproc-per-node 2 labs/collectives.py --smallest 1000")
@@ -69,7 +73,7 @@ def test_two_processes_predict_and_draw(tmp_path):
     assert "worst" not in said
     assert "+" in said.split("\n\n")[2], "residuals have a sign"
     alpha, rate = (record.model[f"one pair: {name}"] for name in ("alpha_seconds", "bytes_per_s"))
-    pair = Wire(alpha, rate)    # without a rate where 64,000 bytes took no longer than 1,000 on a busy machine
+    pair = Wire(alpha, rate)  # without a rate where 64,000 bytes took no longer than 1,000 on a busy machine
     assert lab_collectives.view_text("one pair", pair) in said.split("for the view, link = own")[1]
     assert lab_collectives.own(lab_collectives.own_text(pair)).bytes_per_s == pytest.approx(rate, rel=0.1)
     drawing = picture.read_text()
@@ -87,8 +91,9 @@ def test_more_processes_take_sizes_that_split(world, sizes, tmp_path):
 
 def test_accelerate_reduces_and_gathers_too(tmp_path):
     record, said = recorded(accelerate, ["labs/collectives.py", *FAST, "--via", "accelerate"], 2, tmp_path)
-    assert_sound(record, said, 2, [1000, 4000, 16_000, 64_000],
-                 [*NAMES, "accelerate all_reduce", "accelerate all_gather"])
+    assert_sound(
+        record, said, 2, [1000, 4000, 16_000, 64_000], [*NAMES, "accelerate all_reduce", "accelerate all_gather"]
+    )
     assert record.checks["accelerate equals gloo's, int64"] == {"value": 0.0, "tolerance": 0.0, "passed": True}
     assert "accelerate" in record.versions
     assert not any("Accelerate" in line for line in record.skipped)
@@ -100,27 +105,32 @@ def test_one_process_checks_and_says_what_it_skips():
     lines = done.stdout.splitlines()
     assert sum(line.startswith("ok     ") for line in lines) == 15
     skipped = [line for line in lines if line.startswith("skipped ")]
-    assert skipped == ["skipped sweep, alpha and beta, predictions: one process sends nothing "
-                       "(torchrun --nproc-per-node 2 labs/collectives.py)"]
+    assert skipped == [
+        "skipped sweep, alpha and beta, predictions: one process sends nothing "
+        "(torchrun --nproc-per-node 2 labs/collectives.py)"
+    ]
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--smallest", "2"], "--smallest is 2: it must be from 4 to"),
-    (["--smallest", "4096", "--largest", "8000"], "are fewer than two sizes, and a line needs two"),
-    (["--factor", "1"], "--factor is 1: it must be from 2 to 1024"),
-    (["--rounds", "2"], "--rounds is 2: it must be from 3"),
-    (["--pieces", "0"], "--pieces is 0: it must be from 1"),
-    (["--pieces", "1.5"], "'1.5' is not a whole number"),
-    (["--via", "mpi"], "invalid choice: 'mpi'"),
-    (["--own", "25"], "--own is '25': give alpha in microseconds and rate in GB/s"),
-    (["--own", "25,0"], "--own is '25,0': give alpha"),
-    (["--own=-1,5"], "--own is '-1,5': give alpha"),
-    (["--own", "nan,5"], "--own is 'nan,5': give alpha"),
-    (["--save"], "one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py"),
-    (["--via", "accelerate"], "one process sends nothing: start with torchrun"),
-    (["--save", "record.txt"], "the name must end in .json"),
-    (["--plot", "x.gif"], "the name must end in .svg or .png or .pdf"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--smallest", "2"], "--smallest is 2: it must be from 4 to"),
+        (["--smallest", "4096", "--largest", "8000"], "are fewer than two sizes, and a line needs two"),
+        (["--factor", "1"], "--factor is 1: it must be from 2 to 1024"),
+        (["--rounds", "2"], "--rounds is 2: it must be from 3"),
+        (["--pieces", "0"], "--pieces is 0: it must be from 1"),
+        (["--pieces", "1.5"], "'1.5' is not a whole number"),
+        (["--via", "mpi"], "invalid choice: 'mpi'"),
+        (["--own", "25"], "--own is '25': give alpha in microseconds and rate in GB/s"),
+        (["--own", "25,0"], "--own is '25,0': give alpha"),
+        (["--own=-1,5"], "--own is '-1,5': give alpha"),
+        (["--own", "nan,5"], "--own is 'nan,5': give alpha"),
+        (["--save"], "one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py"),
+        (["--via", "accelerate"], "one process sends nothing: start with torchrun"),
+        (["--save", "record.txt"], "the name must end in .json"),
+        (["--plot", "x.gif"], "the name must end in .svg or .png or .pdf"),
+    ],
+)
 def test_a_bad_option_is_refused_before_any_work(words, said):
     collectives = lab_module("collectives")
     with session.session("cpu") as s, pytest.raises(ValueError) as caught:
@@ -132,8 +142,9 @@ def test_a_bad_option_is_refused_before_any_work(words, said):
 def test_exit_code_2_and_one_line():
     done = pool.lab(["labs/collectives.py", "--own", "fast"], 2)
     said = [line for line in done.stderr.splitlines() if line.startswith("labs/collectives.py: ")]
-    assert said == ["labs/collectives.py: --own is 'fast': give alpha in microseconds and rate in GB/s, "
-                    "as in --own \"25,12.5\""]
+    assert said == [
+        "labs/collectives.py: --own is 'fast': give alpha in microseconds and rate in GB/s, as in --own \"25,12.5\""
+    ]
     assert done.returncode != 0
     alone = pool.lab(["labs/collectives.py", "--rounds", "1"])
     assert (alone.returncode, alone.stdout) == (2, "")
@@ -141,6 +152,7 @@ def test_exit_code_2_and_one_line():
 
 
 # --- checks that can fail -----------------------------------------------------------------------------------
+
 
 def test_a_wrong_sum_fails_the_check_and_the_run(monkeypatch, capsys):
     collectives = lab_module("collectives")
@@ -155,6 +167,7 @@ def test_a_wrong_sum_fails_the_check_and_the_run(monkeypatch, capsys):
 
 def test_wrong_elements_are_counted():
     with session.session("cpu") as s:
+
         def spoil(t):
             t[[0, 5, 99]] += 1
 
@@ -167,13 +180,16 @@ def test_wrong_elements_are_counted():
 
 # --- text and picture ---------------------------------------------------------------------------------------
 
+
 def rows_of(by, seconds, collective="all_reduce", ranks=4):
     return [Row(by, collective, size, ranks, [t, t, 9 * t], 0) for size, t in seconds.items()]
 
 
 def test_columns_as_nccl_tests_prints_them():
-    rows = [Row("gloo", "all_reduce", 16_000_000, 4, [0.01, 0.02, 0.01], 0),
-            Row("gloo", "all_gather", 16_000_000, 4, [0.01], 7)]
+    rows = [
+        Row("gloo", "all_reduce", 16_000_000, 4, [0.01, 0.02, 0.01], 0),
+        Row("gloo", "all_gather", 16_000_000, 4, [0.01], 7),
+    ]
     lines = lab_collectives.columns(rows).splitlines()
     assert lines[2].split() == ["gloo", "all_reduce", "16000000", "4000000", "float", "10,000.0", "1.60", "2.40", "0"]
     assert lines[3].split() == ["gloo", "all_gather", "16000000", "1000000", "float", "10,000.0", "1.60", "1.20", "7"]
@@ -223,8 +239,12 @@ def test_a_line_of_all_reduces_becomes_the_link_of_a_ring():
 
 
 def test_ring_against_backend_sample_by_sample():
-    rows = [Row("gloo", "all_reduce", 2**24, 2, [1.0, 2.0, 4.0], 0), Row("gloo", "all_reduce", 2**20, 2, [1.0], 0),
-            Row("ring", "all_reduce", 2**24, 2, [2.0, 2.0, 5.0], 0), Row("ring", "all_reduce", 2**20, 2, [9.0], 0)]
+    rows = [
+        Row("gloo", "all_reduce", 2**24, 2, [1.0, 2.0, 4.0], 0),
+        Row("gloo", "all_reduce", 2**20, 2, [1.0], 0),
+        Row("ring", "all_reduce", 2**24, 2, [2.0, 2.0, 5.0], 0),
+        Row("ring", "all_reduce", 2**20, 2, [9.0], 0),
+    ]
     assert lab_collectives.against(rows, "ring all_reduce", "gloo all_reduce") == [(2**24, 0.8)]
 
 

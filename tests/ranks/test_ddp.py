@@ -23,9 +23,23 @@ def cases(request):
     return pool.ranks(specimen_ddp.main, request.param)[0]
 
 
-EXACT = ["hand", "hand no_sync", "hand every pass", "buckets", "buckets no_sync", "buckets every pass", "torch",
-         "torch no_sync", "torch every pass", "buckets unused", "buckets static", "torch unused", "torch static",
-         "torch view", "torch view no_sync"]
+EXACT = [
+    "hand",
+    "hand no_sync",
+    "hand every pass",
+    "buckets",
+    "buckets no_sync",
+    "buckets every pass",
+    "torch",
+    "torch no_sync",
+    "torch every pass",
+    "buckets unused",
+    "buckets static",
+    "torch unused",
+    "torch static",
+    "torch view",
+    "torch view no_sync",
+]
 
 
 def test_every_way_computes_what_one_process_computes(cases):
@@ -75,6 +89,7 @@ def test_unused_parameters(cases):
 
 # --- the lab ----------------------------------------------------------------------------------------------------
 
+
 def assert_sound(record, names):
     """What every run of several processes must hold."""
     assert all(check["passed"] for check in record.checks.values())
@@ -93,8 +108,9 @@ def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
     words = ["labs/ddp.py", *FAST, "--bucket-mb", "0.1", "--trace", str(path)]
     record, said = recorded(torchrun, words, 2, tmp_path)
     assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
-    count = {name: record.measurement[f"collectives a step, {name}"]
-             for name in ("naive", "buckets by hand", "torch DDP")}
+    count = {
+        name: record.measurement[f"collectives a step, {name}"] for name in ("naive", "buckets by hand", "torch DDP")
+    }
     assert count["naive"] > 30 > count["torch DDP"] == count["buckets by hand"] > 3
     assert record.series["seconds a step, torch DDP"] == record.step_seconds
     assert len(record.series["seconds a step, one process, all threads"]) == 5
@@ -110,8 +126,12 @@ def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
 
 
 def test_the_fifth_way_is_accelerate_on_two_ranks(tmp_path):
-    record, _ = recorded(accelerate, ["labs/ddp.py", *FAST, "--via", "accelerate", "--accumulation", "2",
-                                      "--bucket-mb", "0.1"], 2, tmp_path)
+    record, _ = recorded(
+        accelerate,
+        ["labs/ddp.py", *FAST, "--via", "accelerate", "--accumulation", "2", "--bucket-mb", "0.1"],
+        2,
+        tmp_path,
+    )
     assert_sound(record, ("naive", "buckets by hand", "torch DDP", "Accelerate"))
     assert "Accelerate: DistributedDataParallel on 2 rank(s), by accelerate" in record.notes
     assert record.measurement["collectives a step, Accelerate"] == record.measurement["collectives a step, torch DDP"]
@@ -152,24 +172,31 @@ def test_scaling_starts_torchrun_itself(tmp_path):
     assert "an all-reduce of " in done.stdout
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith(("strong  ", "weak  "))]
     assert [(line[0], line[1], line[2]) for line in lines] == [
-        ("strong", "1", "8"), ("strong", "2", "4"), ("weak", "1", "4"), ("weak", "2", "4")]
+        ("strong", "1", "8"),
+        ("strong", "2", "4"),
+        ("weak", "1", "4"),
+        ("weak", "2", "4"),
+    ]
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--hook", "fp8"], "invalid choice: 'fp8'"),
-    (["--steps", "3"], "--steps is 3: it must be from 4"),
-    (["--unused-part"], "add --find-unused"),
-    (["--inject", "starved:1"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
-    (["--inject", "straggler"], "--inject straggler: write it as straggler:RANK:SHARE"),
-    (["--inject", "fire"], "use one of straggler, tiny-buckets, slow-link, starved"),
-    (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
-    (["--trace", "x.txt"], "the name must end in .json"),
-    (["--scaling", "1,two"], "give numbers of processes from 1 to 64, such as 1,2,4"),
-    (["--scaling", "3,8"], "3 processes do not divide 32"),
-    (["--static-graph", "--accumulation", "2"], "add --sync-every-pass"),
-    (["--bucket-mb", "0"], "--bucket-mb is 0"),
-    (["--heads", "7"], "7 heads do not divide hidden size 160"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--hook", "fp8"], "invalid choice: 'fp8'"),
+        (["--steps", "3"], "--steps is 3: it must be from 4"),
+        (["--unused-part"], "add --find-unused"),
+        (["--inject", "starved:1"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
+        (["--inject", "straggler"], "--inject straggler: write it as straggler:RANK:SHARE"),
+        (["--inject", "fire"], "use one of straggler, tiny-buckets, slow-link, starved"),
+        (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
+        (["--trace", "x.txt"], "the name must end in .json"),
+        (["--scaling", "1,two"], "give numbers of processes from 1 to 64, such as 1,2,4"),
+        (["--scaling", "3,8"], "3 processes do not divide 32"),
+        (["--static-graph", "--accumulation", "2"], "add --sync-every-pass"),
+        (["--bucket-mb", "0"], "--bucket-mb is 0"),
+        (["--heads", "7"], "7 heads do not divide hidden size 160"),
+    ],
+)
 def test_a_bad_option_is_refused_in_one_line(words, said, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     ddp = lab_module("ddp")
@@ -187,11 +214,20 @@ def test_exit_code_2_and_one_line():
 
 # --- pure parts ---------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("straggler:1", "write it as straggler:RANK:SHARE"), ("straggler:1.5:1", "write it as straggler"),
-    ("straggler:2:0.5", "there is no rank 2 among 2, which are 0 to 1"), ("slow-link:0", "write it as slow-link:MBPS"),
-    ("tiny-buckets:3", "write it as tiny-buckets"), ("starved:soon", "write it as starved:SECONDS"),
-    ("starved:-1", "write it as starved:SECONDS"), ("starved:nan", "write it as starved:SECONDS")])
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("straggler:1", "write it as straggler:RANK:SHARE"),
+        ("straggler:1.5:1", "write it as straggler"),
+        ("straggler:2:0.5", "there is no rank 2 among 2, which are 0 to 1"),
+        ("slow-link:0", "write it as slow-link:MBPS"),
+        ("tiny-buckets:3", "write it as tiny-buckets"),
+        ("starved:soon", "write it as starved:SECONDS"),
+        ("starved:-1", "write it as starved:SECONDS"),
+        ("starved:nan", "write it as starved:SECONDS"),
+    ],
+)
 def test_faults_that_cannot_be_are_refused(text, said):
     with pytest.raises(ValueError, match="--inject") as caught:
         inject.parse(text, 2)
@@ -207,17 +243,30 @@ def test_faults_are_read():
 
 def test_the_plan_of_scaling_shares_its_largest_run():
     plan = ddp_scaling.plan([1, 2, 4], 4)
-    assert plan == {("strong", 1): 16, ("strong", 2): 8, ("strong", 4): 4, ("weak", 1): 4, ("weak", 2): 4,
-                    ("weak", 4): 4}
-    assert ddp_scaling.others(["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
-                          ) == ["--steps", "9", "--seed", "3", "--thin"]
+    assert plan == {
+        ("strong", 1): 16,
+        ("strong", 2): 8,
+        ("strong", 4): 4,
+        ("weak", 1): 4,
+        ("weak", 2): 4,
+        ("weak", 4): 4,
+    }
+    assert ddp_scaling.others(
+        ["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
+    ) == ["--steps", "9", "--seed", "3", "--thin"]
 
 
 def test_the_median_error_leaves_out_what_is_no_prediction():
     def row(p, m):
         return {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}
-    rows = {"one": row(9.0, 1.0), "hand": row(1.1, 1.0), "torch": row(0.8, 1.0), "buckets": row(None, 1.0),
-            "alone": row(None, 1.0)}
+
+    rows = {
+        "one": row(9.0, 1.0),
+        "hand": row(1.1, 1.0),
+        "torch": row(0.8, 1.0),
+        "buckets": row(None, 1.0),
+        "alone": row(None, 1.0),
+    }
     assert report.median_error(rows, lab_ddp.NOT_WAYS) == pytest.approx(0.15)
     assert report.median_error({"one": row(1.0, 1.0)}, lab_ddp.NOT_WAYS) is None
 
@@ -238,5 +287,6 @@ def test_a_busy_machine_gets_no_comparison():
     quiet, busy = (lab_ddp.why(rows(one), 2, 2, 1) for one in (0.055, 0.5))
     assert quiet.startswith("DDP is 1.09 times slower than one process on the same batch and cores:")
     assert "10.0 ms to average 5.00 MB" in quiet
-    assert busy == ("one process took 10.0 times its prediction: the machine is busy, so there is no comparison with "
-                    "DDP")
+    assert busy == (
+        "one process took 10.0 times its prediction: the machine is busy, so there is no comparison with DDP"
+    )

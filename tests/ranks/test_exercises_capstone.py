@@ -37,7 +37,8 @@ def restore(state, *parts):
 """
 PARAMETERS = GIVEN.replace('"model": model.state_dict()', '"model": [p.detach() for p in model.parameters()]').replace(
     '    model.load_state_dict(state["model"])\n',
-    '    for parameter, value in zip(model.parameters(), state["model"]):\n        parameter.data.copy_(value)\n')
+    '    for parameter, value in zip(model.parameters(), state["model"]):\n        parameter.data.copy_(value)\n',
+)
 HEAD = "import copy\nimport torch\nimport torch.distributed as dist\n"
 # Invented by somebody who had not seen the slips.
 FRESH = {

@@ -51,7 +51,8 @@ WRITTEN = {
     "unread": "raise SystemExit\n" + RANK.format("pass"),
     "-last": RANK.format("dist.barrier()"),
     "-late": RANK.format("""while dist.get_rank() == 1 and time.thread_time() < LATE: pass
-    dist.barrier()""") + "LATE = time.thread_time() + 1.4\n",
+    dist.barrier()""")
+    + "LATE = time.thread_time() + 1.4\n",
 }
 
 
@@ -100,8 +101,10 @@ def test_no_file_and_too_few_processes_are_one_line_and_exit_code_2(tmp_path, mo
 def test_every_checker_wants_its_function_in_a_file(tmp_path, stem):
     check = importlib.import_module(f"scaleout.exercises.{stem}.ranks").CHECK
     (tmp_path / "mine.py").write_text("x = 1\n")
-    for name, words in (("gone.py", f"there is no file {tmp_path}/gone.py: save your {check.function} in it"),
-                        ("mine.py", f"{tmp_path}/mine.py has no function {check.function}")):
+    for name, words in (
+        ("gone.py", f"there is no file {tmp_path}/gone.py: save your {check.function} in it"),
+        ("mine.py", f"{tmp_path}/mine.py has no function {check.function}"),
+    ):
         result = answers.forked(check, tmp_path / name)
         assert (result.returncode, result.stdout, result.stderr) == (2, "", f"{words}\n")
 
@@ -115,12 +118,20 @@ def test_it_runs_under_torchrun_too(tmp_path):
     assert result.stdout.splitlines() == ["two.py: right: [2, 2]"]
 
 
-@pytest.mark.parametrize(("source", "words"), [
-    (None, "there is no file"), (b"", "has no function two"), (b"x = 1\n", "has no function two"),
-    (b"# \xff\ndef two(): return 2\n", "not text in UTF-8"),
-    (b"#\n#\n# \xff\ndef two(): return 2\n", "not text in UTF-8"), (b"def two(): return 2\0\n", "null bytes"),
-    (b"def two(:\n", "line 1: "), (b"two = " + b"(" * 500, "two.py"), (b"two = " + b"-" * 100_000 + b"1", "two.py"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "there is no file"),
+        (b"", "has no function two"),
+        (b"x = 1\n", "has no function two"),
+        (b"# \xff\ndef two(): return 2\n", "not text in UTF-8"),
+        (b"#\n#\n# \xff\ndef two(): return 2\n", "not text in UTF-8"),
+        (b"def two(): return 2\0\n", "null bytes"),
+        (b"def two(:\n", "line 1: "),
+        (b"two = " + b"(" * 500, "two.py"),
+        (b"two = " + b"-" * 100_000 + b"1", "two.py"),
+    ],
+)
 def test_a_file_that_cannot_hold_the_function_is_one_line_and_does_not_run(tmp_path, source, words):
     file = tmp_path / "two.py"
     if source is not None:

@@ -197,8 +197,7 @@ TRAINED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("key", "check", "start", "written"), [
-    ("train-step", CHECK, TRAIN, TRAINED)])
+@pytest.mark.parametrize(("key", "check", "start", "written"), [("train-step", CHECK, TRAIN, TRAINED)])
 def test_lab_answers_are_told_what_they_are(tmp_path, key, check, start, written):
     given = answers.code_of(exercises.exercise("ddp", key))
     written = {"-given": given, **answers.restyled(given)} | {slip: start + body for slip, body in written.items()}

@@ -286,8 +286,10 @@ AHEADS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("key", "check", "start", "written"), [
-    ("sharded-step", CHECK, SHARDED, STEPPED), ("prefetch-by-hand", AHEAD, PREFETCH, AHEADS)])
+@pytest.mark.parametrize(
+    ("key", "check", "start", "written"),
+    [("sharded-step", CHECK, SHARDED, STEPPED), ("prefetch-by-hand", AHEAD, PREFETCH, AHEADS)],
+)
 def test_lab_answers_are_told_what_they_are(tmp_path, key, check, start, written):
     given = answers.code_of(exercises.exercise("fsdp", key))
     written = {"-given": given, **answers.restyled(given)} | {slip: start + body for slip, body in written.items()}
@@ -295,4 +297,5 @@ def test_lab_answers_are_told_what_they_are(tmp_path, key, check, start, written
         start = f"not yet ({slip.split()[0].rstrip('234')}): "
         assert words.startswith("right: 2 ranks" if slip[0] == "-" else start), (slip, words)
         assert {"wrong-weights": "order of the ranks", "wrong-weights2": "off by up to 0.0"}.get(slip, "") in words or (
-            check is AHEAD)  # fmt: skip
+            check is AHEAD
+        )

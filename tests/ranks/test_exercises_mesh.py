@@ -25,7 +25,9 @@ def changed(source, *pairs):
 
 
 HEAD = "import torch\nimport torch.distributed as dist\n\n\n"
-BY_HAND = HEAD + """\
+BY_HAND = (
+    HEAD
+    + """\
 def finish(gradients, sizes):
     pp, dp, tp = sizes
     mine = {}
@@ -41,7 +43,10 @@ def finish(gradients, sizes):
             dist.all_reduce(gradients[name], group=mine[axis])
         gradients[name].div_(dp)
 """
-GATHERED = HEAD + """\
+)
+GATHERED = (
+    HEAD
+    + """\
 def finish(gradients, sizes):
     pp, dp, tp = sizes
     place = lambda r: (r // (dp * tp), r // tp % dp, r % tp)
@@ -54,6 +59,7 @@ def finish(gradients, sizes):
                                                   for i, (a, b) in enumerate(zip(place(r), here)))]
         one.copy_(sum(some) / dp)
 """
+)
 FREE = 'free = {"cut": (1,), "whole": (1, 2), "tied": (0, 1)}'
 COPIED = "one.copy_(sum(some) / dp)"
 FINISHED = {
@@ -89,7 +95,9 @@ FINISHED = {
                                     "                    group = dist.new_group(ranks)\n                    mine")),
 }  # fmt: skip
 
-SAMPLED = HEAD + """\
+SAMPLED = (
+    HEAD
+    + """\
 def my_samples(count, epoch, sizes):
     from torch.utils.data import DistributedSampler
     pp, dp, tp = sizes
@@ -97,7 +105,10 @@ def my_samples(count, epoch, sizes):
     sampler.set_epoch(epoch)
     return list(sampler)
 """
-SENT = HEAD + """\
+)
+SENT = (
+    HEAD
+    + """\
 def my_samples(count, epoch, sizes):
     order = torch.randperm(count)
     dist.broadcast(order, 0)
@@ -105,6 +116,7 @@ def my_samples(count, epoch, sizes):
     at = dist.get_rank() // sizes[2] % sizes[1]
     return order[at * mine:(at + 1) * mine]
 """
+)
 REPLICA = "    replica = dist.get_rank() // tp % dp                  # not the rank\n"
 READS = {
     "-given": DEALT,
@@ -147,7 +159,9 @@ READS = {
                                    "    return [mine[i] for i in torch.randperm(len(mine))]")),
 }  # fmt: skip
 
-SUMMARY = HEAD + """\
+SUMMARY = (
+    HEAD
+    + """\
 def absent(part, whole, samples, gradient, sizes):
     dp, tp = sizes
     rank = dist.get_rank()
@@ -166,6 +180,7 @@ def absent(part, whole, samples, gradient, sizes):
     dist.all_reduce(bad, dist.ReduceOp.MAX)
     return [name for name, one in zip(("dp", "tp"), bad.tolist()) if one]
 """
+)
 LENGTH = "        if len(mine) * tp != whole:\n"
 TWIN = "            if rank // tp == other // tp and torch.equal(mine, theirs):\n"
 EITHER = "                if set(read) & set(others) or not torch.equal(summed, theirs_summed):\n"
@@ -200,11 +215,15 @@ ABSENTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "right", "written"), [
-    (CHECK, "right on 4 processes, as 3 meshes: means", FINISHED),
-    (SAMPLES, "right on 4 processes, as 4 meshes: the same", READS),
-    (ABSENT, "right on 4 processes: 17 layouts", ABSENTS),
-], ids=["finish", "samples", "absent"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "right", "written"),
+    [
+        (CHECK, "right on 4 processes, as 3 meshes: means", FINISHED),
+        (SAMPLES, "right on 4 processes, as 4 meshes: the same", READS),
+        (ABSENT, "right on 4 processes: 17 layouts", ABSENTS),
+    ],
+    ids=["finish", "samples", "absent"],
+)
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)

@@ -134,8 +134,9 @@ SAYS = {"deadlock": "it waited in send()", "held-too-many": "holds at most", "he
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "right", "written"), [
-    (CHECK, "right on 2 and 3 processes", STEPPED), (SPLIT, "right: 2 ranks", SPLITS)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "right", "written"), [(CHECK, "right on 2 and 3 processes", STEPPED), (SPLIT, "right: 2 ranks", SPLITS)]
+)
 def test_lab_answers_are_told_what_they_are(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         start = f"not yet ({slip.split()[0].rstrip('2')}): "

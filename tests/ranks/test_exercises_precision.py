@@ -28,7 +28,9 @@ def changed(source, *pairs):
 
 
 HEAD = GIVEN[: GIVEN.index("    own = gradient")]
-FLAG = HEAD + """\
+FLAG = (
+    HEAD
+    + """\
     bad = torch.tensor(float(not gradient.isfinite().all()))
     dist.all_reduce(bad, dist.ReduceOp.MAX)
     if bad:
@@ -45,7 +47,10 @@ FLAG = HEAD + """\
         scaler["scale"], scaler["good"] = scaler["scale"] * 2.0, 0
     return True
 """
-OF_TORCH = HEAD + """\
+)
+OF_TORCH = (
+    HEAD
+    + """\
     own = gradient.float() / scaler["scale"]
     every = [torch.zeros(2) for _ in range(dist.get_world_size())]
     dist.all_gather(every, torch.stack([own.square().sum(), (~own.isfinite()).any().float()]))
@@ -60,10 +65,14 @@ OF_TORCH = HEAD + """\
     good = scaler["good"] + 1
     scaler.update({"scale": scaler["scale"] * 2, "good": 0} if good == scaler["interval"] else {"good": good})
 """
+)
 SKIP = "    if not norm.isfinite():                               # somewhere: so everywhere\n"
-OWN_FLAG = changed(FLAG, ("    dist.all_reduce(bad, dist.ReduceOp.MAX)\n", ""),
-                   ("    own = gradient.to", "    gradient = gradient.nan_to_num(0, 0, 0)\n    own = gradient.to"),
-                   ("        return False\n", "        dist.all_reduce(bad * 0)\n        return False\n"))
+OWN_FLAG = changed(
+    FLAG,
+    ("    dist.all_reduce(bad, dist.ReduceOp.MAX)\n", ""),
+    ("    own = gradient.to", "    gradient = gradient.nan_to_num(0, 0, 0)\n    own = gradient.to"),
+    ("        return False\n", "        dist.all_reduce(bad * 0)\n        return False\n"),
+)
 STEPS = {
     "-given": GIVEN,
     **answers.restyled(GIVEN),
@@ -116,7 +125,9 @@ STEPS = {
     "replaced": GIVEN + "\n\ntorch.Tensor.isfinite = lambda one: one == one\n",
 }  # fmt: skip
 
-OPTIMIZER = KEPT[: KEPT.index("    if not state:")] + """\
+OPTIMIZER = (
+    KEPT[: KEPT.index("    if not state:")]
+    + """\
     if not state:
         copy = torch.nn.Parameter(weights.float())
         state["adamw"] = torch.optim.AdamW([copy], lr=lr, betas=BETAS, eps=EPS, weight_decay=DECAY)
@@ -128,6 +139,7 @@ OPTIMIZER = KEPT[: KEPT.index("    if not state:")] + """\
     with torch.no_grad():
         weights[:] = copy.bfloat16()
 """
+)
 COPIES = {
     "-given": KEPT,
     "-of-torch": OPTIMIZER,
@@ -186,9 +198,14 @@ COPIES |= FRESH
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "right", "written"), [
-    (CHECK, "right on 2 and 3 processes: two steps", STEPS), (MASTER, "right on 2 processes: after 60 steps", COPIES),
-], ids=["scaled", "master"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "right", "written"),
+    [
+        (CHECK, "right on 2 and 3 processes: two steps", STEPS),
+        (MASTER, "right on 2 processes: after 60 steps", COPIES),
+    ],
+    ids=["scaled", "master"],
+)
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)

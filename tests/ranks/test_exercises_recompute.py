@@ -52,21 +52,37 @@ def again(run, *inputs):
         return run(*inputs)
 """
 BY_GRAD = changed(
-    GIVEN, ("        torch.autograd.backward(out, gradient)  # for the weights too\n"
-            "        return None, *(one.grad for one in inputs)\n",
-            "        wanted = [one for one in inputs if one.requires_grad]\n"
-            "        given = iter(torch.autograd.grad(out, wanted, gradient))\n"
-            "        return None, *(next(given) if one.requires_grad else None for one in inputs)\n"))
+    GIVEN,
+    (
+        "        torch.autograd.backward(out, gradient)  # for the weights too\n"
+        "        return None, *(one.grad for one in inputs)\n",
+        "        wanted = [one for one in inputs if one.requires_grad]\n"
+        "        given = iter(torch.autograd.grad(out, wanted, gradient))\n"
+        "        return None, *(next(given) if one.requires_grad else None for one in inputs)\n",
+    ),
+)
 OWN_STATE = changed(
-    GIVEN, ("        with torch.random.fork_rng(devices=[]), torch.enable_grad():\n"
-            "            torch.set_rng_state(ctx.random)",
-            "        before = torch.get_rng_state()\n        torch.set_rng_state(ctx.random)\n"
-            "        with torch.enable_grad():\n            pass"),
-    ("            out = ctx.run(*inputs)\n", "            out = ctx.run(*inputs)\n"
-     "        torch.set_rng_state(before)\n"))
-BESIDE = changed(GIVEN, ("        return run(*inputs)                     # nothing in here is recorded\n",
-                         "        with torch.no_grad():\n            return run(*inputs)\n"),
-                 ("ctx.save_for_backward(*inputs)", "ctx.inputs = inputs"), ("ctx.saved_tensors", "ctx.inputs"))
+    GIVEN,
+    (
+        "        with torch.random.fork_rng(devices=[]), torch.enable_grad():\n"
+        "            torch.set_rng_state(ctx.random)",
+        "        before = torch.get_rng_state()\n        torch.set_rng_state(ctx.random)\n"
+        "        with torch.enable_grad():\n            pass",
+    ),
+    (
+        "            out = ctx.run(*inputs)\n",
+        "            out = ctx.run(*inputs)\n        torch.set_rng_state(before)\n",
+    ),
+)
+BESIDE = changed(
+    GIVEN,
+    (
+        "        return run(*inputs)                     # nothing in here is recorded\n",
+        "        with torch.no_grad():\n            return run(*inputs)\n",
+    ),
+    ("ctx.save_for_backward(*inputs)", "ctx.inputs = inputs"),
+    ("ctx.saved_tensors", "ctx.inputs"),
+)
 HANDS = {
     "-given": GIVEN,
     "-own-state": OWN_STATE,
@@ -128,9 +144,12 @@ def again(run, *inputs):
                                       "torch.autograd.backward(out, gradient / 3)")),
 }  # fmt: skip
 
-INSIDE = changed(KEPT, ("    share, chosen = gate(x).softmax(-1).max(-1)     # once, and kept\n\n", ""),
-                 ("    def run(x, share):\n", "    def run(x):\n        share, chosen = gate(x).softmax(-1).max(-1)\n"),
-                 ("checkpoint(run, x, share,", "checkpoint(run, x,"))
+INSIDE = changed(
+    KEPT,
+    ("    share, chosen = gate(x).softmax(-1).max(-1)     # once, and kept\n\n", ""),
+    ("    def run(x, share):\n", "    def run(x):\n        share, chosen = gate(x).softmax(-1).max(-1)\n"),
+    ("checkpoint(run, x, share,", "checkpoint(run, x,"),
+)
 LAYERS = {
     "-given": KEPT,
     "-only-the-choice": changed(
@@ -180,9 +199,14 @@ LAYERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "right", "written"), [
-    (CHECK, "right on 1 and 2 processes: the gradients", HANDS), (ROUTED, "right on 2 processes: each token", LAYERS),
-], ids=["again", "routed"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "right", "written"),
+    [
+        (CHECK, "right on 1 and 2 processes: the gradients", HANDS),
+        (ROUTED, "right on 2 processes: each token", LAYERS),
+    ],
+    ids=["again", "routed"],
+)
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)
@@ -223,13 +247,17 @@ def gathers(s):
     from scaleout.exercises.ranks.count import counted
 
     mesh, cpu, found = init_device_mesh("cpu", (s.world,)), torch.device("cpu"), {}
-    units = {"fully_shard": lambda one: fully_shard(one, mesh=mesh),
-             "older": lambda one: FullyShardedDataParallel(one, device_id=cpu)}  # fmt: skip
+    units = {
+        "fully_shard": lambda one: fully_shard(one, mesh=mesh),
+        "older": lambda one: FullyShardedDataParallel(one, device_id=cpu),
+    }
     for way, unit in units.items():
         for place in ("inside", "outside"):
             for reentrant in (False, True):
-                blocks = [unit(Around(Block(), reentrant)) if place == "inside" else Around(unit(Block()), reentrant)
-                          for _ in range(4)]  # fmt: skip
+                blocks = [
+                    unit(Around(Block(), reentrant)) if place == "inside" else Around(unit(Block()), reentrant)
+                    for _ in range(4)
+                ]
                 model = unit(torch.nn.Sequential(*blocks))
                 with CommDebugMode() as debug, counted() as calls:
                     model(torch.ones(2, 8, requires_grad=True)).sum().backward()

@@ -81,8 +81,11 @@ TURNS = """\
 """
 # Chunks of one length, the last ones shorter or empty, and a ring to the left.
 CEIL = "tensor.split(max(1, -(-len(tensor) // ranks))) + (tensor[:0],) * ranks"
-LEFT = GIVEN.replace("(rank + 1) % ranks, (rank - 1) % ranks", "(rank - 1) % ranks, (rank + 1) % ranks").replace(
-    "(rank - step) % ranks", "(rank + step) % ranks").replace("(rank - step - 1) % ranks", "(rank + step + 1) % ranks")
+LEFT = (
+    GIVEN.replace("(rank + 1) % ranks, (rank - 1) % ranks", "(rank - 1) % ranks, (rank + 1) % ranks")
+    .replace("(rank - step) % ranks", "(rank + step) % ranks")
+    .replace("(rank - step - 1) % ranks", "(rank + step + 1) % ranks")
+)
 CHAIN = """\
 import torch
 import torch.distributed as dist

@@ -166,8 +166,9 @@ SPLIT_TOKENS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "written"), [(ranks.CHECK, SPLIT_MLP), (ranks.SEQUENCE, SPLIT_TOKENS)],
-                         ids=["mlp", "tokens"])
+@pytest.mark.parametrize(
+    ("check", "written"), [(ranks.CHECK, SPLIT_MLP), (ranks.SEQUENCE, SPLIT_TOKENS)], ids=["mlp", "tokens"]
+)
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         start = "right: 2 ranks" if slip[0] == "-" else f"not yet ({slip.split()[0]}): "
@@ -184,8 +185,12 @@ def seen_by_a_norm(s):
     mesh, tokens, found = init_device_mesh("cpu", (s.world,)), torch.zeros(2, 6, dtype=torch.long), []
     row = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
     prepared = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1))
-    for plan in ({"1.0": SequenceParallel()}, {"1.0": SequenceParallel(sequence_dim=0)},
-                 {"0": row, "1.0": SequenceParallel()}, {"1": prepared, "1.0": SequenceParallel()}):  # fmt: skip
+    for plan in (
+        {"1.0": SequenceParallel()},
+        {"1.0": SequenceParallel(sequence_dim=0)},
+        {"0": row, "1.0": SequenceParallel()},
+        {"1": prepared, "1.0": SequenceParallel()},
+    ):
         model = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Sequential(torch.nn.LayerNorm(4)))
         found.append(tuple(cut(model, mesh, plan)(tokens).shape))
     return found

@@ -29,7 +29,9 @@ def changed(source, *pairs):
 
 
 HEAD = GIVEN[: GIVEN.index("    rank, ranks")]
-OF_TORCH = HEAD + """\
+OF_TORCH = (
+    HEAD
+    + """\
     rank, ranks = dist.get_rank(), dist.get_world_size()
     each = -(-len(weights) // ranks)
     pad = lambda flat: torch.nn.functional.pad(flat, (0, ranks * each - len(flat)))
@@ -46,29 +48,52 @@ OF_TORCH = HEAD + """\
     dist.all_gather_into_tensor(whole, part.detach())
     weights[:] = whole[:len(weights)]
 """
+)
 ROOTED = changed(
     GIVEN,
-    ("    dist.reduce_scatter(mine, parts(gradient))\\n".replace("\\n", "\n"),
-     "    for r, one in enumerate(parts(gradient)):\n"
-     "        one = one.clone()\n        dist.reduce(one, r)\n        mine = one if r == rank else mine\n"),
-    ("    dist.all_gather(whole, part)\n", "    whole[rank] = part\n"
-     "    for r in range(ranks):\n        dist.broadcast(whole[r], r)\n"))
-WHOLE_MOMENTS = changed(GIVEN, ("torch.zeros(each), v=torch.zeros(each)", "torch.zeros_like(weights), "
-                                "v=torch.zeros_like(weights)"),
-                        ('m, v = state["m"], state["v"]', "m, v = (parts(state[k])[rank] for k in 'mv')"),
-                        ("    down =", "    for k, one in (('m', m), ('v', v)):\n"
-                         "        held = torch.cat([one if r == rank else p for r, p in enumerate(parts(state[k]))])\n"
-                         "        state[k].copy_(held[:len(weights)])\n    down ="))
-REDUCED = changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
-                          "    gradient = gradient.clone()\n    dist.all_reduce(gradient)\n"
-                          "    mine = parts(gradient)[rank].clone()\n"))
-EVERYBODYS = changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
-                             "    every = [torch.empty_like(gradient) for _ in range(ranks)]\n"
-                             "    dist.all_gather(every, gradient)\n    mine = parts(sum(every))[rank].clone()\n"))
-SHORT = changed(GIVEN, ("-(-len(weights) // ranks)", "len(weights) // ranks"),
-                ("        padding = ranks * each - len(flat)\n", ""),
-                ("torch.nn.functional.pad(flat, (0, padding))", "flat[:ranks * each]"),
-                ("weights.copy_(torch.cat(whole)[: len(weights)])", "weights[:ranks * each] = torch.cat(whole)"))
+    (
+        "    dist.reduce_scatter(mine, parts(gradient))\\n".replace("\\n", "\n"),
+        "    for r, one in enumerate(parts(gradient)):\n"
+        "        one = one.clone()\n        dist.reduce(one, r)\n        mine = one if r == rank else mine\n",
+    ),
+    (
+        "    dist.all_gather(whole, part)\n",
+        "    whole[rank] = part\n    for r in range(ranks):\n        dist.broadcast(whole[r], r)\n",
+    ),
+)
+WHOLE_MOMENTS = changed(
+    GIVEN,
+    ("torch.zeros(each), v=torch.zeros(each)", "torch.zeros_like(weights), v=torch.zeros_like(weights)"),
+    ('m, v = state["m"], state["v"]', "m, v = (parts(state[k])[rank] for k in 'mv')"),
+    (
+        "    down =",
+        "    for k, one in (('m', m), ('v', v)):\n"
+        "        held = torch.cat([one if r == rank else p for r, p in enumerate(parts(state[k]))])\n"
+        "        state[k].copy_(held[:len(weights)])\n    down =",
+    ),
+)
+REDUCED = changed(
+    GIVEN,
+    (
+        "    dist.reduce_scatter(mine, parts(gradient))\n",
+        "    gradient = gradient.clone()\n    dist.all_reduce(gradient)\n    mine = parts(gradient)[rank].clone()\n",
+    ),
+)
+EVERYBODYS = changed(
+    GIVEN,
+    (
+        "    dist.reduce_scatter(mine, parts(gradient))\n",
+        "    every = [torch.empty_like(gradient) for _ in range(ranks)]\n"
+        "    dist.all_gather(every, gradient)\n    mine = parts(sum(every))[rank].clone()\n",
+    ),
+)
+SHORT = changed(
+    GIVEN,
+    ("-(-len(weights) // ranks)", "len(weights) // ranks"),
+    ("        padding = ranks * each - len(flat)\n", ""),
+    ("torch.nn.functional.pad(flat, (0, padding))", "flat[:ranks * each]"),
+    ("weights.copy_(torch.cat(whole)[: len(weights)])", "weights[:ranks * each] = torch.cat(whole)"),
+)
 STEPS = {
     "-given": GIVEN,
     **answers.restyled(GIVEN),
@@ -194,9 +219,14 @@ CLIPS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("check", "right", "written"), [
-    (CHECK, "right on 2 and 3 processes: the weights", STEPS), (CLIP, "right on 2 and 3 processes: one norm", CLIPS),
-], ids=["step", "clip"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "right", "written"),
+    [
+        (CHECK, "right on 2 and 3 processes: the weights", STEPS),
+        (CLIP, "right on 2 and 3 processes: one norm", CLIPS),
+    ],
+    ids=["step", "clip"],
+)
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)

@@ -17,8 +17,11 @@ from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, free_port
 from scaleout.lab import join
 
 LABS = ("labs/collectives.py", "labs/ddp.py")
-LONG = {"labs/collectives.py": ["--rounds", "10000"], "labs/ddp.py": ["--steps", "100000"],
-        "labs/fsdp.py": ["--steps", "100000"]}
+LONG = {
+    "labs/collectives.py": ["--rounds", "10000"],
+    "labs/ddp.py": ["--steps", "100000"],
+    "labs/fsdp.py": ["--steps", "100000"],
+}
 
 
 def own(tmp_path):
@@ -27,8 +30,15 @@ def own(tmp_path):
 
 
 def place(rank, world, port, wait="2"):
-    return {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LAB_TIMEOUT": wait}
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "LAB_TIMEOUT": wait,
+    }
 
 
 def assert_one_line(lab, where, said, code=1):
@@ -40,42 +50,66 @@ def assert_one_line(lab, where, said, code=1):
 
 # --- who does not come -------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("lab", LABS)
 def test_a_port_in_use_is_one_line(lab):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        assert_one_line(lab, place(0, 2, port),
-                        rf"port {port} cannot be used \(address already in use\): choose another MASTER_PORT, or let "
-                        "torchrun find one with --standalone")
+        assert_one_line(
+            lab,
+            place(0, 2, port),
+            rf"port {port} cannot be used \(address already in use\): choose another MASTER_PORT, or let "
+            "torchrun find one with --standalone",
+        )
 
 
 @pytest.mark.parametrize("lab", LABS)
 def test_a_missing_peer_is_one_line_on_either_side(lab):
     port = free_port()
-    assert_one_line(lab, place(0, 3, port),
-                    r"1 of 3 ranks came in 2 s: start the missing ones with the same MASTER_ADDR and MASTER_PORT "
-                    r"\(LAB_TIMEOUT sets the seconds\)")
-    assert_one_line(lab, place(1, 3, port),
-                    rf"rank 1 found no rank 0 at 127\.0\.0\.1:{port} in 2 s \(connection refused\): start it there, or "
-                    r"mend MASTER_ADDR and MASTER_PORT \(LAB_TIMEOUT sets the seconds\)")
+    assert_one_line(
+        lab,
+        place(0, 3, port),
+        r"1 of 3 ranks came in 2 s: start the missing ones with the same MASTER_ADDR and MASTER_PORT "
+        r"\(LAB_TIMEOUT sets the seconds\)",
+    )
+    assert_one_line(
+        lab,
+        place(1, 3, port),
+        rf"rank 1 found no rank 0 at 127\.0\.0\.1:{port} in 2 s \(connection refused\): start it there, or "
+        r"mend MASTER_ADDR and MASTER_PORT \(LAB_TIMEOUT sets the seconds\)",
+    )
 
 
 def test_an_address_that_is_not_there():
     missing = {name: value for name, value in place(1, 2, 1).items() if not name.startswith("MASTER")}
-    assert_one_line(LABS[0], missing,
-                    "rank 1 of 2 has no MASTER_ADDR and no MASTER_PORT in its environment: start the lab with torchrun")
-    assert_one_line(LABS[0], place(0, 2, 99999),
-                    "MASTER_PORT is '99999' in the environment, where a whole number from 1 to 65535 belongs: start "
-                    "the lab with python or torchrun", 2)
-    assert_one_line(LABS[0], place(0, 2, "http"),
-                    "MASTER_PORT is 'http' in the environment, where a whole number from 1 to 65535 belongs: start the "
-                    "lab with python or torchrun", 2)
+    assert_one_line(
+        LABS[0],
+        missing,
+        "rank 1 of 2 has no MASTER_ADDR and no MASTER_PORT in its environment: start the lab with torchrun",
+    )
+    assert_one_line(
+        LABS[0],
+        place(0, 2, 99999),
+        "MASTER_PORT is '99999' in the environment, where a whole number from 1 to 65535 belongs: start "
+        "the lab with python or torchrun",
+        2,
+    )
+    assert_one_line(
+        LABS[0],
+        place(0, 2, "http"),
+        "MASTER_PORT is 'http' in the environment, where a whole number from 1 to 65535 belongs: start the "
+        "lab with python or torchrun",
+        2,
+    )
 
 
 def test_a_host_without_a_name_is_waited_for(monkeypatch):
     monkeypatch.setattr(join, "TIMEOUT_S", 0.3)
-    with pytest.raises(join.Unmet, match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s \(.*"
-                                          r"leads to no address here: torchrun --local-addr"):
+    with pytest.raises(
+        join.Unmet,
+        match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s \(.*"
+        r"leads to no address here: torchrun --local-addr",
+    ):
         join._reach(2, "no.such.host.invalid", 29500)
 
 
@@ -91,9 +125,23 @@ def test_a_late_rank_0_is_found(monkeypatch):
 def test_torchrun_names_the_port_in_use():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-                               str(port), LABS[0]], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,
-                              timeout=PATIENCE_S)
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nproc-per-node",
+                "2",
+                "--master-port",
+                str(port),
+                LABS[0],
+            ],
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
     assert done.returncode == 1
     assert f"port: {port}" in done.stderr.splitlines()[-1], "torchrun's own report: no lab has started"
     assert "EADDRINUSE" in done.stderr.splitlines()[-1]
@@ -101,12 +149,19 @@ def test_torchrun_names_the_port_in_use():
 
 # --- who does not fit --------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--inject", "straggler:1:0.2"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
-    (["--scaling", "2,3", "--micro-batch", "1"], "--scaling: 2 processes do not divide 3 sequences: choose numbers of "
-                                                 "processes that divide the largest times --micro-batch"),
-    (["--scaling", "0,2"], "--scaling 0,2: give numbers of processes from 1 to 64, such as 1,2,4"),
-])
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--inject", "straggler:1:0.2"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
+        (
+            ["--scaling", "2,3", "--micro-batch", "1"],
+            "--scaling: 2 processes do not divide 3 sequences: choose numbers of "
+            "processes that divide the largest times --micro-batch",
+        ),
+        (["--scaling", "0,2"], "--scaling 0,2: give numbers of processes from 1 to 64, such as 1,2,4"),
+    ],
+)
 def test_a_number_of_processes_that_does_not_fit_is_one_line(words, said):
     done = pool.lab(["labs/ddp.py", *words])
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"labs/ddp.py: {said}\n")
@@ -115,10 +170,13 @@ def test_a_number_of_processes_that_does_not_fit_is_one_line(words, said):
 def test_a_rank_that_is_not_there_is_said_once():
     done = pool.lab(["labs/ddp.py", "--inject", "straggler:5:0.2"], 2)
     assert (done.returncode, done.stderr) == (
-        2, "labs/ddp.py: --inject straggler:5:0.2: there is no rank 5 among 2, which are 0 to 1\n")
+        2,
+        "labs/ddp.py: --inject straggler:5:0.2: there is no rank 5 among 2, which are 0 to 1\n",
+    )
 
 
 # --- who dies ----------------------------------------------------------------------------------------------
+
 
 def at_work(out):
     """Wait for what rank 0 prints before the long part, and then until all are in it."""
@@ -140,8 +198,10 @@ def test_those_who_lost_a_rank_in_a_collective_end_by_themselves(lab, tmp_path):
     lost = "lost another rank, which ended first: the launcher's report names it"
     assert any(lost in line for line in told)
     # now and then gloo does not hear that the other end is gone, and waits its time out
-    assert [line.startswith(f"{lab}: rank {rank} ") and (lost in line or "Timed out waiting" in line)
-            for rank, line in zip((0, 2), told, strict=True)] == [True, True]
+    assert [
+        line.startswith(f"{lab}: rank {rank} ") and (lost in line or "Timed out waiting" in line)
+        for rank, line in zip((0, 2), told, strict=True)
+    ] == [True, True]
     assert left(tmp_path) == []
 
 
@@ -149,8 +209,14 @@ def test_those_who_lost_a_rank_in_a_collective_end_by_themselves(lab, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the workers through /proc")
 def test_a_killed_rank_is_named_and_a_stopped_launcher_leaves_nothing(sign, tmp_path):
     lab = "labs/ddp.py"
-    launched = subprocess.Popen([sys.executable, *TORCHRUN, "2", lab, *LONG[lab]], cwd=ROOT, text=True,
-                                env=ENVIRONMENT | own(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    launched = subprocess.Popen(
+        [sys.executable, *TORCHRUN, "2", lab, *LONG[lab]],
+        cwd=ROOT,
+        text=True,
+        env=ENVIRONMENT | own(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     at_work(launched.stdout.readline)
     workers = launching.children(launched.pid)
     assert sorted(workers) == [0, 1]

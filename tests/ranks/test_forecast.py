@@ -10,15 +10,18 @@ from scaleout.records import results
 from scaleout.train import forecast
 from scaleout.train.options import Options
 
-SKIPPED = ("memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took is the "
-           "allocator's peak, on a GPU")
+SKIPPED = (
+    "memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took is the "
+    "allocator's peak, on a GPU"
+)
 
 
 def test_memory_by_kind_is_measured_where_blocks_are_compiled(tmp_path, monkeypatch):
-    """"aot_eager" compiles without a C++ compiler, and hides a block's operations from the ledger as inductor does."""
+    """ "aot_eager" compiles without a C++ compiler, and hides a block's operations from the ledger as inductor does."""
     compiled, own = [], torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda block: compiled.append(block) or own(
-        block, backend="aot_eager"))
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda block: compiled.append(block) or own(block, backend="aot_eager")
+    )
     found = {}
     for words in (["--compile"], ["--no-compile"]):
         path = tmp_path / f"{words[0]}.json"

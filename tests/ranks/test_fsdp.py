@@ -33,14 +33,19 @@ def assert_sound(record, names):
 
 def test_all_ways_on_two_processes_with_memory_over_time_and_a_trace(tmp_path):
     path = tmp_path / "trace.json"
-    record, said = recorded(torchrun, ["labs/fsdp.py", *FAST, "--via", "accelerate-forced", "--timeline",
-                                       "--clip", "1", "--trace", str(path)], 2, tmp_path)
+    record, said = recorded(
+        torchrun,
+        ["labs/fsdp.py", *FAST, "--via", "accelerate-forced", "--timeline", "--clip", "1", "--trace", str(path)],
+        2,
+        tmp_path,
+    )
     names = ("by hand, naive", "by hand, prefetching", "fully_shard", "Accelerate, forced")
     assert_sound(record, names)
     assert [record.measurement[f"all-gathers a step, {name}"] for name in names] == [5, 5, 5, 6]
     assert any(note.startswith("DDP: DistributedDataParallel on 2 rank(s)") for note in record.notes)
-    assert any(note.startswith("fully_shard: FSDPBlock, FSDPTransformer in 3 unit(s) on a mesh of 2") for note in
-               record.notes)
+    assert any(
+        note.startswith("fully_shard: FSDPBlock, FSDPTransformer in 3 unit(s) on a mesh of 2") for note in record.notes
+    )
     assert record.recipe["sharding: ranks"] == 2
     lines = [line for line in said.splitlines() if re.match(r"(forward|head|block|embedding|optimizer): ", line)]
     assert lines[1].startswith("forward: gather root")
@@ -56,9 +61,14 @@ def test_a_grid_of_knobs_in_one_launch(tmp_path):
     record, said = recorded(pool.lab, words, 2, tmp_path)
     assert all(check["passed"] for check in record.checks.values())
     peaks = {name: size for name, size in record.measurement.items() if name.startswith("peak")}
-    assert list(peaks) == ["peak bytes, DDP: all on every rank",
-                           *(f"peak bytes, reshard {reshard}, checkpointing {checkpointing}"
-                             for reshard in ("true", "false") for checkpointing in ("none", "full"))]
+    assert list(peaks) == [
+        "peak bytes, DDP: all on every rank",
+        *(
+            f"peak bytes, reshard {reshard}, checkpointing {checkpointing}"
+            for reshard in ("true", "false")
+            for checkpointing in ("none", "full")
+        ),
+    ]
     ddp, freed, freed_again, kept, kept_again = peaks.values()
     assert ddp > kept >= freed > kept_again >= freed_again, "two blocks: one computes, the other is on its way"
     gathers = [n for name, n in record.measurement.items() if name.startswith("all-gathers")]
@@ -68,9 +78,13 @@ def test_a_grid_of_knobs_in_one_launch(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "words", "grid"), [
-    (3, ["--wrap", "size", "--prefetch", "2"], "3 shard(s) x 1 replica(s)"),
-    (4, ["--replicas", "2", "--accumulation", "2"], "2 shard(s) x 2 replica(s)")])
+@pytest.mark.parametrize(
+    ("count", "words", "grid"),
+    [
+        (3, ["--wrap", "size", "--prefetch", "2"], "3 shard(s) x 1 replica(s)"),
+        (4, ["--replicas", "2", "--accumulation", "2"], "2 shard(s) x 2 replica(s)"),
+    ],
+)
 def test_three_and_four_processes(count, words, grid, tmp_path):
     record, said = recorded(pool.lab, ["labs/fsdp.py", *FAST, *words], count, tmp_path)
     assert_sound(record, ("fully_shard",))
@@ -88,18 +102,25 @@ def test_one_process(tmp_path, capsys):
     assert "skipped collectives: one process sends nothing" in said
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--wrap", "row"], "invalid choice: 'row'"), (["--steps", "4"], "--steps is 4: it must be from 5"),
-    (["--reshard", "2"], "--reshard 2: with 1 rank(s) to a copy of the model use true, false"),
-    (["--reshard", "maybe"], "--reshard maybe: with 1 rank(s)"),
-    (["--replicas", "2"], "--replicas 2 does not divide 1 process(es): use 1"),
-    (["--sweep", "wrap,colour"], "'colour' is no knob: use some of wrap, reshard"),
-    (["--sweep", "wrap"], "use torchrun --nproc-per-node 2"),
-    (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
-    (["--trace", "x.txt"], "the name must end in .json"), (["--clip", "0"], "--clip is 0"),
-    (["--prefetch", "-1"], "--prefetch is -1"), (["--heads", "7"], "7 heads do not divide hidden size 160"),
-    (["--via", "accelerate"], "Accelerate takes its FSDP2 path on GPUs only"),
-    (["--via", "accelerate-naive"], "Accelerate shards over several processes")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--wrap", "row"], "invalid choice: 'row'"),
+        (["--steps", "4"], "--steps is 4: it must be from 5"),
+        (["--reshard", "2"], "--reshard 2: with 1 rank(s) to a copy of the model use true, false"),
+        (["--reshard", "maybe"], "--reshard maybe: with 1 rank(s)"),
+        (["--replicas", "2"], "--replicas 2 does not divide 1 process(es): use 1"),
+        (["--sweep", "wrap,colour"], "'colour' is no knob: use some of wrap, reshard"),
+        (["--sweep", "wrap"], "use torchrun --nproc-per-node 2"),
+        (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
+        (["--trace", "x.txt"], "the name must end in .json"),
+        (["--clip", "0"], "--clip is 0"),
+        (["--prefetch", "-1"], "--prefetch is -1"),
+        (["--heads", "7"], "7 heads do not divide hidden size 160"),
+        (["--via", "accelerate"], "Accelerate takes its FSDP2 path on GPUs only"),
+        (["--via", "accelerate-naive"], "Accelerate shards over several processes"),
+    ],
+)
 def test_a_bad_option_is_refused_in_one_line(words, said):
     fsdp = lab_module("fsdp")
     with session("cpu") as s, pytest.raises(ValueError) as caught:
@@ -115,6 +136,7 @@ def test_exit_code_2_and_one_line():
 
 
 # --- pure parts ---------------------------------------------------------------------------------------------------
+
 
 def test_reshard_is_read():
     assert lab_fsdp.reshard("True", 1) is True
@@ -152,8 +174,9 @@ def test_a_grid_has_each_setting_once():
 
 def test_the_median_error_is_of_the_ways_that_are_predicted():
     row = lambda p, m: {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}  # noqa: E731
-    assert report.median_error({"ddp": row(None, 1.0), "naive": row(1.1, 1.0), "torch": row(0.8, 1.0)}
-                                 ) == pytest.approx(0.15)
+    assert report.median_error(
+        {"ddp": row(None, 1.0), "naive": row(1.1, 1.0), "torch": row(0.8, 1.0)}
+    ) == pytest.approx(0.15)
     assert report.median_error({"ddp": row(None, 1.0)}) is None
 
 

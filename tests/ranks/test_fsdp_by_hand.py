@@ -9,7 +9,7 @@ from scaleout.parallel import fsdp
 from scaleout.spec.sharding import Sharding
 
 TOLERANCE = 1e-5
-WHOLE = 99_000                  # bytes of the specimen's parameters, fp32
+WHOLE = 99_000  # bytes of the specimen's parameters, fp32
 LOW = ("torch bf16", "torch reduce")
 
 
@@ -67,7 +67,7 @@ def test_the_peak_of_fully_shard_is_the_predicted_one(runs):
     for name, (measured, predicted) in seen.items():
         if name.startswith("torch"):
             assert predicted == pytest.approx(measured, rel=1e-3), name
-        else:                   # by hand padding is a unit's, not a row's, and a unit is freed before its reduction
+        else:  # by hand padding is a unit's, not a row's, and a unit is freed before its reduction
             assert predicted == pytest.approx(measured, rel=0.25), name
 
 
@@ -92,10 +92,26 @@ def test_the_ledger_sees_units_come_and_go(runs):
 
 def test_naive_waits_and_prefetching_gathers_before_it_computes(cases):
     naive, ahead = cases["diaries"]["naive"], cases["diaries"]["prefetching"]
-    assert naive[:8] == ["gather", "compute", "gather blocks.0", "compute blocks.0", "free blocks.0", "gather blocks.1",
-                         "compute blocks.1", "free blocks.1"]
-    assert ahead[:8] == ["gather", "gather blocks.0", "compute", "gather blocks.1", "compute blocks.0", "free blocks.0",
-                         "compute blocks.1", "free blocks.1"]
+    assert naive[:8] == [
+        "gather",
+        "compute",
+        "gather blocks.0",
+        "compute blocks.0",
+        "free blocks.0",
+        "gather blocks.1",
+        "compute blocks.1",
+        "free blocks.1",
+    ]
+    assert ahead[:8] == [
+        "gather",
+        "gather blocks.0",
+        "compute",
+        "gather blocks.1",
+        "compute blocks.0",
+        "free blocks.0",
+        "compute blocks.1",
+        "free blocks.1",
+    ]
     assert ahead.index("gather blocks.0", 8) < ahead.index("compute blocks.1", 8), "in the backward too"
     assert naive.index("gather blocks.0", 8) > naive.index("reduce blocks.1")
     assert sorted(naive) == sorted(ahead)
@@ -112,16 +128,24 @@ def test_accelerate_shards_only_where_it_is_told(runs):
     assert naive["weights"] < TOLERANCE, "parity alone does not show it"
 
 
-@pytest.mark.parametrize(("name", "said"), [
-    ("world", "ValueError: 3 rank(s) x 1 replica(s) are 3 process(es), and this job has 4: use --replicas"),
-    ("wrap", "RuntimeError: asked for units {'': 680, 'blocks.0.attention.q': 248"),
-    ("reshard", "RuntimeError: asked for reshard False, and fully_shard built True"),
-    ("offload", "RuntimeError: asked for offload True, and fully_shard built False"),
-    ("dtype", "RuntimeError: asked for parameter bf16, and fully_shard built fp32"),
-    ("replicas", "RuntimeError: asked for units {'': 1200"), ("plain", "and fully_shard built {}"), ("right", ""),
-    ("hand offload", "ValueError: FSDP by hand has no offload"), ("hand replicas", "has no hybrid sharding"),
-    ("hand bf16", "has no 16-bit parameters"), ("hand int", "has no resharding to a number of ranks"),
-    ("accelerate", "ValueError: Accelerate takes its FSDP2 path on GPUs only")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("world", "ValueError: 3 rank(s) x 1 replica(s) are 3 process(es), and this job has 4: use --replicas"),
+        ("wrap", "RuntimeError: asked for units {'': 680, 'blocks.0.attention.q': 248"),
+        ("reshard", "RuntimeError: asked for reshard False, and fully_shard built True"),
+        ("offload", "RuntimeError: asked for offload True, and fully_shard built False"),
+        ("dtype", "RuntimeError: asked for parameter bf16, and fully_shard built fp32"),
+        ("replicas", "RuntimeError: asked for units {'': 1200"),
+        ("plain", "and fully_shard built {}"),
+        ("right", ""),
+        ("hand offload", "ValueError: FSDP by hand has no offload"),
+        ("hand replicas", "has no hybrid sharding"),
+        ("hand bf16", "has no 16-bit parameters"),
+        ("hand int", "has no resharding to a number of ranks"),
+        ("accelerate", "ValueError: Accelerate takes its FSDP2 path on GPUs only"),
+    ],
+)
 def test_what_cannot_be_and_what_was_not_built_is_said_in_one_line(name, said, cases):
     found = cases["refused"][name]
     assert said in found

@@ -55,6 +55,7 @@ def read(path):
 
 # --- real runs -------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize(("kind", "seed"), [("mismatch", 11), ("stop", 11), ("skip", 3)])
 def test_a_real_hang_is_dumped_and_its_culprit_found(kind, seed, tmp_path, caplog):
     """Stacks are py-spy's, or where there is none, as in the first run here, the ranks' own."""
@@ -63,9 +64,13 @@ def test_a_real_hang_is_dumped_and_its_culprit_found(kind, seed, tmp_path, caplo
     done = start("--inject", kind, "--seed", seed, "--out", folder)
     assert done.returncode == 0, done.stderr + (folder / "log.txt").read_text()
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        ["job.json", "log.txt", *(f"{name}-{rank}.{end}" for rank in range(3)
-                                  for name, end in (("flight", "json"), ("stack", "txt"))),
-         *(f"fr_trace_{rank}" for rank in range(3))])
+        [
+            "job.json",
+            "log.txt",
+            *(f"{name}-{rank}.{end}" for rank in range(3) for name, end in (("flight", "json"), ("stack", "txt"))),
+            *(f"fr_trace_{rank}" for rank in range(3)),
+        ]
+    )
     job = json.loads((folder / "job.json").read_text())
     assert lab_hang.opened(job.pop("sealed")) == seed and sorted(job) == ["inject", "processes", "timeout_seconds"]
     truth = lab_hang.truth(seed, 3, kind)
@@ -101,12 +106,20 @@ def left(folder):
 
 def begun(folder, sign, moment):
     """A run that gets a signal: at once, while its ranks start, or when they run."""
-    job = subprocess.Popen([sys.executable, "labs/hang.py", "--inject", "stop", "--out", str(folder)], text=True,
-                           cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
-    there = {"at once": lambda: folder.exists(),
-             "ranks start": lambda: sum(str(folder).encode() in read(path) for path in ours()) > 1,
-             "ranks run": lambda: list(folder.glob(".pid-*"))}[moment]
+    job = subprocess.Popen(
+        [sys.executable, "labs/hang.py", "--inject", "stop", "--out", str(folder)],
+        text=True,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    there = {
+        "at once": lambda: folder.exists(),
+        "ranks start": lambda: sum(str(folder).encode() in read(path) for path in ours()) > 1,
+        "ranks run": lambda: list(folder.glob(".pid-*")),
+    }[moment]
     end = time.monotonic() + 60
     while not there() and time.monotonic() < end:
         time.sleep(0.01)
@@ -114,9 +127,16 @@ def begun(folder, sign, moment):
     return job
 
 
-@pytest.mark.parametrize(("sign", "moment", "code"), [
-    (signal.SIGTERM, "at once", 143), (signal.SIGINT, "ranks start", 130), (signal.SIGKILL, "ranks start", -9),
-    (signal.SIGTERM, "ranks run", 143)], ids=str)
+@pytest.mark.parametrize(
+    ("sign", "moment", "code"),
+    [
+        (signal.SIGTERM, "at once", 143),
+        (signal.SIGINT, "ranks start", 130),
+        (signal.SIGKILL, "ranks start", -9),
+        (signal.SIGTERM, "ranks run", 143),
+    ],
+    ids=str,
+)
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the processes through /proc")
 def test_an_interrupted_run_leaves_no_process(sign, moment, code, tmp_path):
     job = begun(tmp_path / "dumps", sign, moment)
@@ -131,6 +151,7 @@ def test_an_interrupted_run_leaves_no_process(sign, moment, code, tmp_path):
 
 
 # --- the table -------------------------------------------------------------------------------------------
+
 
 def call(sequence, name="all_reduce", size=8, line=10, group="0"):
     return flight.Call(group, sequence, name, ((size,),), "Float", f"labs/hang_job.py:{line}")
@@ -147,8 +168,9 @@ def test_ranks_in_step_have_nobody_to_blame():
     assert all(">" not in cell for row in flight.side_by_side(same)[1] for cell in row)
 
 
-@pytest.mark.parametrize("other", [call(2, "broadcast"), call(2, size=9),
-                                   flight.Call("0", 2, "all_reduce", ((8,),), "Half")])
+@pytest.mark.parametrize(
+    "other", [call(2, "broadcast"), call(2, size=9), flight.Call("0", 2, "all_reduce", ((8,),), "Half")]
+)
 def test_another_name_size_or_dtype_is_odd(other):
     odd = flight.odd(flights([call(1), call(2)], [call(1), other], [call(1), call(2)]))
     assert (odd.sequence, odd.ranks, odd.kind, odd.skipped) == (2, (1,), "different", False)
@@ -170,8 +192,11 @@ def test_rings_that_begin_at_different_numbers_are_compared_where_all_have_calls
 
 
 def test_groups_are_read_apart_and_a_rank_without_a_dump_is_named():
-    both = flights([call(1), call(1, "broadcast", group="7")], [call(1), call(1, "barrier", group="7")],
-                   [call(1), call(1, "broadcast", group="7")])
+    both = flights(
+        [call(1), call(1, "broadcast", group="7")],
+        [call(1), call(1, "barrier", group="7")],
+        [call(1), call(1, "broadcast", group="7")],
+    )
     assert flight.odd(both).group == "7"
     del both[1]
     assert flight.absent(both) == (1,)
@@ -186,22 +211,30 @@ def test_paths_are_shortened():
     assert flight.shorten("labs/hang_job.py", "/home/x") == "labs/hang_job.py"
     clean = lab_module("hang").clean
     assert clean("see https://pytorch.org/docs at /opt/a/b.py:3", Path("/tmp")) == (
-        "see https://pytorch.org/docs at .../b.py:3")
+        "see https://pytorch.org/docs at .../b.py:3"
+    )
 
 
 # --- the recorded dumps, the judge and the exercises -------------------------------------------------------
 
+
 def recorded_lines():
     """{line of labs/hang_job.py in the recorded dumps: its source}."""
     source = (ROOT / "labs" / "hang_job.py").read_text().splitlines()
-    return {int(c.where.split(":")[1]): source[int(c.where.split(":")[1]) - 1].strip()
-            for one in flight.load(RECORDED).values() for c in one.calls}
+    return {
+        int(c.where.split(":")[1]): source[int(c.where.split(":")[1]) - 1].strip()
+        for one in flight.load(RECORDED).values()
+        for c in one.calls
+    }
 
 
 def test_the_recorded_dumps_fit_the_source():
     shown = {line: text for line, text in recorded_lines().items() if "barrier" not in text}
     assert {line: text.split("(")[0] for line, text in shown.items()} == {
-        81: "self.dist.all_reduce", 91: "self.dist.all_gather", 100: "self.dist.broadcast"}
+        81: "self.dist.all_reduce",
+        91: "self.dist.all_gather",
+        100: "self.dist.broadcast",
+    }
     assert lab_hang.truth(1, 4, "skip").rank == flight.odd(flight.load(RECORDED)).ranks[0] == 2
     assert sum(path.stat().st_size for path in RECORDED.iterdir()) < 80_000
 
@@ -232,9 +265,18 @@ def test_the_right_answers_are_the_true_ones():
         assert not any(verdict.ok for verdict in wrong)
 
 
-@pytest.mark.parametrize(("answer", "slip"), [
-    ("2:100", ""), ("2:labs/hang_job.py:95", ""), ("2:81", "where-it-waits"), ("2:91", "line"),
-    ("0:81", "first-report"), ("1:100", "line-only"), ("3:81", "waiting")])
+@pytest.mark.parametrize(
+    ("answer", "slip"),
+    [
+        ("2:100", ""),
+        ("2:labs/hang_job.py:95", ""),
+        ("2:81", "where-it-waits"),
+        ("2:91", "line"),
+        ("0:81", "first-report"),
+        ("1:100", "line-only"),
+        ("3:81", "waiting"),
+    ],
+)
 def test_the_judge_names_the_misconception(answer, slip):
     verdict = lab_hang.judge(answer, RECORDED)
     assert (verdict.ok, verdict.slip) == (not slip, slip)
@@ -265,16 +307,20 @@ def test_a_right_rank_with_the_wrong_line(kind, line, slip, tmp_path):
 
 # --- refusals --------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--processes", "2"], "--processes is 2: it must be from 3 to 8 (two ranks have no majority)"),
-    (["--timeout", "1"], "--timeout is 1: it must be from 3 to 30 seconds, to leave time for the dumps"),
-    (["--inject", "cable"], "invalid choice: 'cable'"),
-    (["--check", "two", "labs/results/hang"], "--check two: give RANK:LINE, for example 1:83"),
-    (["--check", "7:81", "labs/results/hang"], "this job has the ranks 0 to 3"),
-    (["--check", "1:81", "gone"], "gone/job.json: no such file (python labs/hang.py writes such a folder)"),
-    (["--read", "labs"], "labs: holds no flight-RANK.json (python labs/hang.py writes them)"),
-    (["--out", "labs"], "labs exists already: give another --out, or remove it"),
-])
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--processes", "2"], "--processes is 2: it must be from 3 to 8 (two ranks have no majority)"),
+        (["--timeout", "1"], "--timeout is 1: it must be from 3 to 30 seconds, to leave time for the dumps"),
+        (["--inject", "cable"], "invalid choice: 'cable'"),
+        (["--check", "two", "labs/results/hang"], "--check two: give RANK:LINE, for example 1:83"),
+        (["--check", "7:81", "labs/results/hang"], "this job has the ranks 0 to 3"),
+        (["--check", "1:81", "gone"], "gone/job.json: no such file (python labs/hang.py writes such a folder)"),
+        (["--read", "labs"], "labs: holds no flight-RANK.json (python labs/hang.py writes them)"),
+        (["--out", "labs"], "labs exists already: give another --out, or remove it"),
+    ],
+)
 def test_bad_input_is_one_line(words, said):
     done = hang(*words)
     assert done.returncode == 2

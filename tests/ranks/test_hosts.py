@@ -95,8 +95,14 @@ with Hosts(2) as hosts:
 
 
 def holder():
-    process = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, env=ENVIRONMENT, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -131,9 +137,11 @@ def test_what_a_killed_run_left_is_removed_by_the_next():
 
 # --- machines without ------------------------------------------------------------------------------------
 
+
 def test_a_kernel_that_refuses_is_a_lack_too(monkeypatch):
     def no(*words):
         raise ValueError("the kernel refuses network namespaces here: ip netns add x: Operation not permitted")
+
     monkeypatch.setattr(lab_hosts, "missing", lambda: "")
     monkeypatch.setattr(lab_hosts, "_ip", no)
     assert lab_hosts.refused().startswith("the kernel refuses network namespaces here")
@@ -144,6 +152,7 @@ def test_a_kernel_that_refuses_is_a_lack_too(monkeypatch):
 def test_what_is_missing_is_said():
     def nothing(name):
         return None
+
     assert lab_hosts.missing("darwin", 0) == "needs Linux, this is darwin"
     assert lab_hosts.missing("linux", 1000) == "needs root, to make network namespaces (try sudo)"
     assert lab_hosts.missing("linux", 0, nothing) == "needs ip and tc (Debian: apt-get install iproute2)"

@@ -70,24 +70,34 @@ def test_a_rank_that_torchrun_forgets_while_it_still_imports_is_ended(way, monke
     assert not alive(rank)
 
 
-@pytest.mark.parametrize(("words", "sign", "code", "said"), [
-    (SCALING, signal.SIGTERM, 143, ""),
-    (SCALING, signal.SIGKILL, -signal.SIGKILL, ""),
-    (["labs/ddp.py", "--scaling", "2", *LONG], signal.SIGTERM, 143, ""),
-    (["labs/preflight.py", "--processes", "2"], signal.SIGINT, 130, "labs/preflight.py: stopped\n"),
-    (["-m", "scaleout.exercises.ddp.ranks", ENDLESS], signal.SIGTERM, 143, "")],
-    ids=["scaling, asked", "scaling, killed", "ddp", "preflight", "checker"])
+@pytest.mark.parametrize(
+    ("words", "sign", "code", "said"),
+    [
+        (SCALING, signal.SIGTERM, 143, ""),
+        (SCALING, signal.SIGKILL, -signal.SIGKILL, ""),
+        (["labs/ddp.py", "--scaling", "2", *LONG], signal.SIGTERM, 143, ""),
+        (["labs/preflight.py", "--processes", "2"], signal.SIGINT, 130, "labs/preflight.py: stopped\n"),
+        (["-m", "scaleout.exercises.ddp.ranks", ENDLESS], signal.SIGTERM, 143, ""),
+    ],
+    ids=["scaling, asked", "scaling, killed", "ddp", "preflight", "checker"],
+)
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes through /proc")
 def test_a_launcher_that_is_ended_leaves_no_rank_and_no_folder(words, sign, code, said, tmp_path, endless):
     words = [endless if word == ENDLESS else word for word in words]
-    job = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT | {"TMPDIR": str(tmp_path)}, text=True,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    job = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         assert until(lambda: marked(tmp_path, b"RANK=")), "its ranks start"
         job.send_signal(sign)
         assert job.wait(60) == code
-        if sign == signal.SIGKILL:                      # nobody is left who could wait for them
+        if sign == signal.SIGKILL:  # nobody is left who could wait for them
             until(lambda: not marked(tmp_path))
         assert marked(tmp_path) == []
         assert job.stderr.read() == said

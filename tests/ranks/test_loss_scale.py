@@ -21,11 +21,12 @@ from scaleout.train import options
 from scaleout.train.metrics import FIELDS, METRICS, Metrics
 from scaleout.train.trainer import Setup, Trainer
 
-CLOSE = 2e-3        # fp16 has 11 bits: a product is off by 2^-11 = 5e-4 at most, and errors of opposite signs meet
+CLOSE = 2e-3  # fp16 has 11 bits: a product is off by 2^-11 = 5e-4 at most, and errors of opposite signs meet
 pytestmark = pytest.mark.usefixtures("no_profile")
 
 
 # --- the trainer ------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def found():
@@ -57,7 +58,7 @@ def gradients(precision, scale=None):
     with session.session("cpu") as s:
         made = Trainer(s, Setup(SHAPE, "one", precision=precision, clip=0.0))
         if scale:
-            made.scaler.scale(torch.ones(()))       # it is made at its first use
+            made.scaler.scale(torch.ones(()))  # it is made at its first use
             made.scaler.update(scale)
         usual = made.loss
         made.loss = lambda *pair: usual(*pair) * 1e-8
@@ -99,8 +100,9 @@ def quick(job):
 def whole(tmp_path_factory):
     """A run of 30 steps that nothing stopped, its folder and its Record."""
     folder = tmp_path_factory.mktemp("whole")
-    job = train(*WORDS, "--folder", str(folder), "--checkpoint-every", "none", "--save", str(folder / "r.json"),
-                at={1: quick})
+    job = train(
+        *WORDS, "--folder", str(folder), "--checkpoint-every", "none", "--save", str(folder / "r.json"), at={1: quick}
+    )
     return job, folder, results.load(folder / "r.json")
 
 
@@ -115,15 +117,17 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
         assert record.series["gradient norm"][n - 1] == 0
         assert n == 30 or scales[n] == scales[n - 1] / 2
     assert max(b / a for a, b in pairwise(scales)) == 2, "and it grew"
-    note = (f"loss scale 65,536 to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of 30 steps overflowed "
-            "fp16 and were left out")
+    note = (
+        f"loss scale 65,536 to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of 30 steps overflowed "
+        "fp16 and were left out"
+    )
     assert note in record.notes
     assert record.precision == "fp16"
     assert record.mfu_peak["source"].startswith("fp16 matrix products")
     assert record.failures == []
     assert record.checks["peak within 2% of the prediction"]["passed"], "fp16 takes the bytes of bf16"
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]         # Infinity is no JSON
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]  # Infinity is no JSON
     assert [row["step"] for row in rows if row.get("norm", 0) is None] == left_out
     assert record.losses[-1] < record.losses[0] - 1
 
@@ -152,8 +156,13 @@ def test_it_goes_on_with_the_scale_bit_for_bit(whole, tmp_path, capsys):
 
 def test_the_rows_of_steps_left_out_are_read_again(tmp_path):
     row = dict.fromkeys(FIELDS, 1.0) | {"step": 1, "norm": None, "scale": 2.0}
-    lines = [row, row | {"step": 2, "scale": None}, row | {"step": 3, "norm": 1.0, "scale": "much"},
-             {**dict.fromkeys(FIELDS, 1.0), "step": 4, "norm": None}, row | {"step": 5, "norm": 3.0}]
+    lines = [
+        row,
+        row | {"step": 2, "scale": None},
+        row | {"step": 3, "norm": 1.0, "scale": "much"},
+        {**dict.fromkeys(FIELDS, 1.0), "step": 4, "norm": None},
+        row | {"step": 5, "norm": 3.0},
+    ]
     (tmp_path / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     metrics = Metrics(tmp_path, True)
     _, said = metrics.begin(9)
@@ -178,16 +187,24 @@ def test_gradients_that_overflow_by_themselves_end_the_job(tmp_path, capsys):
     def overflow(job):
         usual, job.trainer.loss = job.trainer.loss, lambda *pair: usual(*pair) * 1e20
         job.trainer.scaler.update(8.0)
+
     with pytest.raises(SystemExit) as caught:
         train(*WORDS, "--folder", str(tmp_path), "--checkpoint-every", "5", "--log-every", "1", at={8: overflow})
     assert caught.value.code == 2
-    assert ("the gradient overflows fp16 at step 11 with a loss scale of 1: use --precision fp32, or a lower --lr"
-            in capsys.readouterr().err)
+    assert (
+        "the gradient overflows fp16 at step 11 with a loss scale of 1: use --precision fp32, or a lower --lr"
+        in capsys.readouterr().err
+    )
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000005", "step-00000010"]
 
 
 def test_offload_is_refused():
     module = lab_module("capstone")
-    with session.session("cpu") as s, pytest.raises(ValueError, match=re.escape(
-            "--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32")):
+    with (
+        session.session("cpu") as s,
+        pytest.raises(
+            ValueError,
+            match=re.escape("--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32"),
+        ),
+    ):
         module.main(s, [*TINY, "--precision", "fp16", "--offload", "--strategy", "fsdp"])

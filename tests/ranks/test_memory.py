@@ -31,8 +31,11 @@ def assert_sound(record, world, routes):
             assert record.prediction[name] == pytest.approx(seen, rel=0.02, abs=2000), name
     assert sum(record.peak_memory.values()) == record.measurement["peak bytes"]
     assert set(record.peak_memory) == set(KINDS)
-    wanted = {f"{via}: {what} equal{'s' if what == 'loss' else ''} one process" for via in routes
-              for what in ("loss", "gradients")}
+    wanted = {
+        f"{via}: {what} equal{'s' if what == 'loss' else ''} one process"
+        for via in routes
+        for what in ("loss", "gradients")
+    }
     assert wanted <= set(record.checks)
     assert all(check["passed"] for check in record.checks.values())
     assert record.losses[-1] < record.losses[0] - 0.1
@@ -41,8 +44,12 @@ def assert_sound(record, world, routes):
 
 def test_one_process_saves_a_sound_record_picture_and_snapshot(tmp_path):
     picture, snapshot = tmp_path / "memory.svg", tmp_path / "memory.pickle"
-    record, said = recorded(pool.lab, ["labs/memory.py", *FAST, "--checkpointing", "full", "--plot", str(picture),
-                                       "--snapshot", str(snapshot)], 1, tmp_path)
+    record, said = recorded(
+        pool.lab,
+        ["labs/memory.py", *FAST, "--checkpointing", "full", "--plot", str(picture), "--snapshot", str(snapshot)],
+        1,
+        tmp_path,
+    )
     assert_sound(record, 1, ())
     assert record.backend == "none"
     assert any("this run is one process" in line for line in record.skipped)
@@ -79,12 +86,32 @@ def test_two_processes_predict_seconds_and_count_the_buckets(tmp_path):
     assert f"MFU {record.mfu:.2f} of {peak / 1e9:,.0f} GFLOP/s" in said
 
 
-@pytest.mark.parametrize(("count", "more", "routes"), [
-    (4, ["--bucket-view", "--gradients", "kept", "--checkpointing", "selective", "--attention", "naive",
-         "--dropout", "0.1", "--no-foreach"], ("hand", "torch")),
-    (2, ["--via", "hand", "--optimizer", "momentum", "--gated-mlp", "--kv-heads", "2", "--lr", "0.05"],
-     ("hand", "torch")),
-])
+@pytest.mark.parametrize(
+    ("count", "more", "routes"),
+    [
+        (
+            4,
+            [
+                "--bucket-view",
+                "--gradients",
+                "kept",
+                "--checkpointing",
+                "selective",
+                "--attention",
+                "naive",
+                "--dropout",
+                "0.1",
+                "--no-foreach",
+            ],
+            ("hand", "torch"),
+        ),
+        (
+            2,
+            ["--via", "hand", "--optimizer", "momentum", "--gated-mlp", "--kv-heads", "2", "--lr", "0.05"],
+            ("hand", "torch"),
+        ),
+    ],
+)
 def test_other_recipes_on_more_processes(count, more, routes, tmp_path):
     record, _ = recorded(pool.lab, ["labs/memory.py", *FAST, *more], count, tmp_path)
     assert_sound(record, count, routes)
@@ -117,8 +144,19 @@ def test_accelerate_launch_builds_two_ranks(tmp_path):
 
 
 def test_accelerate_that_would_train_alone_is_refused():
-    done = lab_runs.run(["-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2",
-                         "labs/memory.py", "--via", "accelerate"])
+    done = lab_runs.run(
+        [
+            "-m",
+            "accelerate.commands.accelerate_cli",
+            "launch",
+            "--cpu",
+            "--num_processes",
+            "2",
+            "labs/memory.py",
+            "--via",
+            "accelerate",
+        ]
+    )
     said = [line for line in done.stderr.splitlines() if line.startswith("labs/memory.py: ")]
     assert len(said) == 1
     assert "starts one process whatever --num_processes says" in said[0]
@@ -134,18 +172,21 @@ def test_a_step_on_fake_tensors_agrees_to_the_byte():
     assert done.stdout.startswith("gpt2: 0.12 G parameters, autocast-bf16, adamw, 1 x 512 tokens")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--heads", "6"], "6 heads do not divide hidden size 160"),
-    (["--fake", "900b"], "model '900b' is unknown: use one of gpt2, "),
-    (["--optimizer", "lion"], "invalid choice: 'lion'"),
-    (["--steps", "2"], "--steps is 2: it must be from 4"),
-    (["--save", "README.md/record.json"], "choose a file in a folder you may write to"),
-    (["--save", "record.txt"], "the name must end in .json"),
-    (["--plot", "x.gif"], "the name must end in .svg or .png or .pdf"),
-    (["--machine", "gone.json"], "no such file (python labs/calibrate.py makes one)"),
-    (["--dataset", "gone.txt"], "dataset gone.txt: no such file or folder"),
-    (["--dropout", "nan"], "'nan' is not a finite number"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--heads", "6"], "6 heads do not divide hidden size 160"),
+        (["--fake", "900b"], "model '900b' is unknown: use one of gpt2, "),
+        (["--optimizer", "lion"], "invalid choice: 'lion'"),
+        (["--steps", "2"], "--steps is 2: it must be from 4"),
+        (["--save", "README.md/record.json"], "choose a file in a folder you may write to"),
+        (["--save", "record.txt"], "the name must end in .json"),
+        (["--plot", "x.gif"], "the name must end in .svg or .png or .pdf"),
+        (["--machine", "gone.json"], "no such file (python labs/calibrate.py makes one)"),
+        (["--dataset", "gone.txt"], "dataset gone.txt: no such file or folder"),
+        (["--dropout", "nan"], "'nan' is not a finite number"),
+    ],
+)
 def test_a_bad_option_is_refused_before_any_work(words, said, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     memory = lab_module("memory")
@@ -162,6 +203,7 @@ def test_exit_code_2_and_one_line():
 
 
 # --- pictures -------------------------------------------------------------------------------------------
+
 
 def line(moment, n):
     return (moment, "op", {**dict.fromkeys(KINDS, 0), "weights": n})

@@ -22,17 +22,22 @@ from scaleout.spec.mesh import ORDER
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 
-TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
+TOLERANCE = 1e-5  # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 TWO = {"dp": 2, "tp": 2, "pp": 2, "micro_batches": 4}
 SPLIT = {"sequence_parallel": True, "gather_again": False}
 CASES = {
     1: {"alone": ("gpt", Layout(micro_batches=2), ORDER)},
-    4: {"dp x tp": ("gpt", Layout(dp=2, tp=2, micro_batches=2), ORDER),
-        "tp x pp": ("llama", Layout(tp=2, pp=2), ORDER)},
-    8: {"gpt": ("gpt", Layout(**TWO), ORDER), "llama": ("llama", Layout(**TWO, **SPLIT, zero=1), ORDER),
+    4: {
+        "dp x tp": ("gpt", Layout(dp=2, tp=2, micro_batches=2), ORDER),
+        "tp x pp": ("llama", Layout(tp=2, pp=2), ORDER),
+    },
+    8: {
+        "gpt": ("gpt", Layout(**TWO), ORDER),
+        "llama": ("llama", Layout(**TWO, **SPLIT, zero=1), ORDER),
         "gpt, sequence": ("gpt", Layout(**TWO | {"micro_batches": 3}, **SPLIT), ("tp", "pp", "cp", "dp")),
         "heads on two ranks": ("llama", Layout(tp=4, pp=2, **SPLIT), ORDER),
-        "interleaved": ("gpt", Layout(**TWO, zero=1, chunks=2, schedule="interleaved"), ORDER)},
+        "interleaved": ("gpt", Layout(**TWO, zero=1, chunks=2, schedule="interleaved"), ORDER),
+    },
 }
 
 
@@ -74,12 +79,13 @@ def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
         shape, on = specimen_mesh.SHAPES[CASES[4][name][0]], cluster(1, layout.ranks)
         for rank, (seen, _) in enumerate(runs[name]["sent"]):
             pp = rank // (layout.dp * layout.tp)
-            told = traffic(Job(shape, specimen_mesh.SEQ, DEVICES["h100-sxm"], on, specimen_mesh.BATCH, layout,
-                               Recipe("fp32")), pp)
+            told = traffic(
+                Job(shape, specimen_mesh.SEQ, DEVICES["h100-sxm"], on, specimen_mesh.BATCH, layout, Recipe("fp32")), pp
+            )
             for axis, size in (("dp", layout.dp), ("tp", layout.tp)):
                 calls = seen.get(axis, {})
                 found = sum(sent[kind] * (size - 1) / size * one.bytes for kind, one in calls.items())
-                found -= 8 * bool(calls) * (axis == "dp")                           # the loss
+                found -= 8 * bool(calls) * (axis == "dp")  # the loss
                 assert found == pytest.approx(told[axis].bytes), (name, axis)
             if layout.pp > 1:
                 assert seen["pp"]["send"].bytes == told["pp"].bytes == layout.m * 4 * 2 * 12 * 24
@@ -89,9 +95,19 @@ def test_a_tied_table_is_summed_along_the_pipeline_as_the_models_price_it(runs):
     for name in ("gpt", "interleaved"):
         layout, shape = CASES[8][name][1], specimen_mesh.SHAPES["gpt"]
         for rank, (seen, _) in enumerate(runs[name]["sent"]):
-            told = traffic(Job(shape, specimen_mesh.SEQ, DEVICES["h100-sxm"], cluster(1, 8), specimen_mesh.BATCH,
-                               layout, Recipe("fp32")), rank // 4)["pp"]
-            summed = seen["pp"]["all_reduce"].bytes - 8                                 # of two, less the loss
+            told = traffic(
+                Job(
+                    shape,
+                    specimen_mesh.SEQ,
+                    DEVICES["h100-sxm"],
+                    cluster(1, 8),
+                    specimen_mesh.BATCH,
+                    layout,
+                    Recipe("fp32"),
+                ),
+                rank // 4,
+            )["pp"]
+            summed = seen["pp"]["all_reduce"].bytes - 8  # of two, less the loss
             assert summed == 4 * shape.vocab * shape.hidden / layout.tp
             assert seen["pp"]["send"].bytes + summed == told.bytes, (name, rank)
 
@@ -99,7 +115,8 @@ def test_a_tied_table_is_summed_along_the_pipeline_as_the_models_price_it(runs):
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 FINDS = {"tensor": {"what each axis sends", "assert_parts"}, "data": {"assert_same_tokens"}} | {
-    name: {"what each axis sends", "assert_copies_agree"} for name in ("replicas", "norms", "tie")}
+    name: {"what each axis sends", "assert_copies_agree"} for name in ("replicas", "norms", "tie")
+}
 
 
 def test_each_fault_is_found_by_its_checks_and_not_by_the_first_loss(cases):
@@ -136,7 +153,7 @@ def test_the_lab_on_eight_processes(tmp_path):
 
 def test_layouts_are_ranked_and_some_are_run(tmp_path):
     done = pool.lab([*FAST, "--search", "--save", tmp_path / "record.json"], 4)
-    assert done.returncode in (0, 1), done.stderr           # the order itself is the machine's: a busy one may turn it
+    assert done.returncode in (0, 1), done.stderr  # the order itself is the machine's: a busy one may turn it
     record = results.load(tmp_path / "record.json")
     ranked = [line.split() for line in done.stdout.splitlines() if line[:2].strip().isdigit() and " x pp " in line]
     assert [int(row[0]) for row in ranked] == list(range(1, 6)), "two layers make no four stages"
@@ -152,22 +169,26 @@ def test_one_process_says_what_it_skips(tmp_path):
     assert any(line.startswith("torch: one process is no mesh") for line in record.skipped)
 
 
-@each([(["--link"], 2, "--link starts its own processes: start it with python, not with torchrun"),
-       (["--fault", "norms"], 8, "without sequence parallelism every rank has a norm's whole gradient"),
-       (["--fault", "tie"], 2, "--fault tie is about several ranks along pp"),
-       (["--fault", "tie", "--form", "llama"], 8, "--fault tie needs a tied head: use --form gpt"),
-       (["--fault", "replicas", "--layout", "zero=1"], 8, "--fault is shown without ZeRO"),
-       (["--fault", "tensor", "--sequence-parallel"], 8, "whose tokens would not fit: leave out --sequence-parallel"),
-       (["--layout", "zero=3"], 8, "stage 3 of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"),
-       (["--layout", "zero=2"], 8, "stage 2 of ZeRO would gather or scatter"),
-       (["--sequence-parallel", "--seq", "33"], 8, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
-       (["--layout", "cp=2"], 8, "context parallelism is none of the three axes here: use cp 1, not 2"),
-       (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
-       (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),
-       (["--via", "torch", "--order", "tp,pp,dp"], 8, "its mesh is made in the order pp,dp,tp, not tp,pp,dp"),
-       (["--search", "--machine", "any"], 8, "--machine predicts the steps of one layout: leave out --link, --search"),
-       (["--machine", "gone.json"], 8, "machine profile gone.json: "),
-       (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers")])
+@each(
+    [
+        (["--link"], 2, "--link starts its own processes: start it with python, not with torchrun"),
+        (["--fault", "norms"], 8, "without sequence parallelism every rank has a norm's whole gradient"),
+        (["--fault", "tie"], 2, "--fault tie is about several ranks along pp"),
+        (["--fault", "tie", "--form", "llama"], 8, "--fault tie needs a tied head: use --form gpt"),
+        (["--fault", "replicas", "--layout", "zero=1"], 8, "--fault is shown without ZeRO"),
+        (["--fault", "tensor", "--sequence-parallel"], 8, "whose tokens would not fit: leave out --sequence-parallel"),
+        (["--layout", "zero=3"], 8, "stage 3 of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"),
+        (["--layout", "zero=2"], 8, "stage 2 of ZeRO would gather or scatter"),
+        (["--sequence-parallel", "--seq", "33"], 8, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
+        (["--layout", "cp=2"], 8, "context parallelism is none of the three axes here: use cp 1, not 2"),
+        (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
+        (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),
+        (["--via", "torch", "--order", "tp,pp,dp"], 8, "its mesh is made in the order pp,dp,tp, not tp,pp,dp"),
+        (["--search", "--machine", "any"], 8, "--machine predicts the steps of one layout: leave out --link, --search"),
+        (["--machine", "gone.json"], 8, "machine profile gone.json: "),
+        (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers"),
+    ]
+)
 def test_what_cannot_be_is_refused(words, world, said):
     lab = lab_module("mesh")
     s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1, world)

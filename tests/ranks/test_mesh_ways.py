@@ -7,7 +7,7 @@ import specimen_mesh_ways as specimen
 
 from scaleout.memory.mesh import rank_parameters
 
-TOLERANCE = 1e-5        # fp32, sums in other orders: see parallel/parity.py
+TOLERANCE = 1e-5  # fp32, sums in other orders: see parallel/parity.py
 
 
 LAYOUTS = specimen.LAYOUTS[8] | specimen.LAYOUTS[4] | specimen.ACCELERATE
@@ -44,7 +44,8 @@ def test_a_rank_has_its_stages_and_its_part_of_each_matrix(cases):
     assert cases["gpt", "zero bubble"]["stages"][0] == [0, 3], "it bends back"
     assert cases["gpt", "2x2x2"]["built"] == (
         "fully_shard of DTensors on pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 2, 16,848 bytes of parameters "
-        "here")
+        "here"
+    )
 
 
 def test_bytes_of_a_stages_ranks_are_its_parameters(cases):
@@ -52,10 +53,10 @@ def test_bytes_of_a_stages_ranks_are_its_parameters(cases):
     for (form, name), case in cases.items():
         layout, each = layout_of(name), layout_of(name).ranks // layout_of(name).pp
         for stage in range(layout.pp):
-            held = sum(case["bytes"][stage * each:(stage + 1) * each])
+            held = sum(case["bytes"][stage * each : (stage + 1) * each])
             wanted = 4 * rank_parameters(specimen.SHAPES[form], layout, stage)
             copies = layout.tp * (layout.dp if layout.zero == 0 else 1)
-            twice = form == "gpt" and name == "zero bubble" and stage == 0      # both ends: torch's have a table each
+            twice = form == "gpt" and name == "zero bubble" and stage == 0  # both ends: torch's have a table each
             assert held == (wanted + 4 * 64 * 24 * twice) * copies, (form, name, stage)
 
 

@@ -15,11 +15,42 @@ capstone = lab_module("capstone")
 def agent(number, port, folder, *words, processes=1):
     """One node's torchrun, of two on this machine; its ranks are started by it. words: more options of the job."""
     return pool.Job(
-        ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(processes), "--max-restarts", "2",
-         "--monitor-interval", "0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf",
-         f"is_host={1 - number}", "--local-addr", "127.0.0.1", "--rdzv-id", "book", "labs/capstone.py", *TINY,
-         "--steps", "20", "--checkpoint-every", "5", "--validate-every", "20", "--folder", str(folder), *words], 1,
-        LAB_TIMEOUT="30")
+        [
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            "2",
+            "--nproc-per-node",
+            str(processes),
+            "--max-restarts",
+            "2",
+            "--monitor-interval",
+            "0.1",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"127.0.0.1:{port}",
+            "--rdzv-conf",
+            f"is_host={1 - number}",
+            "--local-addr",
+            "127.0.0.1",
+            "--rdzv-id",
+            "book",
+            "labs/capstone.py",
+            *TINY,
+            "--steps",
+            "20",
+            "--checkpoint-every",
+            "5",
+            "--validate-every",
+            "20",
+            "--folder",
+            str(folder),
+            *words,
+        ],
+        1,
+        LAB_TIMEOUT="30",
+    )
 
 
 @pytest.mark.slow
@@ -50,11 +81,30 @@ def test_nodes_with_different_numbers_of_processes_train_together(tmp_path):
 @pytest.mark.slow
 def test_a_run_taken_up_at_a_step_restarts_from_what_it_saved_since(tmp_path):
     """Not from that step again, and not from the future that was given up."""
-    job = ["labs/capstone.py", *TINY, "--checkpoint-every", "5", "--validate-every", "50", "--keep", "8", "--folder",
-           str(tmp_path)]
+    job = [
+        "labs/capstone.py",
+        *TINY,
+        "--checkpoint-every",
+        "5",
+        "--validate-every",
+        "50",
+        "--keep",
+        "8",
+        "--folder",
+        str(tmp_path),
+    ]
     assert pool.lab([*job, "--steps", "20"], 2).returncode == 0
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
-                "--monitor-interval", "0.1"]
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--monitor-interval",
+        "0.1",
+    ]
     done = pool.lab([*launcher, *job, "--steps", "40", "--resume", "10", "--inject", "kill:0:28"])
     assert done.returncode == 0, done.stderr[-2000:]
     assert "started again: goes on after step 10 on 2 process(es)" in done.stdout

@@ -55,10 +55,11 @@ def test_bytes_kept_for_backward_are_those_of_the_formula(cases):
     for schedule in (key[1] for key in found if key[0] == "kept"):
         v = specimen_pipeline.chunks(schedule)
         layers = blocks(specimen_pipeline.LAYERS, p * v)
-        kept = stage_kept(specimen_pipeline.shape(), specimen_pipeline.B, specimen_pipeline.SEQ, layers,
-                          Recipe(precision="fp32"))
+        kept = stage_kept(
+            specimen_pipeline.shape(), specimen_pipeline.B, specimen_pipeline.SEQ, layers, Recipe(precision="fp32")
+        )
         wanted = most_held(orders(schedule, p, 2 * p, v), kept)
-        assert found["kept", schedule] == pytest.approx(wanted, rel=0.002), schedule     # the loss's weight: 4 bytes
+        assert found["kept", schedule] == pytest.approx(wanted, rel=0.002), schedule  # the loss's weight: 4 bytes
     one = found["kept", "1f1b"]
     assert one == sorted(one, reverse=True)
 
@@ -87,10 +88,13 @@ def test_two_ranks_that_both_send_are_named():
     assert found == [["send", "activations", 1, 1], ["send", "gradient", 0, 0]]
     ring = blocked(orders("1f1b", 2, 4), rendezvous=True)
     assert [(wait.rank, wait.action.kind, wait.action.micro, wait.sends) for wait in ring] == [
-        (0, "F", 1, True), (1, "B", 0, True)]
+        (0, "F", 1, True),
+        (1, "B", 0, True),
+    ]
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------
+
 
 def test_the_lab_on_two_processes_and_its_trace(tmp_path):
     path = tmp_path / "lanes.json"
@@ -124,17 +128,25 @@ def test_faults_are_shown():
     untrained = without(FAST, "--steps")
     early = pool.lab([*untrained, "--fault", "receive"], 2)
     assert early.returncode == 0, early.stderr
-    assert re.search(r"^rank (\d) stands [\d.]+ ms in a receive for F0 of stage [23], after F0 of stage \1: behind it "
-                     r"waits F1 of stage \1$", early.stdout, re.M)
+    assert re.search(
+        r"^rank (\d) stands [\d.]+ ms in a receive for F0 of stage [23], after F0 of stage \1: behind it "
+        r"waits F1 of stage \1$",
+        early.stdout,
+        re.M,
+    )
     heavy = pool.lab([*untrained, "--fault", "head", "--hop-ms", "1"], 2)
     assert heavy.returncode == 0, heavy.stderr
     assert re.search(r"^even +16-16 ", heavy.stdout, re.M)
     assert re.search(r"^balanced +17-15 ", heavy.stdout, re.M)
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--layers", "7"], "--layers 7 cannot be cut into 4 equal stages: use --layers 8"),
-    (["--micro-batches", "1"], "1f1b needs a micro-batch for each of 2 ranks, not 1: use --micro-batches 2")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--layers", "7"], "--layers 7 cannot be cut into 4 equal stages: use --layers 8"),
+        (["--micro-batches", "1"], "1f1b needs a micro-batch for each of 2 ranks, not 1: use --micro-batches 2"),
+    ],
+)
 def test_what_cannot_be_is_refused_in_one_line_by_its_flag(words, said):
     done = pool.lab([*FAST, *words], 2)
     assert (done.returncode, done.stdout) == (2, "")

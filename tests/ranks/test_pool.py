@@ -51,8 +51,7 @@ def test_a_call_finds_nothing_of_the_one_before():
     assert again == [(*first[0][:4], "b")]
 
 
-@pytest.mark.parametrize(("how", "said"), [
-    ("raise", "KeyError: 'no such thing'"), ("kill", "-9"), ("hang", "in fail")])
+@pytest.mark.parametrize(("how", "said"), [("raise", "KeyError: 'no such thing'"), ("kill", "-9"), ("hang", "in fail")])
 def test_a_rank_that_fails_is_shown_and_the_next_call_is_healthy(how, said):
     with pytest.raises(AssertionError, match="exit codes") as caught:
         pool.ranks(fail, 2, how, limit=6)
@@ -63,8 +62,10 @@ def test_a_rank_that_fails_is_shown_and_the_next_call_is_healthy(how, said):
 def test_a_script_is_what_python_makes_of_it(tmp_path):
     script = tmp_path / "labs" / "x.py"
     script.parent.mkdir()
-    script.write_text("import os, sys\nprint(__name__, sys.argv[1:], sys.path[0], os.environ.get('RANK'))\n"
-                      "if sys.argv[2:]:\n    sys.exit(sys.argv[2])\n")
+    script.write_text(
+        "import os, sys\nprint(__name__, sys.argv[1:], sys.path[0], os.environ.get('RANK'))\n"
+        "if sys.argv[2:]:\n    sys.exit(sys.argv[2])\n"
+    )
     done = pool.lab([script, "a"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"__main__ ['a'] {script.parent} None\n"

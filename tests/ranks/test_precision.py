@@ -47,8 +47,10 @@ def test_the_record_says_what_a_cpu_cannot_show(run):
     assert "fp32's own spread over 2 seed(s)" in said
     moments = lab_precision.moments_of(record.series)
     assert set(moments) == {"first step", "last step"}
-    assert set(moments["first step"]["activations"]) == {"head", *(
-        f"block {i}, {half}" for i in (1, 2) for half in ("MLP", "queries and keys", "values and output"))}
+    assert set(moments["first step"]["activations"]) == {
+        "head",
+        *(f"block {i}, {half}" for i in (1, 2) for half in ("MLP", "queries and keys", "values and output")),
+    }
     tokens = 2 * 32
     assert moments["last step"]["activations"]["head"].total == tokens * 256
     assert moments["last step"]["weights"]["tables"].total == (256 + 32) * 32
@@ -102,20 +104,23 @@ def test_a_way_whose_gradients_are_not_finite_has_no_share_of_zeros():
     assert rows["fp16-scaled"]["errors"]["all"] == lab_precision.HUGE
 
 
-@pytest.mark.parametrize(("way", "words"), [
-    ("mxfp8", ["--hidden", "48"]), ("nvfp4", ["--seq", "8", "--micro-batch", "1"])])
+@pytest.mark.parametrize(
+    ("way", "words"), [("mxfp8", ["--hidden", "48"]), ("nvfp4", ["--seq", "8", "--micro-batch", "1"])]
+)
 def test_blocks_that_do_not_fit_are_refused_before_anything_runs(way, words):
     done = pool.lab([*FAST, "--via", way, *words])
     assert (done.returncode, done.stdout) == (2, "")
     assert f"--via {way}: {way} has blocks of " in done.stderr
     assert "make --hidden, and --micro-batch times --seq, multiples of it" in done.stderr
-    left, why = lab_module("precision").chosen(None, type("o", (), {
-        "ways": f"bf16,{way}", "via": "fp32", "hidden": 48, "micro_batch": 1, "seq": 8}))
+    left, why = lab_module("precision").chosen(
+        None, type("o", (), {"ways": f"bf16,{way}", "via": "fp32", "hidden": 48, "micro_batch": 1, "seq": 8})
+    )
     assert left == ["fp32", "bf16"]
     assert len(why) == 1
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------
+
 
 def test_octaves_of_a_tensor_are_those_of_its_numbers():
     x = torch.randn(50, 7) * torch.exp2(torch.randint(-140, 90, (50, 7)).float())
@@ -137,7 +142,8 @@ def test_gradients_are_looked_at_unscaled():
             seen[name] = watch
             assert len(watch.forward) == len(watch.backward) == 2 * 6 + 1
             assert measure_precision.total(measure_precision.weights(watch.way)).total == sum(
-                p.numel() for p in watch.way.model.parameters())
+                p.numel() for p in watch.way.model.parameters()
+            )
         a, b = seen["fp32"], seen["fp16-scaled"]
         assert b.top == pytest.approx(a.top, rel=0.01)
         for layer, value in a.backward.items():

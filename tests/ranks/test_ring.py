@@ -10,15 +10,16 @@ from scaleout.parallel.ring import BY_HAND, naive_all_reduce, ring_all_reduce, t
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
 LENGTHS = (0, 1, 2, 3, 4, 5, 7, 64, 1001, 70_001)
-FEW = (5, 1001)                 # of the dtypes that take no other path
+FEW = (5, 1001)  # of the dtypes that take no other path
 
 
 # --- what every rank runs ---------------------------------------------------------------------------------
 
+
 def values(rank, length, dtype):
     """This rank's tensor: the same on every machine, another one on each rank."""
     chance = torch.Generator().manual_seed(1000 * length + rank)
-    whole = torch.randint(-2**40, 2**40, (length,), generator=chance)
+    whole = torch.randint(-(2**40), 2**40, (length,), generator=chance)
     return whole if dtype == torch.int64 else (torch.randn(length, generator=chance, dtype=torch.float64) + 3).to(dtype)
 
 
@@ -40,7 +41,7 @@ def sums(me, p):
         for length in LENGTHS if dtype in (torch.float32, torch.int64) else FEW:
             parts = [values(rank, length, dtype) for rank in range(p)]
             for name, reduce in BY_HAND.items():
-                for pieces in ((None, 1, 3) if name != "naive" else (None,)):
+                for pieces in (None, 1, 3) if name != "naive" else (None,):
                     t = parts[me].clone()
                     reduce(t, **({} if pieces is None else {"pieces": pieces}))
                     found[f"{name} {dtype} {length} {pieces}"] = units_off(t, parts)
@@ -56,9 +57,12 @@ def shapes(me, p):
         inside[2:7] = me + 1
         for t in (square, scalar, inside[2:7], leaf):
             reduce(t)
-        found |= {f"{name}: two dimensions": bool((square == total).all()), f"{name}: scalar": scalar.item() == total,
-                  f"{name}: neighbours": inside.tolist() == [-1.0] * 2 + [total] * 5 + [-1.0] * 2,
-                  f"{name}: leaf": leaf.requires_grad and leaf.tolist() == [total] * 4}
+        found |= {
+            f"{name}: two dimensions": bool((square == total).all()),
+            f"{name}: scalar": scalar.item() == total,
+            f"{name}: neighbours": inside.tolist() == [-1.0] * 2 + [total] * 5 + [-1.0] * 2,
+            f"{name}: leaf": leaf.requires_grad and leaf.tolist() == [total] * 4,
+        }
     return found
 
 
@@ -77,8 +81,13 @@ def subgroup(me, p):
 
 def refusals(me, p):
     """{case: what this rank was told} in checked mode, where rank 1 alone gives something else."""
-    odd = {"length": torch.ones(7), "dtype": torch.ones(6, dtype=torch.float64),
-           "strides": torch.ones(6, 2)[:, 0], "sparse": torch.ones(6).to_sparse(), "kind": [1.0] * 6}
+    odd = {
+        "length": torch.ones(7),
+        "dtype": torch.ones(6, dtype=torch.float64),
+        "strides": torch.ones(6, 2)[:, 0],
+        "sparse": torch.ones(6).to_sparse(),
+        "kind": [1.0] * 6,
+    }
     found = {}
     for name, reduce in BY_HAND.items():
         for case, theirs in odd.items():
@@ -121,6 +130,7 @@ def work(s):
 
 # --- what must come out -----------------------------------------------------------------------------------
 
+
 @pytest.fixture(scope="module", params=[2, 3, 4, 5])
 def everyone(request):
     """What each rank of a world of this size found (list of dicts)."""
@@ -146,18 +156,21 @@ def test_a_group_counts_its_own_ranks(everyone):
     p = len(everyone)
     for rank, found in enumerate(everyone):
         member = rank in (0, p - 1)
-        wanted = ([20 * i + p - 1 for i in range(5)] if member
-                  else "this rank is not in the group: only its members may call")
+        wanted = (
+            [20 * i + p - 1 for i in range(5)] if member else "this rank is not in the group: only its members may call"
+        )
         assert found["subgroup"] == dict.fromkeys(BY_HAND, wanted)
 
 
-TOLD = {"length": "rank 1 holds 7 elements of torch.float32, rank 0 holds 6 elements of torch.float32: "
-                  "every rank must give the same length and dtype",
-        "dtype": "rank 1 holds 6 elements of torch.float64, rank 0 holds 6 elements of torch.float32: "
-                 "every rank must give the same length and dtype",
-        "strides": "rank 1: the tensor is not contiguous: give tensor.contiguous()",
-        "sparse": "rank 1: the tensor is sparse: give tensor.to_dense()",
-        "kind": "rank 1: all-reduce takes a tensor, not a list"}
+TOLD = {
+    "length": "rank 1 holds 7 elements of torch.float32, rank 0 holds 6 elements of torch.float32: "
+    "every rank must give the same length and dtype",
+    "dtype": "rank 1 holds 6 elements of torch.float64, rank 0 holds 6 elements of torch.float32: "
+    "every rank must give the same length and dtype",
+    "strides": "rank 1: the tensor is not contiguous: give tensor.contiguous()",
+    "sparse": "rank 1: the tensor is sparse: give tensor.to_dense()",
+    "kind": "rank 1: all-reduce takes a tensor, not a list",
+}
 
 
 def test_every_rank_is_told_which_rank_is_wrong(everyone):
@@ -178,6 +191,7 @@ def test_the_ring_sends_as_much_as_the_formula_says(everyone):
 
 # --- one process ------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("reduce", [naive_all_reduce, ring_all_reduce, tree_all_reduce])
 def test_one_process_keeps_its_tensor(reduce):
     for length in (0, 1, 9):
@@ -186,12 +200,15 @@ def test_one_process_keeps_its_tensor(reduce):
         assert torch.equal(t, torch.arange(float(length)))
 
 
-@pytest.mark.parametrize(("t", "said"), [
-    (torch.ones(4, 4).T[:2], "rank 0: the tensor is not contiguous: give tensor.contiguous()"),
-    (torch.ones(4).to_sparse(), "rank 0: the tensor is sparse: give tensor.to_dense()"),
-    (torch.ones(4).bool(), "rank 0: bool does not add: give an integer or float dtype"),
-    ([1.0], "rank 0: all-reduce takes a tensor, not a list"),
-])
+@pytest.mark.parametrize(
+    ("t", "said"),
+    [
+        (torch.ones(4, 4).T[:2], "rank 0: the tensor is not contiguous: give tensor.contiguous()"),
+        (torch.ones(4).to_sparse(), "rank 0: the tensor is sparse: give tensor.to_dense()"),
+        (torch.ones(4).bool(), "rank 0: bool does not add: give an integer or float dtype"),
+        ([1.0], "rank 0: all-reduce takes a tensor, not a list"),
+    ],
+)
 def test_what_cannot_be_summed_in_place_is_refused(t, said):
     for reduce in BY_HAND.values():
         with pytest.raises(ValueError) as caught:

@@ -32,32 +32,72 @@ def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU",
     spent = [9.0, *[seconds] * 5]
     work = flops(JOB.shape, batch, JOB.seq)
     return results.Record(
-        stem="capstone", tier="smoke", started="2026-01-01T00:00:00+00:00", commit="unknown",
-        command="python labs/x.py", device=device, device_kind="cpu", device_count=world, nodes=1,
-        interconnect="none", versions={"torch": "2"},
-        backend="none" if world == 1 else "gloo", model=asdict(JOB.shape), recipe={"strategy": strategy},
-        effective_batch=batch, sequence_length=JOB.seq, precision="fp32", checkpoint_cadence="none", step_seconds=spent,
-        warmup_steps=1, tokens_per_second=batch * JOB.seq / seconds, losses=[3.0] * 6, peak_memory={}, prediction={},
-        measurement={}, mfu=(work["forward"] + work["backward"]) / seconds / peak / world,
-        mfu_peak={"flops_per_second": peak * world, "source": "this test"}, **more)
+        stem="capstone",
+        tier="smoke",
+        started="2026-01-01T00:00:00+00:00",
+        commit="unknown",
+        command="python labs/x.py",
+        device=device,
+        device_kind="cpu",
+        device_count=world,
+        nodes=1,
+        interconnect="none",
+        versions={"torch": "2"},
+        backend="none" if world == 1 else "gloo",
+        model=asdict(JOB.shape),
+        recipe={"strategy": strategy},
+        effective_batch=batch,
+        sequence_length=JOB.seq,
+        precision="fp32",
+        checkpoint_cadence="none",
+        step_seconds=spent,
+        warmup_steps=1,
+        tokens_per_second=batch * JOB.seq / seconds,
+        losses=[3.0] * 6,
+        peak_memory={},
+        prediction={},
+        measurement={},
+        mfu=(work["forward"] + work["backward"]) / seconds / peak / world,
+        mfu_peak={"flops_per_second": peak * world, "source": "this test"},
+        **more,
+    )
 
 
 def profile(world, rate=5e10, kind="cpu"):
     line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    return {"schema": 1, "device": "cpu", "device_kind": kind, "backend": "gloo", "interconnect": "loopback",
-            "measured": "today", "commit": "x", "world": world, "threads": 1, "copy_bytes_per_second": 1e10,
-            "matmul_flops_per_second": {"fp32": rate}, "collectives": dict.fromkeys(
-                ("all_reduce", "all_gather", "reduce_scatter"), line) if world > 1 else {}}
+    return {
+        "schema": 1,
+        "device": "cpu",
+        "device_kind": kind,
+        "backend": "gloo",
+        "interconnect": "loopback",
+        "measured": "today",
+        "commit": "x",
+        "world": world,
+        "threads": 1,
+        "copy_bytes_per_second": 1e10,
+        "matmul_flops_per_second": {"fp32": rate},
+        "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), line) if world > 1 else {},
+    }
 
 
 # --- which runs ---------------------------------------------------------------------------------------------------
 
+
 def test_the_plan_shares_its_largest_runs_and_its_single_process():
     runs = plan([1, 2, 4], ("strong", "weak"), ("fsdp", "ddp"), 8)
     assert [(r.mode, r.world, r.strategy, r.batch) for r in runs] == [
-        ("strong", 1, "one", 8), ("strong", 2, "fsdp", 8), ("strong", 2, "ddp", 8), ("strong", 4, "fsdp", 8),
-        ("strong", 4, "ddp", 8), ("weak", 1, "one", 2), ("weak", 2, "fsdp", 4), ("weak", 2, "ddp", 4),
-        ("weak", 4, "fsdp", 8), ("weak", 4, "ddp", 8)]
+        ("strong", 1, "one", 8),
+        ("strong", 2, "fsdp", 8),
+        ("strong", 2, "ddp", 8),
+        ("strong", 4, "fsdp", 8),
+        ("strong", 4, "ddp", 8),
+        ("weak", 1, "one", 2),
+        ("weak", 2, "fsdp", 4),
+        ("weak", 2, "ddp", 4),
+        ("weak", 4, "fsdp", 8),
+        ("weak", 4, "ddp", 8),
+    ]
     assert len({run.work for run in runs}) == 8, "the largest are run once"
     assert runs[3].name("cpu", "cuda") == "cpu-cuda-strong-4-fsdp.json"
 
@@ -72,12 +112,13 @@ def test_the_job_gets_the_words_that_this_lab_does_not_know():
         options = worlds.parse(train_options.TIERS, "", worlds.command(Run("weak", 2, strategy, 4), asked, "x.json"))[1]
         assert (options.wrap, options.offload, options.reshard) == found
     runs = plan([1, 2], ("strong",), ("fsdp", "ddp"), 8)
-    scaling.refuse(worlds.job("smoke", asked), runs, "cpu")     # what is asked of shards is for the runs of fsdp
+    scaling.refuse(worlds.job("smoke", asked), runs, "cpu")  # what is asked of shards is for the runs of fsdp
     with pytest.raises(ValueError, match="--checkpoint-every is for this lab to choose"):
         worlds.job("smoke", ["--checkpoint-every", "3"])
 
 
 # --- prediction ---------------------------------------------------------------------------------------------------
+
 
 def test_one_process_calibrates_and_the_model_says_the_rest():
     share = worlds.efficiency(profile(1), record(1, 0.05, strategy="one"), JOB)
@@ -116,14 +157,20 @@ def test_prediction_and_measurement_stand_in_the_record(tmp_path):
 
 # --- what it says -------------------------------------------------------------------------------------------------
 
+
 def series():
     """Strong: 100, 60, 40 ms on 1, 2, 4. Weak begins with a quarter of the batch; 4 processes are shared."""
-    found = {Run("strong", 1, "one", 8): record(1, 0.1, strategy="one"), Run("strong", 2, "fsdp", 8): record(2, 0.06),
-             Run("strong", 4, "fsdp", 8): record(4, 0.04), Run("weak", 1, "one", 2): record(1, 0.03, 2, "one"),
-             Run("weak", 2, "fsdp", 4): record(2, 0.035, 4)}
+    found = {
+        Run("strong", 1, "one", 8): record(1, 0.1, strategy="one"),
+        Run("strong", 2, "fsdp", 8): record(2, 0.06),
+        Run("strong", 4, "fsdp", 8): record(4, 0.04),
+        Run("weak", 1, "one", 2): record(1, 0.03, 2, "one"),
+        Run("weak", 2, "fsdp", 4): record(2, 0.035, 4),
+    }
     share = worlds.efficiency(profile(1), found[Run("strong", 1, "one", 8)], JOB)
-    found = {run: worlds.with_prediction(r, worlds.predict(run, JOB, profile(run.world), share))
-             for run, r in found.items()}
+    found = {
+        run: worlds.with_prediction(r, worlds.predict(run, JOB, profile(run.world), share)) for run, r in found.items()
+    }
     own = {"peak bytes": 10**6, BEYOND: 0.01, SECONDS: 0.1, RATE: 1.0}
     return {run: replace(r, prediction=r.prediction | own, measurement=r.measurement | own) for run, r in found.items()}
 
@@ -161,6 +208,7 @@ def test_what_limits_is_the_larger_part():
         found = {BEYOND: waits}
         four = replace(record(4, seconds), prediction=found, measurement=found)
         return curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
+
     assert "15.0 ms a step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
     assert "compute and update that take longer side by side (4 processes on 2 cores), 11.0 ms" in say(0.04, 0.004)
     assert "nothing is lost" in say(0.025, 0.0)
@@ -211,10 +259,14 @@ REFUSED = [
     (["--worlds", "1,two"], "--worlds 1,two: give numbers of processes from 1 to 64"),
     (["--mode", "big"], "--mode big: give one or several of strong, weak"),
     (["--strategies", "zero"], "--strategies zero: give one or several of fsdp, ddp"),
-    (["--folder", "README.md"], "--folder README.md: is a file"), (["--plot", "x.png"], "the name must end in .svg"),
-    (["--seconds", "99"], "--seconds is 99: it must be from 0 to 60"), (["--nonsense", "1"], "unrecognized arguments"),
-    (["--save", "README.md"], "--save README.md: is a file"), (["--save", ""], "argument --save: needs"),
-    (["--folder", "README.md/x"], "--folder README.md/x: is a file, or"), (["--inject", "nan:3"], "to choose"),
+    (["--folder", "README.md"], "--folder README.md: is a file"),
+    (["--plot", "x.png"], "the name must end in .svg"),
+    (["--seconds", "99"], "--seconds is 99: it must be from 0 to 60"),
+    (["--nonsense", "1"], "unrecognized arguments"),
+    (["--save", "README.md"], "--save README.md: is a file"),
+    (["--save", ""], "argument --save: needs"),
+    (["--folder", "README.md/x"], "--folder README.md/x: is a file, or"),
+    (["--inject", "nan:3"], "to choose"),
     (["--hidden", "33"], "do not divide hidden size 33"),
     (["--replicas", "2", "--worlds", "1,2"], "--replicas 2 does not divide 1 processes"),
 ]
@@ -227,22 +279,31 @@ def test_what_cannot_be_is_refused_before_any_work(words, line, monkeypatch):
         scaling.options(words)
 
 
-@pytest.mark.parametrize(("words", "line"), [
-    (["--worlds", "1,3"], "--worlds: 3 processes do not divide --batch 8: give --batch a multiple of 3"),
-    (["--predict", "3:100"], "--predict 3:100: give PROCESSES:TOKENS_PER_SECOND, an even number"),
-    (["--predict", "4:100", "--folder", "nowhere"], "there is no strong run of fsdp on 2 process(es) in nowhere"),
-    (["--read", "--folder", "nowhere"], "nowhere holds no runs of tier smoke on cpu"),
-])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--worlds", "1,3"], "--worlds: 3 processes do not divide --batch 8: give --batch a multiple of 3"),
+        (["--predict", "3:100"], "--predict 3:100: give PROCESSES:TOKENS_PER_SECOND, an even number"),
+        (["--predict", "4:100", "--folder", "nowhere"], "there is no strong run of fsdp on 2 process(es) in nowhere"),
+        (["--read", "--folder", "nowhere"], "nowhere holds no runs of tier smoke on cpu"),
+    ],
+)
 def test_what_cannot_be_is_one_line_and_exit_code_2(words, line):
     done = pool.lab([LAB, *words])
     assert done.returncode == 2 and done.stdout == ""
     assert line in done.stderr and len(done.stderr.splitlines()) == 1 and done.stderr.startswith("labs/scaling.py: ")
 
 
-@pytest.mark.parametrize(("words", "folder", "save"), [
-    ([], scaling.RESULTS, None), (["--save"], scaling.RESULTS, scaling.RESULTS),
-    (["--folder", "a"], Path("a"), Path("a")),
-    (["--save", "b"], scaling.RESULTS, Path("b")), (["--folder", "a", "--save", "b"], Path("a"), Path("b"))])
+@pytest.mark.parametrize(
+    ("words", "folder", "save"),
+    [
+        ([], scaling.RESULTS, None),
+        (["--save"], scaling.RESULTS, scaling.RESULTS),
+        (["--folder", "a"], Path("a"), Path("a")),
+        (["--save", "b"], scaling.RESULTS, Path("b")),
+        (["--folder", "a", "--save", "b"], Path("a"), Path("b")),
+    ],
+)
 def test_records_are_kept_where_that_is_asked_for_and_nowhere_else(words, folder, save):
     o, _, _ = scaling.options(words)
     assert (o.folder, o.save) == (folder, save)
@@ -250,13 +311,16 @@ def test_records_are_kept_where_that_is_asked_for_and_nowhere_else(words, folder
 
 @pytest.mark.parametrize("name", ["scaling", "hang", "slow_link"])
 def test_a_lab_that_starts_processes_is_not_started_several_times(name):
-    for rank, said in (("0", f"labs/{name}.py: starts its own processes: start it with python, not with torchrun\n"),
-                       ("1", "")):
+    for rank, said in (
+        ("0", f"labs/{name}.py: starts its own processes: start it with python, not with torchrun\n"),
+        ("1", ""),
+    ):
         done = pool.lab([f"labs/{name}.py"], RANK=rank, WORLD_SIZE="2", TORCHELASTIC_RUN_ID="x")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
 # --- real runs ----------------------------------------------------------------------------------------------------
+
 
 def test_a_prediction_is_run_and_graded(tmp_path):
     """One process, then the reader's figure for two, which are sharded and share the batch."""
@@ -292,6 +356,7 @@ def test_strong_and_weak_with_a_calibration(tmp_path):
 def test_a_run_that_fails_is_one_line(monkeypatch, capsys):
     def fail():
         raise RuntimeError("the run on 2 process(es) ended with code 1: " + NO_ROOM)
+
     monkeypatch.setattr(scaling, "main", fail)
     with pytest.raises(SystemExit) as error:
         scaling.shielded()

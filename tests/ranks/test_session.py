@@ -20,7 +20,7 @@ from scaleout.lab import recording, session
 from scaleout.parallel import parity
 
 SPECIMEN = "tests/ranks/specimen_lab.py"
-NAME = "ranks/specimen_lab.py"            # as its messages call it
+NAME = "ranks/specimen_lab.py"  # as its messages call it
 
 
 def said(errors):
@@ -29,6 +29,7 @@ def said(errors):
 
 
 # --- ranks ----------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize(("count", "start"), [(1, pool.lab), (2, torchrun), (4, pool.lab)])
 def test_a_session_knows_its_place(count, start):
@@ -58,6 +59,7 @@ def test_a_session_knows_its_place(count, start):
 
 # --- bad ends -------------------------------------------------------------------------------------------
 
+
 def test_a_refusal_is_one_line_and_exit_code_2():
     done = pool.lab([SPECIMEN, "refuse"])
     assert done.returncode == 2
@@ -65,17 +67,24 @@ def test_a_refusal_is_one_line_and_exit_code_2():
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize(("mode", "line", "codes"), [
-    ("refuse", "world size 3 does not divide 8 heads: use 1, 2, 4 or 8", [2, 2, 2]),
-    ("refuse-one", "one rank is unhappy", [1, 1, 2])])
+@pytest.mark.parametrize(
+    ("mode", "line", "codes"),
+    [
+        ("refuse", "world size 3 does not divide 8 heads: use 1, 2, 4 or 8", [2, 2, 2]),
+        ("refuse-one", "one rank is unhappy", [1, 1, 2]),
+    ],
+)
 def test_one_rank_speaks_and_all_end(mode, line, codes):
     """By themselves, whatever a launcher would do: those that wait in a collective notice that a rank is gone."""
     with pool.Job([SPECIMEN, mode], 3) as job:
         assert job.wait(together=False) == codes
         lines = said(job.read("err"))
     assert lines[-1] == f"{NAME}: {line}"
-    lost = [f"{NAME}: rank {rank} lost another rank, which ended first: the launcher's report names it"
-            for rank in (0, 1) if mode != "refuse"]
+    lost = [
+        f"{NAME}: rank {rank} lost another rank, which ended first: the launcher's report names it"
+        for rank in (0, 1)
+        if mode != "refuse"
+    ]
     assert lines[:-1] == lost
 
 
@@ -89,8 +98,14 @@ def test_the_launcher_names_the_rank_that_crashed():
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the workers through /proc")
 def test_a_killed_rank_is_named_and_nobody_stays_behind():
-    launched = subprocess.Popen([sys.executable, *TORCHRUN, "3", SPECIMEN, "hang"], cwd=ROOT, env=ENVIRONMENT,
-                                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    launched = subprocess.Popen(
+        [sys.executable, *TORCHRUN, "3", SPECIMEN, "hang"],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert launched.stdout.readline() == "ready\n"
     workers = launching.children(launched.pid)
     assert sorted(workers) == [0, 1, 2]
@@ -104,6 +119,7 @@ def test_a_killed_rank_is_named_and_nobody_stays_behind():
 
 
 # --- devices and batches --------------------------------------------------------------------------------
+
 
 def test_devices_that_are_not_there_are_refused(monkeypatch):
     assert session.pick_device("cpu") == torch.device("cpu")
@@ -121,14 +137,19 @@ def test_devices_that_are_not_there_are_refused(monkeypatch):
         session.pick_device(None, 1, 4)
 
 
-@pytest.mark.parametrize(("gpus", "processes", "kind"), [
-    (1, 1, "cpu"), (1, 2, "cpu"), (2, 1, "cuda"), (2, 2, "cuda"), (2, 4, "cpu"), (8, 8, "cuda")])
+@pytest.mark.parametrize(
+    ("gpus", "processes", "kind"),
+    [(1, 1, "cpu"), (1, 2, "cpu"), (2, 1, "cuda"), (2, 2, "cuda"), (2, 4, "cpu"), (8, 8, "cuda")],
+)
 def test_a_chapter_takes_gpus_where_there_are_enough_and_says_when_not(monkeypatch, capfd, gpus, processes, kind):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     places = [session.pick_device("auto", rank, processes) for rank in range(processes)]
-    assert places == [torch.device("cpu")] * processes if kind == "cpu" else [
-        torch.device("cuda", rank) for rank in range(processes)]
+    assert (
+        places == [torch.device("cpu")] * processes
+        if kind == "cpu"
+        else [torch.device("cuda", rank) for rank in range(processes)]
+    )
     said = capfd.readouterr().err.splitlines()
     assert len(said) == (kind == "cpu") and all(f"here is {gpus} (LAB_DEVICE=cuda takes it)" in line for line in said)
 

@@ -16,8 +16,24 @@ from scaleout.lab import slow_link as lab_slow_link
 from scaleout.records import results
 from scaleout.timing import ddp
 
-TINY = ["--layers", "1", "--hidden", "64", "--heads", "2", "--seq", "32", "--steps", "2", "--rounds", "1",
-        "--rates", "500,50", "--factor", "2"]
+TINY = [
+    "--layers",
+    "1",
+    "--hidden",
+    "64",
+    "--heads",
+    "2",
+    "--seq",
+    "32",
+    "--steps",
+    "2",
+    "--rounds",
+    "1",
+    "--rates",
+    "500,50",
+    "--factor",
+    "2",
+]
 
 
 def slow_link(*words, **more):
@@ -26,18 +42,32 @@ def slow_link(*words, **more):
 
 # --- the lab ---------------------------------------------------------------------------------------------
 
+
 @real
 def test_a_real_run_measures_and_predicts_every_case(tmp_path):
-    process = subprocess.Popen([sys.executable, "labs/slow_link.py", *TINY, "--latency-ms", "0.2", "--save",
-                                str(tmp_path / "out")], cwd=ROOT, env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "labs/slow_link.py", *TINY, "--latency-ms", "0.2", "--save", str(tmp_path / "out")],
+        cwd=ROOT,
+        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     said, errors = process.communicate(timeout=200)
     assert (process.returncode, errors) == (0, "")
     records = lab_module("slow_link").recorded(tmp_path / "out")[("smoke", 2)]
     names = [lab_slow_link.words(r.recipe) for r in records]
-    assert sorted(names) == sorted([
-        "unlimited", "500 Mbit/s", "50 Mbit/s", "50 Mbit/s, 2 passes with no_sync", "50 Mbit/s, batch x 2",
-        "50 Mbit/s, bf16 gradients", "50 Mbit/s, PowerSGD of rank 2"])
+    assert sorted(names) == sorted(
+        [
+            "unlimited",
+            "500 Mbit/s",
+            "50 Mbit/s",
+            "50 Mbit/s, 2 passes with no_sync",
+            "50 Mbit/s, batch x 2",
+            "50 Mbit/s, bf16 gradients",
+            "50 Mbit/s, PowerSGD of rank 2",
+        ]
+    )
     assert all(name in said for name in names)
     for r in records:
         assert (r.nodes, r.device_count, r.backend, len(r.step_seconds)) == (2, 2, "gloo", 2)
@@ -47,7 +77,7 @@ def test_a_real_run_measures_and_predicts_every_case(tmp_path):
         assert str(tmp_path) not in json.dumps(r.command)
     by = dict(zip(names, records, strict=True))
     size = by["50 Mbit/s"].recipe["gradient bytes"]
-    least = (size - lab_hosts.burst(50e6)) / (50e6 / 8)          # on a wire of that rate, whatever the machine does
+    least = (size - lab_hosts.burst(50e6)) / (50e6 / 8)  # on a wire of that rate, whatever the machine does
     for name in ("50 Mbit/s", "50 Mbit/s, 2 passes with no_sync", "50 Mbit/s, batch x 2"):
         assert min(by[name].step_seconds) > least
     assert ("latency was not applied" in said) or by["unlimited"].recipe["latency ms"] == 0.2
@@ -65,8 +95,14 @@ def test_a_run_that_fails_on_a_host_is_one_line():
 
 @real
 def test_an_interrupted_run_leaves_nothing(tmp_path):
-    process = subprocess.Popen([sys.executable, "labs/slow_link.py", *TINY], cwd=ROOT, stdout=subprocess.DEVNULL,
-                               env=ENVIRONMENT | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "labs/slow_link.py", *TINY],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     end = time.monotonic() + 60
     while time.monotonic() < end and not list(tmp_path.glob("slow-link-*/shaped-0")):
         time.sleep(0.05)
@@ -81,7 +117,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
 
 
 def test_a_machine_without_namespaces_gets_one_line_and_the_recorded_run(tmp_path):
-    done = slow_link(PATH=str(tmp_path))                          # a PATH without ip and tc, on any machine
+    done = slow_link(PATH=str(tmp_path))  # a PATH without ip and tc, on any machine
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first.startswith("labs/slow_link.py: needs ")
@@ -91,12 +127,15 @@ def test_a_machine_without_namespaces_gets_one_line_and_the_recorded_run(tmp_pat
     assert "2 hosts on a 2-core x86-64 CPU" in table
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--rates", "fast"], "--rates fast: give Mbit/s from 1 to 100000, such as 1000,200"),
-    (["--rates", "0.1"], "--rates 0.1: give Mbit/s from 1 to 100000"),
-    (["--hosts", "5"], "--hosts is 5: it must be from 2 to 4"),
-    (["--heads", "3"], "3 heads do not divide hidden size 128"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rates", "fast"], "--rates fast: give Mbit/s from 1 to 100000, such as 1000,200"),
+        (["--rates", "0.1"], "--rates 0.1: give Mbit/s from 1 to 100000"),
+        (["--hosts", "5"], "--hosts is 5: it must be from 2 to 4"),
+        (["--heads", "3"], "3 heads do not divide hidden size 128"),
+    ],
+)
 def test_bad_input_is_one_line(words, said):
     done = slow_link(*words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -105,6 +144,7 @@ def test_bad_input_is_one_line(words, said):
 
 
 # --- the recorded runs -----------------------------------------------------------------------------------
+
 
 def test_the_recorded_runs_show_what_the_chapter_says():
     for (_, hosts), rows in lab_module("slow_link").recorded().items():
@@ -129,10 +169,16 @@ def test_the_tables_tokens_a_second_are_those_of_the_step_beside_them():
 
 # --- the model -------------------------------------------------------------------------------------------
 
-FOUND = {"layers": [["a", 0.01, 0.02, 500_000], ["b", 0.01, 0.02, 500_000]], "rest_seconds": 0.0,
-         "update_seconds": 0.001, "all_reduce": {"alpha_seconds": 0.0002, "seconds_per_byte": 1e-9}, "lost": 0.0,
-         "kept": 1.0, "powersgd_compression": 10.0,
-         "full_seconds": {"none": [0.06], "bf16": [0.05], "powersgd": [0.07]}}
+FOUND = {
+    "layers": [["a", 0.01, 0.02, 500_000], ["b", 0.01, 0.02, 500_000]],
+    "rest_seconds": 0.0,
+    "update_seconds": 0.001,
+    "all_reduce": {"alpha_seconds": 0.0002, "seconds_per_byte": 1e-9},
+    "lost": 0.0,
+    "kept": 1.0,
+    "powersgd_compression": 10.0,
+    "full_seconds": {"none": [0.06], "bf16": [0.05], "powersgd": [0.07]},
+}
 PLAN = {"micro_batch": 4, "bucket_mb": 0.25}
 
 
@@ -154,8 +200,9 @@ def test_a_slow_link_is_predicted_by_hand():
 def test_unlimited_is_the_schedule_with_the_measured_line():
     model = lab_slow_link.Model(FOUND, 2, PLAN)
     layers = [ddp.Layer(*one) for one in FOUND["layers"]]
-    wanted = ddp.ddp_step(layers, lambda n: 0.0002 + n * 1e-9, cap_bytes=2**18, first_cap_bytes=2**18,
-                          update_seconds=0.001)
+    wanted = ddp.ddp_step(
+        layers, lambda n: 0.0002 + n * 1e-9, cap_bytes=2**18, first_cap_bytes=2**18, update_seconds=0.001
+    )
     assert model.step(case())[0] == pytest.approx(wanted.seconds)
 
 

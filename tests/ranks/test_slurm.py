@@ -12,8 +12,28 @@ import slurm_host
 from repo import ROOT
 
 STEPS = 300
-SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "64", "--batch", "4", "--steps", str(STEPS),
-         "--checkpoint-every", "100", "--validate-every", str(STEPS), "--log-every", "5", "--sample", "0")
+SMALL = (
+    "--layers",
+    "2",
+    "--hidden",
+    "32",
+    "--heads",
+    "2",
+    "--seq",
+    "64",
+    "--batch",
+    "4",
+    "--steps",
+    str(STEPS),
+    "--checkpoint-every",
+    "100",
+    "--validate-every",
+    str(STEPS),
+    "--log-every",
+    "5",
+    "--sample",
+    "0",
+)
 LACKS = slurm_host.missing()
 real = pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
 
@@ -32,16 +52,33 @@ def slurm(daemons, monkeypatch, tmp_path):
     environment = tmp_path / "environment"
     environment.mkdir()
     (environment / "bin").symlink_to(ready.folder())
-    monkeypatch.setattr(daemons, "environment", daemons.environment | {
-        "PATH": f"{Path(sys.executable).parent}:{slurm_host.PATH}", "PROCESSES": "1", "LAB_DEVICE": "cpu",
-        "PORT": str(slurm_host.free_ports(1)[0]), "BOOK_ENV": str(environment)})
+    monkeypatch.setattr(
+        daemons,
+        "environment",
+        daemons.environment
+        | {
+            "PATH": f"{Path(sys.executable).parent}:{slurm_host.PATH}",
+            "PROCESSES": "1",
+            "LAB_DEVICE": "cpu",
+            "PORT": str(slurm_host.free_ports(1)[0]),
+            "BOOK_ENV": str(environment),
+        },
+    )
     return daemons
 
 
 def submit(slurm, out, *words, options=(), cwd=ROOT):
     """The number of a job of the launch file (str)."""
-    job = slurm.run("sbatch", "--parsable", "--output", str(out), *options, str(ROOT / "labs" / "launch" / "slurm.sh"),
-                    *words, cwd=cwd)
+    job = slurm.run(
+        "sbatch",
+        "--parsable",
+        "--output",
+        str(out),
+        *options,
+        str(ROOT / "labs" / "launch" / "slurm.sh"),
+        *words,
+        cwd=cwd,
+    )
     assert job, slurm.error
     return job
 
@@ -66,7 +103,7 @@ def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
     job = submit(slurm, out, "labs/capstone.py", *SMALL, "--folder", str(run), "--save", str(run / "record.json"))
     slurm.wait(lambda: metrics.exists() and '"step": 5,' in metrics.read_text(), "step 5 of the job", 240)
     assert state(slurm, job)["NumNodes"] == "2"
-    slurm.run("scancel", "--batch", "--signal=TERM", job)          # what --signal=B:TERM@180 does before the limit
+    slurm.run("scancel", "--batch", "--signal=TERM", job)  # what --signal=B:TERM@180 does before the limit
     slurm.wait(lambda: "slurm.sh: stopped before the end, back into the queue" in said(), "requeue", 240)
     reached = max(json.loads(line)["step"] for line in metrics.read_text().splitlines())
     assert 5 <= reached < STEPS
@@ -124,14 +161,15 @@ def test_where_nothing_of_the_shell_comes_along_the_venv_is_found_and_what_is_na
         job = submit(slurm, out, "x.py", options=[words], cwd=book)
         ended(slurm, job, out)
         assert [(tmp_path / f"found-{job}-{rank}").read_text() for rank in (0, 1)] == [
-            f"{book}/.venv/bin/torchrun 1 --nproc-per-node={processes}\n"] * 2
+            f"{book}/.venv/bin/torchrun 1 --nproc-per-node={processes}\n"
+        ] * 2
 
 
 @real
 def test_a_share_of_a_node_is_asked_for_as_the_page_says(slurm, tmp_path):
     words = "--oversubscribe --cpus-per-task 32 --mem 200G"
     assert f"`{words}`" in (ROOT / "book" / "running.md").read_text()
-    words = words.replace("32", "1").replace("200G", "1").split()       # of this machine's nodes
+    words = words.replace("32", "1").replace("200G", "1").split()  # of this machine's nodes
     found = {}
     for name, more in (("whole", []), ("share", words)):
         job = submit(slurm, tmp_path / name, "--no-python", "true", options=more)
@@ -151,10 +189,20 @@ def fake(folder, **programs):
 
 def started(tmp_path, path, *words, **environment):
     """The launch file outside Slurm, with its programs made up."""
-    return subprocess.run(["bash", str(ROOT / "labs" / "launch" / "slurm.sh"), *words], cwd=tmp_path,
-                          capture_output=True, text=True, env={"PATH": path, "SLURM_JOB_ID": "7",
-                          "SLURM_JOB_NODELIST": "a,b", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_ON_NODE": "96",
-                          **environment})
+    return subprocess.run(
+        ["bash", str(ROOT / "labs" / "launch" / "slurm.sh"), *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={
+            "PATH": path,
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "a,b",
+            "SLURM_JOB_NUM_NODES": "2",
+            "SLURM_CPUS_ON_NODE": "96",
+            **environment,
+        },
+    )
 
 
 def test_what_srun_is_told(tmp_path):
@@ -162,7 +210,9 @@ def test_what_srun_is_told(tmp_path):
     said = started(tmp_path, path, "labs/preflight.py", "--gpus", "8", PROCESSES="8").stdout.splitlines()
     assert said[1:] == [
         "srun --kill-on-bad-exit=1 --cpus-per-task=96 torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d "
-        "--rdzv-endpoint=a:29500 --rdzv-id=7-0 --max-restarts=3 labs/preflight.py --gpus 8", "ALL"]
+        "--rdzv-endpoint=a:29500 --rdzv-id=7-0 --max-restarts=3 labs/preflight.py --gpus 8",
+        "ALL",
+    ]
     assert "--cpus-per-task=64 " in started(tmp_path, path, "x.py", SLURM_CPUS_PER_TASK="64").stdout
 
 
@@ -172,4 +222,6 @@ def test_an_environment_that_is_none_is_refused(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "slurm.sh: no bin/torchrun in /nowhere\n")
     done = started(tmp_path, path)
     assert (done.returncode, done.stderr) == (
-        2, "slurm.sh: no torchrun: submit from the book's folder with its .venv, or name an environment by BOOK_ENV\n")
+        2,
+        "slurm.sh: no torchrun: submit from the book's folder with its .venv, or name an environment by BOOK_ENV\n",
+    )

@@ -20,7 +20,7 @@ from scaleout.parallel.tensor import Group, VocabularyLoss
 from scaleout.records import profiles, results
 from scaleout.spec.transformer import Shape
 
-TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
+TOLERANCE = 1e-5  # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 FAST = ["labs/tensor.py", "--layers", "2", "--hidden", "64", "--seq", "32", "--steps", "5"]
 GROUPED = ["--form", "llama", "--kv-heads", "2"]
 
@@ -55,10 +55,15 @@ def test_collectives_are_those_of_the_pure_model(runs):
         counted, predicted = run["counts"]
         assert counted == predicted, name
     assert runs[4, "gpt hand"]["counts"][0] == {
-        "forward": {"all_reduce": 8}, "backward": {"all_reduce": 5}, "copies": {}}
+        "forward": {"all_reduce": 8},
+        "backward": {"all_reduce": 5},
+        "copies": {},
+    }
     assert runs[4, "llama hand, sequence"]["counts"][0] == {
         "forward": {"all_gather": 5, "reduce_scatter": 5, "all_reduce": 3},
-        "backward": {"all_gather": 5, "reduce_scatter": 5}, "copies": {"all_reduce": 2}}
+        "backward": {"all_gather": 5, "reduce_scatter": 5},
+        "copies": {"all_reduce": 2},
+    }
     assert not any(runs[1, "gpt hand"]["counts"][0].values())
 
 
@@ -71,8 +76,9 @@ def test_blocks_keep_what_the_memory_model_says_to_the_byte(runs):
 
 
 def test_a_rank_has_its_part_and_says_so(runs):
-    assert runs[4, "gpt hand"]["built"] == ("TensorTransformer, 6 of 24 query columns a rank (ColumnLinear): 18,192 of "
-                                            "65,280 bytes of parameters here")
+    assert runs[4, "gpt hand"]["built"] == (
+        "TensorTransformer, 6 of 24 query columns a rank (ColumnLinear): 18,192 of 65,280 bytes of parameters here"
+    )
     assert "6 of 24 query columns a rank (DTensor)" in runs[4, "gpt torch"]["built"]
 
 
@@ -90,17 +96,34 @@ def test_key_value_heads_that_are_not_summed_go_apart_alone(cases):
     loss, wrong, apart = cases[4]["faults"]["kv-copies"]
     assert loss < TOLERANCE
     assert {part for part, error in wrong.items() if error > 0.01} == {
-        f"blocks.{i}.attention.{name}" for i in (0, 1) for name in ("k", "v")}
+        f"blocks.{i}.attention.{name}" for i in (0, 1) for name in ("k", "v")
+    }
     assert max(error for part, error in wrong.items() if part[-2:] not in (".k", ".v")) < TOLERANCE
     assert apart > 1e-4
 
 
 def test_the_way_back_is_the_order_of_the_backward(cases):
     assert cases[1]["order"] == [
-        "norm", "blocks.1.mlp.down", "blocks.1.mlp.up", "blocks.1.norm2", "blocks.1.attention.out",
-        "blocks.1.attention.v", "blocks.1.attention.k", "blocks.1.attention.q", "blocks.1.norm1", "blocks.0.mlp.down",
-        "blocks.0.mlp.up", "blocks.0.norm2", "blocks.0.attention.out", "blocks.0.attention.v", "blocks.0.attention.k",
-        "blocks.0.attention.q", "blocks.0.norm1", "positions", "tokens"]
+        "norm",
+        "blocks.1.mlp.down",
+        "blocks.1.mlp.up",
+        "blocks.1.norm2",
+        "blocks.1.attention.out",
+        "blocks.1.attention.v",
+        "blocks.1.attention.k",
+        "blocks.1.attention.q",
+        "blocks.1.norm1",
+        "blocks.0.mlp.down",
+        "blocks.0.mlp.up",
+        "blocks.0.norm2",
+        "blocks.0.attention.out",
+        "blocks.0.attention.v",
+        "blocks.0.attention.k",
+        "blocks.0.attention.q",
+        "blocks.0.norm1",
+        "positions",
+        "tokens",
+    ]
 
 
 def test_a_vocabulary_in_parts_has_torchs_loss_and_gradient():
@@ -115,10 +138,14 @@ def test_a_vocabulary_in_parts_has_torchs_loss_and_gradient():
     assert parity.relative_error({"": logits.grad}, {"": 2 * gradient}) < TOLERANCE
 
 
-@pytest.mark.parametrize(("shape", "dropout", "said"), [
-    (Shape(1, 24, 4, 64), 0.0, "tp 3 does not divide 4 heads: the nearest that works is"),
-    (Shape(1, 24, 3, 64), 0.0, "tp 3 does not divide a vocabulary of 64: use 2, or pad it to 66"),
-    (Shape(1, 24, 3, 66), 0.1, "use dropout 0")])
+@pytest.mark.parametrize(
+    ("shape", "dropout", "said"),
+    [
+        (Shape(1, 24, 4, 64), 0.0, "tp 3 does not divide 4 heads: the nearest that works is"),
+        (Shape(1, 24, 3, 64), 0.0, "tp 3 does not divide a vocabulary of 64: use 2, or pad it to 66"),
+        (Shape(1, 24, 3, 66), 0.1, "use dropout 0"),
+    ],
+)
 def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
     with pytest.raises(ValueError, match=said):
         tensor_model.refuse(shape, 3, dropout)
@@ -127,11 +154,25 @@ def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
 PROFILE = {
-    "schema": profiles.SCHEMA, "device": "x", "device_kind": "cpu", "backend": "gloo", "interconnect": "x", "world": 2,
-    "nodes": 1, "threads": 1, "versions": {}, "commit": "", "measured": "", "matmul_side": {},
-    "matmul_flops_per_second": {"fp32": 5e10}, "copy_bytes_per_second": 1e10,
-    "collectives": {name: {"alpha_seconds": 1e-3, "seconds_per_byte": 0.0} for name in (
-        "all_reduce", "all_gather", "reduce_scatter")}}
+    "schema": profiles.SCHEMA,
+    "device": "x",
+    "device_kind": "cpu",
+    "backend": "gloo",
+    "interconnect": "x",
+    "world": 2,
+    "nodes": 1,
+    "threads": 1,
+    "versions": {},
+    "commit": "",
+    "measured": "",
+    "matmul_side": {},
+    "matmul_flops_per_second": {"fp32": 5e10},
+    "copy_bytes_per_second": 1e10,
+    "collectives": {
+        name: {"alpha_seconds": 1e-3, "seconds_per_byte": 0.0}
+        for name in ("all_reduce", "all_gather", "reduce_scatter")
+    },
+}
 
 
 def test_the_lab_on_two_processes(tmp_path):
@@ -142,8 +183,14 @@ def test_the_lab_on_two_processes(tmp_path):
     assert all(check["passed"] for check in record.checks.values())
     ways = [name for via, name in lab_tensor.NAMES.items() if via != "one"]
     for name in ways:
-        for what in ("losses equal one process", "gradients equal one process", "weights equal one process",
-                     "collectives as predicted", "bytes kept as predicted", "copies are equal on all ranks"):
+        for what in (
+            "losses equal one process",
+            "gradients equal one process",
+            "weights equal one process",
+            "collectives as predicted",
+            "bytes kept as predicted",
+            "copies are equal on all ranks",
+        ):
             assert f"{name}: {what}" in record.checks
         assert record.measurement[f"collectives a step, {name}"] == record.prediction[f"collectives a step, {name}"] > 0
         assert record.prediction[f"seconds a step, {name}"] > record.prediction[f"exposed seconds a step, {name}"] > 0
@@ -178,16 +225,28 @@ def test_a_fault_is_shown_beside_one_process():
     assert done.stdout.rstrip().endswith("the first wrong gradient on the way back: blocks.1.norm2")
 
 
-@pytest.mark.parametrize(("words", "world", "said"), [
-    ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
-    (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: use 2, or pad it to 258"),
-    (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
-    ([*GROUPED, "--via", "torch"], 4, "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or"),
-    (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),
-    (["--fault", "kv-copies"], 2, "--fault kv-copies needs more processes than key-value heads, and here are 2 for 8"),
-    (["--fault", "no-backward-reduce"], 1, "--fault is about several ranks: use torchrun --nproc-per-node 2"),
-    (["--link", "200"], 2, "--link starts its own processes: start it with python, not with torchrun"),
-    (["--link", "fast"], 1, "--link fast: give Mbit/s from 1 to 100000, such as 1000,200")])
+@pytest.mark.parametrize(
+    ("words", "world", "said"),
+    [
+        ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
+        (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: use 2, or pad it to 258"),
+        (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
+        (
+            [*GROUPED, "--via", "torch"],
+            4,
+            "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or",
+        ),
+        (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),
+        (
+            ["--fault", "kv-copies"],
+            2,
+            "--fault kv-copies needs more processes than key-value heads, and here are 2 for 8",
+        ),
+        (["--fault", "no-backward-reduce"], 1, "--fault is about several ranks: use torchrun --nproc-per-node 2"),
+        (["--link", "200"], 2, "--link starts its own processes: start it with python, not with torchrun"),
+        (["--link", "fast"], 1, "--link fast: give Mbit/s from 1 to 100000, such as 1000,200"),
+    ],
+)
 def test_what_cannot_be_is_one_line(words, world, said):
     done = pool.lab([*without(FAST, "--steps"), *words], world)
     assert (done.returncode, done.stdout) == (2, "")
@@ -211,7 +270,7 @@ FOUND = {"quiet_seconds": 0.1, "messages": [[500_000, 0.002]] * 10}
 
 def test_a_slow_link_is_predicted_by_hand():
     rate = 100e6
-    free = min(burst(rate), 0.01 * rate / 8)                    # ten messages, and 10 ms of compute before each
+    free = min(burst(rate), 0.01 * rate / 8)  # ten messages, and 10 ms of compute before each
     wire = (500_000 - free) / (rate / 8 * GOODPUT)
     assert tensor_link.predicted(FOUND, rate) == pytest.approx(0.1 + 10 * wire)
     assert tensor_link.predicted(FOUND, None) == tensor_link.predicted(FOUND, 1e11) == pytest.approx(0.12)

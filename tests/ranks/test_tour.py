@@ -46,16 +46,29 @@ def folder(tmp_path):
     for name, text in SCRIPTS.items():
         (tmp_path / "labs" / f"{name}.py").write_text(text.format(folder=str(tmp_path)) if name == "fsdp" else text)
     (tmp_path / "how").write_text("end it")
-    (tmp_path / "tmp").mkdir()                      # a tour that is killed leaves its folder
+    (tmp_path / "tmp").mkdir()  # a tour that is killed leaves its folder
     return tmp_path
 
 
 def tour(folder, only):
     """The running tour of some labs."""
-    return subprocess.Popen([sys.executable, "tests/ranks/specimen_tour.py", folder, "--minutes", "20", "--out",
-                             str(folder / "out"), "--only", only], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                            env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/tools:{ROOT}",
-                                              "TMPDIR": str(folder / "tmp")})
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "tests/ranks/specimen_tour.py",
+            folder,
+            "--minutes",
+            "20",
+            "--out",
+            str(folder / "out"),
+            "--only",
+            only,
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/tools:{ROOT}", "TMPDIR": str(folder / "tmp")},
+    )
 
 
 def ranks(folder):
@@ -92,8 +105,13 @@ def test_each_lab_has_its_turn_whatever_the_others_do(folder):
     gone(folder)
     data = json.loads((folder / "out" / "records.json").read_text())
     assert {stop["lab"]: stop["verdict"] for stop in data["stops"]} == {
-        "memory": "passed", "collectives": "failed", "ddp": "ended", "fsdp": "ended", "tensor": "failed",
-        "zero": "failed"}
+        "memory": "passed",
+        "collectives": "failed",
+        "ddp": "ended",
+        "fsdp": "ended",
+        "tensor": "failed",
+        "zero": "failed",
+    }
     why = {stop["lab"]: stop["why"] for stop in data["stops"]}
     assert why["collectives"] == "it ended with exit code 1: labs/collectives.py: out of luck"
     assert "it had printed more than 1 MiB" in why["ddp"]
@@ -116,8 +134,12 @@ def on_the_page(out, data):
         assert (predicted, measured) == tuple(figure(name, value) for value in wanted)
         assert over == "-" or float(over) == pytest.approx(wanted[0] / wanted[1], abs=6e-4)
     head = next(line for line in text.splitlines() if line.startswith("| memory | smoke | passed, 6 checks |"))
-    assert head.split(" | ")[3:7] == ["peak bytes", figure("bytes", record.prediction["peak bytes"]),
-                                      figure("bytes", record.measurement["peak bytes"]), rows[0][3]]
+    assert head.split(" | ")[3:7] == [
+        "peak bytes",
+        figure("bytes", record.prediction["peak bytes"]),
+        figure("bytes", record.measurement["peak bytes"]),
+        rows[0][3],
+    ]
     assert "labs/collectives.py: out of luck" in text.split("## What went wrong")[1]
 
 
@@ -139,10 +161,13 @@ def test_a_tour_that_is_ended_takes_its_lab_along(number, folder):
 
 # --- what one GPU has room for --------------------------------------------------------------------------------------
 
+
 def activations(o):
     """Bytes that a step of a lab's options keeps for its backward."""
-    recipe = Recipe(o.precision if getattr(o, "precision", "") == "autocast-bf16" else "fp32",
-                    checkpointing=getattr(o, "checkpointing", "none"))
+    recipe = Recipe(
+        o.precision if getattr(o, "precision", "") == "autocast-bf16" else "fp32",
+        checkpointing=getattr(o, "checkpointing", "none"),
+    )
     moments = account(o.shape, o.micro_batch, o.seq, recipe).moments
     return max(kinds.get("activations", 0) for kinds in moments.values())
 

@@ -27,22 +27,47 @@ def report(step=5, calls=9, collective=True, line="labs/x.py:7 in f", still=20.4
 
 # --- the verdict -------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("found", "guilty", "said"), [
-    ({0: report(), 1: report(4, 12), 2: report()}, [1],
-     "rank 1 hangs in step 4 for 20 s, at labs/x.py:7 in f; ranks 0, 2 wait for it"),
-    ({0: report(), 1: report(calls=8, line="labs/x.py:3 in g"), 2: report()}, [1],
-     "rank 1 hangs in step 5 for 20 s, at labs/x.py:3 in g; ranks 0, 2 wait for it"),
-    ({0: report(), 1: report(collective=False), 2: report()}, [1],
-     "rank 1 hangs in step 5 for 20 s, at labs/x.py:7 in f; ranks 0, 2 wait for it"),
-    ({0: report(), 1: report(4), 2: report(4)}, [1, 2],
-     "ranks 1, 2 hang in step 4 for 20 s, at labs/x.py:7 in f; rank 0 waits for it"),
-    ({0: report(doing="checkpoint", calls=2), 1: report(), 2: report()}, [0],
-     "rank 0 hangs in the checkpoint after step 5 for 20 s, at labs/x.py:7 in f; ranks 1, 2 wait for it"),
-    ({0: report(), 2: report(7)}, [1],
-     "rank 1 does not answer: frozen, or the machine is gone. The others wait in step 7"),
-    ({0: report(), 1: report(), 2: report()}, [],
-     "no rank has moved for 20 s in step 5, all at labs/x.py:7 in f: look at the network between them"),
-])
+
+@pytest.mark.parametrize(
+    ("found", "guilty", "said"),
+    [
+        (
+            {0: report(), 1: report(4, 12), 2: report()},
+            [1],
+            "rank 1 hangs in step 4 for 20 s, at labs/x.py:7 in f; ranks 0, 2 wait for it",
+        ),
+        (
+            {0: report(), 1: report(calls=8, line="labs/x.py:3 in g"), 2: report()},
+            [1],
+            "rank 1 hangs in step 5 for 20 s, at labs/x.py:3 in g; ranks 0, 2 wait for it",
+        ),
+        (
+            {0: report(), 1: report(collective=False), 2: report()},
+            [1],
+            "rank 1 hangs in step 5 for 20 s, at labs/x.py:7 in f; ranks 0, 2 wait for it",
+        ),
+        (
+            {0: report(), 1: report(4), 2: report(4)},
+            [1, 2],
+            "ranks 1, 2 hang in step 4 for 20 s, at labs/x.py:7 in f; rank 0 waits for it",
+        ),
+        (
+            {0: report(doing="checkpoint", calls=2), 1: report(), 2: report()},
+            [0],
+            "rank 0 hangs in the checkpoint after step 5 for 20 s, at labs/x.py:7 in f; ranks 1, 2 wait for it",
+        ),
+        (
+            {0: report(), 2: report(7)},
+            [1],
+            "rank 1 does not answer: frozen, or the machine is gone. The others wait in step 7",
+        ),
+        (
+            {0: report(), 1: report(), 2: report()},
+            [],
+            "no rank has moved for 20 s in step 5, all at labs/x.py:7 in f: look at the network between them",
+        ),
+    ],
+)
 def test_the_verdict_names_who_holds_the_others_up(found, guilty, said):
     assert verdict(found, 3) == (guilty, said)
 
@@ -55,6 +80,7 @@ def test_where_a_thread_stands_is_the_innermost_line_of_the_book():
 
 
 # --- on real ranks -----------------------------------------------------------------------------------------
+
 
 def start(how, *words):
     """A job of two ranks, without a launcher that would end them."""
@@ -72,14 +98,19 @@ def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):
     with start("frozen") as frozen, start("between", log) as between:
         assert between.wait(together=False) == [1, 1]
         errors = between.read("err", 0)
-        line = re.fullmatch(r"ranks/specimen_watch\.py: (rank 1 hangs in step 3 for \d+ s, "
-                            r"at tests/ranks/specimen_watch\.py:\d+ in dawdle; rank 0 waits for it)\n", errors)
+        line = re.fullmatch(
+            r"ranks/specimen_watch\.py: (rank 1 hangs in step 3 for \d+ s, "
+            r"at tests/ranks/specimen_watch\.py:\d+ in dawdle; rank 0 waits for it)\n",
+            errors,
+        )
         assert line, errors
         assert "failed" not in between.read("err", 1), "said once, by the lowest rank"
         assert json.loads(log.read_text())["failure"] == line[1]
         assert end_of_rank_0(frozen) == (
-            1, "ranks/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. The others wait "
-               "in step 3\n")
+            1,
+            "ranks/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. The others wait "
+            "in step 3\n",
+        )
 
 
 def test_a_rank_that_waits_for_a_hung_one_ends_after_sigterm():
@@ -99,9 +130,15 @@ def jobs(tmp_path_factory):
     """{where: (training job, its folder)}: all at once, for most of the time they wait."""
     folder = tmp_path_factory.mktemp("frozen")
     with contextlib.ExitStack() as stack:
-        yield {where: (stack.enter_context(pool.Job(["tests/ranks/specimen_frozen.py", where, folder / where], 2,
-                                                    LAB_TIMEOUT="12")), folder / where)
-               for where in ("validation", "checkpoint", "torch", "slow")}
+        yield {
+            where: (
+                stack.enter_context(
+                    pool.Job(["tests/ranks/specimen_frozen.py", where, folder / where], 2, LAB_TIMEOUT="12")
+                ),
+                folder / where,
+            )
+            for where in ("validation", "checkpoint", "torch", "slow")
+        }
 
 
 @pytest.mark.slow
@@ -109,8 +146,11 @@ def jobs(tmp_path_factory):
 def test_a_rank_frozen_anywhere_in_the_job_is_named(where, step, jobs):
     job, folder = jobs[where]
     code, errors = end_of_rank_0(job)
-    said = re.fullmatch(r"ranks/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. "
-                        r"The others wait in step (\d+))\n", errors)
+    said = re.fullmatch(
+        r"ranks/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. "
+        r"The others wait in step (\d+))\n",
+        errors,
+    )
     assert code == 1
     assert said, errors
     assert int(said[2]) <= step
@@ -125,6 +165,7 @@ def test_a_slow_checkpoint_of_a_rank_that_answers_ends_no_job(jobs):
 
 
 # --- signals and losses ------------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def one():
@@ -148,11 +189,23 @@ def test_ctrl_c_twice_ends_at_once(one):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize(("loss", "last", "said"), [
-    (float("nan"), 10, "loss is nan at step 12; the last good checkpoint is step 10: resume from it with a lower "
-                       "learning rate, or look at the batch of that step"),
-    (float("inf"), None, "loss is inf at step 12; there is no checkpoint yet: lower the learning rate, or look at the "
-                         "batch of that step")])
+@pytest.mark.parametrize(
+    ("loss", "last", "said"),
+    [
+        (
+            float("nan"),
+            10,
+            "loss is nan at step 12; the last good checkpoint is step 10: resume from it with a lower "
+            "learning rate, or look at the batch of that step",
+        ),
+        (
+            float("inf"),
+            None,
+            "loss is inf at step 12; there is no checkpoint yet: lower the learning rate, or look at the "
+            "batch of that step",
+        ),
+    ],
+)
 def test_a_loss_that_is_no_number_is_one_line(loss, last, said):
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         check_loss(loss, 12, last)
@@ -161,13 +214,18 @@ def test_a_loss_that_is_no_number_is_one_line(loss, last, said):
 
 # --- faults to ask for -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("burn:1", "--inject burn:1: use one of kill, hang, nan, full"),
-    ("kill:1", "--inject kill:1: write it as kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)"),
-    ("kill:1:x:7", "--inject kill:1:x:7: write it as kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)"),
-    ("nan:-1", "--inject nan:-1: write it as nan:STEP (nan:7)"),
-    ("nan:3,full", "--inject full: write it as full:STEP or full:RANK:STEP (full:6)"),
-    ("hang:2:7", "--inject hang:2:7: there is no rank 2 among 2, which are 0 to 1")])
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("burn:1", "--inject burn:1: use one of kill, hang, nan, full"),
+        ("kill:1", "--inject kill:1: write it as kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)"),
+        ("kill:1:x:7", "--inject kill:1:x:7: write it as kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)"),
+        ("nan:-1", "--inject nan:-1: write it as nan:STEP (nan:7)"),
+        ("nan:3,full", "--inject full: write it as full:STEP or full:RANK:STEP (full:6)"),
+        ("hang:2:7", "--inject hang:2:7: there is no rank 2 among 2, which are 0 to 1"),
+    ],
+)
 def test_a_fault_that_cannot_be_is_one_line(text, said):
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         faults.parse(text, 0, 2)

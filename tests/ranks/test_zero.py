@@ -16,16 +16,21 @@ from scaleout.measure import zero_muon
 from scaleout.parallel import zero_deepspeed
 from scaleout.records import profiles
 
-TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
-PADDED = 0.06           # of a byte count: rows and units that this model's odd sizes make longer
+TOLERANCE = 1e-5  # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
+PADDED = 0.06  # of a byte count: rows and units that this model's odd sizes make longer
 FAST = ["labs/zero.py", "--layers", "2", "--hidden", "64", "--heads", "2", "--seq", "32", "--steps", "5"]
 
 
 # What a step of the lab sends in calls, of three units, 36 tensors, one bucket; the lab counts them.
-CALLS = {"ddp": {"all_reduce": 1}, "stage-1": {"all_gather": 3, "reduce_scatter": 3},
-         "stage-2": {"all_gather": 3, "reduce_scatter": 3}, "stage-3": {"all_gather": 6, "reduce_scatter": 3},
-         "zero-redundancy": {"all_reduce": 1, "broadcast": 36}, "keep": {"all_gather": 3, "reduce_scatter": 3},
-         "reshard": {"all_gather": 5, "reduce_scatter": 3}}
+CALLS = {
+    "ddp": {"all_reduce": 1},
+    "stage-1": {"all_gather": 3, "reduce_scatter": 3},
+    "stage-2": {"all_gather": 3, "reduce_scatter": 3},
+    "stage-3": {"all_gather": 6, "reduce_scatter": 3},
+    "zero-redundancy": {"all_reduce": 1, "broadcast": 36},
+    "keep": {"all_gather": 3, "reduce_scatter": 3},
+    "reshard": {"all_gather": 5, "reduce_scatter": 3},
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +73,21 @@ def test_each_rank_holds_of_every_state_what_its_stage_says(runs):
     for name, run in runs.items():
         for state, (found, wanted) in run["held"].items():
             assert found == pytest.approx(wanted, rel=PADDED), (name, state)
-    whole = {via: [state for state, (found, _) in run["held"].items() if found > 80_000]
-             for (ranks, via), run in runs.items() if ranks == 4}
-    assert whole == {"ddp": ["weights", "gradients", "momentum", "variance"], "stage-1": ["weights", "gradients"],
-                     "stage-2": ["weights"], "stage-3": [], "zero-redundancy": ["weights", "gradients"], "keep": [],
-                     "reshard": [], "accelerate": ["weights", "gradients"]}
+    whole = {
+        via: [state for state, (found, _) in run["held"].items() if found > 80_000]
+        for (ranks, via), run in runs.items()
+        if ranks == 4
+    }
+    assert whole == {
+        "ddp": ["weights", "gradients", "momentum", "variance"],
+        "stage-1": ["weights", "gradients"],
+        "stage-2": ["weights"],
+        "stage-3": [],
+        "zero-redundancy": ["weights", "gradients"],
+        "keep": [],
+        "reshard": [],
+        "accelerate": ["weights", "gradients"],
+    }
 
 
 def test_the_peak_is_the_predicted_one(runs):
@@ -82,8 +97,10 @@ def test_the_peak_is_the_predicted_one(runs):
 
 
 def test_what_was_built_is_said(runs):
-    assert runs[2, "stage-2"]["built"] == ("Stage2 in 3 unit(s) on 2 rank(s): 89,616 of 89,608 bytes of weights on "
-                                           "this rank, which steps 11,202 of 22,402 parameters")
+    assert runs[2, "stage-2"]["built"] == (
+        "Stage2 in 3 unit(s) on 2 rank(s): 89,616 of 89,608 bytes of weights on "
+        "this rank, which steps 11,202 of 22,402 parameters"
+    )
     assert runs[4, "accelerate"]["built"].endswith("parameters (DistributedType.MULTI_CPU)")
 
 
@@ -98,6 +115,7 @@ def test_a_state_that_was_never_consolidated_cannot_be_saved(cases):
 
 
 # --- Muon -------------------------------------------------------------------------------------------------------------
+
 
 def test_muon_on_gathered_or_whole_matrices_is_one_processs(cases):
     for ranks in (2, 4):
@@ -126,25 +144,42 @@ def test_rows_made_orthogonal_by_themselves_are_wrong_and_nothing_errors(cases):
 
 # --- the fault --------------------------------------------------------------------------------------------------------
 
+
 def test_a_shards_own_norm_is_found_by_the_assertion_and_by_nothing_else(cases):
     found = cases[2]["fault"]
     one, other = found["norms"]
-    assert one**2 + other**2 == pytest.approx(found["whole"]**2, rel=1e-5)
+    assert one**2 + other**2 == pytest.approx(found["whole"] ** 2, rel=1e-5)
     assert found["copies"] == 0, "the ranks have the same wrong weights"
     assert found["apart"] > 1e-3
     assert found["well"] == ""
-    assert found["sick"] == (f"the ranks clip by different norms ({one:.4f}, {other:.4f}): each took its own shard's; "
-                             "add the squares of all shards up over the ranks first")
+    assert found["sick"] == (
+        f"the ranks clip by different norms ({one:.4f}, {other:.4f}): each took its own shard's; "
+        "add the squares of all shards up over the ranks first"
+    )
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
 PROFILE = {
-    "schema": profiles.SCHEMA, "device": "x", "device_kind": "cpu", "backend": "gloo", "interconnect": "x", "world": 2,
-    "nodes": 1, "threads": 1, "versions": {}, "commit": "", "measured": "", "matmul_side": {},
-    "matmul_flops_per_second": {"fp32": 1e15}, "copy_bytes_per_second": 1e15,
-    "collectives": {name: {"alpha_seconds": alpha, "seconds_per_byte": 0.0} for name, alpha in (
-        ("all_reduce", 1e-3), ("all_gather", 2e-3), ("reduce_scatter", 3e-3), ("broadcast", 4e-3))}}
+    "schema": profiles.SCHEMA,
+    "device": "x",
+    "device_kind": "cpu",
+    "backend": "gloo",
+    "interconnect": "x",
+    "world": 2,
+    "nodes": 1,
+    "threads": 1,
+    "versions": {},
+    "commit": "",
+    "measured": "",
+    "matmul_side": {},
+    "matmul_flops_per_second": {"fp32": 1e15},
+    "copy_bytes_per_second": 1e15,
+    "collectives": {
+        name: {"alpha_seconds": alpha, "seconds_per_byte": 0.0}
+        for name, alpha in (("all_reduce", 1e-3), ("all_gather", 2e-3), ("reduce_scatter", 3e-3), ("broadcast", 4e-3))
+    },
+}
 
 
 def test_the_lab_on_two_processes(tmp_path):
@@ -161,14 +196,16 @@ def test_the_lab_on_two_processes(tmp_path):
     older = [one for one in record.skipped if "seconds" in one]
     assert len(older) == 1 and "the machine's profile is an older one" in older[0], "this one has no kernels"
     assert all(check["passed"] for check in record.checks.values())
-    names = [lab_zero.NAMES[via] for via in ("ddp", "stage-1", "stage-2", "stage-3", "zero-redundancy", "keep",
-                                             "reshard")]
+    names = [
+        lab_zero.NAMES[via] for via in ("ddp", "stage-1", "stage-2", "stage-3", "zero-redundancy", "keep", "reshard")
+    ]
     for name in names:
         for what in ("losses", "gradients", "weights", "momentum", "variance"):
             assert record.checks[f"{name}: {what} equal one process"]["value"] < TOLERANCE
         for figure in ("bytes sent a step", "peak bytes", "bytes of weights", "bytes of momentum"):
-            assert record.measurement[f"{figure}, {name}"] == pytest.approx(record.prediction[f"{figure}, {name}"],
-                                                                            rel=0.02)
+            assert record.measurement[f"{figure}, {name}"] == pytest.approx(
+                record.prediction[f"{figure}, {name}"], rel=0.02
+            )
     assert (record.recipe["optimizer"], record.effective_batch) == ("adamw", 2)
     assert record.losses[-1] < record.losses[0]
     assert "10 AG" not in said and "6 AG + 3 RS" in said
@@ -199,10 +236,14 @@ def test_the_lab_shows_the_fault():
     assert "RuntimeError: the ranks clip by different norms (" in done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("words", "world", "said"), [
-    (["--fault", "clip", "--via", "ddp"], 2, "--fault clip is shown by hand: use --via stage-1, stage-2, stage-3"),
-    (["--machine", "gone.json"], 2, "machine profile gone.json: no such file (python labs/calibrate.py makes one)"),
-    (["--optimizer", "muon", "--via", "keep"], 2, "--optimizer muon with --via keep: use one of stage-1, stage-2,")])
+@pytest.mark.parametrize(
+    ("words", "world", "said"),
+    [
+        (["--fault", "clip", "--via", "ddp"], 2, "--fault clip is shown by hand: use --via stage-1, stage-2, stage-3"),
+        (["--machine", "gone.json"], 2, "machine profile gone.json: no such file (python labs/calibrate.py makes one)"),
+        (["--optimizer", "muon", "--via", "keep"], 2, "--optimizer muon with --via keep: use one of stage-1, stage-2,"),
+    ],
+)
 def test_what_the_lab_cannot_do_is_one_line(words, world, said):
     done = pool.lab([*without(FAST, "--steps"), *words], world)
     assert (done.returncode, done.stdout) == (2, "")
@@ -224,6 +265,8 @@ def test_accelerate_takes_deepspeeds_plugin_on_a_cpu_and_builds_ddp():
 def test_without_deepspeed_its_ways_are_refused_in_one_line():
     with pytest.raises(ValueError) as caught:
         zero_deepspeed.refuse("deepspeed-2")
-    assert str(caught.value) == ("--via deepspeed-2 needs the package deepspeed, which is not installed here: pip "
-                                 "install deepspeed, or use --via stage-2, the same by hand")
+    assert str(caught.value) == (
+        "--via deepspeed-2 needs the package deepspeed, which is not installed here: pip "
+        "install deepspeed, or use --via stage-2, the same by hand"
+    )
     zero_deepspeed.refuse("stage-2", 4)

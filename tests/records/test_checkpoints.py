@@ -40,6 +40,7 @@ def wrong(path):
 
 # --- complete or not there ---------------------------------------------------------------------------------
 
+
 def test_a_published_checkpoint_is_whole(tmp_path):
     path = make(tmp_path, 40, 2.5, extra={"seed": 3})
     assert path == tmp_path / "step-00000040"
@@ -66,6 +67,7 @@ def test_a_full_disk_publishes_nothing(tmp_path, monkeypatch):
 
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     monkeypatch.setattr(c.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         c.publish(c.temporary(tmp_path, 2).mkdir() or c.temporary(tmp_path, 2), tmp_path, {"step": 2, "files": {}})
@@ -88,11 +90,14 @@ def test_publishing_again_replaces_the_checkpoint_of_an_abandoned_future(tmp_pat
 
 def kill(folder, path, wait):
     """A process that publishes and prunes as fast as it can, killed when `wait` returns."""
-    job = ("import sys; from pathlib import Path\n"
-           "from test_checkpoints import make, c\nfolder = Path(sys.argv[1])\nprint('on', flush=True)\n"
-           "for step in range(100000): make(folder, step); c.prune(folder, 2)\n")
-    process = subprocess.Popen([sys.executable, "-c", job, str(folder)], stdout=subprocess.PIPE,
-                               env=os.environ | {"PYTHONPATH": path})
+    job = (
+        "import sys; from pathlib import Path\n"
+        "from test_checkpoints import make, c\nfolder = Path(sys.argv[1])\nprint('on', flush=True)\n"
+        "for step in range(100000): make(folder, step); c.prune(folder, 2)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", job, str(folder)], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}
+    )
     process.stdout.readline()
     wait(process)
     process.send_signal(signal.SIGKILL)
@@ -102,12 +107,14 @@ def kill(folder, path, wait):
 
 def in_a_write(folder):
     """Return as soon as a folder on its way is seen behind two that were published."""
+
     def wait(process):
         end = time.monotonic() + 30
         while time.monotonic() < end and process.poll() is None:
             names = [path.name for path in folder.iterdir()] if folder.exists() else []
             if sum(name.startswith(c.DONE) for name in names) > 1 and any(name.startswith(c.WRITING) for name in names):
                 return
+
     return wait
 
 
@@ -130,6 +137,7 @@ def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path):
 
 # --- damage ------------------------------------------------------------------------------------------------
 
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -147,10 +155,12 @@ def change_loss(path):
 
 def signed(change):
     """A harm to a manifest whose checksum is right afterwards: `change` of its body."""
+
     def harm(path):
         body = json.loads(path.read_text())["body"]
         change(body)
         path.write_text(json.dumps({"sha256": c._digest(body), "body": body}))
+
     return harm
 
 
@@ -178,33 +188,55 @@ def deep(opening, closing):
     return lambda path: path.write_text('{"sha256": "", "body": ' + opening * 100_000 + "1" + closing * 100_000 + "}")
 
 
-@pytest.mark.parametrize(("file", "harm", "said"), [
-    ("__0_0.distcp", flip, "__0_0.distcp differs from what was written"),
-    ("__0_0.distcp", truncate, "__0_0.distcp has 3,195 bytes of 3,202"),
-    ("__0_0.distcp", Path.unlink, "__0_0.distcp is missing"),
-    ("random-00000.json", flip, "random-00000.json differs from what was written"),
-    ("manifest.json", Path.unlink, "has no manifest.json"),
-    ("manifest.json", truncate, "manifest.json cannot be read"),
-    ("manifest.json", lambda path: path.write_bytes(b"\xff\xfe"), "manifest.json cannot be read"),
-    ("manifest.json", lambda path: path.write_text("[]"), "manifest.json differs from what was written"),
-    ("manifest.json", change_loss, "manifest.json differs from what was written"),
-    ("manifest.json", given(schema=9), "manifest.json has schema 9: this version of the book reads 1"),
-    ("manifest.json", given(files={"../../secret": {"bytes": 1, "sha256": ""}}),
-     "manifest.json lists '../../secret', which is not in the folder"),
-    *[("manifest.json", without(field), f"manifest.json has no {field}")
-      for field in ("schema", "step", "number", "loss", "files")],
-    *[("manifest.json", given(files=files), "manifest.json has no sound files")
-      for files in ([], "a", {"a": 1}, {"a": {"bytes": "1", "sha256": ""}}, {"a": {"bytes": 1, "sha256": 7}})],
-    *[("manifest.json", given(step=step), "manifest.json has no sound step") for step in ("40", 10**30, True)],
-    ("manifest.json", given(step=30), "manifest.json is of step 30"),
-    ("manifest.json", given(number=[]), "manifest.json has no sound number"),
-    ("manifest.json", given(loss="low"), "manifest.json has no sound loss"),
-    ("manifest.json", lambda path: path.write_text(json.dumps({"sha256": c._digest(7), "body": 7})),
-     "manifest.json has no schema"),
-    *[("manifest.json", harm, "manifest.json cannot be read") for harm in (
-        deep("[", "]"), deep('{"a":', "}"), huge, pipe, lambda path: path.write_text("9" * 5000),
-        lambda path: path.write_text('{"sha256": "", "body": NaN}'), lambda path: path.unlink() or path.mkdir())],
-])
+@pytest.mark.parametrize(
+    ("file", "harm", "said"),
+    [
+        ("__0_0.distcp", flip, "__0_0.distcp differs from what was written"),
+        ("__0_0.distcp", truncate, "__0_0.distcp has 3,195 bytes of 3,202"),
+        ("__0_0.distcp", Path.unlink, "__0_0.distcp is missing"),
+        ("random-00000.json", flip, "random-00000.json differs from what was written"),
+        ("manifest.json", Path.unlink, "has no manifest.json"),
+        ("manifest.json", truncate, "manifest.json cannot be read"),
+        ("manifest.json", lambda path: path.write_bytes(b"\xff\xfe"), "manifest.json cannot be read"),
+        ("manifest.json", lambda path: path.write_text("[]"), "manifest.json differs from what was written"),
+        ("manifest.json", change_loss, "manifest.json differs from what was written"),
+        ("manifest.json", given(schema=9), "manifest.json has schema 9: this version of the book reads 1"),
+        (
+            "manifest.json",
+            given(files={"../../secret": {"bytes": 1, "sha256": ""}}),
+            "manifest.json lists '../../secret', which is not in the folder",
+        ),
+        *[
+            ("manifest.json", without(field), f"manifest.json has no {field}")
+            for field in ("schema", "step", "number", "loss", "files")
+        ],
+        *[
+            ("manifest.json", given(files=files), "manifest.json has no sound files")
+            for files in ([], "a", {"a": 1}, {"a": {"bytes": "1", "sha256": ""}}, {"a": {"bytes": 1, "sha256": 7}})
+        ],
+        *[("manifest.json", given(step=step), "manifest.json has no sound step") for step in ("40", 10**30, True)],
+        ("manifest.json", given(step=30), "manifest.json is of step 30"),
+        ("manifest.json", given(number=[]), "manifest.json has no sound number"),
+        ("manifest.json", given(loss="low"), "manifest.json has no sound loss"),
+        (
+            "manifest.json",
+            lambda path: path.write_text(json.dumps({"sha256": c._digest(7), "body": 7})),
+            "manifest.json has no schema",
+        ),
+        *[
+            ("manifest.json", harm, "manifest.json cannot be read")
+            for harm in (
+                deep("[", "]"),
+                deep('{"a":', "}"),
+                huge,
+                pipe,
+                lambda path: path.write_text("9" * 5000),
+                lambda path: path.write_text('{"sha256": "", "body": NaN}'),
+                lambda path: path.unlink() or path.mkdir(),
+            )
+        ],
+    ],
+)
 def test_damage_is_named(file, harm, said, tmp_path):
     path = make(tmp_path, 40)
     harm(path / file)
@@ -214,7 +246,8 @@ def test_damage_is_named(file, harm, said, tmp_path):
 
 def test_what_is_damaged_is_one_line_whatever_a_file_is_called():
     assert c.damage([(40, "a\n\ud800b is missing")], 30) == [
-        "checkpoint step 40 is damaged (a??b is missing): using step 30"]
+        "checkpoint step 40 is damaged (a??b is missing): using step 30"
+    ]
 
 
 def test_what_is_no_step_is_no_checkpoint(tmp_path):
@@ -225,16 +258,24 @@ def test_what_is_no_step_is_no_checkpoint(tmp_path):
 
 
 def test_the_newest_is_the_one_made_last(tmp_path):
-    for step in (10, 20, 30, 20):                     # the job went back to 10 and came to 20 again
+    for step in (10, 20, 30, 20):  # the job went back to 10 and came to 20 again
         make(tmp_path, step)
     assert steps(tmp_path) == [20, 30, 10]
 
 
 # --- tidying -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("losses", "keep", "left"), [
-    ([None] * 5, 2, {4, 5}), ([3, 1, 2, 5, 4], 2, {2, 4, 5}), ([3, None, 2, 5, 1], 1, {5}), ([1, 2], 3, {1, 2}),
-    ([2, 1, 1, 3, 4], 1, {2, 5})])
+
+@pytest.mark.parametrize(
+    ("losses", "keep", "left"),
+    [
+        ([None] * 5, 2, {4, 5}),
+        ([3, 1, 2, 5, 4], 2, {2, 4, 5}),
+        ([3, None, 2, 5, 1], 1, {5}),
+        ([1, 2], 3, {1, 2}),
+        ([2, 1, 1, 3, 4], 1, {2, 5}),
+    ],
+)
 def test_the_last_and_the_best_are_kept(losses, keep, left, tmp_path):
     for step, loss in enumerate(losses, 1):
         make(tmp_path, step, loss)

@@ -50,22 +50,29 @@ def test_a_run_that_trains_nothing_has_no_tokens(tmp_path):
     assert results.TOKENS == ("effective_batch", "sequence_length", "tokens_per_second")
 
 
-ALL_OR_NONE = ("a run that trains has all of effective_batch, sequence_length, tokens_per_second; "
-               "one that does not has none, no losses and no mfu")
+ALL_OR_NONE = (
+    "a run that trains has all of effective_batch, sequence_length, tokens_per_second; "
+    "one that does not has none, no losses and no mfu"
+)
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"effective_batch": 8}, "sequence_length is null and effective_batch is not: " + ALL_OR_NONE),
-    ({"sequence_length": 128}, "effective_batch is null and sequence_length is not: " + ALL_OR_NONE),
-    ({"tokens_per_second": 2048.0}, "effective_batch is null and tokens_per_second is not: " + ALL_OR_NONE),
-    ({"effective_batch": 8, "sequence_length": 128}, "tokens_per_second is null and effective_batch is not: "),
-    ({"losses": [5.5]}, "effective_batch is null and losses is not: " + ALL_OR_NONE),
-    ({"mfu": 0.4, "mfu_peak": {"flops_per_second": 1e12, "source": "x"}},
-     "effective_batch is null and mfu is not: " + ALL_OR_NONE),
-    ({"effective_batch": 0}, "effective_batch is 0: it must be a whole number from 1 to 10^9, or null"),
-    ({"sequence_length": 1.5}, "sequence_length is 1.5: it must be a whole number from 1 to 10^9, or null"),
-    ({"tokens_per_second": 0}, "tokens_per_second is 0: it must be a number above 0, or null"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"effective_batch": 8}, "sequence_length is null and effective_batch is not: " + ALL_OR_NONE),
+        ({"sequence_length": 128}, "effective_batch is null and sequence_length is not: " + ALL_OR_NONE),
+        ({"tokens_per_second": 2048.0}, "effective_batch is null and tokens_per_second is not: " + ALL_OR_NONE),
+        ({"effective_batch": 8, "sequence_length": 128}, "tokens_per_second is null and effective_batch is not: "),
+        ({"losses": [5.5]}, "effective_batch is null and losses is not: " + ALL_OR_NONE),
+        (
+            {"mfu": 0.4, "mfu_peak": {"flops_per_second": 1e12, "source": "x"}},
+            "effective_batch is null and mfu is not: " + ALL_OR_NONE,
+        ),
+        ({"effective_batch": 0}, "effective_batch is 0: it must be a whole number from 1 to 10^9, or null"),
+        ({"sequence_length": 1.5}, "sequence_length is 1.5: it must be a whole number from 1 to 10^9, or null"),
+        ({"tokens_per_second": 0}, "tokens_per_second is 0: it must be a number above 0, or null"),
+    ],
+)
 def test_tokens_are_there_together_or_not_at_all(change, words, tmp_path):
     assert_refused(replace(untrained(), **change), words, tmp_path)
 
@@ -133,11 +140,18 @@ def test_a_broken_field_is_named(change, words, tmp_path):
     assert_refused(replace(sample(), **change), words, tmp_path)
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("", "not JSON (line 1"), ("[1]", "must hold one JSON object"), ('{"a": NaN}', "holds NaN"),
-    ('{"a": 1}', "unknown field 'a'"), ("{}", "field 'backend' is missing"), ('{"stem": "x"', "not JSON"),
-    ("\xff\xfe", "not JSON"),
-])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON (line 1"),
+        ("[1]", "must hold one JSON object"),
+        ('{"a": NaN}', "holds NaN"),
+        ('{"a": 1}', "unknown field 'a'"),
+        ("{}", "field 'backend' is missing"),
+        ('{"stem": "x"', "not JSON"),
+        ("\xff\xfe", "not JSON"),
+    ],
+)
 def test_a_file_that_is_no_record_is_refused_in_one_line(text, words, tmp_path):
     path = tmp_path / "run.json"
     path.write_text(text, encoding="utf-8")
@@ -169,6 +183,7 @@ def test_an_interrupted_write_leaves_the_old_file_whole(tmp_path, monkeypatch):
 
     def stop(_):
         raise KeyboardInterrupt
+
     monkeypatch.setattr(os, "fsync", stop)
     with pytest.raises(KeyboardInterrupt):
         save(replace(sample(), commit="later"), path)
@@ -208,19 +223,28 @@ def test_what_never_ends_is_not_read():
 
 
 def test_the_command_keeps_no_path_of_this_machine():
-    line = provenance.command_line(["/home/me/book/labs/memory.py", "--save", "/tmp/a.json",
-                                 "--dataset=/data/t.txt", "--tier", "smoke"], "torchrun --nproc-per-node 2")
-    assert line == ("torchrun --nproc-per-node 2 labs/memory.py --save .../a.json --dataset=.../t.txt "
-                    "--tier smoke")
+    line = provenance.command_line(
+        ["/home/me/book/labs/memory.py", "--save", "/tmp/a.json", "--dataset=/data/t.txt", "--tier", "smoke"],
+        "torchrun --nproc-per-node 2",
+    )
+    assert line == ("torchrun --nproc-per-node 2 labs/memory.py --save .../a.json --dataset=.../t.txt --tier smoke")
     assert provenance.command_line([r"C:\labs\memory.py", r"C:\x\y.json"]) == "python labs/memory.py .../y.json"
     said = provenance.command_line(["x/y.py", "a /b/c=/d\n\udcff", "/e=f/g"])
     assert said == "python x/y.py 'a .../c=.../d??' .../g"
     assert [provenance.is_absolute(word) for word in ("~/x", r"C:\x", "/x", "labs/x.py")] == [True] * 3 + [False]
 
 
-@pytest.mark.parametrize("words", [
-    ["--prompt", "class Foo"], ["--prompt", "it's $HOME; `x` \\ \" * ?"], ["--prompt=def f(", "--save", "a b.json"],
-    ["--prompt", ""], ["--inject", "kill:0:3,nan:7"], ["--layout", "tp=2,pp=2"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--prompt", "class Foo"],
+        ["--prompt", "it's $HOME; `x` \\ \" * ?"],
+        ["--prompt=def f(", "--save", "a b.json"],
+        ["--prompt", ""],
+        ["--inject", "kill:0:3,nan:7"],
+        ["--layout", "tp=2,pp=2"],
+    ],
+)
 def test_a_shell_reads_the_command_as_the_words_that_were_typed(words):
     line = provenance.command_line(["my labs/x.py", *words])
     done = subprocess.run(["sh", "-c", line.replace("python", "printf '%s\\n'", 1)], capture_output=True, text=True)
@@ -230,10 +254,11 @@ def test_a_shell_reads_the_command_as_the_words_that_were_typed(words):
 def test_a_clock_that_was_set_back_loses_no_record(tmp_path):
     record = results.load(results.save(replace(sample(), started="2999-01-01T00:00:00+00:00"), tmp_path / "r.json"))
     assert record.started < datetime.now(UTC).isoformat()
-    assert record.notes == ["the clock was set back during the run, which began at 2999-01-01T00:00:00+00:00 by the "
-                            "clock of then"]
+    assert record.notes == [
+        "the clock was set back during the run, which began at 2999-01-01T00:00:00+00:00 by the clock of then"
+    ]
     assert results.load(results.save(sample(), tmp_path / "s.json")) == sample()
-    with pytest.raises(ValueError, match="it must be a time that has come"):        # of a file, nobody knows why
+    with pytest.raises(ValueError, match="it must be a time that has come"):  # of a file, nobody knows why
         results.from_dict(asdict(sample()) | {"started": "2999-01-01T00:00:00+00:00"})
 
 
@@ -243,7 +268,7 @@ def test_the_commit_is_a_hash_or_unknown():
 
 
 COMMITTED = sorted((ROOT / "labs" / "results").rglob("*.json"))
-RECORDS = [path for path in COMMITTED if path.name.startswith(("smoke-", "cpu-", "gpu-"))]       # by tier
+RECORDS = [path for path in COMMITTED if path.name.startswith(("smoke-", "cpu-", "gpu-"))]  # by tier
 
 
 @pytest.mark.parametrize("path", [path for path in COMMITTED if path not in RECORDS], ids=lambda p: p.name)
@@ -255,6 +280,6 @@ def test_a_record_goes_by_the_name_of_its_tier(path):
 @pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_every_committed_record_is_sound(path):
     record = load(path)
-    assert record.stem == {"scaling": "capstone"}.get(path.parent.name, path.parent.name)    # scaling runs the job
+    assert record.stem == {"scaling": "capstone"}.get(path.parent.name, path.parent.name)  # scaling runs the job
     assert all(check["passed"] for check in record.checks.values())
     assert record.commit != "unknown"

@@ -20,16 +20,26 @@ KNOWN = json.loads((Path(__file__).parents[1] / "published" / "launchers.json").
 NODE = Job(PRESETS["llama-3-8b"], 8192, DEVICES["h100-sxm"], cluster(2, 8), 2, Layout(dp=16, micro_batches=4))
 
 
-@each([
-    (Layout(dp=8, zero=3), "none"), (Layout(dp=16, zero=3), "full"), (Layout(dp=4, tp=2, cp=2, zero=3), "none"),
-    (Layout(dp=2), "full"), (Layout(tp=8), "none"), (Layout(dp=2, zero=3, micro_batches=4), "none"),
-])  # fmt: skip
+@each(
+    [
+        (Layout(dp=8, zero=3), "none"),
+        (Layout(dp=16, zero=3), "full"),
+        (Layout(dp=4, tp=2, cp=2, zero=3), "none"),
+        (Layout(dp=2), "full"),
+        (Layout(tp=8), "none"),
+        (Layout(dp=2, zero=3, micro_batches=4), "none"),
+    ]
+)
 def test_accelerate_s_options_are_its_own_and_give_back_the_ranks(layout, recompute):
     found = accelerate(layout, 3, 4096, 32, recompute)
     place = found.index("train.py")
     words = [shlex.split(line) for line in found[1:place]]
-    said = {words[i]: words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            for words in words for i in range(len(words)) if words[i].startswith("--")}  # fmt: skip
+    said = {
+        words[i]: words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
+        for words in words
+        for i in range(len(words))
+        if words[i].startswith("--")
+    }
     said |= dict(re.findall(r"--(num-\w+) (\d+)", found[0]))
     assert int(said.pop("num-processes")) == layout.ranks and int(said.pop("num-machines")) == max(1, layout.ranks // 8)
     for option, value in said.items():
@@ -44,16 +54,18 @@ def test_accelerate_s_options_are_its_own_and_give_back_the_ranks(layout, recomp
     assert len(asked) == (recompute == "full")
 
 
-@each([
-    (Layout(dp=2, pp=2), {}, "Accelerate trains no pipeline: use pp 1, not 2"),
-    (Layout(dp=2, zero=1), {}, "it has no ZeRO 1: use zero 0 or 3"),
-    (Layout(dp=2, tp=2, zero=3, sequence_parallel=True), {}, "use sequence_parallel False"),
-    (Layout(dp=2, tp=2), {}, "no replicas beside tensor or context parallelism: use zero 3"),
-    (Layout(dp=2, cp=2), {}, "use zero 3"),
-    (Layout(dp=2, zero=3), {"recompute": "selective"}, "use none or full, not selective"),
-    (Layout(dp=2), {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
-    (Layout(dp=12), {}, "12 ranks do not fill nodes of 8 GPUs"),
-])  # fmt: skip
+@each(
+    [
+        (Layout(dp=2, pp=2), {}, "Accelerate trains no pipeline: use pp 1, not 2"),
+        (Layout(dp=2, zero=1), {}, "it has no ZeRO 1: use zero 0 or 3"),
+        (Layout(dp=2, tp=2, zero=3, sequence_parallel=True), {}, "use sequence_parallel False"),
+        (Layout(dp=2, tp=2), {}, "no replicas beside tensor or context parallelism: use zero 3"),
+        (Layout(dp=2, cp=2), {}, "use zero 3"),
+        (Layout(dp=2, zero=3), {"recompute": "selective"}, "use none or full, not selective"),
+        (Layout(dp=2), {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
+        (Layout(dp=12), {}, "12 ranks do not fill nodes of 8 GPUs"),
+    ]
+)
 def test_what_accelerate_cannot_do_is_one_line(layout, more, words):
     refused(lambda: accelerate(layout, 1, 128, 32, **more), words)
 
@@ -71,11 +83,15 @@ def test_a_program_s_jobs_are_run_by_its_framework():
     refused(lambda: lines(NODE.other(program="composer")), "no framework's options are known for Composer of 2023")
 
 
-@each([
-    ({"program": "compiled", "zero": 1}, "torchtitan splits gradients too"),
-    ({"program": "huggingface", "pp": 2}, "Accelerate trains no pipeline"),
-    ({"zero": 3, "pp": 2}, "Megatron-LM has no ZeRO 3 with a pipeline"), ({}, ""), ({"program": "composer"}, ""),
-])  # fmt: skip
+@each(
+    [
+        ({"program": "compiled", "zero": 1}, "torchtitan splits gradients too"),
+        ({"program": "huggingface", "pp": 2}, "Accelerate trains no pipeline"),
+        ({"zero": 3, "pp": 2}, "Megatron-LM has no ZeRO 3 with a pipeline"),
+        ({}, ""),
+        ({"program": "composer"}, ""),
+    ]
+)
 def test_a_refusal_is_the_framework_s_line(changes, said):
     found = refusal(NODE.other(**changes))
     assert found.startswith(said) and (found == "") == (said == "") and "\n" not in found

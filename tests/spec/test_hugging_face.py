@@ -43,15 +43,23 @@ def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
 
-@each([(without(LLAMA, "num_key_value_heads"), 32, 128, 8192),
-       (without(LLAMA, "max_position_embeddings"), 8, 128, 2048),
-       (LLAMA | {"num_key_value_heads": None}, 32, 128, 8192), (LLAMA | {"head_dim": 64}, 8, 64, 8192),
-       (without(MISTRAL, "num_key_value_heads"), 8, 128, 8192),
-       (MISTRAL | {"num_key_value_heads": None}, 32, 128, 8192),
-       (without(MISTRAL, "max_position_embeddings"), 8, 128, 131_072), (QWEN, 4, 128, 32_768),
-       (without(QWEN | {"num_attention_heads": 64, "hidden_size": 4096}, "num_key_value_heads"), 32, 64, 32_768),
-       (QWEN3, 8, 128, 32_768), (QWEN3 | {"head_dim": None}, 8, 128, 32_768), (QWEN3 | {"head_dim": 80}, 8, 80, 32_768),
-       (without(QWEN3, "num_key_value_heads"), 32, 128, 32_768)])  # fmt: skip
+@each(
+    [
+        (without(LLAMA, "num_key_value_heads"), 32, 128, 8192),
+        (without(LLAMA, "max_position_embeddings"), 8, 128, 2048),
+        (LLAMA | {"num_key_value_heads": None}, 32, 128, 8192),
+        (LLAMA | {"head_dim": 64}, 8, 64, 8192),
+        (without(MISTRAL, "num_key_value_heads"), 8, 128, 8192),
+        (MISTRAL | {"num_key_value_heads": None}, 32, 128, 8192),
+        (without(MISTRAL, "max_position_embeddings"), 8, 128, 131_072),
+        (QWEN, 4, 128, 32_768),
+        (without(QWEN | {"num_attention_heads": 64, "hidden_size": 4096}, "num_key_value_heads"), 32, 64, 32_768),
+        (QWEN3, 8, 128, 32_768),
+        (QWEN3 | {"head_dim": None}, 8, 128, 32_768),
+        (QWEN3 | {"head_dim": 80}, 8, 80, 32_768),
+        (without(QWEN3, "num_key_value_heads"), 32, 128, 32_768),
+    ]
+)
 def test_where_a_config_is_silent_its_family_speaks(config, kv, head_dim, positions):
     """As transformers 5.24 reads the same: LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config."""
     found = shape(config)
@@ -69,25 +77,41 @@ def test_a_language_model_by_its_architecture_is_what_it_was(name):
         assert shape(LLAMA | {"architectures": architectures}) == shape(LLAMA)
 
 
-@pytest.mark.parametrize("name", [
-    "LlamaForSequenceClassification", "MistralModel", "Qwen2ForRewardModel", "Qwen3ForTokenClassification",
-    "LlamaForQuestionAnswering", "GPT2DoubleHeadsModel",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LlamaForSequenceClassification",
+        "MistralModel",
+        "Qwen2ForRewardModel",
+        "Qwen3ForTokenClassification",
+        "LlamaForQuestionAnswering",
+        "GPT2DoubleHeadsModel",
+    ],
+)
 def test_a_model_with_another_head_is_refused_by_its_name(name):
     for architectures in ([name], name, ["LlamaForCausalLM", name]):
         refused(lambda given=architectures: shape(LLAMA | {"architectures": given}), f"is of a {name}, whose head")
 
 
-@each([("", "this is no JSON"), ("{", "this is no JSON"), ("[" * 10**5, "this is no JSON"), ("[]", "is an object"),
-       ("{}", "lacks model_type: llama, mistral, qwen2, qwen3, gpt2 are known"),
-       ({"model_type": "gemma"}, "this config.json is of model_type 'gemma': llama"),
-       ({"model_type": "llama", "hidden_size": 64}, "this config.json: a llama lacks num_hidden_layers"),
-       (LLAMA | {"num_local_experts": 8}, "experts, which are not priced yet"),
-       (LLAMA | {"hidden_size": "4096"}, "this config.json: hidden must be a whole number"),
-       (LLAMA | {"num_attention_heads": 33, "num_key_value_heads": 33}, "33 heads do not divide hidden size 4096"),
-       (LLAMA | {"num_hidden_layers": 10**6}, "1,000,000 layers"), (LLAMA | {"vocab_size": 10**12}, "at most 1,024"),
-       (LLAMA | {"tie_word_embeddings": "no"}, "tied_head"), (LLAMA | {"architectures": 7}, "is of a 7"),
-       (LLAMA | {"num_key_value_heads": "8"}, "kv_heads")])  # fmt: skip
+@each(
+    [
+        ("", "this is no JSON"),
+        ("{", "this is no JSON"),
+        ("[" * 10**5, "this is no JSON"),
+        ("[]", "is an object"),
+        ("{}", "lacks model_type: llama, mistral, qwen2, qwen3, gpt2 are known"),
+        ({"model_type": "gemma"}, "this config.json is of model_type 'gemma': llama"),
+        ({"model_type": "llama", "hidden_size": 64}, "this config.json: a llama lacks num_hidden_layers"),
+        (LLAMA | {"num_local_experts": 8}, "experts, which are not priced yet"),
+        (LLAMA | {"hidden_size": "4096"}, "this config.json: hidden must be a whole number"),
+        (LLAMA | {"num_attention_heads": 33, "num_key_value_heads": 33}, "33 heads do not divide hidden size 4096"),
+        (LLAMA | {"num_hidden_layers": 10**6}, "1,000,000 layers"),
+        (LLAMA | {"vocab_size": 10**12}, "at most 1,024"),
+        (LLAMA | {"tie_word_embeddings": "no"}, "tied_head"),
+        (LLAMA | {"architectures": 7}, "is of a 7"),
+        (LLAMA | {"num_key_value_heads": "8"}, "kv_heads"),
+    ]
+)
 def test_what_is_none_is_told_in_one_line(config, said):
     text = config if isinstance(config, str) else json.dumps(config)
     refused(lambda: hugging_face.shape(text), said)

@@ -62,8 +62,10 @@ def test_a_published_command_comes_out_as_it_was_written(name, example):
 def test_megatron_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
     for layout in layouts(sequence_parallel=True):
         ranks, said = read(megatron(layout, batch, 4096, layers))
-        tp, pp, cp = (int(said[f"--{axis}-size"]) for axis in ("tensor-model-parallel", "pipeline-model-parallel",
-                                                               "context-parallel"))  # fmt: skip
+        tp, pp, cp = (
+            int(said[f"--{axis}-size"])
+            for axis in ("tensor-model-parallel", "pipeline-model-parallel", "context-parallel")
+        )
         assert ranks == layout.ranks and ranks // (tp * pp * cp) == layout.dp
         assert int(said["--global-batch-size"]) == layout.dp * layout.m * int(said["--micro-batch-size"])
         assert int(said["--micro-batch-size"]) == batch and said["--seq-length"] == "4096"
@@ -122,16 +124,22 @@ def test_weights_are_kept_or_not_after_the_forward_by_the_stage_of_zero(dp, zero
     assert said.get("--data-parallel-sharding-strategy") == strategy
 
 
-@each([
-    (megatron, {"dp": 2}, "selective", ["--recompute-granularity selective", "--recompute-modules core_attn"]),
-    (megatron, {"dp": 2}, "full", ["--recompute-granularity full", "--recompute-method uniform",
-                                   "--recompute-num-layers 1"]),
-    (megatron, {"dp": 2, "zero": 2}, "none", ["--use-megatron-fsdp", "--ckpt-format fsdp_dtensor"]),
-    (megatron, {"cp": 2}, "none", ["--overlap-grad-reduce"]),
-    (torchtitan, {"tp": 2}, "none", ["--parallelism.no-enable_sequence_parallel"]),
-    (torchtitan, {"cp": 2, "zero": 3}, "none", ["--parallelism.context_parallel_load_balancer ptrr"]),
-    (torchtitan, {"pp": 2}, "none", ["--training.disable_cuda_graphs"]),
-])  # fmt: skip
+@each(
+    [
+        (megatron, {"dp": 2}, "selective", ["--recompute-granularity selective", "--recompute-modules core_attn"]),
+        (
+            megatron,
+            {"dp": 2},
+            "full",
+            ["--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"],
+        ),
+        (megatron, {"dp": 2, "zero": 2}, "none", ["--use-megatron-fsdp", "--ckpt-format fsdp_dtensor"]),
+        (megatron, {"cp": 2}, "none", ["--overlap-grad-reduce"]),
+        (torchtitan, {"tp": 2}, "none", ["--parallelism.no-enable_sequence_parallel"]),
+        (torchtitan, {"cp": 2, "zero": 3}, "none", ["--parallelism.context_parallel_load_balancer ptrr"]),
+        (torchtitan, {"pp": 2}, "none", ["--training.disable_cuda_graphs"]),
+    ]
+)
 def test_what_a_layout_needs_is_asked_for_and_of_one_rank_nothing_of_it(maker, layout, recompute, lines):
     assert set(lines) <= set(maker(Layout(**layout), 1, 128, 4, recompute))
     assert not set(lines) & set(maker(Layout(), 1, 128, 4))
@@ -152,32 +160,63 @@ def test_rounds_of_an_interleaved_pipeline_are_named_where_they_are_longer_than_
 NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
 
 
-@each([
-    (megatron, NEAR, {}, {"--tp-comm-overlap", "--attention-backend fused", "--overlap-grad-reduce",
-                          "--overlap-param-gather"}, set()),
-    (megatron, NEAR, {"gpus_per_node": 4}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
-    (megatron, Layout(dp=2, tp=2), {}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
-    (megatron, NEAR, {"program": RUN_BY["megatron-2021"]}, {"--attention-backend flash"},
-     {"--tp-comm-overlap", "--overlap-param-gather"}),
-    (megatron, NEAR, {"program": replace(RUN_BY["megatron"], data_overlap=False)}, set(),
-     {"--overlap-grad-reduce", "--overlap-param-gather"}),
-    (torchtitan, Layout(dp=2, tp=2, zero=3, sequence_parallel=True), {}, {"--compile.enable"},
-     {"--compile.enable_async_tensor_parallel"}),
-    (torchtitan, Layout(dp=2, zero=3), {"program": RUN_BY["eager"]}, set(), {"--compile.enable"}),
-    (torchtitan, Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
-     {"program": replace(RUN_BY["compiled"], tensor_overlap="chunked")},
-     {"--compile.enable", "--compile.enable_async_tensor_parallel"}, set()),
-])  # fmt: skip
+@each(
+    [
+        (
+            megatron,
+            NEAR,
+            {},
+            {"--tp-comm-overlap", "--attention-backend fused", "--overlap-grad-reduce", "--overlap-param-gather"},
+            set(),
+        ),
+        (megatron, NEAR, {"gpus_per_node": 4}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
+        (megatron, Layout(dp=2, tp=2), {}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
+        (
+            megatron,
+            NEAR,
+            {"program": RUN_BY["megatron-2021"]},
+            {"--attention-backend flash"},
+            {"--tp-comm-overlap", "--overlap-param-gather"},
+        ),
+        (
+            megatron,
+            NEAR,
+            {"program": replace(RUN_BY["megatron"], data_overlap=False)},
+            set(),
+            {"--overlap-grad-reduce", "--overlap-param-gather"},
+        ),
+        (
+            torchtitan,
+            Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
+            {},
+            {"--compile.enable"},
+            {"--compile.enable_async_tensor_parallel"},
+        ),
+        (torchtitan, Layout(dp=2, zero=3), {"program": RUN_BY["eager"]}, set(), {"--compile.enable"}),
+        (
+            torchtitan,
+            Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
+            {"program": replace(RUN_BY["compiled"], tensor_overlap="chunked")},
+            {"--compile.enable", "--compile.enable_async_tensor_parallel"},
+            set(),
+        ),
+    ]
+)
 def test_what_is_printed_runs_what_was_priced(maker, layout, more, asked, left_out):
     """Chunked overlap inside a node and with sequence parallelism only, as `timing.compute.overlap` prices it."""
     lines = set(maker(layout, 1, 128, 4, **more))
     assert asked <= lines and not left_out & lines
 
 
-@each([
-    (Layout(tp=2, pp=2), "1", 1), (Layout(dp=2, cp=2, zero=1), "1", 1), (Layout(dp=2, zero=1), None, 1),
-    (Layout(dp=2, tp=2, zero=3), None, 1), (Layout(dp=4, tp=4), "1", 2),
-])  # fmt: skip
+@each(
+    [
+        (Layout(tp=2, pp=2), "1", 1),
+        (Layout(dp=2, cp=2, zero=1), "1", 1),
+        (Layout(dp=2, zero=1), None, 1),
+        (Layout(dp=2, tp=2, zero=3), None, 1),
+        (Layout(dp=4, tp=4), "1", 2),
+    ]
+)
 def test_megatron_s_first_line_sets_connections_where_it_asks_for_one(layout, connections, nodes):
     start, *more = megatron(layout, 1, 128, 4)
     assert start.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 " if connections else "torchrun ")
@@ -193,11 +232,13 @@ def test_megatron_has_one_other_order_of_ranks():
     assert other - usual == {"--use-tp-pp-dp-mapping"} and usual < other
 
 
-@each([
-    ({"dp": 2, "tp": 2, "pp": 2, "sequence_parallel": True}, "pp=2,tp=2,zero=0,v=1,schedule=1f1b"),
-    ({"dp": 4, "pp": 2, "zero": 1, "chunks": 2, "schedule": "zbv"}, "pp=2,tp=1,zero=2,v=2,schedule=zbv"),
-    ({"dp": 8, "zero": 3}, "pp=1,tp=1,zero=3"),
-])  # fmt: skip
+@each(
+    [
+        ({"dp": 2, "tp": 2, "pp": 2, "sequence_parallel": True}, "pp=2,tp=2,zero=0,v=1,schedule=1f1b"),
+        ({"dp": 4, "pp": 2, "zero": 1, "chunks": 2, "schedule": "zbv"}, "pp=2,tp=1,zero=2,v=2,schedule=zbv"),
+        ({"dp": 8, "zero": 3}, "pp=1,tp=1,zero=3"),
+    ]
+)
 def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words):
     ranks, said = read(book(Layout(**layout, micro_batches=4), 3, 256, 8, "selective"))
     own = {f"--{field.name.replace('_', '-')}" for field in fields(Options)}
@@ -206,26 +247,28 @@ def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words)
     assert said["--checkpointing"] == "selective" and said["--seq"] == "256"
 
 
-@each([
-    (megatron, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 with a pipeline: use zero 1"),
-    (megatron, {"dp": 2, "pp": 2, "zero": 2}, {}, "no ZeRO 2 with a pipeline: use zero 1"),
-    (megatron, {"pp": 2, "chunks": 2, "schedule": "zbv"}, {}, "no zero-bubble ZBV: use schedule 1f1b"),
-    (megatron, {"tp": 2, "sequence_parallel": True, "gather_again": False}, {}, "use gather_again"),
-    (megatron, {"dp": 2}, {"order": ("tp", "cp", "dp", "pp")}, "cannot order ranks as tp, cp, dp, pp"),
-    (megatron, {"dp": 2, "zero": 3}, {"order": ("dp", "pp", "cp", "tp")}, "cannot order ranks as dp, pp, cp, tp"),
-    (torchtitan, {"dp": 2, "zero": 1}, {}, "no ZeRO 1 here: use zero 2 or 3"),
-    (torchtitan, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 here: use zero 1"),
-    (torchtitan, {"dp": 2, "cp": 2}, {}, "splits weights over context parallelism: use zero 2 or 3"),
-    (torchtitan, {"pp": 2, "schedule": "zb1"}, {}, "at least 2 stages of zero-bubble ZB1: use chunks 2"),
-    (torchtitan, {"pp": 3}, {}, "use as many stages as divide 32 or 34"),
-    (torchtitan, {"dp": 2}, {"recompute": "selective"}, "use none or full"),
-    (torchtitan, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
-    (book, {"cp": 2}, {}, "use cp 1"),
-    (book, {"tp": 2}, {}, "use sequence_parallel"),
-    (book, {"pp": 2, "tp": 2, "schedule": "zb1", "sequence_parallel": True}, {}, "with tp 1 and zero 0 or 2 only"),
-    (book, {"pp": 2, "dp": 2, "zero": 3, "schedule": "zb1"}, {}, "use schedule 1f1b"),
-    (book, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
-])  # fmt: skip
+@each(
+    [
+        (megatron, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 with a pipeline: use zero 1"),
+        (megatron, {"dp": 2, "pp": 2, "zero": 2}, {}, "no ZeRO 2 with a pipeline: use zero 1"),
+        (megatron, {"pp": 2, "chunks": 2, "schedule": "zbv"}, {}, "no zero-bubble ZBV: use schedule 1f1b"),
+        (megatron, {"tp": 2, "sequence_parallel": True, "gather_again": False}, {}, "use gather_again"),
+        (megatron, {"dp": 2}, {"order": ("tp", "cp", "dp", "pp")}, "cannot order ranks as tp, cp, dp, pp"),
+        (megatron, {"dp": 2, "zero": 3}, {"order": ("dp", "pp", "cp", "tp")}, "cannot order ranks as dp, pp, cp, tp"),
+        (torchtitan, {"dp": 2, "zero": 1}, {}, "no ZeRO 1 here: use zero 2 or 3"),
+        (torchtitan, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 here: use zero 1"),
+        (torchtitan, {"dp": 2, "cp": 2}, {}, "splits weights over context parallelism: use zero 2 or 3"),
+        (torchtitan, {"pp": 2, "schedule": "zb1"}, {}, "at least 2 stages of zero-bubble ZB1: use chunks 2"),
+        (torchtitan, {"pp": 3}, {}, "use as many stages as divide 32 or 34"),
+        (torchtitan, {"dp": 2}, {"recompute": "selective"}, "use none or full"),
+        (torchtitan, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
+        (book, {"cp": 2}, {}, "use cp 1"),
+        (book, {"tp": 2}, {}, "use sequence_parallel"),
+        (book, {"pp": 2, "tp": 2, "schedule": "zb1", "sequence_parallel": True}, {}, "with tp 1 and zero 0 or 2 only"),
+        (book, {"pp": 2, "dp": 2, "zero": 3, "schedule": "zb1"}, {}, "use schedule 1f1b"),
+        (book, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
+    ]
+)
 def test_what_a_framework_cannot_do_is_one_line(maker, layout, more, words):
     refused(lambda: maker(Layout(**layout), 1, 128, 32, **more), words)
 

@@ -38,8 +38,9 @@ def test_the_innermost_axis_has_neighbours_side_by_side():
     assert ours.group(5, "dp", "tp") == ours.group(5, "tp", "dp") == (4, 5, 6, 7)
 
 
-@pytest.mark.parametrize(("order", "crossing"), [(ORDER, {"pp"}), (("dp", "pp", "cp", "tp"), {"dp"}),
-                                                 (("tp", "pp", "dp", "cp"), {"tp"})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("order", "crossing"), [(ORDER, {"pp"}), (("dp", "pp", "cp", "tp"), {"dp"}), (("tp", "pp", "dp", "cp"), {"tp"})]
+)
 def test_on_two_nodes_of_four_the_outermost_axis_crosses(order, crossing):
     two, ours = cluster(2, 4, nics=4), grid(EIGHT, order)
     assert {axis for axis in ORDER if crosses(two, ours, axis)} == crossing
@@ -125,8 +126,10 @@ def test_a_context_rank_has_a_part_of_the_sequence_and_replicas():
 def test_a_wrong_number_of_gpus_is_told_the_nearest_layout():
     shape = PRESETS["llama-3-8b"]
     refuse(shape, Layout(dp=2, tp=4, pp=4), 32)
-    refused(lambda: refuse(shape, Layout(dp=3, tp=4, pp=2), 32),
-            "dp 3 x cp 1 x tp 4 x pp 2 is 24 ranks, there are 32: the nearest that works is dp 4, cp 1, tp 4, ")
+    refused(
+        lambda: refuse(shape, Layout(dp=3, tp=4, pp=2), 32),
+        "dp 3 x cp 1 x tp 4 x pp 2 is 24 ranks, there are 32: the nearest that works is dp 4, cp 1, tp 4, ",
+    )
     near = nearest(shape, Layout(dp=1, tp=3, pp=5), 32)
     assert near.ranks == 32 and divides(shape, near.tp) and near.pp <= shape.layers
     near = nearest(PRESETS["llama-3-8b"], Layout(tp=12), 32)

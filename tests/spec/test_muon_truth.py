@@ -65,8 +65,9 @@ def test_what_it_costs_in_tokens():
     for name, tokens in (("gpt2", 25 / 6 * 768), ("gpt2-xl", 25 / 6 * 1600), ("llama-2-7b", 17_615)):
         shape = PRESETS[name]
         assert step_flops(shape) / (6 * matrix_parameters(shape)) == pytest.approx(tokens, rel=1e-4)
-    assert matrix_parameters(PRESETS["llama-2-7b"]) / total_parameters(PRESETS["llama-2-7b"]) == pytest.approx(0.961,
-                                                                                                             abs=5e-4)
+    assert matrix_parameters(PRESETS["llama-2-7b"]) / total_parameters(PRESETS["llama-2-7b"]) == pytest.approx(
+        0.961, abs=5e-4
+    )
 
 
 @pytest.mark.parametrize("given", [(0, 4), (4, 2.0), (4, 4, 0)])

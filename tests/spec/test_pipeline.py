@@ -21,8 +21,13 @@ from scaleout.spec.pipeline import (
 )
 from scaleout.spec.pipeline_weave import phases
 
-CASES = [(name, p, m, max(1, facts.chunks[0])) for name, facts in SCHEDULES.items() for p in (1, 3) for m in (6, 7)
-         if not (m == 7 and name in ("interleaved", "zb1") and p == 3)]  # fmt: skip
+CASES = [
+    (name, p, m, max(1, facts.chunks[0]))
+    for name, facts in SCHEDULES.items()
+    for p in (1, 3)
+    for m in (6, 7)
+    if not (m == 7 and name in ("interleaved", "zb1") and p == 3)
+]
 
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), [*CASES, ("zb1", 4, 8, 1), ("zbv", 4, 3, 2), ("zb1", 3, 2, 4)])

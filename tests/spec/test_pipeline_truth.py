@@ -31,8 +31,11 @@ def torchs(schedule: str, p: int, m: int, v: int) -> list[list[tuple[str, int, i
     out = []
     for rank, row in enumerate(table):
         single = (one for action in row if action for one in action.sub_actions or [action])
-        found = [(KINDS[a.computation_type.name], a.stage_index, a.microbatch_index) for a in single
-                 if a.computation_type.name in KINDS]  # fmt: skip
+        found = [
+            (KINDS[a.computation_type.name], a.stage_index, a.microbatch_index)
+            for a in single
+            if a.computation_type.name in KINDS
+        ]
         if schedule == "1f1b" and rank == p - 1:  # torch 2.13 numbers these forwards from 1
             found = [(kind, stage, micro - (kind == "F")) for kind, stage, micro in found]
         out.append(found)

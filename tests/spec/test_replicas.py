@@ -33,9 +33,19 @@ def test_overlap_is_the_program_s_unless_it_is_given():
         (lambda: powersgd_ratio(PRESETS["gpt2"], 0), "rank must be a whole number of at least 1"),
         (lambda: Replicas(compression=0.5), "compression must be a finite number from 1 up"),
         (lambda: Replicas(overlap=1.5), "overlap must be one of None, True, False"),
-        (lambda: Job(PRESETS["gpt2"], 1024, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8, zero=1),
-                     replicas=Replicas(compression=2)), "use zero 0 and pp 1"),
+        (
+            lambda: Job(
+                PRESETS["gpt2"],
+                1024,
+                DEVICES["h100-sxm"],
+                cluster(1, 8),
+                1,
+                Layout(dp=8, zero=1),
+                replicas=Replicas(compression=2),
+            ),
+            "use zero 0 and pp 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line(call, words):
     refused(call, words)

@@ -8,8 +8,9 @@ from cases import refused
 from scaleout.spec.sharding import Sharding, Unit, tensors, units
 from scaleout.spec.transformer import PRESETS, Shape, preset, total_parameters
 
-LLAMA = Shape(2, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-              tied_head=False)  # fmt: skip
+LLAMA = Shape(
+    2, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
+)
 GPT = Shape(2, 64, 4, 300, max_seq=32)
 
 

@@ -19,8 +19,15 @@ from scaleout.timing.band import ERRORS, FEWEST, band
 
 
 def job(program="megatron", device="h100-sxm", gpus=64, seq=4096):
-    return Job(PRESETS["llama-3-8b"], seq, DEVICES[device], cluster(-(-gpus // 8), min(8, gpus)), 1, Layout(dp=gpus),
-               program=PROGRAMS[program])  # fmt: skip
+    return Job(
+        PRESETS["llama-3-8b"],
+        seq,
+        DEVICES[device],
+        cluster(-(-gpus // 8), min(8, gpus)),
+        1,
+        Layout(dp=gpus),
+        program=PROGRAMS[program],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +61,26 @@ def test_of_the_program_on_the_family_where_there_are_enough():
     assert f"Nine of ten of {own.n} published steps" in found.why and "outside" not in found.why
 
 
-@pytest.mark.parametrize(("made", "key", "outside"), [
-    (job("megatron", "a100-80gb"), ("megatron", ""), "no published step of Megatron-LM with Transformer Engine on "
-                                                     "Ampere"),
-    (job("compiled", "a100-80gb", 8), ("compiled", ""), "only 5 of torch.compile on Ampere"),
-    (job("compiled", "b200", 8), ("compiled", ""), "no published step of torch.compile on Blackwell"),
-    (job("huggingface"), ("", ""), "no published step of Hugging Face Transformers, eager on Hopper"),
-    (job(seq=16_384), ("megatron", "hopper"), "longer sequences than their 8,192 tokens"),
-    (job(gpus=4096), ("megatron", "hopper"), "more GPUs than their 2,048"),
-    (job("composer", "rtx-4090"), ("composer", ""), "no published step on RTX 4090 24 GB, whose kernels are taken "
-                                                    "for Ampere's"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("made", "key", "outside"),
+    [
+        (
+            job("megatron", "a100-80gb"),
+            ("megatron", ""),
+            "no published step of Megatron-LM with Transformer Engine on Ampere",
+        ),
+        (job("compiled", "a100-80gb", 8), ("compiled", ""), "only 5 of torch.compile on Ampere"),
+        (job("compiled", "b200", 8), ("compiled", ""), "no published step of torch.compile on Blackwell"),
+        (job("huggingface"), ("", ""), "no published step of Hugging Face Transformers, eager on Hopper"),
+        (job(seq=16_384), ("megatron", "hopper"), "longer sequences than their 8,192 tokens"),
+        (job(gpus=4096), ("megatron", "hopper"), "more GPUs than their 2,048"),
+        (
+            job("composer", "rtx-4090"),
+            ("composer", ""),
+            "no published step on RTX 4090 24 GB, whose kernels are taken for Ampere's",
+        ),
+    ],
+)
 def test_outside_of_what_a_row_covers_it_says_so(made, key, outside):
     found = band(made)
     assert found.n == ERRORS[key].n >= FEWEST and outside in found.outside and outside in found.why

@@ -32,35 +32,70 @@ def multiplied(m, n, k):
 
 def kernels(**other):
     """What calibrate would have measured of the machine of these constants."""
-    matmul = [{"rows": m, "columns": n, "depth": k, "forward": multiplied(m, n, k),
-               "backward": LINEAR + TIMES * (multiplied(m, k, n) + multiplied(k, n, m))}
-              for m, k in product((512, 64), (160, 64)) for n in (k, 4 * k)]
+    matmul = [
+        {
+            "rows": m,
+            "columns": n,
+            "depth": k,
+            "forward": multiplied(m, n, k),
+            "backward": LINEAR + TIMES * (multiplied(m, k, n) + multiplied(k, n, m)),
+        }
+        for m, k in product((512, 64), (160, 64))
+        for n in (k, 4 * k)
+    ]
     attention = []
     for queries, seq, head in product((2560, 10240), (128, 32), (32, 8)):
-        seconds = [CALL[i] + queries * (QUERY[i] + head * NUMBER[i] + seq * SCORE[i])
-                   + times * 2 * queries * seq * head * ATTEND[i] for i, times in enumerate((1, 2.5))]
+        seconds = [
+            CALL[i]
+            + queries * (QUERY[i] + head * NUMBER[i] + seq * SCORE[i])
+            + times * 2 * queries * seq * head * ATTEND[i]
+            for i, times in enumerate((1, 2.5))
+        ]
         attention.append({"queries": queries, "seq": seq, "head": head, "forward": seconds[0], "backward": seconds[1]})
-    moved = [{"kernels": n, "bytes": size, "seconds": n * KERNEL + EAGER.moves * size * BYTE}
-             for n, size in ((2, 10**6), (4, 10**5), (1, 10**7))]
-    update = [{"tensors": n, "parameters": size, "seconds": n * TENSOR + size * PARAMETER}
-              for n, size in ((48, 3072), (12, 10**6))]
+    moved = [
+        {"kernels": n, "bytes": size, "seconds": n * KERNEL + EAGER.moves * size * BYTE}
+        for n, size in ((2, 10**6), (4, 10**5), (1, 10**7))
+    ]
+    update = [
+        {"tensors": n, "parameters": size, "seconds": n * TENSOR + size * PARAMETER}
+        for n, size in ((48, 3072), (12, 10**6))
+    ]
     linear = KERNEL, LINEAR + 2 * TIMES * KERNEL
-    host = [{"layers": n} | {name: n * (BLOCK[i] + 6 * linear[i] + CALL[i]) + ENDS[i] + linear[i]
-                             for i, name in enumerate(("forward", "backward"))} for n in (1, 8)]
-    return {"matmul": {"fp32": matmul}, "attention": {"fp32": attention}, "moved": moved,
-            "update": {"foreach": update, "single": update}, "host": host} | other
+    host = [
+        {"layers": n}
+        | {
+            name: n * (BLOCK[i] + 6 * linear[i] + CALL[i]) + ENDS[i] + linear[i]
+            for i, name in enumerate(("forward", "backward"))
+        }
+        for n in (1, 8)
+    ]
+    return {
+        "matmul": {"fp32": matmul},
+        "attention": {"fp32": attention},
+        "moved": moved,
+        "update": {"foreach": update, "single": update},
+        "host": host,
+    } | other
 
 
 def profile(**other):
     line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    return {"schema": profiles.SCHEMA, **dict.fromkeys(profiles.TEXTS, "cpu"), "world": 2, "threads": 1,
-            "copy_bytes_per_second": 2e10, "matmul_flops_per_second": {"fp32": 9e10},
-            "collectives": dict.fromkeys(profiles.COLLECTIVES, line), "kernels": kernels()} | other  # fmt: skip
+    return {
+        "schema": profiles.SCHEMA,
+        **dict.fromkeys(profiles.TEXTS, "cpu"),
+        "world": 2,
+        "threads": 1,
+        "copy_bytes_per_second": 2e10,
+        "matmul_flops_per_second": {"fp32": 9e10},
+        "collectives": dict.fromkeys(profiles.COLLECTIVES, line),
+        "kernels": kernels(),
+    } | other
 
 
 def small(**other):
-    return Job(SHAPE, 128, machine.device_of(profile()), cluster(1, 2), 4, Layout(dp=2), Recipe("fp32"),
-               MEASURED).other(**other)  # fmt: skip
+    return Job(
+        SHAPE, 128, machine.device_of(profile()), cluster(1, 2), 4, Layout(dp=2), Recipe("fp32"), MEASURED
+    ).other(**other)
 
 
 def seconds(found, task=None):
@@ -112,13 +147,15 @@ def test_a_step_by_hand():
     assert found.work[0].forward_seconds == pytest.approx(forward, rel=1e-6)
     last = multiplied(tokens, v, h) + ENDS[0] + EAGER.moves * BYTE * 5 * 4 * tokens * v
     assert found.work[2].forward_seconds == pytest.approx(last, rel=1e-6)
-    tensors = 4 * (4 + 6 * 2) + 2 + 2                                   # norms and linears with biases, norm, tables
+    tensors = 4 * (4 + 6 * 2) + 2 + 2  # norms and linears with biases, norm, tables
     assert found.parts["update"] == pytest.approx(tensors * TENSOR + alone.rank_parameters() * PARAMETER, rel=1e-6)
     assert found.parts["launches"] == pytest.approx(4 * sum(BLOCK) + sum(ENDS))
 
 
-@pytest.mark.parametrize(("kind", "part"), [
-    ("matmul", "compute"), ("attention", "compute"), ("moved", "compute"), ("update", "update"), ("host", "launches")])
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [("matmul", "compute"), ("attention", "compute"), ("moved", "compute"), ("update", "update"), ("host", "launches")],
+)
 def test_each_measured_quantity_reaches_the_step(kind, part):
     """All that was measured of one kind twice as long: the step is longer, and in that part."""
     spans = ("forward", "backward", "seconds")
@@ -183,8 +220,16 @@ def test_a_share_that_was_seen_stands_for_all_kernels():
 
 
 def test_ranks_that_share_cores_have_no_bubble():
-    piped = Job(replace(SHAPE, layers=4), 128, machine.device_of(profile()), cluster(1, 2), 2,
-                Layout(pp=2, micro_batches=4, schedule="1f1b"), Recipe("fp32"), MEASURED)  # fmt: skip
+    piped = Job(
+        replace(SHAPE, layers=4),
+        128,
+        machine.device_of(profile()),
+        cluster(1, 2),
+        2,
+        Layout(pp=2, micro_batches=4, schedule="1f1b"),
+        Recipe("fp32"),
+        MEASURED,
+    )
     found = seconds(profile(), piped)
     assert found.parts["bubble"] > 0.0
     assert found.crowded == pytest.approx(found.seconds - found.parts["bubble"] - found.parts["imbalance"])
@@ -211,8 +256,9 @@ def test_the_fit_leaves_out_what_would_be_negative():
     assert fit([(1, 2)], [4.0], 2) in {(4.0, 0.0), (0.0, 2.0)}, "one measurement, one constant"
 
 
-@pytest.mark.parametrize("wrong", [{"moved": [{"seconds": 0.0}]}, {"host": [{"layers": -1}]}, {"update": "fast"},
-                                   [None]])
+@pytest.mark.parametrize(
+    "wrong", [{"moved": [{"seconds": 0.0}]}, {"host": [{"layers": -1}]}, {"update": "fast"}, [None]]
+)
 def test_what_is_no_measurement_is_refused(wrong):
     with pytest.raises(ValueError, match="kernels"):
         profiles.validate(profile(kernels=wrong))

@@ -53,9 +53,16 @@ def test_attention_is_half_masked_and_two_and_a_half_times_as_long_backward():
     assert narrow / forward == pytest.approx(2**0.2, rel=1e-12)
 
 
-@pytest.mark.parametrize(("heads", "forward", "backward"), [
-    (32, 0.566, 0.488), (16, 0.4955, 0.441), (8, 0.3885, 0.3815), (4, 0.257, 0.3375), (64, 0.5935, 0.5025),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("heads", "forward", "backward"),
+    [
+        (32, 0.566, 0.488),
+        (16, 0.4955, 0.441),
+        (8, 0.3885, 0.3815),
+        (4, 0.257, 0.3375),
+        (64, 0.5935, 0.5025),
+    ],
+)
 def test_attention_with_few_heads_as_measured_on_an_a100(heads, forward, backward):
     """SimuMax, A100 PCIe, 4,096 tokens, heads of 128, causal: shares of 312 TFLOP/s (tests/published/kernels.json)."""
     one = rates.device_rates(DEVICES["a100-80gb"], PROGRAMS["megatron"], "bf16")
@@ -80,13 +87,16 @@ def test_matrices_by_shape():
     """Megatron multiplies by q, k and v at once, and by gate and up; torch by each."""
     one, on = LLAMA.shape, machine.from_datasheet(LLAMA).rates
     t, h, kv, ff = 2 * 4096, 4096, 1024, 14_336
-    for job, columns in ((LLAMA, [h + 2 * kv, h, 2 * ff, h]), (LLAMA.other(program="compiled"),
-                                                               [h, kv, kv, h, ff, ff, h])):  # fmt: skip
+    for job, columns in (
+        (LLAMA, [h + 2 * kv, h, 2 * ff, h]),
+        (LLAMA.other(program="compiled"), [h, kv, kv, h, ff, ff, h]),
+    ):
         deep = [ff if i == len(columns) - 1 else h for i in range(len(columns))]
         on = machine.from_datasheet(job).rates
         found = block(job)
         assert found.forward.matmul == pytest.approx(
-            fsum(on.matmul(t, n, k) for n, k in zip(columns, deep, strict=True)), rel=1e-12)
+            fsum(on.matmul(t, n, k) for n, k in zip(columns, deep, strict=True)), rel=1e-12
+        )
         weights = fsum(on.matmul(k, n, t) for n, k in zip(columns, deep, strict=True))
         inputs = fsum(on.matmul(t, k, n) for n, k in zip(columns, deep, strict=True))
         assert found.weights == pytest.approx(weights, rel=1e-12)
@@ -95,8 +105,16 @@ def test_matrices_by_shape():
     assert one.gated_mlp
 
 
-@pytest.mark.parametrize("job", [LLAMA, FOUR, LLAMA.other(checkpointing="full"), LLAMA.other(program="eager"),
-                                 FOUR.other(checkpointing="selective")])  # fmt: skip
+@pytest.mark.parametrize(
+    "job",
+    [
+        LLAMA,
+        FOUR,
+        LLAMA.other(checkpointing="full"),
+        LLAMA.other(program="eager"),
+        FOUR.other(checkpointing="selective"),
+    ],
+)
 def test_matrices_add_up_to_the_phases(job):
     found = block(job)
     for phase, place in ((found.forward, 1), (found.backward, 2)):

@@ -13,7 +13,7 @@ from scaleout.timing.ddp import (
     Layer,
     buckets,
     ddp_step,
-)  # fmt: skip
+)
 from scaleout.timing.intervals import exposed, length, subtract, union
 
 SEEDS = range(40)
@@ -34,11 +34,14 @@ def wire(alpha=1e-4, rate=5e9):
 def options(seed):
     draw = random.Random(seed)
     return {
-        "cap_bytes": draw.choice((MIB // 4, 4 * MIB, BUCKET_CAP, 10**12)), "overlap": draw.random() < 0.8,
-        "accumulation": draw.choice((1, 1, 2, 5)), "sync_every_pass": draw.random() < 0.5,
-        "compression": draw.choice((1, 2.0, 64)), "update_seconds": draw.choice((0, 0.01)),
+        "cap_bytes": draw.choice((MIB // 4, 4 * MIB, BUCKET_CAP, 10**12)),
+        "overlap": draw.random() < 0.8,
+        "accumulation": draw.choice((1, 1, 2, 5)),
+        "sync_every_pass": draw.random() < 0.5,
+        "compression": draw.choice((1, 2.0, 64)),
+        "update_seconds": draw.choice((0, 0.01)),
         "contention": draw.choice((0, 0, 0.3, 1)),
-    }  # fmt: skip
+    }
 
 
 def spans(timeline, lane):

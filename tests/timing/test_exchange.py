@@ -39,8 +39,12 @@ def layers(job):
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 def test_layers_carry_all_gradients_and_all_seconds(checkpointing):
-    for job in (SEVEN, SEVEN.other(tp=2, sequence_parallel=True), SEVEN.other(shape="gpt2-xl", seq=1024),
-                SEVEN.other(shape="llama-3-8b", cp=2)):  # fmt: skip
+    for job in (
+        SEVEN,
+        SEVEN.other(tp=2, sequence_parallel=True),
+        SEVEN.other(shape="gpt2-xl", seq=1024),
+        SEVEN.other(shape="llama-3-8b", cp=2),
+    ):
         job = job.other(checkpointing=checkpointing)
         rows, work = layers(job)
         assert sum(one.gradient_bytes for one in rows) == 4 * job.rank_parameters()
@@ -58,8 +62,10 @@ def test_a_tied_embedding_arrives_last_and_an_untied_head_first():
 
 def test_recomputation_is_where_it_runs():
     """Before the backward of a block's last matrix, or of attention, which goes with v."""
-    plain, full, core = ({row.name: row for row in layers(SEVEN.other(shape="gpt2", seq=1024, checkpointing=kind))[0]}
-                         for kind in ("none", "full", "selective"))  # fmt: skip
+    plain, full, core = (
+        {row.name: row for row in layers(SEVEN.other(shape="gpt2", seq=1024, checkpointing=kind))[0]}
+        for kind in ("none", "full", "selective")
+    )
     for found, name in ((full, "down"), (core, "v")):
         longer = {name for name in plain if found[name].backward_seconds > plain[name].backward_seconds}
         assert longer == {f"block {i} {name}" for i in range(12)}
@@ -225,12 +231,15 @@ def test_offload_to_a_disk():
     assert rank.copied(5e9, disk=True) == 2.0 and rank.copied(5e9) < 0.3
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    ({"zero": 0, "offload": "optimizer"}, "use zero 1, 2 or 3"),
-    ({"zero": 2, "offload": "parameters"}, "offload of parameters needs zero 3, not 2"),
-    ({"zero": 1, "offload": "optimizer", "offload_to": "nvme"}, "offload to NVMe needs zero 3, not 1"),
-    ({"zero": 3, "offload": "optimizer", "offload_to": "tape"}, "offload_to must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"zero": 0, "offload": "optimizer"}, "use zero 1, 2 or 3"),
+        ({"zero": 2, "offload": "parameters"}, "offload of parameters needs zero 3, not 2"),
+        ({"zero": 1, "offload": "optimizer", "offload_to": "nvme"}, "offload to NVMe needs zero 3, not 1"),
+        ({"zero": 3, "offload": "optimizer", "offload_to": "tape"}, "offload_to must be"),
+    ],
+)
 def test_offload_that_there_is_not(wrong, says):
     with pytest.raises(ValueError, match=says):
         SEVEN.other(**wrong)

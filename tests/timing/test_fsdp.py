@@ -38,14 +38,19 @@ def line(alpha=1e-4, rate=5e9):
 def options(seed):
     draw, reshard = random.Random(seed), random.Random(-seed - 1).choice((True, True, False, 4))
     return {
-        "reshard": reshard, "regather_seconds": line(1e-5, 2e10) if reshard == 4 else None,
-        "reshard_root": draw.random() < 0.3, "prefetch": draw.choice((0, 1, 1, 2, 5)),
-        "backward_prefetch": draw.choice((None, None, 0, 3)), "overlap": draw.random() < 0.85,
-        "accumulation": draw.choice((1, 1, 3)), "sync_every_pass": draw.random() < 0.5,
+        "reshard": reshard,
+        "regather_seconds": line(1e-5, 2e10) if reshard == 4 else None,
+        "reshard_root": draw.random() < 0.3,
+        "prefetch": draw.choice((0, 1, 1, 2, 5)),
+        "backward_prefetch": draw.choice((None, None, 0, 3)),
+        "overlap": draw.random() < 0.85,
+        "accumulation": draw.choice((1, 1, 3)),
+        "sync_every_pass": draw.random() < 0.5,
         "reduce_across": draw.choice((None, None, line(1e-3, 1e9))),
         "copy_seconds": draw.choice((None, None, line(1e-5, 2e10))),
-        "update_seconds": draw.choice((0, 0.01)), "contention": draw.choice((0, 0, 0.3, 1)),
-    }  # fmt: skip
+        "update_seconds": draw.choice((0, 0.01)),
+        "contention": draw.choice((0, 0, 0.3, 1)),
+    }
 
 
 def run(seed, gather=None, scatter=None, **rest):
@@ -104,9 +109,12 @@ def test_a_unit_is_whole_before_it_computes_and_few_are_gathered_ahead(seed):
     found = run(seed, accumulation=1)
     for backward, name, ahead in (
         (False, "gather ", rest["prefetch"] + 1 if rest["prefetch"] else 1),
-        (True, "gather again", max(1, rest["prefetch"] if rest["backward_prefetch"] is None
-                                   else rest["backward_prefetch"])),
-    ):  # fmt: skip
+        (
+            True,
+            "gather again",
+            max(1, rest["prefetch"] if rest["backward_prefetch"] is None else rest["backward_prefetch"]),
+        ),
+    ):
         first = opened(found, plan, backward)
         rows = [e for e in found.events if e.name.startswith(name) and e.name.startswith("gather again") == backward]
         assert len({e.bucket for e in rows}) == len(rows), "each once"
@@ -208,17 +216,28 @@ def test_two_units_by_hand():
     from the start of its own forward on, a from the start of b's backward, before b's reduce-scatter."""
     found = fsdp_step(HAND, lambda n: n / 10, lambda n: n / 10, update_seconds=1)
     assert rows(found, "gather") == [
-        ("gather root", 0, 1.5), ("gather a", 1.5, 3), ("gather b", 3, 4.5), ("gather again b", 4.5, 6),
+        ("gather root", 0, 1.5),
+        ("gather a", 1.5, 3),
+        ("gather b", 3, 4.5),
+        ("gather again b", 4.5, 6),
         ("gather again a", 8.5, 10),
-    ]  # fmt: skip
+    ]
     assert rows(found, "compute") == [
-        ("forward root", 1.5, 2.5), ("forward a", 3, 4), ("forward b", 4.5, 5.5), ("forward root", 5.5, 6.5),
-        ("backward root", 6.5, 8.5), ("backward b", 8.5, 10.5), ("backward a", 10.5, 12.5),
-        ("backward root", 12.5, 14.5), ("update", 16, 17),
-    ]  # fmt: skip
+        ("forward root", 1.5, 2.5),
+        ("forward a", 3, 4),
+        ("forward b", 4.5, 5.5),
+        ("forward root", 5.5, 6.5),
+        ("backward root", 6.5, 8.5),
+        ("backward b", 8.5, 10.5),
+        ("backward a", 10.5, 12.5),
+        ("backward root", 12.5, 14.5),
+        ("update", 16, 17),
+    ]
     assert rows(found, "reduce") == [
-        ("reduce-scatter b", 10.5, 12), ("reduce-scatter a", 12.5, 14), ("reduce-scatter root", 14.5, 16),
-    ]  # fmt: skip
+        ("reduce-scatter b", 10.5, 12),
+        ("reduce-scatter a", 12.5, 14),
+        ("reduce-scatter root", 14.5, 16),
+    ]
     assert (found.seconds, found.exposed_seconds, found.waits) == (17, 4, {"gather": 2.5, "reduce": 1.5})
     assert found.overlap_fraction == pytest.approx(1 - 4 / 12)
 
@@ -239,8 +258,10 @@ def test_reshard_by_hand():
     few = fsdp_step(HAND, lambda n: n / 10, lambda n: 4, reshard=2, regather_seconds=lambda n: 0.5)
     assert rows(few, "gather")[-2:] == [("gather again b", 5.5, 6), ("gather again a", 8.5, 9)]
     assert rows(few, "reduce") == [
-        ("reduce-scatter b", 10.5, 14.5), ("reduce-scatter a", 14.5, 18.5), ("reduce-scatter root", 18.5, 22.5),
-    ]  # fmt: skip
+        ("reduce-scatter b", 10.5, 14.5),
+        ("reduce-scatter a", 14.5, 18.5),
+        ("reduce-scatter root", 18.5, 22.5),
+    ]
     assert rows(few, "compute")[-1] == ("backward root", 14.5, 16.5), "a's gradients wait for b's buffer"
 
 
@@ -250,8 +271,9 @@ def test_hybrid_and_offload_by_hand():
     both = fsdp_step(HAND, lambda n: n / 10, lambda n: n / 10, reduce_across=lambda n: 3)
     assert rows(both, "across") == [("all-reduce b", 12, 15), ("all-reduce a", 15, 18), ("all-reduce root", 18, 21)]
     assert rows(both, "reduce") == rows(fsdp_step(HAND, lambda n: n / 10, lambda n: n / 10), "reduce")
-    away = fsdp_step([replace(one, host_bytes=10) for one in HAND], lambda n: n / 10, lambda n: n / 10,
-                     copy_seconds=lambda n: n / 5)  # fmt: skip
+    away = fsdp_step(
+        [replace(one, host_bytes=10) for one in HAND], lambda n: n / 10, lambda n: n / 10, copy_seconds=lambda n: n / 5
+    )
     assert rows(away, "copy in")[:3] == [("copy in root", 0, 2), ("copy in a", 2, 4), ("copy in b", 4, 6)]
     assert rows(away, "gather")[:3] == [("gather root", 2, 3.5), ("gather a", 4, 5.5), ("gather b", 6, 7.5)]
     (_, _, end), (_, start, _) = rows(away, "reduce")[0], rows(away, "copy out")[0]

@@ -8,8 +8,11 @@ from scaleout.timing.fsdp_lives import lives
 from scaleout.timing.fsdp_plan import Plan
 
 
-@over(wrap=("block", "layer", "size"), model=("gpt2", "llama-3-70b"),
-      how=({}, {"reshard": False}, {"prefetch": 3, "checkpointing": "full"}))  # fmt: skip
+@over(
+    wrap=("block", "layer", "size"),
+    model=("gpt2", "llama-3-70b"),
+    how=({}, {"reshard": False}, {"prefetch": 3, "checkpointing": "full"}),
+)
 def test_every_life_is_where_the_whole_schedule_has_it(wrap, model, how):
     whole, short = both(model, wrap, "fast", **how)
     plan = Plan(whole.pieces)
@@ -17,8 +20,11 @@ def test_every_life_is_where_the_whole_schedule_has_it(wrap, model, how):
     assert count == len(rows) == len(plan.names) and [one.name for one in rows] == list(plan.names)
     spans = {(name, piece, unit): (start, end) for _, name, start, end, piece, unit in whole.runs[0]}
     sent = {(name.rpartition(" ")[0], unit): span for (name, _, unit), span in spans.items()}
-    ran = {(name.partition(" ")[0], piece): span for (name, piece, _), span in spans.items()
-           if name.partition(" ")[0] in ("forward", "backward")}  # fmt: skip
+    ran = {
+        (name.partition(" ")[0], piece): span
+        for (name, piece, _), span in spans.items()
+        if name.partition(" ")[0] in ("forward", "backward")
+    }
     near = 1e-9 * whole.seconds
     for unit, one in enumerate(rows):
         for what, span in (("gather", one.gather), ("gather again", one.again), ("reduce-scatter", one.reduce)):

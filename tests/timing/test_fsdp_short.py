@@ -15,10 +15,16 @@ SAID = ("seconds", "compute_seconds", "communication_seconds", "exposed_seconds"
 @over(wrap=WRAPS, node=("fast", "slow"), model=("gpt2-xl", "llama-3-70b"))
 def test_the_short_schedule_says_what_the_whole_one_says(model, wrap, node):
     for how in (
-        {}, {"prefetch": 0}, {"prefetch": 3, "checkpointing": "full"}, {"reshard": False}, {"reshard": 8},
-        {"offload": True}, {"ranks": 8, "replicas": 4}, {"ranks": 1},
+        {},
+        {"prefetch": 0},
+        {"prefetch": 3, "checkpointing": "full"},
+        {"reshard": False},
+        {"reshard": 8},
+        {"offload": True},
+        {"ranks": 8, "replicas": 4},
+        {"ranks": 1},
         {"ranks": 256, "checkpointing": "full", "offload": True},
-    ):  # fmt: skip
+    ):
         whole, short = both(model, wrap, node, **how)
         most = 1e-9 * whole.seconds
         for name in SAID:
@@ -35,16 +41,21 @@ def test_few_blocks_are_scheduled():
     assert len(whole.few.pieces) == 1
 
 
-@over(wrap=("block", "layer", "size"), how=({}, {"checkpointing": "full"}, {"reshard": False},
-                                           {"ranks": 8, "replicas": 4}))  # fmt: skip
+@over(
+    wrap=("block", "layer", "size"),
+    how=({}, {"checkpointing": "full"}, {"reshard": False}, {"ranks": 8, "replicas": 4}),
+)
 def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap, how):
     """With copies over a slow link all-reduces fall behind, block by block."""
     whole, short = both("llama-3-70b", wrap, "slow" if "replicas" in how else "fast", **how)
     assert (short.late > 2 * short.backward) == ("replicas" in how)
     names, found = short.visits(set(range(80)))
     assert names == [piece.name for piece in whole.pieces] and short.extra > 40
-    spans = {(name.partition(" ")[0], piece): (start, end) for lane, name, start, end, piece, _ in whole.runs[0]
-             if lane == "compute"}  # fmt: skip
+    spans = {
+        (name.partition(" ")[0], piece): (start, end)
+        for lane, name, start, end, piece, _ in whole.runs[0]
+        if lane == "compute"
+    }
     assert found.keys() == spans.keys()
     assert all(found[key] == pytest.approx(spans[key], rel=1e-9, abs=1e-9 * whole.seconds) for key in spans)
     few, some = short.visits({20, 40})

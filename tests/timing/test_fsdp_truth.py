@@ -48,8 +48,13 @@ def test_pieces_carry_all_seconds_and_all_bytes_once(name, wrap):
 
 
 def test_a_unit_lies_around_others():
-    work = (Piece("", 0, 0), Piece("tokens", 1, 1), Piece("blocks.0", 1, 1), Piece("blocks.0.mlp.up", 1, 1),
-            Piece("blocks.1", 1, 1))  # fmt: skip
+    work = (
+        Piece("", 0, 0),
+        Piece("tokens", 1, 1),
+        Piece("blocks.0", 1, 1),
+        Piece("blocks.0.mlp.up", 1, 1),
+        Piece("blocks.1", 1, 1),
+    )
     plan = Plan(work)
     assert plan.names == ("", "tokens", "blocks.0", "blocks.0.mlp.up", "blocks.1")
     assert [(plan.first[u], plan.last[u]) for u in range(5)] == [(0, 4), (1, 1), (2, 3), (3, 3), (4, 4)]
@@ -79,13 +84,16 @@ INSTANT = lambda size: 1e-12  # noqa: E731
 COUNTED = Shape(4, 16, 2, 32, max_seq=8, tied_head=False)
 CASES = {
     f"{wrap} {reshard}{' all' * root}{' recompute' * (checkpointing == 'full')}": (
-        Sharding(ranks=4, wrap=wrap, least_parameters=300, reshard=reshard), root, checkpointing)
+        Sharding(ranks=4, wrap=wrap, least_parameters=300, reshard=reshard),
+        root,
+        checkpointing,
+    )
     for wrap in ("model", "block", "layer", "size")
     for reshard in (True, False, 2)
     for root in (False, True)
     for checkpointing in ("none", "full")
     if reshard is True or not root
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +149,13 @@ def test_collectives_in_the_order_of_torch(torch_calls, case):
     seconds = sum(one.forward_seconds + one.backward_seconds + one.recompute_seconds for one in work)
     assert seconds == pytest.approx(sum(row.forward_seconds + row.backward_seconds for row in rows))
     found = fsdp_step(
-        work, INSTANT, INSTANT, reshard=sharding.reshard, regather_seconds=INSTANT,
+        work,
+        INSTANT,
+        INSTANT,
+        reshard=sharding.reshard,
+        regather_seconds=INSTANT,
         reshard_root=root,
-    )  # fmt: skip
+    )
     size = {Plan(work).names.index(unit.name): unit for unit in cut}
     rows = sorted((e for e in found.events if e.lane != "compute"), key=lambda e: (e.start, e.end))
     ranks = [sharding.kept_ranks if e.name.startswith("gather again") and size[e.bucket].name else 4 for e in rows]
@@ -154,9 +166,15 @@ def test_collectives_in_the_order_of_torch(torch_calls, case):
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 @pytest.mark.parametrize(
     ("case", "gathers", "scatters"),
-    [("block True all", 10, 5), ("block False", 5, 5), ("block True", 9, 5), ("model True all", 2, 1),
-     ("layer True all", 54, 27), ("layer False", 27, 27)],
-)  # fmt: skip
+    [
+        ("block True all", 10, 5),
+        ("block False", 5, 5),
+        ("block True", 9, 5),
+        ("model True all", 2, 1),
+        ("layer True all", 54, 27),
+        ("layer False", 27, 27),
+    ],
+)
 def test_counts_of_collectives(torch_calls, case, gathers, scatters):
     """Four blocks and the root are 5 units: 10 gathers if each is freed, 9 where the root is kept, 5 where all are."""
     sharding, root, _ = CASES[case]
@@ -236,8 +254,17 @@ def minigpt():
 
     def job(batch, gpus):
         nodes = Cluster(gpus // size, size, wire("nvlink3"), adapter, size)
-        return Job(shape, run["seq"], DEVICES[PUBLISHED["gpu"]], nodes, batch, Layout(dp=gpus, zero=3), recipe,
-                   PROGRAMS["eager"])  # fmt: skip
+        return Job(
+            shape,
+            run["seq"],
+            DEVICES[PUBLISHED["gpu"]],
+            nodes,
+            batch,
+            Layout(dp=gpus, zero=3),
+            recipe,
+            PROGRAMS["eager"],
+        )
+
     return job
 
 

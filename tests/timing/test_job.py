@@ -35,11 +35,21 @@ def test_a_random_job(job):
     assert isclose(found.tokens_per_second * found.seconds, job.tokens_per_step)
 
 
-@pytest.mark.parametrize("job", [
-    one for base in (SEVEN, SEVEN.other(program="eager", zero=3), SEVEN.other(pp=2, micro_batches=8),
-                     SEVEN.other(tp=2, sequence_parallel=True, program="eager"), SEVEN.other(cp=2))
-    for one in (base.other(checkpointing=how) for how in ("none", "selective", "full"))
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "job",
+    [
+        one
+        for base in (
+            SEVEN,
+            SEVEN.other(program="eager", zero=3),
+            SEVEN.other(pp=2, micro_batches=8),
+            SEVEN.other(tp=2, sequence_parallel=True, program="eager"),
+            SEVEN.other(cp=2),
+        )
+        for one in (base.other(checkpointing=how) for how in ("none", "selective", "full"))
+    ],
+    ids=str,
+)
 def test_parts_are_what_compute_says(job):
     """Matrix multiplications, attention and moved bytes are compute, gaps between kernels launches, each of what is
     computed for the first time; recomputation is the rest of the backward, but for its communication."""
@@ -50,8 +60,10 @@ def test_parts_are_what_compute_says(job):
         return fsum(n * value(one) for n, one in zip(times, found.work, strict=True))
 
     plain = step(job.other(checkpointing="none"))
-    computes = {kind: whole(lambda one, kind=kind: sum(getattr(phase, kind) for phase in (one.forward, one.backward)))
-                for kind in ("matmul", "attention", "moves", "launches")}  # fmt: skip
+    computes = {
+        kind: whole(lambda one, kind=kind: sum(getattr(phase, kind) for phase in (one.forward, one.backward)))
+        for kind in ("matmul", "attention", "moves", "launches")
+    }
     again = {kind: whole(lambda one, kind=kind: getattr(one.again, kind)) for kind in computes}
     assert found.parts["launches"] == pytest.approx(computes.pop("launches") - again["launches"], rel=1e-12)
     assert found.parts["recompute"] == pytest.approx(fsum(again.values()), rel=1e-12)
@@ -68,10 +80,15 @@ def faster(job, **changes):
 @pytest.mark.parametrize("job", JOBS[:30], ids=[f"{i}" for i in range(30)])
 def test_more_is_never_slower(job):
     """Links, memory and arithmetic twice as fast; a program without gaps and without jitter."""
-    wires = {name: replace(wire, bytes_per_s=2 * wire.bytes_per_s, link="") for name, wire in (
-        ("inside", job.cluster.inside), ("across", job.cluster.across))}  # fmt: skip
-    base = job.other(cluster=replace(job.cluster, **{name: replace(wire, bytes_per_s=wire.bytes_per_s / 2)
-                                                     for name, wire in wires.items()}))  # fmt: skip
+    wires = {
+        name: replace(wire, bytes_per_s=2 * wire.bytes_per_s, link="")
+        for name, wire in (("inside", job.cluster.inside), ("across", job.cluster.across))
+    }
+    base = job.other(
+        cluster=replace(
+            job.cluster, **{name: replace(wire, bytes_per_s=wire.bytes_per_s / 2) for name, wire in wires.items()}
+        )
+    )
     assert faster(base, cluster=replace(job.cluster, **wires))
     device = job.device
     assert faster(job, device=replace(device, memory_bytes_per_s=2 * device.memory_bytes_per_s))
@@ -102,8 +119,9 @@ def test_a_program_is_a_parameter():
 def test_attention_has_a_share_of_its_own():
     """At 65,536 tokens nearly all is attention: FlashAttention 2 reaches little more than a third of an H100."""
     long = replace(SEVEN, seq=65_536)
-    slow, fast = (step(replace(long, program=replace(PROGRAMS["megatron"], attention=name)))
-                  for name in ("flash-2", "cudnn"))  # fmt: skip
+    slow, fast = (
+        step(replace(long, program=replace(PROGRAMS["megatron"], attention=name))) for name in ("flash-2", "cudnn")
+    )
     assert 1.2 < slow.seconds / fast.seconds < 1.6 and slow.mfu < 0.65
 
 
@@ -129,15 +147,25 @@ def test_accumulation_without_synchronisation_sends_less():
     assert step(last).communication < step(every).communication and step(last).seconds < step(every).seconds
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"tp": 3}, "tp 3 does not divide 32 heads: the nearest that works is 2"),
-    ({"dp": 3}, "dp 3 x cp 1 x tp 1 x pp 1 is 3 ranks, there are 8: the nearest that works is dp 8, cp 1, tp 1, pp 1"),
-    ({"shards": 3}, "shards must divide 8 replicas, not 3: use 2"),
-    ({"pp": 2, "shards": 2}, "are priced without a pipeline: use pp 1"),
-    ({"zero": 3, "reshard": False}, "ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard "
-                                    "True"),
-    ({"pp": 64}, "64"), ({"program": "jax"}, "program 'jax' is unknown"), ({"colour": 1}, "a job has no colour"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tp": 3}, "tp 3 does not divide 32 heads: the nearest that works is 2"),
+        (
+            {"dp": 3},
+            "dp 3 x cp 1 x tp 1 x pp 1 is 3 ranks, there are 8: the nearest that works is dp 8, cp 1, tp 1, pp 1",
+        ),
+        ({"shards": 3}, "shards must divide 8 replicas, not 3: use 2"),
+        ({"pp": 2, "shards": 2}, "are priced without a pipeline: use pp 1"),
+        (
+            {"zero": 3, "reshard": False},
+            "ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True",
+        ),
+        ({"pp": 64}, "64"),
+        ({"program": "jax"}, "program 'jax' is unknown"),
+        ({"colour": 1}, "a job has no colour"),
+    ],
+)
 def test_what_cannot_be_is_refused_in_one_line(changes, message):
     with pytest.raises(ValueError, match=r"^.+$") as refused:
         SEVEN.other(**changes)
@@ -149,10 +177,16 @@ def test_a_job_is_written_and_read(job):
     assert Job.from_json(job.to_json()) == job and "\n" not in str(job)
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("[]", "a job must be a dict"), ("{", "a job is a JSON object"), ('{"color": 1}', "a job has no color"),
-    ('{"cluster": {"nodes": 1}}', "cluster"), ('{"shape": "llama-9", "cluster": 3}', "cluster must be a dict"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "a job must be a dict"),
+        ("{", "a job is a JSON object"),
+        ('{"color": 1}', "a job has no color"),
+        ('{"cluster": {"nodes": 1}}', "cluster"),
+        ('{"shape": "llama-9", "cluster": 3}', "cluster must be a dict"),
+    ],
+)
 def test_text_that_is_no_job_is_refused(text, message):
     with pytest.raises(ValueError, match=r"^.+$") as refused:
         Job.from_json(text)
@@ -192,8 +226,13 @@ def test_measured_memory_on_b200():
 
 def test_loss_with_scale(errors):
     """Weak scaling: from the fewest GPUs of a series to the most, within two points of what was measured."""
-    for model, few, many in (("8B", 8, 128), ("70B", 64, 2048), ("15B", 16, 2048), ("340B", 128, 2048),
-                             ("175B", 128, 2048)):  # fmt: skip
+    for model, few, many in (
+        ("8B", 8, 128),
+        ("70B", 64, 2048),
+        ("15B", 16, 2048),
+        ("340B", 128, 2048),
+        ("175B", 128, 2048),
+    ):
         rows = {row.job.layout.ranks: row for row, _ in errors if row.name.startswith(f"nvidia {model},")}
         real = rows[many].seconds / rows[few].seconds
         assert measured.seconds(rows[many]) / measured.seconds(rows[few]) == pytest.approx(real, abs=0.02), model
@@ -202,10 +241,21 @@ def test_loss_with_scale(errors):
 def test_a_step_on_a_machine_of_ones_own():
     """A calibrated machine makes the same machine as a datasheet does."""
     line = {"alpha_seconds": 1e-5, "seconds_per_byte": 1e-9}
-    profile = {"world": 2, "matmul_flops_per_second": {"fp32": 5e10}, "copy_bytes_per_second": 5e9,
-               "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line)}
-    small = SEVEN.other(shape="gpt2", seq=128, cluster=cluster(1, 2), precision="fp32", main_gradients="none", zero=0,
-                        program=replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0))  # fmt: skip
+    profile = {
+        "world": 2,
+        "matmul_flops_per_second": {"fp32": 5e10},
+        "copy_bytes_per_second": 5e9,
+        "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line),
+    }
+    small = SEVEN.other(
+        shape="gpt2",
+        seq=128,
+        cluster=cluster(1, 2),
+        precision="fp32",
+        main_gradients="none",
+        zero=0,
+        program=replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0),
+    )
     found = step_on(small, machine.from_profiles(small, {2: profile}))
     work = 6 * 124e6 * 128 / 5e10
     assert work < found.seconds < 3 * work and found.communication > 0.4

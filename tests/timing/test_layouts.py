@@ -81,8 +81,9 @@ def test_a_ring_hides_beside_attention_what_a_gather_does_not():
 
 def test_what_is_passed_takes_longer_between_nodes():
     layout = Layout(dp=8, cp=2, micro_batches=4)
-    near, far = (parts(layout, order=order)["exposed context"]
-                 for order in (("pp", "dp", "cp", "tp"), ("pp", "cp", "dp", "tp")))  # fmt: skip
+    near, far = (
+        parts(layout, order=order)["exposed context"] for order in (("pp", "dp", "cp", "tp"), ("pp", "cp", "dp", "tp"))
+    )
     assert far > near
 
 
@@ -125,8 +126,10 @@ def test_llama_3s_order_has_the_pipeline_between_its_replicas():
     """[TP, CP, PP, DP] from the inside (arXiv 2407.21783, section 3.3.2): where every axis but tp leaves its node
     nothing else of a step changes."""
     layout = Layout(dp=4, tp=8, pp=4, cp=2, zero=1, sequence_parallel=True, micro_batches=8)
-    theirs, ours = (step(job(layout, PRESETS["llama-3-70b"], order=order)).seconds
-                    for order in (("dp", "pp", "cp", "tp"), ("pp", "dp", "cp", "tp")))  # fmt: skip
+    theirs, ours = (
+        step(job(layout, PRESETS["llama-3-70b"], order=order)).seconds
+        for order in (("dp", "pp", "cp", "tp"), ("pp", "dp", "cp", "tp"))
+    )
     assert theirs == pytest.approx(ours)
 
 
@@ -139,8 +142,9 @@ def test_late_messages_are_those_of_a_queue(v, pp, pieces, size):
         return
     layout = Layout(dp=2, pp=pp, micro_batches=8, **interleaved(v))
     chunk = 12.0 / v
-    ready = sorted(-left * pp * chunk - chunk * (pieces - 1 - piece) / pieces
-                   for left in range(v) for piece in range(pieces))  # fmt: skip
+    ready = sorted(
+        -left * pp * chunk - chunk * (pieces - 1 - piece) / pieces for left in range(v) for piece in range(pieces)
+    )
     wire = size / 40 / v / pieces
     last = queued([1000 + at for at in ready], [wire] * len(ready))[-1][1] - 1000  # a lane is free from 0 on
     assert pipeline_exchange.tail(layout, Calls(1, pieces, wire), 12.0) == pytest.approx(max(0.0, last))
@@ -152,8 +156,9 @@ def test_what_each_zero_stage_exposes_in_a_pipeline():
 
 
 def test_interleaving_hides_more_of_what_replicas_send():
-    one, four = (parts(Layout(dp=64, pp=4, zero=1, micro_batches=8, **interleaved(v)), seq=512)["exposed data"]
-                 for v in (1, 4))  # fmt: skip
+    one, four = (
+        parts(Layout(dp=64, pp=4, zero=1, micro_batches=8, **interleaved(v)), seq=512)["exposed data"] for v in (1, 4)
+    )
     assert four < one
 
 

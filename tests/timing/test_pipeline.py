@@ -51,9 +51,15 @@ def test_published_bubbles_of_even_stages(schedule, v):
         assert found.bubble == pytest.approx(ideal / (1 + ideal))  # for v = 1: (p-1)/(m+p-1)
 
 
-@pytest.mark.parametrize(("schedule", "forward", "whole", "weight"), [
-    ("1f1b", 1, 2.5, 1), ("zb1", 1, 2, 1), ("zb1", 1, 1.9, 0.7), ("zb1", 1.2, 2.2, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schedule", "forward", "whole", "weight"),
+    [
+        ("1f1b", 1, 2.5, 1),
+        ("zb1", 1, 2, 1),
+        ("zb1", 1, 1.9, 0.7),
+        ("zb1", 1.2, 2.2, 1),
+    ],
+)
 def test_published_idle_seconds(schedule, forward, whole, weight):
     for p, m in ((2, 4), (4, 8), (6, 12)):
         formula = PUBLISHED["idle_and_activations"][schedule]["idle"]
@@ -81,8 +87,10 @@ def test_zero_bubble_of_three_equal_parts():
 
 def test_a_hop_of_half_a_forward():
     """Four ranks, eight micro-batches: 1F1B holds too few to hide the way there and back."""
-    slots = {name: summary(name, 4, 8, v, even(4 * v, 1 / v, 1 / v, 1 / v, hop=0.5)).seconds
-             for name, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))}  # fmt: skip
+    slots = {
+        name: summary(name, 4, 8, v, even(4 * v, 1 / v, 1 / v, 1 / v, hop=0.5)).seconds
+        for name, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))
+    }
     assert slots == {"gpipe": 36, "1f1b": 41, "interleaved": 35.5}
 
 
@@ -126,9 +134,16 @@ def test_the_summary_is_the_timelines(seed):
             assert (given.starts, given.seconds, given.in_flight) == (whole.starts, whole.seconds, whole.in_flight)
 
 
-@pytest.mark.parametrize(("schedule", "v"), [
-    ("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("zb1", 2), ("dualpipev", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schedule", "v"),
+    [
+        ("gpipe", 1),
+        ("1f1b", 1),
+        ("interleaved", 2),
+        ("zb1", 2),
+        ("dualpipev", 2),
+    ],
+)
 def test_the_critical_path_fills_the_step(schedule, v):
     hop = 0.25
     found = step(schedule, 4, 8, v, even(4 * v, 1, 1, 1, hop))
@@ -168,8 +183,9 @@ def test_a_deadlock_is_named():
     order[1] = [Action(F, 1, 0), Action(F, 1, 1), Action(B, 1, 0), Action(B, 1, 1)]
     ring = blocked(order)
     assert {(wait.rank, wait.action, wait.for_action) for wait in ring} == {
-        (0, Action(B, 0, 0), Action(B, 1, 0)), (1, Action(F, 1, 1), Action(F, 0, 1)),
-    }  # fmt: skip
+        (0, Action(B, 0, 0), Action(B, 1, 0)),
+        (1, Action(F, 1, 1), Action(F, 0, 1)),
+    }
     with pytest.raises(ValueError, match="rank 0 waits at B0 of stage 0 for B0 of stage 1, of rank 1; rank 1 waits at"):
         timeline(order, even(2))
     alone = [[Action(W, 0, 0), Action(F, 0, 0), Action(I, 0, 0)]]
@@ -181,8 +197,9 @@ def test_ranks_that_both_send_first_hang_where_a_send_waits_for_its_receiver():
     assert not blocked(orders("gpipe", 4, 8), rendezvous=True)
     two = blocked(orders("1f1b", 2, 4), rendezvous=True)
     assert [(wait.rank, wait.sends, wait.action) for wait in two] == [
-        (0, True, Action(F, 0, 1)), (1, True, Action(B, 1, 0)),
-    ]  # fmt: skip
+        (0, True, Action(F, 0, 1)),
+        (1, True, Action(B, 1, 0)),
+    ]
     for schedule, facts in SCHEDULES.items():
         assert not blocked(orders(schedule, 4, 8, facts.chunks[0]))
 
@@ -209,21 +226,24 @@ def test_a_stage_is_on_one_rank():
         timeline(order, even(2))
 
 
-@pytest.mark.parametrize(("call", "line"), [
-    (lambda: step("foo", 4, 8, 1, even(4)), "schedule 'foo' is unknown: use one of gpipe, 1f1b, "),
-    (lambda: summary("foo", 4, 8, 1, even(4)), "schedule 'foo' is unknown"),
-    (lambda: step("1f1b", 4, 0.5, 1, even(4)), "m must be a whole number"),
-    (lambda: summary("1f1b", 4, 8, "1", even(4)), "v must be a whole number"),
-    (lambda: step("1f1b", 4, 8, 1, 3.0), "costs must be a Costs, not 3.0"),
-    (lambda: timeline([], 3.0), "costs must be a Costs, not 3.0"),
-    (lambda: timeline([], even(2)), "the order has no action in it: give each stage a forward and a backward of"),
-    (lambda: timeline([[], []], even(2)), "the order has no action in it"),
-    (lambda: timeline([[Action(F, 0, 0.5), Action(B, 0, 0.5)]], even(1)), "there is no F0.5 of stage 0: kinds are"),
-    (lambda: timeline([[Action("FB", 0, 0)]], even(1)), "there is no FB0 of stage 0"),
-    (lambda: timeline([[("F", 0, 0)]], even(1)), "there is no ('F', 0, 0): kinds are"),
-    (lambda: blocked([[Action(F, 0, 0), ("F", 0, 0)]]), "there is no ('F', 0, 0)"),
-    (lambda: blocked([[Action(F, 0.5, 0)]]), "there is no F0 of stage 0.5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: step("foo", 4, 8, 1, even(4)), "schedule 'foo' is unknown: use one of gpipe, 1f1b, "),
+        (lambda: summary("foo", 4, 8, 1, even(4)), "schedule 'foo' is unknown"),
+        (lambda: step("1f1b", 4, 0.5, 1, even(4)), "m must be a whole number"),
+        (lambda: summary("1f1b", 4, 8, "1", even(4)), "v must be a whole number"),
+        (lambda: step("1f1b", 4, 8, 1, 3.0), "costs must be a Costs, not 3.0"),
+        (lambda: timeline([], 3.0), "costs must be a Costs, not 3.0"),
+        (lambda: timeline([], even(2)), "the order has no action in it: give each stage a forward and a backward of"),
+        (lambda: timeline([[], []], even(2)), "the order has no action in it"),
+        (lambda: timeline([[Action(F, 0, 0.5), Action(B, 0, 0.5)]], even(1)), "there is no F0.5 of stage 0: kinds are"),
+        (lambda: timeline([[Action("FB", 0, 0)]], even(1)), "there is no FB0 of stage 0"),
+        (lambda: timeline([[("F", 0, 0)]], even(1)), "there is no ('F', 0, 0): kinds are"),
+        (lambda: blocked([[Action(F, 0, 0), ("F", 0, 0)]]), "there is no ('F', 0, 0)"),
+        (lambda: blocked([[Action(F, 0.5, 0)]]), "there is no F0 of stage 0.5"),
+    ],
+)
 def test_what_cannot_be_is_one_line(call, line):
     refused(call, line)
 
@@ -240,15 +260,25 @@ def test_costs_of_another_pipeline_and_below_zero():
 def test_a_sketch_is_the_whole_of_some_ranks():
     """What is swept or queued starts when the clock says, for each action of the ranks that are asked for; and turns
     that are left out, since they come again, are as they would have been."""
-    longer = [("1f1b", 4, 40, 1), ("zb1", 4, 48, 1), ("zb1", 4, 48, 2), ("interleaved", 4, 64, 3), ("bfs", 4, 50, 2),
-              ("zbv", 4, 61, 2), ("dualpipev", 4, 63, 2)]  # fmt: skip
+    longer = [
+        ("1f1b", 4, 40, 1),
+        ("zb1", 4, 48, 1),
+        ("zb1", 4, 48, 2),
+        ("interleaved", 4, 64, 3),
+        ("bfs", 4, 50, 2),
+        ("zbv", 4, 61, 2),
+        ("dualpipev", 4, 63, 2),
+    ]
     for seed, (name, p, m, v) in enumerate([*cases(5), *longer, *longer, *longer]):
         head = (0.75 * (seed % 2),)
         dice = some_costs(p * v, seed)
         if seed % 2:
             dice = replace(dice, weight=(*dice.weight[1:], 0.0))
-        for costs in (dice, even(p * v, 1, 1.5, 0.5, seed % 5 / 3, seed % 3 == 1),
-                      Costs((1.0,) * (p * v - 1) + head, (1.25,) * p * v, (0.5,) * p * v, seed % 4 / 8)):  # fmt: skip
+        for costs in (
+            dice,
+            even(p * v, 1, 1.5, 0.5, seed % 5 / 3, seed % 3 == 1),
+            Costs((1.0,) * (p * v - 1) + head, (1.25,) * p * v, (0.5,) * p * v, seed % 4 / 8),
+        ):
             whole, some = step(name, p, m, v, costs), sketch(name, p, m, v, costs, (0, p - 1))
             assert some.seconds == pytest.approx(whole.seconds, rel=1e-12) == summary(name, p, m, v, costs).seconds
             for rank in (0, p - 1):
@@ -279,10 +309,18 @@ def test_rounds_that_are_left_out_wrap_as_they_would(name):
             assert some.lane(rank)[3] == pytest.approx(whole.lane(rank)[3], rel=1e-11), (p, m, v, costs)
 
 
-@pytest.mark.parametrize(("name", "p", "m", "v"), [
-    ("1f1b", 3, 7, 1), ("interleaved", 3, 12, 2), ("bfs", 3, 5, 2), ("zb1", 3, 9, 2), ("zbv", 4, 5, 2),
-    ("zbv", 3, 9, 2), ("dualpipev", 3, 9, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "p", "m", "v"),
+    [
+        ("1f1b", 3, 7, 1),
+        ("interleaved", 3, 12, 2),
+        ("bfs", 3, 5, 2),
+        ("zb1", 3, 9, 2),
+        ("zbv", 4, 5, 2),
+        ("zbv", 3, 9, 2),
+        ("dualpipev", 3, 9, 2),
+    ],
+)
 def test_a_sketch_knows_each_micro_batch_and_the_work_until_a_moment(name, p, m, v):
     costs = some_costs(p * v, 3)
     some = sketch(name, p, m, v, costs, range(p))

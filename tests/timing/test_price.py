@@ -14,7 +14,7 @@ from scaleout.views import capstone
 
 def test_gpu_hours_count_groups_slack_and_nothing_else():
     pairs = Use("pairs", 21, 2, 2, group=2)
-    assert pairs.groups == 11                                   # the last student alone
+    assert pairs.groups == 11  # the last student alone
     assert pairs.gpu_hours == 11 * 2 * (2 + 1)
     assert pairs.price(2.5) == 66 * 2.5
     assert Use("laptops", 30, 0, 2).price(9.0) == 0
@@ -33,16 +33,21 @@ def test_what_a_run_takes():
     assert cost.kwh == pytest.approx(16 * 0.7 * cost.hours) and cost.price == pytest.approx(2.5 * cost.gpu_hours)
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: Use("x", 0, 1, 1), "students must be a whole number from 1, not 0"),
-    (lambda: Use("x", 1, True, 1), "gpus must be a whole number from 0, not True"),
-    (lambda: Use("x", 1, 1, -1), "hours must be a number from 0, not -1"),
-    (lambda: Use("x", 1, 1, 1).price(float("nan")), "the price of a GPU-hour must be a number from 0, not nan"),
-    (lambda: Use("x", 1, 1, 1).kwh(700, 0.9),
-     "overhead must be at least 1, not 0.9: it counts the machines themselves"),
-    (lambda: run_cost(1e9, 0, 8, 700, 2), "a run needs tokens a second above 0 and ranks from 1, not 0, 8"),
-    (lambda: run_cost(1e9, 1e5, 8, -1, 2), "watts must be a finite number from 0 up, not -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Use("x", 0, 1, 1), "students must be a whole number from 1, not 0"),
+        (lambda: Use("x", 1, True, 1), "gpus must be a whole number from 0, not True"),
+        (lambda: Use("x", 1, 1, -1), "hours must be a number from 0, not -1"),
+        (lambda: Use("x", 1, 1, 1).price(float("nan")), "the price of a GPU-hour must be a number from 0, not nan"),
+        (
+            lambda: Use("x", 1, 1, 1).kwh(700, 0.9),
+            "overhead must be at least 1, not 0.9: it counts the machines themselves",
+        ),
+        (lambda: run_cost(1e9, 0, 8, 700, 2), "a run needs tokens a second above 0 and ranks from 1, not 0, 8"),
+        (lambda: run_cost(1e9, 1e5, 8, -1, 2), "watts must be a finite number from 0 up, not -1"),
+    ],
+)
 def test_what_nobody_can_rent_is_refused(make, words):
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         make()
@@ -79,9 +84,11 @@ def pages():
 
 def test_every_page_with_a_table_of_costs_shows_this_one():
     shown = {
-        name: table for name, text in pages().items() for table in TABLES.findall(text)
+        name: table
+        for name, text in pages().items()
+        for table in TABLES.findall(text)
         if re.search(r"hours", table.splitlines()[0], re.I)
-    }  # fmt: skip
+    }
     assert set(shown) == {"book/running.md", "book/instructor/index.md"}
     assert {table.strip() for table in shown.values()} == {price.markdown(SETTINGS, price.EXAMPLE)}
 

@@ -11,9 +11,20 @@ from scaleout.timing import profile as measured
 
 def profile():
     line = measured.fit([(1000, 1e-3 + 1e-6), (1_000_000, 2e-3)])
-    return {"schema": 1, "device": "d", "device_kind": "cpu", "backend": "gloo", "interconnect": "i",
-            "measured": "m", "commit": "c", "world": 2, "threads": 1, "copy_bytes_per_second": 1e10,
-            "matmul_flops_per_second": {"fp32": 1e11}, "collectives": {"all_reduce": line}}
+    return {
+        "schema": 1,
+        "device": "d",
+        "device_kind": "cpu",
+        "backend": "gloo",
+        "interconnect": "i",
+        "measured": "m",
+        "commit": "c",
+        "world": 2,
+        "threads": 1,
+        "copy_bytes_per_second": 1e10,
+        "matmul_flops_per_second": {"fp32": 1e11},
+        "collectives": {"all_reduce": line},
+    }
 
 
 def test_the_fit_finds_the_line_it_was_made_from():
@@ -46,10 +57,13 @@ def test_the_fit_shows_what_it_misses():
     assert sum(errors) == pytest.approx(-sum(e * e for e in errors)), "normal equations of the relative error"
 
 
-@pytest.mark.parametrize(("points", "alpha", "beta"), [
-    ([(1000, 3e-3), (2000, 2e-3), (4000, 1e-3)], None, 0.0),       # faster when larger: no bandwidth to see
-    ([(1000, 1e-6), (2000, 4e-6)], 0.0, None),                     # the line would start below zero
-])
+@pytest.mark.parametrize(
+    ("points", "alpha", "beta"),
+    [
+        ([(1000, 3e-3), (2000, 2e-3), (4000, 1e-3)], None, 0.0),  # faster when larger: no bandwidth to see
+        ([(1000, 1e-6), (2000, 4e-6)], 0.0, None),  # the line would start below zero
+    ],
+)
 def test_the_fit_is_never_below_zero(points, alpha, beta):
     found = measured.fit(points)
     assert found["alpha_seconds"] >= 0
@@ -83,12 +97,15 @@ def test_mfu_by_hand():
 def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):
     path = profiles.save(profile(), tmp_path / "deep" / "m.json")
     assert profiles.load(path) == profile()
-    for change, words in [({"schema": 9}, "schema is 9"), ({"world": 0}, "world must be a number from 1"),
-                          ({"device": None}, "device must be a text"),
-                          ({"matmul_flops_per_second": {"fp32": -1}}, "rates above 0"),
-                          ({"collectives": []}, "collectives must be a table"),
-                          ({"collectives": {"all_reduce": {}}}, "needs alpha_seconds"),
-                          ({"copy_bytes_per_second": math.inf}, "copy_bytes_per_second must be a number")]:
+    for change, words in [
+        ({"schema": 9}, "schema is 9"),
+        ({"world": 0}, "world must be a number from 1"),
+        ({"device": None}, "device must be a text"),
+        ({"matmul_flops_per_second": {"fp32": -1}}, "rates above 0"),
+        ({"collectives": []}, "collectives must be a table"),
+        ({"collectives": {"all_reduce": {}}}, "needs alpha_seconds"),
+        ({"copy_bytes_per_second": math.inf}, "copy_bytes_per_second must be a number"),
+    ]:
         with pytest.raises(ValueError, match=words):
             profiles.validate({**profile(), **change})
     with pytest.raises(ValueError, match=r"no such file \(python labs/calibrate.py makes one\)"):

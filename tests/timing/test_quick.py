@@ -36,9 +36,17 @@ def drawn(model, gpus, sequences, seq, program, count=25):
         if not dp or sequences % (dp * batch) or sequences < dp * batch * pp or not even(shape.layers, pp * chunks):
             continue
         try:
-            layout = Layout(dp=dp, tp=tp, cp=cp, pp=pp, zero=zero, sequence_parallel=tp > 1, chunks=chunks,
-                            schedule="interleaved" if chunks > 1 else "1f1b",
-                            micro_batches=sequences // dp // batch)  # fmt: skip
+            layout = Layout(
+                dp=dp,
+                tp=tp,
+                cp=cp,
+                pp=pp,
+                zero=zero,
+                sequence_parallel=tp > 1,
+                chunks=chunks,
+                schedule="interleaved" if chunks > 1 else "1f1b",
+                micro_batches=sequences // dp // batch,
+            )
             out.append(base.other(layout=layout, batch=batch, checkpointing=draw.choice(("none", "selective", "full"))))
         except ValueError:
             continue
@@ -59,8 +67,16 @@ def test_within_the_tolerance_of_the_whole_model(program):
             off = fsum(parts.values()) / exact.seconds - 1
             assert tuple(parts) == PARTS and min(parts.values()) > -1e-9 * exact.seconds, (str(job), parts)
             assert abs(off) < TOLERANCE or exact.parts["exposed data"] > 0.6 * exact.seconds, (off, str(job))
-            for part in ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance",
-                         "update", "host"):  # fmt: skip
+            for part in (
+                "compute",
+                "recompute",
+                "launches",
+                "exposed tensor",
+                "exposed context",
+                "imbalance",
+                "update",
+                "host",
+            ):
                 assert parts[part] == pytest.approx(exact.parts[part], abs=1e-6 * exact.seconds), (part, str(job))
             found.append(abs(off))
     assert quantiles(found, n=10)[-1] < 0.01, f"seed {SEED}"
@@ -68,16 +84,29 @@ def test_within_the_tolerance_of_the_whole_model(program):
 
 def test_other_replicas_are_priced_by_their_timeline():
     """Hybrid sharding over a slow network, without a closed form of its own."""
-    base = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(4, 8, across="ethernet-100g", nics=1), 1,
-               Layout(dp=32, zero=3, micro_batches=2), replicas=Replicas(shards=8))  # fmt: skip
+    base = Job(
+        PRESETS["llama-2-7b"],
+        4096,
+        DEVICES["h100-sxm"],
+        cluster(4, 8, across="ethernet-100g", nics=1),
+        1,
+        Layout(dp=32, zero=3, micro_batches=2),
+        replicas=Replicas(shards=8),
+    )
     for job in (base, replace(base, replicas=Replicas(bucket_bytes=10**9), layout=Layout(dp=32, micro_batches=2))):
         parts = Pricer(job).parts(Pricer(job).way(job.layout, 1), "none")
         assert fsum(parts.values()) == pytest.approx(step(job).seconds, rel=1e-9)
 
 
 def test_a_tied_embedding_adds_its_gradients_up_at_both_ends():
-    tied = Job(PRESETS["gpt-3-175b"], 2048, DEVICES["h100-sxm"], cluster(8, 8), 1,
-               Layout(dp=2, tp=4, pp=8, zero=1, sequence_parallel=True, micro_batches=32))  # fmt: skip
+    tied = Job(
+        PRESETS["gpt-3-175b"],
+        2048,
+        DEVICES["h100-sxm"],
+        cluster(8, 8),
+        1,
+        Layout(dp=2, tp=4, pp=8, zero=1, sequence_parallel=True, micro_batches=32),
+    )
     loose = replace(tied, shape=replace(tied.shape, tied_head=False))
     quick = [Pricer(job).parts(Pricer(job).way(job.layout, 1), "none")["hops"] for job in (tied, loose)]
     exact = [step(job).parts["hops"] for job in (tied, loose)]
@@ -96,8 +125,14 @@ def test_bytes_are_those_of_the_account_within_a_hundredth():
 def test_the_first_and_last_micro_batch_pass_every_chunk():
     """70B with 10 chunks on 8 ranks over one slow adapter a node: 2 (p v - 1) sends that nothing hides."""
     slow = cluster(8, 8, across="ethernet-100g", nics=1)
-    job = Job(PRESETS["llama-3-70b"], 8192, DEVICES["h100-sxm"], slow, 1,
-              Layout(dp=1, tp=8, pp=8, sequence_parallel=True, chunks=10, schedule="interleaved",
-                     micro_batches=8))  # fmt: skip
+    job = Job(
+        PRESETS["llama-3-70b"],
+        8192,
+        DEVICES["h100-sxm"],
+        slow,
+        1,
+        Layout(dp=1, tp=8, pp=8, sequence_parallel=True, chunks=10, schedule="interleaved", micro_batches=8),
+    )
     assert Pricer(job).parts(Pricer(job).way(job.layout, 1), "none")["hops"] == pytest.approx(
-        step(job).parts["hops"], rel=0.02)  # fmt: skip
+        step(job).parts["hops"], rel=0.02
+    )

@@ -54,8 +54,9 @@ def test_none_and_full_are_the_job_s_own_step(one):
     none, full = timing_job.step(one), timing_job.step(one.other(checkpointing="full"))
     assert recompute.step(one, memory.none(z)) == none and recompute.step(one, memory.full(z)) == full
     block = compute.block(one, rank)
-    by_hand = timing_job.step_on(one, rank, recompute.longer(block, recompute.again(one, rank, memory.full(z)).times(
-        1 / z.chunk_layers)))  # fmt: skip
+    by_hand = timing_job.step_on(
+        one, rank, recompute.longer(block, recompute.again(one, rank, memory.full(z)).times(1 / z.chunk_layers))
+    )
     assert by_hand.seconds == pytest.approx(full.seconds, rel=1e-12)
     core = recompute.step(one, memory.selective(z, {"attention"})).seconds
     assert core == pytest.approx(timing_job.step(one.other(checkpointing="selective")).seconds, rel=2e-3)
@@ -83,8 +84,16 @@ def test_a_layer_of_22b_makes_again_in_korthikantis_milliseconds():
     """Table 4: the core of attention adds 1.3 ms to a backward, the whole layer 7.6."""
     shape = Shape(SAID["layers"], SAID["hidden"], SAID["heads"], SAID["vocab"], max_seq=SAID["seq"])
     recipe = Recipe("bf16-master", attention="naive", dropout=0.1)
-    one = Job(shape, SAID["seq"], DEVICES[SAID["device"]], cluster(1, 8, SAID["inside"]), SAID["micro_batch"],
-              Layout(tp=SAID["tp"]), recipe, PROGRAMS["megatron-2021"])  # fmt: skip
+    one = Job(
+        shape,
+        SAID["seq"],
+        DEVICES[SAID["device"]],
+        cluster(1, 8, SAID["inside"]),
+        SAID["micro_batch"],
+        Layout(tp=SAID["tp"]),
+        recipe,
+        PROGRAMS["megatron-2021"],
+    )
     z, base = recompute.sizes(one), SAID["milliseconds"]["base"]
     for name, drop, near in (("selective", memory.core(z), 0.2), ("full", memory.names(z), 0.1)):
         found = again(one, memory.selective(z, drop)) / SAID["layers"]
@@ -128,8 +137,10 @@ def test_a_program_turns_queries_in_one_kernel_or_in_many():
 def subsets(items):
     """(bytes, seconds) of every choice of tiles, each in as many blocks as it has."""
     for counts in product(*(range(item.count + 1) for item in items)):
-        yield (sum(n * i.bytes for n, i in zip(counts, items, strict=True)),
-               sum(n * i.seconds for n, i in zip(counts, items, strict=True)))  # fmt: skip
+        yield (
+            sum(n * i.bytes for n, i in zip(counts, items, strict=True)),
+            sum(n * i.seconds for n, i in zip(counts, items, strict=True)),
+        )
 
 
 ITEMS = [Priced("a", 7, 3.0, 3), Priced("b", 5, 2.5, 2), Priced("c", 5, 2.5, 2), Priced("d", 11, 4.0, 2),
@@ -221,8 +232,11 @@ def test_a_policy_for_a_card_fits_it_and_costs_no_more_than_it_must():
         spent.append(times[0])
     assert spent[0] == 0 and spent == sorted(spent)
     assert spent[-1] < again(one, memory.full(z))
-    with pytest.raises(ValueError, match=r"^even with full recomputation a step takes \d+\.\d\d GB, and 20.00 GB are "
-                                         "there: use a smaller batch, or split the states$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^even with full recomputation a step takes \d+\.\d\d GB, and 20.00 GB are "
+        "there: use a smaller batch, or split the states$",
+    ):
         recompute.for_memory(one, rank, 20 * 10**9)
 
 
@@ -233,8 +247,10 @@ def test_eight_cards_hold_a_batch_by_dropping_what_costs_little():
     assert account(*of).peak_bytes > 1.3 * there
     found = recompute.for_memory(one, machine.from_datasheet(one), there)
     assert 0.97 * there < account(*of, found).peak_bytes <= there
-    plain, some, full = (recompute.step(one, policy).seconds for policy in (
-        memory.none(recompute.sizes(one)), found, memory.full(recompute.sizes(one))))  # fmt: skip
+    plain, some, full = (
+        recompute.step(one, policy).seconds
+        for policy in (memory.none(recompute.sizes(one)), found, memory.full(recompute.sizes(one)))
+    )
     assert some < 1.05 * plain and full > 1.2 * plain
 
 
@@ -269,16 +285,23 @@ def test_offloading_is_free_while_the_link_keeps_up():
         recompute.offload(1, 0, 1, 1)
 
 
-@pytest.mark.parametrize(("ask", "said"), [
-    (lambda: recompute.offload(-1, 1, 1, 1), "size must be a finite number from 0 up, not -1"),
-    (lambda: recompute.offload(1, 1, 1, float("nan")), "backward must be a finite number from 0 up, not nan"),
-    (lambda: greedy(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
-    (lambda: exact(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
-    (lambda: recompute.sizes(job(layout=Layout(cp=2))),
-     "tiles are priced without context parallelism: use cp 1, not 2"),
-    (lambda: recompute.for_memory(job(), machine.from_datasheet(job()), float("nan")),
-     "memory must be a finite number from 0 up, not nan"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: recompute.offload(-1, 1, 1, 1), "size must be a finite number from 0 up, not -1"),
+        (lambda: recompute.offload(1, 1, 1, float("nan")), "backward must be a finite number from 0 up, not nan"),
+        (lambda: greedy(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
+        (lambda: exact(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
+        (
+            lambda: recompute.sizes(job(layout=Layout(cp=2))),
+            "tiles are priced without context parallelism: use cp 1, not 2",
+        ),
+        (
+            lambda: recompute.for_memory(job(), machine.from_datasheet(job()), float("nan")),
+            "memory must be a finite number from 0 up, not nan",
+        ),
+    ],
+)
 def test_what_is_no_size_is_said_in_a_line(ask, said):
     with pytest.raises(ValueError, match=f"^{said}$"):
         ask()

@@ -16,6 +16,7 @@ HOUR, MINUTE = 3600.0, 60.0
 
 # --- against the papers ------------------------------------------------------------------------------------
 
+
 def test_young_is_the_square_root_of_the_published_formula():
     assert r.young(5 * MINUTE, 24 * HOUR) == pytest.approx(120 * MINUTE)
     assert r.young(5 * MINUTE, 6 * HOUR) == pytest.approx(60 * MINUTE)
@@ -39,6 +40,7 @@ def test_expected_time_is_the_published_formula():
 
 
 # --- against each other ------------------------------------------------------------------------------------
+
 
 def best_interval(delta, mtbf):
     """The tau with the least `expected_seconds`, which solves 1 - tau/M = exp(-(tau + delta)/M), by bisection."""
@@ -80,7 +82,8 @@ def test_the_best_interval_does_not_depend_on_the_restart():
 def test_first_order_overhead_at_youngs_interval():
     delta, mtbf = 1.0, 1e8
     assert r.overhead(r.young(delta, mtbf), delta, mtbf) == pytest.approx(math.sqrt(2 * delta / mtbf), rel=1e-3), (
-        "half of it is checkpoints, half is work done twice")
+        "half of it is checkpoints, half is work done twice"
+    )
 
 
 def test_without_failures_only_checkpoints_cost():
@@ -95,6 +98,7 @@ def test_a_job_that_never_gets_through_is_infinite():
 
 
 # --- clusters ----------------------------------------------------------------------------------------------
+
 
 def test_rates_of_failure_add():
     assert r.cluster_mtbf(1, 1000) == 1000
@@ -131,8 +135,9 @@ def simulate(work_seconds, interval_seconds, checkpoint_seconds, mtbf_seconds, r
     return clock
 
 
-@pytest.mark.parametrize(("tau", "delta", "mtbf", "restart"), [
-    (100, 5, 1000, 20), (300, 30, 500, 60), (50, 50, 200, 0), (400, 1, 400, 200)])
+@pytest.mark.parametrize(
+    ("tau", "delta", "mtbf", "restart"), [(100, 5, 1000, 20), (300, 30, 500, 60), (50, 50, 200, 0), (400, 1, 400, 200)]
+)
 def test_the_formula_is_the_mean_of_drawn_failures(tau, delta, mtbf, restart):
     times = [simulate(40 * tau, tau, delta, mtbf, restart, seed) for seed in range(200)]
     error = stdev(times) / math.sqrt(len(times))
@@ -145,11 +150,17 @@ def test_a_simulation_without_failures_is_work_and_checkpoints():
     assert simulate(1000, 300, 10, 500, seed=3) == simulate(1000, 300, 10, 500, seed=3)
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (lambda: r.young(0, 1), "checkpoint_seconds is 0"), (lambda: r.young(1, -1), "mtbf_seconds is -1"),
-    (lambda: r.young(1, math.nan), "mtbf_seconds is nan"), (lambda: r.cluster_mtbf(0, 1), "ranks is 0"),
-    (lambda: r.expected_seconds(1, 0, 1, 1), "interval_seconds is 0"),
-    (lambda: r.expected_seconds(1, 1, -1, 1), "must not be negative")])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: r.young(0, 1), "checkpoint_seconds is 0"),
+        (lambda: r.young(1, -1), "mtbf_seconds is -1"),
+        (lambda: r.young(1, math.nan), "mtbf_seconds is nan"),
+        (lambda: r.cluster_mtbf(0, 1), "ranks is 0"),
+        (lambda: r.expected_seconds(1, 0, 1, 1), "interval_seconds is 0"),
+        (lambda: r.expected_seconds(1, 1, -1, 1), "must not be negative"),
+    ],
+)
 def test_bad_numbers_are_one_line(call, said):
     with pytest.raises(ValueError, match=said):
         call()

@@ -18,8 +18,15 @@ from scaleout.timing.job import step
 from scaleout.timing.scaling import efficiency
 
 SCALING = json.loads((Path(__file__).parents[1] / "published" / "fsdp_scaling.json").read_text())
-EIGHT = Job(PRESETS["llama-3-8b"], 2048, DEVICES["h100-sxm"], cluster(8, 8), 1, Layout(dp=64, zero=3),
-            program=PROGRAMS["compiled"])  # fmt: skip
+EIGHT = Job(
+    PRESETS["llama-3-8b"],
+    2048,
+    DEVICES["h100-sxm"],
+    cluster(8, 8),
+    1,
+    Layout(dp=64, zero=3),
+    program=PROGRAMS["compiled"],
+)
 
 
 def on(ranks, **changes):
@@ -47,8 +54,16 @@ def test_bytes_that_leave_a_host_under_hybrid_sharding():
 
 
 def test_monotone_in_link_and_ranks_and_a_larger_batch_hides_more():
-    by_link = [step(EIGHT.other(cluster=cluster(8, 8, across=across, nics=nics))).seconds for across, nics in (
-        ("ib-ndr", 8), ("ib-hdr", 8), ("ethernet-100g", 8), ("ethernet-100g", 1), ("ethernet-10g", 1))]  # fmt: skip
+    by_link = [
+        step(EIGHT.other(cluster=cluster(8, 8, across=across, nics=nics))).seconds
+        for across, nics in (
+            ("ib-ndr", 8),
+            ("ib-hdr", 8),
+            ("ethernet-100g", 8),
+            ("ethernet-100g", 1),
+            ("ethernet-10g", 1),
+        )
+    ]
     by_ranks = [step(on(ranks)).parts["exposed data"] for ranks in (1, 8, 64, 512, 4096)]
     assert all(b > a for rising in (by_link, by_ranks) for a, b in pairwise(rising))
     steps = [step(on(1024, batch=batch)) for batch in (1, 2, 4, 8)]
@@ -66,8 +81,9 @@ def test_fewer_collectives_where_units_are_kept():
 def test_at_thousands_of_gpus_the_latency_of_a_ring_over_all_shows_and_in_a_node_it_does_not():
     """Four sequences a GPU. A gather from 4,096 waits for 4,095 hops; one in a node for 7."""
     sizes = (8, 512, 4096)
-    wide, hybrid = (efficiency({n: step(on(n, batch=4, shards=shards)).tokens_per_second for n in sizes})
-                    for shards in (None, 8))  # fmt: skip
+    wide, hybrid = (
+        efficiency({n: step(on(n, batch=4, shards=shards)).tokens_per_second for n in sizes}) for shards in (None, 8)
+    )
     assert wide[4096] < hybrid[4096] < hybrid[512] < wide[512], "at 512 the all-reduce of hybrid sharding costs more"
     assert wide[512] - wide[4096] > 3 * (hybrid[512] - hybrid[4096])
 

@@ -60,7 +60,13 @@ def test_plans_are_jobs_sorted_and_each_cut_is_there_once(name):
     for plan in every:
         one = plan.job
         assert (one.shape, one.seq, one.sequences, one.device, one.cluster, one.program) == (
-            asked.shape, asked.seq, sequences, asked.device, asked.cluster, asked.program)  # fmt: skip
+            asked.shape,
+            asked.seq,
+            sequences,
+            asked.device,
+            asked.cluster,
+            asked.program,
+        )
         assert even(one.shape.layers, one.layout.stages) and one.layout.tp <= 8 and "tp" not in plan.crossing
         assert fits(plan.bytes, H100.memory_bytes) is plan.fits and plan.over == plan.bytes - usable(H100.memory_bytes)
         assert frameworks.refusal(one) == plan.cannot == ""
@@ -107,9 +113,16 @@ def test_fsdp_alone_comes_before_tensor_parallelism_with_zero_1():
 
 def test_axes_are_counted_sharding_among_them():
     asked, sequences = ASKED["8B"]
-    some = [cut(asked, sequences, **one) for one in (
-        {"zero": 0}, {"zero": 3}, {"tp": 2, "zero": 0}, {"tp": 2, "zero": 1}, {"tp": 2, "pp": 2, "cp": 2, "zero": 0},
-    )]  # fmt: skip
+    some = [
+        cut(asked, sequences, **one)
+        for one in (
+            {"zero": 0},
+            {"zero": 3},
+            {"tp": 2, "zero": 0},
+            {"tp": 2, "zero": 1},
+            {"tp": 2, "pp": 2, "cp": 2, "zero": 0},
+        )
+    ]
     assert [plan.axes for plan in some] == [0, 1, 1, 2, 3]
     assert some[1].simple < cut(asked, sequences, zero=3, checkpointing="full").simple < some[3].simple
 
@@ -127,8 +140,10 @@ def test_a_cut_has_the_fewest_chunks_of_those_as_fast(name):
         if not some:
             assert sized[next(way for way in ways if way.job.layout == plan.layout)] == min(sized.values())
             continue
-        seconds = {(way.job.layout.chunks, -way.job.batch): sum(ask.price.parts(way, plan.checkpointing).values())
-                   for way in some}  # fmt: skip
+        seconds = {
+            (way.job.layout.chunks, -way.job.batch): sum(ask.price.parts(way, plan.checkpointing).values())
+            for way in some
+        }
         near = [name for name, one in seconds.items() if one <= (1 + ALIKE) * min(seconds.values())]
         assert (plan.layout.chunks, -plan.job.batch) == min(near), key(plan)
 
@@ -179,8 +194,11 @@ def test_a_reason_names_what_the_plan_has_most_more_of():
 
 
 def test_what_cannot_be_a_cut_is_counted_by_its_reason():
-    assert set(FOUND["405B"].refused) == {"the sequences do not fall to the replicas", "fewer sequences than stages",
-                                          "more stages than blocks"}  # fmt: skip
+    assert set(FOUND["405B"].refused) == {
+        "the sequences do not fall to the replicas",
+        "fewer sequences than stages",
+        "more stages than blocks",
+    }
     ninety_six = FOUND["70B on 96"].refused
     assert "cp 3 does not divide the sequence" in ninety_six and "uneven stages" in ninety_six
     assert "torchtitan splits gradients too, so it has no ZeRO 1 here" in FOUND["70B compiled"].refused
@@ -240,8 +258,9 @@ def test_one_cut_is_the_job_that_the_search_has(name):
         one = cut(asked, sequences, tp=at.tp, cp=at.cp, pp=at.pp, zero=at.zero, checkpointing=plan.checkpointing)
         assert one.job == plan.job and one.exact and one.seconds == step(plan.job).seconds
         assert one.bytes == fullest(plan.job).peak_bytes
-    assert cut(asked, sequences, tp=at.tp, cp=at.cp, pp=at.pp, zero=at.zero,
-               checkpointing=plan.checkpointing).cannot == ""  # fmt: skip
+    assert (
+        cut(asked, sequences, tp=at.tp, cp=at.cp, pp=at.pp, zero=at.zero, checkpointing=plan.checkpointing).cannot == ""
+    )
 
 
 def test_a_cut_that_a_framework_cannot_run_is_priced_and_says_so():
@@ -253,16 +272,26 @@ def test_a_cut_that_a_framework_cannot_run_is_priced_and_says_so():
 
 def test_a_cut_that_cannot_be_is_told_what_would_work():
     one, sequences = ASKED["70B on 96"]
-    refused(lambda: cut(one, sequences, tp=8, pp=5), "tp 8 x cp 1 x pp 5 does not divide 96 GPUs: the nearest that "
-                                                     "works is tp 8, cp 1, pp 6")  # fmt: skip
+    refused(
+        lambda: cut(one, sequences, tp=8, pp=5),
+        "tp 8 x cp 1 x pp 5 does not divide 96 GPUs: the nearest that works is tp 8, cp 1, pp 6",
+    )
     refused(lambda: cut(one, sequences, tp=7), "tp 7 does not divide 64 heads: the nearest that works is 8")
     refused(lambda: cut(one, sequences, cp=3), "cp 3 cuts a sequence into 6 pieces, not 8,192 tokens: use 8,190")
     refused(lambda: cut(one, sequences, pp=96), "use at most 80 stages")
-    refuses_nonsense(lambda tp, cp, pp, zero, how: cut(one, sequences, tp=tp, cp=cp, pp=pp, zero=zero,
-                                                       checkpointing=how), 8, 1, 4, 1, "none",
-                     allowed=((3, 0),))  # fmt: skip
-    refused(lambda: cut(one, 64, tp=4, pp=4), "6 replicas of 4 stages take a multiple of 6 sequences, at least 24: use "
-                                              "66, not 64")  # fmt: skip
+    refuses_nonsense(
+        lambda tp, cp, pp, zero, how: cut(one, sequences, tp=tp, cp=cp, pp=pp, zero=zero, checkpointing=how),
+        8,
+        1,
+        4,
+        1,
+        "none",
+        allowed=((3, 0),),
+    )
+    refused(
+        lambda: cut(one, 64, tp=4, pp=4),
+        "6 replicas of 4 stages take a multiple of 6 sequences, at least 24: use 66, not 64",
+    )
     refused(lambda: cut(one, 64, tp=4), "24 replicas take a multiple of 24 sequences: use 72, not 64")
     refused(lambda: cut(one, 64, checkpointing="some"), "checkpointing must be one of none, selective, full")
 

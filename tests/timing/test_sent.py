@@ -14,8 +14,9 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import machine, sent
 from scaleout.timing.job import step
 
-CUBE = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(2, 4), 1,
-           Layout(2, 2, 2, 1, True, micro_batches=8))  # fmt: skip
+CUBE = Job(
+    PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(2, 4), 1, Layout(2, 2, 2, 1, True, micro_batches=8)
+)
 ORDERS = (("pp", "dp", "cp", "tp"), ("dp", "cp", "pp", "tp"), ("tp", "pp", "dp", "cp"))
 
 
@@ -32,8 +33,9 @@ def test_the_outermost_axis_takes_the_cable_and_no_order_changes_a_byte():
     for axis in ("pp", "dp", "tp"):
         assert len({bytes_of[axis].bytes for bytes_of, _ in found}) == 1
         assert [bytes_of[axis].crossing for bytes_of, _ in found] == [order[0] == axis for order in ORDERS]
-        inside, across = (next(took[axis] for bytes_of, took in found if bytes_of[axis].crossing is far)
-                          for far in (False, True))  # fmt: skip
+        inside, across = (
+            next(took[axis] for bytes_of, took in found if bytes_of[axis].crossing is far) for far in (False, True)
+        )
         assert across > 5 * inside
 
 
@@ -70,7 +72,9 @@ def test_a_tied_embedding_is_a_ring_of_two():
 def test_no_step_waits_longer_than_its_communication_takes(job):
     """Along the tensor axis: on the mean of a pipeline's ranks, of which the first and the last have the ends."""
     took = [sent.seconds(job, rank) for rank in range(job.layout.pp)]
-    assert set(took[0]) == set(traffic(job)) and all((spent > 0) == (one.bytes > 0) for spent, one in zip(
-        took[-1].values(), traffic(job, job.layout.last_rank).values(), strict=True))  # fmt: skip
+    assert set(took[0]) == set(traffic(job)) and all(
+        (spent > 0) == (one.bytes > 0)
+        for spent, one in zip(took[-1].values(), traffic(job, job.layout.last_rank).values(), strict=True)
+    )
     mean = fsum(one["tp"] for one in took) / len(took)
     assert step(job).parts["exposed tensor"] <= mean * (1 + 1e-9)

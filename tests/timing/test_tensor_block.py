@@ -18,8 +18,14 @@ LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
 
 
 def job(tp, overlap="none", split=True, on=None, **program):
-    return Job(LLAMA, 8192, H100, on or cluster(1, tp), layout=Layout(tp=tp, sequence_parallel=split),
-               program=replace(PROGRAMS["megatron"], tensor_overlap=overlap, **program))  # fmt: skip
+    return Job(
+        LLAMA,
+        8192,
+        H100,
+        on or cluster(1, tp),
+        layout=Layout(tp=tp, sequence_parallel=split),
+        program=replace(PROGRAMS["megatron"], tensor_overlap=overlap, **program),
+    )
 
 
 def work(*args, **options):

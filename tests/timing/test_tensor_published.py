@@ -31,10 +31,15 @@ def layer_of_22b():
     for name in said["milliseconds"]:
         how = next((how for how in ("full", "selective") if how in name), "none")
         job = Job(
-            shape_of(said, said), said["seq"], DEVICES[said["device"]], cluster(1, said["tp"], said["inside"]),
-            said["micro_batch"], Layout(tp=said["tp"], sequence_parallel="sequence" in name),
-            replace(NAIVE, checkpointing=how), PROGRAMS["megatron-2021"],
-        )  # fmt: skip
+            shape_of(said, said),
+            said["seq"],
+            DEVICES[said["device"]],
+            cluster(1, said["tp"], said["inside"]),
+            said["micro_batch"],
+            Layout(tp=said["tp"], sequence_parallel="sequence" in name),
+            replace(NAIVE, checkpointing=how),
+            PROGRAMS["megatron-2021"],
+        )
         work = compute.block(job, machine.from_datasheet(job))
         rows[name] = (1e3 * work.forward_seconds, 1e3 * work.backward_seconds)
     return rows
@@ -46,9 +51,14 @@ def nemotron(overlap):
     for gpus, seconds in zip(said["gpus"], said["seconds"], strict=True):
         layout = Layout(dp=gpus // 4, tp=4, zero=1, sequence_parallel=True, micro_batches=said["accumulation"])
         job = Job(
-            Shape(**said["shape"]), said["seq"], DEVICES[said["device"]], cluster(gpus // 8, 8), said["micro_batch"],
-            layout, program=replace(PROGRAMS["megatron"], tensor_overlap=overlap),
-        )  # fmt: skip
+            Shape(**said["shape"]),
+            said["seq"],
+            DEVICES[said["device"]],
+            cluster(gpus // 8, 8),
+            said["micro_batch"],
+            layout,
+            program=replace(PROGRAMS["megatron"], tensor_overlap=overlap),
+        )
         rows.append((step(job).seconds, seconds))
     return rows
 
@@ -83,9 +93,14 @@ def test_eight_v100_work_at_77_per_cent_of_one():
     said, rates = PUBLISHED["megatron_2019"], []
     for row in said["rows"]:
         job = Job(
-            shape_of(row, said), said["seq"], DEVICES[said["device"]], cluster(1, row["tp"], said["inside"]),
-            said["batch"], Layout(tp=row["tp"]), replace(NAIVE, checkpointing="full"),
+            shape_of(row, said),
+            said["seq"],
+            DEVICES[said["device"]],
+            cluster(1, row["tp"], said["inside"]),
+            said["batch"],
+            Layout(tp=row["tp"]),
+            replace(NAIVE, checkpointing="full"),
             replace(PROGRAMS["megatron-2021"], tensor_overlap="none"),
-        )  # fmt: skip
+        )
         rates.append(step(job).hfu)
     assert rates[1] / rates[0] == pytest.approx(said["scaling"], abs=0.02)

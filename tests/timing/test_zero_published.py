@@ -78,8 +78,16 @@ def on_host(job, said):
 def ten_billion():
     said = PUBLISHED["offload_10b"]
     shape = Shape(said["layers"], said["hidden"], said["heads"], said["vocab"], max_seq=said["seq"])
-    job = Job(shape, said["seq"], DEVICES[said["device"]], cluster(1, 1, "nvlink2"), said["batch"], Layout(zero=2),
-              RECIPE, PROGRAMS["eager"])  # fmt: skip
+    job = Job(
+        shape,
+        said["seq"],
+        DEVICES[said["device"]],
+        cluster(1, 1, "nvlink2"),
+        said["batch"],
+        Layout(zero=2),
+        RECIPE,
+        PROGRAMS["eager"],
+    )
     return said, job.other(offload="optimizer")
 
 

@@ -18,7 +18,7 @@ def test_the_input_gives_each_step_its_windows_and_ends():
             assert window.shape == (6, 9)
             assert wait >= 0
             for row, start in zip(window, o.starts(step, 6), strict=True):
-                assert torch.equal(row, text[start:start + 9])
+                assert torch.equal(row, text[start : start + 9])
         pairs = batches.inputs(window, s.device, 3)
     assert not feed.thread.is_alive()
     assert [tuple(tokens.shape) for tokens, _ in pairs] == [(2, 8)] * 3
@@ -65,8 +65,12 @@ def test_the_words_name_the_text(tmp_path):
 @pytest.fixture(scope="module")
 def texts():
     """{tier: (its options, its text)}, each text read once."""
-    read = {o.dataset: batches.read(o.dataset, o.held_out, max(p.batch * p.seq + 1 for p in TIERS.values()
-                                                                  if p.dataset == o.dataset)) for o in TIERS.values()}
+    read = {
+        o.dataset: batches.read(
+            o.dataset, o.held_out, max(p.batch * p.seq + 1 for p in TIERS.values() if p.dataset == o.dataset)
+        )
+        for o in TIERS.values()
+    }
     return {tier: (o, read[o.dataset]) for tier, o in TIERS.items()}
 
 
@@ -95,6 +99,9 @@ def test_no_tier_reads_its_text_over_and_over(texts):
 
 def test_a_text_too_short_for_a_validation_batch_is_refused_before_the_model_is_made(tmp_path):
     (tmp_path / "short.txt").write_text("x" * 200_000)
-    with pytest.raises(ValueError, match="the text has 200,000 bytes, and one validation batch takes 131,073, of which "
-                                         "training wants as many: use a larger --dataset, or a smaller --batch"):
+    with pytest.raises(
+        ValueError,
+        match="the text has 200,000 bytes, and one validation batch takes 131,073, of which "
+        "training wants as many: use a larger --dataset, or a smaller --batch",
+    ):
         batches.read(str(tmp_path), 0.05, 64 * 2048 + 1)

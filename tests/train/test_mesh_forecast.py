@@ -19,8 +19,12 @@ SLOPE, ALPHA = 2e-9, 1e-4  # of every collective between two processes; among mo
 
 def profile(world):
     line = {"alpha_seconds": ALPHA, "seconds_per_byte": SLOPE * world / 2}
-    return {"world": world, "copy_bytes_per_second": COPIES, "matmul_flops_per_second": {"fp32": 1e11},
-            "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line)}
+    return {
+        "world": world,
+        "copy_bytes_per_second": COPIES,
+        "matmul_flops_per_second": {"fp32": 1e11},
+        "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line),
+    }
 
 
 @pytest.fixture
@@ -32,10 +36,21 @@ def told(monkeypatch):
     def found(**degrees):
         layout = Layout(**degrees)
         s = SimpleNamespace(rank=0, world=layout.ranks, device=torch.device("cpu"))
-        o = SimpleNamespace(shape=SHAPE, batch=BATCH, seq=SEQ, precision="fp32", checkpointing="none", attention="sdpa",
-                            share=lambda rank, world: (0, layout.dp))
-        job = SimpleNamespace(text=SimpleNamespace(train=None), order=SimpleNamespace(starts=lambda *_: None), done=0,
-                              trainer=SimpleNamespace(setup=None))
+        o = SimpleNamespace(
+            shape=SHAPE,
+            batch=BATCH,
+            seq=SEQ,
+            precision="fp32",
+            checkpointing="none",
+            attention="sdpa",
+            share=lambda rank, world: (0, layout.dp),
+        )
+        job = SimpleNamespace(
+            text=SimpleNamespace(train=None),
+            order=SimpleNamespace(starts=lambda *_: None),
+            done=0,
+            trainer=SimpleNamespace(setup=None),
+        )
         time = mesh_forecast.predicted(s, o, job, layout, {n: profile(n) for n in groups(layout)})
         assert sum(time.parts.values()) == pytest.approx(time.seconds)
         assert time.tokens_per_second * time.seconds == pytest.approx(BATCH * SEQ)

@@ -62,7 +62,7 @@ def test_ranks_share_a_step_and_any_number_of_them_goes_on_with_it(world):
     for step in (0, 1, 39):
         parts = [o.starts(step, batch, rank, world) for rank in range(world)]
         assert {len(part) for part in parts} == {batch // world}
-        assert list(itertools.chain(*parts)) == whole[step * batch:(step + 1) * batch]
+        assert list(itertools.chain(*parts)) == whole[step * batch : (step + 1) * batch]
 
 
 def test_a_resume_at_another_world_size_misses_nothing():
@@ -87,12 +87,17 @@ def test_the_split_takes_files_in_the_order_of_their_hashes():
 def corpora():
     """{what: {name: bytes}}"""
     chance = random.Random(7)
-    return {"one file": {"all.txt": 40_000}, "two": {"a": 30_000, "b": 10_000}, "equal": dict.fromkeys("abc", 9_999),
-            "few and big": {f"book {i}": 10_000 + 997 * i for i in range(5)}, "one and a crumb": {"a": 50_000, "b": 9},
-            "many small": {f"{i}.py": chance.randrange(300) for i in range(3000)},
-            "big among small": {f"{i}.py": 200 for i in range(400)} | {"data.py": 400_000},
-            "long tail": {f"{i}.py": int(50 * 1.02**i) for i in range(400)},
-            "with empty files": {f"{i}.py": 500 * (i % 3) for i in range(300)}}
+    return {
+        "one file": {"all.txt": 40_000},
+        "two": {"a": 30_000, "b": 10_000},
+        "equal": dict.fromkeys("abc", 9_999),
+        "few and big": {f"book {i}": 10_000 + 997 * i for i in range(5)},
+        "one and a crumb": {"a": 50_000, "b": 9},
+        "many small": {f"{i}.py": chance.randrange(300) for i in range(3000)},
+        "big among small": {f"{i}.py": 200 for i in range(400)} | {"data.py": 400_000},
+        "long tail": {f"{i}.py": int(50 * 1.02**i) for i in range(400)},
+        "with empty files": {f"{i}.py": 500 * (i % 3) for i in range(300)},
+    }
 
 
 @pytest.mark.parametrize("share", [1e-6, 0.01, 0.05, 0.2, 0.5, 0.9])
@@ -132,16 +137,29 @@ def test_validation_windows_are_even_and_in_the_text():
         assert len(set(starts)) == len(starts) == min(20, (length - 1) // 64)
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (lambda: Order(100, 64), "the text holds 100 bytes: it must hold 128 or more, two sequences"),
-    (lambda: Order(1000, 0), "seq must be a whole number of at least 1"),
-    (lambda: Order(1000, 8, True), "seed must be a whole number"),
-    (lambda: Order(99, 8).starts(0, 8, 0, 3), "3 ranks do not divide a batch of 8 sequences: use one of 1, 2, 4 or 8"),
-    (lambda: order.passes(9, 2), "2 ranks do not divide a batch of 9 sequences: use one of 1, 3 or 9"),
-    (lambda: order.permuted(5, 5, 0), "index 5 is not in a permutation of 5"),
-    (lambda: order.split({"a": 9, "b": 9}, 1), "must be above 0 and below 1, not 1"),
-    (lambda: order.split({"a": 900, "b": 99}, 0.1, 500), "the text has 999 bytes, and one validation batch takes 500"),
-    (lambda: order.even_starts(64, 64, 3), "the text held out has 64 bytes: it must be longer than one sequence, 64")])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: Order(100, 64), "the text holds 100 bytes: it must hold 128 or more, two sequences"),
+        (lambda: Order(1000, 0), "seq must be a whole number of at least 1"),
+        (lambda: Order(1000, 8, True), "seed must be a whole number"),
+        (
+            lambda: Order(99, 8).starts(0, 8, 0, 3),
+            "3 ranks do not divide a batch of 8 sequences: use one of 1, 2, 4 or 8",
+        ),
+        (lambda: order.passes(9, 2), "2 ranks do not divide a batch of 9 sequences: use one of 1, 3 or 9"),
+        (lambda: order.permuted(5, 5, 0), "index 5 is not in a permutation of 5"),
+        (lambda: order.split({"a": 9, "b": 9}, 1), "must be above 0 and below 1, not 1"),
+        (
+            lambda: order.split({"a": 900, "b": 99}, 0.1, 500),
+            "the text has 999 bytes, and one validation batch takes 500",
+        ),
+        (
+            lambda: order.even_starts(64, 64, 3),
+            "the text held out has 64 bytes: it must be longer than one sequence, 64",
+        ),
+    ],
+)
 def test_what_cannot_be_is_refused_in_one_line(call, said):
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         call()

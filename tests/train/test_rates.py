@@ -43,11 +43,16 @@ def test_steps_of_minutes():
     assert planned_steps(1, 0, 0.0, 0.7, 1) == 85
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ({"peak": 0.0, "steps": 1}, "above 0"), ({"peak": math.nan, "steps": 1}, "above 0"),
-    ({"peak": 1, "steps": 0}, "steps must be a whole number of at least 1"),
-    ({"peak": 1, "steps": 5, "warmup": -1}, "warmup must be a whole number of at least 0"),
-    ({"peak": 1, "steps": 5, "floor": 1.5}, "from 0 to 1")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"peak": 0.0, "steps": 1}, "above 0"),
+        ({"peak": math.nan, "steps": 1}, "above 0"),
+        ({"peak": 1, "steps": 0}, "steps must be a whole number of at least 1"),
+        ({"peak": 1, "steps": 5, "warmup": -1}, "warmup must be a whole number of at least 0"),
+        ({"peak": 1, "steps": 5, "floor": 1.5}, "from 0 to 1"),
+    ],
+)
 def test_what_cannot_be_is_refused(words, said):
     with pytest.raises(ValueError, match=said):
         Rates(**words)

@@ -22,16 +22,21 @@ def spans(*changes):
     return found, lines
 
 
-@pytest.mark.parametrize(("fields", "said"), [
-    ({"lr": 3e-4}, "--lr 0.003 -> 0.0003 from step 201 on"), ({"clip": 0.5}, "--clip 1.0 -> 0.5 from step 201 on"),
-    ({"precision": "bf16"}, "--precision fp32 -> bf16 from step 201 on"),
-    ({"weight_decay": 0.0}, "--weight-decay 0.1 -> 0.0 from step 201 on"),
-    ({"warmup": 7}, "--warmup 20 -> 7 from step 201 on"),
-    ({"compile": True}, "--compile False -> True from step 201 on"),
-    ({"strategy": "ddp"}, "--strategy one -> ddp from step 201 on"),
-    ({"attention": "naive"}, "--attention sdpa -> naive from step 201 on"),
-    ({"checkpointing": "full"}, "--checkpointing none -> full from step 201 on"),
-    ({"micro_batch": 4}, "--micro-batch None -> 4 from step 201 on")])
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"lr": 3e-4}, "--lr 0.003 -> 0.0003 from step 201 on"),
+        ({"clip": 0.5}, "--clip 1.0 -> 0.5 from step 201 on"),
+        ({"precision": "bf16"}, "--precision fp32 -> bf16 from step 201 on"),
+        ({"weight_decay": 0.0}, "--weight-decay 0.1 -> 0.0 from step 201 on"),
+        ({"warmup": 7}, "--warmup 20 -> 7 from step 201 on"),
+        ({"compile": True}, "--compile False -> True from step 201 on"),
+        ({"strategy": "ddp"}, "--strategy one -> ddp from step 201 on"),
+        ({"attention": "naive"}, "--attention sdpa -> naive from step 201 on"),
+        ({"checkpointing": "full"}, "--checkpointing none -> full from step 201 on"),
+        ({"micro_batch": 4}, "--micro-batch None -> 4 from step 201 on"),
+    ],
+)
 def test_each_change_is_one_line(fields, said):
     found, lines = spans((0, {}), (200, fields), (300, fields))
     assert lines == [[], [said], []]
@@ -42,8 +47,10 @@ def test_each_change_is_one_line(fields, said):
 def test_a_value_is_told_by_span():
     found, _ = spans((0, {}), (20, {"precision": "bf16", "lr": 1.0}), (30, {"precision": "bf16"}), (1400, {}))
     assert train_spans.words(found, "--precision") == "fp32 to step 20, bf16 to step 1,400, fp32 after it"
-    assert train_spans.notes(found) == ["--lr: 0.003 to step 20, 1.0 to step 30, 0.003 after it",
-                                        "--precision: fp32 to step 20, bf16 to step 1,400, fp32 after it"]
+    assert train_spans.notes(found) == [
+        "--lr: 0.003 to step 20, 1.0 to step 30, 0.003 after it",
+        "--precision: fp32 to step 20, bf16 to step 1,400, fp32 after it",
+    ]
     alike, _ = spans((0, {}), (20, {}))
     assert (train_spans.words(alike, "--precision"), train_spans.notes(alike)) == ("fp32", [])
 
@@ -56,10 +63,31 @@ def test_what_an_older_checkpoint_did_not_say_is_not_known():
 def test_the_write_up_does_not_call_all_steps_by_the_last_precision():
     found, _ = spans((0, {}), (2, {"precision": "bf16"}))
     record = results.Record(
-        stem="capstone", tier="smoke", started="2026-01-01T00:00:00+00:00", commit="unknown", command="python x.py",
-        device="a CPU", device_kind="cpu", device_count=1, nodes=1, interconnect="none", backend="none",
-        versions={"python": "3"}, model={}, recipe={}, effective_batch=2, sequence_length=8,
-        precision=train_spans.words(found, "--precision"), checkpoint_cadence="none", step_seconds=[1.0] * 4,
-        warmup_steps=0, tokens_per_second=16.0, losses=[1.0] * 4, peak_memory={}, prediction={}, measurement={})
+        stem="capstone",
+        tier="smoke",
+        started="2026-01-01T00:00:00+00:00",
+        commit="unknown",
+        command="python x.py",
+        device="a CPU",
+        device_kind="cpu",
+        device_count=1,
+        nodes=1,
+        interconnect="none",
+        backend="none",
+        versions={"python": "3"},
+        model={},
+        recipe={},
+        effective_batch=2,
+        sequence_length=8,
+        precision=train_spans.words(found, "--precision"),
+        checkpoint_cadence="none",
+        step_seconds=[1.0] * 4,
+        warmup_steps=0,
+        tokens_per_second=16.0,
+        losses=[1.0] * 4,
+        peak_memory={},
+        prediction={},
+        measurement={},
+    )
     tables = [block for block in sections.setup(facts.runs([record])) if isinstance(block, Table)]
     assert ("precision", "fp32 to step 2, bf16 after it") in [row for table in tables for row in table.rows]

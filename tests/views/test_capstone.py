@@ -33,8 +33,16 @@ def circles(svg):
     return [one.find(f"{SVG}title").text for one in ET.fromstring(svg).iter(f"{SVG}circle") if len(one)]
 
 
-JOB = Job(PRESETS["llama-3-8b"], 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), 4, Layout(zero=3),
-          Recipe("autocast-bf16"), PROGRAMS["compiled"])  # fmt: skip
+JOB = Job(
+    PRESETS["llama-3-8b"],
+    4096,
+    DEVICES["h100-sxm"],
+    topology.cluster(1, 1),
+    4,
+    Layout(zero=3),
+    Recipe("autocast-bf16"),
+    PROGRAMS["compiled"],
+)
 
 
 def test_values_are_those_of_the_step():
@@ -141,13 +149,20 @@ def test_sharding_over_all_wins_until_its_latency_shows():
     """One sequence of 4,096 tokens a GPU. Copies across nodes all-reduce; a ring over all has more hops than time."""
     found = {
         (n, kind): shown({"world": n, "batch": n, "sharding": kind})["values"]
-        for n in (512, 1024, 2048, 4096) for kind in ("full", "hybrid")
-    }  # fmt: skip
+        for n in (512, 1024, 2048, 4096)
+        for kind in ("full", "hybrid")
+    }
     strong = {key: round(values["strong_efficiency"], 2) for key, values in found.items()}
     assert strong == {
-        (512, "full"): 0.66, (512, "hybrid"): 0.60, (1024, "full"): 0.63, (1024, "hybrid"): 0.60,
-        (2048, "full"): 0.54, (2048, "hybrid"): 0.59, (4096, "full"): 0.33, (4096, "hybrid"): 0.59,
-    }  # fmt: skip
+        (512, "full"): 0.66,
+        (512, "hybrid"): 0.60,
+        (1024, "full"): 0.63,
+        (1024, "hybrid"): 0.60,
+        (2048, "full"): 0.54,
+        (2048, "hybrid"): 0.59,
+        (4096, "full"): 0.33,
+        (4096, "hybrid"): 0.59,
+    }
     full, hybrid = found[4096, "full"], found[4096, "hybrid"]
     assert full["weak_efficiency"] < 0.4 < 0.55 < hybrid["weak_efficiency"]
     states = 12 * 8.03 / 8  # fp32 weights and two moments of 8.03 billion parameters, an eighth of them
@@ -161,7 +176,7 @@ LEVERS = {
     "4 times the global batch, if the loss allows it": lambda at: {"batch": 4 * at["batch"]},
     "nodes of 8 with InfiniBand": lambda at: {"link": "node-ib"},
     "torch.compile": lambda at: {"program": "compiled"},
-} | {words: lambda at, key=key: {"sharding": key} for key, words in levers.SHARDINGS.items()}  # fmt: skip
+} | {words: lambda at, key=key: {"sharding": key} for key, words in levers.SHARDINGS.items()}
 
 
 # Where each is the best one; what FSDP over all GPUs would help seldom fits without it.
@@ -172,7 +187,7 @@ BEST = {
     "torch.compile": {"program": "eager", "each": 1},
     levers.SHARDINGS["ddp"]: {"model": "gpt2-xl", "batch": 4096, "each": 1},
     levers.SHARDINGS["hybrid"]: {"world": 4096, "batch": 8192, "each": 1},
-}  # fmt: skip
+}
 
 
 def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():

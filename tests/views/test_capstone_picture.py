@@ -87,13 +87,16 @@ def test_the_bars_have_one_reference():
     assert result["svg"].count(f"one GPU alone {alone}") == 2 and charts["weak"][0][1] > charts["strong"][0][1]
     tall = {name: float(one.get("height")) for name, one in marks().items() if name.endswith(("chosen", " 4096"))}
     assert tall["strong 4096"] / tall["strong chosen"] == pytest.approx(
-        charts["strong"][-1][1] / dict(charts["strong"])[512], rel=0.01)  # fmt: skip
+        charts["strong"][-1][1] / dict(charts["strong"])[512], rel=0.01
+    )
 
 
 def test_doublings_move_the_marks_and_add_none():
     """The areas keep their corners, so that the page can move them."""
-    names = [{name for name in marks({"world": 2**k}) if "works" in name or "point" in name or "now" in name}
-             for k in range(13)]  # fmt: skip
+    names = [
+        {name for name in marks({"world": 2**k}) if "works" in name or "point" in name or "now" in name}
+        for k in range(13)
+    ]
     assert all(one == names[0] for one in names) and len(names[0]) == 6
     corners = {len(marks({"world": 2**k})["weak works"].get("points").split()) for k in range(13)}
     assert corners == {12}

@@ -98,10 +98,20 @@ def test_fewer_sequences_a_pass_reach_less_of_the_peak():
     assert [(one["sequences_a_pass"], one["hfu_percent"]) for one in rows] == [(3, 50.82), (10, 57.42), (14, 58.57)]
     shape = Shape(48, 7168, 64, 50368, bias=False, tied_head=True, max_seq=2048)
     said = [
-        step(Job(shape, 2048, DEVICES["h100-sxm"], cluster(row["gpus"] // 8, 8), row["sequences_a_pass"],
-                 Layout(dp=row["gpus"], zero=3), Recipe(checkpointing="full"), PROGRAMS["composer"])).hfu
+        step(
+            Job(
+                shape,
+                2048,
+                DEVICES["h100-sxm"],
+                cluster(row["gpus"] // 8, 8),
+                row["sequences_a_pass"],
+                Layout(dp=row["gpus"], zero=3),
+                Recipe(checkpointing="full"),
+                PROGRAMS["composer"],
+            )
+        ).hfu
         for row in rows
-    ]  # fmt: skip
+    ]
     assert said == sorted(said) and said[0] < 0.9 * said[2], "and so does the model"
 
 
@@ -176,14 +186,24 @@ def test_the_picture_shows_who_measured():
     assert result["values"]["published"] == [[8, weak[8]], [128, pytest.approx(weak[8] * 5605 / 5762)]]
     titles = [one.text for one in ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}title")]
     assert [title for title in titles if "measured" in title] == [
-        "torchtitan eager, measured: 100.0% on 8, of 8", "torchtitan eager, measured: 97.3% on 128, of 8",
-    ]  # fmt: skip
+        "torchtitan eager, measured: 100.0% on 8, of 8",
+        "torchtitan eager, measured: 97.3% on 128, of 8",
+    ]
     assert "torchtitan eager, measured" in result["svg"] and "strong: 66.0%" in result["svg"]
     assert "Measured, weak: torchtitan eager kept 97% from 8 to 128." in result["law"][2]
 
 
-@pytest.mark.parametrize("params", [{"sharding": "hybrid"}, {"link": "node-100g"}, {"device": "b200"},
-                                    {"model": "llama-3-70b"}, {"batch": 8192, "seq": "8192"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"sharding": "hybrid"},
+        {"link": "node-100g"},
+        {"device": "b200"},
+        {"model": "llama-3-70b"},
+        {"batch": 8192, "seq": "8192"},
+    ],
+    ids=str,
+)
 def test_nothing_is_said_of_runs_that_are_not_comparable(params):
     result = views.render("capstone", params)
     assert result["values"]["published"] == []

@@ -36,8 +36,9 @@ def test_what_is_drawn_is_what_the_messages_do(algorithm, ranks):
     shown = parcels.frames(algorithm, ranks)
     moves = messages.messages("all_reduce", algorithm, ranks, parcels.BLOCKS)
     states = messages.run(moves, messages.start("all_reduce", ranks, shown.chunks, algorithm == "in-network"))
-    held = [[[Counter(q for q in range(ranks) if cell >> q & 1) for cell in rank] for rank in state]
-            for state in shown.held]  # fmt: skip
+    held = [
+        [[Counter(q for q in range(ranks) if cell >> q & 1) for cell in rank] for rank in state] for state in shown.held
+    ]
     assert held == [[list(rank) for rank in state] for state in states]
     for step, under_way in enumerate(shown.parcels):
         sent = [(one.source, one.target, chunk, one.adds) for one in under_way for chunk in one.chunks]
@@ -171,15 +172,26 @@ def test_the_locked_picture_does_not_hold_the_answer():
 def test_slips_are_what_they_say():
     p, message = 8, 1.0
     assert [value for value, _ in view.slips(views.defaults("collectives"))] == [
-        message / p, 2 * message / p, (p - 1) / p * message, message, 2 * message, (p - 1) * message]  # fmt: skip
+        message / p,
+        2 * message / p,
+        (p - 1) / p * message,
+        message,
+        2 * message,
+        (p - 1) * message,
+    ]
     words = dict(views.question("collectives")["slips"])
     assert words[0.875] == "one lap of two" and 1.75 not in words
 
 
-@pytest.mark.parametrize(("params", "words"), [
-    ({}, "NCCL’s, a chain in the node"), ({"ranks": 32}, "NCCL’s, a chain in each node and two trees between nodes"),
-    ({"link": "ib-ndr"}, "as NCCL counts it, by levels"), ({"link": "own"}, "priced with as many as are fastest"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({}, "NCCL’s, a chain in the node"),
+        ({"ranks": 32}, "NCCL’s, a chain in each node and two trees between nodes"),
+        ({"link": "ib-ndr"}, "as NCCL counts it, by levels"),
+        ({"link": "own"}, "priced with as many as are fastest"),
+    ],
+)
 def test_of_a_tree_it_is_said_what_is_drawn_and_what_is_priced(params, words):
     found = render(algorithm="tree", **params)
     starts = int(re.search(r"([\d,]+) starts", found["law"][2])[1].replace(",", ""))

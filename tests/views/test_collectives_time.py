@@ -65,10 +65,13 @@ def settings(n):
     rng = random.Random(4)
     for _ in range(n):
         yield {
-            "link": rng.choice([*on_links.LINKS, view.OWN]), "ranks": round(2 ** rng.uniform(1, 10)),
-            "size": 10 ** rng.uniform(-3, 4), "alpha": 10 ** rng.uniform(-1, 5), "rate": 10 ** rng.uniform(-2, 3),
+            "link": rng.choice([*on_links.LINKS, view.OWN]),
+            "ranks": round(2 ** rng.uniform(1, 10)),
+            "size": 10 ** rng.uniform(-3, 4),
+            "alpha": 10 ** rng.uniform(-1, 5),
+            "rate": 10 ** rng.uniform(-2, 3),
             "algorithm": rng.choice(view.SHOWN),
-        }  # fmt: skip
+        }
 
 
 def on(params):
@@ -199,7 +202,13 @@ def test_the_law_gives_what_the_model_says():
 
 def test_bytes_for_people_take_the_next_unit_in_time():
     assert [in_words(size) for size in (1, 1800, 999.4e6, 999.6e6, 1.125e9, 1e12)] == [
-        "1 bytes", "1.8 kB", "999 MB", "1 GB", "1.13 GB", "1,000 GB"]  # fmt: skip
+        "1 bytes",
+        "1.8 kB",
+        "999 MB",
+        "1 GB",
+        "1.13 GB",
+        "1,000 GB",
+    ]
 
 
 # --- the reader's own run -----------------------------------------------------------------------------------------
@@ -257,12 +266,20 @@ def test_a_run_of_other_ranks_says_so_and_draws_nothing():
         assert other["values"] == render(width)["values"]
 
 
-@pytest.mark.parametrize("change", [
-    {"stem": "ddp"}, {"device_count": 1}, {"device_count": "two"}, {"measurement": []}, {"measurement": {}},
-    {"device": None}, {"measurement": {"gloo all_reduce, 1024 B: seconds, its line": -1.0}},
-    {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 1e-3}},
-    {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 10**400}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stem": "ddp"},
+        {"device_count": 1},
+        {"device_count": "two"},
+        {"measurement": []},
+        {"measurement": {}},
+        {"device": None},
+        {"measurement": {"gloo all_reduce, 1024 B: seconds, its line": -1.0}},
+        {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 1e-3}},
+        {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 10**400}},
+    ],
+)
 def test_another_record_is_refused_in_one_line(change):
     refused(lambda: views.measured("collectives", record() | change), "no Record of labs/collectives.py")
 

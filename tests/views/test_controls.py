@@ -52,13 +52,22 @@ def test_stops_rise_from_lo_to_hi_in_even_ratios(lo, hi):
 @pytest.mark.parametrize(
     ("control", "value", "clean"),
     [
-        (COUNT, 8, 8), (COUNT, 8.0, 8), (COUNT, 37, 37), (RATE, 1, 1.0), (RATE, 0.25, 0.25),
-        (SEQ, 1024, 1024), (SEQ, 1024.0, 1024), (SEQ, "1024", 1024), (NAME, "b", "b"),
+        (COUNT, 8, 8),
+        (COUNT, 8.0, 8),
+        (COUNT, 37, 37),
+        (RATE, 1, 1.0),
+        (RATE, 0.25, 0.25),
+        (SEQ, 1024, 1024),
+        (SEQ, 1024.0, 1024),
+        (SEQ, "1024", 1024),
+        (NAME, "b", "b"),
         (toggle("on", "On", False), True, True),
-        (code("text", "Text", ""), "x = 1", "x = 1"), (play("t", "T", 0, 0, 9), 9.0, 9),
-        (number("n", "N", 1.5, 0.0, 9.0), 9, 9.0), (ORDER, "F0.B0.F1_B0.F0", "F0.B0.F1_B0.F0"),
+        (code("text", "Text", ""), "x = 1", "x = 1"),
+        (play("t", "T", 0, 0, 9), 9.0, 9),
+        (number("n", "N", 1.5, 0.0, 9.0), 9, 9.0),
+        (ORDER, "F0.B0.F1_B0.F0", "F0.B0.F1_B0.F0"),
     ],
-)  # fmt: skip
+)
 def test_a_good_value_comes_out_clean(control, value, clean):
     assert control.clean(value) == clean
     assert type(control.clean(value)) is type(clean)
@@ -87,8 +96,12 @@ def test_a_good_value_comes_out_clean(control, value, clean):
         (ORDER, "F0.F1.F1_F0.B0", "order must hold F0, F1, B0 once each in row 1, not F0.F1.F1"),
         (ORDER, "F0\nF1_B0", "order must hold F0, F1, B0 once each in row 1, not F0 F1"),
         (SEQ, 10**99, f"seq must be one of 1024, 2048, not 1{'0' * 79}…"),
-        pytest.param(SEQ, 10**5000, "seq must be one of 1024, 2048, not a value of type int that is too long to write "
-                     "out", id="too long to write out"),
+        pytest.param(
+            SEQ,
+            10**5000,
+            "seq must be one of 1024, 2048, not a value of type int that is too long to write out",
+            id="too long to write out",
+        ),
         (ORDER, "F0.F1.B0_F0", "order must hold F0, B0 once each in row 2, not F0"),
         (toggle("on", "On", False), 1, "on must be True or False, not 1"),
         (code("text", "Text", ""), 3, "text must be text, not 3"),
@@ -119,8 +132,14 @@ def test_a_spec_holds_what_the_front_end_needs():
     assert COUNT.spec()["stops"] == stops(COUNT)
     assert "stops" not in RATE.spec()
     assert RATE.spec() == {
-        "kind": "slider", "name": "rate", "label": "Rate", "default": 0.5, "lo": 0.0, "hi": 1.0, "step": 0.1,
-    }  # fmt: skip
+        "kind": "slider",
+        "name": "rate",
+        "label": "Rate",
+        "default": 0.5,
+        "lo": 0.0,
+        "hi": 1.0,
+        "step": 0.1,
+    }
     assert SEQ.spec()["options"] == [[1024, "1,024"], [2048, "2,048"]]
     assert ORDER.spec() == {"kind": "arrange", "name": "order", "label": "Order", "default": "F0.F1.B0_F0.B0"}
     assert order(rows_of(ORDER.default)) == ORDER.default

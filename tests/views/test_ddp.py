@@ -44,9 +44,16 @@ def test_values_are_the_step():
     values = views.render("ddp", {**given, "accumulation": 2, "bucket": 10})["values"]
     nodes = topology.cluster(8, 1, inside="nvlink4", across="ib-ndr", nics=1)
     job = Job(
-        PRESETS["gpt2"], 1024, DEVICES["h100-sxm"], nodes, 4, Layout(dp=8, micro_batches=2), Recipe(buckets="beside"),
-        PROGRAMS["compiled"], Replicas(bucket_bytes=10 * MIB),
-    )  # fmt: skip
+        PRESETS["gpt2"],
+        1024,
+        DEVICES["h100-sxm"],
+        nodes,
+        4,
+        Layout(dp=8, micro_batches=2),
+        Recipe(buckets="beside"),
+        PROGRAMS["compiled"],
+        Replicas(bucket_bytes=10 * MIB),
+    )
     time = step(job)
     assert values["step_seconds"] == time.seconds and values["mfu"] == time.mfu
     assert values["exposed_seconds"] == time.timeline.exposed_seconds
@@ -94,8 +101,11 @@ def test_a_bucket_falls_from_its_backward_to_its_message(params, width):
     accent's colour where the message ends after backward."""
     result = views.render("ddp", params, width)
     root, busy = ET.fromstring(result["svg"]), result["values"]["compute_seconds"]
-    spans = {one.get("data-mark"): (float(one.get("x")), float(one.get("x")) + float(one.get("width")))
-             for one in root.iter(f"{SVG}rect") if one.get("data-mark")}  # fmt: skip
+    spans = {
+        one.get("data-mark"): (float(one.get("x")), float(one.get("x")) + float(one.get("width")))
+        for one in root.iter(f"{SVG}rect")
+        if one.get("data-mark")
+    }
     falls = {one.get("data-mark"): one for one in root.iter(f"{SVG}polygon") if one.get("data-mark", "")[0] == "v"}
     scale = (width - 2 * picture.LEFT) / max(result["values"]["step_seconds"], 2 * result["values"]["alone_seconds"])
     assert len(falls) == sum(1 for name in spans if name[:2] == "w0") > 2
@@ -122,8 +132,11 @@ def test_the_squares_are_the_work_that_is_done():
     """At most sixteen; what is filled is the efficiency's share of them."""
     for ranks in (1, 2, 5, 16, 20, 512):
         result = views.render("ddp", {"ranks": ranks})
-        filled = [float(one.get("width")) for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect")
-                  if one.get("data-mark", "").startswith("crew")]  # fmt: skip
+        filled = [
+            float(one.get("width"))
+            for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect")
+            if one.get("data-mark", "").startswith("crew")
+        ]
         squares = min(ranks, gauge.CREW)
         assert sum(filled) / gauge.SIDE / squares == pytest.approx(result["values"]["efficiency"], abs=1e-3)
         assert f">{ranks} GPU{'s do' if ranks > 1 else ' does'} the work of " in result["svg"]
@@ -190,8 +203,7 @@ def test_powersgd_says_what_it_leaves_out():
 
 def test_accumulation_communicates_once_unless_told_otherwise():
     one, four, every = (
-        views.render("ddp", rest)["values"]
-        for rest in ({}, {"accumulation": 4}, {"accumulation": 4, "no_sync": False})
+        views.render("ddp", rest)["values"] for rest in ({}, {"accumulation": 4}, {"accumulation": 4, "no_sync": False})
     )
     assert four["communication_seconds"] == pytest.approx(one["communication_seconds"])
     assert every["communication_seconds"] == pytest.approx(4 * one["communication_seconds"])
@@ -217,8 +229,9 @@ def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
     assert 2 * done * 1e3 * (p - 1) / p / rate / half == pytest.approx(tokens, rel=0.01)
     batch = tokens / found["values"]["tokens_per_gpu"] * views.defaults("ddp")["batch"]
     waits = [views.render("ddp", {**params, "batch": max(1, round(batch * more))})["values"] for more in (0.8, 1.1)]
-    left = [one["exposed_seconds"] - one["last_message_seconds"] * (4 if params.get("accumulation") else 1)
-            for one in waits]  # fmt: skip
+    left = [
+        one["exposed_seconds"] - one["last_message_seconds"] * (4 if params.get("accumulation") else 1) for one in waits
+    ]
     assert left[0] > 5 * max(0.0, left[1]) and waits[1]["exposed_percent"] < 10
 
 

@@ -19,11 +19,13 @@ CLOSE = 0.01  # by so much a neighbour of the advised value may be better
 
 # Where each lever is the best one.
 BEST = {
-    "overlap": {"overlap": False}, "no_sync": {"accumulation": 7, "no_sync": False},
-    "bucket": {"compression": "powersgd", "ranks": 512, "bucket": 16}, "compression": {"batch": 2},
+    "overlap": {"overlap": False},
+    "no_sync": {"accumulation": 7, "no_sync": False},
+    "bucket": {"compression": "powersgd", "ranks": 512, "bucket": 16},
+    "compression": {"batch": 2},
     "accumulation": {"link": "ethernet-10g", "compression": "bf16", "bucket": 5000},
     "link": {"compression": "powersgd", "model": "gpt2-medium", "bucket": 10_000},
-}  # fmt: skip
+}
 GRID = [{}, {"bucket": 1, "ranks": 512}, *BEST.values(), *by_chance("ddp", 90, 6)]
 
 
@@ -109,8 +111,11 @@ def test_the_picture_says_how_many_buckets_a_block_stands_for(params):
     if not result["values"]["communication_seconds"]:
         return
     count = result["values"]["buckets"]
-    text = next(one.text for one in ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}text")
-                if one.text.startswith("communication:"))
+    text = next(
+        one.text
+        for one in ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}text")
+        if one.text.startswith("communication:")
+    )
     passes = 1 if setting(params).no_sync else setting(params).accumulation
     group = lanes.groups(count, passes)
     blocks = len(set(group))

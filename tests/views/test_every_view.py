@@ -16,9 +16,21 @@ from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
-MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "mesh": 40,
-         "planner": 4}  # settings by chance
+MIXED = {
+    "memory": 40,
+    "collectives": 60,
+    "ddp": 40,
+    "fsdp": 20,
+    "capstone": 30,
+    "front": 0,
+    "pipeline": 40,
+    "tensor": 40,
+    "zero": 40,
+    "recompute": 40,
+    "precision": 60,
+    "mesh": 40,
+    "planner": 4,
+}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
@@ -56,8 +68,12 @@ def fsdp(params, values, result):
     assert 0 < values["moment_gib"] <= values["peak_gib"] and 0 <= values["sent_units"] < 3
     assert values["fits"] == (values["peak_gib"] <= values["usable_gib"])
     assert values["healthy"] == (values["waiting_percent"] <= 100 * EXPOSED)
-    said = {"healthy": "trains with healthy throughput", "merely fits": "It merely fits",
-            "does not fit": "It does not fit.", "may fit": "It may fit, in what"}  # fmt: skip
+    said = {
+        "healthy": "trains with healthy throughput",
+        "merely fits": "It merely fits",
+        "does not fit": "It does not fit.",
+        "may fit": "It may fit, in what",
+    }
     assert [words for words in said.values() if words in result["sentence"]] == [said[values["verdict"]]]
 
 
@@ -125,9 +141,21 @@ def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
-CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone, "zero": zero,
-          "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision,
-          "mesh": mesh, "planner": planner}
+CHECKS = {
+    "memory": memory,
+    "collectives": of_collectives,
+    "ddp": ddp,
+    "fsdp": fsdp,
+    "capstone": capstone,
+    "zero": zero,
+    "front": front,
+    "pipeline": pipeline,
+    "tensor": tensor,
+    "recompute": recompute,
+    "precision": precision,
+    "mesh": mesh,
+    "planner": planner,
+}
 
 
 SHADE = re.compile(r"\b(?:pale|dark)(?:r|er|st|est)?\b|\blight(?:er|est)\b")  # marks are solid or faint
@@ -143,7 +171,7 @@ def said(stem, result):
 
 def adds_up(line):
     """Whether each sum of plain numbers in a line is that of its terms as they are printed, and no term is missing."""
-    if re.match(r" *[×+/=] *\S", line):           # an operator by itself is a mark in a picture
+    if re.match(r" *[×+/=] *\S", line):  # an operator by itself is a mark in a picture
         return False
     for terms, total in SUM.findall(line):
         found = sum(float(term) for term in terms.replace(",", "").split(" + "))
@@ -233,9 +261,7 @@ def test_few_controls_at_first_and_words_that_fit(stem):
         if one.kind == "guess":
             assert lines(one.label, 450, 14) <= 3
         else:
-            assert all(
-                svg.measure(words, 14) <= FIELD for words in (one.label, *(words for _, words in one.options))
-            )
+            assert all(svg.measure(words, 14) <= FIELD for words in (one.label, *(words for _, words in one.options)))
 
 
 def moves(stem, start, given, name, control):

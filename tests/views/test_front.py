@@ -85,6 +85,11 @@ def test_every_gpu_is_drawn_and_what_is_over_the_rim_is_hatched():
 
 
 def test_the_account_is_the_models_own():
-    held = account(front.MODEL, front.BATCH, front.TOKENS, front.Recipe(precision="bf16-master", buckets="beside"),
-                   front.Layout(dp=8))  # fmt: skip
+    held = account(
+        front.MODEL,
+        front.BATCH,
+        front.TOKENS,
+        front.Recipe(precision="bf16-master", buckets="beside"),
+        front.Layout(dp=8),
+    )
     assert values("copy", "keep")["held_gb"] == held.peak_bytes / 1e9

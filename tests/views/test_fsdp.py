@@ -27,14 +27,32 @@ from scaleout.views.fsdp import words
 
 
 def test_values_are_the_account_and_the_step():
-    given = {"model": "llama-2-7b", "device": "a100-80gb", "ranks": "16", "over": "node", "batch": 4, "seq": "1024",
-             "checkpointing": "full", "prefetch": 2, "link": "node-100g"}  # fmt: skip
+    given = {
+        "model": "llama-2-7b",
+        "device": "a100-80gb",
+        "ranks": "16",
+        "over": "node",
+        "batch": 4,
+        "seq": "1024",
+        "checkpointing": "full",
+        "prefetch": 2,
+        "link": "node-100g",
+    }
     values = views.render("fsdp", given)["values"]
     shape, sharding = PRESETS["llama-2-7b"], Sharding(8, 2, "block", prefetch=2, parameter="bf16")
     account = fsdp_account(shape, 4, 1024, Recipe(precision="fp32", checkpointing="full"), sharding)
     nodes = topology.cluster(2, 8, "nvlink3", "ethernet-100g", 1, rdma=False)
-    job = Job(shape, 1024, DEVICES["a100-80gb"], nodes, 4, Layout(dp=16, zero=3), Recipe(checkpointing="full"),
-              program("compiled"), Replicas(prefetch=2, shards=8))  # fmt: skip
+    job = Job(
+        shape,
+        1024,
+        DEVICES["a100-80gb"],
+        nodes,
+        4,
+        Layout(dp=16, zero=3),
+        Recipe(checkpointing="full"),
+        program("compiled"),
+        Replicas(prefetch=2, shards=8),
+    )
     time = step(job)
     assert values["peak_gib"] == account.peak_bytes / GIB and values["peak_phase"] == account.peak_moment.phase
     assert sum(values[f"{name}_gib"] for name in fsdp_hill.STACK) == pytest.approx(values["peak_gib"])
@@ -54,9 +72,14 @@ def test_every_kind_has_one_colour():
 
 @pytest.mark.parametrize(
     ("params", "parameter", "kept"),
-    [({"reshard": "no"}, "bf16", 1), ({"reshard": "node"}, "bf16", 8), ({"reshard": "node", "ranks": "8"}, "bf16", 8),
-     ({"precision": "fp32"}, "fp32", 16), ({"over": "node", "reshard": "node"}, "bf16", 8)],
-)  # fmt: skip
+    [
+        ({"reshard": "no"}, "bf16", 1),
+        ({"reshard": "node"}, "bf16", 8),
+        ({"reshard": "node", "ranks": "8"}, "bf16", 8),
+        ({"precision": "fp32"}, "fp32", 16),
+        ({"over": "node", "reshard": "node"}, "bf16", 8),
+    ],
+)
 def test_settings_are_shardings(params, parameter, kept):
     found = setting(**params).sharding
     assert (found.parameter, found.kept_ranks) == (parameter, kept)
@@ -70,12 +93,15 @@ def test_settings_are_shardings(params, parameter, kept):
     ("params", "words", "change"),
     [
         ({"ranks": "1"}, "Try **4 GPUs and full checkpointing**", {"ranks": "4", "checkpointing": "full"}),
-        ({"wrap": "model", "checkpointing": "full", "model": "llama-2-13b"}, "Try **a unit for each block**",
-         {"wrap": "block"}),
+        (
+            {"wrap": "model", "checkpointing": "full", "model": "llama-2-13b"},
+            "Try **a unit for each block**",
+            {"wrap": "block"},
+        ),
         ({"model": "llama-3-70b", "ranks": "64"}, "Try **full checkpointing**", {"checkpointing": "full"}),
         ({"batch": 16, "checkpointing": "full"}, "Try **8 sequences per GPU**", {"batch": 8}),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_gets_levers_that_make_it_fit(params, words, change):
     sentence = views.render("fsdp", params)["sentence"]
     assert "It does not fit." in sentence and words in sentence
@@ -89,10 +115,13 @@ def test_what_does_not_fit_gets_levers_that_make_it_fit(params, words, change):
     [
         ({"prefetch": 0}, "Try **gathering one unit ahead**", {"prefetch": 1}),
         ({"link": "node-100g"}, "Try **nodes of 8 with InfiniBand**", {"link": "node-ib"}),
-        ({"model": "gpt2-xl", "link": "ethernet-100g"}, "Try **64 sequences per GPU with full checkpointing**",
-         {"batch": 64, "checkpointing": "full"}),
+        (
+            {"model": "gpt2-xl", "link": "ethernet-100g"},
+            "Try **64 sequences per GPU with full checkpointing**",
+            {"batch": 64, "checkpointing": "full"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_merely_fits_gets_a_lever_that_makes_it_fast(params, words, change):
     sentence = views.render("fsdp", params)["sentence"]
     assert "It merely fits" in sentence and words in sentence

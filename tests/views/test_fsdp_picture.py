@@ -57,9 +57,15 @@ def test_the_area_reaches_the_peak_and_stacks_the_kinds():
         assert min(tops[upper]) <= min(tops[lower])
 
 
-@over(params=[{}, {"model": "gpt2", "link": "ethernet-100g"}, {"wrap": "layer", "prefetch": 0},
-              {"ranks": "64", "over": "node", "offload": True},
-              {"model": "llama-3-405b", "ranks": "1024"}])  # fmt: skip
+@over(
+    params=[
+        {},
+        {"model": "gpt2", "link": "ethernet-100g"},
+        {"wrap": "layer", "prefetch": 0},
+        {"ranks": "64", "over": "node", "offload": True},
+        {"model": "llama-3-405b", "ranks": "1024"},
+    ]
+)
 def test_lanes_are_to_scale(params):
     result = views.render("fsdp", params)
     scale = (svg.WIDE - picture.LEFT - 8) / result["values"]["step_seconds"]

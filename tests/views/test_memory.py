@@ -56,8 +56,10 @@ def test_layers_are_to_scale(params):
     for width in (svg.WIDE, svg.NARROW):
         result = views.render("memory", params, width)
         drawn, held = marks(result["svg"]), result["values"]["moments_gb"]
-        zero, (top, high) = ([float(one) for one in stop.split(":")] for stop in re.search(
-            'data-stops="([^"]+)"', result["svg"])[1].split(" "))  # fmt: skip
+        zero, (top, high) = (
+            [float(one) for one in stop.split(":")]
+            for stop in re.search('data-stops="([^"]+)"', result["svg"])[1].split(" ")
+        )
         rim = zero[1] - DEVICES[params.get("device", "h100-sxm")].memory_bytes / 1e9 * (zero[1] - high) / top
         assert float(drawn["rim"].get("y1")) == pytest.approx(rim, abs=0.01)
         for name, kinds in held.items():
@@ -78,8 +80,9 @@ def test_what_is_over_the_rim_is_hatched():
 def test_the_ruler_is_twenty_bytes_and_lights_up():
     """At the scale of the tank: its layers of states and the ruler end at the same heights."""
     last, at_rest = (marks(views.render("memory", {"moment": n})["svg"]) for n in (6, 0))
-    long = {name: float(one.get("y1")) - float(one.get("y2")) for name, one in last.items()
-            if name[:4] in ("step", "lit ")}  # fmt: skip
+    long = {
+        name: float(one.get("y1")) - float(one.get("y2")) for name, one in last.items() if name[:4] in ("step", "lit ")
+    }
     assert len(long) == 8 and all(long[f"lit {k}"] == long[f"step {k}"] for k in ("optimizer", "weights", "gradients"))
     tank = heights(views.render("memory", {})["svg"], "tank")
     for kind in ("optimizer", "weights", "temporaries"):
@@ -106,8 +109,10 @@ def test_a_step_moves_what_it_shows():
     """The same things in every moment, so that they glide; and under every lever."""
     shown = [views.render("memory", {"moment": moment}) for moment in range(7)]
     assert [one["values"]["moment"] for one in shown] == ["rest", *MOMENTS]
-    bars = [{name for name, one in marks(result["svg"]).items() if one.tag.endswith("rect") and name[:4] != "foot"}
-            for result in (*shown, *(views.render("memory", params) for params in CHANCE[:12]))]  # fmt: skip
+    bars = [
+        {name for name, one in marks(result["svg"]).items() if one.tag.endswith("rect") and name[:4] != "foot"}
+        for result in (*shown, *(views.render("memory", params) for params in CHANCE[:12]))
+    ]
     assert all(names == bars[0] for names in bars) and len(bars[0]) == 8 * 8 + 1
     assert len({marks(one["svg"])["now"].get("x") for one in shown}) == 7
     assert all(one["levers"]["moment"] == {"hi": memory.FULLEST} for one in shown) and memory.FULLEST == 7
@@ -165,9 +170,10 @@ def test_sentence_says_fit_and_lever():
 
 def test_the_law_of_the_question():
     assert views.render("memory", {})["law"] == [
-        "weights 4, Adam 8, gradients 4, scratch of the update 4:", "20 bytes × 6.74 billion = 134.8 GB",
+        "weights 4, Adam 8, gradients 4, scratch of the update 4:",
+        "20 bytes × 6.74 billion = 134.8 GB",
         "the textbook's 16 bytes leave out the scratch, which lives for one moment",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("given", [{}, {"batch": 1, "seq": "128", "adapter": "none"}], ids=str)
@@ -212,11 +218,17 @@ def test_slips_are_what_they_say():
     many = total_parameters(PRESETS["llama-2-7b"]) / 1e9
     found = {words.split(",")[0]: value for value, words in memory.slips(views.defaults("memory"))}
     bytes_each = {words: value / many for words, value in found.items()}
-    assert bytes_each == pytest.approx({
-        "the weights alone": bytes_each["the weights alone"], "weights and gradients": 8,
-        "weights and Adam's averages: what stays between two steps": 12, "16 bytes a parameter": 16,
-        "16 bytes a parameter and the activations": 16 + 13.38 / many, "the answer in GiB": 20 / 1.073741824,
-    }, rel=1e-3)  # fmt: skip
+    assert bytes_each == pytest.approx(
+        {
+            "the weights alone": bytes_each["the weights alone"],
+            "weights and gradients": 8,
+            "weights and Adam's averages: what stays between two steps": 12,
+            "16 bytes a parameter": 16,
+            "16 bytes a parameter and the activations": 16 + 13.38 / many,
+            "the answer in GiB": 20 / 1.073741824,
+        },
+        rel=1e-3,
+    )
     assert [value / many for value, _ in memory.slips(views.defaults("memory"))][:2] == [2, 4]
 
 
@@ -246,7 +258,15 @@ def test_a_run_is_a_ring_on_the_ruler(path):
 def test_other_records_are_refused_in_one_line():
     record = json.loads(RESULTS[0].read_text())
     refused(lambda: views.measured("memory", {**record, "stem": "ddp"}), "no Record of labs/memory.py")
-    for broken in ({"measurement": {}}, {"measurement": {"peak bytes": -1}}, {"model": {"layers": "x"}}, {"device": 3},
-                   {"prediction": {"peak bytes": float("nan")}}, {"recipe": []}, {"model": None}, {"prediction": None},
-                   {"model": {**record["model"], "ff": 10**400}}):  # fmt: skip
+    for broken in (
+        {"measurement": {}},
+        {"measurement": {"peak bytes": -1}},
+        {"model": {"layers": "x"}},
+        {"device": 3},
+        {"prediction": {"peak bytes": float("nan")}},
+        {"recipe": []},
+        {"model": None},
+        {"prediction": None},
+        {"model": {**record["model"], "ff": 10**400}},
+    ):
         refused(lambda broken=broken: views.measured("memory", {**record, **broken}), "run the lab again with --save")

@@ -16,12 +16,15 @@ CHOICES = {name: values(one) for name, one in controls("memory").items()}
 
 # Where each lever is the best one: one that makes it fit, and one that cannot.
 BEST = (
-    ("gpus", {}), ("zero", {}), ("checkpointing", {"model": "gpt2-medium", "batch": 12}),
+    ("gpus", {}),
+    ("zero", {}),
+    ("checkpointing", {"model": "gpt2-medium", "batch": 12}),
     ("seq", {"model": "llama-2-13b", "seq": "32768", "tp": "4"}),
-    ("seq", {"model": "llama-2-70b", "batch": 56, "seq": "16384"}), ("batch", {"model": "llama-3-405b", "batch": 56}),
+    ("seq", {"model": "llama-2-70b", "batch": 56, "seq": "16384"}),
+    ("batch", {"model": "llama-3-405b", "batch": 56}),
     ("gpus", {"model": "llama-3-405b", "checkpointing": "full", "batch": 4, "device": "rtx-4090", "seq": "512"}),
     ("batch", {"model": "gpt2-xl", "optimizer": "adamw-8bit", "batch": 40, "device": "rtx-4090"}),
-)  # fmt: skip
+)
 GRID = [*(params for _, params in BEST), *by_chance("memory", 120, 3)]
 
 
@@ -38,7 +41,7 @@ def test_the_largest_part_is_the_largest_layer_of_the_picture_and_most_is_more_t
     words = set()
     for params in GRID:
         result = views.render("memory", {**params, "moment": memory.FULLEST})
-        titles = re.findall(r'<title>([^<:]+): [^<]+</title></rect>', result["svg"])
+        titles = re.findall(r"<title>([^<:]+): [^<]+</title></rect>", result["svg"])
         layers = result["values"]["moments_gb"][result["values"]["moment"]]  # as the tank stacks them
         parts = zip(layers.values(), map(html.unescape, titles), strict=True)
         share, largest = max(parts, key=lambda part: round(part[0], 6))  # of two alike the one beneath

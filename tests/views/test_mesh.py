@@ -156,9 +156,15 @@ def test_slips_are_what_their_words_say():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"order": "tp.pp.dp"}, LARGE, {"link": "ethernet-100g"}, {"cp": 16, "model": "gpt-3-175b"},
-                   {"order": "tp.dp.pp", "gpus": 64, "tp": 4, "pp": 4, "cp": 16, "model": "llama-2-70b"},
-                   *by_chance("mesh", 24, 9)):  # fmt: skip
+    for params in (
+        {},
+        {"order": "tp.pp.dp"},
+        LARGE,
+        {"link": "ethernet-100g"},
+        {"cp": 16, "model": "gpt-3-175b"},
+        {"order": "tp.dp.pp", "gpus": 64, "tp": 4, "pp": 4, "cp": 16, "model": "llama-2-70b"},
+        *by_chance("mesh", 24, 9),
+    ):
         given = {**views.defaults("mesh"), **params}
         found = levers.advice(mesh._setting(given))
         if found is None:

@@ -88,8 +88,11 @@ def test_wires_that_leave_a_node_are_told_apart_and_thick_as_their_bytes():
     for order in ("pp.dp.tp", "tp.pp.dp"):
         drawn = shown(order=order)
         wires = {}
-        for d, stroke, wide in re.findall(r'<path d="(M[^"]*L[^"]*)" fill="none" stroke="var\(--([\w-]+)[^"]*" '
-                                          r'stroke-width="([\d.]+)"', drawn["svg"]):  # fmt: skip
+        for d, stroke, wide in re.findall(
+            r'<path d="(M[^"]*L[^"]*)" fill="none" stroke="var\(--([\w-]+)[^"]*" '
+            r'stroke-width="([\d.]+)"',
+            drawn["svg"],
+        ):
             if d.count("M") == 4 and "z" not in d:
                 wires.setdefault(stroke, []).append(float(wide))
         assert len(wires["accent"]) == 1 and len(wires["c4"]) == 2
@@ -180,8 +183,9 @@ def test_lengths_are_seconds_and_bytes(width):
     for params in by_chance("mesh", 25, 6):
         drawn = shown(width, **params)
         found, values = marks(drawn["svg"]), drawn["values"]
-        (low, left), (high, right) = [[*map(float, pair.split(":"))] for pair in
-                                      re.search(r'data-stops="([^"]+)"', drawn["svg"])[1].split()]  # fmt: skip
+        (low, left), (high, right) = [
+            [*map(float, pair.split(":"))] for pair in re.search(r'data-stops="([^"]+)"', drawn["svg"])[1].split()
+        ]
         unit = (right - left) / (high - low)
         for axis, ms in values["ms"].items():
             if f"all {axis}" in found:
@@ -202,11 +206,17 @@ def test_lengths_are_seconds_and_bytes(width):
 def test_chips_stand_in_the_order_of_the_axes(width):
     for order in ("pp.dp.tp", "tp.pp.dp"):
         found = marks(shown(width, order=order, cp=2, tp=1)["svg"])
-        chips = {name: float(re.match(r"translate\(([\d.]+)", mark.get("transform"))[1])
-                 for name, mark in found.items() if name.startswith("chip ")}  # fmt: skip
+        chips = {
+            name: float(re.match(r"translate\(([\d.]+)", mark.get("transform"))[1])
+            for name, mark in found.items()
+            if name.startswith("chip ")
+        }
         assert ".".join(name.split()[1] for name in sorted(chips, key=chips.get)) == order
         assert [found[f"chip {axis}"].get("data-move") for axis in ("pp", "dp", "tp")] == [
-            "order:0:pp", "order:0:dp", "order:0:tp"]  # fmt: skip
+            "order:0:pp",
+            "order:0:dp",
+            "order:0:tp",
+        ]
         assert "DP 2 × CP 2" in shown(width, order=order, cp=2, tp=1)["svg"]
 
 
@@ -225,8 +235,11 @@ def test_the_table_says_with_whom_how_often_and_over_which_link(width):
 
 def packets(drawn):
     """Places of the dots of each act and way."""
-    return {name: re.findall(r"M([\d.]+) ([\d.]+)h0", mark.get("d")) for name, mark in marks(drawn).items()
-            if re.match(r"p\d", name)}  # fmt: skip
+    return {
+        name: re.findall(r"M([\d.]+) ([\d.]+)h0", mark.get("d"))
+        for name, mark in marks(drawn).items()
+        if re.match(r"p\d", name)
+    }
 
 
 @pytest.mark.parametrize("params", [{}, ROWS | {"look": "groups", "rank": 5}, {"cp": 2, "gpus": 16}])

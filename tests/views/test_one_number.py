@@ -29,9 +29,13 @@ def test_fsdp(params):
     found = step(job)
     said = ("step_seconds", "mfu", "tokens_per_second", "communication_seconds", "update_seconds", "exposed_seconds")
     assert [values[name] for name in said] == [
-        found.seconds, found.mfu, found.tokens_per_second, found.communication, found.parts["update"],
+        found.seconds,
+        found.mfu,
+        found.tokens_per_second,
+        found.communication,
+        found.parts["update"],
         found.timeline.exposed_seconds,
-    ]  # fmt: skip
+    ]
     assert values["exposed_seconds"] + values["beside_seconds"] == pytest.approx(found.parts["exposed data"], abs=1e-12)
 
 
@@ -43,7 +47,8 @@ def test_capstone(params):
     job = setting.job
     found, real = step(job), setting.batch / job.sequences
     assert values["strong_seconds"] == found.seconds and values["strong_exposed"] == (
-        found.parts["exposed data"] / found.seconds)  # fmt: skip
+        found.parts["exposed data"] / found.seconds
+    )
     assert values["strong_mfu"] * setting.world == pytest.approx(found.mfu * job.layout.dp * real, rel=1e-12)
     assert values["strong_tokens_per_second"] == pytest.approx(found.tokens_per_second * real, rel=1e-12)
     weak = step(setting.at(setting.world, *setting.passes(setting.world)))
@@ -125,8 +130,11 @@ def test_zero(params):
     found = step(job)
     if given["optimizer"] != "muon":
         assert [values[name] for name in ("seconds", "parts", "mfu", "wire_seconds")] == [
-            found.seconds, found.parts, found.mfu, found.communication,
-        ]  # fmt: skip
+            found.seconds,
+            found.parts,
+            found.mfu,
+            found.communication,
+        ]
         if given["precision"] != "autocast-bf16":
             assert values["sent_gb"] == pytest.approx(traffic(job)["dp"].bytes / 1e9, rel=1e-12)
     else:

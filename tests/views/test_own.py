@@ -41,8 +41,9 @@ def test_a_run_of_ddp_lies_at_its_share_of_what_ranks_alone_would_do(width):
     found, seen = views.measured("ddp", record("ddp")), record("ddp")["measurement"]
     share = 1 - seen["exposed seconds a step, torch DDP"] / seen["seconds a step, torch DDP"]
     result = views.render("ddp", {}, width, found)
-    squares = [one for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect")
-               if one.get("data-mark", "")[:5] == "crew1"]  # fmt: skip
+    squares = [
+        one for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect") if one.get("data-mark", "")[:5] == "crew1"
+    ]
     assert sum(float(one.get("width")) for one in squares) / gauge.SIDE / 2 == pytest.approx(share, abs=0.01)
     assert f"your run: {share:.0%}, 2 ranks on 2-core x86-64 CPU" in result["svg"]
     without = views.render("ddp", {}, width)
@@ -92,11 +93,16 @@ def test_a_peak_is_drawn_only_beside_its_own_model():
 def test_other_files_are_refused_in_one_line(stem):
     good = record(stem)
     for bad in (
-        {}, {"stem": None}, {"stem": [1]}, {**good, "stem": "hang"}, {**good, "device_count": "2"},
-        {**good, "device": 3}, {**good, "measurement": []},
+        {},
+        {"stem": None},
+        {"stem": [1]},
+        {**good, "stem": "hang"},
+        {**good, "device_count": "2"},
+        {**good, "device": 3},
+        {**good, "measurement": []},
         {**good, "measurement": {}, "tokens_per_second": -1, "prediction": None},
         {**good, "measurement": dict.fromkeys(good["measurement"], float("nan")), "tokens_per_second": "fast"},
-    ):  # fmt: skip
+    ):
         refused(lambda bad=bad: views.measured(stem, bad), "Record")
     assert views.measured(stem, {**good, "device_count": 10**6}) == {**views.measured(stem, good), "ranks": 10**6}
 

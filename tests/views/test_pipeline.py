@@ -102,8 +102,10 @@ def test_blocks_and_lives_lie_where_they_ran(width):
 
 def test_blocks_keep_their_names_from_schedule_to_schedule():
     blocks = re.compile(r"[FBW]\d+r\dc\d")
-    one, two, split = ({name for name in shown(schedule=schedule, chunks=1)[1] if blocks.fullmatch(name)}
-                       for schedule in ("gpipe", "1f1b", "zb1"))  # fmt: skip
+    one, two, split = (
+        {name for name in shown(schedule=schedule, chunks=1)[1] if blocks.fullmatch(name)}
+        for schedule in ("gpipe", "1f1b", "zb1")
+    )
     assert one == two and len(one) == 2 * 4 * 8
     assert split - one == {name.replace("B", "W") for name in one if name[0] == "B"}
 
@@ -201,16 +203,19 @@ def test_what_never_ends_is_named():
     rows[2].insert(0, rows[2].pop(rows[2].index("F1")))
     result, found = shown(schedule="yours", order=views.order(rows))
     assert result["values"]["waits"] and result["values"]["bubble"] == 1
-    assert result["sentence"].startswith("**It never ends**: rank 1 waits at input gradient 0 for input gradient 0 of "
-                                         "rank 2, and rank 2 at forward 1 for forward 1 of rank 1.")  # fmt: skip
+    assert result["sentence"].startswith(
+        "**It never ends**: rank 1 waits at input gradient 0 for input gradient 0 of "
+        "rank 2, and rank 2 at forward 1 for forward 1 of rank 1."
+    )
     assert "finish" not in found and "F1-rank2" in found
 
 
 def test_the_puzzle_says_what_is_left_to_win():
     """ZB1's own rows are as short as ZB1; rows that never end are to be moved back."""
     zb1 = views.order([[f"{one.kind}{one.micro}" for one in row] for row in orders("zb1", 3, 4)])
-    opened, best = (pipeline.advice(views.clean("pipeline", {"schedule": "yours", **order})) for order in
-                    ({}, {"order": zb1}))  # fmt: skip
+    opened, best = (
+        pipeline.advice(views.clean("pipeline", {"schedule": "yours", **order})) for order in ({}, {"order": zb1})
+    )
     assert opened.startswith("Pull **input gradients** forward") and opened.endswith("ZB1 takes 14, holding 3.")
     assert step("zb1", 3, 4, 1, even(3)).seconds == 14 and best == "As short as ZB1, which holds 3."
     first = ".".join(["I0", *views.defaults("pipeline")["order"].split("_")[0].replace("I0.", "").split(".")])
@@ -232,8 +237,9 @@ def ran(**more):
     seen = {label("1F1B, by hand"): 1.7, label("1F1B, torch"): 1.69, label("interleaved 1F1B, v = 2, torch"): 1.5}
     said = {label("1F1B, by hand"): 1.65, label("1F1B, torch"): 1.65, label("interleaved 1F1B, v = 2, torch"): 1.425}
     recipe = {"micro_batches": 8, "stage ms": 50.0, "hop ms": 0.0}
-    return asdict(replace(sample(), stem="pipeline", device_count=4, measurement=seen, prediction=said, recipe=recipe,
-                          **more))  # fmt: skip
+    return asdict(
+        replace(sample(), stem="pipeline", device_count=4, measurement=seen, prediction=said, recipe=recipe, **more)
+    )
 
 
 WANTED = {("ranks",): "p = 4", ("hop",): "hop 0", ("backward",): "backward 2", ("schedule",): "interleaved 1F1B",
@@ -250,8 +256,13 @@ def test_a_run_ends_where_it_ended(width):
     assert "your run, by hand: 34 slots, 33 predicted" in drawn and "4 ranks on 2-core x86-64 CPU" in drawn
     looped = views.render("pipeline", {"schedule": "interleaved"}, width, own)["svg"]
     assert "your run, torch: 30 slots, 28.5 predicted" in looped
-    for other in ({"ranks": 2}, {"hop": 0.5}, {"backward": 1.0}, {"schedule": "zbv"},
-                  {"schedule": "yours", "hop": 1.0}):  # fmt: skip
+    for other in (
+        {"ranks": 2},
+        {"hop": 0.5},
+        {"backward": 1.0},
+        {"schedule": "zbv"},
+        {"schedule": "yours", "hop": 1.0},
+    ):
         drawn = views.render("pipeline", other, width, own)["svg"]
         assert "your run: 4 ranks, m = 8, hop 0" in drawn and "your run&#x27;s end" not in drawn
         assert f"to see it set {WANTED[tuple(other)]}<" in drawn

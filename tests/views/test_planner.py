@@ -42,8 +42,18 @@ def test_it_tells_what_the_search_finds():
     assert f"a step ± {100 * band(job).share:.0f}%,**" in shown()["sentence"]
 
 
-@pytest.mark.parametrize("params", [{}, BIG, SMALL, {"program": "compiled"}, {"program": "huggingface", "tp": 2}, {
-    "device": "a100-80gb", "program": "eager", "pp": 2, "zero": 1}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        BIG,
+        SMALL,
+        {"program": "compiled"},
+        {"program": "huggingface", "tp": 2},
+        {"device": "a100-80gb", "program": "eager", "pp": 2, "zero": 1},
+    ],
+    ids=str,
+)
 def test_what_is_said_of_a_layout_is_what_the_models_say_of_its_job(params):
     now, values = setting(**params), shown(params)["values"]
     for name, plan in (("best", now.best), ("yours", now.yours)):
@@ -83,8 +93,11 @@ def test_a_step_by_hand():
 def test_counts_points_and_parts_are_conserved(params):
     values, picture = (found := shown(params))["values"], found["svg"]
     assert sum(values["counts"].values()) == values["layouts"] > 0 and set(values["counts"]) == set(KINDS)
-    said = {name.removeprefix("count "): int(re.match(r"[\d,]+", one.text)[0].replace(",", ""))
-            for name, one in marks(picture).items() if name.startswith("count ")}  # fmt: skip
+    said = {
+        name.removeprefix("count "): int(re.match(r"[\d,]+", one.text)[0].replace(",", ""))
+        for name, one in marks(picture).items()
+        if name.startswith("count ")
+    }
     assert said == {kind: count for kind, count in values["counts"].items() if count}
     field = marks(picture)["field"]
     assert len(field.get("data-points").split(";")) == values["layouts"]

@@ -46,7 +46,8 @@ def test_one_step_away_is_priced_as_if_it_were_yours():
             continue
         more = plan.seconds / now.best.seconds - 1
         said = plan.cannot.split(":")[0] or f"{100 * more:+.{1 if abs(more) < 0.1 else 0}f}%: " + (
-            "equal within the band" if now.found.equal(plan) else plan.loses_by(now.best))  # fmt: skip
+            "equal within the band" if now.found.equal(plan) else plan.loses_by(now.best)
+        )
         assert words[name] == said
     assert any("does not fit" in one for one in words.values()) and any("equal" in one for one in words.values())
 
@@ -61,8 +62,10 @@ def test_why_the_best_is_cut_so():
     for axis, half in halves.items():
         other = cut(job, 1024, **degrees | {axis: half}, zero=best.zero, checkpointing=found.best.checkpointing)
         assert f"{axis} {half}: {costs.fate(setting(), other)}" in said
-    alone = min((cut(job, 1024, zero=3, checkpointing=how) for how in ("none", "selective", "full")),
-                key=lambda plan: (not plan.fits, plan.seconds))  # fmt: skip
+    alone = min(
+        (cut(job, 1024, zero=3, checkpointing=how) for how in ("none", "selective", "full")),
+        key=lambda plan: (not plan.fits, plan.seconds),
+    )
     more = alone.seconds / found.best.seconds - 1
     assert alone.checkpointing == "full"
     assert f"FSDP alone, full recomputation: {100 * more:+.{1 if abs(more) < 0.1 else 0}f}%" in said
@@ -82,10 +85,15 @@ def test_the_figures_add_up_and_a_run_costs_what_its_rate_says():
     assert run["price"] == pytest.approx(3 * run["gpu_hours"]) and run["mwh"] == pytest.approx(run["gpu_hours"] / 1000)
 
 
-@pytest.mark.parametrize(("program", "names", "asked"), [
-    ("megatron", ["Megatron-LM"], "--tp-comm-overlap"), ("compiled", ["torchtitan"], "--compile.enable"),
-    ("eager", ["torchtitan", "this book's job"], "-m torchtitan.train"), ("huggingface", ["Accelerate"], "--use-fsdp"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "names", "asked"),
+    [
+        ("megatron", ["Megatron-LM"], "--tp-comm-overlap"),
+        ("compiled", ["torchtitan"], "--compile.enable"),
+        ("eager", ["torchtitan", "this book's job"], "-m torchtitan.train"),
+        ("huggingface", ["Accelerate"], "--use-fsdp"),
+    ],
+)
 def test_what_is_printed_is_run_by_the_program_that_was_priced(program, names, asked):
     now = setting(program=program)
     found = launch.commands(now, now.best)
@@ -98,8 +106,9 @@ def test_what_is_printed_is_run_by_the_program_that_was_priced(program, names, a
 
 def test_what_a_program_cannot_run_is_said_in_its_place():
     blocks = told("launch", **SMALL, program="compiled", tp=2, zero=1)["blocks"]
-    assert any(kind == "words" and "torchtitan cannot: torchtitan splits gradients too" in text
-               for kind, text, *_ in blocks)  # fmt: skip
+    assert any(
+        kind == "words" and "torchtitan cannot: torchtitan splits gradients too" in text for kind, text, *_ in blocks
+    )
 
 
 def test_a_layout_opens_in_the_chapter_where_its_picture_takes_it():
@@ -114,7 +123,7 @@ def test_a_layout_opens_in_the_chapter_where_its_picture_takes_it():
 def test_the_chapter_has_the_picture_that_a_layout_opens_in():
     page, _, name = launch.CHAPTER.partition("#live-")
     chapter = ROOT / "notebooks" / page.rpartition("/")[2].replace(".html", ".ipynb")
-    assert rf'show(\"mesh\", key=\"{name}\"' in chapter.read_text("utf-8")
+    assert rf"show(\"mesh\", key=\"{name}\"" in chapter.read_text("utf-8")
 
 
 def test_a_layout_with_more_chunks_opens_there_with_as_many_as_that_picture_has():
@@ -124,7 +133,7 @@ def test_a_layout_with_more_chunks_opens_there_with_as_many_as_that_picture_has(
     assert most == launch.CHUNKS
     own = cuts_of(plan)._asdict()
     said = {words: address for kind, words, *address in told("launch", **own)["blocks"] if kind == "link"}
-    address, = said["yours: see its ranks and what they send, with fewer chunks"]
+    (address,) = said["yours: see its ranks and what they send, with fewer chunks"]
     given = dict(one.split("=") for one in address.partition("?")[2].split("&"))
     assert given["chunks"] == str(most) and given["pp"] == str(plan.layout.pp)
 
@@ -135,7 +144,8 @@ def test_sections_are_html_without_a_reader_s_markup():
             found = blocks.html(told(name))
             assert found.startswith("<h2>") and "<script" not in found and "**" not in found
     assert blocks.html({"title": "a < b", "blocks": [("words", "**<i>**")]}) == (
-        "<h2>a &lt; b</h2><p><strong>&lt;i&gt;</strong></p>")  # fmt: skip
+        "<h2>a &lt; b</h2><p><strong>&lt;i&gt;</strong></p>"
+    )
     with pytest.raises(ValueError, match=r"has no section \['gone'\]: use one of cut, clusters"):
         views.prepare("planner", {}, ["gone"])
     with pytest.raises(ValueError, match="has no section 'gone': use one of cut, clusters"):

@@ -18,8 +18,10 @@ ROWS = {"Llama 3 8B": "8B", "Llama 3 70B": "70B", "GPT-3 175B": "175B"}
 
 
 def test_the_bands_that_it_names_are_those_of_the_table():
-    for name, words in (("megatron", "Under Megatron-LM on H100 nine of ten are predicted within {}%, half within {}%"),
-                        ("compiled", "under `torch.compile` on H100 and H200 within {}% and {}%")):  # fmt: skip
+    for name, words in (
+        ("megatron", "Under Megatron-LM on H100 nine of ten are predicted within {}%, half within {}%"),
+        ("compiled", "under `torch.compile` on H100 and H200 within {}% and {}%"),
+    ):
         found = ERRORS[name, "hopper"]
         assert words.format(round(100 * found.ninth), round(100 * found.median)) in PAGE
     assert f"within {100 * TOLERANCE:.0f}% of the whole model" in PAGE
@@ -30,8 +32,13 @@ def test_the_table_is_what_is_predicted():
     rows = re.findall(r"^\| (\S.*?) \| ([\d,]+) \| ([\d.]+) s \| ([\d.]+) s \| (.*?)% \|$", PAGE, re.M)
     assert len(rows) == 4 and {row[0] for row in rows} == set(ROWS)
     for name, gpus, published, predicted, off in rows:
-        row = next(one for one in measured.rows() if one.series == "dgxc h100-sxm" and one.job.layout.ranks == int(
-            gpus.replace(",", "")) and one.name.startswith(f"nvidia {ROWS[name]},"))  # fmt: skip
+        row = next(
+            one
+            for one in measured.rows()
+            if one.series == "dgxc h100-sxm"
+            and one.job.layout.ranks == int(gpus.replace(",", ""))
+            and one.name.startswith(f"nvidia {ROWS[name]},")
+        )
         found = measured.seconds(row)
         assert (f"{row.seconds:.2f}", f"{found:.2f}") == (published, predicted)
         assert f"{100 * (found / row.seconds - 1):+.1f}" == off

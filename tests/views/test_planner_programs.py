@@ -27,7 +27,8 @@ def test_of_equal_layouts_the_simplest_is_the_best():
     for params in (SMALL, SMALL | {"program": "compiled"}):
         now = setting(**params)
         assert cuts_of(now.best)[:4] == (1, 1, 1, 3) and now.best.seconds <= (1 + now.found.band.share) * min(
-            plan.seconds for plan in now.found.plans)  # fmt: skip
+            plan.seconds for plan in now.found.plans
+        )
         assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.found.plans if now.found.equal(plan))
     said = shown(SMALL | {"program": "compiled"})["sentence"]
     assert f"simplest of {now.counts['alike']} equals" in said
@@ -49,8 +50,11 @@ def test_a_layout_that_the_framework_cannot_run_is_priced_and_not_proposed():
 
 def of_nvidia(name, gpus):
     """The published row of a model on so many GPUs."""
-    return next(row for row in measured.rows() if row.series == "dgxc h100-sxm" and row.job.layout.ranks == gpus
-                and row.name.startswith(f"nvidia {name},"))  # fmt: skip
+    return next(
+        row
+        for row in measured.rows()
+        if row.series == "dgxc h100-sxm" and row.job.layout.ranks == gpus and row.name.startswith(f"nvidia {name},")
+    )
 
 
 @pytest.mark.parametrize("runs", published.RUNS, ids=lambda runs: runs.model)
@@ -61,7 +65,8 @@ def test_published_runs_are_the_rows_that_judge_the_model(runs):
         assert (row.seconds, row.job.seq, row.job.sequences) == (seconds, runs.seq, runs.each * gpus)
         at, theirs = runs.layout, row.job.layout
         assert [getattr(at, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")] == [
-            getattr(theirs, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")]  # fmt: skip
+            getattr(theirs, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")
+        ]
         found = published.beside(setting(model=runs.model, gpus=gpus, sequences=runs.each * gpus, seq=runs.seq))
         assert found.seconds == seconds and found.predicted == pytest.approx(measured.seconds(row), rel=5e-3)
 

@@ -73,7 +73,8 @@ def test_what_is_infinite_is_a_share_of_the_picture_or_said_to_be_elsewhere():
     """The step is left out for one gradient of the model, which need not be of the part that is drawn."""
     elsewhere = 0
     for params in [{"scale": k} for k in (17, 18, 19, 24)] + [
-            {"scale": 17, "part": "block 1, values and output", "kind": kind} for kind in ("weights", "activations")]:
+        {"scale": 17, "part": "block 1, values and output", "kind": kind} for kind in ("weights", "activations")
+    ]:
         result = shown(**params)
         said, beyond = result["sentence"], result["values"]["beyond_percent"]
         assert "**the step is left out**" in said
@@ -121,10 +122,12 @@ def test_gradients_of_a_later_step_take_a_larger_scale():
 
 
 def test_shared_scales_are_those_of_the_blocks():
-    for params, b, rule in (({"format": "e4m3", "shared": "floor"}, BLOCKS["mxfp8"], "floor"),
-                            ({"format": "e2m1", "shared": "up"}, BLOCKS["mxfp4"], "up"),
-                            ({"format": "e2m1", "shared": "nv", "block": 16}, BLOCKS["nvfp4"], "floor"),
-                            ({"format": "e5m2", "shared": "tensor"}, BLOCKS["fp8-tensor-e5m2"], "floor")):  # fmt: skip
+    for params, b, rule in (
+        ({"format": "e4m3", "shared": "floor"}, BLOCKS["mxfp8"], "floor"),
+        ({"format": "e2m1", "shared": "up"}, BLOCKS["mxfp4"], "up"),
+        ({"format": "e2m1", "shared": "nv", "block": 16}, BLOCKS["nvfp4"], "floor"),
+        ({"format": "e5m2", "shared": "tensor"}, BLOCKS["fp8-tensor-e5m2"], "floor"),
+    ):
         found, wanted = shown(**params)["values"], shared(OPENING, b, rule)
         assert found["zero_percent"] == round(100 * wanted.zero, 1)
         assert found["beyond_percent"] == pytest.approx(100 * wanted.clipped, abs=1e-3)
@@ -133,16 +136,26 @@ def test_shared_scales_are_those_of_the_blocks():
         assert found == shown(**params, scale=9)["values"], "a loss scale changes nothing then"
 
 
-@pytest.mark.parametrize(("params", "words"), [
-    ({"format": "fp32"}, "format must be one of fp16, bf16, e5m2, e4m3, e2m1"), ({"block": 4}, "block must be from 8"),
-    ({"scale": 25}, "scale must be from 0 to 24"), ({"part": "block 5, MLP"}, "part must be one of all, block 1")])
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"format": "fp32"}, "format must be one of fp16, bf16, e5m2, e4m3, e2m1"),
+        ({"block": 4}, "block must be from 8"),
+        ({"scale": 25}, "scale must be from 0 to 24"),
+        ({"part": "block 5, MLP"}, "part must be one of all, block 1"),
+    ],
+)
 def test_what_cannot_be_set_is_refused_in_a_line(params, words):
     refused(lambda: shown(**params), words)
 
 
 def test_what_blocks_are_called():
-    said = {"MXFP8 (e4m3)": ("e4m3", "up", 32), "MXFP4": ("e2m1", "floor", 32), "NVFP4": ("e2m1", "nv", 16),
-            "e4m3": ("e4m3", "up", 64)}  # fmt: skip
+    said = {
+        "MXFP8 (e4m3)": ("e4m3", "up", 32),
+        "MXFP4": ("e2m1", "floor", 32),
+        "NVFP4": ("e2m1", "nv", 16),
+        "e4m3": ("e4m3", "up", 64),
+    }
     for name, (element, scales, block) in said.items():
         found = shown(format=element, shared=scales, block=block)["sentence"]
         assert found.startswith(f"{name}, {block} numbers share a scale: ")
@@ -199,8 +212,15 @@ def test_slips_say_what_they_count():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"scale": 20}, {"scale": 3, "format": "e5m2"}, {"format": "e4m3", "shared": "floor"},
-                   {"step": 9}, {"format": "e2m1", "shared": "tensor"}, *by_chance("precision", 80, 9)):  # fmt: skip
+    for params in (
+        {},
+        {"scale": 20},
+        {"scale": 3, "format": "e5m2"},
+        {"format": "e4m3", "shared": "floor"},
+        {"step": 9},
+        {"format": "e2m1", "shared": "tensor"},
+        *by_chance("precision", 80, 9),
+    ):
         now = setting(**params)
         found, said = levers.advice(now), shown(**params)["sentence"]
         if found is None:

@@ -76,7 +76,8 @@ def test_cells_fill_and_choose_their_part():
             assert number(found[f"zero {part}"], "height")[0] == pytest.approx(27 * share, abs=0.01)
             value = cell.get("data-press").partition("=")[2]
             assert views.render("precision", {"kind": kind, "part": value})["values"]["zero_percent"] == pytest.approx(
-                100 * share, abs=0.051)  # fmt: skip
+                100 * share, abs=0.051
+            )
             assert ("shown now" in cell.get("data-label")) is (part == "block 2, MLP")
         assert list(found["cell block 2, MLP"].iter())[-1].get("class") == "live-hit"
         assert number(list(found[f"cell {head}"].iter())[-1], "height")[0] >= 27

@@ -122,8 +122,15 @@ def test_the_wire_costs_what_it_cannot_hide():
 def test_the_law_adds_up():
     """The tile that goes last, from its terms."""
     units = {"TFLOP": 1e12, "GB": 1e9, "MB": 1e6, "TFLOP/s": 1e12, "TB/s": 1e12, "GB/s": 1e9, "ms": 1e-3, "µs": 1e-6}
-    for params in ({}, {"dropped": 0}, {"dropped": 60}, {"dropped": 75}, {"dropped": 100}, {"order": "dearest"},
-                   {"way": "offload", "dropped": 25}):  # fmt: skip
+    for params in (
+        {},
+        {"dropped": 0},
+        {"dropped": 60},
+        {"dropped": 75},
+        {"dropped": 100},
+        {"order": "dearest"},
+        {"way": "offload", "dropped": 25},
+    ):
         _, formula, _ = shown(**params)["law"]
         terms, total = formula.split(" = ")
         said = [re.findall(r"([\d.,]+) (\S+)", term) for term in (*terms.split(" + "), total)]
@@ -188,7 +195,8 @@ def test_the_bar_is_what_a_step_holds(width):
         scale = (limit - left) / values["usable_gb"]
         assert sum(size(one, "width")[0] for one in bars) == pytest.approx(values["held_gb"] * scale, abs=0.2)
         assert size(found["over"], "width")[0] == pytest.approx(
-            max(0, values["held_gb"] - values["usable_gb"]) * scale, abs=0.2)  # fmt: skip
+            max(0, values["held_gb"] - values["usable_gb"]) * scale, abs=0.2
+        )
         parts = sum(size(found[f"part {name}"], "width")[0] for name in values["parts"])
         name = [*values["parts"]][-1]
         share = size(found[f"part {name}"], "width")[0] / parts
@@ -224,9 +232,15 @@ def test_slips_say_what_they_count():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"dropped": 60, "order": "dearest"}, {"dropped": 60, "batch": 1},
-                   {"way": "offload", "dropped": 60}, {"attention": "naive"}, {"seq": "16384", "device": "a100-40gb"},
-                   *by_chance("recompute", 50, 9)):  # fmt: skip
+    for params in (
+        {},
+        {"dropped": 60, "order": "dearest"},
+        {"dropped": 60, "batch": 1},
+        {"way": "offload", "dropped": 60},
+        {"attention": "naive"},
+        {"seq": "16384", "device": "a100-40gb"},
+        *by_chance("recompute", 50, 9),
+    ):
         now = setting(**params)
         found, said = levers.advice(now), shown(**params)["sentence"]
         if found is None:

@@ -54,8 +54,13 @@ WIRES = [("nvlink", 1, "nvlink4"), ("pcie", 1, "pcie5"), ("nodes", 2, "nvlink4")
 def test_seconds_and_bytes_are_those_of_the_models(link, nodes, inside):
     found = shown(model="llama-3-8b", tp=8, sequence=True, seq="4096", overlap="chunked", link=link)["values"]
     one = cut.block(PRESETS["llama-3-8b"], 1, 4096, 8, sequence_parallel=True)
-    job = Job(PRESETS["llama-3-8b"], 4096, DEVICES["h100-sxm"], topology.cluster(nodes, 8 // nodes, inside),
-              layout=Layout(tp=8, sequence_parallel=True))  # fmt: skip
+    job = Job(
+        PRESETS["llama-3-8b"],
+        4096,
+        DEVICES["h100-sxm"],
+        topology.cluster(nodes, 8 // nodes, inside),
+        layout=Layout(tp=8, sequence_parallel=True),
+    )
     block = timing.step(job).work[0]
     assert found["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
     assert found["exposed_seconds"] == block.exposed == found["exposed_by_link"][link]
@@ -191,9 +196,16 @@ def test_the_locked_picture_has_no_message_and_the_slips_count_something():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"sequence": True}, {"link": "pcie"}, {"up": "rows"}, {"qkv": "rows"},
-                   {"sequence": True, "down": "columns"}, {"seq": "1024", "kv": "4", "out": "copies"},
-                   *by_chance("tensor", 60, 9)):  # fmt: skip
+    for params in (
+        {},
+        {"sequence": True},
+        {"link": "pcie"},
+        {"up": "rows"},
+        {"qkv": "rows"},
+        {"sequence": True, "down": "columns"},
+        {"seq": "1024", "kv": "4", "out": "copies"},
+        *by_chance("tensor", 60, 9),
+    ):
         given = {**views.defaults("tensor"), **params}
         setting = tensor._setting(given)
         found = levers.advice(setting)
@@ -227,8 +239,10 @@ def test_a_run_lies_where_its_own_step_begins_to_wait(width, sequence, waits):
     own = views.measured("tensor", json.loads(json.dumps(RUN)))
     result = views.render("tensor", {"sequence": sequence, "link": "pcie"}, width, own)
     drawn = marks(result["svg"])
-    start, *last = (float(drawn[mark].get(at)) for mark, at in (
-        ("computes pcie", "x"), ("waits pcie", "x"), ("waits pcie", "width")))  # fmt: skip
+    start, *last = (
+        float(drawn[mark].get(at))
+        for mark, at in (("computes pcie", "x"), ("waits pcie", "x"), ("waits pcie", "width"))
+    )
     circles = [one.attrib for one in ET.fromstring(result["svg"]).iter(f"{SVG}circle")]
     [ring] = [one for one in circles if (one["r"], one["fill"]) == ("7", "none")]
     assert (sum(last) - float(ring.get("cx"))) / (sum(last) - start) == pytest.approx(waits, abs=0.01)
@@ -244,11 +258,16 @@ def test_a_run_between_two_hosts_says_so():
     assert record.point(own, True)[::2] == (0.75, "your run: waits 75%, 2 hosts, 2 ranks on 2-core x86-64 CPU")
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"stem": "ddp"}, "no Record of labs/tensor.py"), ({"device_count": 1}, "of one process, which sends nothing"),
-    ({"measurement": {}}, "has no 'seconds a step, by hand' above 0"), ({"measurement": 3}, "has no measurement"),
-    ({"prediction": {}}, "has no 'bytes the blocks keep, by hand'"),
-    ({"measurement": {"seconds a step, by hand": 1, "exposed seconds a step, by hand": 2}}, "more exposed seconds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"stem": "ddp"}, "no Record of labs/tensor.py"),
+        ({"device_count": 1}, "of one process, which sends nothing"),
+        ({"measurement": {}}, "has no 'seconds a step, by hand' above 0"),
+        ({"measurement": 3}, "has no measurement"),
+        ({"prediction": {}}, "has no 'bytes the blocks keep, by hand'"),
+        ({"measurement": {"seconds a step, by hand": 1, "exposed seconds a step, by hand": 2}}, "more exposed seconds"),
+    ],
+)
 def test_another_record_is_refused_in_one_line(change, words):
     refused(lambda: views.measured("tensor", RUN | change), words)

@@ -170,17 +170,24 @@ def test_slips_count_something():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"stage": 0}, {"stage": 3, "link": "ethernet"}, {"model": "llama-3-70b"},
-                   {"stage": 0, "model": "gpt2-xl", "link": "ethernet"},
-                   {"keep": True, "model": "llama-3-70b", "optimizer": "muon"}, *by_chance("zero", 80, 9)):  # fmt: skip
+    for params in (
+        {},
+        {"stage": 0},
+        {"stage": 3, "link": "ethernet"},
+        {"model": "llama-3-70b"},
+        {"stage": 0, "model": "gpt2-xl", "link": "ethernet"},
+        {"keep": True, "model": "llama-3-70b", "optimizer": "muon"},
+        *by_chance("zero", 80, 9),
+    ):
         given = {**views.defaults("zero"), **params}
         found = levers.advice(setting(**given))
         if found is None:
             assert "No lever here saves 3%" in shown(**given)["sentence"]
             continue
         now, then = (shown(**given | change)["values"] for change in ({}, found.change))
-        pace = [one["seconds"] / (own["batch"] * own["passes"]) for one, own in
-                ((now, given), (then, given | found.change))]  # fmt: skip
+        pace = [
+            one["seconds"] / (own["batch"] * own["passes"]) for one, own in ((now, given), (then, given | found.change))
+        ]
         fit = [one["states_fit"] and one["host_fits"] for one in (now, then)]
         if not fit[0]:
             assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and fit[1] is (", fits" in found.gives)
@@ -215,8 +222,14 @@ def run(**change):
     seen = {"bytes sent a step, stage 2 by hand": 2.02 * 4 * SIZE / 2} | {
         f"bytes of {kind}, stage 2 by hand": 4 * SIZE / (1 if kind == "weights" else 2) for kind in HELD
     }
-    return {"stem": "zero", "device_count": 2, "device": "2-core x86-64 CPU", "model": asdict(SHAPE),
-            "recipe": {"optimizer": "adamw", "accumulation": 1}, "measurement": seen} | change  # fmt: skip
+    return {
+        "stem": "zero",
+        "device_count": 2,
+        "device": "2-core x86-64 CPU",
+        "model": asdict(SHAPE),
+        "recipe": {"optimizer": "adamw", "accumulation": 1},
+        "measurement": seen,
+    } | change
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -224,10 +237,14 @@ def test_a_run_s_ring_lies_where_its_pieces_do(width):
     own = views.measured("zero", json.loads(json.dumps(run())))
     assert own["stages"] == {"2": [pytest.approx(2.02), pytest.approx(10)]}
     drawn = views.render("zero", {}, width, own)
-    [ring] = [one for one in ET.fromstring(drawn["svg"]).iter(f"{SVG}circle") if one.get("r") == "7"
-              and one.get("fill") == "none"]  # fmt: skip
-    (low, left), (high, right) = [[*map(float, pair.split(":"))] for pair in
-                                  re.search(r'data-stops="([^"]+)"', drawn["svg"])[1].split()]  # fmt: skip
+    [ring] = [
+        one
+        for one in ET.fromstring(drawn["svg"]).iter(f"{SVG}circle")
+        if one.get("r") == "7" and one.get("fill") == "none"
+    ]
+    (low, left), (high, right) = [
+        [*map(float, pair.split(":"))] for pair in re.search(r'data-stops="([^"]+)"', drawn["svg"])[1].split()
+    ]
     assert low + (float(ring.get("cx")) - left) / (right - left) * (high - low) == pytest.approx(2.02, abs=0.01)
     where = ", 2 ranks on 2-core x86-64 CPU" if width == svg.WIDE else ""
     for params in ({}, {"offload": "optimizer"}):
@@ -238,11 +255,17 @@ def test_a_run_s_ring_lies_where_its_pieces_do(width):
     assert 'r="7" fill="none"' not in other and "your run: 2 ranks on 2-core x86-64 CPU, 1 pass a step<" in other
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"stem": "ddp"}, "no Record of labs/zero.py"), ({"device_count": 1}, "of one process, which sends nothing"),
-    ({"measurement": {}}, "has no bytes sent by any stage"), ({"model": {"layers": 2}}, "has no sound model"),
-    ({"recipe": {"optimizer": "muon"}}, "of another optimizer"), ({"model": None}, "has no model"),
-    ({"recipe": {"optimizer": "adamw"}}, "has no 'accumulation'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"stem": "ddp"}, "no Record of labs/zero.py"),
+        ({"device_count": 1}, "of one process, which sends nothing"),
+        ({"measurement": {}}, "has no bytes sent by any stage"),
+        ({"model": {"layers": 2}}, "has no sound model"),
+        ({"recipe": {"optimizer": "muon"}}, "of another optimizer"),
+        ({"model": None}, "has no model"),
+        ({"recipe": {"optimizer": "adamw"}}, "has no 'accumulation'"),
+    ],
+)
 def test_another_record_is_refused_in_one_line(change, words):
     refused(lambda: views.measured("zero", run(**change)), words)

@@ -109,8 +109,10 @@ def test_the_locked_picture_is_ddp_s():
 
 def flown(before, after):
     """Names of shards in both pictures, with how far each moves to the right."""
-    one, other = ({name: mark for name, mark in marks(drawn).items() if re.match(r"\w+\d+-(in|out|host)", name)}
-                  for drawn in (before, after))  # fmt: skip
+    one, other = (
+        {name: mark for name, mark in marks(drawn).items() if re.match(r"\w+\d+-(in|out|host)", name)}
+        for drawn in (before, after)
+    )
     return {name: float(other[name].get("x")) - float(one[name].get("x")) for name in one.keys() & other.keys()}
 
 
@@ -128,9 +130,15 @@ def test_what_moves_flies_from_its_owner_or_to_it(width):
                 far = grid.cell(row, int(to), shard)[0] - grid.cell(row, shard, shard)[0]
                 assert abs(way) <= abs(far) + 0.01 and (way * far >= 0) is ("-out" in name)
                 seen.add((kind, how))
-        assert seen == {0: {("gradients", "both")}, 1: {("gradients", "in"), ("weights", "out")},
-                        2: {("gradients", "in"), ("weights", "out")}, 3: {("gradients", "in"), ("weights", "out")},
-                        }[stage]  # fmt: skip
+        assert (
+            seen
+            == {
+                0: {("gradients", "both")},
+                1: {("gradients", "in"), ("weights", "out")},
+                2: {("gradients", "in"), ("weights", "out")},
+                3: {("gradients", "in"), ("weights", "out")},
+            }[stage]
+        )
 
 
 def test_borrowed_weights_are_there_for_a_moment():
@@ -138,8 +146,10 @@ def test_borrowed_weights_are_there_for_a_moment():
     kept = [area(shown(stage=3, keep=True, moment=moment)["svg"], "c5") for moment in range(MOMENTS + 1)]
     assert blue[0] == blue[-1] == kept[-1] == 0 < max(blue) < max(kept)
     assert not any(area(shown(stage=2, moment=moment)["svg"], "c5") for moment in range(MOMENTS + 1))
-    most = [max(shown(stage=3, keep=keep, moment=at)["values"]["moment_gb"] for at in range(MOMENTS + 1))
-            for keep in (False, True)]  # fmt: skip
+    most = [
+        max(shown(stage=3, keep=keep, moment=at)["values"]["moment_gb"] for at in range(MOMENTS + 1))
+        for keep in (False, True)
+    ]
     assert most[0] < most[1] and shown(stage=3, keep=True)["values"]["fullest_gb"] > 27.0 + 2 * N / 1e9
 
 

@@ -20,9 +20,17 @@ from scaleout.writeup.document import Page, page
 
 def run(seconds, count=2, batch=8, **more):
     """A Record of steps of these seconds, none of them warm-up, on `count` processes."""
-    return replace(sample(), step_seconds=seconds, warmup_steps=0, device_count=count, effective_batch=batch,
-                   backend="none" if count == 1 else "gloo", losses=[5.0] * len(seconds),
-                   tokens_per_second=tokens_per_second(seconds, 0, batch, 128), **more)
+    return replace(
+        sample(),
+        step_seconds=seconds,
+        warmup_steps=0,
+        device_count=count,
+        effective_batch=batch,
+        backend="none" if count == 1 else "gloo",
+        losses=[5.0] * len(seconds),
+        tokens_per_second=tokens_per_second(seconds, 0, batch, 128),
+        **more,
+    )
 
 
 def on_gpus(record):
@@ -38,14 +46,17 @@ def rows_of(text, heading):
 
 
 def test_rates_are_medians_and_quartiles_after_the_warm_up():
-    record = replace(run([9.0, 0.5, 0.4, 0.5, 1.0, 0.8]), warmup_steps=1,
-                     tokens_per_second=tokens_per_second([9.0, 0.5, 0.4, 0.5, 1.0, 0.8], 1, 8, 128))
+    record = replace(
+        run([9.0, 0.5, 0.4, 0.5, 1.0, 0.8]),
+        warmup_steps=1,
+        tokens_per_second=tokens_per_second([9.0, 0.5, 0.4, 0.5, 1.0, 0.8], 1, 8, 128),
+    )
     row = dict(zip(*rows_of(page([record]), "How fast"), strict=True))
     assert row["timed (warm-up)"] == "5 (1)"
     assert row["a step"] == r"500 ms \[500 ms, 800 ms\]"
     assert row["steps/s"] == r"2.00 \[1.25, 2.00\]"
-    assert row["tokens/s"] == r"2,050 \[1,280, 2,050\]"         # 1,024 tokens over 0.5, 0.8 and 0.5 s
-    assert row["tokens/s, mean"] == "1,600"                     # 5,120 tokens in 3.2 s: the slow steps count
+    assert row["tokens/s"] == r"2,050 \[1,280, 2,050\]"  # 1,024 tokens over 0.5, 0.8 and 0.5 s
+    assert row["tokens/s, mean"] == "1,600"  # 5,120 tokens in 3.2 s: the slow steps count
 
 
 def test_mfu_stands_beside_its_peak():
@@ -57,19 +68,29 @@ def test_mfu_stands_beside_its_peak():
 
 
 def test_everything_a_reader_needs_is_there():
-    record = replace(run([0.5, 0.5]), stalls=["step 2 waited"], failures=["rank 1 was killed"],
-                     skipped=["not asked for"], checkpoint_cadence="every 50 steps", notes=["busy"],
-                     command="torchrun labs/x.py --save",
-                     checks={"same loss": {"value": 3.0, "tolerance": 1.0, "passed": False}},
-                     series={"data wait seconds": [0.1, 0.3], "checkpoint blocked seconds": [0.25]})
+    record = replace(
+        run([0.5, 0.5]),
+        stalls=["step 2 waited"],
+        failures=["rank 1 was killed"],
+        skipped=["not asked for"],
+        checkpoint_cadence="every 50 steps",
+        notes=["busy"],
+        command="torchrun labs/x.py --save",
+        checks={"same loss": {"value": 3.0, "tolerance": 1.0, "passed": False}},
+        series={"data wait seconds": [0.1, 0.3], "checkpoint blocked seconds": [0.25]},
+    )
     text = page([record])
     what = dict(rows_of(text, "What ran"))
     assert (what["device"], what["processes"], what["nodes"]) == ("2-core x86-64 CPU (cpu)", "2", "1")
     assert (what["interconnect"], what["backend"], what["precision"]) == ("TCP on one host", "gloo", "fp32")
     assert (what["effective batch"], what["sequence length"]) == ("8 sequences (1,024 tokens)", "128 tokens")
     assert (what["checkpoint cadence"], what["versions"]) == ("every 50 steps", "torch 2.13.0")
-    for line in ("- step 2 waited", "- rank 1 was killed", "- not asked for",
-                 "```sh\ntorchrun labs/x.py --save    # run 1\n```"):
+    for line in (
+        "- step 2 waited",
+        "- rank 1 was killed",
+        "- not asked for",
+        "```sh\ntorchrun labs/x.py --save    # run 1\n```",
+    ):
         assert line in text
     waits = rows_of(text, "Waits, stalls and failures")
     assert waits[1] == ["run 1", "data wait", "2", "200 ms", "300 ms", "400 ms", "40.00%"]
@@ -80,14 +101,18 @@ def test_everything_a_reader_needs_is_there():
 
 
 def test_prediction_and_measurement_carry_ratios():
-    record = replace(run([0.5, 0.5]),
-                     prediction={"seconds a step": 0.25, "peak bytes": 2e9, "zero bytes": 0, "x": -1.0},
-                     measurement={"seconds a step": 0.5, "peak bytes": 1e9, "zero bytes": 0, "x": 4.0})
+    record = replace(
+        run([0.5, 0.5]),
+        prediction={"seconds a step": 0.25, "peak bytes": 2e9, "zero bytes": 0, "x": -1.0},
+        measurement={"seconds a step": 0.5, "peak bytes": 1e9, "zero bytes": 0, "x": 4.0},
+    )
     text = page([record])
     assert rows_of(text, "Predicted and measured")[1:] == [
         ["seconds a step", "run 1", "250 ms", "500 ms", "0.500"],
-        ["peak bytes", "run 1", "2.000 GB", "1.000 GB", "2.000"], ["zero bytes", "run 1", "0 B", "0 B", "-"],
-        ["x", "run 1", "-1", "4", "-"]]
+        ["peak bytes", "run 1", "2.000 GB", "1.000 GB", "2.000"],
+        ["zero bytes", "run 1", "0 B", "0 B", "-"],
+        ["x", "run 1", "-1", "4", "-"],
+    ]
     assert "**Seconds:** 1 predictions. predicted / measured has the median 0.500" in text
 
 
@@ -100,6 +125,7 @@ def test_of_many_predictions_the_farthest_are_shown():
 
 # --- scaling ---------------------------------------------------------------------------------------------------
 
+
 def test_strong_and_weak_sets_are_found_by_their_batches():
     one, two, wide = run([1.0], 1, 8), run([0.625], 2, 8), run([1.25], 2, 16)
     sets = {s.kind: s for s in facts.scalings(facts.runs([two, one, wide]))}
@@ -109,11 +135,20 @@ def test_strong_and_weak_sets_are_found_by_their_batches():
     assert [r.name for r in sets["weak"].runs] == ["run 2", "run 3"]
 
 
-@pytest.mark.parametrize("change", [
-    {"device": "64-core CPU"}, {"precision": "autocast-bf16"}, {"sequence_length": 64}, {"model": {"layers": 3}},
-    {"recipe": {"precision": "bf16"}}, {"versions": {"torch": "2.12"}}, {"notes": ["2 CPU thread(s) a process"]},
-    {"tier": "cpu"}, {"stem": "ddp"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "64-core CPU"},
+        {"precision": "autocast-bf16"},
+        {"sequence_length": 64},
+        {"model": {"layers": 3}},
+        {"recipe": {"precision": "bf16"}},
+        {"versions": {"torch": "2.12"}},
+        {"notes": ["2 CPU thread(s) a process"]},
+        {"tier": "cpu"},
+        {"stem": "ddp"},
+    ],
+)
 def test_runs_that_differ_in_more_than_devices_make_no_curve(change):
     other = run([0.6], 2, 8)
     assert len(facts.scalings(facts.runs([run([1.0], 1, 8), other]))) == 1
@@ -130,11 +165,13 @@ def test_one_process_is_the_start_of_every_strategy():
     other = run([0.8], 2, 8, recipe={"strategy": "fsdp", "clip": 2})
     sets = facts.scalings(facts.runs([alone, ddp, fsdp, other]))
     assert {s.title: [r.name for r in s.runs] for s in sets} == {
-        "Strong scaling, ddp": ["run 1", "run 2"], "Strong scaling, fsdp": ["run 1", "run 3"]}
+        "Strong scaling, ddp": ["run 1", "run 2"],
+        "Strong scaling, fsdp": ["run 1", "run 3"],
+    }
 
 
 def test_better_than_ideal_is_not_believed():
-    assert "An efficiency above 1" not in page([run([1.0], 1, 8), run([0.49], 2, 8)])        # 1.02: by chance
+    assert "An efficiency above 1" not in page([run([1.0], 1, 8), run([0.49], 2, 8)])  # 1.02: by chance
     text = page([run([1.0], 1, 8), run([0.4], 2, 8)])
     assert "> **An efficiency above 1.** run 2 did better than ideal against run 1." in text
 
@@ -147,13 +184,17 @@ def test_of_two_runs_on_as_many_devices_the_later_counts():
 
 
 def test_the_prediction_of_the_step_is_the_one_whose_measurement_was_timed():
-    record = replace(run([0.5, 0.5]), prediction={"seconds a step, naive": 9.0, "seconds a step, DDP": 0.4},
-                     measurement={"seconds a step, naive": 0.7, "seconds a step, DDP": 0.5})
+    record = replace(
+        run([0.5, 0.5]),
+        prediction={"seconds a step, naive": 9.0, "seconds a step, DDP": 0.4},
+        measurement={"seconds a step, naive": 0.7, "seconds a step, DDP": 0.5},
+    )
     assert facts.predicted_step(facts.Run("r", record)) == 0.4
     assert facts.predicted_step(facts.Run("r", run([0.5]))) is None
 
 
 # --- devices are never mixed -----------------------------------------------------------------------------------
+
 
 def test_a_run_on_a_cpu_never_looks_like_one_on_a_gpu():
     text = page([run([0.5])])
@@ -245,24 +286,29 @@ def test_validations_are_dots_on_the_curve_of_losses():
 
 # --- the command -----------------------------------------------------------------------------------------------
 
+
 def test_the_command_writes_what_it_says(tmp_path, capsys):
     results.save(sample(), tmp_path / "a.json")
     assert document.main([str(tmp_path / "a.json"), "--out", str(tmp_path / "new" / "w.md")]) == 0
     written = capsys.readouterr().out.split()
-    assert written == [str(tmp_path / "new" / name) for name in
-                       ("w.md", "w-steps.svg", "w-loss.svg", "w-memory.svg")]
+    assert written == [str(tmp_path / "new" / name) for name in ("w.md", "w-steps.svg", "w-loss.svg", "w-memory.svg")]
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"w.md", "w-steps.svg", "w-loss.svg", "w-memory.svg"}
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ([], "the following arguments are required: RECORD (--help lists the options)"),
-    (["missing.json"], "missing.json: no such file"),
-    (["a.json", "--out", "page.html"], "page.html: the name must end in .md"),
-    (["a.json", "--out", "a.json/page.md"],
-     "a.json/page.md: cannot be written (File exists): choose another folder"),
-    (["a.json", "a.json"], "a write-up needs one name for each of 2 Records, all different"),
-    (["b.json"], "b.json: unknown field 'x': the fields of a Record are in scaleout/records/results.py"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: RECORD (--help lists the options)"),
+        (["missing.json"], "missing.json: no such file"),
+        (["a.json", "--out", "page.html"], "page.html: the name must end in .md"),
+        (
+            ["a.json", "--out", "a.json/page.md"],
+            "a.json/page.md: cannot be written (File exists): choose another folder",
+        ),
+        (["a.json", "a.json"], "a write-up needs one name for each of 2 Records, all different"),
+        (["b.json"], "b.json: unknown field 'x': the fields of a Record are in scaleout/records/results.py"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results.save(sample(), "a.json")
@@ -273,8 +319,13 @@ def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path, capsys, mo
 
 def test_it_runs_as_a_module(tmp_path):
     results.save(untrained(), tmp_path / "a.json")
-    done = subprocess.run([sys.executable, "-m", "scaleout.writeup", "a.json"], cwd=tmp_path, text=True,
-                          capture_output=True, env={"PYTHONPATH": str(repo.ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-m", "scaleout.writeup", "a.json"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        env={"PYTHONPATH": str(repo.ROOT)},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "effective batch | none: nothing is trained" in done.stdout
 

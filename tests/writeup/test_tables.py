@@ -19,9 +19,7 @@ def made():
 def test_numbers_stand_on_the_right_and_the_best_is_marked():
     html = made()._repr_html_()
     cells = re.findall(r"<t[hd]([^>]*)>(.*?)</t[hd]>", html)
-    sides = [
-        "right" if 'class="number' in marks and "text-align:right" in marks else "left" for marks, _ in cells
-    ]
+    sides = ["right" if 'class="number' in marks and "text-align:right" in marks else "left" for marks, _ in cells]
     assert sides == ["left", "right", "right"] * 3
     assert [words for marks, words in cells if "best" in marks] == ["<strong>1,234.5</strong>"]
     assert 'rate<small style="display:block">GB/s</small>' in html
@@ -40,10 +38,15 @@ def test_as_text_it_is_aligned():
     ]
 
 
-@pytest.mark.parametrize(("cells", "number"), [
-    (("1", "2.5", "-3", "−3", "1e-3", "12%", "1.5 ×", "< 1", "–", ""), True),
-    (("1 GB",), False), (("1", "none"), False), (("v2",), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cells", "number"),
+    [
+        (("1", "2.5", "-3", "−3", "1e-3", "12%", "1.5 ×", "< 1", "–", ""), True),
+        (("1 GB",), False),
+        (("1", "none"), False),
+        (("v2",), False),
+    ],
+)
 def test_a_column_of_numbers(cells, number):
     assert tables.table(["a"], [(cell,) for cell in cells]).numbers() == [number]
     assert tables.table(["a", "a"], [(cell, cell) for cell in cells], left=1).numbers() == [False, True]

@@ -1,5 +1,4 @@
-"""Exercises of `capstone` on a scaling curve: its efficiency, beyond its knee, a fit, what strong and weak scaling say.
-"""
+"""Exercises of `capstone` on a scaling curve: efficiency, beyond the knee, a fit, what strong and weak scaling say."""
 
 from __future__ import annotations
 
@@ -48,10 +47,15 @@ _JOB = (
 )
 
 READ = Number(
-    key="curve-efficiency", level=1, minutes=3, title="Read the curve",
+    key="curve-efficiency",
+    level=1,
+    minutes=3,
+    title="Read the curve",
     prompt=f"{_JOB}What is the efficiency on **{AT}** GPUs, relative to **{BASE}**?",
-    hints=("How many times as fast is it, and how many times as fast would be ideal?",
-           f"The speed-up is the time on {BASE} GPUs over the time on {AT}."),
+    hints=(
+        "How many times as fast is it, and how many times as fast would be ideal?",
+        f"The speed-up is the time on {BASE} GPUs over the time on {AT}.",
+    ),
     solution=f"Speed-up: {CURVE[BASE]:.2f} / {CURVE[AT]:.2f} = {_FASTER:.2f}. Ideal: {AT} / {BASE} = {AT // BASE}. "
     f"Efficiency: **{_FASTER / 2:.1%}**. Relative to {FIRST} it is {EFFICIENCY[AT]:.1%}, and relative to a single GPU "
     f"nobody knows: the curve begins at {FIRST}, where communication is there already. So say what it is relative to.\n"
@@ -59,20 +63,29 @@ READ = Number(
     f"Its compute takes {compute(KNEE):.2f} s on {KNEE} GPUs and {compute(2 * KNEE):.2f} s on {2 * KNEE}: there the "
     f"curve bends. On {2 * FIRST} the efficiency is {EFFICIENCY[2 * FIRST]:.1%} already, for the update and the input, "
     "which nothing hides; that is no knee.",
-    value=_FASTER * BASE / AT, unit="%", units=_SHARE, dimension="share",
+    value=_FASTER * BASE / AT,
+    unit="%",
+    units=_SHARE,
+    dimension="share",
     slips=(
-        Slip("other-base", EFFICIENCY[AT],
-             f"That is relative to the beginning of the curve. The question is what it is relative to {BASE}."),
+        Slip(
+            "other-base",
+            EFFICIENCY[AT],
+            f"That is relative to the beginning of the curve. The question is what it is relative to {BASE}.",
+        ),
         Slip("speed-up", _FASTER, "That is the speed-up. Compare it with the ideal one."),
         Slip("by-all-gpus", _FASTER / AT, f"You divided the speed-up by {AT}, as if it were over one GPU."),
-        Slip("time-ratio", 1 / _FASTER,
-             f"That is the time on {AT} over the time on {BASE}. Ideal would be a half of it: compare with that."),
+        Slip(
+            "time-ratio",
+            1 / _FASTER,
+            f"That is the time on {AT} over the time on {BASE}. Ideal would be a half of it: compare with that.",
+        ),
         Slip("upside-down", 2 / _FASTER, "That is above 100%: you divided the wrong way round."),
         Slip("lost", 1 - _FASTER / 2, "That is the part that is lost. The efficiency is the rest."),
         Slip("percent", _FASTER / 100, "That is the speed-up with a percent sign. Compare it with the ideal one."),
     ),
     right="Now ask where it was lost.",
-)  # fmt: skip
+)
 
 # A shared batch beyond its knee, in a job that the chapter does not have.
 _N, _SHARED, _SUSTAINED, _PER_GPU, _MANY = OTHER_PARAMETERS, 256 * 4096, 400e12, 25e9, 64
@@ -82,13 +95,18 @@ _WAITS = 1 - _WORK / _SENT
 _BEND = 6 * _SHARED / _SUSTAINED / 8 * _PER_GPU
 
 BEYOND = Number(
-    key="beyond-the-knee", level=2, minutes=4, title="Beyond the knee",
+    key="beyond-the-knee",
+    level=2,
+    minutes=4,
+    title="Beyond the knee",
     prompt=f"{OTHER_NAME} ({_N / 1e9:.2f} billion parameters) trains with FSDP, gathered in bf16 and reduced in fp32. "
     f"**{_MANY}** GPUs share a batch of {_SHARED:,} tokens. Each sustains {_SUSTAINED / 1e12:.0f} TFLOP/s on 6 FLOP a "
     f"parameter and token, and sends {_PER_GPU / GB:.0f} GB/s. Messages run beside compute, and their starts are "
     "short; take (W−1)/W for 1. What part of a step does a GPU **wait**?",
-    hints=("Seconds of compute: 6N for each of a GPU's tokens. Seconds on the wire: 8N bytes.",
-           "The longer of the two is the step. The shorter one runs beside it."),
+    hints=(
+        "Seconds of compute: 6N for each of a GPU's tokens. Seconds on the wire: 8N bytes.",
+        "The longer of the two is the step. The shorter one runs beside it.",
+    ),
     solution=f"Compute: 6 × {_N / 1e9:.2f} × 10^9 × {_SHARED // _MANY:,} FLOP at {_SUSTAINED / 1e12:.0f} TFLOP/s, "
     f"{_WORK:.2f} s. Wire: 8 × {_N / 1e9:.2f} GB at {_PER_GPU / GB:.0f} GB/s, {_SENT:.2f} s, which is the step. "
     f"It waits for {_SENT - _WORK:.2f} of {_SENT:.2f} s: **{_WAITS:.1%}**. What a GPU computes halves with every "
@@ -96,43 +114,70 @@ BEYOND = Number(
     f"is the *knee*, here at {_BEND:.0f} GPUs, and more of them make the step no shorter. N cancels: batch and link "
     "set the knee, so it is a property of the job. No serial part of the program does this, for that would bend the "
     "curve gently from the start; and no shard is too small for a memory.",
-    value=_WAITS, unit="%", units=_SHARE, dimension="share",
+    value=_WAITS,
+    unit="%",
+    units=_SHARE,
+    dimension="share",
     slips=(
         Slip("of-the-compute", _SENT / _WORK - 1, "That is of the compute. The step is as long as the wire takes."),
         Slip("computes", 1 - _WAITS, "That is the part in which it computes. The question is the rest."),
-        Slip("nothing-hides", _SENT / (_SENT + _WORK),
-             "You added compute and messages, as if one began when the other ends. They run beside each other."),
-        Slip("all-fp32", 1 - _WORK / _SENT * 8 / 12,
-             "You sent 12 bytes for each parameter, all in fp32. What is gathered is in bf16."),
+        Slip(
+            "nothing-hides",
+            _SENT / (_SENT + _WORK),
+            "You added compute and messages, as if one began when the other ends. They run beside each other.",
+        ),
+        Slip(
+            "all-fp32",
+            1 - _WORK / _SENT * 8 / 12,
+            "You sent 12 bytes for each parameter, all in fp32. What is gathered is in bf16.",
+        ),
         Slip("forward-alone", 1 - _WORK / _SENT / 3, "You counted 2 FLOP: the forward. The backward takes 4 more."),
     ),
     right=f"Beyond {_BEND:.0f} GPUs each one more only adds waiting.",
-)  # fmt: skip
+)
 
 WHICH = Choice(
-    key="strong-or-weak", level=1, minutes=2, title="98% of what?",
-    prompt="A vendor shows **98%** efficiency on 1,024 GPUs: \"each GPU with the same batch at every size\". You want "
+    key="strong-or-weak",
+    level=1,
+    minutes=2,
+    title="98% of what?",
+    prompt='A vendor shows **98%** efficiency on 1,024 GPUs: "each GPU with the same batch at every size". You want '
     "to finish **your** training, with your batch, in an eighth of the time. What does the figure tell you?",
     hints=("Which of strong and weak scaling is it?", "What happens to the batch of one GPU in your case?"),
     solution="**Little.** It is *weak* scaling: the work grows with the GPUs, and the compute of each stays long "
     "enough to hide the communication. Your question is *strong* scaling: the same work on more GPUs, an eighth of the "
-    "compute on each, the same bytes. Weak scaling answers \"how large a batch can I afford\", strong scaling \"how "
-    "soon can I have it\".",
+    'compute on each, the same bytes. Weak scaling answers "how large a batch can I afford", strong scaling "how '
+    'soon can I have it".',
     options=(
-        Option("weak", "Little: it is weak scaling, and your batch stays as it is",
-               "Right: ask for the curve with the total batch held fixed.", True),
-        Option("eight", "Eight times the GPUs will take about an eighth of the time",
-               "That would follow from 98% in strong scaling. Here each GPU kept its batch; in your case it keeps an "
-               "eighth."),
-        Option("law", "It holds for any batch: efficiency is a property of the network",
-               "It is a ratio of compute to communication, and the batch of a GPU decides the compute."),
-        Option("lower-bound", "It is a lower bound: with less work for each GPU it gets better",
-               "Less work for each means less compute to hide the communication behind: it gets worse."),
+        Option(
+            "weak",
+            "Little: it is weak scaling, and your batch stays as it is",
+            "Right: ask for the curve with the total batch held fixed.",
+            True,
+        ),
+        Option(
+            "eight",
+            "Eight times the GPUs will take about an eighth of the time",
+            "That would follow from 98% in strong scaling. Here each GPU kept its batch; in your case it keeps an "
+            "eighth.",
+        ),
+        Option(
+            "law",
+            "It holds for any batch: efficiency is a property of the network",
+            "It is a ratio of compute to communication, and the batch of a GPU decides the compute.",
+        ),
+        Option(
+            "lower-bound",
+            "It is a lower bound: with less work for each GPU it gets better",
+            "Less work for each means less compute to hide the communication behind: it gets worse.",
+        ),
     ),
-)  # fmt: skip
+)
 
 TRAP = Choice(
-    key="batch-trap", level=2, title="Twice as fast, no sooner",
+    key="batch-trap",
+    level=2,
+    title="Twice as fast, no sooner",
     prompt="Weak scaling from 8 to 64 GPUs: 94% efficiency, 7.5 times the tokens a second. The batch grew from 256 to "
     "2,048 sequences; learning rate and schedule are as before. After the same number of **tokens** the validation "
     "loss is clearly worse than on 8 GPUs. All checks of gradients pass. What is the likely reason?",
@@ -144,19 +189,35 @@ TRAP = Choice(
     "the tokens a second: the curve of interest is loss over time.\n\nSources: McCandlish et al., *An Empirical Model "
     "of Large-Batch Training*, arXiv 1812.06162; Goyal et al., arXiv 1706.02677, for the linear rule and its warm-up.",
     options=(
-        Option("fewer-steps", "It made an eighth of the updates, at the same learning rate",
-               "Right: throughput was bought with fewer steps.", True),
-        Option("sum", "The gradients are added, not averaged, over the 64 ranks",
-               "The checks of gradients pass. And with 8 times too long a gradient the loss would be wild, or, with "
-               "AdamW, hardly different."),
-        Option("noise", "Larger batches make the gradient noisier, and a step worse",
-               "They make it less noisy: it is a mean over more sequences."),
-        Option("efficiency", "The 6% of lost efficiency are tokens that it never saw",
-               "Lost efficiency is time. Both runs saw the same tokens."),
-        Option("sharding", "FSDP over 64 ranks rounds more in its sums than over 8",
-               "Reductions over more ranks differ in the last digits of fp32. Nobody sees that in a validation loss."),
+        Option(
+            "fewer-steps",
+            "It made an eighth of the updates, at the same learning rate",
+            "Right: throughput was bought with fewer steps.",
+            True,
+        ),
+        Option(
+            "sum",
+            "The gradients are added, not averaged, over the 64 ranks",
+            "The checks of gradients pass. And with 8 times too long a gradient the loss would be wild, or, with "
+            "AdamW, hardly different.",
+        ),
+        Option(
+            "noise",
+            "Larger batches make the gradient noisier, and a step worse",
+            "They make it less noisy: it is a mean over more sequences.",
+        ),
+        Option(
+            "efficiency",
+            "The 6% of lost efficiency are tokens that it never saw",
+            "Lost efficiency is time. Both runs saw the same tokens.",
+        ),
+        Option(
+            "sharding",
+            "FSDP over 64 ranks rounds more in its sums than over 8",
+            "Reductions over more ranks differ in the last digits of fp32. Nobody sees that in a validation loss.",
+        ),
     ),
-)  # fmt: skip
+)
 
 _T4, _T8 = 10.4, 5.6
 _A = (_T4 - _T8) / (1 / 4 - 1 / 8)
@@ -164,7 +225,10 @@ _B = _T8 - _A / 8
 _T32 = _A / 32 + _B
 
 FIT = Number(
-    key="amdahl-fit", level=2, minutes=4, title="Two points, one line",
+    key="amdahl-fit",
+    level=2,
+    minutes=4,
+    title="Two points, one line",
     prompt=f"The same work takes **{_T4} s** a step on 4 ranks and **{_T8} s** on 8. Take t(W) = a/W + b: a part that "
     "is divided, and a part that is not. What does the fit say for **32** ranks?",
     hints=("Two equations: a/4 + b and a/8 + b. Subtract them.", f"a/4 − a/8 = a/8 = {_T4} − {_T8}."),
@@ -172,20 +236,26 @@ FIT = Number(
     f"32 ranks: {_A / 32:.1f} + {_B:.1f} = **{_T32:.1f} s**. No number of ranks goes below b. Two points always fit. A "
     "third one tells you whether the model is right: an exposed communication begins at a knee and is no constant.\n\n"
     "Source: Amdahl, AFIPS 1967, for the part that is not divided.",
-    value=_T32, unit="s", units=_TIME, dimension="seconds",
+    value=_T32,
+    unit="s",
+    units=_TIME,
+    dimension="seconds",
     slips=(
         Slip("linear", _T8 / 4, "That is linear scaling from 8 ranks. The part b is not divided."),
         Slip("linear-from-4", _T4 / 8, "That is linear scaling from 4 ranks. The part b is not divided."),
-        Slip("same-ratio", _T8 * (_T8 / _T4) ** 2,
-             "You applied the last doubling's ratio twice more. Each doubling divides only a; b stays, so the ratio "
-             "gets worse."),
+        Slip(
+            "same-ratio",
+            _T8 * (_T8 / _T4) ** 2,
+            "You applied the last doubling's ratio twice more. Each doubling divides only a; b stays, so the ratio "
+            "gets worse.",
+        ),
         Slip("b-alone", _B, "That is b, the limit for very many ranks. 32 are not that many."),
         Slip("a-alone", _A / 32, "That is the part that is divided. Every size pays the other one too."),
         Slip("one-doubling", _A / 16 + _B, "That is 16 ranks. The question is 32."),
         Slip("straight", _T8 / 8, "You divided by 8. From 8 to 32 ranks is 4 times, and b is not divided at all."),
     ),
     right="Check such a prediction against a run before you rent 32.",
-)  # fmt: skip
+)
 
 _MFU_AT = 64
 _EACH = _FLOPS / _TOKENS
@@ -193,32 +263,45 @@ _RATE = _TOKENS / CURVE[_MFU_AT]
 _MFU = _FLOPS / CURVE[_MFU_AT] / (_MFU_AT * _DEVICE.bf16_flop_per_s)
 
 MFU = Number(
-    key="run-mfu", level=2, minutes=4, title="MFU of this run",
+    key="run-mfu",
+    level=2,
+    minutes=4,
+    title="MFU of this run",
     prompt=f"{NAME} on {_MFU_AT} H100s takes {CURVE[_MFU_AT]:.2f} s for {_TOKENS:,} tokens. Forward and backward of "
     f"one token take **{_EACH / 1e9:.1f} GFLOP**; every block is computed a second time in the backward, which is not "
     f"in that figure. The H100's dense peak in bf16 is {_DEVICE.bf16_flop_per_s / 1e12:.1f} TFLOP/s; its datasheet "
     "leads with twice that, with sparsity. What is the MFU?",
-    hints=(f"Tokens a second: {_TOKENS:,} / {CURVE[_MFU_AT]:.2f}.",
-           "FLOPs of the *model* a second, over the dense peak of all GPUs together."),
+    hints=(
+        f"Tokens a second: {_TOKENS:,} / {CURVE[_MFU_AT]:.2f}.",
+        "FLOPs of the *model* a second, over the dense peak of all GPUs together.",
+    ),
     solution=f"{_TOKENS:,} / {CURVE[_MFU_AT]:.2f} s = {_RATE:,.0f} tokens/s, times {_EACH / 1e9:.1f} GFLOP = "
     f"{_RATE * _EACH / 1e15:.1f} PFLOP/s. The peak of {_MFU_AT} GPUs is "
     f"{_MFU_AT * _DEVICE.bf16_flop_per_s / 1e15:.1f}: **{_MFU:.1%}**. Recomputation is no work of the model: counted "
     "in, it gives HFU. A figure without its peak says nothing: with the one of the headline it would be "
     "half.\n\nSource: Chowdhery et al., *PaLM*, arXiv 2204.02311, appendix B.",
-    value=_MFU, unit="%", units=_SHARE, dimension="share",
+    value=_MFU,
+    unit="%",
+    units=_SHARE,
+    dimension="share",
     slips=(
         Slip("sparse-peak", _MFU / 2, "You took the peak with sparsity, and nothing here is sparse."),
-        Slip("hfu", _MFU * 4 / 3,
-             "That counts the recomputed forward: HFU. MFU counts what the model needs, once."),
+        Slip("hfu", _MFU * 4 / 3, "That counts the recomputed forward: HFU. MFU counts what the model needs, once."),
         Slip("forward-only", _MFU / 3, "You counted the forward alone. The backward takes twice as much."),
         Slip("one-gpu", _MFU * _MFU_AT, f"You divided by the peak of one GPU. There are {_MFU_AT}."),
         Slip("forward-backward-twice", _MFU * 3, "You tripled the figure: it has forward and backward in it already."),
-        Slip("a-step", _MFU * CURVE[_MFU_AT],
-             f"You took the tokens of a step for those of a second: a step takes {CURVE[_MFU_AT]:.2f} s."),
-        Slip("each-rate", _MFU / _MFU_AT,
-             f"You divided by {_MFU_AT} once too often: tokens and peak are both of all GPUs."),
+        Slip(
+            "a-step",
+            _MFU * CURVE[_MFU_AT],
+            f"You took the tokens of a step for those of a second: a step takes {CURVE[_MFU_AT]:.2f} s.",
+        ),
+        Slip(
+            "each-rate",
+            _MFU / _MFU_AT,
+            f"You divided by {_MFU_AT} once too often: tokens and peak are both of all GPUs.",
+        ),
     ),
     right="State the peak beside it.",
-)  # fmt: skip
+)
 
 EXERCISES = (READ, BEYOND, WHICH, TRAP, FIT, MFU)

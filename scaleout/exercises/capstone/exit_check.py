@@ -52,8 +52,9 @@ class Outcome:
             known = f", efficiency {share:.2f}" if self.ok else ""
             lines.append(f"{kind} scaling, {ranks} process{'' if ranks == 1 else 'es'}: {rate:,.0f} tokens/s{known}")
         lines += [f"missing ({one.name}): {one.words}" for one in self.missing]
-        return "\n".join(lines or ["nothing was given"]) + ("\nright: you have run it on several processes, and you "
-                                                           "have read its scaling" if self.ok else "")  # fmt: skip
+        return "\n".join(lines or ["nothing was given"]) + (
+            "\nright: you have run it on several processes, and you have read its scaling" if self.ok else ""
+        )
 
 
 def read(records: Sequence[str | Path]) -> list[Record]:
@@ -98,11 +99,17 @@ def exit_check(records: Sequence[str | Path], efficiency: float | None = None) -
     trained = [one for one in every if one.losses]
     several = [one for one in trained if one.device_count > 1]
     found = curves(trained)
-    rows = tuple((_name(one), ranks, run.record.rate, share) for one in found
-                 for run, (ranks, share) in zip(one.runs, one.efficiency.items(), strict=True))  # fmt: skip
-    missing = [_records(every, trained, several), *(_sound(one) for one in several),
-               None if found or not several else _one_size(trained),
-               _read_off(found, efficiency) if found else None]  # fmt: skip
+    rows = tuple(
+        (_name(one), ranks, run.record.rate, share)
+        for one in found
+        for run, (ranks, share) in zip(one.runs, one.efficiency.items(), strict=True)
+    )
+    missing = [
+        _records(every, trained, several),
+        *(_sound(one) for one in several),
+        None if found or not several else _one_size(trained),
+        _read_off(found, efficiency) if found else None,
+    ]
     return Outcome(tuple(one for one in missing if one), rows)
 
 
@@ -123,8 +130,11 @@ def _sound(one: Record) -> Missing | None:
         return Missing("failed-checks", f"the run on {one.device_count} processes failed its own check: {bad[0]}")
     part = max(1, len(one.losses) // 4)
     if mean(one.losses[-part:]) >= mean(one.losses[:part]):
-        return Missing("no-learning", f"the loss of the run on {one.device_count} processes does not fall: "
-                                      f"{one.losses[0]:.2f} at the first step, {one.losses[-1]:.2f} at the last")
+        return Missing(
+            "no-learning",
+            f"the loss of the run on {one.device_count} processes does not fall: "
+            f"{one.losses[0]:.2f} at the first step, {one.losses[-1]:.2f} at the last",
+        )
     return None
 
 
@@ -132,27 +142,42 @@ def _one_size(trained: list[Record]) -> Missing:
     """Why no two Records make a curve: one size only, or jobs that differ."""
     sizes = sorted({one.device_count for one in trained})
     if len(sizes) == 1:
-        return Missing("one-size", f"all runs are on {sizes[0]} processes: run the same job on another number, such as "
-                                   f"{sizes[0] // 2} or {2 * sizes[0]}")
-    pairs = [(_differences(one, other), one, other) for one in trained for other in trained
-             if one.device_count < other.device_count]  # fmt: skip
+        return Missing(
+            "one-size",
+            f"all runs are on {sizes[0]} processes: run the same job on another number, such as "
+            f"{sizes[0] // 2} or {2 * sizes[0]}",
+        )
+    pairs = [
+        (_differences(one, other), one, other)
+        for one in trained
+        for other in trained
+        if one.device_count < other.device_count
+    ]
     differ, one, other = min(pairs, key=lambda pair: len(pair[0]))
-    return Missing("other-job", f"the runs on {one.device_count} and {other.device_count} processes are not the same "
-                                f"job: they differ in {', '.join(differ)}. Change the processes only")
+    return Missing(
+        "other-job",
+        f"the runs on {one.device_count} and {other.device_count} processes are not the same "
+        f"job: they differ in {', '.join(differ)}. Change the processes only",
+    )
 
 
 def _differences(one: Record, other: Record) -> list[str]:
     """What differs that should not, beside the number of processes."""
-    found = [f"{name} ({getattr(one, name)} and {getattr(other, name)})"
-             for name in ("stem", "tier", "device", "precision", "sequence_length")
-             if getattr(one, name) != getattr(other, name)]  # fmt: skip
+    found = [
+        f"{name} ({getattr(one, name)} and {getattr(other, name)})"
+        for name in ("stem", "tier", "device", "precision", "sequence_length")
+        if getattr(one, name) != getattr(other, name)
+    ]
     alone = ALONE in (one.recipe.get("strategy"), other.recipe.get("strategy"))
     for what in ("model", "recipe"):
         a, b = getattr(one, what), getattr(other, what)
         if what == "recipe" and alone:
             continue
-        found += [f"{what}: {name} ({a.get(name)} and {b.get(name)})" for name in sorted({*a, *b} - {*VARIES})
-                  if a.get(name) != b.get(name)]  # fmt: skip
+        found += [
+            f"{what}: {name} ({a.get(name)} and {b.get(name)})"
+            for name in sorted({*a, *b} - {*VARIES})
+            if a.get(name) != b.get(name)
+        ]
     if one.versions != other.versions:
         found.append("versions of the software")
     a, b = one.effective_batch, other.effective_batch
@@ -181,12 +206,13 @@ def _read_off(found: list[Scaling], efficiency: float | None) -> Missing | None:
             if abs(efficiency - value) <= READ * max(1, value):
                 return Missing(name, f"{efficiency:g} at {ranks} processes: {words}")
     shown = " or ".join(f"that of {name} scaling at {ranks} processes" for name, ranks, *_ in ends)
-    return Missing("misread", f"{efficiency:g} is not {shown}: tokens a second of each process, over those at the "
-                              "fewest")
+    return Missing(
+        "misread", f"{efficiency:g} is not {shown}: tokens a second of each process, over those at the fewest"
+    )
 
 
 def _name(one: Scaling) -> str:
-    """"strong", or "strong (fsdp)" where the recipe names a strategy."""
+    """ "strong", or "strong (fsdp)" where the recipe names a strategy."""
     strategy = one.runs[-1].record.recipe.get("strategy")
     return f"{one.kind} ({strategy})" if strategy else one.kind
 
@@ -208,8 +234,10 @@ def grade(guess: float, records: Sequence[str | Path]) -> Verdict:
         by = {run.record.device_count: run for run in one.runs}
         if max(by) / 2 in by:
             return _graded(guess, by[max(by) // 2], by[max(by)])
-    raise ValueError("there are no Records of the same job on some number of processes and on twice as many: run "
-                     "labs/scaling.py --worlds 1,2,4")
+    raise ValueError(
+        "there are no Records of the same job on some number of processes and on twice as many: run "
+        "labs/scaling.py --worlds 1,2,4"
+    )
 
 
 def _graded(guess: float, half: Run, whole: Run) -> Verdict:
@@ -219,13 +247,23 @@ def _graded(guess: float, half: Run, whole: Run) -> Verdict:
     if abs(off) <= CLOSE:
         return Verdict(True, f"Close: {said}.")
     if abs(guess / (2 * before) - 1) < CLOSE / 4:
-        return Verdict(False, f"You doubled the {before:,.0f} tokens/s of {ranks // 2}: linear scaling. It leaves out "
-                              f"what the processes send, and what they share; {said}.", "linear")
+        return Verdict(
+            False,
+            f"You doubled the {before:,.0f} tokens/s of {ranks // 2}: linear scaling. It leaves out "
+            f"what the processes send, and what they share; {said}.",
+            "linear",
+        )
     if abs(guess / before - 1) < CLOSE / 4:
-        return Verdict(False, f"You kept the rate of {ranks // 2} processes: twice as many also bring twice the "
-                              f"devices; {said}.", "unchanged")
-    way = ("Too high", "ask how what is no compute grows", "too-high") if off > 0 else (
-        "Too low", "what is sent grows more slowly than what is computed", "too-low")  # fmt: skip
+        return Verdict(
+            False,
+            f"You kept the rate of {ranks // 2} processes: twice as many also bring twice the devices; {said}.",
+            "unchanged",
+        )
+    way = (
+        ("Too high", "ask how what is no compute grows", "too-high")
+        if off > 0
+        else ("Too low", "what is sent grows more slowly than what is computed", "too-low")
+    )
     near = "in the region" if abs(off) <= NEAR else "far off"
     return Verdict(False, f"{way[0]}, and {near}: {said}. On {ranks // 2} it was {before:,.0f}: {way[1]}.", way[2])
 

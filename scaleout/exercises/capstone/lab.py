@@ -21,7 +21,7 @@ def restore(state, model, optimizer, schedule, generator):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 import copy
 
 
@@ -42,10 +42,13 @@ def restore(state, model, optimizer, schedule, generator):
     schedule.load_state_dict(state["schedule"])
     generator.set_state(state["random"])
     return state["step"]
-'''
+"""
 
 RESUME = Lab(
-    key="resume-job", level=3, minutes=20, title="As if nothing had happened",
+    key="resume-job",
+    level=3,
+    minutes=20,
+    title="As if nothing had happened",
     prompt="Write `capture` and `restore`. A job on **two** ranks trains a small model with AdamW, a learning-rate "
     "schedule and noise from a random generator, of which each rank has its own. After some steps it calls "
     "`capture(step, model, optimizer, schedule, generator)` on every rank, and **goes on training** while the dict is "
@@ -54,10 +57,12 @@ RESUME = Lab(
     "Its losses and weights have to be those of the job that was never stopped, **bit for bit**. The dict goes through "
     "`torch.save`, and comes back with `torch.load(..., weights_only=True)`, which refuses arbitrary objects.\n\nSave "
     "both functions as `mine.py`, in the folder of the book's repository, and run the command below.",
-    hints=("Go through a step: what does it read that the step before has written? There are five things.",
-           "`state_dict()` gives the tensors that are being trained, not copies: what happens to them while the file "
-           "is written?",
-           "`generator.get_state()` is a tensor. Each rank has its own, so each rank saves."),
+    hints=(
+        "Go through a step: what does it read that the step before has written? There are five things.",
+        "`state_dict()` gives the tensors that are being trained, not copies: what happens to them while the file "
+        "is written?",
+        "`generator.get_state()` is a tensor. Each rank has its own, so each rank saves.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "The copy is what an asynchronous checkpoint blocks the training for: into the host's memory, then writing goes on "
@@ -65,6 +70,6 @@ RESUME = Lab(
     "saves them so that another number of ranks can load them.",
     stub=STUB,
     command="python -m scaleout.exercises.capstone.ranks mine.py",
-)  # fmt: skip
+)
 
 EXERCISES = (RESUME,)

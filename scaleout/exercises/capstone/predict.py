@@ -14,7 +14,7 @@ def predict_double(measured):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 def predict_double(measured):
     x = [1 / ranks for ranks in measured]             # t = a / ranks + b is a line in x
     t = list(measured.values())
@@ -23,7 +23,7 @@ def predict_double(measured):
          / sum((p - mean_x) ** 2 for p in x))
     b = mean_t - a * mean_x
     return round(a / (2 * max(measured)) + b)
-'''
+"""
 
 
 def fit(measured: dict[int, float], by=lambda ranks: 1 / ranks) -> tuple[float, float]:
@@ -60,50 +60,93 @@ def _last_ratio(measured: dict[int, float]) -> float:
 _SHOWN = {1: 2000, 2: 1200, 4: 800}
 
 DOUBLE = Function(
-    key="predict-double", level=3, minutes=12, title="Twice the GPUs",
+    key="predict-double",
+    level=3,
+    minutes=12,
+    title="Twice the GPUs",
     prompt="You measured the same work on several numbers of ranks. Write `predict_double(measured)`: the milliseconds "
     "a step on **twice as many ranks as the most measured**, by a least-squares fit of t(W) = a/W + b to **all** "
     "points, rounded. `measured` maps ranks to milliseconds.\n\nThen predict your own run. Measure 1 and 2 processes "
     "with `python labs/scaling.py --worlds 1,2 --mode strong --strategies fsdp --folder my-runs`, divide the tokens of "
     "a step by the seconds that you predict for 4, and let the lab grade it against a real run:\n\n"
     "`python labs/scaling.py --mode strong --strategies fsdp --folder my-runs --predict 4:TOKENS_PER_SECOND`",
-    hints=("With x = 1/W the model is a straight line, t = a x + b.",
-           "Slope: the sum of (x − mean x)(t − mean t) over the sum of (x − mean x)². Then b = mean t − a × mean x.",
-           "Twice the most ranks: `2 * max(measured)`."),
+    hints=(
+        "With x = 1/W the model is a straight line, t = a x + b.",
+        "Slope: the sum of (x − mean x)(t − mean t) over the sum of (x − mean x)². Then b = mean t − a × mean x.",
+        "Twice the most ranks: `2 * max(measured)`.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     f"{{1: 2000, 2: 1200, 4: 800}} gives {double(_SHOWN):.0f} ms on 8 ranks. The fit takes what is not divided for a "
     "constant. Where communication begins to stick out beyond a knee it is too hopeful, and processes that share the "
     "cores of one machine are worse than any b. Say why you expect yours to hold.",
-    function="predict_double", stub=_STUB, reference=lambda measured: round(double(measured)),
+    function="predict_double",
+    stub=_STUB,
+    reference=lambda measured: round(double(measured)),
     # With noise that a fit averages out, so that the answers are whole numbers whether rounded or not. Some scale
     # better than ideal (b below 0), one gets slower with more ranks (a below 0).
-    cases=((_SHOWN,), ({4: 10_400, 8: 5600},), ({1: 1960, 2: 1320, 4: 720},), ({8: 4060, 16: 2340, 32: 1340},),
-           ({2: 3000, 1: 5200},), ({2: 3470, 3: 2560, 6: 1470},), ({5: 2300, 1: 9580, 3: 3720},),
-           ({1: 4080, 2: 2060, 4: 910},), ({3: 1980, 6: 1000, 12: 370},), ({7: 3500, 14: 1650},),
-           ({1: 890, 2: 1130, 4: 1180},)),
+    cases=(
+        (_SHOWN,),
+        ({4: 10_400, 8: 5600},),
+        ({1: 1960, 2: 1320, 4: 720},),
+        ({8: 4060, 16: 2340, 32: 1340},),
+        ({2: 3000, 1: 5200},),
+        ({2: 3470, 3: 2560, 6: 1470},),
+        ({5: 2300, 1: 9580, 3: 3720},),
+        ({1: 4080, 2: 2060, 4: 910},),
+        ({3: 1980, 6: 1000, 12: 370},),
+        ({7: 3500, 14: 1650},),
+        ({1: 890, 2: 1130, 4: 1180},),
+    ),
     mistakes=(
-        _as("linear", lambda measured: measured[max(measured)] / 2,
-            "You halved the last one: linear scaling. What is not divided stays."),
-        _as("last-ratio", _last_ratio,
-            "You applied the last ratio once more. Each doubling divides only a, so the ratio gets worse."),
-        _as("along-ranks", _along_ranks,
-            "You fitted a straight line over the ranks. The model is a/W + b: a line over 1/W."),
-        _as("last-two", lambda measured: double({p: measured[p] for p in sorted(measured)[-2:]}),
-            "You used the last two points. All of them count, or one noisy run decides."),
-        _as("first-last", lambda measured: double({p: measured[p] for p in (min(measured), max(measured))}),
-            "You used the first and the last point. All of them count, or one noisy run decides."),
-        _as("divided-alone", lambda measured: fit(measured)[0] / 2 / max(measured),
-            "That is the part that is divided. Every size pays the other one too."),
-        _as("not-below-linear", lambda measured: fit(measured)[0] / 2 / max(measured) + max(0, fit(measured)[1]),
+        _as(
+            "linear",
+            lambda measured: measured[max(measured)] / 2,
+            "You halved the last one: linear scaling. What is not divided stays.",
+        ),
+        _as(
+            "last-ratio",
+            _last_ratio,
+            "You applied the last ratio once more. Each doubling divides only a, so the ratio gets worse.",
+        ),
+        _as(
+            "along-ranks",
+            _along_ranks,
+            "You fitted a straight line over the ranks. The model is a/W + b: a line over 1/W.",
+        ),
+        _as(
+            "last-two",
+            lambda measured: double({p: measured[p] for p in sorted(measured)[-2:]}),
+            "You used the last two points. All of them count, or one noisy run decides.",
+        ),
+        _as(
+            "first-last",
+            lambda measured: double({p: measured[p] for p in (min(measured), max(measured))}),
+            "You used the first and the last point. All of them count, or one noisy run decides.",
+        ),
+        _as(
+            "divided-alone",
+            lambda measured: fit(measured)[0] / 2 / max(measured),
+            "That is the part that is divided. Every size pays the other one too.",
+        ),
+        _as(
+            "not-below-linear",
+            lambda measured: fit(measured)[0] / 2 / max(measured) + max(0, fit(measured)[1]),
             "You keep b from going below 0. The fit does not: the work may speed up by more than its ranks, where "
-            "smaller parts fit a cache."),
-        _as("not-doubled", lambda measured: fit(measured)[0] / max(measured) + fit(measured)[1],
-            "That is the fit at the most ranks measured. The question is twice as many."),
-        _as("limit", lambda measured: fit(measured)[1],
-            "That is b, the limit for very many ranks. Twice as many are not that many."),
+            "smaller parts fit a cache.",
+        ),
+        _as(
+            "not-doubled",
+            lambda measured: fit(measured)[0] / max(measured) + fit(measured)[1],
+            "That is the fit at the most ranks measured. The question is twice as many.",
+        ),
+        _as(
+            "limit",
+            lambda measured: fit(measured)[1],
+            "That is b, the limit for very many ranks. Twice as many are not that many.",
+        ),
     ),
     right="Now let a real run grade it: python labs/scaling.py --predict.",
-)  # fmt: skip
+)
 
 EXERCISES = (DOUBLE,)

@@ -40,11 +40,14 @@ class Job:
 
     def states(self) -> dict[str, object]:
         """The parts' own states, copies, by the slip that a missing one is."""
-        return copy.deepcopy({
-            "no-weights": self.model.state_dict(), "no-moments": self.optimizer.state_dict()["state"],
-            "no-schedule": [self.schedule.last_epoch, [group["lr"] for group in self.optimizer.param_groups]],
-            "no-random": self.generator.get_state(),
-        })  # fmt: skip
+        return copy.deepcopy(
+            {
+                "no-weights": self.model.state_dict(),
+                "no-moments": self.optimizer.state_dict()["state"],
+                "no-schedule": [self.schedule.last_epoch, [group["lr"] for group in self.optimizer.param_groups]],
+                "no-random": self.generator.get_state(),
+            }
+        )
 
 
 def job(seed: int, rank: int) -> Job:
@@ -112,7 +115,8 @@ def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
     wanted = whole.states()
     state = capture(saved, *whole.parts)
     found = _captured(state) or (
-        ("disturbed", "capture has changed the job") if not same(wanted, whole.states()) else None)  # fmt: skip
+        ("disturbed", "capture has changed the job") if not same(wanted, whole.states()) else None
+    )
     if found:
         return found
     text = _saved(state)
@@ -120,16 +124,19 @@ def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
     if isinstance(text, tuple):
         return text
     if not same(_loaded(text), _loaded(_saved(state))):
-        return "aliased", ("the dict changed while the job went on training: state_dict() gives the tensors "
-                           "themselves. Copy them")
+        return "aliased", (
+            "the dict changed while the job went on training: state_dict() gives the tensors themselves. Copy them"
+        )
     again = job(2, rank)
     step = load(capture.__globals__["__file__"], "restore")(_loaded(text), *again.parts)
     found = _restored(step, again, wanted, saved, rank)
     if found:
         return found
     if train(again, saved, STEPS, rank) != losses or not same(again.model.state_dict(), whole.model.state_dict()):
-        return "drift", ("everything was put back, and the losses differ all the same: does restore train, or replace "
-                         "what the job holds?")
+        return "drift", (
+            "everything was put back, and the losses differ all the same: does restore train, or replace "
+            "what the job holds?"
+        )
     return None
 
 
@@ -137,8 +144,10 @@ def _captured(state: object) -> tuple[str, str] | None:
     if state is ...:
         return "stub", "capture returns its ... at once: put your dict in its place"
     if not isinstance(state, dict):
-        return "no-dict", (f"capture gave {type(state).__name__}: every rank returns a dict, since each has its own "
-                           "random state, and with FSDP its own shards")
+        return "no-dict", (
+            f"capture gave {type(state).__name__}: every rank returns a dict, since each has its own "
+            "random state, and with FSDP its own shards"
+        )
     return None
 
 
@@ -151,8 +160,10 @@ def _saved(state: dict) -> bytes | tuple[str, str]:
     except Exception as error:  # whatever pickle meets in a reader's dict
         refused = re.search(r"GLOBAL (\S+)", str(error))  # the one word of torch's paragraph that is about the dict
         what = refused[1] if refused else type(error).__name__
-        return "unsafe", (f"the dict does not come back with weights_only=True ({what}): keep states in it, tensors "
-                          "and plain values, and no objects")
+        return "unsafe", (
+            f"the dict does not come back with weights_only=True ({what}): keep states in it, tensors "
+            "and plain values, and no objects"
+        )
     return file.getvalue()
 
 
@@ -185,8 +196,11 @@ def train_noise(generator: torch.Generator, steps: int) -> None:
 
 def judge(reports: list, world: int) -> Verdict:
     """Every rank went on as if nothing had happened."""
-    return Verdict(True, f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
-                         "job that was never stopped, bit for bit")
+    return Verdict(
+        True,
+        f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
+        "job that was never stopped, bit for bit",
+    )
 
 
 CHECK = Check("scaleout.exercises.capstone.ranks", "capture", (2,), own, judge, wait_seconds=10)

@@ -18,7 +18,7 @@ def ring_all_reduce(tensor):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -39,26 +39,31 @@ def ring_all_reduce(tensor):
             taking += arriving
         else:
             taking.copy_(arriving)
-'''
+"""
 
 RING_ON_RANKS = Lab(
-    key="ring-on-ranks", level=3, minutes=25, title="A ring on real ranks",
+    key="ring-on-ranks",
+    level=3,
+    minutes=25,
+    title="A ring on real ranks",
     prompt="Write `ring_all_reduce(tensor)` with `dist.isend` and `dist.irecv` alone. It runs on every rank and "
     "replaces "
     "the flat `tensor` by the sum over the ranks, in place. It is checked on 2, 3 and 4 processes with gloo, with "
     "lengths that do not divide by the ranks (one of them is shorter than the ranks), with floats and with integers. "
     "The bytes that each rank sends are counted: on W ranks a ring sends 2(W−1)/W of the tensor.\n\n"
     "Save your function as `ring.py`, in the folder of the book's repository, and run the command below.",
-    hints=("`tensor.tensor_split(ranks)` gives views: writing into them changes the tensor.",
-           "Start the send *and* the receive before you wait for either. If every rank waits in its send, nobody "
-           "receives.",
-           "What arrives in the first ranks − 1 steps is added, so it needs a buffer of its own: `torch.empty_like`."),
+    hints=(
+        "`tensor.tensor_split(ranks)` gives views: writing into them changes the tensor.",
+        "Start the send *and* the receive before you wait for either. If every rank waits in its send, nobody "
+        "receives.",
+        "What arrives in the first ranks − 1 steps is added, so it needs a buffer of its own: `torch.empty_like`.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "The lab's version cuts each chunk into pieces, so that one piece is added while the next is on its way: see "
     "`scaleout/parallel/ring.py`.",
     stub=STUB,
     command="python -m scaleout.exercises.collectives.ranks ring.py",
-)  # fmt: skip
+)
 
 EXERCISES = (RING_ON_RANKS,)

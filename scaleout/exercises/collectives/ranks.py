@@ -61,8 +61,9 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
         except IndexError as error:
             if not _too_few(error, len(tensor.chunk(world)), world):
                 raise
-            return wrong(f"{where}: {line(error)}. torch.chunk gave fewer chunks than ranks; tensor_split does not",
-                         "few-chunks")  # fmt: skip
+            return wrong(
+                f"{where}: {line(error)}. torch.chunk gave fewer chunks than ranks; tensor_split does not", "few-chunks"
+            )
         every = [message(length, dtype, other) for other in range(world)]
         if given is ...:
             return wrong(f"{where}: the tensor is as it was: put your ring in the place of the ...", "stub")
@@ -78,7 +79,8 @@ def _too_few(error: IndexError, chunks: int, world: int) -> bool:
     *_, (frame, _) = walk_tb(error.__traceback__)
     return chunks < world and any(
         isinstance(one, (tuple, list)) and len(one) == chunks and all(isinstance(x, torch.Tensor) for x in one)
-        for one in frame.f_locals.values())  # fmt: skip
+        for one in frame.f_locals.values()
+    )
 
 
 def _fault(tensor: torch.Tensor, expected: torch.Tensor, given: object, world: int) -> Fault:
@@ -89,9 +91,11 @@ def _fault(tensor: torch.Tensor, expected: torch.Tensor, given: object, world: i
         return "not-in-place", "you returned the sum, but the tensor has to hold it: write into it, in place"
     at = int((tensor != expected).nonzero()[0])
     right = [torch.equal(*pair) for pair in zip(tensor.tensor_split(world), expected.tensor_split(world), strict=True)]
-    return "wrong-sum", (f"number {at} is {tensor[at].item():,} and the sum is {expected[at].item():,}; {sum(right)} "
-                         f"of {world} chunks are right. In step s rank r sends chunk r - s and receives chunk r - s - "
-                         "1, modulo ranks")  # fmt: skip
+    return "wrong-sum", (
+        f"number {at} is {tensor[at].item():,} and the sum is {expected[at].item():,}; {sum(right)} "
+        f"of {world} chunks are right. In step s rank r sends chunk r - s and receives chunk r - s - "
+        "1, modulo ranks"
+    )
 
 
 def _agree(tensor: torch.Tensor, every: list[torch.Tensor], rank: int) -> list[str]:
@@ -108,12 +112,12 @@ def _agree(tensor: torch.Tensor, every: list[torch.Tensor], rank: int) -> list[s
         "unchanged": torch.equal(tensor, mine),
         "dropped-rest": torch.equal(tensor[:rest], expected[:rest]) and torch.equal(tensor[rest:], mine[rest:]),
         "mean": torch.allclose(tensor.double() * world, expected.double(), rtol=0.01),
-        "rounded": right or (not tensor.dtype.is_floating_point
-                             and torch.allclose(tensor.double(), expected.double(), rtol=1e-6)),
+        "rounded": right
+        or (not tensor.dtype.is_floating_point and torch.allclose(tensor.double(), expected.double(), rtol=1e-6)),
         "counted-twice": all(one is not None and min(one) == 1 for one in times),
         "forgot-all-gather": summed and sum(done) <= 1 and (sum(done) or len(done) < world),
         "one-step-short": summed and sum(other) <= 1,
-    }  # fmt: skip
+    }
     return [slip for slip, holds in tests.items() if holds]
 
 
@@ -132,22 +136,28 @@ def _times(chunk: torch.Tensor, *parts: torch.Tensor) -> tuple[int, ...] | None:
 def _not_a_ring(calls: counted, tensor: torch.Tensor, world: int) -> Fault:
     """What is wrong with what was sent; how much, of a message that is much longer than there are ranks."""
     if calls.names:
-        return "used-a-collective", (f"the sum is right, but your code calls {calls.names[0]}. Write the ring "
-                                     "yourself, with isend and irecv")  # fmt: skip
+        return "used-a-collective", (
+            f"the sum is right, but your code calls {calls.names[0]}. Write the ring yourself, with isend and irecv"
+        )
     length, size, sent = len(tensor), tensor.element_size(), calls.sent_to()
     if length < 1000 * world:
         return None
     total, steps = sum(sent.values()), 2 * (world - 1)
     ring = steps * -(-length // world)
     if len(sent) > 1:
-        return "not-a-ring", (f"the sum is right, but it sent to {len(sent)} other ranks. In a ring every rank sends "
-                              "to its right only")  # fmt: skip
+        return "not-a-ring", (
+            f"the sum is right, but it sent to {len(sent)} other ranks. In a ring every rank sends to its right only"
+        )
     if total > ring * size + BESIDE * steps:
-        return "sent-too-much", (f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends at "
-                                 f"most {ring:,}: one chunk a step, not the whole tensor")  # fmt: skip
+        return "sent-too-much", (
+            f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends at "
+            f"most {ring:,}: one chunk a step, not the whole tensor"
+        )
     if total < steps * (length // world) * size:
-        return "not-a-ring", (f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends {ring:,}"
-                              ": another way brought the sum")  # fmt: skip
+        return "not-a-ring", (
+            f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends {ring:,}"
+            ": another way brought the sum"
+        )
     return None
 
 
@@ -156,8 +166,15 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     return judged(reports, MISTAKES, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.collectives.ranks", "ring_all_reduce", (3, 2, 4), own, judge, wait_seconds=5,
-              right=f"right on 2, 3 and 4 processes, in {len(CASES)} cases each: every sum, and the bytes of a ring")
+CHECK = Check(
+    "scaleout.exercises.collectives.ranks",
+    "ring_all_reduce",
+    (3, 2, 4),
+    own,
+    judge,
+    wait_seconds=5,
+    right=f"right on 2, 3 and 4 processes, in {len(CASES)} cases each: every sum, and the bytes of a ring",
+)
 
 if __name__ == "__main__":
     main(CHECK)

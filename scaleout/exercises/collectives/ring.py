@@ -16,10 +16,10 @@ def chunk_to_send(rank, step, ranks):
     return ...
 '''
 
-_CHUNK_SOLUTION = '''\
+_CHUNK_SOLUTION = """\
 def chunk_to_send(rank, step, ranks):
     return (rank - step) % ranks
-'''
+"""
 
 
 def _chunk(rank: int, step: int, ranks: int) -> int:
@@ -27,40 +27,80 @@ def _chunk(rank: int, step: int, ranks: int) -> int:
 
 
 CHUNK = Function(
-    key="chunk-to-send", level=2, title="Who sends which chunk",
+    key="chunk-to-send",
+    level=2,
+    title="Who sends which chunk",
     prompt="The message is cut into as many chunks as there are ranks, numbered from 0. In every step each rank sends "
     "one chunk to its right, to rank + 1 (the last one to rank 0), and receives one from its left.\n\n"
     "- In step 0, rank r sends chunk **r**.\n"
     "- From then on, it sends what it received in the step before. That holds in the reduce-scatter, where "
     "what arrives is added, and in the all-gather, where it replaces.\n\n"
     "Write `chunk_to_send(rank, step, ranks)`. Steps count on from 0 to 2(W−1) − 1, through both halves: W is `ranks`.",
-    hints=("In step 0 rank 2 receives chunk 1 from rank 1. So that is what it sends in step 1, and chunk 0 in step 2.",
-           "One step later, one chunk less. In Python, `-1 % 4` is 3."),
+    hints=(
+        "In step 0 rank 2 receives chunk 1 from rank 1. So that is what it sends in step 1, and chunk 0 in step 2.",
+        "One step later, one chunk less. In Python, `-1 % 4` is 3.",
+    ),
     solution="```python\n"
     f"{_CHUNK_SOLUTION}```\n\n"
     "One formula for both halves. After step W−2 rank r holds the finished chunk r+1, and that is what it sends "
     "in step W−1: (r − (W−1)) mod W = (r + 1) mod W.",
-    function="chunk_to_send", index=True, stub=_CHUNK_STUB, reference=_chunk,
-    cases=((0, 0, 4), (2, 1, 4), (0, 1, 4), (3, 2, 4), (1, 3, 4), (3, 5, 4), (1, 1, 2), (0, 1, 2), (2, 3, 3), (0, 2, 3),
-           (0, 7, 5), (4, 4, 5), (1, 9, 6), (5, 11, 7), (6, 9, 8)),
+    function="chunk_to_send",
+    index=True,
+    stub=_CHUNK_STUB,
+    reference=_chunk,
+    cases=(
+        (0, 0, 4),
+        (2, 1, 4),
+        (0, 1, 4),
+        (3, 2, 4),
+        (1, 3, 4),
+        (3, 5, 4),
+        (1, 1, 2),
+        (0, 1, 2),
+        (2, 3, 3),
+        (0, 2, 3),
+        (0, 7, 5),
+        (4, 4, 5),
+        (1, 9, 6),
+        (5, 11, 7),
+        (6, 9, 8),
+    ),
     mistakes=(
-        Mistake("other-direction", lambda rank, step, ranks: (rank + step) % ranks,
-                "Your chunks count up with the steps. What a rank sends next came from its left, and there the chunk "
-                "number is one lower."),
-        Mistake("received", lambda rank, step, ranks: (rank - step - 1) % ranks,
-                "That is the chunk which the rank receives in this step. It sends it in the next one."),
-        Mistake("no-modulo", lambda rank, step, ranks: rank - step,
-                "The number leaves the range of chunks. The ring is closed: take it modulo ranks."),
-        Mistake("starts-again", lambda rank, step, ranks: (rank - step % (ranks - 1)) % ranks,
-                "Your second half starts again with the rank's own chunk. But the chunk that it has finished by then "
-                "is the next one, rank + 1."),
-        Mistake("own-chunk", lambda rank, step, ranks: rank,
-                "That sends the rank's own chunk in every step. It has to pass on what it received."),
-        Mistake("wrong-modulo", lambda rank, step, ranks: (rank - step) % (ranks - 1),
-                "There are as many chunks as ranks: take it modulo ranks, not ranks - 1."),
+        Mistake(
+            "other-direction",
+            lambda rank, step, ranks: (rank + step) % ranks,
+            "Your chunks count up with the steps. What a rank sends next came from its left, and there the chunk "
+            "number is one lower.",
+        ),
+        Mistake(
+            "received",
+            lambda rank, step, ranks: (rank - step - 1) % ranks,
+            "That is the chunk which the rank receives in this step. It sends it in the next one.",
+        ),
+        Mistake(
+            "no-modulo",
+            lambda rank, step, ranks: rank - step,
+            "The number leaves the range of chunks. The ring is closed: take it modulo ranks.",
+        ),
+        Mistake(
+            "starts-again",
+            lambda rank, step, ranks: (rank - step % (ranks - 1)) % ranks,
+            "Your second half starts again with the rank's own chunk. But the chunk that it has finished by then "
+            "is the next one, rank + 1.",
+        ),
+        Mistake(
+            "own-chunk",
+            lambda rank, step, ranks: rank,
+            "That sends the rank's own chunk in every step. It has to pass on what it received.",
+        ),
+        Mistake(
+            "wrong-modulo",
+            lambda rank, step, ranks: (rank - step) % (ranks - 1),
+            "There are as many chunks as ranks: take it modulo ranks, not ranks - 1.",
+        ),
     ),
     right="With this one line, every rank knows what to do without asking anybody.",
-)  # fmt: skip
+)
 
 _SCATTER_STUB = '''\
 def reduce_scatter(held):
@@ -74,7 +114,7 @@ def reduce_scatter(held):
     return ...
 '''
 
-_SCATTER_SOLUTION = '''\
+_SCATTER_SOLUTION = """\
 def reduce_scatter(held):
     ranks, length = len(held), len(held[0])
     bounds = [part * (length // ranks) + min(part, length % ranks) for part in range(ranks + 1)]
@@ -86,7 +126,7 @@ def reduce_scatter(held):
                 held[right][place] += held[rank][place]
                 sent[rank] += 1
     return [[one[bounds[rank]:bounds[rank + 1]] for rank, one in enumerate(held)], sent]
-'''
+"""
 
 
 def _bounds(sizes: list[int]) -> list[slice]:
@@ -156,7 +196,10 @@ def _counted(count):
 
 
 SCATTER = Function(
-    key="reduce-scatter", level=3, title="Each rank its own part", lists=True,
+    key="reduce-scatter",
+    level=3,
+    title="Each rank its own part",
+    lists=True,
     prompt="A ring in which rank r begins by sending part r leaves it, after W−1 steps, with the finished part "
     "**r + 1**. A library promises another thing: after a reduce-scatter rank r holds part **r**. Write "
     "`reduce_scatter(held)`, a ring that ends so, in as many steps. `held` is a list for each rank, all of the same "
@@ -166,17 +209,21 @@ SCATTER = Function(
     "longer, as in `torch.tensor_split`: 7 numbers on 3 ranks make parts of 3, 2 and 2.\n"
     "- In each step every rank sends one part to its right, where it is added: at first a part of its own, and from "
     "then on what it has just received and added to.",
-    hints=("Follow one part backwards. Part r has to reach rank r in the last step: where did it set out, W−1 steps "
-           "before?",
-           "Part 0 sets out on rank 1. So what does rank 1 send first, and what does rank r?",
-           "Put the loop over the steps outside, that over the ranks inside: no rank sends the part that it receives "
-           "in the same step."),
+    hints=(
+        "Follow one part backwards. Part r has to reach rank r in the last step: where did it set out, W−1 steps "
+        "before?",
+        "Part 0 sets out on rank 1. So what does rank 1 send first, and what does rank r?",
+        "Put the loop over the steps outside, that over the ranks inside: no rank sends the part that it receives "
+        "in the same step.",
+    ),
     solution="```python\n"
     f"{_SCATTER_SOLUTION}```\n\n"
     "Part r sets out on rank r + 1, visits every rank and stays on rank r, the only one that never sends it. NCCL's "
     "rings begin so too. An all-gather in which rank r begins with part r then makes an all-reduce of it, in 2(W−1) "
     "steps.",
-    function="reduce_scatter", stub=_SCATTER_STUB, reference=_scatter,
+    function="reduce_scatter",
+    stub=_SCATTER_STUB,
+    reference=_scatter,
     cases=(
         ([[1, 2, 3], [10, 20, 30], [100, 200, 300]],),
         ([[1, 2, 3, 4, 5, 6, 7], [10, 20, 30, 40, 50, 60, 70], [100, 200, 300, 400, 500, 600, 700]],),
@@ -190,65 +237,127 @@ SCATTER = Function(
         ([[3, 4]],),
     ),
     mistakes=(
-        Mistake("next-part", lambda held: _scatter(held, lambda rank: rank + 1),
-                "Your rank r ends with part r + 1, as where it begins with part r. With which part does it have to "
-                "begin?"),
-        Mistake("reads-another-part", lambda held: _ring(held, first=0),
-                "Your parts hold one rank's own numbers. Where rank r begins with part r, that part never comes back "
-                "to it in W−1 steps. With which part does rank r have to begin?"),
-        Mistake("wrong-way", lambda held: _ring(held, first=1),
-                "Your parts have the numbers of two ranks: part r reaches rank r in the first step and goes on. You "
-                "moved the beginning the wrong way."),
-        Mistake("one-too-far", lambda held: _ring(held, first=-2),
-                "One rank is missing in your parts: part r reaches rank r in the last step but one and goes on. You "
-                "moved the beginning one too far."),
-        Mistake("counts-up", lambda held: _ring(held, up=True),
-                "Your parts count up with the steps. What a rank sends next came from its left, where the number of "
-                "the part is one lower."),
-        Mistake("counts-up-from-its-own", lambda held: _ring(held, first=0, up=True),
-                "Your parts count up from the rank's own. What a rank sends next came from its left, where the number "
-                "of the part is one lower."),
-        Mistake("one-step-short", lambda held: _ring(held, steps=lambda ranks: ranks - 2),
-                "Your parts hold one rank's own numbers: the last of the W−1 steps is missing, in which the sum of "
-                "all others arrives."),
-        Mistake("replaced", lambda held: _ring(held, keep=True),
-                "In your ring what arrives replaces what was there. In a reduce-scatter it is added."),
-        Mistake("sends-its-own", lambda held: _ring(held, fresh=True),
-                "What has arrived and was added to does not go on: your ranks send their own numbers in every step, as "
-                "they also do where the parts count up with the steps."),
-        Mistake("rank-by-rank", lambda held: _ring(held, by_rank=True),
-                "One of your ranks makes all its steps before the next one begins. In a step all send at the same "
-                "time: put the loop over the steps outside."),
-        Mistake("all-gathered", _all_reduce,
-                "That is an all-reduce: you went on until every rank had all parts. A reduce-scatter stops halfway."),
-        Mistake("whole-lists", lambda held: _ring(held, own=False),
-                "You returned whole lists, with parts in them that are not finished. Return of each rank the one part "
-                "that is."),
-        Mistake("dropped-rest", lambda held: _scatter(held, cut=_no_rest),
-                "The last numbers are left out: the length does not divide by the ranks, and the first parts are one "
-                "longer."),
-        Mistake("rest-last", lambda held: _scatter(held, cut=_rest_last),
-                "Your last part takes all the rest. Here the first parts are one longer."),
-        Mistake("rounded-up", lambda held: _scatter(held, cut=_rounded_up),
-                "Your parts are all as long as the first, until nothing is left, as in torch.chunk. Here they differ "
-                "by one at most."),
-        Mistake("counted-another-ring", lambda held: [_scatter(held)[0], _scatter(held, lambda rank: rank + 1)[1]],
-                "The parts are right, but you counted in a ring that ends with part r + 1 on rank r. Which part does a "
-                "rank never send?"),
-        Mistake("one-step-more", lambda held: _ring(held, steps=lambda ranks: ranks),
-                "There is a step too many: after W−1 every part is complete."),
-        Mistake("whole-list", _counted(lambda ranks, length: length if ranks > 1 else 0),
-                "The parts are right, but each rank sent its whole list, as in W steps. W−1 are enough, if each "
-                "begins with another part."),
-        Mistake("whole-every-step", _counted(lambda ranks, length: (ranks - 1) * length),
-                "The parts are right, but your ranks sent the whole list in every step. A step moves one part."),
-        Mistake("counted-messages", _counted(lambda ranks, length: ranks - 1),
-                "The parts are right, but you counted messages. Count the numbers in each of them."),
-        Mistake("sent-nothing", _counted(lambda ranks, length: 0),
-                "The parts are right, but no rank has sent anything: count the numbers of every message."),
+        Mistake(
+            "next-part",
+            lambda held: _scatter(held, lambda rank: rank + 1),
+            "Your rank r ends with part r + 1, as where it begins with part r. With which part does it have to begin?",
+        ),
+        Mistake(
+            "reads-another-part",
+            lambda held: _ring(held, first=0),
+            "Your parts hold one rank's own numbers. Where rank r begins with part r, that part never comes back "
+            "to it in W−1 steps. With which part does rank r have to begin?",
+        ),
+        Mistake(
+            "wrong-way",
+            lambda held: _ring(held, first=1),
+            "Your parts have the numbers of two ranks: part r reaches rank r in the first step and goes on. You "
+            "moved the beginning the wrong way.",
+        ),
+        Mistake(
+            "one-too-far",
+            lambda held: _ring(held, first=-2),
+            "One rank is missing in your parts: part r reaches rank r in the last step but one and goes on. You "
+            "moved the beginning one too far.",
+        ),
+        Mistake(
+            "counts-up",
+            lambda held: _ring(held, up=True),
+            "Your parts count up with the steps. What a rank sends next came from its left, where the number of "
+            "the part is one lower.",
+        ),
+        Mistake(
+            "counts-up-from-its-own",
+            lambda held: _ring(held, first=0, up=True),
+            "Your parts count up from the rank's own. What a rank sends next came from its left, where the number "
+            "of the part is one lower.",
+        ),
+        Mistake(
+            "one-step-short",
+            lambda held: _ring(held, steps=lambda ranks: ranks - 2),
+            "Your parts hold one rank's own numbers: the last of the W−1 steps is missing, in which the sum of "
+            "all others arrives.",
+        ),
+        Mistake(
+            "replaced",
+            lambda held: _ring(held, keep=True),
+            "In your ring what arrives replaces what was there. In a reduce-scatter it is added.",
+        ),
+        Mistake(
+            "sends-its-own",
+            lambda held: _ring(held, fresh=True),
+            "What has arrived and was added to does not go on: your ranks send their own numbers in every step, as "
+            "they also do where the parts count up with the steps.",
+        ),
+        Mistake(
+            "rank-by-rank",
+            lambda held: _ring(held, by_rank=True),
+            "One of your ranks makes all its steps before the next one begins. In a step all send at the same "
+            "time: put the loop over the steps outside.",
+        ),
+        Mistake(
+            "all-gathered",
+            _all_reduce,
+            "That is an all-reduce: you went on until every rank had all parts. A reduce-scatter stops halfway.",
+        ),
+        Mistake(
+            "whole-lists",
+            lambda held: _ring(held, own=False),
+            "You returned whole lists, with parts in them that are not finished. Return of each rank the one part "
+            "that is.",
+        ),
+        Mistake(
+            "dropped-rest",
+            lambda held: _scatter(held, cut=_no_rest),
+            "The last numbers are left out: the length does not divide by the ranks, and the first parts are one "
+            "longer.",
+        ),
+        Mistake(
+            "rest-last",
+            lambda held: _scatter(held, cut=_rest_last),
+            "Your last part takes all the rest. Here the first parts are one longer.",
+        ),
+        Mistake(
+            "rounded-up",
+            lambda held: _scatter(held, cut=_rounded_up),
+            "Your parts are all as long as the first, until nothing is left, as in torch.chunk. Here they differ "
+            "by one at most.",
+        ),
+        Mistake(
+            "counted-another-ring",
+            lambda held: [_scatter(held)[0], _scatter(held, lambda rank: rank + 1)[1]],
+            "The parts are right, but you counted in a ring that ends with part r + 1 on rank r. Which part does a "
+            "rank never send?",
+        ),
+        Mistake(
+            "one-step-more",
+            lambda held: _ring(held, steps=lambda ranks: ranks),
+            "There is a step too many: after W−1 every part is complete.",
+        ),
+        Mistake(
+            "whole-list",
+            _counted(lambda ranks, length: length if ranks > 1 else 0),
+            "The parts are right, but each rank sent its whole list, as in W steps. W−1 are enough, if each "
+            "begins with another part.",
+        ),
+        Mistake(
+            "whole-every-step",
+            _counted(lambda ranks, length: (ranks - 1) * length),
+            "The parts are right, but your ranks sent the whole list in every step. A step moves one part.",
+        ),
+        Mistake(
+            "counted-messages",
+            _counted(lambda ranks, length: ranks - 1),
+            "The parts are right, but you counted messages. Count the numbers in each of them.",
+        ),
+        Mistake(
+            "sent-nothing",
+            _counted(lambda ranks, length: 0),
+            "The parts are right, but no rank has sent anything: count the numbers of every message.",
+        ),
         Mistake("swapped", lambda held: _scatter(held)[::-1], "You returned [sent, parts]: the parts come first."),
     ),
     right="Each rank sent all parts but its own: (W−1)/W of its list, half of what a ring all-reduce sends.",
-)  # fmt: skip
+)
 
 EXERCISES = (CHUNK, SCATTER)

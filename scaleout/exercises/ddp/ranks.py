@@ -91,8 +91,12 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
     for step in range(STEPS):
         rows.clear()
         before, passes = copy.deepcopy((model, optimizer)), data(step, rank)
-        left = torch.cat([torch.zeros_like(one).flatten() if one.grad is None else one.grad.detach().flatten().clone()
-                          for one in trained(model)])  # fmt: skip
+        left = torch.cat(
+            [
+                torch.zeros_like(one).flatten() if one.grad is None else one.grad.detach().flatten().clone()
+                for one in trained(model)
+            ]
+        )
         with counted() as calls:
             given = function(model, optimizer, passes)
         if given is ...:
@@ -118,8 +122,9 @@ def averaged(alone: list[tuple], step: int) -> torch.Tensor:
     return weights(alone[0][0])
 
 
-def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, apart: torch.Tensor, step: int,
-          rank: int) -> tuple[Fault, frozenset[str]]:  # fmt: skip
+def _seen(
+    before: tuple, left: torch.Tensor, given: torch.Tensor, apart: torch.Tensor, step: int, rank: int
+) -> tuple[Fault, frozenset[str]]:
     """What is to be seen in the weights given, and the mistakes that lead to them; `apart` is what `averaged` says."""
     world = dist.get_world_size()
     start, every = weights(before[0]), [data(step, other) for other in range(world)]
@@ -133,14 +138,19 @@ def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, apart: torch.T
         return ("no-step", "the weights are as they were: call optimizer.step()"), frozenset()
     alone = [stepped(before, gradient(before[0], one)) for one in every]
     values = {slip: stepped(before, row) for slip, row in _known(before[0], right, every, rank).items()}
-    values |= {"weights-averaged": apart, "weights-averaged-whole": sum(alone) / world,
-               "not-cleared": stepped(before, right + left) if step and left.any() else whole}  # fmt: skip
+    values |= {
+        "weights-averaged": apart,
+        "weights-averaged-whole": sum(alone) / world,
+        "not-cleared": stepped(before, right + left) if step and left.any() else whole,
+    }
     agree = frozenset(slip for slip, value in values.items() if near(value))
     off = (given - whole).abs().max() / (whole - start).abs().max()
     return None if near(whole) else (
-        "wrong-gradient", f"the weights are {off:.0%} of the longest change off from where a step with the mean "
-                          "gradient over all passes of all ranks leads to. Accumulate, average over the ranks, then "
-                          "call optimizer.step() once"), agree  # fmt: skip
+        "wrong-gradient",
+        f"the weights are {off:.0%} of the longest change off from where a step with the mean "
+        "gradient over all passes of all ranks leads to. Accumulate, average over the ranks, then "
+        "call optimizer.step() once",
+    ), agree
 
 
 WORDS = {
@@ -170,9 +180,17 @@ def _known(model: nn.Module, right: torch.Tensor, every: list, rank: int) -> dic
     """The gradients that mistakes step with."""
     world, mine = len(every), gradient(model, every[rank])
     last = sum(gradient(model, one[-1:]) for one in every) / world
-    return {"not-averaged": world * right, "passes-added": PASSES * right, "nothing-divided": world * PASSES * right,
-            "divided-twice": right / world, "own-gradient": mine, "rank-0": gradient(model, every[0]),
-            "own-sum": PASSES * mine, "last-pass": last / PASSES, "last-pass-whole": last}  # fmt: skip
+    return {
+        "not-averaged": world * right,
+        "passes-added": PASSES * right,
+        "nothing-divided": world * PASSES * right,
+        "divided-twice": right / world,
+        "own-gradient": mine,
+        "rank-0": gradient(model, every[0]),
+        "own-sum": PASSES * mine,
+        "last-pass": last / PASSES,
+        "last-pass-whole": last,
+    }
 
 
 def _talk(calls: counted, rows: int, size: int) -> Fault:
@@ -181,23 +199,35 @@ def _talk(calls: counted, rows: int, size: int) -> Fault:
     if not calls.calls:
         return "unseen", "the weights are right, but no collective of yours was seen: what travels is the gradients"
     if rows > PASSES * BATCH:
-        return "data-gathered", (f"the weights are right, but {rows} samples went through this rank's model, and its "
-                                 f"own passes have {PASSES * BATCH}: data stays where it is, and gradients travel")
+        return "data-gathered", (
+            f"the weights are right, but {rows} samples went through this rank's model, and its "
+            f"own passes have {PASSES * BATCH}: data stays where it is, and gradients travel"
+        )
     if calls.sent > 1.5 * size:
-        return "every-pass", (f"the weights are right, but this rank sent {calls.sent:,.0f} bytes, "
-                              f"{calls.sent / size:.3g} times the {size:,} of its gradients that a ring sends: reduce "
-                              "the gradients once, after the last pass, and nothing else")  # fmt: skip
+        return "every-pass", (
+            f"the weights are right, but this rank sent {calls.sent:,.0f} bytes, "
+            f"{calls.sent / size:.3g} times the {size:,} of its gradients that a ring sends: reduce "
+            "the gradients once, after the last pass, and nothing else"
+        )
     return None
 
 
 def judge(reports: list[list[Seen]], world: int) -> Verdict:
     """Which steps the ranks took; they also have to have ended in the same place."""
     ends = [report[-1].value for report in reports]
-    verdict = judged(reports, WORDS, f"right: {world} ranks took the step of one process on all the data, {STEPS} "
-                                     "times, and sent its gradients once a step")  # fmt: skip
+    verdict = judged(
+        reports,
+        WORDS,
+        f"right: {world} ranks took the step of one process on all the data, {STEPS} "
+        "times, and sent its gradients once a step",
+    )
     if verdict.ok and any(one != ends[0] for one in ends):
-        return Verdict(False, "the ranks do not hold the same weights to the last bit, and will drift apart: every "
-                              "rank has to step with the same numbers", "apart")
+        return Verdict(
+            False,
+            "the ranks do not hold the same weights to the last bit, and will drift apart: every "
+            "rank has to step with the same numbers",
+            "apart",
+        )
     return verdict
 
 
@@ -205,8 +235,9 @@ def explain(error: Exception) -> Verdict | None:
     """The exception that a frozen weight leads to."""
     words = " ".join(str(error).split()).rstrip(".")
     if "NoneType" in words:
-        return wrong(f"{type(error).__name__}: {words}. A frozen weight has no gradient: its grad is "
-                     "None", "no-gradient")
+        return wrong(
+            f"{type(error).__name__}: {words}. A frozen weight has no gradient: its grad is None", "no-gradient"
+        )
     return None
 
 

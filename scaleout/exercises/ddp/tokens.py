@@ -15,12 +15,12 @@ def factors(tokens):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 def factors(tokens):
     ranks = len(tokens)
     total = sum(map(sum, tokens))
     return [[ranks * n / total for n in rank] for rank in tokens]
-'''
+"""
 
 
 def weighted(tokens: list) -> list:
@@ -60,8 +60,9 @@ def _ranks_alone(tokens: list) -> list:
 def _by_pass(tokens: list) -> list:
     """Each pass weighed among the ranks, and all passes alike."""
     passes = [sum(column) for column in zip(*tokens, strict=True)]
-    return [[len(tokens) * n / all_ranks / len(rank) for n, all_ranks in zip(rank, passes, strict=True)]
-            for rank in tokens]  # fmt: skip
+    return [
+        [len(tokens) * n / all_ranks / len(rank) for n, all_ranks in zip(rank, passes, strict=True)] for rank in tokens
+    ]
 
 
 def _sums_to_one(tokens: list) -> list:
@@ -69,16 +70,22 @@ def _sums_to_one(tokens: list) -> list:
 
 
 FACTORS = Function(
-    key="token-factors", level=2, minutes=10, title="40 tokens here, 8 there", lists=True,
+    key="token-factors",
+    level=2,
+    minutes=10,
+    title="40 tokens here, 8 there",
+    lists=True,
     prompt="Sequences are padded, so that passes have different numbers of tokens that count. Each rank runs a few "
     "passes inside `no_sync()`, the last one outside. A pass takes the **mean** loss over its own tokens, multiplies "
     "it with a factor and calls `backward()`; gradients add up over the passes. DDP then **averages** them over the "
     "ranks. Write `factors(tokens)`, so that the result is the gradient of the mean over **all** tokens of the step, "
     "each token counted alike. All ranks have as many passes. `factors([[40, 8], [8, 8]])` is `[[1.25, 0.25], [0.25, "
     "0.25]]`.",
-    hints=("What would a factor be if every pass had the same number of tokens?",
-           "Write the wanted mean as a sum over passes: which share of all tokens does one pass bring?",
-           "And what does DDP divide by afterwards?"),
+    hints=(
+        "What would a factor be if every pass had the same number of tokens?",
+        "Write the wanted mean as a sum over passes: which share of all tokens does one pass bring?",
+        "And what does DDP divide by afterwards?",
+    ),
     solution=f"```python\n{_SOLUTION}```\n\nA pass brings its share of all tokens, and DDP divides by the ranks, "
     "which has to be undone. To know the total each rank counts its tokens and the counts are all-reduced: one "
     "number, before the first backward. With a loss that is a *sum* over tokens every factor is ranks / total.\n\nA "
@@ -87,27 +94,56 @@ FACTORS = Function(
     "trainer divided by the passes until 2024, so that training with accumulation was not training with the large "
     "batch where sequences differ (huggingface/transformers, issue 24725 and pull request 34191), and over ranks "
     "it had to be fixed once more (pull request 34373, `average_tokens_across_devices`).",
-    function="factors", stub=_STUB, reference=weighted,
-    cases=(([[40, 8], [8, 8]],), ([[12, 12], [12, 12]],), ([[100], [28]],), ([[7, 5, 3]],), ([[9, 1, 5], [20, 30, 4]],),
-           ([[64, 16], [32, 8], [3, 100]],), ([[1]],), ([[10, 0], [5, 25]],), ([[6, 18, 2, 7], [6, 18, 2, 7]],),
-           ([[11], [22], [33], [44], [55], [66], [77]],)),
+    function="factors",
+    stub=_STUB,
+    reference=weighted,
+    cases=(
+        ([[40, 8], [8, 8]],),
+        ([[12, 12], [12, 12]],),
+        ([[100], [28]],),
+        ([[7, 5, 3]],),
+        ([[9, 1, 5], [20, 30, 4]],),
+        ([[64, 16], [32, 8], [3, 100]],),
+        ([[1]],),
+        ([[10, 0], [5, 25]],),
+        ([[6, 18, 2, 7], [6, 18, 2, 7]],),
+        ([[11], [22], [33], [44], [55], [66], [77]],),
+    ),
     mistakes=(
-        Mistake("mean-of-means", _means, "You gave each pass the same factor. A token of a short pass then counts for "
-                                         "more than one of a long pass."),
-        Mistake("forgot-average", _without_ranks, "Your factors are right for one rank. What does DDP do with the "
-                                                  "gradients of several?"),
-        Mistake("own-tokens", _own_tokens, "You weighed a rank's passes among themselves. A rank with few tokens then "
-                                           "counts for as much as one with many."),
-        Mistake("passes-too", _passes_too, "You divided by the passes as well. The tokens say already how much each "
-                                           "pass brings."),
-        Mistake("of-sums", _of_sums, "Those are the factors of a loss that is a sum over its tokens. This one is a "
-                                     "mean."),
+        Mistake(
+            "mean-of-means",
+            _means,
+            "You gave each pass the same factor. A token of a short pass then counts for more than one of a long pass.",
+        ),
+        Mistake(
+            "forgot-average",
+            _without_ranks,
+            "Your factors are right for one rank. What does DDP do with the gradients of several?",
+        ),
+        Mistake(
+            "own-tokens",
+            _own_tokens,
+            "You weighed a rank's passes among themselves. A rank with few tokens then "
+            "counts for as much as one with many.",
+        ),
+        Mistake(
+            "passes-too",
+            _passes_too,
+            "You divided by the passes as well. The tokens say already how much each pass brings.",
+        ),
+        Mistake(
+            "of-sums", _of_sums, "Those are the factors of a loss that is a sum over its tokens. This one is a mean."
+        ),
         Mistake("ranks-alone", _ranks_alone, "You weighed the ranks, and gave the passes of one rank the same factor."),
         Mistake("by-pass", _by_pass, "You weighed each pass among the ranks, and all passes alike."),
-        Mistake("own-tokens-whole", _sums_to_one, "You weighed a rank's passes among themselves, and they add up to "
-                                                  "their number. What do gradients do from pass to pass?"),
+        Mistake(
+            "own-tokens-whole",
+            _sums_to_one,
+            "You weighed a rank's passes among themselves, and they add up to "
+            "their number. What do gradients do from pass to pass?",
+        ),
     ),
     right="Each token counts alike, in whichever pass and on whichever rank it is.",
-)  # fmt: skip
+)
 
 EXERCISES = (FACTORS,)

@@ -34,14 +34,21 @@ class Figures:
 
 def figures(summary: dict) -> Figures:
     """The Figures of what `scaleout.records.trace.summary` gave, in the mean over its steps."""
+
     def pair(name: str) -> tuple[int, int]:
         return tuple(round(summary[name][rank] * 1e3) for rank in sorted(summary[name]))
 
     return Figures(
-        round(mean(summary["step_seconds"]) * 1e3), pair("compute_seconds"), pair("communication_seconds"),
-        pair("exposed_seconds"), pair("waited_seconds"), pair("data_seconds"), round(summary["collectives"]),
-        round(summary["bytes_each"] / 1e3), round(summary["bytes_per_second"] / 1e6),
-    )  # fmt: skip
+        round(mean(summary["step_seconds"]) * 1e3),
+        pair("compute_seconds"),
+        pair("communication_seconds"),
+        pair("exposed_seconds"),
+        pair("waited_seconds"),
+        pair("data_seconds"),
+        round(summary["collectives"]),
+        round(summary["bytes_each"] / 1e3),
+        round(summary["bytes_per_second"] / 1e6),
+    )
 
 
 # Read off the recorded runs of labs/ddp.py on two processes, gloo, 2 cores; a test reads them off again.
@@ -89,38 +96,62 @@ def _option(name: str, causes: dict[str, str], why: str, right: bool = False) ->
 
 
 WHICH = Choice(
-    key="traces", level=3, title="Five runs, five causes",
+    key="traces",
+    level=3,
+    title="Five runs, five causes",
     prompt="The picture and the table have five runs of one job on two ranks. Whose fault is what? *none*: the run is "
     "healthy. *rank 0*, *rank 1*: that rank computes more slowly. *buckets*: they are too small. *link*: it is slow. "
     "*data*: they come too late.",
-    hints=("Compare the two ranks first. Then ask what fills the time of a step that is not compute.",
-           "A collective begins when a rank comes to it and ends when all are done: a long one is slow, or waiting.",
-           "Figures that decide: compute by rank, waiting by rank, the gap before the forward, the number of "
-           "collectives, the exposed part."),
+    hints=(
+        "Compare the two ranks first. Then ask what fills the time of a step that is not compute.",
+        "A collective begins when a rank comes to it and ends when all are done: a long one is slow, or waiting.",
+        "Figures that decide: compute by rank, waiting by rank, the gap before the forward, the number of "
+        "collectives, the exposed part.",
+    ),
     solution="\n\n".join(_DECIDES.values()),
     options=(
-        _option("straggler-1", {}, "Right, all five. In D it is rank 1: rank 0 waits "
-                f"{_STRAGGLER.waited[0]} ms for it, in collectives that only look slow.", True),
-        _option("straggler-0", {"D": "rank 0"},
-                f"Four are right. In D rank 0 spends {_STRAGGLER.waited[0]} ms in collectives before the other one "
-                f"comes: it is the one that waits. It computes for {_STRAGGLER.compute[0]} ms, rank 1 for "
-                f"{_STRAGGLER.compute[1]}. The slow rank never waits."),
-        _option("link-for-buckets", {"A": "buckets", "D": "rank 0", "E": "link"},
-                f"Two are right. A has {_SLOW.collectives} collectives of {_SLOW.kilobytes_each:,} kB, few and "
-                f"large. E has {_TINY.collectives} of {_TINY.kilobytes_each} kB; most of its time goes into starts, "
-                "which a faster link does not change. And which rank of D computes for longer?"),
-        _option("waits-for-data", {"A": "data", "B": "link", "D": "rank 0"},
-                f"Two are right. Before its forward A waits {max(_SLOW.data)} ms at most, B {_STARVED.data[0]} on "
-                f"both ranks. And once both ranks are there, B carries {_STARVED.rate} MB/s and A {_SLOW.rate}. And "
-                "which rank of D computes for longer?"),
-        _option("sick-for-healthy", {"B": "none", "C": "data"},
-                f"Three are right. A step of B takes {_STARVED.step} ms and one of C {_WELL.step}, the shortest of all "
-                f"five. What adds to B lies before its forward: {_and(_STARVED.data)}."),
-        _option("long-collectives", {"A": "rank 1", "D": "link"},
-                f"Three are right. In A the ranks compute for {_and(_SLOW.compute)} and wait {_and(_SLOW.waited)} for "
-                f"each other: nobody is slow. In D the collectives move {_STRAGGLER.rate} MB/s once both ranks are "
-                f"there, more than in the healthy run; rank 0 is in them for so long because it waits."),
+        _option(
+            "straggler-1",
+            {},
+            "Right, all five. In D it is rank 1: rank 0 waits "
+            f"{_STRAGGLER.waited[0]} ms for it, in collectives that only look slow.",
+            True,
+        ),
+        _option(
+            "straggler-0",
+            {"D": "rank 0"},
+            f"Four are right. In D rank 0 spends {_STRAGGLER.waited[0]} ms in collectives before the other one "
+            f"comes: it is the one that waits. It computes for {_STRAGGLER.compute[0]} ms, rank 1 for "
+            f"{_STRAGGLER.compute[1]}. The slow rank never waits.",
+        ),
+        _option(
+            "link-for-buckets",
+            {"A": "buckets", "D": "rank 0", "E": "link"},
+            f"Two are right. A has {_SLOW.collectives} collectives of {_SLOW.kilobytes_each:,} kB, few and "
+            f"large. E has {_TINY.collectives} of {_TINY.kilobytes_each} kB; most of its time goes into starts, "
+            "which a faster link does not change. And which rank of D computes for longer?",
+        ),
+        _option(
+            "waits-for-data",
+            {"A": "data", "B": "link", "D": "rank 0"},
+            f"Two are right. Before its forward A waits {max(_SLOW.data)} ms at most, B {_STARVED.data[0]} on "
+            f"both ranks. And once both ranks are there, B carries {_STARVED.rate} MB/s and A {_SLOW.rate}. And "
+            "which rank of D computes for longer?",
+        ),
+        _option(
+            "sick-for-healthy",
+            {"B": "none", "C": "data"},
+            f"Three are right. A step of B takes {_STARVED.step} ms and one of C {_WELL.step}, the shortest of all "
+            f"five. What adds to B lies before its forward: {_and(_STARVED.data)}.",
+        ),
+        _option(
+            "long-collectives",
+            {"A": "rank 1", "D": "link"},
+            f"Three are right. In A the ranks compute for {_and(_SLOW.compute)} and wait {_and(_SLOW.waited)} for "
+            f"each other: nobody is slow. In D the collectives move {_STRAGGLER.rate} MB/s once both ranks are "
+            f"there, more than in the healthy run; rank 0 is in them for so long because it waits.",
+        ),
     ),
-)  # fmt: skip
+)
 
 EXERCISES = (WHICH,)

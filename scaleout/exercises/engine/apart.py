@@ -44,9 +44,12 @@ def call(door: str, args: dict, seconds: float) -> dict:
     checks.above_0("seconds", seconds)
     with tempfile.TemporaryFile() as answer:  # not a pipe: what is written without end stays out of this process
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _CHILD, _ROOT], stdin=subprocess.PIPE, stdout=answer,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-I", "-c", _CHILD, _ROOT],
+            stdin=subprocess.PIPE,
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             _wait(process, json.dumps([door, args]).encode(), seconds)
         except BaseException:  # also Ctrl-C in a notebook, of which the process knows nothing
@@ -73,8 +76,11 @@ def _wait(process: subprocess.Popen, asked: bytes | None, seconds: float) -> Non
             return
         except subprocess.TimeoutExpired:
             asked, left = None, seconds - own.seconds()
-    raise Ended("endless-loop", f"Your code did not end within {seconds:g} s, and was stopped. Look for a loop whose "
-                                "condition never becomes false, or for a busy machine.")  # fmt: skip
+    raise Ended(
+        "endless-loop",
+        f"Your code did not end within {seconds:g} s, and was stopped. Look for a loop whose "
+        "condition never becomes false, or for a busy machine.",
+    )
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -24,8 +24,26 @@ FUNCTIONS = {"sqrt": math.sqrt, "√": math.sqrt, "log2": math.log2, "log10": ma
 OF_SEVERAL = {"max": max, "min": min}
 
 _SUPER = {ord(raised): plain for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=True)}
-_SIGNS = str.maketrans({"−": "-", "－": "-", "＋": "+", "×": "*", "·": "*", "⋅": "*", "∙": "*", "÷": "/", "∕": "/",
-                        "⁄": "/", "₂": "2", "’": "'", "，": ",", "．": ".", "（": "(", "）": ")"})  # fmt: skip
+_SIGNS = str.maketrans(
+    {
+        "−": "-",
+        "－": "-",
+        "＋": "+",
+        "×": "*",
+        "·": "*",
+        "⋅": "*",
+        "∙": "*",
+        "÷": "/",
+        "∕": "/",
+        "⁄": "/",
+        "₂": "2",
+        "’": "'",
+        "，": ",",
+        "．": ".",
+        "（": "(",
+        "）": ")",
+    }
+)
 WORDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _TEN_TO = re.compile(r"(?<![\w^*.,])([\d.,]*\d)\s*[*x]\s*10\s*(?:\^|\*\*)\s*([+-]?\d{1,3})(?![\d.,])", re.I)
 _FIGURE = re.compile(r"((?:\d|[.,]\d)(?:[\d.,_']| (?=\d))*)(e[+-]?\d+(?!\w))?", re.I)
@@ -36,8 +54,11 @@ _OPERATOR = re.compile(rf"\s*(\*\*|[-+*/^x])\s*(?=[-+\d.,(]|{_CALL.pattern})", r
 _TIMES = re.compile(rf"(log_?(?:2|10)\()|(?<=\d)(?=\()|(?<=[\d)])\s*(?={_CALL.pattern})", re.I)  # 20(8-1), 2√3
 # "140-141", "140 GB to 141", "between 140 and 141": from one number to a larger one, which no difference of sizes is.
 _END = r"\d[\d.,]*(?:e[+-]?\d+)?"
-_RANGE = re.compile(rf"(?:from\s+)?({_END})\s*(?:(?!e-)[a-z]+|%)?\s*(?:[-\u2013\u2014]|\.\.+|\u2026|\bto\b)\s*({_END})"
-                    rf"(?!\s*[-+*/^x(])|between\s+({_END})\s*(?:[a-z]+|%)?\s*\band\s+({_END})", re.I)  # fmt: skip
+_RANGE = re.compile(
+    rf"(?:from\s+)?({_END})\s*(?:(?!e-)[a-z]+|%)?\s*(?:[-\u2013\u2014]|\.\.+|\u2026|\bto\b)\s*({_END})"
+    rf"(?!\s*[-+*/^x(])|between\s+({_END})\s*(?:[a-z]+|%)?\s*\band\s+({_END})",
+    re.I,
+)
 _LIST = re.compile(r"(?:max|min)\([^()]*\)", re.I)
 
 
@@ -75,8 +96,9 @@ def read(text: str) -> tuple[Figure, str]:
     words = "|".join(WORDS)
     text = _TIMES.sub(lambda before: before[1] or "*", text)
     text = _LIST.sub(lambda call: re.sub(r",\s+", ";", call[0]), text)  # what is left of commas is within numbers
-    text = re.sub(rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{WORDS[word[1].lower()]}", text,
-                  flags=re.I)  # fmt: skip
+    text = re.sub(
+        rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{WORDS[word[1].lower()]}", text, flags=re.I
+    )
     sum_ = _Sum(_TEN_TO.sub(r"\1e\2", text))
     try:
         found = sum_.total()
@@ -152,8 +174,11 @@ class _Sum:
             return Figure(inside.value)
         match = _FIGURE.match(self.text, self.at)
         if not match:
-            raise ValueError(f"{self.text[self.at :]!r} does not start with a number" if self.at == 0
-                             else f"a number is missing after {self.text[: self.at].strip()!r}")  # fmt: skip
+            raise ValueError(
+                f"{self.text[self.at :]!r} does not start with a number"
+                if self.at == 0
+                else f"a number is missing after {self.text[: self.at].strip()!r}"
+            )
         self.at = match.end()
         return _figure(match[1].strip(), match[2] or "e0")
 

@@ -29,8 +29,12 @@ FILE = "<your code>"
 LONGEST = 20_000  # characters of source; the longest solution in the book has a few hundred
 _WIDEST = 100_000  # a result of more characters as JSON is wrong
 _UNREAD = "What your code gave cannot be read. Return plain numbers, and leave Python itself as it is."
-_TOO_LONG = Verdict(False, f"Your function gave a list of more than {nested.LONGEST:,} numbers, which was read no "
-                           "further: give as many as are asked for.", "too-long")  # fmt: skip
+_TOO_LONG = Verdict(
+    False,
+    f"Your function gave a list of more than {nested.LONGEST:,} numbers, which was read no "
+    "further: give as many as are asked for.",
+    "too-long",
+)
 _LINE = 1000  # characters of what the reader's interpreter says
 _SHOWN = 160  # characters of a value or of printed text that are repeated back
 
@@ -75,8 +79,9 @@ class Function(Exercise):
         if not isinstance(answer, str) or not answer.strip():
             return _failed(Verdict(False, f"There is no code yet: write the function {self.function}.", INPUT))
         if len(answer) > LONGEST:
-            return _failed(Verdict(False, f"That is {len(answer):,} characters of code: a few lines are "
-                                          f"enough.", INPUT))  # fmt: skip
+            return _failed(
+                Verdict(False, f"That is {len(answer):,} characters of code: a few lines are enough.", INPUT)
+            )
         printed = Printed(_SHOWN)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             outcome = self._run(answer)
@@ -89,8 +94,14 @@ class Function(Exercise):
             return _failed(failed)
         function = space.get(self.function)
         if not callable(function):
-            return _failed(Verdict(False, f"There is no function {self.function} in your code: keep the line that "
-                                          f"starts with def {self.function}.", "no-function"))  # fmt: skip
+            return _failed(
+                Verdict(
+                    False,
+                    f"There is no function {self.function} in your code: keep the line that "
+                    f"starts with def {self.function}.",
+                    "no-function",
+                )
+            )
         results = []
         for case in self.cases:
             result, failed = _guarded(lambda case=case: self._result(function(*copy.deepcopy(case))))
@@ -220,18 +231,23 @@ def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:
     except KeyboardInterrupt:
         raise
     except SyntaxError as error:
-        return None, Verdict(False, f"Line {error.lineno or 1}: {error.msg.rstrip('?.')}. Python could not read it, so "
-                                    f"nothing ran.",
-                             "syntax")  # fmt: skip
+        return None, Verdict(
+            False,
+            f"Line {error.lineno or 1}: {error.msg.rstrip('?.')}. Python could not read it, so nothing ran.",
+            "syntax",
+        )
     except MemoryError as error:
-        return None, Verdict(False, f"{_line(error)}Your code asked for more memory than it can have here. "
-                                    f"The formula "
-                             "needs a few numbers, not arrays.", "memory")  # fmt: skip
+        return None, Verdict(
+            False,
+            f"{_line(error)}Your code asked for more memory than it can have here. "
+            f"The formula "
+            "needs a few numbers, not arrays.",
+            "memory",
+        )
     except RecursionError as error:
         return None, Verdict(False, f"{_line(error)}The function calls itself without end.", "recursion")
     except SystemExit as error:
-        return None, Verdict(False, f"{_line(error)}Your code ended the program. Return the value "
-                                    f"instead.", "exit")
+        return None, Verdict(False, f"{_line(error)}Your code ended the program. Return the value instead.", "exit")
     except BaseException as error:  # whatever a reader's code raises has to become one line
         return None, Verdict(False, f"{_line(error)}{words(error)[:_SHOWN]}", "exception")
 
@@ -254,8 +270,7 @@ def _nothing(result: object) -> Verdict | None:
     if result is None:
         return Verdict(False, "Your function gave None: end it with return and the value.", "no-return")
     if result is Ellipsis:
-        return Verdict(False, "The ... of the starting code is still there: put your formula in its "
-                              "place.", "stub")
+        return Verdict(False, "The ... of the starting code is still there: put your formula in its place.", "stub")
     return None
 
 
@@ -266,9 +281,11 @@ def _not_a_list(result: object) -> Verdict | None:
 
 def _not_a_number(result: object) -> Verdict | None:
     if isinstance(result, bool) or not isinstance(result, numbers.Real):
-        return Verdict(False, f"Your function gave {_words(result)}, of type {type(result).__name__}: it "
-                              f"should give one number.",
-                       "not-a-number")  # fmt: skip
+        return Verdict(
+            False,
+            f"Your function gave {_words(result)}, of type {type(result).__name__}: it should give one number.",
+            "not-a-number",
+        )
     if result != result:  # NaN, also of a type that is no Python float
         return Verdict(False, "Your function gave NaN, which is no number.", "not-a-number")
     return None

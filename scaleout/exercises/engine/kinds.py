@@ -76,10 +76,15 @@ class Exercise:
     def spec(self) -> dict:
         """All that a front end shows, as JSON can carry it."""
         return {
-            "key": self.key, "title": self.title, "kind": self.kind, "level": self.level,
+            "key": self.key,
+            "title": self.title,
+            "kind": self.kind,
+            "level": self.level,
             "minutes": self.minutes or _MINUTES[self.level],
-            "prompt": self.prompt, "hints": list(self.hints), "solution": self.solution,
-        }  # fmt: skip
+            "prompt": self.prompt,
+            "hints": list(self.hints),
+            "solution": self.solution,
+        }
 
     def judge(self, answer: object) -> Verdict:
         raise NotImplementedError
@@ -127,8 +132,9 @@ class Number(Exercise):
     def _right(self, given: Quantity) -> Verdict:
         if self.only and given.unit not in self.only:
             if "bit" in given.unit:
-                return Verdict(False, f"That is the right rate. A byte is 8 bits: how many {self.unit} is that?",
-                               "other-unit")  # fmt: skip
+                return Verdict(
+                    False, f"That is the right rate. A byte is 8 bits: how many {self.unit} is that?", "other-unit"
+                )
             return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}.", "other-unit")
         return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
 
@@ -159,10 +165,16 @@ class Number(Exercise):
     def _powers(self) -> list[Slip]:
         """Prefixes too many, in what has prefixes, and per cent taken for a share."""
         words = _PREFIXES.get(self.dimension)
-        return [Slip("prefix", self.value * (power if way == "large" else 1 / power),
-                     f"Your digits are right, but the size is {power:,} times too {way}. {words}")
-                for power in ((100,) if self.dimension == "share" else (1000, 1000**2, 1000**3))
-                for way in ("large", "small") if words]  # fmt: skip
+        return [
+            Slip(
+                "prefix",
+                self.value * (power if way == "large" else 1 / power),
+                f"Your digits are right, but the size is {power:,} times too {way}. {words}",
+            )
+            for power in ((100,) if self.dimension == "share" else (1000, 1000**2, 1000**3))
+            for way in ("large", "small")
+            if words
+        ]
 
     def _direction(self, given: Quantity) -> Verdict:
         """By how much it is off, in steps too coarse to divide by, or of a share to subtract."""
@@ -252,9 +264,9 @@ class Lab(Exercise):
         return {**super().spec(), "stub": self.stub, "command": self.command}
 
     def judge(self, answer: object) -> Verdict:
-        return Verdict(False, f"This one needs torch and several processes: save it in a file and run "
-                              f"{self.command}",
-                       INPUT)  # fmt: skip
+        return Verdict(
+            False, f"This one needs torch and several processes: save it in a file and run {self.command}", INPUT
+        )
 
 
 def easy_to_hard(*modules: ModuleType) -> tuple[Exercise, ...]:

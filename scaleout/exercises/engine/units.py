@@ -92,13 +92,18 @@ _OF_MANY = re.compile(r"(?<=\d)[MTBb](?=\s*(?:[*/^]|x\s*[\d(]|bytes?\b))")
 _LAST_OF = re.compile(r"([*x]\s*[\d.,]+)[Bb]$")
 
 # What people write before the number, and after the unit, that says nothing of its size.
-_BEFORE = re.compile(r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|i get|we get|every|about|approximately|approx\.?|around"
-                     r"|roughly|some|circa|ca?\.?|nearly|almost|exactly)\s+)*", re.I)  # fmt: skip
-_AFTER = re.compile(r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
-                    r"|process|server|step)|each|in total|in all|total|altogether|of memory|or so)"
-                    r"|(?<=[%t])\s+(?:efficiency|mfu)"
-                    r"|(?<=[a-z]{2})(?:\s+|(?<!sqrt|ceil)(?<!loor)(?<!max|min)(?<!ln))\([^()]*\)|[.!?;,])\s*$",
-                    re.I)  # fmt: skip
+_BEFORE = re.compile(
+    r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|i get|we get|every|about|approximately|approx\.?|around"
+    r"|roughly|some|circa|ca?\.?|nearly|almost|exactly)\s+)*",
+    re.I,
+)
+_AFTER = re.compile(
+    r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
+    r"|process|server|step)|each|in total|in all|total|altogether|of memory|or so)"
+    r"|(?<=[%t])\s+(?:efficiency|mfu)"
+    r"|(?<=[a-z]{2})(?:\s+|(?<!sqrt|ceil)(?<!loor)(?<!max|min)(?<!ln))\([^()]*\)|[.!?;,])\s*$",
+    re.I,
+)
 _SHORT = 60  # characters of a reader's own words that are repeated back
 
 
@@ -122,8 +127,12 @@ class Quantity:
 
 
 def parse(
-    answer: object, dimension: str, default: str, only: tuple[str, ...] = (), said: bool = False,
-) -> Quantity:  # fmt: skip
+    answer: object,
+    dimension: str,
+    default: str,
+    only: tuple[str, ...] = (),
+    said: bool = False,
+) -> Quantity:
     """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default` where the
     question has `said` so, and else unless units are what people get wrong: sizes below a million, rates, seconds and
     counts of parameters below 10,000 say theirs. Of shares one that is at most 1 needs none. Of `only` are the units
@@ -170,8 +179,10 @@ def unit_named(written: str, dimension: str) -> str:
         return _SPELLINGS[dimension][short]
     if dimension == "bytes" and re.fullmatch("[kmgtp]i?", short):
         decimal, binary = ((short[0].upper() if short[0] != "k" else "k") + "B", short[0].upper() + "iB")
-        raise ValueError(f"{written} of what? Choose a unit: use {decimal} ({_DECIMAL[decimal]:,} bytes) or "
-                         f"{binary} ({_BINARY[binary]:,} bytes)")  # fmt: skip
+        raise ValueError(
+            f"{written} of what? Choose a unit: use {decimal} ({_DECIMAL[decimal]:,} bytes) or "
+            f"{binary} ({_BINARY[binary]:,} bytes)"
+        )
     if dimension == "bytes" and short in _COUNTED:
         raise ValueError(f"{written} of what? Choose a unit: use GB or GiB, or write {written} bytes")
     if dimension == "bytes/s" and written in UNITS["bytes"]:
@@ -217,9 +228,11 @@ def _unwritten(number: float, dimension: str) -> str:
 
 def _asked(text: str, dimension: str, default: str, only: tuple[str, ...]) -> str:
     """What is said to a number that could be in any unit."""
-    others = [name for name in UNITS[dimension]
-              if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")
-              and (name in only or not only)]  # fmt: skip
+    others = [
+        name
+        for name in UNITS[dimension]
+        if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share") and (name in only or not only)
+    ]
     return f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(others)}"
 
 
@@ -246,7 +259,7 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
 
 
 def _terms(text: str) -> str:
-    """"100 ms + 260 ms" with its unit only at the end."""
+    """ "100 ms + 260 ms" with its unit only at the end."""
     unit = re.search("[a-zµ%][a-z/%]*$", text, re.I)
     return re.sub(rf"(?<=[\d.)])\s*{re.escape(unit[0])}\s*(?=[-+])", " ", text) if unit else text
 

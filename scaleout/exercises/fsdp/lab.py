@@ -25,7 +25,7 @@ def sharded_step(shards, sizes, forward, backward):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -49,10 +49,13 @@ def sharded_step(shards, sizes, forward, backward):
         dist.reduce_scatter(gradients[unit], list(padded.chunk(world)))
         gradients[unit] /= world                          # the mean over the ranks
     return gradients
-'''
+"""
 
 SHARDED_STEP = Lab(
-    key="sharded-step", level=3, minutes=20, title="Gather, compute, free",
+    key="sharded-step",
+    level=3,
+    minutes=20,
+    title="Gather, compute, free",
     prompt="Write `sharded_step(shards, sizes, forward, backward)`, one step of FSDP on **two** ranks. A rank keeps of "
     "each unit only its flat shard: the unit's weights laid end to end, padded to a multiple of the ranks, cut in "
     "equal parts. All is in fp32.\n\n"
@@ -64,11 +67,13 @@ SHARDED_STEP = Lab(
     "are still alive when the next one computes, and whether a gradient shard is a tensor of its own. Your collectives "
     "are counted.\n\nSave your function as `mine.py`, in the folder of the book's repository, and run the command "
     "below.",
-    hints=("`dist.all_gather(parts, shard)` fills a list of tensors like the shard, padding too. Cut it off for the "
-           "callbacks.",
-           "A tensor is freed when no name holds it, or a view of it: no list of whole units.",
-           "`dist.reduce_scatter(out, parts)` adds: divide by the world size. Pad the gradient with zeros first.",
-           "An all-reduce gives the right numbers, and moves twice as many bytes."),
+    hints=(
+        "`dist.all_gather(parts, shard)` fills a list of tensors like the shard, padding too. Cut it off for the "
+        "callbacks.",
+        "A tensor is freed when no name holds it, or a view of it: no list of whole units.",
+        "`dist.reduce_scatter(out, parts)` adds: divide by the world size. Pad the gradient with zeros first.",
+        "An all-reduce gives the right numbers, and moves twice as many bytes.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "`all_gather_into_tensor` and `reduce_scatter_tensor`, which take one long tensor instead of a list, save the "
@@ -76,7 +81,7 @@ SHARDED_STEP = Lab(
     "more unit alive, and nothing exposed but the first gather.",
     stub=STUB,
     command="python -m scaleout.exercises.fsdp.ranks mine.py",
-)  # fmt: skip
+)
 
 AHEAD_STUB = '''\
 import torch
@@ -94,7 +99,7 @@ def prefetched(shards, sizes, forward):
     return ...
 '''
 
-_AHEAD_SOLUTION = '''\
+_AHEAD_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -112,10 +117,13 @@ def prefetched(shards, sizes, forward):
         work.wait()
         ahead = start(unit + 1)
         forward(unit, whole[:sizes[unit]])
-'''
+"""
 
 PREFETCHED = Lab(
-    key="prefetch-by-hand", level=3, minutes=15, title="One unit ahead",
+    key="prefetch-by-hand",
+    level=3,
+    minutes=15,
+    title="One unit ahead",
     prompt="Write `prefetched(shards, sizes, forward)`, the forward of FSDP on **two** ranks with prefetch. Units and "
     "shards are those of the step above: flat, padded to a multiple of the ranks, in fp32.\n\n"
     "- Before `forward(unit, whole)` is called, the all-gather of the **next** unit has been started; it is waited for "
@@ -126,10 +134,12 @@ PREFETCHED = Lab(
     "The checker looks at what has been started and adds up the bytes of every tensor that is alive, each time "
     "`forward` is called. Rank 1 stays in each `forward` until rank 0 has come to its next one.\n\n"
     "Save your function as `ahead.py`, in the folder of the book's repository, and run the command below.",
-    hints=("`work = dist.all_gather_into_tensor(whole, shard, async_op=True)` returns at once; `work.wait()` ends when "
-           "`whole` is filled.",
-           "Keep the pair of the unit that is ahead: its tensor and its work. Wait, start the next one, then compute.",
-           "A name that still stands for the unit before keeps it alive. Where is it given another value?"),
+    hints=(
+        "`work = dist.all_gather_into_tensor(whole, shard, async_op=True)` returns at once; `work.wait()` ends when "
+        "`whole` is filled.",
+        "Keep the pair of the unit that is ahead: its tensor and its work. Wait, start the next one, then compute.",
+        "A name that still stands for the unit before keeps it alive. Where is it given another value?",
+    ),
     solution="```python\n"
     f"{_AHEAD_SOLUTION}```\n\n"
     "The price of hiding the gather is that second unit: `fully_shard` pays it too, and more where "
@@ -137,6 +147,6 @@ PREFETCHED = Lab(
     "the GPU, not Python, runs both at once.",
     stub=AHEAD_STUB,
     command="python -m scaleout.exercises.fsdp.ranks ahead.py",
-)  # fmt: skip
+)
 
 EXERCISES = (SHARDED_STEP, PREFETCHED)

@@ -18,7 +18,7 @@ def bytes_held(model, optimizer):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -38,10 +38,13 @@ def bytes_held(model, optimizer):
     largest = torch.tensor(sum(mine.values()))
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     return mine, largest.item()
-'''
+"""
 
 BYTES_HELD = Lab(
-    key="bytes-held", level=3, minutes=15, title="Weigh a real job",
+    key="bytes-held",
+    level=3,
+    minutes=15,
+    title="Weigh a real job",
     prompt="Two ranks train the same model, but each has frozen another part of it, and one has freed gradients "
     "already, so they do not hold the same. Write `bytes_held(model, optimizer)`, which runs on both ranks after a "
     "step. It returns `(mine, largest)`: the bytes that this rank holds, by kind, and the total of the rank that holds "
@@ -49,17 +52,18 @@ BYTES_HELD = Lab(
     "table, and one layer is in bf16.\n\n"
     "Save your function as `bytes_held.py`, in the folder of the book's repository, and run the "
     "command below.",
-    hints=("`t.numel() * t.element_size()` is the size of a tensor, whatever its format.",
-           "`model.parameters()` gives a shared weight once; `state_dict()` gives it twice.",
-           "A frozen weight has `grad` None and no entry in `optimizer.state`. A freed gradient is None too.",
-           "`dist.all_reduce(tensor, dist.ReduceOp.MAX)` leaves the largest value of all ranks on every "
-           "rank."),
+    hints=(
+        "`t.numel() * t.element_size()` is the size of a tensor, whatever its format.",
+        "`model.parameters()` gives a shared weight once; `state_dict()` gives it twice.",
+        "A frozen weight has `grad` None and no entry in `optimizer.state`. A freed gradient is None too.",
+        "`dist.all_reduce(tensor, dist.ReduceOp.MAX)` leaves the largest value of all ranks on every rank.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "Compare it with `16 × parameters`: shared, frozen and bf16 weights are where that rule is "
     "off, and where a real model is too.",
     stub=STUB,
     command="python -m scaleout.exercises.memory.ranks bytes_held.py",
-)  # fmt: skip
+)
 
 EXERCISES = (BYTES_HELD,)

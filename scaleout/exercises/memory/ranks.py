@@ -28,8 +28,14 @@ def job(rank: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     """
     rank = 1 - rank if width == WIDTHS[1] else rank
     torch.manual_seed(0)
-    model = nn.ModuleDict({"tokens": nn.Embedding(64, width), "up": nn.Linear(width, 48), "down": nn.Linear(48, width),
-                           "head": nn.Linear(width, 64, bias=False)})  # fmt: skip
+    model = nn.ModuleDict(
+        {
+            "tokens": nn.Embedding(64, width),
+            "up": nn.Linear(width, 48),
+            "down": nn.Linear(48, width),
+            "head": nn.Linear(width, 64, bias=False),
+        }
+    )
     model["down"].to(torch.bfloat16)
     model["head"].weight = model["tokens"].weight
     model["up" if rank else "head"].requires_grad_(False)
@@ -96,24 +102,35 @@ def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Opti
     weights = list(model.parameters())
     trained = [weight for weight in weights if weight.requires_grad]
     copies = 2 if kind == "optimizer" else 1
-    held = {"weights": weights, "gradients": [weight for weight in weights if weight.grad is not None],
-            "optimizer": trained}[kind]  # fmt: skip
+    held = {
+        "weights": weights,
+        "gradients": [weight for weight in weights if weight.grad is not None],
+        "optimizer": trained,
+    }[kind]
     states = [tensor for state in optimizer.state.values() for tensor in state.values()]
     known = {
         "nothing": (0, f"{PART[kind][:1].upper()}{PART[kind][1:]} are missing."),
-        "counted-numbers": (copies * sum(weight.numel() for weight in held),
-                            "That is the count of numbers: multiply by element_size()."),
-        "four-bytes": (copies * 4 * sum(weight.numel() for weight in held),
-                       "You gave every number 4 bytes. One layer is in bf16: ask element_size()."),
-        "tied-twice": (_bytes(model.state_dict().values()),
-                       "The head and the token table are one tensor, and you counted it twice."),
-        "frozen": (copies * _bytes(weights), "You counted the frozen weights too. They have no gradient and "
-        "no state."),
-        "trained-only": (copies * _bytes(trained),
-                         "Those are the weights that train. Frozen ones are held too." if kind == "weights" else
-                         "You counted a gradient for every weight that trains. Some are freed: ask grad."),
+        "counted-numbers": (
+            copies * sum(weight.numel() for weight in held),
+            "That is the count of numbers: multiply by element_size().",
+        ),
+        "four-bytes": (
+            copies * 4 * sum(weight.numel() for weight in held),
+            "You gave every number 4 bytes. One layer is in bf16: ask element_size().",
+        ),
+        "tied-twice": (
+            _bytes(model.state_dict().values()),
+            "The head and the token table are one tensor, and you counted it twice.",
+        ),
+        "frozen": (copies * _bytes(weights), "You counted the frozen weights too. They have no gradient and no state."),
+        "trained-only": (
+            copies * _bytes(trained),
+            "Those are the weights that train. Frozen ones are held too."
+            if kind == "weights"
+            else "You counted a gradient for every weight that trains. Some are freed: ask grad.",
+        ),
         "one-moment": (_bytes(states) / 2, "AdamW keeps two moments for each weight."),
-    }  # fmt: skip
+    }
     if kind == "optimizer":
         numbers = sum(tensor.numel() for tensor in states)
         known["counted-numbers-with-steps"] = (numbers, known["counted-numbers"][1])
@@ -135,11 +152,15 @@ def judge(reports: list[list[tuple[dict, object]]], world: int) -> Verdict:
             return Verdict(False, f"largest is {words}", slip)
     if all(max(sum(mine.values()) for mine in held) in largest for held, largest in jobs):
         return Verdict(False, "largest is right on one rank only: an all_reduce brings it to all of them", "own-total")
-    held, given = next((held, largest) for held, largest in jobs
-                       if set(largest) != {max(sum(mine.values()) for mine in held)})  # fmt: skip
-    return Verdict(False, f"largest is {' and '.join(f'{one:,}' for one in given)} on the two ranks, expected "
-                          f"{max(sum(mine.values()) for mine in held):,} on both: the largest total of any rank",
-                   "wrong-largest")  # fmt: skip
+    held, given = next(
+        (held, largest) for held, largest in jobs if set(largest) != {max(sum(mine.values()) for mine in held)}
+    )
+    return Verdict(
+        False,
+        f"largest is {' and '.join(f'{one:,}' for one in given)} on the two ranks, expected "
+        f"{max(sum(mine.values()) for mine in held):,} on both: the largest total of any rank",
+        "wrong-largest",
+    )
 
 
 def _known(held: list[dict]) -> dict[str, tuple[float, str]]:
@@ -151,10 +172,12 @@ def _known(held: list[dict]) -> dict[str, tuple[float, str]]:
         "smallest": (min(totals), "the smallest total. The fullest rank runs out first: take the MAX"),
         "rank-0": (totals[0], "always rank 0's total. Which rank is the fullest differs from job to job: take the MAX"),
         "rank-1": (totals[1], "always rank 1's total. Which rank is the fullest differs from job to job: take the MAX"),
-        "kinds": (sum(max(mine[kind] for mine in held) for kind in KINDS), "the largest of each kind, added, and no "
-                  "rank holds that: add up first, then take the MAX"),
+        "kinds": (
+            sum(max(mine[kind] for mine in held) for kind in KINDS),
+            "the largest of each kind, added, and no rank holds that: add up first, then take the MAX",
+        ),
         "one-kind": (max(max(mine.values()) for mine in held), "the largest kind, not the largest total"),
-    }  # fmt: skip
+    }
 
 
 def _bytes(tensors) -> int:

@@ -26,8 +26,12 @@ def kinds(model: str, batch: int, seq: int) -> dict[str, int]:
 def held(job: dict[str, int]) -> dict[str, int]:
     """GB at each moment of the first two steps, in their order. An update makes the averages that it does not find."""
     loss, update = (sum(job[kind] for kind in of) for of in (_LOSS, _UPDATE))
-    return {"step 1, loss": loss, "step 1, update": update + job["averages"],
-            "step 2, loss": loss + job["averages"], "step 2, update": update + job["averages"]}  # fmt: skip
+    return {
+        "step 1, loss": loss,
+        "step 1, update": update + job["averages"],
+        "step 2, loss": loss + job["averages"],
+        "step 2, update": update + job["averages"],
+    }
 
 
 def ends(job: dict[str, int], usable: int = USABLE) -> str:
@@ -54,14 +58,19 @@ _NEEDS, _SUMS = _table(_JOBS, "GB"), _table(_HELD, "GB")
 _ENDS = _label(*map(ends, _JOBS.values()))
 
 FIRST_OUT = Choice(
-    key="first-out", level=2, minutes=6, title="Four jobs, two steps",
+    key="first-out",
+    level=2,
+    minutes=6,
+    title="Four jobs, two steps",
     prompt=f"Four jobs with AdamW under bf16 autocast, each on an H100, **{USABLE} GB** of which are usable. What they "
     f"need in GB, by kind:\n\n```\n{_NEEDS}\n```\n\n"
     "*Weights and copies*: with those in bf16 that autocast has made by the end of the forward. *Scratch* is what the "
     "update takes for its own arithmetic. The backward is never fuller than the loss before it. Which is the **first** "
     "moment for which a job has not enough memory? *No moment*: it gets through both steps.",
-    hints=("Write down what stands there at the loss, and what at the update: two sums for each job.",
-           "When does AdamW make its averages? What is the step's fullest moment before that?"),
+    hints=(
+        "Write down what stands there at the loss, and what at the update: two sums for each job.",
+        "When does AdamW make its averages? What is the step's fullest moment before that?",
+    ),
     solution="AdamW makes its averages in its **first update**, and from then on they stay:\n\n"
     f"```\n{_SUMS}\n```\n\n**{_ENDS}.**\n\n"
     "**A** prints a loss and ends in the step after it, though nothing of the batch has changed: what came on top are "
@@ -70,20 +79,39 @@ FIRST_OUT = Choice(
     "in a first update look at the states, at a first loss at the batch, at a second loss at both. And a job that has "
     "done one step has not shown that it fits. Run two.",
     options=(
-        Option("averages-late", _label("step 2, loss", "step 1, update", "step 1, loss", "no moment"),
-               "Right: the averages are made in the first update, and are there from then on.", True),
-        Option("too-early", _label("step 1, loss", "step 1, update", "step 1, loss", "no moment"),
-               "Which of the rows are there in A's first forward? One of them is made later."),
-        Option("from-the-start", _label("step 1, loss", "step 1, loss", "step 1, loss", "no moment"),
-               "That has AdamW's averages in the first forward. When are they made?"),
-        Option("states-alone", _label("no moment", "step 1, update", "no moment", "no moment"),
-               "That looks at the updates alone. Add up what stands there at the loss."),
-        Option("never-first", _label("step 2, loss", "step 2, loss", "step 1, loss", "no moment"),
-               "B does not come to a second forward. What does its first update need beside the weights?"),
-        Option("all-at-once", _label("step 1, loss", "step 2, loss", "step 1, loss", "step 2, loss"),
-               "D has less than that at its fullest: activations and scratch are never there together. And which rows "
-               "does A have in its first forward, and B in its first update?"),
+        Option(
+            "averages-late",
+            _label("step 2, loss", "step 1, update", "step 1, loss", "no moment"),
+            "Right: the averages are made in the first update, and are there from then on.",
+            True,
+        ),
+        Option(
+            "too-early",
+            _label("step 1, loss", "step 1, update", "step 1, loss", "no moment"),
+            "Which of the rows are there in A's first forward? One of them is made later.",
+        ),
+        Option(
+            "from-the-start",
+            _label("step 1, loss", "step 1, loss", "step 1, loss", "no moment"),
+            "That has AdamW's averages in the first forward. When are they made?",
+        ),
+        Option(
+            "states-alone",
+            _label("no moment", "step 1, update", "no moment", "no moment"),
+            "That looks at the updates alone. Add up what stands there at the loss.",
+        ),
+        Option(
+            "never-first",
+            _label("step 2, loss", "step 2, loss", "step 1, loss", "no moment"),
+            "B does not come to a second forward. What does its first update need beside the weights?",
+        ),
+        Option(
+            "all-at-once",
+            _label("step 1, loss", "step 2, loss", "step 1, loss", "step 2, loss"),
+            "D has less than that at its fullest: activations and scratch are never there together. And which rows "
+            "does A have in its first forward, and B in its first update?",
+        ),
     ),
-)  # fmt: skip
+)
 
 EXERCISES = (FIRST_OUT,)

@@ -16,7 +16,10 @@ apart along dp      -     0     0  0.06     0
 """
 
 FOUR = Choice(
-    key="four-layouts", level=3, minutes=6, title="Four runs whose loss goes down",
+    key="four-layouts",
+    level=3,
+    minutes=6,
+    title="Four runs whose loss goes down",
     prompt="A norm's weight (whole on each rank) and two matrices (cut along tp) train on dp 2 × tp 2, from the same "
     "weights as on one process, with the same samples. Four runs, one thing wrong in each; none ends with an error:\n\n"
     f"```\n{TABLE}```\n\n"
@@ -24,9 +27,11 @@ FOUR = Choice(
     "much neighbours' weights then differ: the norm's along tp, a matrix's along dp.\n\n"
     "The faults: **samples**: tp neighbours read different ones. **no tp**: nothing was cut. **tp sum**: the norm's "
     "gradient is not added up along tp. **dp sum**: gradients are not added up along dp. Which run has which?",
-    hints=("Which fault is there before the first update?",
-           "Copies that differ along an axis: something along this axis was not added up, or was not the same from the "
-           "start."),
+    hints=(
+        "Which fault is there before the first update?",
+        "Copies that differ along an axis: something along this axis was not added up, or was not the same from the "
+        "start.",
+    ),
     solution="**A tp sum, B no tp, C dp sum, D samples.**\n\n"
     "- **D** alone is off at step 1, before any gradient: partial sums of *different* samples were added. That is what "
     "a comparison of the first loss with one process is good for, and all that it is good for: A, B and C pass it.\n"
@@ -39,21 +44,40 @@ FOUR = Choice(
     "along each axis. A loss that goes down asserts nothing. `labs/mesh.py --fault` shows the same four with the "
     "book's Transformer, as `norms`, `tensor`, `replicas` and `data`.",
     options=(
-        Option("samples-d", "A tp sum · B no tp · C dp sum · D samples",
-               "Right: first loss, bytes of a shard, and copies along each axis.", True),
-        Option("samples-a", "A samples · B no tp · C dp sum · D tp sum", "D is off at step 1, before any gradient. A's "
-                                                                         "first loss is right: its samples are."),
-        Option("dp-b", "A dp sum · B tp sum · C no tp · D samples",
-               "In B a rank has the whole matrix. C's is cut, and its replicas have come apart. And along which axis "
-               "have A's copies?"),
-        Option("axes-swapped", "A dp sum · B no tp · C tp sum · D samples", "A's copies differ along tp, C's along dp. "
-                                                                            "Each is the axis that was left out."),
-        Option("samples-c", "A tp sum · B no tp · C samples · D dp sum", "Without the sum along dp the first loss is "
-                                                                         "right, and D's is not. C's replicas differ."),
-        Option("no-tp-d", "A dp sum · B samples · C tp sum · D no tp",
-               "D has half of each matrix, so it is cut. B has all of it, and the right loss. And along which axes are "
-               "A's and C's copies apart?"),
+        Option(
+            "samples-d",
+            "A tp sum · B no tp · C dp sum · D samples",
+            "Right: first loss, bytes of a shard, and copies along each axis.",
+            True,
+        ),
+        Option(
+            "samples-a",
+            "A samples · B no tp · C dp sum · D tp sum",
+            "D is off at step 1, before any gradient. A's first loss is right: its samples are.",
+        ),
+        Option(
+            "dp-b",
+            "A dp sum · B tp sum · C no tp · D samples",
+            "In B a rank has the whole matrix. C's is cut, and its replicas have come apart. And along which axis "
+            "have A's copies?",
+        ),
+        Option(
+            "axes-swapped",
+            "A dp sum · B no tp · C tp sum · D samples",
+            "A's copies differ along tp, C's along dp. Each is the axis that was left out.",
+        ),
+        Option(
+            "samples-c",
+            "A tp sum · B no tp · C samples · D dp sum",
+            "Without the sum along dp the first loss is right, and D's is not. C's replicas differ.",
+        ),
+        Option(
+            "no-tp-d",
+            "A dp sum · B samples · C tp sum · D no tp",
+            "D has half of each matrix, so it is cut. B has all of it, and the right loss. And along which axes are "
+            "A's and C's copies apart?",
+        ),
     ),
-)  # fmt: skip
+)
 
 EXERCISES = (FOUR,)

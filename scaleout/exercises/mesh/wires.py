@@ -20,7 +20,7 @@ def sent(pp, dp, tp, m, blocks, stream, held):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 def sent(pp, dp, tp, m, blocks, stream, held):
     def all_reduce(size, ranks):                       # in a ring
         return 2 * (ranks - 1) / ranks * size
@@ -29,7 +29,7 @@ def sent(pp, dp, tp, m, blocks, stream, held):
     replicas = all_reduce(held, dp)                    # once
     inside = blocks * m * 4 * all_reduce(stream, tp)
     return [hops, replicas, inside]
-'''
+"""
 
 
 def ring(size, ranks, both=2):
@@ -75,7 +75,11 @@ def _hop_of_each_block(pp, dp, tp, m, blocks, stream, held):
 
 
 SENT = Function(
-    key="bytes-by-axis", level=2, minutes=10, title="What each axis sends", lists=True,
+    key="bytes-by-axis",
+    level=2,
+    minutes=10,
+    title="What each axis sends",
+    lists=True,
     prompt="One GPU in a mesh of pp × dp × tp, without sequence parallelism, without ZeRO. Write "
     "`sent(pp, dp, tp, m, blocks, stream, held)`, the bytes that it **sends in one step** along each axis, as a list "
     "`[pp, dp, tp]`:\n\n"
@@ -86,8 +90,10 @@ SENT = Function(
     "micro-batch.\n\n"
     "All-reduces are rings: of n bytes among r ranks each sends 2 (r − 1)/r · n. "
     "`sent(4, 2, 8, 10, 5, 100, 900)` is `[2000, 900, 35000]`.",
-    hints=("Which of the three are multiplied by m, and which by the blocks of a stage?",
-           "tp: blocks × m × 4 all-reduces of `stream` bytes."),
+    hints=(
+        "Which of the three are multiplied by m, and which by the blocks of a stage?",
+        "tp: blocks × m × 4 all-reduces of `stream` bytes.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "tp is multiplied by blocks *and* micro-batches, pp by micro-batches, dp by neither. So in a job of some size they "
@@ -96,27 +102,50 @@ SENT = Function(
     "hop is a part of the stream, 1/tp. How long it takes is one question; whether anything can run beside it is the "
     "other: tp's collectives stand between two matrix multiplications, unless the program cuts both into chunks, and "
     "dp's beside the last backward.",
-    function="sent", stub=_STUB, reference=sent,
-    cases=((4, 2, 8, 10, 5, 100, 900), (1, 1, 2, 3, 7, 64, 1000), (3, 3, 1, 5, 4, 30, 600), (1, 4, 4, 1, 12, 8, 100),
-           (8, 1, 8, 16, 10, 256, 5000), (5, 7, 3, 9, 6, 21, 350), (1, 1, 1, 6, 3, 10, 10), (3, 2, 2, 1, 2, 40, 80),
-           (1, 16, 1, 12, 32, 77, 4096)),
+    function="sent",
+    stub=_STUB,
+    reference=sent,
+    cases=(
+        (4, 2, 8, 10, 5, 100, 900),
+        (1, 1, 2, 3, 7, 64, 1000),
+        (3, 3, 1, 5, 4, 30, 600),
+        (1, 4, 4, 1, 12, 8, 100),
+        (8, 1, 8, 16, 10, 256, 5000),
+        (5, 7, 3, 9, 6, 21, 350),
+        (1, 1, 1, 6, 3, 10, 10),
+        (3, 2, 2, 1, 2, 40, 80),
+        (1, 16, 1, 12, 32, 77, 4096),
+    ),
     mistakes=(
-        Mistake("forward-only", _forward, "You counted the forward alone. The backward sends as much again along tp "
-                                          "and pp."),
-        Mistake("every-micro-batch", _every_pass, "You reduced the gradients along dp for each micro-batch. They add "
-                                                  "up on the GPU and are reduced once."),
+        Mistake(
+            "forward-only", _forward, "You counted the forward alone. The backward sends as much again along tp and pp."
+        ),
+        Mistake(
+            "every-micro-batch",
+            _every_pass,
+            "You reduced the gradients along dp for each micro-batch. They add up on the GPU and are reduced once.",
+        ),
         Mistake("one-micro-batch", _sent, "You counted tp's messages for one micro-batch. A step has m."),
-        Mistake("half-a-ring", _half_a_ring, "You counted half of each ring. An all-reduce is a reduce-scatter and an "
-                                             "all-gather."),
+        Mistake(
+            "half-a-ring",
+            _half_a_ring,
+            "You counted half of each ring. An all-reduce is a reduce-scatter and an all-gather.",
+        ),
         Mistake("whole-message", _whole, "You left (r − 1)/r out: in a ring each rank keeps its own part."),
         Mistake("hop-one-way", _hop_once, "Along pp you counted one way. Gradients come back."),
-        Mistake("two-reduces", _two_reduces, "Along tp you counted two all-reduces for each block. It is two in the "
-                                             "forward and two in the backward."),
-        Mistake("hop-of-blocks", _hop_of_each_block, "You let each block send to the next stage. Only the last of a "
-                                                     "stage does."),
+        Mistake(
+            "two-reduces",
+            _two_reduces,
+            "Along tp you counted two all-reduces for each block. It is two in the forward and two in the backward.",
+        ),
+        Mistake(
+            "hop-of-blocks",
+            _hop_of_each_block,
+            "You let each block send to the next stage. Only the last of a stage does.",
+        ),
     ),
     right="tp by blocks and micro-batches, pp by micro-batches, dp once.",
-)  # fmt: skip
+)
 
 SHAPE, TP, PP, M, TOKENS = PRESETS["llama-3-70b"], 8, 4, 64, 8192
 _STREAM = TOKENS * SHAPE.hidden * 2
@@ -131,36 +160,53 @@ def _more(size: float = INSIDE) -> float:
 
 
 ORDER = Number(
-    key="order-seconds", level=2, minutes=5, title="The same bytes over another wire",
+    key="order-seconds",
+    level=2,
+    minutes=5,
+    title="The same bytes over another wire",
     prompt=f"Llama 3 70B ({SHAPE.layers} blocks, hidden size {SHAPE.hidden:,}) on 64 GPUs in nodes of 8: tp {TP}, pp "
     f"{PP}, dp 2. In a step each replica has **{M}** micro-batches of one sequence of {TOKENS:,} tokens, in bf16. In "
     "each block tp sums the stream twice in the forward and twice in the backward, by all-reduces in a ring, and "
     "nothing runs beside them. A GPU sends **450 GB/s** to its node, and **50 GB/s** through its adapter.\n\nSomebody "
     "makes tp the first axis of the mesh in place of the last. Every tp group now has one GPU on each node. By how "
     "much does a step grow, as far as tp goes?",
-    hints=("The stream of a micro-batch: tokens × hidden size × 2 bytes. How many blocks has a stage?",
-           f"Bytes that a GPU sends: {_BLOCKS} × {M} × 4 × 2 · 7/8 × the stream. Divide by both rates."),
+    hints=(
+        "The stream of a micro-batch: tokens × hidden size × 2 bytes. How many blocks has a stage?",
+        f"Bytes that a GPU sends: {_BLOCKS} × {M} × 4 × 2 · 7/8 × the stream. Divide by both rates.",
+    ),
     solution=f"The stream has {TOKENS:,} × {SHAPE.hidden:,} × 2 = {_STREAM / 1e6:.1f} MB. {_BLOCKS} blocks × {M} "
     f"micro-batches × 4 all-reduces × 7/4 make **{INSIDE / GB:,.0f} GB** that a GPU sends: {INSIDE / NEAR:.2f} s in "
     f"the node, {INSIDE / FAR:.2f} s between nodes, **{_more():.1f} s** more. The model computes for about 14 s.\n\n"
     f"The two axes that get NVLink in exchange send 17 GB (pp) and 4.3 GB (dp) and gain 0.4 s. Nothing in the "
-    "run says that anything is wrong: losses are the same, GPUs are \"busy\" while they wait. What tells you is a "
+    'run says that anything is wrong: losses are the same, GPUs are "busy" while they wait. What tells you is a '
     "trace, or counters of the adapters. JAX's mesh builder learned in 2026 to give the axis that sends most the "
     "faster wire; a job's step fell from 11.28 to 10.84 s (jax-ml/jax, pull request 39340).",
-    value=_more(), unit="s", units=("ms", "s"), dimension="seconds",
+    value=_more(),
+    unit="s",
+    units=("ms", "s"),
+    dimension="seconds",
     slips=(
-        Slip("all-of-it", INSIDE / FAR,
-             "That is how long it takes over the adapters. The question is by how much that is more."),
-        Slip("half", _more(INSIDE / 2),
-             "Either the backward is missing, or you counted each all-reduce as one collective."),
+        Slip(
+            "all-of-it",
+            INSIDE / FAR,
+            "That is how long it takes over the adapters. The question is by how much that is more.",
+        ),
+        Slip(
+            "half",
+            _more(INSIDE / 2),
+            "Either the backward is missing, or you counted each all-reduce as one collective.",
+        ),
         Slip("all-blocks", _more(INSIDE * PP), f"You took all {SHAPE.layers} blocks. A GPU has a stage's."),
         Slip("one-micro-batch", _more(INSIDE / M), "That is for one micro-batch."),
         Slip("whole-message", _more(INSIDE * TP / (TP - 1)), "You let each rank send its own part as well."),
-        Slip("one-sum", _more(INSIDE / 4),
-             "That is one all-reduce for each block. How many has a block, forward and backward?"),
+        Slip(
+            "one-sum",
+            _more(INSIDE / 4),
+            "That is one all-reduce for each block. How many has a block, forward and backward?",
+        ),
         Slip("before", INSIDE / NEAR, "That is how long it took inside the node."),
     ),
     right="No byte more, and nine times the seconds of each.",
-)  # fmt: skip
+)
 
 EXERCISES = (SENT, ORDER)

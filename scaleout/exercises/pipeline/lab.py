@@ -25,7 +25,7 @@ def pipeline_step(order, stage, inputs, targets, loss, like):
     return ...
 '''
 
-_STEP_SOLUTION = '''\
+_STEP_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -57,34 +57,40 @@ def pipeline_step(order, stage, inputs, targets, loss, like):
                 sent.append(dist.isend(x.grad, rank - 1))
     for message in sent:
         message.wait()
-'''
+"""
 
 STEP_ON_RANKS = Lab(
-    key="on-ranks-1f1b", level=3, minutes=25, title="1F1B on real ranks",
+    key="on-ranks-1f1b",
+    level=3,
+    minutes=25,
+    title="1F1B on real ranks",
     prompt="Write `pipeline_step(order, stage, inputs, targets, loss, like)`, a step of one rank of a pipeline, with "
     "`dist.send`, `isend`, `recv` and `irecv`. It does the actions of `order` one by one:\n\n"
-    "- `(\"F\", i)`: on the first rank from `inputs[i]`, else from what the rank above sends; on to the rank below, or "
+    '- `("F", i)`: on the first rank from `inputs[i]`, else from what the rank above sends; on to the rank below, or '
     "on the last rank into the loss.\n"
-    "- `(\"B\", i)`: from the gradient that the rank below sends, or on the last rank from the loss; the gradient "
+    '- `("B", i)`: from the gradient that the rank below sends, or on the last rank from the loss; the gradient '
     "of the stage's **input** goes to the rank above.\n\n"
     "After it each weight's `.grad` is that of the **mean loss over all micro-batches**. The order is 1F1B's. It is "
     "checked on 2 and 3 processes with gloo, where a `send` lasts until it is received: gradients against one process, "
     "and how many micro-batches a rank held. After its backward neither a micro-batch's input nor what autograd kept "
     "of it may stay.\n\n"
     "Save your function as `step.py`, in the folder of the book's repository, and run the command below.",
-    hints=("`y.backward(gradient)` goes on from a gradient that came from elsewhere. The input's is in `x.grad`, if "
-           "`x.requires_grad_()` was called before the stage ran.",
-           "In the middle of 1F1B a rank sends down while its neighbour sends up. Start each send with `isend`, and "
-           "wait for all of them at the end.",
-           "Gradients add up in `.grad`. Divide each micro-batch's loss by the number of micro-batches."),
+    hints=(
+        "`y.backward(gradient)` goes on from a gradient that came from elsewhere. The input's is in `x.grad`, if "
+        "`x.requires_grad_()` was called before the stage ran.",
+        "In the middle of 1F1B a rank sends down while its neighbour sends up. Start each send with `isend`, and "
+        "wait for all of them at the end.",
+        "Gradients add up in `.grad`. Divide each micro-batch's loss by the number of micro-batches.",
+    ),
     solution="```python\n"
     f"{_STEP_SOLUTION}```\n\n"
     "`isend` returns at once and keeps the tensor until it is taken. Sends are not waited for, so no two ranks can "
     "stand in one each; receives are, because there is nothing else to do in this order. The lab's version also starts "
     "each receive ahead of time, and runs orders with several stages a rank, as long as two neighbours take the "
     "micro-batches alike.",
-    stub=STEP_STUB, command=f"{_COMMAND} step.py",
-)  # fmt: skip
+    stub=STEP_STUB,
+    command=f"{_COMMAND} step.py",
+)
 
 SPLIT_STUB = '''\
 import torch
@@ -100,7 +106,7 @@ def split_backward(stage, x, y, gradient):
     return ...
 '''
 
-_SPLIT_SOLUTION = '''\
+_SPLIT_SOLUTION = """\
 import torch
 
 
@@ -115,10 +121,13 @@ def split_backward(stage, x, y, gradient):
             weight.grad = one if held is None else held + one
 
     return to_input, later
-'''
+"""
 
 SPLIT_ON_RANKS = Lab(
-    key="on-ranks-split", level=3, minutes=15, title="A backward in two calls",
+    key="on-ranks-split",
+    level=3,
+    minutes=15,
+    title="A backward in two calls",
     prompt="Zero-bubble schedules send the gradient of a stage's input first, and work out those of its weights when "
     "there is nothing else to do. Write `split_backward(stage, x, y, gradient)`. It is called after "
     "`y = stage(x)`, and returns two things:\n\n"
@@ -128,16 +137,19 @@ SPLIT_ON_RANKS = Lab(
     "It runs on **two** processes, a stage each, with three micro-batches. All input gradients go up first; each "
     "`later()` is called afterwards, the newest micro-batch first. The result has to be that of `.backward()`.\n\n"
     "Save your function as `split.py`, in the folder of the book's repository, and run the command below.",
-    hints=("`torch.autograd.grad(y, x, gradient)` gives the gradient of `x` alone and touches no `.grad`.",
-           "A backward call frees what autograd kept, unless you say `retain_graph=True`.",
-           "The weights are `list(stage.parameters())`. Three micro-batches add up in each `.grad`."),
+    hints=(
+        "`torch.autograd.grad(y, x, gradient)` gives the gradient of `x` alone and touches no `.grad`.",
+        "A backward call frees what autograd kept, unless you say `retain_graph=True`.",
+        "The weights are `list(stage.parameters())`. Three micro-batches add up in each `.grad`.",
+    ),
     solution="```python\n"
     f"{_SPLIT_SOLUTION}```\n\n"
     "`y.backward(gradient, inputs=weights)` does the second half in one call. What autograd kept is held from the "
     "forward to `later()`: the price of filling the bubble. And both calls walk through the same layers, because a "
     "gradient of a lower layer's weights needs those of the outputs above it: torch's own zero-bubble stage keeps "
     "these from the first call.",
-    stub=SPLIT_STUB, command=f"{_COMMAND} split.py",
-)  # fmt: skip
+    stub=SPLIT_STUB,
+    command=f"{_COMMAND} split.py",
+)
 
 EXERCISES = (STEP_ON_RANKS, SPLIT_ON_RANKS)

@@ -14,7 +14,7 @@ def waits_for(orders):
     return ...
 '''
 
-_WAITS_SOLUTION = '''\
+_WAITS_SOLUTION = """\
 def waits_for(orders):
     ranks, at, done = len(orders), [0] * len(orders), {None}
 
@@ -37,12 +37,13 @@ def waits_for(orders):
                 moved = True
     return [needs(rank)[1] if at[rank] < len(order) else -1
             for rank, order in enumerate(orders)]
-'''
+"""
 
 
 def _waits(above=-1, rounds=None, own=True, micro=True):
     """Plays orders: `above` is where a forward's input comes from, `rounds` how often each rank is looked at, `own`
     whether the last rank's backward needs its forward, `micro` whether micro-batches are told apart."""
+
     def needs(rank: int, action: tuple, ranks: int, done: list) -> int:
         """The rank that an action of this one waits for, or -1."""
         kind, i = action
@@ -67,8 +68,10 @@ def _waits(above=-1, rounds=None, own=True, micro=True):
                     kind, i = order[at[rank]]
                     done.append((kind, rank, i))
                     at[rank] += 1
-        return [needs(rank, order[at[rank]], ranks, []) if at[rank] < len(order) else -1
-                for rank, order in enumerate(orders)]
+        return [
+            needs(rank, order[at[rank]], ranks, []) if at[rank] < len(order) else -1
+            for rank, order in enumerate(orders)
+        ]
 
     return waits_for
 
@@ -81,7 +84,7 @@ _waits_for = _waits()
 
 
 def _row(words: str) -> list[tuple[str, int]]:
-    """"F0 B0" as actions."""
+    """ "F0 B0" as actions."""
     return [(word[0], int(word[1:])) for word in words.split()]
 
 
@@ -105,22 +108,31 @@ def _culprits_only(orders: list) -> list[int]:
 
 
 SIMULATE = Function(
-    key="simulate", level=3, title="Who waits for whom", lists=True, index=True, minutes=20,
+    key="simulate",
+    level=3,
+    title="Who waits for whom",
+    lists=True,
+    index=True,
+    minutes=20,
     prompt="Somebody has written a schedule by hand, and it stands still. Write `waits_for(orders)`: for each rank the "
     "number of the rank whose work its next action waits for, or **−1** where it comes to the end of its list. Rank r "
     "has stage r, and does its list in order:\n\n"
-    "- `(\"F\", i)` needs `(\"F\", i)` of rank r − 1; on the first rank nothing.\n"
-    "- `(\"B\", i)` needs `(\"B\", i)` of rank r + 1; on the last rank its **own** `(\"F\", i)`.\n\n"
-    "Messages take no time and sends do not block. `[[(\"F\", 0), (\"B\", 0)], [(\"B\", 0), (\"F\", 0)]]` gives "
+    '- `("F", i)` needs `("F", i)` of rank r − 1; on the first rank nothing.\n'
+    '- `("B", i)` needs `("B", i)` of rank r + 1; on the last rank its **own** `("F", i)`.\n\n'
+    'Messages take no time and sends do not block. `[[("F", 0), ("B", 0)], [("B", 0), ("F", 0)]]` gives '
     "`[1, 1]`: rank 1 waits for itself.",
-    hints=("Keep a set of what is done, and for each rank how far it has come in its list.",
-           "Go round all ranks, each as far as it can, until a round changes nothing. Then look at what each "
-           "one's next action needs."),
+    hints=(
+        "Keep a set of what is done, and for each rank how far it has come in its list.",
+        "Go round all ranks, each as far as it can, until a round changes nothing. Then look at what each "
+        "one's next action needs.",
+    ),
     solution="```python\n"
     f"{_WAITS_SOLUTION}```\n\n"
     "Follow the numbers from any rank that stands: they lead to a ring, and the ring is the fault. The ranks outside "
     "it wait for somebody who waits. A hang in a real job is read the same way, from the last operation of each rank.",
-    function="waits_for", stub=_WAITS_STUB, reference=_waits_for,
+    function="waits_for",
+    stub=_WAITS_STUB,
+    reference=_waits_for,
     cases=(
         _rows("F0 B0", "B0 F0"),
         _rows("B0 F0", "F0 B0"),
@@ -141,24 +153,48 @@ SIMULATE = Function(
         _rows("F0 F1 B0 B1 F2 B2", "F0 F1 B0 B1 F2 B2", "F2 B2 F0 B0 F1 B1"),
     ),
     mistakes=(
-        Mistake("other-way", _waits(above=1),
-                "Your forwards come from the rank below, and your gradients from above. It is the other way."),
-        Mistake("one-round", _waits(rounds=1),
-                "You go round the ranks once. A gradient comes up from the last: go round until nothing changes."),
-        Mistake("free-backward", _waits(own=False),
-                "On your last rank a backward needs nothing. It needs its own forward of that micro-batch."),
-        Mistake("any-micro-batch", _waits(micro=False),
-                "You count how many have come, not which. F1 does not help a rank that waits for F0."),
-        Mistake("ring-only", _culprits_only,
-                "You give -1 to ranks that wait for somebody who waits. They do not come to their end either."),
-        Mistake("whether", lambda orders: [-1 if one == -1 else rank for rank, one in enumerate(_waits_for(orders))],
-                "You give the number of the rank that waits. Give the one that it waits for."),
-        Mistake("one-for-zero", lambda orders: [max(one, 0) for one in _waits_for(orders)],
-                "You give 0 where a rank comes to its end. 0 is a rank: give -1."),
-        Mistake("from-one", lambda orders: [one if one == -1 else one + 1 for one in _waits_for(orders)],
-                "You number the ranks from 1. The first is rank 0."),
+        Mistake(
+            "other-way",
+            _waits(above=1),
+            "Your forwards come from the rank below, and your gradients from above. It is the other way.",
+        ),
+        Mistake(
+            "one-round",
+            _waits(rounds=1),
+            "You go round the ranks once. A gradient comes up from the last: go round until nothing changes.",
+        ),
+        Mistake(
+            "free-backward",
+            _waits(own=False),
+            "On your last rank a backward needs nothing. It needs its own forward of that micro-batch.",
+        ),
+        Mistake(
+            "any-micro-batch",
+            _waits(micro=False),
+            "You count how many have come, not which. F1 does not help a rank that waits for F0.",
+        ),
+        Mistake(
+            "ring-only",
+            _culprits_only,
+            "You give -1 to ranks that wait for somebody who waits. They do not come to their end either.",
+        ),
+        Mistake(
+            "whether",
+            lambda orders: [-1 if one == -1 else rank for rank, one in enumerate(_waits_for(orders))],
+            "You give the number of the rank that waits. Give the one that it waits for.",
+        ),
+        Mistake(
+            "one-for-zero",
+            lambda orders: [max(one, 0) for one in _waits_for(orders)],
+            "You give 0 where a rank comes to its end. 0 is a rank: give -1.",
+        ),
+        Mistake(
+            "from-one",
+            lambda orders: [one if one == -1 else one + 1 for one in _waits_for(orders)],
+            "You number the ranks from 1. The first is rank 0.",
+        ),
     ),
     right="The ranks that wait for each other in a ring are the fault. The others wait behind them.",
-)  # fmt: skip
+)
 
 EXERCISES = (SIMULATE,)

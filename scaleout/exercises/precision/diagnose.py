@@ -21,15 +21,20 @@ gradients up to
 """
 
 FOUR = Choice(
-    key="four-runs", level=3, minutes=6, title="Four runs that do not learn",
+    key="four-runs",
+    level=3,
+    minutes=6,
+    title="Four runs that do not learn",
     prompt="Four runs on two ranks, each with one thing wrong. A and D are in fp16 with a loss scaler; B is in fp16 "
     "and has none; C has bf16 weights. Of the last steps:\n\n"
     f"```\n{LOGS}```\n\n*Scale* is the loss scale, and the *14* steps that D left out are its last. *Largest output* "
     "is of all layers, in the forward. *Gradients zero*: of those that come back to linear layers. *Weights stayed*: "
     "those that a step left as they were. *Gradients up to*: the largest of each rank, before averaging. What mends "
     "A, B, C and D?",
-    hints=("Two runs leave out steps. Is it the forward that is not finite, or the backward, and on which rank?",
-           "The other two leave out none. Are gradients missing, or do they arrive and change nothing?"),
+    hints=(
+        "Two runs leave out steps. Is it the forward that is not finite, or the backward, and on which rank?",
+        "The other two leave out none. Are gradients missing, or do they arrive and change nothing?",
+    ),
     solution="Four questions, in this order.\n\n"
     "- **Is the forward finite?** Not in A: an output of block 9 passes 65,504. The scale multiplies the *loss*, and "
     "what overflows comes before it: halving it 25 times has changed nothing. bf16 holds the number.\n"
@@ -43,23 +48,42 @@ FOUR = Choice(
     "output in fp32: the infinity was *caused due to a value of 66246.3906, which is over the maximum value of 65504 "
     "in fp16* (issue 5651).",
     options=(
-        Option("d-rank-1", "A bf16, B a loss scale, C fp32 copies, D without rank 1",
-               "Right: forward, ranks, zeros, updates, in this order.", True),
-        Option("lower-scale", "A a lower scale, B a loss scale, C fp32 copies, D without rank 1",
-               "A's scale has come down to 2^-9, and its forward overflows as before. The scale comes after it."),
-        Option("swapped", "A bf16, B fp32 copies, C a loss scale, D without rank 1",
-               "B's gradients are zero, and no copy of the weights brings them back. C's are there, and in bf16 a "
-               "scale changes nothing."),
-        Option("lower-d", "A a lower scale, B a loss scale, C fp32 copies, D a lower scale",
-               "D's scaler has halved its scale 14 times, and A's 25 times. What is too large in a gradient would have "
-               "come down; NaN does not."),
-        Option("higher-rate", "A a lower scale, B a loss scale, C a larger rate, D without rank 1",
-               "A larger rate moves some of C's weights, in whole steps of bf16, and is not the rate that was wanted: "
-               "keep what is cut off. And A's scale was lowered in every step."),
-        Option("bf16-d", "A without rank 1, B a loss scale, C fp32 copies, D bf16",
-               "A overflows on both ranks, in the forward. D has NaN on one, which is NaN in bf16 as well."),
+        Option(
+            "d-rank-1",
+            "A bf16, B a loss scale, C fp32 copies, D without rank 1",
+            "Right: forward, ranks, zeros, updates, in this order.",
+            True,
+        ),
+        Option(
+            "lower-scale",
+            "A a lower scale, B a loss scale, C fp32 copies, D without rank 1",
+            "A's scale has come down to 2^-9, and its forward overflows as before. The scale comes after it.",
+        ),
+        Option(
+            "swapped",
+            "A bf16, B fp32 copies, C a loss scale, D without rank 1",
+            "B's gradients are zero, and no copy of the weights brings them back. C's are there, and in bf16 a "
+            "scale changes nothing.",
+        ),
+        Option(
+            "lower-d",
+            "A a lower scale, B a loss scale, C fp32 copies, D a lower scale",
+            "D's scaler has halved its scale 14 times, and A's 25 times. What is too large in a gradient would have "
+            "come down; NaN does not.",
+        ),
+        Option(
+            "higher-rate",
+            "A a lower scale, B a loss scale, C a larger rate, D without rank 1",
+            "A larger rate moves some of C's weights, in whole steps of bf16, and is not the rate that was wanted: "
+            "keep what is cut off. And A's scale was lowered in every step.",
+        ),
+        Option(
+            "bf16-d",
+            "A without rank 1, B a loss scale, C fp32 copies, D bf16",
+            "A overflows on both ranks, in the forward. D has NaN on one, which is NaN in bf16 as well.",
+        ),
     ),
-)  # fmt: skip
+)
 
 RUNS = """\
                    A       B     C    D
@@ -73,15 +97,20 @@ errors allowed  1e-2    1e-2  1e-2 1e-3
 """
 
 WHICH = Choice(
-    key="which-format", level=3, minutes=6, title="Four runs, and a 16-bit format for each",
+    key="which-format",
+    level=3,
+    minutes=6,
+    title="Four runs, and a 16-bit format for each",
     prompt="Products of four runs are to be made in 16 bits, with fp32 weights and sums. Nobody wants to tune anything "
     "that need not be tuned. A T4 multiplies in fp16 and has no bf16; an A100 has both:\n\n"
     f"```\n{RUNS}```\n\nD is inference. *Largest output* is of all layers, in the forward; the *smallest* gradients "
     "are those that should not become zero. *Errors allowed* are relative, for a number that is rounded. Which format "
     "does each take?",
-    hints=("fp16 has 11 significant bits and goes from 2^-24 to 65,504; bf16 has 8, and fp32's range.",
-           "What can a loss scale move, and what not?",
-           "Half a step, relative: 2^-11 in fp16 and 2^-8 in bf16 at most."),
+    hints=(
+        "fp16 has 11 significant bits and goes from 2^-24 to 65,504; bf16 has 8, and fp32's range.",
+        "What can a loss scale move, and what not?",
+        "Half a step, relative: 2^-11 in fp16 and 2^-8 in bf16 at most.",
+    ),
     solution="**A** could train in fp16 with a loss scale: times 2^18 its largest gradient is 52,429, and 2^-34 "
     "becomes 2^-16. But that is a window to be searched for and kept, for a gain of three bits that a training does "
     "not need. bf16 has no window. **B** cannot train in fp16 at any scale: its forward passes 65,504, and the scale "
@@ -96,21 +125,40 @@ WHICH = Choice(
     "bf16, as T5 was (google-research/text-to-text-transfer-transformer, issue 539), are in B's place without knowing "
     "it.",
     options=(
-        Option("scaled-c-fp16-d", "A bf16, B bf16, C fp16 with a scale, D fp16",
-               "Right: range where numbers spread, digits where they do not, a scale where there is no bf16.", True),
-        Option("all-scaled", "A fp16 with a scale, B fp16 with a scale, C the same, D fp16",
-               "B's forward passes 65,504, before any scale is applied. And A would search for one without need."),
-        Option("bf16-everywhere", "A bf16, B bf16, C bf16, D bf16, and no scale",
-               "A T4 has no bf16. And D's errors would be up to 2^-8, four times what is allowed."),
-        Option("c-without", "A bf16, B bf16, C fp16 without a scale, D bf16",
-               "C's gradients reach down to 2^-33, and fp16 without a scale is zero below 2^-25. And by how much does "
-               "bf16 round D's numbers?"),
-        Option("d-bf16", "A bf16, B bf16, C fp16 with a scale, D bf16",
-               "bf16 rounds by up to 2^-8 = 0.4%. D allows 0.1%, and has no use for the range."),
-        Option("a-fp16", "A fp16 with a scale, B bf16, C fp16 with a scale, D bf16",
-               "A fits into fp16 with the right scale. It fits into bf16 with none, and nothing can overflow later. "
-               "And by how much does bf16 round D's numbers?"),
+        Option(
+            "scaled-c-fp16-d",
+            "A bf16, B bf16, C fp16 with a scale, D fp16",
+            "Right: range where numbers spread, digits where they do not, a scale where there is no bf16.",
+            True,
+        ),
+        Option(
+            "all-scaled",
+            "A fp16 with a scale, B fp16 with a scale, C the same, D fp16",
+            "B's forward passes 65,504, before any scale is applied. And A would search for one without need.",
+        ),
+        Option(
+            "bf16-everywhere",
+            "A bf16, B bf16, C bf16, D bf16, and no scale",
+            "A T4 has no bf16. And D's errors would be up to 2^-8, four times what is allowed.",
+        ),
+        Option(
+            "c-without",
+            "A bf16, B bf16, C fp16 without a scale, D bf16",
+            "C's gradients reach down to 2^-33, and fp16 without a scale is zero below 2^-25. And by how much does "
+            "bf16 round D's numbers?",
+        ),
+        Option(
+            "d-bf16",
+            "A bf16, B bf16, C fp16 with a scale, D bf16",
+            "bf16 rounds by up to 2^-8 = 0.4%. D allows 0.1%, and has no use for the range.",
+        ),
+        Option(
+            "a-fp16",
+            "A fp16 with a scale, B bf16, C fp16 with a scale, D bf16",
+            "A fits into fp16 with the right scale. It fits into bf16 with none, and nothing can overflow later. "
+            "And by how much does bf16 round D's numbers?",
+        ),
     ),
-)  # fmt: skip
+)
 
 EXERCISES = (FOUR, WHICH)

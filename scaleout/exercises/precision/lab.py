@@ -23,7 +23,7 @@ def sharded_step(weights, gradient, scaler, lr, most):
     return ...
 '''
 
-_STEP_SOLUTION = '''\
+_STEP_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -42,10 +42,13 @@ def sharded_step(weights, gradient, scaler, lr, most):
     scaler["good"] += 1
     if scaler["good"] == scaler["interval"]:
         scaler.update(scale=scaler["scale"] * 2, good=0)
-'''
+"""
 
 STEP = Lab(
-    key="scaled-step", level=3, minutes=20, title="A step that all leave out",
+    key="scaled-step",
+    level=3,
+    minutes=20,
+    title="A step that all leave out",
     prompt="With ZeRO or FSDP a rank has its own part of the gradients, already averaged, and updates its own part of "
     "the weights. In fp16 an overflow may lie in **one** rank's part alone. Write "
     "`sharded_step(weights, gradient, scaler, lr, most)`:\n\n"
@@ -56,9 +59,11 @@ STEP = Lab(
     "is 0.\n\nA rank may own nothing. It is checked on **2 and 3** processes with gloo, over eight steps, and what you "
     "send is counted: a few numbers, not gradients.\n\n"
     "Save your function as `scaled.py`, in the folder of the book's repository, and run the command below.",
-    hints=("Which ranks have to make the same calls, whatever is in their parts?",
-           "A flag can be added up, or its maximum taken (`dist.ReduceOp.MAX`). Squares can be added up.",
-           "fp16 divided by a scale is fp16: what was lifted falls back. Convert first."),
+    hints=(
+        "Which ranks have to make the same calls, whatever is in their parts?",
+        "A flag can be added up, or its maximum taken (`dist.ReduceOp.MAX`). Squares can be added up.",
+        "fp16 divided by a scale is fp16: what was lifted falls back. Convert first.",
+    ),
     solution="```python\n"
     f"{_STEP_SOLUTION}```\n\n"
     "**One number does both.** An infinity in any square is one in the sum, on all ranks; a flag of its own, reduced "
@@ -70,8 +75,9 @@ STEP = Lab(
     "rank 1...k should get found_inf=1*, says the pull request that mended the case in which they did not (pytorch, "
     "pull request 115710; with gradients in the host's memory the flag had been copied before the reduction was "
     "through). A rank without any part made it fail as well (issue 99174).",
-    stub=STEP_STUB, command=f"{_COMMAND} scaled.py",
-)  # fmt: skip
+    stub=STEP_STUB,
+    command=f"{_COMMAND} scaled.py",
+)
 
 MASTER_STUB = '''\
 import torch
@@ -90,7 +96,7 @@ def master_step(weights, gradient, state, step, lr):
     return ...
 '''
 
-_MASTER_SOLUTION = '''\
+_MASTER_SOLUTION = """\
 import torch
 
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.5
@@ -108,10 +114,13 @@ def master_step(weights, gradient, state, step, lr):
     down = (v / (1 - BETAS[1] ** step)).sqrt() + EPS
     copy -= lr * m / (1 - BETAS[0] ** step) / down
     weights.copy_(copy)                                   # rounds to bf16
-'''
+"""
 
 MASTER = Lab(
-    key="master-copy", level=3, minutes=15, title="A copy that keeps what is cut off",
+    key="master-copy",
+    level=3,
+    minutes=15,
+    title="A copy that keeps what is cut off",
     prompt="Write `master_step(weights, gradient, state, step, lr)`: AdamW on weights in bf16. What the optimizer "
     "steps is an fp32 copy, which it makes from the weights in the first step and keeps in `state` with both moments, "
     "also in fp32. After each step the weights are the copy, rounded to bf16.\n\n"
@@ -120,9 +129,11 @@ MASTER = Lab(
     "be those of `torch.optim.AdamW` in fp32, rounded; `state` may hold **12 bytes** for each parameter. It is checked "
     "on **2** processes, each with weights of its own, and nothing is to be sent.\n\nSave your function as "
     "`master.py`, in the folder of the book's repository, and run the command below.",
-    hints=("`weights.float()` makes an fp32 copy; `weights.copy_(copy)` rounds to the nearest.",
-           "Which of the two is read in the next step, the weights or the copy?",
-           "The square of a bf16 number has twice its digits: convert before you square."),
+    hints=(
+        "`weights.float()` makes an fp32 copy; `weights.copy_(copy)` rounds to the nearest.",
+        "Which of the two is read in the next step, the weights or the copy?",
+        "The square of a bf16 number has twice its digits: convert before you square.",
+    ),
     solution="```python\n"
     f"{_MASTER_SOLUTION}```\n\n"
     "Twelve bytes in fp32 and two each for weight and gradient: the 16 bytes of rung 01, and now you know what four "
@@ -132,7 +143,8 @@ MASTER = Lab(
     "set master_weights=True* (NVIDIA/apex, issue 1728).\n\n"
     "As the copy's upper half is nearly the bf16 weight, some optimizers keep only the lower 16 bits beside it, and "
     "hold both in 4 bytes (NVIDIA/Megatron-LM, issue 1821: `store_param_remainders`).",
-    stub=MASTER_STUB, command=f"{_COMMAND} master.py",
-)  # fmt: skip
+    stub=MASTER_STUB,
+    command=f"{_COMMAND} master.py",
+)
 
 EXERCISES = (MASTER, STEP)

@@ -63,8 +63,9 @@ def main(check: Check) -> None:
     """The command: files are the arguments."""
     files = sys.argv[1:]
     if not files:
-        print(f"say which file holds your {check.function}: python -m {check.module} {check.function}.py",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"say which file holds your {check.function}: python -m {check.module} {check.function}.py", file=sys.stderr
+        )
         sys.exit(2)
     try:
         for path in files:
@@ -82,8 +83,11 @@ def main(check: Check) -> None:
 
 
 def _no_end(check: Check, rank: int, world: int) -> Verdict:
-    return wrong(f"rank {rank} of {world} did not come to its end within {check.file_seconds:g} s: look for a loop "
-                 "without end, or for a busy machine", "no-end")  # fmt: skip
+    return wrong(
+        f"rank {rank} of {world} did not come to its end within {check.file_seconds:g} s: look for a loop "
+        "without end, or for a busy machine",
+        "no-end",
+    )
 
 
 def _rank(check: Check, files: list[str]) -> NoReturn:
@@ -102,8 +106,15 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
             for times in PATIENCE:
                 tried = replace(check, wait_seconds=times * check.wait_seconds)
                 key = f"{number}/{world}/{tried.wait_seconds}"
-                one = _Place(tried, path, rank, world, kept, dist.PrefixStore(key, store),
-                             dist.PrefixStore(f"group/{key}", plain))  # fmt: skip
+                one = _Place(
+                    tried,
+                    path,
+                    rank,
+                    world,
+                    kept,
+                    dist.PrefixStore(key, store),
+                    dist.PrefixStore(f"group/{key}", plain),
+                )
                 verdict = _verdict(one, _watched(one, store, number))
                 if verdict.slip != "late":
                     break
@@ -175,15 +186,22 @@ def _verdict(one: _Place, watched: AbstractContextManager) -> Verdict:
     """
     if one.rank < one.world:
         _meet(one, "here")  # a rank that is late to start is none that the reader's code has lost
-        dist.init_process_group("gloo", store=one.group, rank=one.rank, world_size=one.world,
-                                timeout=timedelta(seconds=one.check.wait_seconds))  # fmt: skip
+        dist.init_process_group(
+            "gloo",
+            store=one.group,
+            rank=one.rank,
+            world_size=one.world,
+            timeout=timedelta(seconds=one.check.wait_seconds),
+        )
         _meet(one, "joined")  # nor is one that the reader's code ends while another still connects to it
         with watched:
             report = _report(one)
         changed = one.kept.put_back()
         if changed:
-            report = wrong(f"rank {one.rank}: your code replaces {', '.join(changed[:3])}: leave the libraries as they "
-                           "are", "replaced")  # fmt: skip
+            report = wrong(
+                f"rank {one.rank}: your code replaces {', '.join(changed[:3])}: leave the libraries as they are",
+                "replaced",
+            )
         one.store.set(f"report/{one.rank}", _packed(report))
     verdict = _gather(one) if one.rank == 0 else None
     if verdict:
@@ -212,10 +230,12 @@ def _report(one: _Place) -> object:
         if known:
             return Verdict(False, f"rank {one.rank}: {known.message}", known.slip)
         if any(mark in line(error, 10**6) for mark in LOST):
-            return wrong(f"rank {one.rank} of {one.world} waited for another rank that never came, for "
-                         f"{one.check.wait_seconds:g} s: a deadlock, or a busy machine. Does every rank make the same "
-                         "calls in the same order, and start its receive before it waits for its send?",
-                         "late" if own.busy() > one.check.wait_seconds / 2 else "deadlock")  # fmt: skip
+            return wrong(
+                f"rank {one.rank} of {one.world} waited for another rank that never came, for "
+                f"{one.check.wait_seconds:g} s: a deadlock, or a busy machine. Does every rank make the same "
+                "calls in the same order, and start its receive before it waits for its send?",
+                "late" if own.busy() > one.check.wait_seconds / 2 else "deadlock",
+            )
         return wrong(f"rank {one.rank}: {line(error)}", "exception")
     finally:
         if os.getpid() != mine:  # a copy that the reader's code has forked

@@ -54,8 +54,11 @@ def tell(path: str, verdict: Verdict, out=None) -> int:
     if verdict.slip == UNREAD:
         print(verdict.message, file=sys.stderr, flush=True)
         return 2
-    print(f"{Path(path).name}: {'' if verdict.ok else f'not yet ({verdict.slip}): '}{verdict.message}",
-          file=out or sys.stdout, flush=True)  # fmt: skip
+    print(
+        f"{Path(path).name}: {'' if verdict.ok else f'not yet ({verdict.slip}): '}{verdict.message}",
+        file=out or sys.stdout,
+        flush=True,
+    )
     return int(not verdict.ok)
 
 
@@ -72,10 +75,23 @@ def end(store, rank: int, code: int) -> NoReturn:
 
 
 def _start(module: str, world: int, files: list[str], port: int, token: str) -> list[subprocess.Popen]:
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1",
-           "TORCH_CPP_LOG_LEVEL": "FATAL", TOKEN: token}  # fmt: skip
-    return [subprocess.Popen([sys.executable, "-m", module, *files], env={**os.environ, **job, "RANK": str(rank)},
-                             stdin=subprocess.DEVNULL, start_new_session=True) for rank in range(world)]  # fmt: skip
+    job = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(world),
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "FATAL",
+        TOKEN: token,
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", module, *files],
+            env={**os.environ, **job, "RANK": str(rank)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for rank in range(world)
+    ]
 
 
 def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float, asked: list[int]):
@@ -94,8 +110,14 @@ def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float, aske
                 yield lost or _lost(0, ranks[0].returncode)
             return
         else:
-            lost = next((_lost(rank, process.returncode) for rank, process in enumerate(ranks)
-                         if process.poll() is not None and not said.check([f"ended/{rank}"])), None)  # fmt: skip
+            lost = next(
+                (
+                    _lost(rank, process.returncode)
+                    for rank, process in enumerate(ranks)
+                    if process.poll() is not None and not said.check([f"ended/{rank}"])
+                ),
+                None,
+            )
             if time.monotonic() > end:
                 lost = Verdict(False, f"stopped after {seconds:.0f} s: rank 0 did not come to its end", "no-end")
             time.sleep(0.02)
@@ -104,8 +126,12 @@ def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float, aske
 def _lost(rank: int, code: int) -> Verdict:
     """What ended a process. gloo ends its own with SIGABRT when a message is longer than its receiver expects."""
     if code == -signal.SIGABRT:
-        return Verdict(False, f"rank {rank} was ended by gloo: a message was longer than what its receiver had ready. "
-                              "Does every rank receive the part that its neighbour sends, and is the neighbour taken "
-                              "modulo the number of ranks?", "mismatch")  # fmt: skip
+        return Verdict(
+            False,
+            f"rank {rank} was ended by gloo: a message was longer than what its receiver had ready. "
+            "Does every rank receive the part that its neighbour sends, and is the neighbour taken "
+            "modulo the number of ranks?",
+            "mismatch",
+        )
     how = f"was ended by signal {-code}" if code < 0 else f"ended Python (exit code {code}): return instead"
     return Verdict(False, f"rank {rank} {how}", "died")

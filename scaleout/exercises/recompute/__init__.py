@@ -1,5 +1,4 @@
-"""The exercises of `recompute`, easy to hard: what it frees and what it costs, when not to, and what goes wrong in it.
-"""
+"""The exercises of `recompute`, easy to hard: what it frees and costs, when not to, and what goes wrong in it."""
 
 from scaleout.exercises.engine.kinds import easy_to_hard
 from scaleout.exercises.recompute import beside, choose, fits, flops, gradients, lab, peaks, segments, tiles

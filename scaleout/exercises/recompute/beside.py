@@ -7,11 +7,16 @@ from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, FORWARD, NAME, SEQ,
 from scaleout.spec.devices import GB
 
 GATHERS = Choice(
-    key="third-gather", level=2, minutes=3, title="A third gather?",
+    key="third-gather",
+    level=2,
+    minutes=3,
+    title="A third gather?",
     prompt="Each of 32 blocks is a unit of `fully_shard`, which frees a block's weights after its forward. All blocks "
     "are made again in full, each by itself, before their backward. How often is a block's weights gathered in a step?",
-    hints=("For what does a block need its weights in the backward?",
-           "The rebuilding and the backward of a block follow one another. What lies between them?"),
+    hints=(
+        "For what does a block need its weights in the backward?",
+        "The rebuilding and the backward of a block follow one another. What lies between them?",
+    ),
     solution="**Twice, as without recomputation.** The forward is made again right before the backward that it is "
     "for, and both need the same weights: the gather comes a little earlier and serves the two. So the step becomes "
     "longer and its messages do not, and there is more work to hide them behind.\n\n"
@@ -26,20 +31,36 @@ GATHERS = Choice(
     "A segment of k blocks is another matter. Its blocks are all gathered for the rebuilding, and stand whole at once "
     "until their backwards are done.",
     options=(
-        Option("two", "Twice: rebuilding and backward share one gather",
-               "Right. The one follows the other, and in between nobody frees the weights.", True),
-        Option("three", "Three times: forward, rebuilding, and backward",
-               "That is so where a wrapper frees the weights between rebuilding and backward. fully_shard does not: "
-               "it knows that it is in the backward."),
-        Option("once", "Once: a block to be rebuilt keeps its weights",
-               "What is kept is the input. Weights are freed after the forward, whether a block is made again or not."),
-        Option("four", "Four times: each pass gathers, and frees, twice",
-               "A unit gathers when its forward begins, and when its backward begins."),
-        Option("two-waits", "Twice, but all of them before the backward",
-               "Then every block would stand whole at once, and nothing would be sharded. Blocks are made again one by "
-               "one."),
+        Option(
+            "two",
+            "Twice: rebuilding and backward share one gather",
+            "Right. The one follows the other, and in between nobody frees the weights.",
+            True,
+        ),
+        Option(
+            "three",
+            "Three times: forward, rebuilding, and backward",
+            "That is so where a wrapper frees the weights between rebuilding and backward. fully_shard does not: "
+            "it knows that it is in the backward.",
+        ),
+        Option(
+            "once",
+            "Once: a block to be rebuilt keeps its weights",
+            "What is kept is the input. Weights are freed after the forward, whether a block is made again or not.",
+        ),
+        Option(
+            "four",
+            "Four times: each pass gathers, and frees, twice",
+            "A unit gathers when its forward begins, and when its backward begins.",
+        ),
+        Option(
+            "two-waits",
+            "Twice, but all of them before the backward",
+            "Then every block would stand whole at once, and nothing would be sharded. Blocks are made again one by "
+            "one.",
+        ),
     ),
-)  # fmt: skip
+)
 
 LINK = 50 * GB
 SHARE = LINK * FORWARD / BLOCK
@@ -48,7 +69,10 @@ _CHEAP = took("sdpa", *CHEAP)
 
 
 AWAY = Number(
-    key="sent-away", level=2, minutes=4, title="Sent away in place of made again",
+    key="sent-away",
+    level=2,
+    minutes=4,
+    title="Sent away in place of made again",
     prompt=f"{NAME}, one sequence of {SEQ:,} tokens on an H100. A block keeps **{gb(BLOCK, 3)}**, its forward takes "
     f"**{1e3 * FORWARD:.2f} ms** and its backward twice that. Nothing is to be made again: a part of what each block "
     f"keeps goes to the host's memory over PCIe, at **{LINK / GB:.0f} GB/s** in each direction, while the next block's "
@@ -65,19 +89,28 @@ AWAY = Number(
     "why those who train on long sequences offload (pytorch, issue 174960: *one GEMM alone can't hide its activation "
     "offload*, and attention can), and those with a link of 450 GB/s to the host's memory, as on a GH200, do so "
     "earlier (issue 158657).",
-    value=SHARE, unit="%", units=("%",), dimension="share",
+    value=SHARE,
+    unit="%",
+    units=("%",),
+    dimension="share",
     slips=(
-        Slip("backward", 2 * SHARE,
-             "Either that is what comes back during a backward, and it has to go out first; or you gave the link both "
-             "directions at once."),
+        Slip(
+            "backward",
+            2 * SHARE,
+            "Either that is what comes back during a backward, and it has to go out first; or you gave the link both "
+            "directions at once.",
+        ),
         Slip("both", 3 * SHARE, "You added the two times. What goes out goes out during a forward."),
-        Slip("one-way-link", SHARE / 2,
-             "Either you halved the link, and it gives that rate in each direction; or you gave it a part of the "
-             "forward alone."),
+        Slip(
+            "one-way-link",
+            SHARE / 2,
+            "Either you halved the link, and it gives that rate in each direction; or you gave it a part of the "
+            "forward alone.",
+        ),
         Slip("rest", 1 - SHARE, "That is the rest, which has to stay."),
         Slip("nothing-waits", 1.0, "All of it takes longer than a forward: compare the two times."),
     ),
     right="Offloading hides what the link takes during one forward. The rest stays, or is made again.",
-)  # fmt: skip
+)
 
 EXERCISES = (GATHERS, AWAY)

@@ -48,7 +48,10 @@ def _peaks() -> str:
 
 
 WHICH = Choice(
-    key="which-again", level=3, minutes=6, title="Four jobs, and what to make again",
+    key="which-again",
+    level=3,
+    minutes=6,
+    title="Four jobs, and what to make again",
     prompt=f"Four jobs train {NAME}, each GPU with one sequence of {SEQ:,} tokens, and split their states in "
     f"different ways. Of a GPU **{USABLE // GB} GB** are usable. Two moments of a step, nothing made again:\n\n"
     f"```\n{_rows()}\n```\n\n"
@@ -72,20 +75,39 @@ WHICH = Choice(
     "does improve the overall speed because a much bigger BS can be used*, stas00/ml-engineering, pull request 64) "
     "holds where the small batch left the GPU half idle. A sequence of 8,192 tokens fills it.",
     options=(
-        Option("none-cheap-all-split", "A nothing, B cheap, C everything, D splits",
-               "Right: each job makes again as little as makes it fit, and D's peak is elsewhere.", True),
-        Option("all-everywhere", "All four everything, because then all fit",
-               "D does not fit. A makes its step longer for memory that it does not need, B for more than it needs."),
-        Option("cheap-for-d", "A nothing, B cheap, C everything, D cheap",
-               "D's forward would fit then. Its peak is in the update, when activations are gone."),
-        Option("cheap-for-c", "A nothing, B cheap, C cheap, D splits",
-               "C lacks 28 GB. The cheap tiles free less than that."),
-        Option("all-for-b", "A nothing, B everything, C everything, D cheap",
-               "B lacks 12 GB. The cheap tiles free more than that, in a tenth of the time. And at which moment is D "
-               "fullest?"),
-        Option("cheap-for-a", "A cheap, B cheap, C everything, D cheap",
-               "A fits as it is. Cheap is not free. And at which moment is D fullest?"),
+        Option(
+            "none-cheap-all-split",
+            "A nothing, B cheap, C everything, D splits",
+            "Right: each job makes again as little as makes it fit, and D's peak is elsewhere.",
+            True,
+        ),
+        Option(
+            "all-everywhere",
+            "All four everything, because then all fit",
+            "D does not fit. A makes its step longer for memory that it does not need, B for more than it needs.",
+        ),
+        Option(
+            "cheap-for-d",
+            "A nothing, B cheap, C everything, D cheap",
+            "D's forward would fit then. Its peak is in the update, when activations are gone.",
+        ),
+        Option(
+            "cheap-for-c",
+            "A nothing, B cheap, C cheap, D splits",
+            "C lacks 28 GB. The cheap tiles free less than that.",
+        ),
+        Option(
+            "all-for-b",
+            "A nothing, B everything, C everything, D cheap",
+            "B lacks 12 GB. The cheap tiles free more than that, in a tenth of the time. And at which moment is D "
+            "fullest?",
+        ),
+        Option(
+            "cheap-for-a",
+            "A cheap, B cheap, C everything, D cheap",
+            "A fits as it is. Cheap is not free. And at which moment is D fullest?",
+        ),
     ),
-)  # fmt: skip
+)
 
 EXERCISES = (WHICH,)

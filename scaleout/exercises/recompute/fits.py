@@ -14,8 +14,11 @@ _ONE = account(SHAPE, 1, SEQ, Recipe(checkpointing="full")).moments
 _KEPT = account(SHAPE, 1, SEQ, Recipe()).moments["loss"]
 LOSS, UPDATE = _ONE["loss"], _ONE["optimizer"]
 _WEIGHTS, _AVERAGES, _GRADIENTS, _SCRATCH = (
-    LOSS["weights"], LOSS["optimizer"], UPDATE["gradients"], UPDATE["temporaries"],
-)  # fmt: skip
+    LOSS["weights"],
+    LOSS["optimizer"],
+    UPDATE["gradients"],
+    UPDATE["temporaries"],
+)
 _INPUTS, _LOGITS = LOSS["activations"], LOSS["logits"]  # of one sequence
 
 
@@ -31,7 +34,10 @@ def _gb(size: float, digits: int = 1) -> str:
 MOST = most()
 
 BATCH = Number(
-    key="as-many-as-fit", level=2, minutes=5, title="As many as fit",
+    key="as-many-as-fit",
+    level=2,
+    minutes=5,
+    title="As many as fit",
     prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on an A100 of 40 GB, **{_gb(USABLE)}** of which are "
     f"usable. Every block is made again in full. A batch is one pass, of sequences of {SEQ:,} tokens. What the job "
     f"needs:\n\n- weights, and what autocast has of them in bf16 at the loss: **{_gb(_WEIGHTS)}**\n- gradients, when "
@@ -39,8 +45,10 @@ BATCH = Number(
     f"for a moment: **{_gb(_SCRATCH)}**\n- of each sequence: **{_gb(_INPUTS, 3)}** of inputs of blocks, and at the "
     f"loss **{_gb(_LOGITS, 3)}** of logits and what is made of them\n\nNo moment of the backward is fuller than the "
     "loss. With how many sequences at most does the job train for a day?",
-    hints=("Which moment grows with the sequences? What stands there beside them?",
-           "A day has many steps. What is there at the loss of the second one that the first did not have?"),
+    hints=(
+        "Which moment grows with the sequences? What stands there beside them?",
+        "A day has many steps. What is there at the loss of the second one that the first did not have?",
+    ),
     solution=f"At the loss of every step but the first there are weights and averages, {_WEIGHTS / GB:.1f} + "
     f"{_AVERAGES / GB:.1f} = {_gb(_WEIGHTS + _AVERAGES)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
     f"({USABLE / GB:.1f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
@@ -51,22 +59,38 @@ BATCH = Number(
     "logits, which recomputation of blocks leaves as they are. Without it a sequence costs "
     f"{_gb(_KEPT['activations'] + _KEPT['logits'])}, and "
     f"{most(_KEPT['weights'] + _AVERAGES, _KEPT['activations'] + _KEPT['logits'])} fit.",
-    value=MOST, unit="sequences", units=("sequences",), dimension="sequences", tolerance=0,
+    value=MOST,
+    unit="sequences",
+    units=("sequences",),
+    dimension="sequences",
+    tolerance=0,
     slips=(
         Slip("first-step", most(_WEIGHTS), "So many get through the first step. What does AdamW make in its update?"),
-        Slip("gradients-too", most(_WEIGHTS + _AVERAGES + _GRADIENTS),
-             "That has whole gradients at the loss. The backward has not begun there."),
-        Slip("all-at-once", most(_WEIGHTS + _AVERAGES + _GRADIENTS + _SCRATCH),
-             "You added up everything that the job ever needs. Which of it is there at one moment?"),
+        Slip(
+            "gradients-too",
+            most(_WEIGHTS + _AVERAGES + _GRADIENTS),
+            "That has whole gradients at the loss. The backward has not begun there.",
+        ),
+        Slip(
+            "all-at-once",
+            most(_WEIGHTS + _AVERAGES + _GRADIENTS + _SCRATCH),
+            "You added up everything that the job ever needs. Which of it is there at one moment?",
+        ),
         Slip("no-logits", most(each=_INPUTS), "You left the logits out. They are there at the fullest moment."),
-        Slip("logits-alone", most(each=_LOGITS), "You left the inputs of the blocks out. They are kept until the "
-                                                 "backward."),
-        Slip("nothing-again", most(_KEPT["weights"] + _AVERAGES, _KEPT["activations"] + _KEPT["logits"]),
-             "That is without recomputation."),
+        Slip(
+            "logits-alone",
+            most(each=_LOGITS),
+            "You left the inputs of the blocks out. They are kept until the backward.",
+        ),
+        Slip(
+            "nothing-again",
+            most(_KEPT["weights"] + _AVERAGES, _KEPT["activations"] + _KEPT["logits"]),
+            "That is without recomputation.",
+        ),
         Slip("rounded-up", MOST + 1, "Does the loss of the last of them still fit, all of it?"),
         Slip("averages-alone", most(_AVERAGES), "The weights are there too."),
     ),
     right="Weights and averages leave that much at the loss, in every step but the first.",
-)  # fmt: skip
+)
 
 EXERCISES = (BATCH,)

@@ -30,7 +30,7 @@ def again(run, *inputs):
     return Again.apply(run, *inputs)
 '''
 
-_AGAIN_SOLUTION = '''\
+_AGAIN_SOLUTION = """\
 import torch
 
 
@@ -54,10 +54,13 @@ class Again(torch.autograd.Function):
 
 def again(run, *inputs):
     return Again.apply(run, *inputs)
-'''
+"""
 
 AGAIN = Lab(
-    key="again-by-hand", level=3, minutes=25, title="Made again by hand",
+    key="again-by-hand",
+    level=3,
+    minutes=25,
+    title="Made again by hand",
     prompt="Write `again(run, *inputs)` as an autograd Function, by hand: what `run(*inputs)` gives, with the same "
     "gradients, but nothing that `run` makes inside is kept until the backward. There it runs once more.\n\n"
     "- The inputs are tensors, and some of them, such as a mask of bools, need no gradient.\n"
@@ -68,13 +71,15 @@ AGAIN = Lab(
     "It is checked on **1 and 2** processes with gloo. On two, `run` has an all-reduce inside, and each rank its own "
     "random numbers.\n\n"
     "Save your file as `again.py`, in the folder of the book's repository, and run the command below.",
-    hints=("In `forward` nothing is recorded. In `backward` the second run has to be: `torch.enable_grad()`.",
-           "The second run begins at copies of the inputs that hang on nothing: `one.detach()`, with "
-           "`requires_grad_()` where the input had it.",
-           "`torch.autograd.backward(out, gradient)` fills `.grad` of weights and of copies alike. What `backward` "
-           "returns has one entry for each argument of `forward`, with None for `run` and for a mask.",
-           "`torch.get_rng_state()`, `torch.set_rng_state(...)`, and around them "
-           "`torch.random.fork_rng(devices=[])`, which puts back what it found."),
+    hints=(
+        "In `forward` nothing is recorded. In `backward` the second run has to be: `torch.enable_grad()`.",
+        "The second run begins at copies of the inputs that hang on nothing: `one.detach()`, with "
+        "`requires_grad_()` where the input had it.",
+        "`torch.autograd.backward(out, gradient)` fills `.grad` of weights and of copies alike. What `backward` "
+        "returns has one entry for each argument of `forward`, with None for `run` and for a mask.",
+        "`torch.get_rng_state()`, `torch.set_rng_state(...)`, and around them "
+        "`torch.random.fork_rng(devices=[])`, which puts back what it found.",
+    ),
     solution="```python\n"
     f"{_AGAIN_SOLUTION}```\n\n"
     "Without the random state the backward belongs to other elements than the forward, and nothing says so. In "
@@ -86,8 +91,9 @@ AGAIN = Lab(
     "The message inside `run` is sent once more too: with tensor parallelism recomputation costs wires as well as "
     "FLOPs. torch's own keeps a GPU's random state and autocast as well, and stops after the last tensor that is "
     "waited for. The book's is in `scaleout/parallel/recompute.py`.",
-    stub=AGAIN_STUB, command=f"{_COMMAND} again.py",
-)  # fmt: skip
+    stub=AGAIN_STUB,
+    command=f"{_COMMAND} again.py",
+)
 
 ROUTED_STUB = '''\
 import torch
@@ -105,7 +111,7 @@ def routed(x, gate, experts):
     return ...
 '''
 
-_ROUTED_SOLUTION = '''\
+_ROUTED_SOLUTION = """\
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -121,10 +127,13 @@ def routed(x, gate, experts):
         return out
 
     return checkpoint(run, x, share, use_reentrant=False)
-'''
+"""
 
 ROUTED = Lab(
-    key="kept-choice", level=3, minutes=20, title="A choice that is kept",
+    key="kept-choice",
+    level=3,
+    minutes=20,
+    title="A choice that is kept",
     prompt="On GPUs a gate does not give the same to the last digit twice, and where two experts are nearly level the "
     "second run may choose the other one. If then every expert has as many tokens as before, nothing errors: the loss "
     "is right, and the gradients are those of a model that was not run. Write `routed(x, gate, experts)`, a layer of "
@@ -135,10 +144,12 @@ ROUTED = Lab(
     "The gate of the check changes its mind on some tokens when it is asked again, so that every expert keeps its "
     "number of tokens. It is checked on **2** processes with gloo, each with its own tokens.\n\n"
     "Save your function as `routed.py`, in the folder of the book's repository, and run the command below.",
-    hints=("The gate's logits are small: tokens × experts numbers. What has to be made again?",
-           "`checkpoint(run, a, b, use_reentrant=False)` makes again what is inside `run`, and keeps a and b, and what "
-           "`run` closes over.",
-           "`values, indices = logits.softmax(-1).max(-1)`: gradients flow through the values."),
+    hints=(
+        "The gate's logits are small: tokens × experts numbers. What has to be made again?",
+        "`checkpoint(run, a, b, use_reentrant=False)` makes again what is inside `run`, and keeps a and b, and what "
+        "`run` closes over.",
+        "`values, indices = logits.softmax(-1).max(-1)`: gradients flow through the values.",
+    ),
     solution="```python\n"
     f"{_ROUTED_SOLUTION}```\n\n"
     "The choice takes a number a token and is not worth making again. With selective checkpointing you would list "
@@ -150,7 +161,8 @@ ROUTED = Lab(
     "To look for it in a model, run a block twice from one random state and compare: `repeats` in "
     "`scaleout/parallel/recompute.py` does that. It finds what changes for a reason, such as a bias that the router "
     "moves in its forward. Level scores need the choice itself: keep it, compare, and count the tokens that differ.",
-    stub=ROUTED_STUB, command=f"{_COMMAND} routed.py",
-)  # fmt: skip
+    stub=ROUTED_STUB,
+    command=f"{_COMMAND} routed.py",
+)
 
 EXERCISES = (ROUTED, AGAIN)

@@ -32,7 +32,10 @@ _FALLS = KEEPS.peak_bytes - AGAIN.peak_bytes
 _SAVED = _at(KEEPS, "loss") - _at(AGAIN, "loss")
 
 FALLS = Number(
-    key="peak-falls", level=2, minutes=4, title="How far the peak falls",
+    key="peak-falls",
+    level=2,
+    minutes=4,
+    title="How far the peak falls",
     prompt="GPT-2 medium trains in bf16 with an fp32 master copy and AdamW, 4 sequences of 1,024 tokens. Weights, "
     f"master copy and moments take **{gb(_STATES, 1)}** all the time. Beside them there are\n\n"
     f"- at the loss: **{gb(_ACTIVATIONS, 1)}** of activations, and **{gb(_LOSS['logits'], 1)}** of logits and what is "
@@ -52,19 +55,29 @@ FALLS = Number(
     "fell from 49.6 to 42.3 GiB with the blocks as they were (pull request 996). That a checkpoint *does not appear "
     "to reduce peak memory* (pytorch, issue 78731), that *I was not able to observe a significant improvement* "
     "(rasbt/deeplearning-models, issue 74), is asked often: before you look for a fault, find the moment of the peak.",
-    value=_FALLS, unit="GB", units=_BYTES, tolerance=0.016,
+    value=_FALLS,
+    unit="GB",
+    units=_BYTES,
+    tolerance=0.016,
     slips=(
-        Slip("activations", _SAVED, "That is what activations fall by at the loss. Is the loss still the fullest "
-                                    "moment?"),
+        Slip(
+            "activations", _SAVED, "That is what activations fall by at the loss. Is the loss still the fullest moment?"
+        ),
         Slip("all-activations", _ACTIVATIONS, "Those are all activations. Inputs of blocks stay, and the peak moves."),
         Slip("new-peak", AGAIN.peak_bytes, "That is the new peak. The question is how far it fell."),
-        Slip("no-states-later", KEEPS.peak_bytes - _UPDATE["gradients"] - _UPDATE["temporaries"],
-             "Weights, master copy and moments are there in the update too."),
-        Slip("no-gradients", KEEPS.peak_bytes - AGAIN.peak_bytes + _UPDATE["gradients"],
-             "You left the gradients out of the update. They are there until it is done."),
+        Slip(
+            "no-states-later",
+            KEEPS.peak_bytes - _UPDATE["gradients"] - _UPDATE["temporaries"],
+            "Weights, master copy and moments are there in the update too.",
+        ),
+        Slip(
+            "no-gradients",
+            KEEPS.peak_bytes - AGAIN.peak_bytes + _UPDATE["gradients"],
+            "You left the gradients out of the update. They are there until it is done.",
+        ),
     ),
     right="The peak moved to the update, where nothing is recomputed.",
-)  # fmt: skip
+)
 
 _STAGES, _BLOCKS, _MICRO = 4, 8, 16
 _AGAIN = BLOCK - X
@@ -76,13 +89,18 @@ def _held(flying: int = _STAGES, rebuilt: int = 1, kept: int = X) -> int:
 
 
 FLIGHT = Number(
-    key="in-flight-inputs", level=2, minutes=4, title="Four micro-batches in flight",
+    key="in-flight-inputs",
+    level=2,
+    minutes=4,
+    title="Four micro-batches in flight",
     prompt=f"{NAME} runs through a pipeline of **{_STAGES}** stages with **{_BLOCKS}** blocks each, under 1F1B, "
     f"**{_MICRO}** micro-batches of one sequence of {SEQ:,} tokens. A block keeps **{gb(BLOCK, 3)}** of a micro-batch; "
     f"of that **{gb(X, 4)}** are its input. Every block is made again in full, one at a time. How much do the blocks "
     "of the **first** stage hold of activations, at most?",
-    hints=("How many micro-batches has the first stage in flight under 1F1B?",
-           "What is kept of each of them, and how many blocks are whole at one time?"),
+    hints=(
+        "How many micro-batches has the first stage in flight under 1F1B?",
+        "What is kept of each of them, and how many blocks are whole at one time?",
+    ),
     solution=f"The first of {_STAGES} stages has {_STAGES} micro-batches in flight, and keeps of each the inputs of "
     f"{_BLOCKS} blocks: {_STAGES} × {_BLOCKS} × {X / GB:.4f} = {gb(_held(rebuilt=0))}. One block of one micro-batch "
     f"is whole while its backward runs, {gb(_AGAIN)} more than its input. Together **{gb(_held())}**.\n\n"
@@ -91,21 +109,32 @@ FLIGHT = Number(
     "once: so the first stages gain most, and the last, with one micro-batch in flight, hardly needs it. "
     "NeMo can therefore spare the first of four stages a part of the work for one micro-batch in four, and the last "
     "for every one (NVIDIA-NeMo/Speech, pull request 4813).",
-    value=_held(), unit="GB", units=_BYTES,
+    value=_held(),
+    unit="GB",
+    units=_BYTES,
     slips=(
-        Slip("all-in-flight", _held(_MICRO), f"You kept all {_MICRO} micro-batches. 1F1B begins with backwards before "
-                                             "all of them are in."),
+        Slip(
+            "all-in-flight",
+            _held(_MICRO),
+            f"You kept all {_MICRO} micro-batches. 1F1B begins with backwards before all of them are in.",
+        ),
         Slip("one-in-flight", _held(1), "That is the last stage, with one micro-batch in flight."),
         Slip("no-rebuild", _held(rebuilt=0), "Those are the inputs. A block is whole while its backward runs."),
-        Slip("rebuilt-for-each", _held(rebuilt=_STAGES), "You have a block of each micro-batch whole. One backward "
-                                                         "runs at a time."),
-        Slip("stage-rebuilt", _held(rebuilt=_BLOCKS), "You have all blocks of the stage whole. They are made again one "
-                                                      "at a time."),
+        Slip(
+            "rebuilt-for-each",
+            _held(rebuilt=_STAGES),
+            "You have a block of each micro-batch whole. One backward runs at a time.",
+        ),
+        Slip(
+            "stage-rebuilt",
+            _held(rebuilt=_BLOCKS),
+            "You have all blocks of the stage whole. They are made again one at a time.",
+        ),
         Slip("none-made-again", _STAGES * _BLOCKS * BLOCK, "That is without recomputation."),
         Slip("input-twice", _held() + X, "The input of the block that is whole is among the inputs already."),
         Slip("in-bytes-of-one-block", X * _STAGES + _AGAIN, "You counted one block of the stage. It has eight."),
     ),
     right="What is kept is multiplied by the micro-batches in flight. What is rebuilt is not.",
-)  # fmt: skip
+)
 
 EXERCISES = (FALLS, FLIGHT)

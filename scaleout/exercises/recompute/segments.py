@@ -22,7 +22,7 @@ def segments(layers, k, x, block, together):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 def segments(layers, k, x, block, together):
     firsts = range(0, layers, k)
     if together:
@@ -34,7 +34,7 @@ def segments(layers, k, x, block, together):
     kept = len(firsts) * x + (layers - len(firsts)) * block
     rebuilt = block - x if firsts[-1] == layers - 1 else 0
     return [kept + rebuilt, len(firsts)]
-'''
+"""
 
 
 def _segments(layers, k, x, block, together) -> list:
@@ -111,7 +111,10 @@ def _peak(k: int) -> float:
 
 ROOT = ceil(SHAPE.layers**0.5)
 SEGMENTS = Function(
-    key="segments", level=3, minutes=12, title="Segments, or every k-th block",
+    key="segments",
+    level=3,
+    minutes=12,
+    title="Segments, or every k-th block",
     prompt="Two ways to keep fewer blocks. Write `segments(layers, k, x, block, together)`, which gives "
     "`[MB held at most, blocks made again]` of one step. Count the blocks' activations alone.\n\n"
     "- `together`: the model is cut into segments of k blocks, and the last may be shorter. A segment keeps the input "
@@ -119,9 +122,11 @@ SEGMENTS = Function(
     "- Not `together`: blocks 0, k, 2k, ... keep their input alone, and each is made again before its own backward. "
     "All other blocks keep everything.\n"
     "- What a block has is freed when its backward is done. A block's `block` MB have its input, `x` MB, among them.",
-    hints=("Play it through: forward to the end, then backward from the last block. When is most held?",
-           "While a segment is whole, which inputs are still kept? Those of the segments before it.",
-           "Not together: the fullest moment is the end of the forward, unless the very last block is made again."),
+    hints=(
+        "Play it through: forward to the end, then backward from the last block. When is most held?",
+        "While a segment is whole, which inputs are still kept? Those of the segments before it.",
+        "Not together: the fullest moment is the end of the forward, unless the very last block is made again.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     f"{NAME}, one sequence of 8,192 tokens: x = {X / 1e6:.0f} and block = {BLOCK / 1e6:,.0f} MB in {SHAPE.layers} "
@@ -135,41 +140,90 @@ SEGMENTS = Function(
     "forgets the segment that is made again.\n\n"
     "Every k-th block is another thing: it makes fewer blocks again. torchtitan does so, and `every_n_layers` in "
     "transformers (pull request 48200).",
-    function="segments", stub=_STUB, reference=_segments, lists=True,
-    cases=((32, 1, 67, 1448, True), (32, 6, 67, 1448, True), (32, 4, 67, 1448, True), (32, 32, 67, 1448, True),
-           (32, 1, 67, 1448, False), (32, 2, 67, 1448, False), (32, 4, 67, 1448, False), (7, 3, 2, 30, True),
-           (7, 3, 2, 30, False), (9, 4, 1, 10, True), (9, 4, 1, 10, False), (10, 4, 1, 10, False), (16, 4, 1, 1, True),
-           (17, 4, 3, 40, True), (11, 5, 3, 50, False), (5, 7, 2, 20, True), (1, 1, 4, 9, True), (1, 1, 4, 9, False),
-           (12, 5, 8, 10, True), (13, 3, 5, 11, True), (12, 5, 2, 25, False)),
+    function="segments",
+    stub=_STUB,
+    reference=_segments,
+    lists=True,
+    cases=(
+        (32, 1, 67, 1448, True),
+        (32, 6, 67, 1448, True),
+        (32, 4, 67, 1448, True),
+        (32, 32, 67, 1448, True),
+        (32, 1, 67, 1448, False),
+        (32, 2, 67, 1448, False),
+        (32, 4, 67, 1448, False),
+        (7, 3, 2, 30, True),
+        (7, 3, 2, 30, False),
+        (9, 4, 1, 10, True),
+        (9, 4, 1, 10, False),
+        (10, 4, 1, 10, False),
+        (16, 4, 1, 1, True),
+        (17, 4, 3, 40, True),
+        (11, 5, 3, 50, False),
+        (5, 7, 2, 20, True),
+        (1, 1, 4, 9, True),
+        (1, 1, 4, 9, False),
+        (12, 5, 8, 10, True),
+        (13, 3, 5, 11, True),
+        (12, 5, 2, 25, False),
+    ),
     mistakes=(
-        Mistake("input-twice", _doubled,
-                "You added a whole segment to the inputs of all. Its own input is among what it holds, so count those "
-                "of the segments before it."),
-        Mistake("after-forward", _after_forward,
-                "You gave what is held after the forward. In the backward something is made again, and lies there as "
-                "well."),
-        Mistake("rounded-down", _floored,
-                "You rounded the number of segments down. The last one may be shorter, but it is there."),
-        Mistake("one-by-one", _one_by_one,
-                "You have one block of a segment whole at a time. A segment is made again at once: all its blocks are "
-                "whole."),
-        Mistake("ways-swapped", lambda *case: _segments(*case[:4], not case[4]),
-                "You have the two ways the wrong way round. Together: all k are made again at once."),
-        Mistake("rebuilt-on-top", _rebuilt_at_the_end,
-                "You added the block that is made again to all that others keep. Before its backward the blocks behind "
-                "it are freed."),
-        Mistake("last-segment", _last_short,
-                "You looked at the last segment. Where it is short, the one before it holds more."),
-        Mistake("one-a-segment", lambda *case: _plain(*case, again=_count(case[0], case[1])),
-                "You counted one block a segment. Where segments are made again at once, all their blocks are."),
-        Mistake("firsts-kept", lambda *case: _plain(
-            *case, again=case[0] - _count(case[0], case[1]) if case[4] else None),
-                "You left the first block of each segment out. Its input is kept, not what it makes of it."),
-        Mistake("all-again", lambda *case: _plain(*case, again=case[0]),
-                "You say that all blocks are made again. Where each is made again alone, those that keep everything "
-                "are not."),
+        Mistake(
+            "input-twice",
+            _doubled,
+            "You added a whole segment to the inputs of all. Its own input is among what it holds, so count those "
+            "of the segments before it.",
+        ),
+        Mistake(
+            "after-forward",
+            _after_forward,
+            "You gave what is held after the forward. In the backward something is made again, and lies there as well.",
+        ),
+        Mistake(
+            "rounded-down",
+            _floored,
+            "You rounded the number of segments down. The last one may be shorter, but it is there.",
+        ),
+        Mistake(
+            "one-by-one",
+            _one_by_one,
+            "You have one block of a segment whole at a time. A segment is made again at once: all its blocks are "
+            "whole.",
+        ),
+        Mistake(
+            "ways-swapped",
+            lambda *case: _segments(*case[:4], not case[4]),
+            "You have the two ways the wrong way round. Together: all k are made again at once.",
+        ),
+        Mistake(
+            "rebuilt-on-top",
+            _rebuilt_at_the_end,
+            "You added the block that is made again to all that others keep. Before its backward the blocks behind "
+            "it are freed.",
+        ),
+        Mistake(
+            "last-segment",
+            _last_short,
+            "You looked at the last segment. Where it is short, the one before it holds more.",
+        ),
+        Mistake(
+            "one-a-segment",
+            lambda *case: _plain(*case, again=_count(case[0], case[1])),
+            "You counted one block a segment. Where segments are made again at once, all their blocks are.",
+        ),
+        Mistake(
+            "firsts-kept",
+            lambda *case: _plain(*case, again=case[0] - _count(case[0], case[1]) if case[4] else None),
+            "You left the first block of each segment out. Its input is kept, not what it makes of it.",
+        ),
+        Mistake(
+            "all-again",
+            lambda *case: _plain(*case, again=case[0]),
+            "You say that all blocks are made again. Where each is made again alone, those that keep everything "
+            "are not.",
+        ),
     ),
     right="Fewer inputs kept, more of them whole at a time: what counts is how much a block keeps beside its input.",
-)  # fmt: skip
+)
 
 EXERCISES = (SEGMENTS,)

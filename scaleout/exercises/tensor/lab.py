@@ -21,7 +21,7 @@ def split_mlp(x, up, down, bias):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 import torch
 import torch.distributed as dist
 from torch.nn.functional import gelu
@@ -54,10 +54,13 @@ class Sum(torch.autograd.Function):                       # g
 def split_mlp(x, up, down, bias):
     middle = gelu(Copy.apply(x) @ up)
     return Sum.apply(middle @ down) + bias
-'''
+"""
 
 MLP = Lab(
-    key="on-ranks-mlp", level=3, minutes=15, title="An MLP on two ranks",
+    key="on-ranks-mlp",
+    level=3,
+    minutes=15,
+    title="An MLP on two ranks",
     prompt="Write `split_mlp(x, up, down, bias)`, an MLP on **two** ranks, and the f and g that it needs. Every "
     "rank gets all of `x` and `bias`, its own columns of `up` and its own rows of `down`, and returns the whole "
     "output.\n\n"
@@ -66,10 +69,12 @@ MLP = Lab(
     "the gradient of the rank's own part; `x` and `bias` have all of theirs on every rank. Your collectives are "
     "counted: one all-reduce forward, one backward.\n\n"
     "Save your function as `mlp.py`, in the folder of the book's repository, and run the command below.",
-    hints=("Two subclasses of `torch.autograd.Function`: each has an all-reduce in one direction, and nothing in the "
-           "other.",
-           "`dist.all_reduce` works in place: give it a clone of what came in.",
-           "f stands between x and up; g behind down. And the bias?"),
+    hints=(
+        "Two subclasses of `torch.autograd.Function`: each has an all-reduce in one direction, and nothing in the "
+        "other.",
+        "`dist.all_reduce` works in place: give it a clone of what came in.",
+        "f stands between x and up; g behind down. And the bias?",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "The same two, with a group that may be a part of all ranks, are `Copy` and `Sum` in "
@@ -77,7 +82,7 @@ MLP = Lab(
     "Function, adds up too, and autograd does not see it: that happens to be right for g, and leaves f to be written.",
     stub=STUB,
     command="python -m scaleout.exercises.tensor.ranks mlp.py",
-)  # fmt: skip
+)
 
 TOKENS_STUB = '''\
 import torch
@@ -95,7 +100,7 @@ def split_tokens(x, up, down):
     return ...
 '''
 
-_TOKENS_SOLUTION = '''\
+_TOKENS_SOLUTION = """\
 import torch
 import torch.distributed as dist
 from torch.nn.functional import gelu
@@ -137,10 +142,13 @@ class Scatter(torch.autograd.Function):                   # g
 
 def split_tokens(x, up, down):
     return Scatter.apply(gelu(Gather.apply(x) @ up) @ down)
-'''
+"""
 
 TOKENS = Lab(
-    key="on-ranks-sequence", level=3, minutes=10, title="Tokens split, too",
+    key="on-ranks-sequence",
+    level=3,
+    minutes=10,
+    title="Tokens split, too",
     prompt="Now a rank has only its own tokens of x, and returns only its own tokens of the output: the loss is a sum "
     "over the tokens of all ranks. Write `split_tokens(x, up, down)` for **two** ranks, with the two functions that "
     "take the places of f and g. No bias this time.\n\n"
@@ -148,10 +156,12 @@ TOKENS = Lab(
     "which count the tokens of **all** ranks. Your collectives are counted: an all-gather and a reduce-scatter "
     "forward, one of each backward, and no all-reduce.\n\n"
     "Save your function as `tokens.py`, in the folder of the book's repository, and run the command below.",
-    hints=("Forward: before `up` a rank needs all tokens; after `down` it has a part of the sum of all tokens, and "
-           "needs the sum of its own.",
-           "The backward of an all-gather adds up, and each rank keeps what belongs to its tokens.",
-           "`dist.all_gather(parts, x)` and `dist.reduce_scatter(mine, parts)`; tensors must be contiguous."),
+    hints=(
+        "Forward: before `up` a rank needs all tokens; after `down` it has a part of the sum of all tokens, and "
+        "needs the sum of its own.",
+        "The backward of an all-gather adds up, and each rank keeps what belongs to its tokens.",
+        "`dist.all_gather(parts, x)` and `dist.reduce_scatter(mine, parts)`; tensors must be contiguous.",
+    ),
     solution="```python\n"
     f"{_TOKENS_SOLUTION}```\n\n"
     "Each function is the other's backward. Autograd keeps the gathered x for the gradient of `up`; Megatron-LM keeps "
@@ -159,6 +169,6 @@ TOKENS = Lab(
     "rank has a loss of its own tokens, and the sum over ranks is what they are made for.",
     stub=TOKENS_STUB,
     command="python -m scaleout.exercises.tensor.ranks tokens.py",
-)  # fmt: skip
+)
 
 EXERCISES = (MLP, TOKENS)

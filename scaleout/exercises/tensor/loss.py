@@ -22,7 +22,7 @@ def loss(parts):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 from math import exp, log
 
 
@@ -30,7 +30,7 @@ def loss(parts):
     top = max(largest for largest, _, _ in parts)
     total = sum(z * exp(largest - top) for largest, z, _ in parts)
     return top + log(total) - sum(wanted for _, _, wanted in parts)
-'''
+"""
 
 
 def _raised(power: float) -> float:
@@ -50,7 +50,10 @@ def _each(parts) -> list[float]:
 
 
 SPLIT = Function(
-    key="split-loss", level=3, minutes=8, title="A loss in four parts",
+    key="split-loss",
+    level=3,
+    minutes=8,
+    title="A loss in four parts",
     prompt="The output head is cut by columns: each rank has the logits of its own words. The loss of one token is the "
     "logarithm of the sum of all exp(logit), less the logit of the right word. Nobody gathers the logits. Each rank "
     "has worked out three numbers:\n\n"
@@ -59,16 +62,20 @@ SPLIT = Function(
     "- `wanted`, the logit of the right word if it is one of its own, else 0.\n\n"
     "Write `loss(parts)`, with one such triple for each rank. Logits may be 1,000 or −1,000, where exp() overflows or "
     "vanishes.",
-    hints=("The totals cannot be added as they are: each rank has taken off a largest logit of its own.",
-           "total · exp(largest − top) is what the rank would have summed if it had taken off `top`. Which top makes "
-           "all those powers zero or less?",
-           "The logarithm of the whole sum is top + log(the scaled totals)."),
+    hints=(
+        "The totals cannot be added as they are: each rank has taken off a largest logit of its own.",
+        "total · exp(largest − top) is what the rank would have summed if it had taken off `top`. Which top makes "
+        "all those powers zero or less?",
+        "The logarithm of the whole sum is top + log(the scaled totals).",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "A max, a sum and another sum: three all-reduces of one number a token, where gathering would send a whole "
     "vocabulary of them. In practice the max comes first, and each rank takes off the common one at once. Done as here "
     "the three can travel together, and attention over keys that lie on several ranks is put together in the same way.",
-    function="loss", stub=_STUB, reference=_loss,
+    function="loss",
+    stub=_STUB,
+    reference=_loss,
     cases=(
         ([[2.0, 1.5, 1.0], [3.0, 2.0, 0.0]],),
         ([[1.0, 1.25, 0.0], [0.5, 3.0, 0.0], [2.5, 1.5, 0.0], [2.0, 1.0, -1.5]],),
@@ -86,29 +93,51 @@ SPLIT = Function(
         ([[-950.0, 2.0, 0.0], [750.0, 1.5, 0.0], [-800.0, 1.75, -801.0]],),
     ),
     mistakes=(
-        Mistake("not-scaled", lambda parts: _loss(parts, scale=lambda largest, top: 0),
-                "You added the totals as they are. Each rank has taken off its own largest logit: bring them to one "
-                "first."),
-        Mistake("wrong-way", lambda parts: _loss(parts, scale=lambda largest, top: top - largest),
-                "You scaled the wrong way: a rank whose largest logit is below the top has less in the sum, not more."),
-        Mistake("largest-wanted", lambda parts: _loss(parts, pick=max),
-                "You took the largest of the wanted logits. A logit may be negative, and the ranks that have none say "
-                "0: add them."),
+        Mistake(
+            "not-scaled",
+            lambda parts: _loss(parts, scale=lambda largest, top: 0),
+            "You added the totals as they are. Each rank has taken off its own largest logit: bring them to one first.",
+        ),
+        Mistake(
+            "wrong-way",
+            lambda parts: _loss(parts, scale=lambda largest, top: top - largest),
+            "You scaled the wrong way: a rank whose largest logit is below the top has less in the sum, not more.",
+        ),
+        Mistake(
+            "largest-wanted",
+            lambda parts: _loss(parts, pick=max),
+            "You took the largest of the wanted logits. A logit may be negative, and the ranks that have none say "
+            "0: add them.",
+        ),
         Mistake("forgot-the-top", lambda parts: _loss(parts, back=0), "The top that was taken off is not put back."),
         Mistake("negative", lambda parts: -_loss(parts), "The sign is turned: a loss is the logarithm less the logit."),
-        Mistake("mean-of-ranks", lambda parts: sum(_each(parts)) / len(parts),
-                "You took the mean of losses that each rank has of its own words. A softmax has one sum over all "
-                "words."),
-        Mistake("sum-of-ranks", lambda parts: sum(_each(parts)),
-                "You added logarithms, one for each rank. The logarithm is of the sum over all words."),
-        Mistake("first-wanted", lambda parts: _loss(parts, pick=lambda all_: all_[0]),
-                "You took the wanted logit of rank 0. Any rank may have the right word."),
-        Mistake("probability", lambda parts: exp(-_loss(parts)),
-                "That is the probability of the right word. The loss is its logarithm, with the sign turned."),
-        Mistake("no-target", lambda parts: _loss(parts, pick=lambda all_: 0),
-                "The logit of the right word is missing: take it off."),
+        Mistake(
+            "mean-of-ranks",
+            lambda parts: sum(_each(parts)) / len(parts),
+            "You took the mean of losses that each rank has of its own words. A softmax has one sum over all words.",
+        ),
+        Mistake(
+            "sum-of-ranks",
+            lambda parts: sum(_each(parts)),
+            "You added logarithms, one for each rank. The logarithm is of the sum over all words.",
+        ),
+        Mistake(
+            "first-wanted",
+            lambda parts: _loss(parts, pick=lambda all_: all_[0]),
+            "You took the wanted logit of rank 0. Any rank may have the right word.",
+        ),
+        Mistake(
+            "probability",
+            lambda parts: exp(-_loss(parts)),
+            "That is the probability of the right word. The loss is its logarithm, with the sign turned.",
+        ),
+        Mistake(
+            "no-target",
+            lambda parts: _loss(parts, pick=lambda all_: 0),
+            "The logit of the right word is missing: take it off.",
+        ),
     ),
     right="Three numbers a token cross the wire, whatever the vocabulary.",
-)  # fmt: skip
+)
 
 EXERCISES = (SPLIT,)

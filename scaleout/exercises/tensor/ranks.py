@@ -32,8 +32,13 @@ Fault = tuple[str, str] | None  # (slip, words)
 
 def tensors(seed: int, *names: str) -> dict[str, torch.Tensor]:
     """Whole inputs, the same on every rank; `probe` is the gradient of the output."""
-    shapes = {"x": (TOKENS, HIDDEN), "up": (HIDDEN, MIDDLE), "down": (MIDDLE, HIDDEN), "bias": (HIDDEN,),
-              "probe": (TOKENS, HIDDEN)}  # fmt: skip
+    shapes = {
+        "x": (TOKENS, HIDDEN),
+        "up": (HIDDEN, MIDDLE),
+        "down": (MIDDLE, HIDDEN),
+        "bias": (HIDDEN,),
+        "probe": (TOKENS, HIDDEN),
+    }
     make = torch.Generator().manual_seed(seed)
     made = {name: torch.randn(shape, generator=make) for name, shape in shapes.items()}
     return {name: made[name] for name in names or shapes}
@@ -45,8 +50,10 @@ def part(name: str, whole: torch.Tensor, rank: int, world: int) -> torch.Tensor:
 
 
 def reference(
-    seed: int, rank: int, world: int,
-) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:  # fmt: skip
+    seed: int,
+    rank: int,
+    world: int,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
     """(whole output without bias, its gradients by name, this rank's part of that output, and of x's gradient)."""
     whole = {name: one.requires_grad_() for name, one in tensors(seed, "x", "up", "down").items()}
     y = gelu(whole["x"] @ whole["up"]) @ whole["down"]
@@ -107,8 +114,15 @@ def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple
         if not isinstance(given, torch.Tensor) or given.shape != probe.shape:
             return given, calls, None
         if not given.requires_grad:
-            return given, calls, ("no-graph", "the output has no graph behind it, so that nothing can come back: was "
-                                              "it detached, or made under no_grad?")  # fmt: skip
+            return (
+                given,
+                calls,
+                (
+                    "no-graph",
+                    "the output has no graph behind it, so that nothing can come back: was "
+                    "it detached, or made under no_grad?",
+                ),
+            )
         (given * probe).sum().backward()
     return given, calls, None
 
@@ -118,9 +132,11 @@ def talked(calls: counted, least: int) -> Fault:
     if not calls.calls:
         return "unseen", "all numbers are right, but no collective of yours was seen"
     if calls.sent > 1.5 * least:
-        return "sent-too-much", (f"all numbers are right, but this rank sent {calls.sent:,.0f} bytes, where {least:,} "
-                                 "are enough: send activations, not weights, as plain tensors, and each once a "
-                                 "direction")  # fmt: skip
+        return "sent-too-much", (
+            f"all numbers are right, but this rank sent {calls.sent:,.0f} bytes, where {least:,} "
+            "are enough: send activations, not weights, as plain tensors, and each once a "
+            "direction"
+        )
     return None
 
 
@@ -150,15 +166,22 @@ def mlp_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
     inputs["bias"] = bias.clone()
     given, calls, fault = run(function, inputs, probe)
     compare = Compared(fault)
-    compare("the output", given, y + bias, {
-        "no-forward-sum": (mine + bias, "is this rank's part of the sum: the other ranks' were not added (g)"),
-        "no-forward-sum-no-bias": (mine, "is this rank's part of the sum, and has no bias"),
-        "bias-twice": (y + world * bias, f"has the bias {world} times: every rank added it before the sum. Add it "
-                                         "once, afterwards"),
-        "no-bias": (y, "has no bias"),
-        "mean": (y / world + bias, "is the mean over the ranks: the parts add up"),
-        "mean-of-all": (y / world + bias / world, "is a part of it: you divided by the number of ranks"),
-    })  # fmt: skip
+    compare(
+        "the output",
+        given,
+        y + bias,
+        {
+            "no-forward-sum": (mine + bias, "is this rank's part of the sum: the other ranks' were not added (g)"),
+            "no-forward-sum-no-bias": (mine, "is this rank's part of the sum, and has no bias"),
+            "bias-twice": (
+                y + world * bias,
+                f"has the bias {world} times: every rank added it before the sum. Add it once, afterwards",
+            ),
+            "no-bias": (y, "has no bias"),
+            "mean": (y / world + bias, "is the mean over the ranks: the parts add up"),
+            "mean-of-all": (y / world + bias / world, "is a part of it: you divided by the number of ranks"),
+        },
+    )
     for name in ("down", "up", "bias", "x"):
         right = gradients[name] if name in ("x", "bias") else part(name, gradients[name], rank, world)
         compare(f"the gradient of {name}", inputs[name].grad, right, _known(name, right, gradients, back, world))
@@ -171,11 +194,16 @@ def _known(name: str, right: torch.Tensor, gradients: dict, back: torch.Tensor, 
     if name in ("up", "down"):
         added = sum(part(name, gradients[name], rank, world) for rank in range(world))
         return {
-            "both-ways": (twice[0], twice[1] + "the backward of your sum adds again. Every rank has all of the "
-                                               "output's gradient already: pass it on (g)"),
-            "weights-added": (added, "is the sum over the ranks. They have other columns of it: each one's gradient "
-                                     "is its own"),
-        }  # fmt: skip
+            "both-ways": (
+                twice[0],
+                twice[1] + "the backward of your sum adds again. Every rank has all of the "
+                "output's gradient already: pass it on (g)",
+            ),
+            "weights-added": (
+                added,
+                "is the sum over the ranks. They have other columns of it: each one's gradient is its own",
+            ),
+        }
     if name == "bias":
         return {"bias-added": (twice[0], twice[1] + "every rank has worked out all of it, so there is nothing to add")}
     return {
@@ -198,14 +226,22 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
     inputs = {name: part(name, whole[name], rank, world) for name in ("x", "up", "down")}
     given, calls, fault = run(function, inputs, probe)
     compare = Compared(fault)
-    compare("the output", given, part("y", y, rank, world), {
-        "not-scattered": (y, "has all tokens: keep the sums of this rank's own (reduce-scatter)"),
-        "no-forward-sum": (part("y", mine, rank, world), "has this rank's tokens, but only its own columns' part of "
-                           "their sums: gather all tokens before up, and add up after down"),
-        "neither": (mine, "has all tokens, and this rank's part of the sum: reduce-scatter it"),
-        "other-tokens": (part("y", y, 1 - rank, world), "has the tokens of the other rank"),
-        "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: the parts add up"),
-    })  # fmt: skip
+    compare(
+        "the output",
+        given,
+        part("y", y, rank, world),
+        {
+            "not-scattered": (y, "has all tokens: keep the sums of this rank's own (reduce-scatter)"),
+            "no-forward-sum": (
+                part("y", mine, rank, world),
+                "has this rank's tokens, but only its own columns' part of "
+                "their sums: gather all tokens before up, and add up after down",
+            ),
+            "neither": (mine, "has all tokens, and this rank's part of the sum: reduce-scatter it"),
+            "other-tokens": (part("y", y, 1 - rank, world), "has the tokens of the other rank"),
+            "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: the parts add up"),
+        },
+    )
     known = own_gradients(whole, rank, world)
     for name in ("down", "up", "x"):
         right = part(name, gradients[name], rank, world)
@@ -214,14 +250,23 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
             "mean-gradient": (right / world, "is the mean over the ranks: the parts add up"),
         }
         if name == "x":
-            table["no-backward-sum"] = (part("x", back, rank, world), "is this rank's part of it, by its own columns: "
-                                        "the backward of the gather has to add the ranks' parts")  # fmt: skip
+            table["no-backward-sum"] = (
+                part("x", back, rank, world),
+                "is this rank's part of it, by its own columns: the backward of the gather has to add the ranks' parts",
+            )
         else:
-            table["own-tokens"] = (known[name], "counts this rank's tokens only: the backward of the scatter has to "
-                                                "gather the gradients of all tokens")
+            table["own-tokens"] = (
+                known[name],
+                "counts this rank's tokens only: the backward of the scatter has to gather the gradients of all tokens",
+            )
         compare(f"the gradient of {name}", inputs[name].grad, right, table)
-    reduced = "all-reduce", ("all numbers are right, but you all-reduced: a rank then gets sums of tokens that are not "
-                             "its own, for twice the bytes. Reduce-scatter")
+    reduced = (
+        "all-reduce",
+        (
+            "all numbers are right, but you all-reduced: a rank then gets sums of tokens that are not "
+            "its own, for twice the bytes. Reduce-scatter"
+        ),
+    )
     return compare.faults(reduced if "all_reduce" in calls.names else talked(calls, 2 * 4 * TOKENS * HIDDEN))
 
 

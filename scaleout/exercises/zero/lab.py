@@ -24,7 +24,7 @@ def zero_step(weights, gradient, state, step, lr):
     return ...
 '''
 
-_STEP_SOLUTION = '''\
+_STEP_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -53,10 +53,13 @@ def zero_step(weights, gradient, state, step, lr):
     whole = [torch.empty(each) for _ in range(ranks)]
     dist.all_gather(whole, part)
     weights.copy_(torch.cat(whole)[: len(weights)])       # without the padding
-'''
+"""
 
 STEP = Lab(
-    key="zero-step", level=3, minutes=25, title="AdamW on a part",
+    key="zero-step",
+    level=3,
+    minutes=25,
+    title="AdamW on a part",
     prompt="Write `zero_step(weights, gradient, state, step, lr)`, what stage 1 does after the backward. Each rank has "
     "all weights and the gradient of its own samples. It gets its part of the **mean** gradient, updates its part of "
     "the weights with AdamW, and all ranks come out with the same new weights, which are those of AdamW on one "
@@ -67,18 +70,21 @@ STEP = Lab(
     "AdamW multiplies the weights by 1 − lr · DECAY and then steps by lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the "
     "moments over 1 − β^step. It is checked on **2 and 3** processes with gloo, over four steps.\n\n"
     "Save your function as `step.py`, in the folder of the book's repository, and run the command below.",
-    hints=("`torch.nn.functional.pad(flat, (0, n))` adds n zeros; `.chunk(ranks)` of the result gives equal parts.",
-           "`dist.reduce_scatter(mine, parts)` adds: divide by the number of ranks.",
-           "`dist.all_gather(whole, part)` fills a list of tensors like the part, padding too. "
-           "`weights.copy_(...)` changes weights in place."),
+    hints=(
+        "`torch.nn.functional.pad(flat, (0, n))` adds n zeros; `.chunk(ranks)` of the result gives equal parts.",
+        "`dist.reduce_scatter(mine, parts)` adds: divide by the number of ranks.",
+        "`dist.all_gather(whole, part)` fills a list of tensors like the part, padding too. "
+        "`weights.copy_(...)` changes weights in place.",
+    ),
     solution="```python\n"
     f"{_STEP_SOLUTION}```\n\n"
     "Why EPS is so large here: an AdamW with the usual 1e-8 hardly tells a sum from a mean, because its update does "
     "not change when all gradients are scaled. Do not lean on that: clipping sees the scale, and so does EPS where "
     "gradients are small.\n\nStage 2 has the same step. It reduces the gradient of each bucket in the backward, as "
     "soon as it is there, and frees the rest of it. The book's three stages are in `scaleout/parallel/zero.py`.",
-    stub=STEP_STUB, command=f"{_COMMAND} step.py",
-)  # fmt: skip
+    stub=STEP_STUB,
+    command=f"{_COMMAND} step.py",
+)
 
 CLIP_STUB = '''\
 import torch
@@ -95,7 +101,7 @@ def clip_sharded(shards, most):
     return ...
 '''
 
-_CLIP_SOLUTION = '''\
+_CLIP_SOLUTION = """\
 import torch
 import torch.distributed as dist
 
@@ -108,10 +114,13 @@ def clip_sharded(shards, most):
         for one in shards:
             one *= most / norm
     return norm
-'''
+"""
 
 CLIP = Lab(
-    key="clip-sharded", level=3, minutes=12, title="One norm for all shards",
+    key="clip-sharded",
+    level=3,
+    minutes=12,
+    title="One norm for all shards",
     prompt="With stages 2 and 3 a rank has only its shards of the gradients, and somebody clips them as before: "
     "`clip_grad_norm_` on what the rank has. Nothing errors, and each rank scales by another factor. Write "
     "`clip_sharded(shards, most)`, which does what `clip_grad_norm_` does on one process with all gradients:\n\n"
@@ -121,9 +130,11 @@ CLIP = Lab(
     "A rank may own nothing of a tensor, or nothing at all; and gradients may be zero. It is checked on **2 and 3** "
     "processes, and what you send is counted: gradients do not travel for this.\n\n"
     "Save your function as `clip.py`, in the folder of the book's repository, and run the command below.",
-    hints=("Which quantity of a shard can be added over tensors and over ranks: its norm, or something else?",
-           "All ranks have to call the all-reduce, whatever they own.",
-           "If the norm is at most `most`, the factor is 1. Where it is zero there is nothing to divide by."),
+    hints=(
+        "Which quantity of a shard can be added over tensors and over ranks: its norm, or something else?",
+        "All ranks have to call the all-reduce, whatever they own.",
+        "If the norm is at most `most`, the factor is 1. Where it is zero there is nothing to divide by.",
+    ),
     solution="```python\n"
     f"{_CLIP_SOLUTION}```\n\n"
     "Squares add up, norms do not. The message is one number, and a job that never sends it runs as well: in SpecForge "
@@ -134,7 +145,8 @@ CLIP = Lab(
     "\n\n"
     "Where ranks hold copies of a shard, as in hybrid sharding, add up over those that hold different ones only "
     "(VeOmni, issue 184).",
-    stub=CLIP_STUB, command=f"{_COMMAND} clip.py",
-)  # fmt: skip
+    stub=CLIP_STUB,
+    command=f"{_COMMAND} clip.py",
+)
 
 EXERCISES = (CLIP, STEP)

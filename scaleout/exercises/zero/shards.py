@@ -15,7 +15,7 @@ def owned(sizes, ranks, rank):
     return ...
 '''
 
-_SOLUTION = '''\
+_SOLUTION = """\
 def owned(sizes, ranks, rank):
     each = -(-sum(sizes) // ranks)        # rounded up: the padding
     low, high = rank * each, (rank + 1) * each
@@ -26,7 +26,7 @@ def owned(sizes, ranks, rank):
             found.append([tensor, first, end])
         start += size
     return found
-'''
+"""
 
 Pieces = list[list[int]]
 
@@ -98,60 +98,120 @@ def _flat(sizes, ranks, rank) -> Pieces:
 
 
 OWNED = Function(
-    key="whose-elements", level=3, minutes=10, title="Whose elements", lists=True, index=True,
+    key="whose-elements",
+    level=3,
+    minutes=10,
+    title="Whose elements",
+    lists=True,
+    index=True,
     prompt="ZeRO lays all tensors end to end, pads the end to a multiple of the ranks, and cuts it into equal parts: "
     "rank 0 owns the first, rank 1 the second, and so on. Tensors are cut wherever a part ends. Write "
     "`owned(sizes, ranks, rank)`, a list with one `[tensor, first, end]` for each tensor that the rank has elements "
     "of, in order. Padding is nobody's, and a rank that has padding alone gives an empty list.\n\n"
     "`owned([6, 4, 1], 2, 0)` is `[[0, 0, 6]]`, and `owned([6, 4, 1], 2, 1)` is `[[1, 0, 4], [2, 0, 1]]`: a part has 6 "
     "elements, and the last of rank 1's is padding.",
-    hints=("A part has sum(sizes) / ranks elements, rounded up. Which of all elements are this rank's?",
-           "A tensor that begins at `start` has the rank's elements from low − start to high − start, as far as the "
-           "tensor goes.",
-           "Leave out what is empty."),
+    hints=(
+        "A part has sum(sizes) / ranks elements, rounded up. Which of all elements are this rank's?",
+        "A tensor that begins at `start` has the rank's elements from low − start to high − start, as far as the "
+        "tensor goes.",
+        "Leave out what is empty.",
+    ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "Equal parts are what a reduce-scatter and an all-gather want. AdamW does not mind where a tensor is cut, for it "
     "looks at one element at a time. Whatever looks at a whole tensor minds: a norm by tensor, Adafactor's rows and "
     "columns, Muon's matrices. torch's `ZeroRedundancyOptimizer` gives each rank whole tensors instead, and "
     "`fully_shard` cuts each tensor by rows.",
-    function="owned", stub=_STUB, reference=_owned,
-    cases=(([6, 4, 1], 2, 0), ([6, 4, 1], 2, 1), ([10, 3, 7, 5], 3, 0), ([10, 3, 7, 5], 3, 1), ([10, 3, 7, 5], 3, 2),
-           ([8, 8], 4, 1), ([5], 7, 6), ([5], 7, 4), ([12, 2, 2, 11, 4], 4, 3), ([12, 2, 2, 11, 4], 4, 1),
-           ([7, 9], 1, 0), ([], 2, 1), ([3, 0, 4, 4], 2, 1), ([30, 1, 1, 1], 3, 2), ([2, 3, 4], 5, 4),
-           ([2, 3, 4], 5, 3), ([100, 1], 7, 6), ([4, 4, 4, 4, 9], 3, 1), ([1, 20, 2], 4, 2), ([9, 9, 9], 2, 0)),
+    function="owned",
+    stub=_STUB,
+    reference=_owned,
+    cases=(
+        ([6, 4, 1], 2, 0),
+        ([6, 4, 1], 2, 1),
+        ([10, 3, 7, 5], 3, 0),
+        ([10, 3, 7, 5], 3, 1),
+        ([10, 3, 7, 5], 3, 2),
+        ([8, 8], 4, 1),
+        ([5], 7, 6),
+        ([5], 7, 4),
+        ([12, 2, 2, 11, 4], 4, 3),
+        ([12, 2, 2, 11, 4], 4, 1),
+        ([7, 9], 1, 0),
+        ([], 2, 1),
+        ([3, 0, 4, 4], 2, 1),
+        ([30, 1, 1, 1], 3, 2),
+        ([2, 3, 4], 5, 4),
+        ([2, 3, 4], 5, 3),
+        ([100, 1], 7, 6),
+        ([4, 4, 4, 4, 9], 3, 1),
+        ([1, 20, 2], 4, 2),
+        ([9, 9, 9], 2, 0),
+    ),
     mistakes=(
-        Mistake("tail-lost", _tail_lost,
-                "You rounded a part down: the last elements have no owner, and are never updated."),
-        Mistake("tail-to-last", _tail_to_last,
-                "You rounded down and gave the last rank the rest. Collectives want equal parts: round up, and pad."),
-        Mistake("spread", _spread,
-                "You gave the first ranks one element more. Collectives want equal parts, so the end is padded and "
-                "only the last ranks have less."),
-        Mistake("each-tensor", _each_tensor,
-                "You cut every tensor into as many parts as ranks. Here they are laid end to end first, and then cut "
-                "once."),
-        Mistake("whole-by-size", _whole_by_size,
-                "You gave whole tensors away, the largest first. That is ZeroRedundancyOptimizer's way; here tensors "
-                "are cut where a part ends."),
-        Mistake("whole-by-place", _whole_by_place,
-                "You gave each tensor whole to the rank where it begins. It is cut where a part ends."),
-        Mistake("flat-places", _flat,
-                "Your first and end count all elements. They count from the tensor's own first element."),
-        Mistake("end-counted", lambda *case: [[tensor, first, end - 1] for tensor, first, end in _owned(*case)],
-                "Your end is the last element. It is the one after it, as in a slice."),
-        Mistake("length", lambda *case: [[tensor, first, end - first] for tensor, first, end in _owned(*case)],
-                "Your third number is how many elements there are. It is where they end."),
-        Mistake("padding-too", _padded_end,
-                "You counted the padding as elements of the last tensor. A slice must end where the tensor does."),
-        Mistake("from-one", lambda sizes, ranks, rank: _owned(sizes, ranks, rank - 1) if rank else [],
-                "You numbered the ranks from 1. The first is rank 0."),
+        Mistake(
+            "tail-lost", _tail_lost, "You rounded a part down: the last elements have no owner, and are never updated."
+        ),
+        Mistake(
+            "tail-to-last",
+            _tail_to_last,
+            "You rounded down and gave the last rank the rest. Collectives want equal parts: round up, and pad.",
+        ),
+        Mistake(
+            "spread",
+            _spread,
+            "You gave the first ranks one element more. Collectives want equal parts, so the end is padded and "
+            "only the last ranks have less.",
+        ),
+        Mistake(
+            "each-tensor",
+            _each_tensor,
+            "You cut every tensor into as many parts as ranks. Here they are laid end to end first, and then cut once.",
+        ),
+        Mistake(
+            "whole-by-size",
+            _whole_by_size,
+            "You gave whole tensors away, the largest first. That is ZeroRedundancyOptimizer's way; here tensors "
+            "are cut where a part ends.",
+        ),
+        Mistake(
+            "whole-by-place",
+            _whole_by_place,
+            "You gave each tensor whole to the rank where it begins. It is cut where a part ends.",
+        ),
+        Mistake(
+            "flat-places",
+            _flat,
+            "Your first and end count all elements. They count from the tensor's own first element.",
+        ),
+        Mistake(
+            "end-counted",
+            lambda *case: [[tensor, first, end - 1] for tensor, first, end in _owned(*case)],
+            "Your end is the last element. It is the one after it, as in a slice.",
+        ),
+        Mistake(
+            "length",
+            lambda *case: [[tensor, first, end - first] for tensor, first, end in _owned(*case)],
+            "Your third number is how many elements there are. It is where they end.",
+        ),
+        Mistake(
+            "padding-too",
+            _padded_end,
+            "You counted the padding as elements of the last tensor. A slice must end where the tensor does.",
+        ),
+        Mistake(
+            "from-one",
+            lambda sizes, ranks, rank: _owned(sizes, ranks, rank - 1) if rank else [],
+            "You numbered the ranks from 1. The first is rank 0.",
+        ),
     ),
     right="Every element has one owner, whatever the shapes.",
-)  # fmt: skip
+)
 
 SAVED = Choice(
-    key="rank-0-saves", level=2, minutes=4, title="Saved by rank 0",
+    key="rank-0-saves",
+    level=2,
+    minutes=4,
+    title="Saved by rank 0",
     prompt="A job under DDP saves with these lines. Every rank loads, and all is well:\n\n"
     "```\nif rank == 0:\n    torch.save([weights, moments], path)\n\n# after a restart, on every rank\n"
     "weights, moments = torch.load(path)\n```\n\n"
@@ -168,19 +228,38 @@ SAVED = Choice(
     "where it used to warn and give the shard (zhijian-liu/torchpack, issue 18). And with the call inside the `if`, "
     "rank 0 waits for ranks that never come, as in DeepSpeed's issue 2993.",
     options=(
-        Option("all-of-rank-0", "Right weights, and rank 0's moments on all ranks",
-               "Right: equal shapes, so that nothing fails. Only the size of the file shows it.", True),
-        Option("zero-elsewhere", "Right weights; moments on rank 0, zeros elsewhere",
-               "Nothing here makes zeros. Ranks 1 to 3 load what is in the file, and it fits."),
-        Option("all-right", "Right weights, and on each rank its own moments",
-               "The file holds one list, written by rank 0. The moments of ranks 1 to 3 were never saved."),
-        Option("fails", "Nothing: the load fails, as the shapes do not fit",
-               "All four shards have the same shape. An error here would be a kindness."),
-        Option("quarter", "A quarter of the weights, and a quarter of moments",
-               "At stage 1 the weights are whole on each rank, and so is what rank 0 saves of them."),
-        Option("hangs", "Nothing: the save hangs, as ranks wait for rank 0",
-               "No line here is a collective, so nobody waits. It would hang if only rank 0 called one that gathers."),
+        Option(
+            "all-of-rank-0",
+            "Right weights, and rank 0's moments on all ranks",
+            "Right: equal shapes, so that nothing fails. Only the size of the file shows it.",
+            True,
+        ),
+        Option(
+            "zero-elsewhere",
+            "Right weights; moments on rank 0, zeros elsewhere",
+            "Nothing here makes zeros. Ranks 1 to 3 load what is in the file, and it fits.",
+        ),
+        Option(
+            "all-right",
+            "Right weights, and on each rank its own moments",
+            "The file holds one list, written by rank 0. The moments of ranks 1 to 3 were never saved.",
+        ),
+        Option(
+            "fails",
+            "Nothing: the load fails, as the shapes do not fit",
+            "All four shards have the same shape. An error here would be a kindness.",
+        ),
+        Option(
+            "quarter",
+            "A quarter of the weights, and a quarter of moments",
+            "At stage 1 the weights are whole on each rank, and so is what rank 0 saves of them.",
+        ),
+        Option(
+            "hangs",
+            "Nothing: the save hangs, as ranks wait for rank 0",
+            "No line here is a collective, so nobody waits. It would hang if only rank 0 called one that gathers.",
+        ),
     ),
-)  # fmt: skip
+)
 
 EXERCISES = (OWNED, SAVED)

@@ -104,12 +104,15 @@ def _said(setting: Setting, under: str, rates: tuple[float, float], own: tuple) 
         "published": [[n, share] for n, share in published.beside(found.weak).items()] if published else [],
         "published_by": published.who if published else None,
         "lower_chart": {
-            kind: [[n, one] for n, one in amounts(getattr(found, kind), under, rates)]
-            for kind in ("strong", "weak")
+            kind: [[n, one] for n, one in amounts(getattr(found, kind), under, rates)] for kind in ("strong", "weak")
         },
     }
-    return {"sentence": words.sentence(setting, values), "values": values,
-            "law": words.law(setting, values), "levers": _levers(setting, values)}  # fmt: skip
+    return {
+        "sentence": words.sentence(setting, values),
+        "values": values,
+        "law": words.law(setting, values),
+        "levers": _levers(setting, values),
+    }
 
 
 def own_points(rates: dict[int, float]) -> dict[int, float]:
@@ -143,20 +146,32 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
     for name, point in (("strong", found.strong[n]), ("weak", found.weak[n])):
         cost = run_cost(BILLION, point.tokens_per_second, n, *rates)
         out |= {
-            f"{name}_{key}": value for key, value in {
-                "efficiency": point.efficiency, "speed_up": point.efficiency * n, "seconds": point.seconds,
-                "tokens_per_second": point.tokens_per_second, "mfu": point.mfu, "exposed": point.exposed,
-                "waits": point.shares[2], "idle": 1 - point.busy,
-                "hours": cost.hours, "gpu_hours": cost.gpu_hours, "kwh": cost.kwh, "price": cost.price,
+            f"{name}_{key}": value
+            for key, value in {
+                "efficiency": point.efficiency,
+                "speed_up": point.efficiency * n,
+                "seconds": point.seconds,
+                "tokens_per_second": point.tokens_per_second,
+                "mfu": point.mfu,
+                "exposed": point.exposed,
+                "waits": point.shares[2],
+                "idle": 1 - point.busy,
+                "hours": cost.hours,
+                "gpu_hours": cost.gpu_hours,
+                "kwh": cost.kwh,
+                "price": cost.price,
             }.items()
-        }  # fmt: skip
+        }
     busy = min(n, setting.batch)
     return out | {
-        "weak_compute_seconds": point.compute, "weak_start_seconds": (first := min(first_bytes(setting), point.wire)),
-        "weak_byte_seconds": point.wire - first, "peak_gb": held(setting, setting.sharding) / 1e9,
+        "weak_compute_seconds": point.compute,
+        "weak_start_seconds": (first := min(first_bytes(setting), point.wire)),
+        "weak_byte_seconds": point.wire - first,
+        "peak_gb": held(setting, setting.sharding) / 1e9,
         "fits": fits(setting, setting.sharding),
-        "busy": busy, "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],
+        "busy": busy,
+        "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],
         "alone_price": run_cost(BILLION, found.strong[1].tokens_per_second, 1, *rates).price,
         "weak_batch": found.weak_batch[n],
         "curve": [[m, found.strong[m].efficiency, found.weak[m].efficiency] for m in found.weak],
-    }  # fmt: skip
+    }

@@ -45,8 +45,10 @@ def _swatch(x: float, y: float, fill: str) -> str:
 def square(x: float, y: float, title: str) -> str:
     """A point that somebody published."""
     inner = f"<title>{escape(title)}</title>" if title else ""
-    return (f'<rect x="{svg.num(x - 3.5)}" y="{svg.num(y - 3.5)}" width="7" height="7" fill="{svg.colour("paper")}" '
-            f'stroke="{svg.colour("ink")}" stroke-width="1.5">{inner}</rect>')  # fmt: skip
+    return (
+        f'<rect x="{svg.num(x - 3.5)}" y="{svg.num(y - 3.5)}" width="7" height="7" fill="{svg.colour("paper")}" '
+        f'stroke="{svg.colour("ink")}" stroke-width="1.5">{inner}</rect>'
+    )
 
 
 def draw(plane: Plane, sizes: dict[int, Size], world: int, kind: str) -> str:
@@ -86,9 +88,7 @@ def now(plane: Plane, world: int, efficiency: float, title: str, kind: str) -> s
     )
 
 
-def _area(
-    xs: list[float], upper: list[float], lower: list[float], fill: str, opacity: float, mark: str
-) -> str:
+def _area(xs: list[float], upper: list[float], lower: list[float], fill: str, opacity: float, mark: str) -> str:
     there = [f"{svg.num(x)},{svg.num(y)}" for x, y in zip(xs, upper, strict=True)]
     back = [f"{svg.num(x)},{svg.num(y)}" for x, y in zip(reversed(xs), reversed(lower), strict=True)]
     faded = "" if opacity == 1.0 else f' fill-opacity="{opacity}"'
@@ -97,13 +97,13 @@ def _area(
 
 def _axes(plane: Plane, world: int) -> str:
     """A frame, percent at its left, and numbers of GPUs beneath: the chosen one, and those that leave it room."""
-    out = [f'<rect x="{svg.num(plane.left)}" y="{svg.num(plane.top)}" width="{svg.num(plane.width)}" '
-           f'height="{svg.num(plane.height)}" fill="none" stroke="{svg.colour("muted")}"/>']  # fmt: skip
+    out = [
+        f'<rect x="{svg.num(plane.left)}" y="{svg.num(plane.top)}" width="{svg.num(plane.width)}" '
+        f'height="{svg.num(plane.height)}" fill="none" stroke="{svg.colour("muted")}"/>'
+    ]
     for value, words in PERCENT:
         out.append(
-            svg.text(
-                plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST
-            )
+            svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
         )
     taken = []  # the chosen one first, then the ends
     for n in dict.fromkeys((world, TICKS[-1], *TICKS)):
@@ -119,5 +119,12 @@ def _tick(plane: Plane, world: int, bold: bool) -> tuple[str, tuple[float, float
     words = f"{world:,}"
     half = svg.measure(words, svg.SMALLEST, bold) / 2
     middle = min(max(plane.at_x(world), plane.left - 8 + half), plane.right + 2 - half)
-    return svg.text(middle, plane.bottom + TICK - 1, words, anchor="middle", bold=bold, size=svg.SMALLEST,
-                    fill="ink" if bold else "muted"), (middle - half, middle + half)  # fmt: skip
+    return svg.text(
+        middle,
+        plane.bottom + TICK - 1,
+        words,
+        anchor="middle",
+        bold=bold,
+        size=svg.SMALLEST,
+        fill="ink" if bold else "muted",
+    ), (middle - half, middle + half)

@@ -21,18 +21,15 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
     rows = 2 ** max(0, int((doublings - 1) // 2))
     columns = ceil(setting.world / rows)
     edges = [
-        f"M{svg.num(panel.x + panel.width * k / columns)} {svg.num(top)}v{svg.num(tall)}"
-        for k in range(1, columns)
+        f"M{svg.num(panel.x + panel.width * k / columns)} {svg.num(top)}v{svg.num(tall)}" for k in range(1, columns)
     ]
-    edges += [
-        f"M{svg.num(panel.x)} {svg.num(top + tall * k / rows)}h{svg.num(panel.width)}" for k in range(1, rows)
-    ]
+    edges += [f"M{svg.num(panel.x)} {svg.num(top + tall * k / rows)}h{svg.num(panel.width)}" for k in range(1, rows)]
     thick = 1.0 if setting.world < 512 else 0.6
+    out.append(f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>')
     out.append(
-        f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>'
+        f'<rect x="{svg.num(panel.x + 0.5)}" y="{svg.num(top)}" width="{svg.num(panel.width - 1)}" '
+        f'height="{svg.num(tall)}" fill="none" stroke="{svg.colour("muted")}"/>'
     )
-    out.append(f'<rect x="{svg.num(panel.x + 0.5)}" y="{svg.num(top)}" width="{svg.num(panel.width - 1)}" '
-               f'height="{svg.num(tall)}" fill="none" stroke="{svg.colour("muted")}"/>')  # fmt: skip
     return "".join(out)
 
 
@@ -52,8 +49,10 @@ def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
     end = panel.x + works * scale
     ways = (f"computes {said(works)} {unit}",)
     if waits >= 0.005 * values["weak_seconds"]:
-        ways = (f"computes {said(works)}, communicates {said(waits)} {unit}",
-                f"computes {said(works)}, sends {said(waits)} {unit}")  # fmt: skip
+        ways = (
+            f"computes {said(works)}, communicates {said(waits)} {unit}",
+            f"computes {said(works)}, sends {said(waits)} {unit}",
+        )
     out = [
         svg.text(panel.x, first - 4, labels.fitting(ways, panel.width, frame.small) or ways[-1], size=frame.small),
         svg.rect(panel.x, first, works * scale, bar, "compute", title="computes", mark="computes"),
@@ -68,7 +67,7 @@ def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
         svg.text(panel.x, second_row - 4, words, size=frame.small, halo=True),
         svg.rect(panel.x, second_row, sent * scale, bar, "c4", title="bytes on the wire", mark="bytes"),
         svg.rect(panel.x + sent * scale, second_row, starts * scale, bar, "c7", title="their starts", mark="starts"),
-    ]  # fmt: skip
+    ]
     return "".join(out)
 
 

@@ -42,12 +42,8 @@ class Frame:
 
     title = property(lambda self: 12 if self.roomy else 11)
     said = property(lambda self: 30 if self.roomy else 26)
-    deal = property(
-        lambda self: (38.0, 84.0) if self.roomy else (33.0, 62.0)
-    )  # where it begins, and its height
-    price = property(
-        lambda self: 38 if self.roomy else 32
-    )  # from a plane's lower edge to the words of the bars
+    deal = property(lambda self: (38.0, 84.0) if self.roomy else (33.0, 62.0))  # where it begins, and its height
+    price = property(lambda self: 38 if self.roomy else 32)  # from a plane's lower edge to the words of the bars
     bars = property(lambda self: 44 if self.roomy else 34)  # height
 
     @property

@@ -48,9 +48,7 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"{values['strong_exposed']:.1%} of the step. "
         )
     times, words = max(_gains(setting, values["strong_tokens_per_second"], fast), default=(1.0, ""))
-    return said + (
-        f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else ""
-    )
+    return said + (f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
 
 
 def _gains(setting: Setting, now: float, fast: tuple) -> list[tuple[float, str]]:
@@ -58,8 +56,11 @@ def _gains(setting: Setting, now: float, fast: tuple) -> list[tuple[float, str]]
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
     if setting.program != "compiled":
         changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
-    changes += [({"batch": times * setting.batch}, f"{times} times the global batch, if the loss allows it")
-                for times in (2, 4) if times * setting.batch <= SEQUENCES]  # fmt: skip
+    changes += [
+        ({"batch": times * setting.batch}, f"{times} times the global batch, if the loss allows it")
+        for times in (2, 4)
+        if times * setting.batch <= SEQUENCES
+    ]
     if setting.link != fast:
         changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
     tried = [(replace(setting, **change), words) for change, words in changes]
@@ -76,8 +77,11 @@ def sparing(setting: Setting, values: dict) -> str:
         f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
         f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
-    changes = [({"sharding": "full"}, "FSDP over all GPUs"), ({"checkpointing": "full"}, "full checkpointing"),
-               ({"each": 1}, "1 sequence a pass")]  # fmt: skip
+    changes = [
+        ({"sharding": "full"}, "FSDP over all GPUs"),
+        ({"checkpointing": "full"}, "full checkpointing"),
+        ({"each": 1}, "1 sequence a pass"),
+    ]
     changes += [({"world": 2**k}, f"{2**k:,} GPUs") for k in range(1, 13) if setting.world < 2**k <= MOST]
     tried, pulled = setting, {}
     for change, words in changes:

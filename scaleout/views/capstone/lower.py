@@ -34,9 +34,20 @@ def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, under: 
     words = labels.fitting((NAMES[under], SHORT[under]), frame.panels[0].width, frame.small)
     out = [svg.text(left, y, words, fill="muted", size=frame.small)]
     here, alone = _said(found[world], under), _said(charts["strong"][0][1], under)  # one reference for both panels
-    out.append(svg.text(plane.left, y + 16, here if world == 1 else labels.fitting(
-        (f"{here}; one GPU alone {alone}", f"{here}, alone {alone}"), plane.width, frame.small, True) or here,
-        bold=True, size=frame.small))  # fmt: skip
+    out.append(
+        svg.text(
+            plane.left,
+            y + 16,
+            here
+            if world == 1
+            else labels.fitting(
+                (f"{here}; one GPU alone {alone}", f"{here}, alone {alone}"), plane.width, frame.small, True
+            )
+            or here,
+            bold=True,
+            size=frame.small,
+        )
+    )
     thick = 0.7 * plane.width / THICK
     for n, amount in sizes:
         x, part = plane.at_x(n), _part(amount, ends, under) * frame.bars

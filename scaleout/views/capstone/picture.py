@@ -21,22 +21,28 @@ def picture(setting: Setting, found: Curves, values: dict, under: str, width: in
     key, used = areas.keys(frame, _measured(values, run))
     planes = [frame.plane(panel, used) for panel in frame.panels]
     parts = [
-        key, *_titles(frame, setting, values), deal.batch(strong, frame, setting, values),
+        key,
+        *_titles(frame, setting, values),
+        deal.batch(strong, frame, setting, values),
         deal.step(weak, frame, found, values),
-        areas.draw(planes[0], found.strong, world, "strong"), areas.draw(planes[1], found.weak, world, "weak"),
-        _published(planes[1], values), _own(planes, values, run),
-        *(lower.draw(plane, frame, values["lower_chart"], kind, under, world)
-          for plane, kind in zip(planes, ("strong", "weak"), strict=True)),
-        *(areas.now(plane, world, values[f"{kind}_efficiency"], f"{kind}: {values[f'{kind}_efficiency']:.1%}", kind)
-          for plane, kind in zip(planes, ("strong", "weak"), strict=True)),
+        areas.draw(planes[0], found.strong, world, "strong"),
+        areas.draw(planes[1], found.weak, world, "weak"),
+        _published(planes[1], values),
+        _own(planes, values, run),
+        *(
+            lower.draw(plane, frame, values["lower_chart"], kind, under, world)
+            for plane, kind in zip(planes, ("strong", "weak"), strict=True)
+        ),
+        *(
+            areas.now(plane, world, values[f"{kind}_efficiency"], f"{kind}: {values[f'{kind}_efficiency']:.1%}", kind)
+            for plane, kind in zip(planes, ("strong", "weak"), strict=True)
+        ),
         _mark(planes[0]),
-    ]  # fmt: skip
+    ]
     label = f"{world:,} GPUs beside one. The same batch, shared (strong): each works {values['strong_efficiency']:.0%} "
     label += f"as much as one alone, communicates {values['strong_waits']:.0%} and is "
     label += f"idle {values['strong_idle']:.0%} of the time. The same work for each (weak): "
-    label += (
-        f"{values['weak_efficiency']:.0%}, communicates {values['weak_waits']:.0%}. Beneath, {lower.NAMES[under]}."
-    )
+    label += f"{values['weak_efficiency']:.0%}, communicates {values['weak_waits']:.0%}. Beneath, {lower.NAMES[under]}."
     return svg.figure(width, frame.height(used), "".join(parts), label)
 
 
@@ -54,11 +60,11 @@ def asked(setting: Setting, under: str, width: int) -> str:
         deal.asked(weak, frame),
     ]
     parts += [areas.asked(plane, setting.world) for plane in planes]
-    parts += [svg.text(panel.x, plane.bottom + frame.price, lower.NAMES[under], size=frame.small, fill="muted")
-              for panel, plane in zip(frame.panels, planes, strict=True)]  # fmt: skip
-    label = (
-        f"{setting.batch:,} sequences cut for {setting.world:,} GPUs, and empty axes: what they do is asked."
-    )
+    parts += [
+        svg.text(panel.x, plane.bottom + frame.price, lower.NAMES[under], size=frame.small, fill="muted")
+        for panel, plane in zip(frame.panels, planes, strict=True)
+    ]
+    label = f"{setting.batch:,} sequences cut for {setting.world:,} GPUs, and empty axes: what they do is asked."
     return svg.figure(width, frame.height(used), "".join([*parts, _mark(planes[0])]), label)
 
 
@@ -107,8 +113,10 @@ def _published(plane: Plane, values: dict) -> str:
     who, points = f"{values['published_by']}, measured", values["published"]
     places = [(plane.at_x(m), plane.at_y(at)) for m, at in points]
     line = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in places)
-    out = [f'<polyline points="{line}" fill="none" stroke="{svg.colour("paper")}" stroke-width="1.5" '
-           'stroke-dasharray="3 3"/>']  # fmt: skip
+    out = [
+        f'<polyline points="{line}" fill="none" stroke="{svg.colour("paper")}" stroke-width="1.5" '
+        'stroke-dasharray="3 3"/>'
+    ]
     for (x, y), (m, at) in zip(places, points, strict=True):
         out.append(areas.square(x, y, f"{who}: {at / points[0][1]:.1%} on {m}, of {points[0][0]}"))
     return "".join(out)

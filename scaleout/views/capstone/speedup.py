@@ -73,11 +73,16 @@ def _job(own: Setting, world: int, batch: int, count: int) -> Job:
     device, (most, across, adapters, rdma, _) = DEVICES[own.device], own.link
     nodes, gpus = nodes_of(world, most)
     return Job(
-        own.shape, own.tokens, device, topology.cluster(nodes, gpus, device.link, across, adapters, rdma), batch,
+        own.shape,
+        own.tokens,
+        device,
+        topology.cluster(nodes, gpus, device.link, across, adapters, rdma),
+        batch,
         Layout(dp=world, zero=0 if own.sharding == "ddp" else 3, micro_batches=count),
-        Recipe("autocast-bf16", checkpointing=own.checkpointing), program(own.program),
+        Recipe("autocast-bf16", checkpointing=own.checkpointing),
+        program(own.program),
         Replicas(shards=gpus if own.sharding == "hybrid" else None),
-    )  # fmt: skip
+    )
 
 
 def nodes_of(world: int, most: int) -> tuple[int, int]:
@@ -145,9 +150,7 @@ def strong_at(setting: Setting, world: int) -> Size:
     found, busy = size(job), job.layout.dp
     real = setting.batch / job.sequences  # of the sequences that the rounds have room for
     filled = real * busy / world
-    return replace(
-        found, tokens_per_second=found.tokens_per_second * real, mfu=found.mfu * filled, busy=filled
-    )
+    return replace(found, tokens_per_second=found.tokens_per_second * real, mfu=found.mfu * filled, busy=filled)
 
 
 @lru_cache(maxsize=1024)  # the same while the chosen number moves
@@ -175,9 +178,7 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
     room = allocator.usable(DEVICES[setting.device].memory_bytes)
-    states = (
-        16 * total_parameters(setting.shape) / groups(setting, kind)[0]
-    )  # fp32 weights, gradients, two moments
+    states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
     return states <= room and held(setting, kind) <= room
 
 

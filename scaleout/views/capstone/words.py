@@ -35,8 +35,11 @@ def law(setting: Setting, values: dict) -> list[str]:
     unit, one = clock(values["weak_seconds"])
     sent, starts, works = (values[f"weak_{name}_seconds"] / one for name in ("byte", "start", "compute"))
     sign = "≤" if sent + starts <= works else ">"
-    grow = {"full": "rings' starts grow with the GPUs", "hybrid": "rings of gathers end at the node",
-            "ddp": "starts grow with the GPUs"}[setting.sharding]  # fmt: skip
+    grow = {
+        "full": "rings' starts grow with the GPUs",
+        "hybrid": "rings of gathers end at the node",
+        "ddp": "starts grow with the GPUs",
+    }[setting.sharding]
     program = PROGRAMS[setting.program].label
     return [
         f"{_dealt(setting)} Nearly all messages hide while bytes + starts ≤ compute,",
@@ -56,9 +59,7 @@ def _dealt(setting: Setting) -> str:
 
 def _weak(values: dict) -> str:
     """Why weak scaling passes 100%, where it does."""
-    return (
-        " Weak passes 100%: one GPU alone updates all weights." if values["weak_efficiency"] > 1.005 else ""
-    )
+    return " Weak passes 100%: one GPU alone updates all weights." if values["weak_efficiency"] > 1.005 else ""
 
 
 def _measured(values: dict) -> str:

@@ -102,9 +102,7 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
         "step": bar.done,
         "contributors": [shown.contributors(bar.done, rank) for rank in range(shown.ranks)],
         "owners": shown.owners,
-        "complete_cells": sum(
-            cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row
-        ),
+        "complete_cells": sum(cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row),
     }
 
 

@@ -101,12 +101,13 @@ def _now(strip: Strip, amount: float, seconds: float) -> str:
     words = took(seconds), size(amount)
     first, second = (_shift(strip, amount, svg.measure(one, svg.SMALL, True) / 2) for one in words)
     return svg.group(
-        at, strip.top,
+        at,
+        strip.top,
         svg.line(0, -3, 0, strip.height + 3, "ink", 2.4)
         + svg.text(first, -6, words[0], anchor="middle", bold=True, size=svg.SMALL)
         + svg.text(second, strip.height + 14, words[1], anchor="middle", bold=True, size=svg.SMALL),
         "now",
-    )  # fmt: skip
+    )
 
 
 def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
@@ -120,9 +121,7 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
         )
         parts = 4 if right - left > 12 else 1
         for k in range(1, parts + 1):
-            path.append(
-                (left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts)))
-            )
+            path.append((left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts))))
     line = "L".join(f"{x:.1f} {strip.y(part):.1f}" for x, part in path)
     left, right, base = (svg.num(one) for one in (strip.left, strip.right, strip.bottom))
     return (

@@ -14,15 +14,9 @@ def sentence(on: Setting, algorithm: str, amount: float) -> str:
     """At most two lines."""
     way = on.way(algorithm, amount)
     found = f"**{took(way.cost.seconds)}** for {size(amount)} among {on.words}"
-    part = (
-        f"{share(way.share)} of it latency"
-        if way.share > MUCH
-        else f"{share(1 - way.share)} of it moving bytes"
-    )
+    part = f"{share(way.share)} of it latency" if way.share > MUCH else f"{share(1 - way.share)} of it moving bytes"
     if on.can(algorithm):
-        who = (
-            "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
-        )
+        who = "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
         return f"{who} {found}, {part}. {_lever(on, algorithm, amount)}"
     name, cost = _best(on, amount)
     if algorithm == "in-network":

@@ -30,17 +30,10 @@ def measured(record: dict) -> dict:
 
     ValueError, in one line, for a Record of another lab, or one that does not hold two sizes of an all-reduce.
     """
-    ranks, device, backend, found = (
-        record.get(key) for key in ("device_count", "device", "backend", "measurement")
-    )
+    ranks, device, backend, found = (record.get(key) for key in ("device_count", "device", "backend", "measurement"))
     if record.get("stem") != "collectives" or not isinstance(found, dict):
         raise ValueError(WRONG)
-    if not (
-        checks.is_whole(ranks)
-        and 2 <= ranks <= 10**6
-        and isinstance(device, str)
-        and isinstance(backend, str)
-    ):
+    if not (checks.is_whole(ranks) and 2 <= ranks <= 10**6 and isinstance(device, str) and isinstance(backend, str)):
         raise ValueError(f"{WRONG}, with its backend and device, of 2 ranks or more")
     sweeps: dict[str, list[list[float]]] = {}
     for key, seconds in found.items():

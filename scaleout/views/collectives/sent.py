@@ -42,11 +42,7 @@ class Sent:
     def in_all(self) -> str:
         """What is sent in the end, in words; to a fourth digit where three would round it to the limit."""
         short = size(self.total * self.message)
-        return (
-            size(self.total * self.message, 4)
-            if self.total < 2 and short == size(2 * self.message)
-            else short
-        )
+        return size(self.total * self.message, 4) if self.total < 2 and short == size(2 * self.message) else short
 
     @property
     def top(self) -> float:
@@ -93,9 +89,7 @@ def narrow(one: Sent, y: float, locked: bool = False) -> str:
     else:
         words = f"{size(one.so_far)} of {one.in_all}"
         body.append(svg.text(358, y + 12, words, anchor="end", bold=True, size=svg.SMALL))
-        body += [
-            _block(k, at(start), bar, at(end) - at(start) - 1.2, 19, one) for k, start, end in _spans(one)
-        ]
+        body += [_block(k, at(start), bar, at(end) - at(start) - 1.2, 19, one) for k, start, end in _spans(one)]
         body += _empty(one, lambda low, high: (at(low) + 0.6, bar + 0.6, at(high) - at(low) - 2, 17.8))
     if one.top <= 12:
         body.append(svg.line(at(1), bar - 3, at(1), bar + 22, "ink"))
@@ -162,9 +156,7 @@ def _brackets(one: Sent, spans: list[tuple[int, float, float]], x: float, at) ->
         room = int((bottom - top) // 14)
         if room < 1:
             continue
-        out.append(
-            f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>'
-        )
+        out.append(f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>')
         y = (top + bottom) / 2 + 4 - 7 * (min(room, len(words)) - 1)
         for i, said in enumerate(words[:room]):
             out.append(
@@ -191,9 +183,7 @@ def _phases(one: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[list
         ),
         "in-network": (["its message", "once"], ["its sums"]),
     }[one.shown.algorithm]
-    return [
-        (said, part[0][1], part[-1][2]) for said, part in zip(words, (first, second), strict=True) if part
-    ]
+    return [(said, part[0][1], part[-1][2]) for said, part in zip(words, (first, second), strict=True) if part]
 
 
 def _free(y: float, taken: list[float]) -> float:
@@ -208,8 +198,14 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
     dot_x, dot_y = plane.at_x(log2(one.ranks)), at(one.total)
     out = [plane.curve([(log2(p), total) for p, total in one.curve], "c4", 2.2)]
     out.append(svg.line(x + 122, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"))
-    out.append(svg.group(dot_x, dot_y, f'<circle r="6" fill="{svg.colour("c4")}" stroke="{svg.colour("paper")}" '
-                         'stroke-width="1.5"/>', "dot"))  # fmt: skip
+    out.append(
+        svg.group(
+            dot_x,
+            dot_y,
+            f'<circle r="6" fill="{svg.colour("c4")}" stroke="{svg.colour("paper")}" stroke-width="1.5"/>',
+            "dot",
+        )
+    )
     late = dot_x > x + 200
     near, anchor = (x + 258, "end") if late else (dot_x + 12, "start")
     low = _free(dot_y, [at(k) - 9 for k in (1, 2) if k == 1 or one.top <= 3])

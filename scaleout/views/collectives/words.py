@@ -39,9 +39,7 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
     if step == shown.steps:
         return [("done", False), ("all hold the sum", True), (f"{shown.steps} steps", False)]
     parcels, p = shown.parcels[step], shown.ranks
-    sums = [
-        cell.bit_count() for one in parcels for cell in (shown.held[step][one.source][c] for c in one.chunks)
-    ]
+    sums = [cell.bit_count() for one in parcels for cell in (shown.held[step][one.source][c] for c in one.chunks)]
     most, many = max(sums), len(parcels) > 1
     what = "the sum" if most == p else "one rank’s" if most == 1 else f"a sum of {most}"
     parcel = f"{'parcels hold' if many and min(sums) < most else 'a parcel is'} {what}"

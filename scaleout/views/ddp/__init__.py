@@ -95,10 +95,16 @@ class Setting:
             None if self.bucket == SIZES.default else self.bucket * MIB, not self.no_sync, self.overlap, self.ratio
         )
         return Job(
-            PRESETS[self.model], self.seq, DEVICES[self.device], on, self.batch,
+            PRESETS[self.model],
+            self.seq,
+            DEVICES[self.device],
+            on,
+            self.batch,
             Layout(dp=on.ranks, micro_batches=self.accumulation),
-            Recipe(buckets="beside" if self.ranks > 1 else "none"), PROGRAMS[self.program], sending,
-        )  # fmt: skip
+            Recipe(buckets="beside" if self.ranks > 1 else "none"),
+            PROGRAMS[self.program],
+            sending,
+        )
 
     @cached_property
     def step(self) -> Step:
@@ -154,8 +160,12 @@ def _said(setting: Setting) -> dict:
         "usable_gb": allocator.usable(device.memory_bytes) / 1e9,
         "states_fit": allocator.fits(held, device.memory_bytes),
     }
-    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
-            "levers": _levers(setting, values)}  # fmt: skip
+    return {
+        "sentence": words.sentence(setting, values),
+        "values": values,
+        "law": words.law(setting, values),
+        "levers": _levers(setting, values),
+    }
 
 
 def advice(params: dict) -> str:
@@ -218,9 +228,7 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
         sum(1 for one in timeline.passes if one.messages),
     )
     count = Counter(timeline.message_bytes)
-    return talking * fsum(
-        n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items()
-    )
+    return talking * fsum(n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items())
 
 
 def _last(timeline: Timeline) -> float:
@@ -252,9 +260,7 @@ def _by_rule(setting: Setting, timeline: Timeline) -> float:
 
 def lever(setting: Setting) -> Advice | None:
     """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
-    return levers.advice(
-        setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()}
-    )
+    return levers.advice(setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()})
 
 
 measured = record.measured

@@ -55,11 +55,14 @@ def _tokens(setting, values: dict, at: Place) -> str:
         (f"{said} would hide all but the last bucket", f"{said} would hide it", f"{said}"),
         width - svg.measure(f"Tokens of a GPU and pass: {have:,}", svg.SMALL, True) - 12,
     )
-    return "".join([
-        *out, svg.text(x + width, y, words, anchor="end", size=svg.SMALL, fill="accent" if need > have else "muted"),
-        _bar(x, y + 8, width, end, line - x - end),
-        svg.line(line, y + 4, line, y + 12 + BAR, "ink", 2, mark="need"),
-    ])  # fmt: skip
+    return "".join(
+        [
+            *out,
+            svg.text(x + width, y, words, anchor="end", size=svg.SMALL, fill="accent" if need > have else "muted"),
+            _bar(x, y + 8, width, end, line - x - end),
+            svg.line(line, y + 4, line, y + 12 + BAR, "ink", 2, mark="need"),
+        ]
+    )
 
 
 def _bar(x: float, y: float, width: float, end: float, lacking: float) -> str:

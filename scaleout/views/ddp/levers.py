@@ -31,9 +31,11 @@ def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str
         return None
     network = ((words, {"link": key}) for key, words in links.items() if key != setting.link)
     groups = (
-        (_settings(setting, tuple(sizes)), WORTH), (_passes(setting, most_passes), 0.0), (network, 0.0),
+        (_settings(setting, tuple(sizes)), WORTH),
+        (_passes(setting, most_passes), 0.0),
+        (network, 0.0),
         (_powersgd(setting), 0.0),
-    )  # fmt: skip
+    )
     for levers, loss in groups:  # loss: what a milder one may give less than the best of its group
         tried = [Advice(change, words, replace(setting, **change).efficiency) for words, change in levers]
         best = max((one.efficiency for one in tried), default=0.0)
@@ -86,8 +88,10 @@ def _passes(setting, most: int) -> Levers:
     for passes in range(setting.accumulation + 1, most + 1):
         if passes == most or good(passes + 1) < (1 + FLAT) * good(passes):
             times = f"{passes / setting.accumulation:.2g}"
-            yield (f"{passes} passes an update, a batch {times} times as large",
-                   {"accumulation": passes, "no_sync": True})  # fmt: skip
+            yield (
+                f"{passes} passes an update, a batch {times} times as large",
+                {"accumulation": passes, "no_sync": True},
+            )
             return
 
 

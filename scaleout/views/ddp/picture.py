@@ -69,9 +69,10 @@ def _pile(on: Lanes, values: dict) -> str:
     if not values["communication_seconds"]:
         words = "nothing waits for the wire"
     return (
-        _area(edge[: BEFORE + 1], base, "c4", 0.75, "pile") + _area(edge[BEFORE:], base, "accent", 0.5, "rest")
+        _area(edge[: BEFORE + 1], base, "c4", 0.75, "pile")
+        + _area(edge[BEFORE:], base, "accent", 0.5, "rest")
         + svg.text(on.x, base - PILE - 3, words, size=svg.SMALL, halo=True)
-    )  # fmt: skip
+    )
 
 
 def _area(edge: list[tuple[float, float]], base: float, fill: str, opacity: float, mark: str) -> str:

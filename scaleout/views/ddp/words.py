@@ -41,16 +41,10 @@ def cause(values: dict) -> tuple[str, float]:
 def _why(setting, values: dict) -> str:
     """The last message where it is most of what stays exposed, for overlap cannot help there; else the larger cost."""
     last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
-    if (
-        setting.overlap
-        and values["exposed_percent"] >= 100 * WORTH
-        and last > 0.5 * values["exposed_seconds"]
-    ):
+    if setting.overlap and values["exposed_percent"] >= 100 * WORTH and last > 0.5 * values["exposed_seconds"]:
         return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it."
     what, share = cause(values)
-    return (
-        f"Messages spend {share:.0%} of their time on {what if what == 'bytes' else 'starts, their latency'}."
-    )
+    return f"Messages spend {share:.0%} of their time on {what if what == 'bytes' else 'starts, their latency'}."
 
 
 def advice(found: Advice | None, now: float) -> str:
@@ -70,8 +64,11 @@ def law(setting, values: dict) -> list[str]:
     p = setting.ranks
     # Attention's own products are not in 4NT, nor are kernels that move bytes: what is left of the rate for it is R.
     if p == 1:
-        return ["What each of W GPUs sends of n bytes of gradients:", "2n(W − 1)/W = 0",
-                f"One GPU has nothing to exchange ({PROGRAMS[setting.program].label})."]  # fmt: skip
+        return [
+            "What each of W GPUs sends of n bytes of gradients:",
+            "2n(W − 1)/W = 0",
+            f"One GPU has nothing to exchange ({PROGRAMS[setting.program].label}).",
+        ]
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
     done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s

@@ -31,9 +31,7 @@ from scaleout.views.fsdp.levers import EXPOSED
 TITLE = "One step of FSDP"
 
 MODELS = tuple(key for key in PRESETS if key != "zero-1t")
-LEAST = (
-    10**8
-)  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
+LEAST = 10**8  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
 GIB = 2**30
 BLOCKS = 16  # about, whose memory is drawn of those that are alike, by one moment each
 WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
@@ -97,18 +95,26 @@ class Setting:
     def job(self) -> Job:
         group = min(self.ranks, NODE) if self.over == "node" else self.ranks
         how = Replicas(
-            wrap=self.wrap, least_parameters=LEAST, prefetch=self.prefetch, shards=group,
+            wrap=self.wrap,
+            least_parameters=LEAST,
+            prefetch=self.prefetch,
+            shards=group,
             reshard={"yes": True, "no": False, "node": NODE if group > NODE else True}[self.reshard],
             offload="parameters" if self.offload else "none",
-        )  # fmt: skip
+        )
         most, across, adapters, rdma, _ = LINKS[self.link]
         device, gpus = DEVICES[self.device], min(most, self.ranks)
         return Job(
-            PRESETS[self.model], self.tokens, device,
-            topology.cluster(self.ranks // gpus, gpus, device.link, across, adapters, rdma), self.batch,
+            PRESETS[self.model],
+            self.tokens,
+            device,
+            topology.cluster(self.ranks // gpus, gpus, device.link, across, adapters, rdma),
+            self.batch,
             Layout(dp=self.ranks, zero=2 if how.reshard is False else 3),
-            Recipe(PRECISION[self.precision], checkpointing=self.checkpointing), program(self.program), how,
-        )  # fmt: skip
+            Recipe(PRECISION[self.precision], checkpointing=self.checkpointing),
+            program(self.program),
+            how,
+        )
 
     @cached_property
     def sharding(self) -> Sharding:
@@ -240,19 +246,26 @@ def _now(setting: Setting, moment: int) -> dict:
     """What there is at a moment of the unit's life."""
     at, unit = setting.seconds_at(moment), setting.unit
     return {
-        "moment": fsdp_life.MOMENTS[moment], "moment_said": fsdp_life.said(unit, moment), "moment_seconds": at,
+        "moment": fsdp_life.MOMENTS[moment],
+        "moment_said": fsdp_life.said(unit, moment),
+        "moment_seconds": at,
         "moment_gib": moments.held(setting.rows, at) / GIB,
         "sent_units": sum(unit.sent(moment)) * (1 - 1 / setting.sharding.ranks),
-        "followed": setting.followed, "drawn": unit.ranks,
-    }  # fmt: skip
+        "followed": setting.followed,
+        "drawn": unit.ranks,
+    }
 
 
 @lru_cache(maxsize=16)  # for both widths, and each moment
 def _said(setting: Setting) -> dict:
     """What is the same at every width."""
     values = _values(setting)
-    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
-            "levers": _levers(setting, values)}  # fmt: skip
+    return {
+        "sentence": words.sentence(setting, values),
+        "values": values,
+        "law": words.law(setting, values),
+        "levers": _levers(setting, values),
+    }
 
 
 def _levers(setting: Setting, values: dict) -> dict:
@@ -277,23 +290,38 @@ def _values(setting: Setting) -> dict:
     healthy = setting.waiting <= EXPOSED
     held = allocator.verdict(account.peak_bytes, setting.memory_bytes) if setting.host_fits else "does not fit"
     return {
-        "peak_gib": account.peak_bytes / GIB, "peak_gb": account.peak_bytes / 1e9, "peak_phase": moment.phase,
-        "peak_unit": moment.unit, "device_gib": setting.memory_bytes / GIB,
+        "peak_gib": account.peak_bytes / GIB,
+        "peak_gb": account.peak_bytes / 1e9,
+        "peak_phase": moment.phase,
+        "peak_unit": moment.unit,
+        "device_gib": setting.memory_bytes / GIB,
         "usable_gib": allocator.usable(setting.memory_bytes) / GIB,
         "spare_percent": 100 * (1 - account.peak_bytes / allocator.usable(setting.memory_bytes)),
-        **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
-           for name, (*_, kinds) in fsdp_hill.STACK.items()},
+        **{
+            f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
+            for name, (*_, kinds) in fsdp_hill.STACK.items()
+        },
         "gathered_most_gib": account.most("gathered") / GIB,
-        "host_gib": sum(account.host.values()) / GIB, "host_fits": setting.host_fits, "fits": setting.fits,
+        "host_gib": sum(account.host.values()) / GIB,
+        "host_fits": setting.host_fits,
+        "fits": setting.fits,
         "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
-        "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
-        "communication_seconds": time.communication, "exposed_seconds": line.exposed_seconds,
+        "step_seconds": time.seconds,
+        "compute_seconds": line.compute_seconds,
+        "communication_seconds": time.communication,
+        "exposed_seconds": line.exposed_seconds,
         "beside_seconds": max(0.0, time.parts["exposed data"] - line.exposed_seconds),
-        "update_seconds": line.update_seconds, "host_seconds": time.parts["host"] + time.parts["stragglers"],
+        "update_seconds": line.update_seconds,
+        "host_seconds": time.parts["host"] + time.parts["stragglers"],
         "exposed_percent": 100 * line.exposed_seconds / time.seconds,
-        "waiting_percent": 100 * setting.waiting, "overlap_fraction": line.overlap_fraction,
-        "tokens_per_second": time.tokens_per_second, "mfu": time.mfu,
-        "units": sum(times for _, times in alike(PRESETS[setting.model], setting.sharding)), "gathers": line.gathers,
-        "scatters": line.scatters, "sent_gb": sent["total"] / 1e9, "ddp_sent_gb": sent["ddp"] / 1e9,
-    }  # fmt: skip
+        "waiting_percent": 100 * setting.waiting,
+        "overlap_fraction": line.overlap_fraction,
+        "tokens_per_second": time.tokens_per_second,
+        "mfu": time.mfu,
+        "units": sum(times for _, times in alike(PRESETS[setting.model], setting.sharding)),
+        "gathers": line.gathers,
+        "scatters": line.scatters,
+        "sent_gb": sent["total"] / 1e9,
+        "ddp_sent_gb": sent["ddp"] / 1e9,
+    }

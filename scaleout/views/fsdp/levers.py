@@ -138,9 +138,7 @@ def _hurrying(setting) -> str:
                 return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
             found.append((tried.waiting, words, tried))
     if not found:
-        return (
-            f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
-        )
+        return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
     waiting, words, tried = min(found, key=lambda one: one[0])
     return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
 
@@ -148,9 +146,7 @@ def _hurrying(setting) -> str:
 def _for_speed(setting) -> list[Lever]:
     """Levers that this setting has not moved, the likeliest first."""
     line = setting.line
-    times = max(
-        2, 2 ** ceil(log2(max(1e-9, setting.waiting * setting.time.seconds / EXPOSED / line.compute_seconds)))
-    )
+    times = max(2, 2 ** ceil(log2(max(1e-9, setting.waiting * setting.time.seconds / EXPOSED / line.compute_seconds))))
     batch = min(LONGEST, setting.batch * times)
     levers = (
         (setting.prefetch == 0, "gathering one unit ahead", {"prefetch": 1}),

@@ -18,10 +18,16 @@ def seconds(life: Life, line: ShortTimeline) -> list[float]:
     turn, done = _middle(life.forward[1], life.backward[0]), line.passes[-1][1]
     after = life.reduce[1] if life.reduce else life.backward[1]
     found = [
-        0.0, _middle(*(life.gather or (life.forward[0],) * 2)), _middle(*life.forward), turn,
-        _middle(*(life.again or (life.backward[0],) * 2)), _middle(*life.backward),
-        _middle(*(life.reduce or (life.backward[1],) * 2)), _middle(after, done), _middle(done, line.seconds),
-    ]  # fmt: skip
+        0.0,
+        _middle(*(life.gather or (life.forward[0],) * 2)),
+        _middle(*life.forward),
+        turn,
+        _middle(*(life.again or (life.backward[0],) * 2)),
+        _middle(*life.backward),
+        _middle(*(life.reduce or (life.backward[1],) * 2)),
+        _middle(after, done),
+        _middle(done, line.seconds),
+    ]
     for k in range(1, len(found)):  # a gather may begin before its turn
         found[k] = max(found[k], found[k - 1])
     return found

@@ -25,8 +25,11 @@ def picture(setting, moment: int, values: dict, width: int, own: dict | None, he
     whether it is of what is set here."""
     peak, card = values["peak_gib"], values["device_gib"]
     items = [("", f"at the peak, {svg.quantity(peak)} GiB:")]
-    items += [(fill, f"{words} {_amount(values[f'{name}_gib'])}") for name, fill, words in _kinds()
-              if values[f"{name}_gib"] or name == "gathered units"]  # fmt: skip
+    items += [
+        (fill, f"{words} {_amount(values[f'{name}_gib'])}")
+        for name, fill, words in _kinds()
+        if values[f"{name}_gib"] or name == "gathered units"
+    ]
     items += [("key", words) for words in record.words(own, here)] if own else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
     frame = _Frame(setting, moment, items, top, width)
@@ -77,8 +80,7 @@ class _Frame:
         keys, room = labels.keys(MARGIN, used + 5, width - 2 * MARGIN, items, rows)
         self.keys, self.words_at = keys, used + 5 + room + 9
         above = self.words_at + 7
-        self.plane = Plane(LEFT, above, across, tall - above - 24, Axis(0, seconds),
-                           Axis(0, top * GIB / self.unit))  # fmt: skip
+        self.plane = Plane(LEFT, above, across, tall - above - 24, Axis(0, seconds), Axis(0, top * GIB / self.unit))
 
     def at(self, gib: float) -> float:
         return self.plane.at_y(gib * GIB / self.unit)
@@ -90,11 +92,17 @@ class _Frame:
         words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {svg.quantity(card)} GiB")
         now_words = f"; now {_amount(now)} GiB" if now is not None and (inside or self.wide) else ""
         parts = [
-            self._life(), self._units(), self.keys,
+            self._life(),
+            self._units(),
+            self.keys,
             svg.text(MARGIN, self.words_at, words + now_words, fill="muted", size=svg.SMALL),
-            time_axis(LEFT, plane.bottom + 4, plane.width, self.strip.seconds, plane.top), area, self._y_axis(),
-            self._limit(card, room, peak) if inside else "", self._cursor(), self._mark(),
-        ]  # fmt: skip
+            time_axis(LEFT, plane.bottom + 4, plane.width, self.strip.seconds, plane.top),
+            area,
+            self._y_axis(),
+            self._limit(card, room, peak) if inside else "",
+            self._cursor(),
+            self._mark(),
+        ]
         return svg.figure(self.width, TALL[self.width][0], "".join(parts), label)
 
     def _life(self) -> str:
@@ -105,16 +113,27 @@ class _Frame:
         sent = svg.text(left - 6, 13, "a GPU has sent", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
         of = f"{drawn} of {setting.sharding.ranks:,} GPUs" if drawn < setting.sharding.ranks else f"{drawn} GPUs"
         title = labels.fitting(
-            (f"The life of {setting.followed}, drawn with {of}", f"The life of {setting.followed}, on {of}",
-             f"{setting.followed}, on {of}", f"A unit on {of}"),
-            (left if unit.messages else right) - 12 - (110 if self.wide and unit.messages else 0), svg.FONT, True,
-        )  # fmt: skip
+            (
+                f"The life of {setting.followed}, drawn with {of}",
+                f"The life of {setting.followed}, on {of}",
+                f"{setting.followed}, on {of}",
+                f"A unit on {of}",
+            ),
+            (left if unit.messages else right) - 12 - (110 if self.wide and unit.messages else 0),
+            svg.FONT,
+            True,
+        )
         words = f"{self.moment} of {moments.LAST}. {fsdp_life.said(unit, self.moment)}"
-        return "".join([
-            svg.text(MARGIN, 13, title, bold=True), slots, sent if unit.messages else "",
-            svg.text(MARGIN, 30, words, size=svg.SMALL, mark="doing"), fsdp_life.names(LEFT - 6, 35, self.cell),
-            fsdp_life.draw(unit, self.moment, LEFT, 35, self.width - LEFT - 4, self.cell),
-        ])  # fmt: skip
+        return "".join(
+            [
+                svg.text(MARGIN, 13, title, bold=True),
+                slots,
+                sent if unit.messages else "",
+                svg.text(MARGIN, 30, words, size=svg.SMALL, mark="doing"),
+                fsdp_life.names(LEFT - 6, 35, self.cell),
+                fsdp_life.draw(unit, self.moment, LEFT, 35, self.width - LEFT - 4, self.cell),
+            ]
+        )
 
     def _units(self) -> str:
         """A row for each unit, and the lanes."""
@@ -126,40 +145,55 @@ class _Frame:
             title += f" ({len(rows)} drawn)"
         said, late = fsdp_units.waits(line, on.seconds, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16)
         ring = fsdp_units.frame(on, rows, self.setting.life) if count > 1 and not alone else ""
-        return "".join([
-            svg.text(MARGIN, self.title, title, bold=True, size=svg.SMALL),
-            svg.text(self.width - 4, self.title, said, anchor="end", size=svg.SMALL, bold=late,
-                     fill="accent" if late else "muted"),
-            self._ends(moments.named(rows[-1].name), count), fsdp_units.whole(on, rows), ring,
-            fsdp_units.lanes(line, self.lanes, self.wide),
-        ])  # fmt: skip
+        return "".join(
+            [
+                svg.text(MARGIN, self.title, title, bold=True, size=svg.SMALL),
+                svg.text(
+                    self.width - 4,
+                    self.title,
+                    said,
+                    anchor="end",
+                    size=svg.SMALL,
+                    bold=late,
+                    fill="accent" if late else "muted",
+                ),
+                self._ends(moments.named(rows[-1].name), count),
+                fsdp_units.whole(on, rows),
+                ring,
+                fsdp_units.lanes(line, self.lanes, self.wide),
+            ]
+        )
 
     def _ends(self, last: str, count: int) -> str:
         """Names of the first row and of the last."""
         on = self.strip
         ends = [(on.y + 8, "root"), (on.y + on.height, last)]
         return "".join(
-            svg.text(LEFT - 5, y, labels.cut(words, LEFT - 8, svg.SMALLEST), anchor="end", size=svg.SMALLEST,
-                     fill="muted")
+            svg.text(
+                LEFT - 5, y, labels.cut(words, LEFT - 8, svg.SMALLEST), anchor="end", size=svg.SMALLEST, fill="muted"
+            )
             for y, words in (ends if count > 1 else [(on.y + on.height / 2 + 4, "model")])
-        )  # fmt: skip
+        )
 
     def _cursor(self) -> str:
         x = self.strip.at(self.setting.seconds_at(self.moment))
         low = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
-        return (svg.line(x, self.strip.y - 3, x, low, "ink", 1.5, mark="now")
-                + svg.line(x, self.plane.top, x, self.plane.bottom, "ink", 1.5, mark="now held"))  # fmt: skip
+        return svg.line(x, self.strip.y - 3, x, low, "ink", 1.5, mark="now") + svg.line(
+            x, self.plane.top, x, self.plane.bottom, "ink", 1.5, mark="now held"
+        )
 
     def _limit(self, card: float, room: float, peak: float) -> str:
         plane, at, reserve = self.plane, self.at(card), self.at(room)
         words = f"this GPU: {svg.quantity(card)} GiB; it fits below the thin line, {svg.quantity(room)}"
         under = reserve + 15  # where the hill stands above the lines, if there is room
         words_at = under if peak > card and under < plane.bottom - 4 else at - 5
-        return "".join([
-            svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"),
-            svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"),
-            svg.text(plane.right - 4, words_at, words, anchor="end", fill="accent", size=svg.SMALL, halo=True),
-        ])  # fmt: skip
+        return "".join(
+            [
+                svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"),
+                svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"),
+                svg.text(plane.right - 4, words_at, words, anchor="end", fill="accent", size=svg.SMALL, halo=True),
+            ]
+        )
 
     def _y_axis(self) -> str:
         plane, out = self.plane, []

@@ -19,9 +19,10 @@ def measured(record: dict) -> dict:
     except (TypeError, ValueError):
         raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
     return found | {
-        "parameters": parameters, "peak_bytes": own.amount(seen, "peak bytes", LAB),
+        "parameters": parameters,
+        "peak_bytes": own.amount(seen, "peak bytes", LAB),
         "predicted_bytes": own.amount(said, "peak bytes", LAB),
-    }  # fmt: skip
+    }
 
 
 def words(run: dict, here: bool) -> list[str]:

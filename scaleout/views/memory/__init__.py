@@ -90,12 +90,14 @@ def _values(params: dict, held: Account) -> dict:
         "copies_gb": held.copies(held.peak_moment) / 10**9,
         "moment": ("rest", *held.moments)[_now(params)],
         "moment_gb": frames[_now(params)].total / 10**9,
-        "moments_gb": {name: {key: size / 10**9 for key, size in frame.held.items()}
-                       for name, frame in zip(("rest", *held.moments), frames, strict=True)},
+        "moments_gb": {
+            name: {key: size / 10**9 for key, size in frame.held.items()}
+            for name, frame in zip(("rest", *held.moments), frames, strict=True)
+        },
         "bytes_each": _ruler(params).whole,
         "parameters": _parameters(params),
         "unit": "GiB" if params["gib"] else "GB",
-    }  # fmt: skip
+    }
 
 
 # --- the setting -----------------------------------------------------------------------------------------------------
@@ -150,10 +152,14 @@ def _parameters(params: dict) -> int:
 def _held(params: dict) -> Account:
     layout = _layout(params)
     recipe = Recipe(
-        precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
-        checkpointing=params["checkpointing"], adapter=params["adapter"], loss=params["loss"],
+        precision=params["precision"],
+        optimizer=params["optimizer"],
+        attention=params["attention"],
+        checkpointing=params["checkpointing"],
+        adapter=params["adapter"],
+        loss=params["loss"],
         buckets="beside" if layout.dp > 1 else "none",
-    )  # fmt: skip
+    )
     return _account(params["model"], params["batch"], _tokens(params), recipe, layout)
 
 
@@ -236,12 +242,20 @@ def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
     frame, ruler, most = frames[_now(params)], _ruler(params), max(held.peak_bytes, device.memory_bytes)
     run = own_run(own, ruler, most) if own else None
     return Tank(
-        layers=_layers(params), frames=frames, now=_now(params), peak=_peak(held), limits=limits,
+        layers=_layers(params),
+        frames=frames,
+        now=_now(params),
+        peak=_peak(held),
+        limits=limits,
         limit=(f"this GPU: {fits}", fits),
         title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
-        device=device.name, ruler=ruler, giga=giga, empty=scale is not None, own=run,
+        device=device.name,
+        ruler=ruler,
+        giga=giga,
+        empty=scale is not None,
+        own=run,
         scale=scale or Scale.over(max(most, run.each * ruler.each if run and run.drawn else 0), giga),
-    )  # fmt: skip
+    )
 
 
 def _picture(params: dict, width: int, own: dict | None) -> str:
@@ -278,7 +292,9 @@ def slips(params: dict) -> list[tuple[float, str]]:
         (weights + gradients, "weights and gradients, without what Adam keeps"),
         (weights + adam, "weights and Adam's averages: what stays between two steps"),
         (full, f"{full / many:.0f} bytes a parameter, without the scratch of the update"),
-        (full + held.moments["loss"]["activations"] / 10**9,
-         f"{full / many:.0f} bytes a parameter and the activations, which are gone at the update"),
+        (
+            full + held.moments["loss"]["activations"] / 10**9,
+            f"{full / many:.0f} bytes a parameter and the activations, which are gone at the update",
+        ),
         (held.peak_bytes / 2**30, "the answer in GiB"),
-    ]  # fmt: skip
+    ]

@@ -24,10 +24,13 @@ def measured(record: dict) -> dict:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
     return found | {
-        "bytes_each": each, "peak_bytes": own.amount(seen, "peak bytes", LAB), "parameters": parameters,
-        "predicted_bytes": own.amount(said, "peak bytes", LAB), "precision": _name(recipe, "precision"),
+        "bytes_each": each,
+        "peak_bytes": own.amount(seen, "peak bytes", LAB),
+        "parameters": parameters,
+        "predicted_bytes": own.amount(said, "peak bytes", LAB),
+        "precision": _name(recipe, "precision"),
         "optimizer": _name(recipe, "optimizer"),
-    }  # fmt: skip
+    }
 
 
 def _name(recipe: dict, key: str) -> str:
@@ -43,9 +46,16 @@ def own_run(run: dict, ruler: Ruler, most: float) -> Own:
     here, ranks = sum(ruler.whole.values()), f"{run['ranks']} ranks" if run["ranks"] > 1 else "one rank"
     seen, wanted = (amount(run[name], 10**9) for name in ("peak_bytes", "predicted_bytes"))
     same, drawn = abs(run["bytes_each"] / here - 1) < 0.02, run["bytes_each"] * ruler.each < 2 * most
-    return Own(run["bytes_each"], (
-        f"your run: {run['bytes_each']:.3g} bytes a parameter at its update",
-        "as in this setting" if same else f"here {here:.3g}: another recipe", *(() if drawn else ("off this scale",)),
-        f"{run['parameters'] / 10**6:.3g} million parameters", f"{run['precision']}, {run['optimizer']}",
-        f"{ranks} on {run['device']}", f"peak {seen} measured, {wanted} predicted",
-    ), drawn)  # fmt: skip
+    return Own(
+        run["bytes_each"],
+        (
+            f"your run: {run['bytes_each']:.3g} bytes a parameter at its update",
+            "as in this setting" if same else f"here {here:.3g}: another recipe",
+            *(() if drawn else ("off this scale",)),
+            f"{run['parameters'] / 10**6:.3g} million parameters",
+            f"{run['precision']}, {run['optimizer']}",
+            f"{ranks} on {run['device']}",
+            f"peak {seen} measured, {wanted} predicted",
+        ),
+        drawn,
+    )

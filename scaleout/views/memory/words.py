@@ -24,9 +24,7 @@ AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-
 TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, section 3.1), or 4 + 4 + 8 in fp32
 
 
-def sentence(
-    name: str, held: Account, stack: dict[str, int], device: Device, giga: int, found: Advice | None
-) -> str:
+def sentence(name: str, held: Account, stack: dict[str, int], device: Device, giga: int, found: Advice | None) -> str:
     """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
     at the peak, by what they are called."""
     largest = max(stack, key=stack.get)
@@ -65,8 +63,13 @@ def law(held: Account, parameters: int, params: dict, giga: int) -> list[str]:
 
 
 def _update(kinds: dict[str, int], parameters: int, params: dict, giga: int) -> list[str]:
-    names = {"weights": "weights", "master": "fp32 master", "optimizer": AVERAGES[params["optimizer"]],
-             "gradients": "gradients", "temporaries": "scratch of the update"}  # fmt: skip
+    names = {
+        "weights": "weights",
+        "master": "fp32 master",
+        "optimizer": AVERAGES[params["optimizer"]],
+        "gradients": "gradients",
+        "temporaries": "scratch of the update",
+    }
     each = {kind: kinds[kind] / parameters for kind in names}
     parts = ", ".join(f"{names[kind]} {_short(size)}" for kind, size in each.items() if size >= 0.0005)
     where = "on each GPU, " if params["gpus"] > 1 else ""
@@ -112,9 +115,11 @@ def _sum(held: Account, params: dict, giga: int) -> list[str]:
     peak, gathers = held.peak, params["zero"] == "3" and params["gpus"] > 1
     passing = {
         "gathered weights" if gathers else "bf16 copies": held.copies(held.peak_moment),
-        "gradients": peak["gradients"] - held.rest["gradients"], "activations": peak["activations"],
-        "logits": peak["logits"], "scratch": peak["temporaries"],
-    }  # fmt: skip
+        "gradients": peak["gradients"] - held.rest["gradients"],
+        "activations": peak["activations"],
+        "logits": peak["logits"],
+        "scratch": peak["temporaries"],
+    }
     stays, least = sum(held.rest.values()), 0.01 * held.peak_bytes
     largest = sorted(passing, key=lambda name: -passing[name])[:2]
     terms = {"what stays": stays} | {name: passing[name] for name in largest}
@@ -125,17 +130,22 @@ def _sum(held: Account, params: dict, giga: int) -> list[str]:
     rounded = zip(terms, adding_up(list(terms.values()), one, places), strict=True)
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())
-    return [f"{MOMENTS[held.peak_moment][2]}, {_listed(list(shown))}:",
-            f"{numbers} = {_digits(held.peak_bytes / one)} {name}",
-            f"what stays from step to step: {_listed(_staying(held, params))}, {amount(stays, giga)}"]  # fmt: skip
+    return [
+        f"{MOMENTS[held.peak_moment][2]}, {_listed(list(shown))}:",
+        f"{numbers} = {_digits(held.peak_bytes / one)} {name}",
+        f"what stays from step to step: {_listed(_staying(held, params))}, {amount(stays, giga)}",
+    ]
 
 
 def _staying(held: Account, params: dict) -> list[str]:
-    names = {"weights": "weights", "master": "their fp32 master", "optimizer": AVERAGES[params["optimizer"]],
-             "gradients": "DDP's buckets"}  # fmt: skip
+    names = {
+        "weights": "weights",
+        "master": "their fp32 master",
+        "optimizer": AVERAGES[params["optimizer"]],
+        "gradients": "DDP's buckets",
+    }
     return [name for kind, name in names.items() if held.rest[kind]]
 
 
 def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-

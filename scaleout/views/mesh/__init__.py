@@ -71,9 +71,12 @@ def draw(params: dict, width: int) -> dict:
     setting, look = _setting(params), _look(params)
     values = {**_values(setting, nodes.stage(setting, look.rank)), **_seen(setting, look)}
     return {
-        "svg": picture.picture(setting, look, width), "sentence": words.sentence(setting, values),
-        "law": words.law(setting, look, values), "values": values, "levers": _levers(setting, params),
-    }  # fmt: skip
+        "svg": picture.picture(setting, look, width),
+        "sentence": words.sentence(setting, values),
+        "law": words.law(setting, look, values),
+        "values": values,
+        "levers": _levers(setting, params),
+    }
 
 
 def advice(params: dict) -> str:
@@ -131,8 +134,15 @@ def _values(setting: Setting, stage: int) -> dict:
     at, sent, time = setting.layout, setting.traffic(stage), setting.time
     exposed, peak = setting.exposed, setting.account.peak
     return {
-        "dp": at.dp, "cp": at.cp, "tp": at.tp, "pp": at.pp, "zero": at.zero, "chunks": at.chunks,
-        "micro_batches": at.m, "tokens": setting.tokens, "order": list(setting.axes),
+        "dp": at.dp,
+        "cp": at.cp,
+        "tp": at.tp,
+        "pp": at.pp,
+        "zero": at.zero,
+        "chunks": at.chunks,
+        "micro_batches": at.m,
+        "tokens": setting.tokens,
+        "order": list(setting.axes),
         "crossing": list(setting.crossing),
         "communication_ms": 1e3 * setting.spent(stage),
         "ms": {axis: 1e3 * seconds for axis, seconds in setting.took(stage).items()},
@@ -141,12 +151,18 @@ def _values(setting: Setting, stage: int) -> dict:
         "links": {axis: setting.wire(axis) for axis in sent},
         "link_gb_s": {axis: one.bytes_per_s / 1e9 for axis, one in sent.items()},
         "cable_gb": fsum(one.bytes for one in sent.values() if one.crossing) / 1e9,
-        "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()}, "exposed_seconds": fsum(exposed.values()),
-        "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
-        "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest_stage,
+        "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()},
+        "exposed_seconds": fsum(exposed.values()),
+        "seconds": time.seconds,
+        "parts": time.parts,
+        "mfu": time.mfu,
+        "tokens_per_second": time.tokens_per_second,
+        "held_gb": setting.account.peak_bytes / 1e9,
+        "fullest_stage": setting.fullest_stage,
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
-        "fits": setting.fits, "usable_gb": setting.usable / 1e9,
-    }  # fmt: skip
+        "fits": setting.fits,
+        "usable_gb": setting.usable / 1e9,
+    }
 
 
 def _seen(setting: Setting, look: Look) -> dict:
@@ -154,11 +170,15 @@ def _seen(setting: Setting, look: Look) -> dict:
     found, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
     done = acts.done(setting.layout, look.moment)
     return {
-        "rank": look.rank, "coordinates": setting.grid.coordinates(look.rank), "node": look.rank // setting.node,
+        "rank": look.rank,
+        "coordinates": setting.grid.coordinates(look.rank),
+        "node": look.rank // setting.node,
         "groups": {axis: list(some[:SHOWN]) for axis, some in found.items()},
-        "holders": list(nodes.holders(setting, look.rank)[:SHOWN]), "holders_count": setting.layout.replicas,
+        "holders": list(nodes.holders(setting, look.rank)[:SHOWN]),
+        "holders_count": setting.layout.replicas,
         "workers": list(nodes.workers(setting, look.rank)[:SHOWN]),
         "workers_count": setting.layout.tp * setting.layout.pp,
-        "talks_to": sum(len(some) - 1 for some in found.values()), "look": look.what,
+        "talks_to": sum(len(some) - 1 for some in found.values()),
+        "look": look.what,
         "sent_so_far_gb": {axis: done[axis] * one.bytes / 1e9 for axis, one in sent.items()},
-    }  # fmt: skip
+    }

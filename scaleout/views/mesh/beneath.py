@@ -47,9 +47,11 @@ def chips(frame: Frame, alive: bool = True) -> str:
         words = chip_words(setting, item)
         wide = max(58.0, svg.measure(words, svg.FONT, bold=True) + 22)
         edge = "accent" if any(axis in setting.crossing for axis in _axes(item)) else "c4"
-        body = (f'<rect x="1" y="1" width="{svg.num(wide - 2)}" height="{CHIP - 2}" rx="{CHIP / 2 - 1}" '
-                f'fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}" stroke-width="2"/>'
-                f'{svg.text(wide / 2, 18, words, anchor="middle", bold=True)}')  # fmt: skip
+        body = (
+            f'<rect x="1" y="1" width="{svg.num(wide - 2)}" height="{CHIP - 2}" rx="{CHIP / 2 - 1}" '
+            f'fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}" stroke-width="2"/>'
+            f"{svg.text(wide / 2, 18, words, anchor='middle', bold=True)}"
+        )
         if alive:
             label = f"{words}, place in the order of ranks, the farthest apart first"
             out.append(svg.movable(x, y, body, (wide, CHIP), "order", 0, item, label, f"chip {item}"))
@@ -108,7 +110,8 @@ def table(frame: Frame) -> str:
 def _cells(frame: Frame, row: Sequence[str], y: float, fills: Sequence[str]) -> str:
     return "".join(
         svg.text(x, y, words, anchor=anchor, size=svg.SMALLEST, fill=fill, bold=x < 10)
-        for x, words, anchor, fill in zip(COLUMNS[frame.width], row, ANCHORS, fills, strict=True) if words
+        for x, words, anchor, fill in zip(COLUMNS[frame.width], row, ANCHORS, fills, strict=True)
+        if words
     )
 
 
@@ -118,8 +121,13 @@ def _row(frame: Frame, axis: str, one, seconds: float) -> tuple[str, ...]:
         who = "with nobody" if one.ranks == 1 else partners(frame, axis, one.ranks, "0")
         return (who, "" if one.ranks == 1 else "0", "", "", "")
     many, link = f"{one.messages:,}", frame.setting.wire(axis)
-    return (partners(frame, axis, one.ranks, many), many, amount(one.bytes, GIGA), link if frame.wide else _link(link),
-            took(seconds))  # fmt: skip
+    return (
+        partners(frame, axis, one.ranks, many),
+        many,
+        amount(one.bytes, GIGA),
+        link if frame.wide else _link(link),
+        took(seconds),
+    )
 
 
 def _link(name: str) -> str:
@@ -162,8 +170,18 @@ def wire(frame: Frame) -> str:
         out.append(svg.text(at, low + 14, words, anchor=anchor, fill="muted", size=svg.SMALLEST))
     for axis in setting.shown:
         wide = spent[axis] / end * width
-        out.append(svg.rect(x, y, max(0.0, wide - 1), high, colour(setting, axis), opacity=0.25, mark=f"all {axis}",
-                            title=f"{axis.upper()} {took(spent[axis])}"))  # fmt: skip
+        out.append(
+            svg.rect(
+                x,
+                y,
+                max(0.0, wide - 1),
+                high,
+                colour(setting, axis),
+                opacity=0.25,
+                mark=f"all {axis}",
+                title=f"{axis.upper()} {took(spent[axis])}",
+            )
+        )
         full = max(0.0, wide - 1) * so_far[axis]
         out.append(svg.rect(x, y, full, high, colour(setting, axis), mark=f"sent {axis}"))
         x += wide
@@ -182,8 +200,12 @@ def _wire_words(frame: Frame, spent: dict[str, float]) -> list[str]:
     some = [axis for axis in frame.setting.shown if spent[axis]] or ["tp"]
     by_axis = " + ".join(f"{axis.upper()} {took(spent[axis])}" for axis in some)
     whole = took(fsum(spent.values()))
-    return [f"communication in a step, hidden or not: {whole} = {by_axis}", f"communication: {whole} = {by_axis}",
-            f"communication in a step: {whole}", whole]  # fmt: skip
+    return [
+        f"communication in a step, hidden or not: {whole} = {by_axis}",
+        f"communication: {whole} = {by_axis}",
+        f"communication in a step: {whole}",
+        whole,
+    ]
 
 
 def seconds(frame: Frame) -> str:
@@ -200,8 +222,18 @@ def seconds(frame: Frame) -> str:
         if not sizes[words]:
             continue
         wide = width * sizes[words] / time.seconds
-        out.append(svg.rect(x, y, wide, high, fill, opacity=hatch.PALE if striped else 0.8,
-                            title=f"{words} {took(sizes[words])}", mark=f"part {words}"))  # fmt: skip
+        out.append(
+            svg.rect(
+                x,
+                y,
+                wide,
+                high,
+                fill,
+                opacity=hatch.PALE if striped else 0.8,
+                title=f"{words} {took(sizes[words])}",
+                mark=f"part {words}",
+            )
+        )
         if striped:
             out.append(hatch.hatched(x, y, wide, high, "muted" if fill == "grid" else fill, f"stripes {words}"))
         x += wide

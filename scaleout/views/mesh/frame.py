@@ -74,8 +74,9 @@ class Frame:
     def tiles(self) -> Tiles:
         if self.cubic:
             x, y, along, (sx, sy), down, (wide, high) = self.at.cube
-            places = {r: (x + r % 2 * along + r // 2 % 2 * sx, y + r // 2 % 2 * sy + r // 4 * down)
-                      for r in range(CUBE)}  # fmt: skip
+            places = {
+                r: (x + r % 2 * along + r // 2 % 2 * sx, y + r // 2 % 2 * sy + r // 4 * down) for r in range(CUBE)
+            }
             low, side = (25, 8) if self.wide else (20, 6)  # beneath what is pressed of them
             half = (wide - 3 * side) / 2
             boxes = tuple((side + k * (half + side), low, half, high - low - 5) for k in (0, 1))

@@ -90,8 +90,11 @@ def _pipeline(setting) -> Iterator[Change]:
 
 def _memory(setting) -> Iterator[Change]:
     """What is held, and recomputed or gathered instead."""
-    for recompute, words in (("none", "recomputing nothing"), ("selective", "recomputing attention"),
-                             ("full", "recomputing every block")):  # fmt: skip
+    for recompute, words in (
+        ("none", "recomputing nothing"),
+        ("selective", "recomputing attention"),
+        ("full", "recomputing every block"),
+    ):
         if recompute != setting.recompute:
             yield words, {"recompute": recompute}
     if setting.layout.replicas > 1:

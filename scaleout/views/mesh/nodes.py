@@ -217,10 +217,17 @@ def _buttons(frame: Frame) -> str:
         out.append(svg.press("", box, "rank", rank, label, f"r{rank}", look="all" if again else "groups"))
         if frame.cubic:
             out += [
-                svg.press("", (x + k * tiles.width / 2, y + tiles.height - 27, tiles.width / 2, 27), "rank", rank,
-                          f"{what} of rank {rank}: {LOOKS[what]}", f"{what} {rank}", look=what)
+                svg.press(
+                    "",
+                    (x + k * tiles.width / 2, y + tiles.height - 27, tiles.width / 2, 27),
+                    "rank",
+                    rank,
+                    f"{what} of rank {rank}: {LOOKS[what]}",
+                    f"{what} {rank}",
+                    look=what,
+                )
                 for k, what in enumerate(("weights", "tokens"))
-            ]  # fmt: skip
+            ]
     out += [] if frame.cubic or not frame.looks else [_looks(frame)]
     return "".join([*out, *([_blocks(frame)] if frame.mapped else [])])
 
@@ -271,6 +278,15 @@ def _blocks(frame: Frame) -> str:
             x, y = cells.x + column * wide, cells.y + row * high / rows
             node = cells.at(x + wide / 2, y + high / rows / 2)
             rank = node * each
-            out.append(svg.press("", (x, y, wide, tall), "rank", rank, f"node {node:,}: its rank {rank:,}",
-                                 f"n{row} {column}", look=look))  # fmt: skip
+            out.append(
+                svg.press(
+                    "",
+                    (x, y, wide, tall),
+                    "rank",
+                    rank,
+                    f"node {node:,}: its rank {rank:,}",
+                    f"n{row} {column}",
+                    look=look,
+                )
+            )
     return "".join(out)

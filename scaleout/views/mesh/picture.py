@@ -12,18 +12,25 @@ def picture(setting, look, width: int, alive: bool = True) -> str:
     """All of it. alive: with what can be pressed and dragged."""
     frame = Frame(setting, look, width)
     body = [
-        _above(frame), nodes.draw(frame, alive), beneath.chips(frame, alive), beneath.table(frame),
-        beneath.wire(frame), beneath.seconds(frame), beneath.memory(frame),
-    ]  # fmt: skip
+        _above(frame),
+        nodes.draw(frame, alive),
+        beneath.chips(frame, alive),
+        beneath.table(frame),
+        beneath.wire(frame),
+        beneath.seconds(frame),
+        beneath.memory(frame),
+    ]
     # each part a group, also an empty one: then a page exchanges what differs within it, and leaves the rest alone
     return svg.figure(width, frame.at.all, "".join(f"<g>{part}</g>" for part in body), _label(setting))
 
 
 def _label(setting) -> str:
     at = setting.layout
-    return (f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {at.dp}, cp {at.cp}, tp {at.tp}, pp {at.pp}: what "
-            "each holds of the model and of the batch, and the wires along each axis; beneath, what each axis sends, "
-            "the seconds of a step and the bytes of the fullest rank.")  # fmt: skip
+    return (
+        f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {at.dp}, cp {at.cp}, tp {at.tp}, pp {at.pp}: what "
+        "each holds of the model and of the batch, and the wires along each axis; beneath, what each axis sends, "
+        "the seconds of a step and the bytes of the fullest rank."
+    )
 
 
 def _above(frame: Frame) -> str:
@@ -33,10 +40,13 @@ def _above(frame: Frame) -> str:
         last, _ = acts.at(frame.setting.layout, look.moment)
         left = 372.0 if not frame.cubic and frame.wide else left
         words = last.words if last else ("a step begins",)
-        return svg.text(left, 14, fitting(words, frame.width - left - 4, bold=True), bold=True, size=svg.SMALL,
-                        mark="now")  # fmt: skip
+        return svg.text(
+            left, 14, fitting(words, frame.width - left - 4, bold=True), bold=True, size=svg.SMALL, mark="now"
+        )
     if not frame.cubic:
         return ""
-    ways = ["blue: a rank's part of the model; green: of the batch. Press a rank, its blue or its green",
-            "press a rank, its weights (blue) or tokens (green)"]  # fmt: skip
+    ways = [
+        "blue: a rank's part of the model; green: of the batch. Press a rank, its blue or its green",
+        "press a rank, its weights (blue) or tokens (green)",
+    ]
     return svg.text(left, 14, fitting(ways, frame.width - 8), fill="muted", size=svg.SMALL)

@@ -101,8 +101,17 @@ class Setting:
         m = pipeline.nearest(schedule, pp, m) if pp > 1 else m
         dp = self.gpus // (tp * pp * cp)
         zero = self.zero if dp * cp > 1 else 0
-        return Layout(dp=dp, tp=tp, pp=pp, zero=zero, sequence_parallel=tp > 1, chunks=v, micro_batches=m,
-                      schedule=schedule, cp=cp)  # fmt: skip
+        return Layout(
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            zero=zero,
+            sequence_parallel=tp > 1,
+            chunks=v,
+            micro_batches=m,
+            schedule=schedule,
+            cp=cp,
+        )
 
     def all_chunks(self, pp: int) -> tuple[int, ...]:
         """Numbers of chunks above 1 that leave the stages of so many ranks alike: as many blocks on each, or one less
@@ -125,8 +134,17 @@ class Setting:
     @cached_property
     def job(self) -> Job:
         """What seconds, bytes and communication are of."""
-        return Job(self.shape, self.tokens, self.card, self.cluster, self.batch, self.layout, self.recipe,
-                   PROGRAMS[self.program], order=self.axes)  # fmt: skip
+        return Job(
+            self.shape,
+            self.tokens,
+            self.card,
+            self.cluster,
+            self.batch,
+            self.layout,
+            self.recipe,
+            PROGRAMS[self.program],
+            order=self.axes,
+        )
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -203,8 +221,12 @@ class Setting:
     def exposed(self) -> dict[str, float]:
         """Seconds of exposed communication in a step, by axis."""
         parts = self.time.parts
-        return {"tp": parts["exposed tensor"], "cp": parts["exposed context"], "dp": parts["exposed data"],
-                "pp": parts["hops"]}  # fmt: skip
+        return {
+            "tp": parts["exposed tensor"],
+            "cp": parts["exposed context"],
+            "dp": parts["exposed data"],
+            "pp": parts["hops"],
+        }
 
     @cached_property
     def account(self) -> Account:

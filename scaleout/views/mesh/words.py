@@ -26,9 +26,11 @@ def sentence(setting, values: dict) -> str:
     said = " and ".join(filter(None, (", ".join(some[:-1]), *some[-1:])))
     who = f"**{said}** cross{'es' if len(some) == 1 else ''} nodes" if some else "no axis leaves its node"
     held = f"{amount(setting.account.peak_bytes, GIGA)} per GPU{'' if setting.fits else ': too much'}"
-    return (f"{NAMES[setting.model]}, {cuts(setting.layout)}: {who}. Communication "
-            f"**{took(values['communication_ms'] / 1e3)}**, exposed {took(values['exposed_seconds'])} of a step of "
-            f"{took(values['seconds'])}; {held}.")  # fmt: skip
+    return (
+        f"{NAMES[setting.model]}, {cuts(setting.layout)}: {who}. Communication "
+        f"**{took(values['communication_ms'] / 1e3)}**, exposed {took(values['exposed_seconds'])} of a step of "
+        f"{took(values['seconds'])}; {held}."
+    )
 
 
 def advice(found: Advice | None) -> str:
@@ -54,8 +56,11 @@ def law(setting, look, values: dict) -> list[str]:
         times = svg.quantity(one.bytes / sent[least].bytes, 2)
         after += f"{least.upper()} sends {times} times fewer bytes."
     after = after.strip()
-    return [f"{most.upper()} takes longest, by the rate that it reaches:",
-            f"{amount(one.bytes, GIGA)} / {rate} = {took(spent[most])}", after]  # fmt: skip
+    return [
+        f"{most.upper()} takes longest, by the rate that it reaches:",
+        f"{amount(one.bytes, GIGA)} / {rate} = {took(spent[most])}",
+        after,
+    ]
 
 
 def slips(setting) -> list[tuple[float, str]]:
@@ -70,6 +75,5 @@ def slips(setting) -> list[tuple[float, str]]:
         (1e3 * spent["pp"], "the crossing axis alone: the others still send, inside the nodes"),
         (1e3 * crossing, "as if all bytes took the cable: two of three axes stay in their node"),
         (1e3 * setting.other(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by far more than that"),
-        (1e3 * (far - spent["tp"] + spent["pp"]),
-         "without TP, which sends as much as before, over NVLink"),
-    ]  # fmt: skip
+        (1e3 * (far - spent["tp"] + spent["pp"]), "without TP, which sends as much as before, over NVLink"),
+    ]

@@ -68,8 +68,19 @@ def _setting(params: dict) -> Setting:
     ranks, many = min(params["ranks"], reach(params["schedule"])), params["micro_batches"]
     if mine:
         ranks, many = yours.RANKS, yours.MANY
-    return _known(Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
-                          params["backward"], params["blocking"], params["order"] if mine else ""))  # fmt: skip
+    return _known(
+        Setting(
+            params["schedule"],
+            many,
+            ranks,
+            params["hop"],
+            params["chunks"],
+            params["head"],
+            params["backward"],
+            params["blocking"],
+            params["order"] if mine else "",
+        )
+    )
 
 
 @lru_cache(maxsize=8)
@@ -86,8 +97,12 @@ def _look(params: dict) -> Look:
 def _said(setting: Setting) -> dict:
     """What is the same at every width, whatever is lit."""
     values = _values(setting)
-    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
-            "levers": _levers(setting)}  # fmt: skip
+    return {
+        "sentence": words.sentence(setting, values),
+        "values": values,
+        "law": words.law(setting, values),
+        "levers": _levers(setting),
+    }
 
 
 def _levers(setting: Setting) -> dict:
@@ -101,8 +116,10 @@ def _levers(setting: Setting) -> dict:
     if not setting.framed:
         out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:
-        out |= {name: {"off": f"your own has {yours.RANKS} ranks and {yours.MANY} micro-batches"}
-                for name in ("ranks", "micro_batches")}  # fmt: skip
+        out |= {
+            name: {"off": f"your own has {yours.RANKS} ranks and {yours.MANY} micro-batches"}
+            for name in ("ranks", "micro_batches")
+        }
         return out | {"chunks": {"off": "your own has one stage a rank"}}
     out["order"] = {"off": "only where the schedule is yours"}
     least, most = SCHEDULES[setting.schedule].chunks
@@ -117,11 +134,17 @@ def _levers(setting: Setting) -> dict:
 
 def _values(setting: Setting) -> dict:
     return {
-        "slots": setting.slots, "bubble": setting.bubble, "bubble_percent": 100 * setting.bubble,
-        "work_slots": sum(setting.summary.work), "held": list(setting.peaks), "gpipe_slots": setting.gpipe.slots,
+        "slots": setting.slots,
+        "bubble": setting.bubble,
+        "bubble_percent": 100 * setting.bubble,
+        "work_slots": sum(setting.summary.work),
+        "held": list(setting.peaks),
+        "gpipe_slots": setting.gpipe.slots,
         "hops": setting.hops,
-        "micro_batches": setting.micro_batches, "chunks": setting.chunks, "waits": [str(one) for one in setting.waits],
-    }  # fmt: skip
+        "micro_batches": setting.micro_batches,
+        "chunks": setting.chunks,
+        "waits": [str(one) for one in setting.waits],
+    }
 
 
 def _seen(setting: Setting, look: Look) -> dict:
@@ -133,7 +156,9 @@ def _seen(setting: Setting, look: Look) -> dict:
     if look.part < 1:
         done = fsum(strand.upto([now])[0] for strand in lanes[0].strands.values())
     return {
-        "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
-        "moment_slots": now, "done_slots": done,
+        "lit": lit,
+        "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
+        "moment_slots": now,
+        "done_slots": done,
         "path": len(setting.timeline.critical) if look.path and setting.framed else 0,
-    }  # fmt: skip
+    }

@@ -26,12 +26,24 @@ def sorted_time(frame: Frame, values: dict) -> str:
             wide = slots * many / drawn * on.scale - (1 if drawn > 1 else 0)
             name = {"grid": "c3", "compute": "c6"}[fill] if lit else fill
             paths[name].append(f"M{on.at(start) + 0.5:.1f} {y}h{wide:.1f}v{tall}h-{wide:.1f}z")
-    out = [f'<path d="{"".join(some)}" fill="{svg.colour(fill)}" data-mark="sorted-{fill}"/>'
-           for fill, some in paths.items() if some]  # fmt: skip
+    out = [
+        f'<path d="{"".join(some)}" fill="{svg.colour(fill)}" data-mark="sorted-{fill}"/>'
+        for fill, some in paths.items()
+        if some
+    ]
     if back * on.scale >= 18 and drawn > 1:
-        out += [svg.text(on.at(n * piece + forward + back / 2), y + tall / 2 + 4, str(n), anchor="middle",
-                         fill="ink" if n == frame.lit else "paper", size=svg.SMALLEST, halo=n == frame.lit)
-                for n in range(many)]  # fmt: skip
+        out += [
+            svg.text(
+                on.at(n * piece + forward + back / 2),
+                y + tall / 2 + 4,
+                str(n),
+                anchor="middle",
+                fill="ink" if n == frame.lit else "paper",
+                size=svg.SMALLEST,
+                halo=n == frame.lit,
+            )
+            for n in range(many)
+        ]
     wait = values["slots"] - busy
     if wait > 0.005:
         out.append(svg.rect(on.at(busy), y, wait * on.scale, tall, "accent", opacity=hatch.PALE, mark="idle-ground"))
@@ -48,8 +60,10 @@ def _said(frame: Frame, wait: float, slots: float) -> list[str]:
     many = frame.setting.micro_batches
     ways = [f"rank 0, sorted: m = {many} pieces of work", f"rank 0, sorted: {many} pieces", "rank 0, sorted", "sorted"]
     room = end - svg.measure(idle, svg.SMALL, bold=True) - 8 - LEFT
-    return [frame.caption(fitting(ways, room), y),
-            svg.text(end, y, idle, anchor="end", fill="accent", bold=True, size=svg.SMALL, halo=True)]  # fmt: skip
+    return [
+        frame.caption(fitting(ways, room), y),
+        svg.text(end, y, idle, anchor="end", fill="accent", bold=True, size=svg.SMALL, halo=True),
+    ]
 
 
 # --- what each rank holds ----------------------------------------------------------------------------------------
@@ -70,8 +84,16 @@ def held(frame: Frame, lanes, detail: str, values: dict) -> str:
         out.append(svg.line(on.x, floor, on.at(setting.slots), floor, mark=f"floor{on.ranks[row]}"))
         if over:
             if not row and (all_of - most) * unit > 14 and setting.schedule != "gpipe":
-                out.append(svg.text(on.at(setting.slots) - 4, floor - all_of * unit + 12, f"GPipe holds {all_of}",
-                                    anchor="end", size=svg.SMALLEST, fill="muted"))  # fmt: skip
+                out.append(
+                    svg.text(
+                        on.at(setting.slots) - 4,
+                        floor - all_of * unit + 12,
+                        f"GPipe holds {all_of}",
+                        anchor="end",
+                        size=svg.SMALLEST,
+                        fill="muted",
+                    )
+                )
             top = floor - all_of * unit
             out.append(svg.line(on.x, top, on.at(setting.slots), top, "c3", 1, "2 3", mark=f"all{on.ranks[row]}"))
     ended = now >= setting.slots - 1e-9
@@ -81,8 +103,16 @@ def held(frame: Frame, lanes, detail: str, values: dict) -> str:
         out.append(pipeline_held.amounts(on, lanes, unit / setting.chunks, setting.slots))
     for row, lane in enumerate(lanes):
         count = peaks[lane.rank] if ended else pipeline_held.held(lane, [now])[0] / setting.chunks
-        out.append(svg.text(on.at(setting.slots) + 6, on.top(row) + on.bar - 1, words.amount(count), bold=True,
-                            size=14 if on.pitch > 20 else svg.FONT, mark=f"held{lane.rank}"))  # fmt: skip
+        out.append(
+            svg.text(
+                on.at(setting.slots) + 6,
+                on.top(row) + on.bar - 1,
+                words.amount(count),
+                bold=True,
+                size=14 if on.pitch > 20 else svg.FONT,
+                mark=f"held{lane.rank}",
+            )
+        )
     return "".join(out)
 
 
@@ -97,9 +127,11 @@ def cover(frame: Frame, values: dict) -> str:
     busy, done = frame.setting.piece * frame.setting.micro_batches, values["done_slots"]
     y, tall = frame.sorted - 1, SORTED[frame.width] + 2
     boxes = [
-        (now, slots, on.y - 2, on.bottom - on.y + 4), (now, slots, low.y - 2, low.bottom - low.y + 4),
-        (done, busy, y, tall), (busy + now - done, slots, y, tall),
-    ]  # fmt: skip
+        (now, slots, on.y - 2, on.bottom - on.y + 4),
+        (now, slots, low.y - 2, low.bottom - low.y + 4),
+        (done, busy, y, tall),
+        (busy + now - done, slots, y, tall),
+    ]
     pale = "".join(
         svg.rect(on.at(start), top, max(0.0, end - start) * on.scale + 1, high, "paper", opacity=0.86, mark=f"later{n}")
         for n, (start, end, top, high) in enumerate(boxes)

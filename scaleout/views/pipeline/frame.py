@@ -53,8 +53,16 @@ class Frame:
         marks = svg.ticks(on.until, 6)
         for value in marks:
             words = short(value) + (" slots" if value == marks[-1] else "")
-            out.append(svg.text(on.at(value), self.axis + TICK, words, fill="muted", size=svg.SMALL,
-                                anchor="start" if value == 0 else "middle"))  # fmt: skip
+            out.append(
+                svg.text(
+                    on.at(value),
+                    self.axis + TICK,
+                    words,
+                    fill="muted",
+                    size=svg.SMALL,
+                    anchor="start" if value == 0 else "middle",
+                )
+            )
         return "".join(out)
 
     def _mark(self) -> str:

@@ -42,8 +42,10 @@ def _levers(setting) -> Iterator[Lever]:
     if many < 4 * setting.ranks and 2 * many <= MOST:
         yield f"{2 * many} micro-batches", setting.other(asked=2 * many)
     for schedule, chunks in (("interleaved", 2), ("zb1", 1), ("zbv", 2)):
-        if schedule != setting.schedule and setting.ranks <= reach(schedule) and spec.allowed(
-            schedule, setting.ranks, many
+        if (
+            schedule != setting.schedule
+            and setting.ranks <= reach(schedule)
+            and spec.allowed(schedule, setting.ranks, many)
         ):
             tried = setting.other(schedule=schedule, wanted=chunks)
             yield f"{tried.label}{f' with v = {chunks}' if chunks > 1 else ''}", tried

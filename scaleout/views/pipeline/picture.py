@@ -21,15 +21,23 @@ def picture(setting, look, values: dict, width: int, own: dict | None) -> str:
     detail = pipeline_lanes.detail(frame.rows, lanes)
     slots, parts = values["slots"], [frame.caption(_caption(frame, detail), 14)]
     if setting.waits:
-        parts += [beneath.sorted_time(frame, values), _timeline(frame, lanes, detail), _framed(frame, lanes),
-                  _ring(frame)]  # fmt: skip
+        parts += [
+            beneath.sorted_time(frame, values),
+            _timeline(frame, lanes, detail),
+            _framed(frame, lanes),
+            _ring(frame),
+        ]
     else:
         parts += [
-            pipeline_lanes.waiting(frame.rows, slots), beneath.sorted_time(frame, values),
-            _timeline(frame, lanes, detail), _hops(frame, lanes), _framed(frame, lanes),
-            beneath.held(frame, lanes, detail, values), beneath.cover(frame, values),
+            pipeline_lanes.waiting(frame.rows, slots),
+            beneath.sorted_time(frame, values),
+            _timeline(frame, lanes, detail),
+            _hops(frame, lanes),
+            _framed(frame, lanes),
+            beneath.held(frame, lanes, detail, values),
+            beneath.cover(frame, values),
             frame.finish(slots, words.number(slots)),
-        ]  # fmt: skip
+        ]
     if own:
         parts.append(_own(frame, own))
     step = f"a step of {svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
@@ -56,10 +64,14 @@ def asked(setting, look, width: int) -> str:
     lanes = [setting.lane(rank) for rank in frame.ranks]
     values = {"moment_slots": setting.slots, "slots": setting.slots}
     parts = [
-        frame.caption(_caption(frame, "blocks"), 14), pipeline_lanes.waiting(frame.rows, setting.slots),
-        beneath.sorted_time(frame, values), _timeline(frame, lanes, "blocks"), _hops(frame, lanes),
-        beneath.held(frame, lanes, "blocks", values), frame.finish(setting.slots, ""),
-    ]  # fmt: skip
+        frame.caption(_caption(frame, "blocks"), 14),
+        pipeline_lanes.waiting(frame.rows, setting.slots),
+        beneath.sorted_time(frame, values),
+        _timeline(frame, lanes, "blocks"),
+        _hops(frame, lanes),
+        beneath.held(frame, lanes, "blocks", values),
+        frame.finish(setting.slots, ""),
+    ]
     return frame.figure(parts, "GPipe's step on each rank, and what it holds meanwhile; when 1F1B's ends is asked.")
 
 
@@ -94,17 +106,29 @@ def _timeline(frame: Frame, lanes, detail: str) -> str:
     wide = setting.piece * on.scale
     bodies, numbers = pipeline_lanes.blocks(on, lanes, frame.lit, wide >= HAND)
     if wide >= HAND:
-        bodies = {micro: svg.press(body, (on.at(micro * setting.piece), frame.sorted - 1, wide, 26), "lit", micro,
-                                   f"micro-batch {micro}{', in colour' * (micro == frame.lit)}", f"micro{micro}")
-                  for micro, body in bodies.items()}  # fmt: skip
+        bodies = {
+            micro: svg.press(
+                body,
+                (on.at(micro * setting.piece), frame.sorted - 1, wide, 26),
+                "lit",
+                micro,
+                f"micro-batch {micro}{', in colour' * (micro == frame.lit)}",
+                f"micro{micro}",
+            )
+            for micro, body in bodies.items()
+        }
     return "".join(bodies.values()) + numbers + pipeline_lanes.strips(on, lanes)
 
 
 def _hops(frame: Frame, lanes) -> str:
     """The messages of the micro-batch that is followed, where both ends are drawn."""
     on, hop, out = frame.rows, frame.setting.hop, []
-    found = [(kind != "F", stage if kind == "F" else -stage, row, start, end) for row, lane in enumerate(lanes)
-             for kind, stage, start, end in lane.of(frame.lit) if kind != "W"]  # fmt: skip
+    found = [
+        (kind != "F", stage if kind == "F" else -stage, row, start, end)
+        for row, lane in enumerate(lanes)
+        for kind, stage, start, end in lane.of(frame.lit)
+        if kind != "W"
+    ]
     for (back, stage, row, _, end), (_, nearby, other, start, _) in pairwise(sorted(found)):
         if row != other:
             came = end + hop if abs(nearby - stage) == 1 else start  # else ranks between are not drawn
@@ -140,8 +164,10 @@ def _framed(frame: Frame, lanes) -> str:
 
 def _ring(frame: Frame) -> str:
     """Which ranks wait for what, of a step that never ends."""
-    said = [f"rank {one.rank} waits at {words.name(one.action)} for {words.name(one.for_action)} of rank {one.of_rank}"
-            for one in frame.setting.waits]  # fmt: skip
+    said = [
+        f"rank {one.rank} waits at {words.name(one.action)} for {words.name(one.for_action)} of rank {one.of_rank}"
+        for one in frame.setting.waits
+    ]
     lines = ["it never ends:", *said]
     return "".join(
         svg.text(LEFT if frame.wide else 6, frame.held.y + 18 * n, line, fill="accent", bold=not n, size=svg.SMALL)

@@ -40,8 +40,11 @@ def of(run: dict | None, setting) -> list | None:
         return None
     if setting.head or setting.backward != 2 or setting.blocking:  # the lab's stages are alike, and send beside work
         return None
-    same = [one for one in run["steps"] if one[:2] == [setting.schedule, setting.chunks]
-            and abs(one[3] - setting.hop) < 1e-6]  # fmt: skip
+    same = [
+        one
+        for one in run["steps"]
+        if one[:2] == [setting.schedule, setting.chunks] and abs(one[3] - setting.hop) < 1e-6
+    ]
     return min(same, key=lambda one: (one[2], one[4] / one[5]), default=None)
 
 
@@ -53,11 +56,16 @@ def words(run: dict, step: list | None, setting) -> list[str]:
     had = min(run["steps"], key=lambda one: (one[0] != setting.schedule, one[1] != setting.chunks, one[2]))
     label = SCHEDULES[had[0]].label
     found = [
-        (label, had[0] == setting.schedule), (f"p = {run['ranks']}", run["ranks"] == setting.ranks),
+        (label, had[0] == setting.schedule),
+        (f"p = {run['ranks']}", run["ranks"] == setting.ranks),
         (f"m = {run['micro_batches']:g}", run["micro_batches"] == setting.micro_batches),
-        (f"v = {had[1]}", had[1] in (1, setting.chunks)), (f"hop {number(had[3])}", abs(had[3] - setting.hop) < 1e-6),
-        ("head 0", not setting.head), ("backward 2", setting.backward == 2),
+        (f"v = {had[1]}", had[1] in (1, setting.chunks)),
+        (f"hop {number(had[3])}", abs(had[3] - setting.hop) < 1e-6),
+        ("head 0", not setting.head),
+        ("backward 2", setting.backward == 2),
         ("no rank idle while it sends", not setting.blocking),
-    ]  # fmt: skip
-    return [f"your run: {run['ranks']} ranks, m = {run['micro_batches']:g}, hop {number(run['steps'][0][3])}",
-            f"to see it set {', '.join(said for said, same in found if not same)}"]  # fmt: skip
+    ]
+    return [
+        f"your run: {run['ranks']} ranks, m = {run['micro_batches']:g}, hop {number(run['steps'][0][3])}",
+        f"to see it set {', '.join(said for said, same in found if not same)}",
+    ]

@@ -27,9 +27,7 @@ def opening() -> list[list[str]]:
 @lru_cache(maxsize=16)
 def orders(order: str) -> Orders:
     """The actions of the reader's rows."""
-    return tuple(
-        tuple(Action(item[0], rank, int(item[1:])) for item in row) for rank, row in enumerate(rows_of(order))
-    )
+    return tuple(tuple(Action(item[0], rank, int(item[1:])) for item in row) for rank, row in enumerate(rows_of(order)))
 
 
 @lru_cache(maxsize=16)
@@ -62,10 +60,26 @@ def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
             body = svg.rect(0, 0, wide, on.bar, edge) + svg.rect(1, 1, wide - 2, on.bar - 2, fill)
             if pipeline_lanes.numbered(micro, wide):
                 loud = ink == pipeline_lanes.LOUD
-                body += svg.text(wide / 2, on.bar / 2 + 4, str(micro), anchor="middle", fill="ink" if loud else ink,
-                                 size=svg.SMALLEST, halo=loud)  # fmt: skip
-            out.append(svg.movable(
-                on.at(start), on.top(row), body, (wide, on.bar), "order", row, f"{kind}{micro}",
-                f"{words.KINDS[kind]} of micro-batch {micro}, rank {row}", f"{kind}{micro}-rank{row}",
-            ))  # fmt: skip
+                body += svg.text(
+                    wide / 2,
+                    on.bar / 2 + 4,
+                    str(micro),
+                    anchor="middle",
+                    fill="ink" if loud else ink,
+                    size=svg.SMALLEST,
+                    halo=loud,
+                )
+            out.append(
+                svg.movable(
+                    on.at(start),
+                    on.top(row),
+                    body,
+                    (wide, on.bar),
+                    "order",
+                    row,
+                    f"{kind}{micro}",
+                    f"{words.KINDS[kind]} of micro-batch {micro}, rank {row}",
+                    f"{kind}{micro}-rank{row}",
+                )
+            )
     return "".join(out)

@@ -117,8 +117,14 @@ def beneath(params: dict, name: str) -> dict:
     setting = setting_of(params)
     if name == "run":
         return costs.whole(setting, run(setting, params), params)
-    tell = {"clusters": clusters.strip, "what-if": clusters.what_if, "figures": costs.figures, "away": costs.away,
-            "cut": pieces.told, "launch": launch.told}  # fmt: skip
+    tell = {
+        "clusters": clusters.strip,
+        "what-if": clusters.what_if,
+        "figures": costs.figures,
+        "away": costs.away,
+        "cut": pieces.told,
+        "launch": launch.told,
+    }
     return tell[name](setting)
 
 
@@ -134,8 +140,10 @@ def _picture(setting: Setting, width: int, show: str) -> str:
     places = landscape.PLACES[width]
     beneath = places.plane[1] + places.plane[3] + 38
     body = landscape.drawn(setting, width, show) + bars.drawn(setting, width, beneath)
-    label = (f"{len(setting.every)} layouts of {words.head(setting)}: step time from left to right, bytes of the "
-             "fullest GPU from below. Beneath, step time and bytes of the best layout by part, and of yours.")
+    label = (
+        f"{len(setting.every)} layouts of {words.head(setting)}: step time from left to right, bytes of the "
+        "fullest GPU from below. Beneath, step time and bytes of the best layout by part, and of yours."
+    )
     return svg.figure(width, places.all, body, label)
 
 
@@ -143,8 +151,9 @@ def run(setting: Setting, params: dict) -> dict | None:
     """What a whole run takes with the best layout."""
     if setting.best is None:
         return None
-    cost = run_cost(1e12 * params["tokens"], setting.rate(setting.best), setting.question.gpus, params["watts"],
-                    params["price"])  # fmt: skip
+    cost = run_cost(
+        1e12 * params["tokens"], setting.rate(setting.best), setting.question.gpus, params["watts"], params["price"]
+    )
     return {"hours": cost.hours, "gpu_hours": cost.gpu_hours, "mwh": cost.kwh / 1e3, "price": cost.price}
 
 
@@ -153,14 +162,22 @@ def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
     best, own = setting.best, setting.yours
     return {
-        "model": setting.question.name, "layouts": len(setting.every), "counts": setting.counts,
+        "model": setting.question.name,
+        "layouts": len(setting.every),
+        "counts": setting.counts,
         "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "usable_gb": setting.usable / 1e9,
-        "seq": setting.job.seq, "loss": setting.question.loss, "program": setting.question.program,
-        "band": setting.found.band.share, "fastest": setting.found.plans[0].seconds if best else None,
-        "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),
+        "refused": sum(setting.found.refused.values()),
+        "usable_gb": setting.usable / 1e9,
+        "seq": setting.job.seq,
+        "loss": setting.question.loss,
+        "program": setting.question.program,
+        "band": setting.found.band.share,
+        "fastest": setting.found.plans[0].seconds if best else None,
+        "best": _of(setting, best),
+        "smallest": _of(setting, setting.smallest),
+        "asked": list(setting.cuts),
         "yours": _of(setting, own) if isinstance(own, Plan) else {"refused": own},
-    }  # fmt: skip
+    }
 
 
 def _of(setting: Setting, plan: Plan | None) -> dict | None:
@@ -168,8 +185,17 @@ def _of(setting: Setting, plan: Plan | None) -> dict | None:
         return None
     at = plan.layout
     return {
-        **cuts_of(plan)._asdict(), "dp": at.dp, "chunks": at.chunks, "batch": plan.job.batch, "micro_batches": at.m,
-        "fits": plan.fits, "gb": plan.bytes / 1e9, "seconds": plan.seconds, "mfu": plan.mfu,
-        "why": setting.reason(plan), "parts": plan.parts, "cannot": plan.cannot,
+        **cuts_of(plan)._asdict(),
+        "dp": at.dp,
+        "chunks": at.chunks,
+        "batch": plan.job.batch,
+        "micro_batches": at.m,
+        "fits": plan.fits,
+        "gb": plan.bytes / 1e9,
+        "seconds": plan.seconds,
+        "mfu": plan.mfu,
+        "why": setting.reason(plan),
+        "parts": plan.parts,
+        "cannot": plan.cannot,
         "by_kind_gb": {kind: size / 1e9 for kind, size in bars.held(plan).items()},
-    }  # fmt: skip
+    }

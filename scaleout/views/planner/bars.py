@@ -69,8 +69,7 @@ def drawn(setting: Setting, width: int, top: float) -> str:
         for kind, y in (("seconds", top + 17 + i * pitch), ("bytes", top + half + 17 + i * pitch)):
             scale = (right - left) / (slowest if kind == "seconds" else 1.02 * most)
             fill = "key" if name == "yours" else "ink"
-            out.append(svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST,
-                                bold=True))  # fmt: skip
+            out.append(svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST, bold=True))
             out.append(_bar(plan, kind, left, y, high, scale))
             if name == "yours":
                 long = scale * (plan.seconds if kind == "seconds" else plan.bytes)
@@ -106,21 +105,30 @@ def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> 
 def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -> str:
     out = []
     if kind == "seconds":
-        parts = [(name, fill, striped, took(size), size) for (name, fill, striped, _), size in
-                 zip(SECONDS, spent(plan).values(), strict=True)]  # fmt: skip
+        parts = [
+            (name, fill, striped, took(size), size)
+            for (name, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True)
+        ]
     else:
-        parts = [(name, fill, False, amount(size, 10**9), size) for (name, fill, _), size in
-                 zip(BYTES, held(plan).values(), strict=True)]  # fmt: skip
+        parts = [
+            (name, fill, False, amount(size, 10**9), size)
+            for (name, fill, _), size in zip(BYTES, held(plan).values(), strict=True)
+        ]
     for name, fill, striped, words, size in parts:
         long = scale * size
         if long > 0.1:
             title = f"{name}: {words}"
-            out.append(hatch.box(x, y, long, high, fill, title=title) if striped
-                       else svg.rect(x, y, long, high, fill, title=title, opacity=0.85))  # fmt: skip
+            out.append(
+                hatch.box(x, y, long, high, fill, title=title)
+                if striped
+                else svg.rect(x, y, long, high, fill, title=title, opacity=0.85)
+            )
         x += long
     return "".join(out)
 
 
 def _dashed(x: float, y: float, long: float, high: float) -> str:
-    return (f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(long)}" height="{svg.num(high)}" fill="none" '
-            f'stroke="{svg.colour("key")}" stroke-width="1.5" stroke-dasharray="4 2"/>')  # fmt: skip
+    return (
+        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(long)}" height="{svg.num(high)}" fill="none" '
+        f'stroke="{svg.colour("key")}" stroke-width="1.5" stroke-dasharray="4 2"/>'
+    )

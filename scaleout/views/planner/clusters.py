@@ -77,9 +77,11 @@ def _strip(setting: Setting, found: list, width: int) -> str:
         out.append(_cells(cells, left, pitch, y, merged=0 < k < 6))
     height = low + 17 + 19 * len(rows) - 8
     lit = next(i for i, (gpus, _, _) in enumerate(found) if gpus == setting.question.gpus)
-    out.append(f'<rect x="{svg.num(left + lit * pitch - 0.5)}" y="{top - 4}" width="{svg.num(pitch + 1)}" '
-               f'height="{svg.num(height - top + 2)}" rx="5" fill="none" stroke="{svg.colour("key")}" '
-               'stroke-width="2"/>')  # fmt: skip
+    out.append(
+        f'<rect x="{svg.num(left + lit * pitch - 0.5)}" y="{top - 4}" width="{svg.num(pitch + 1)}" '
+        f'height="{svg.num(height - top + 2)}" rx="5" fill="none" stroke="{svg.colour("key")}" '
+        'stroke-width="2"/>'
+    )
     label = "The best layout on each number of GPUs: " + "; ".join(
         f"{gpus:,}: {words.layout(plan)}, {100 * mfu:.0f}% MFU" if plan else f"{gpus:,}: nothing fits"
         for gpus, plan, mfu in found
@@ -107,8 +109,9 @@ def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tup
             high = tall * size / plan.seconds
             low -= high
             if high > 0.3:
-                out.append(hatch.box(x, low, long, high, fill) if striped
-                           else svg.rect(x, low, long, high, fill, opacity=0.85))  # fmt: skip
+                out.append(
+                    hatch.box(x, low, long, high, fill) if striped else svg.rect(x, low, long, high, fill, opacity=0.85)
+                )
         body = "".join(out)
     if gpus == setting.question.gpus:
         return body
@@ -209,9 +212,16 @@ def _gains(setting: Setting, found: list, width: int) -> str:
         same = cuts_of(best) == cuts_of(setting.best)
         said = "the same layout" if same else words.layout(best, dp=False)
         x, anchor = (width - 210.0, "start") if wide else (width - 2.0, "end")
-        out.append(svg.text(x, y if wide else y - 14, fitting((said, said.split(", ZeRO")[0]), 210 if wide else 190,
-                                                              svg.SMALLEST),
-                            anchor=anchor, fill="muted", size=svg.SMALLEST))  # fmt: skip
+        out.append(
+            svg.text(
+                x,
+                y if wide else y - 14,
+                fitting((said, said.split(", ZeRO")[0]), 210 if wide else 190, svg.SMALLEST),
+                anchor=anchor,
+                fill="muted",
+                size=svg.SMALLEST,
+            )
+        )
     label = "What if: " + "; ".join(f"{name} {_percent(then)}" for name, _, then, _ in found if then is not None)
     return svg.figure(width, row * len(found) + 8, "".join(out), label)
 
@@ -222,5 +232,7 @@ def _percent(share: float) -> str:
 
 def _dot(x: float, y: float, hollow: bool = False) -> str:
     inside = "paper" if hollow else "compute"
-    return (f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="4.5" fill="{svg.colour(inside)}" '
-            f'stroke="{svg.colour("compute")}" stroke-width="1.6"/>')  # fmt: skip
+    return (
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="4.5" fill="{svg.colour(inside)}" '
+        f'stroke="{svg.colour("compute")}" stroke-width="1.6"/>'
+    )

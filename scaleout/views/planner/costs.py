@@ -26,21 +26,37 @@ NAMES = {"none": "nothing", "selective": "attention", "full": "every block"}
 def figures(setting: Setting) -> dict:
     """Seconds and bytes of the best layout, and of the reader's."""
     some = [plan for plan in (setting.shown, setting.yours) if isinstance(plan, Plan)]
-    heads = ["", *(["best" if setting.best else "smallest"] if setting.shown else []),
-             *(["yours"] if isinstance(setting.yours, Plan) else [])]  # fmt: skip
-    rows = [[CALLED.get(part, part), *(_time(plan.parts[part]) for plan in some)] for part in PARTS
-            if any(plan.parts[part] > 5e-4 * plan.seconds for plan in some)]  # fmt: skip
+    heads = [
+        "",
+        *(["best" if setting.best else "smallest"] if setting.shown else []),
+        *(["yours"] if isinstance(setting.yours, Plan) else []),
+    ]
+    rows = [
+        [CALLED.get(part, part), *(_time(plan.parts[part]) for plan in some)]
+        for part in PARTS
+        if any(plan.parts[part] > 5e-4 * plan.seconds for plan in some)
+    ]
     rows.append(["**a step**", *(f"**{took(plan.seconds)}**" for plan in some)])
     sizes = [held(plan) for plan in some]
-    kinds = [[kind, *(_size(one[kind]) for one in sizes)] for kind in (sizes[0] if sizes else ())
-             if any(one[kind] for one in sizes)]  # fmt: skip
-    kinds.append([f"**in all**, of {amount(setting.usable, 10**9)}",
-                  *(f"**{amount(plan.bytes, 10**9)}**" for plan in some)])  # fmt: skip
+    kinds = [
+        [kind, *(_size(one[kind]) for one in sizes)]
+        for kind in (sizes[0] if sizes else ())
+        if any(one[kind] for one in sizes)
+    ]
+    kinds.append(
+        [f"**in all**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in some)]
+    )
     own = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
-    return {"title": "Where the time goes, and what fills the fullest GPU", "blocks": [
-        *([("words", own)] if own else []), ("table", heads, rows), ("words", setting.found.band.why),
-        ("link", "how good these numbers are", ACCURACY), ("table", heads, kinds),
-    ]}  # fmt: skip
+    return {
+        "title": "Where the time goes, and what fills the fullest GPU",
+        "blocks": [
+            *([("words", own)] if own else []),
+            ("table", heads, rows),
+            ("words", setting.found.band.why),
+            ("link", "how good these numbers are", ACCURACY),
+            ("table", heads, kinds),
+        ],
+    }
 
 
 def _time(seconds: float) -> str:
@@ -63,8 +79,10 @@ def whole(setting: Setting, run: dict | None, params: dict) -> dict:
         [f"at {params['price']:g} EUR a GPU-hour", f"{svg.quantity(run['price'])} EUR"],
     ]
     rate = svg.quantity(setting.rate(setting.best))
-    said = (f"{params['tokens']:g} T tokens at {rate} tokens/s, ± {setting.percent}. "
-            "Failures, checkpoints and restarts come on top; tokens, price and power are under More.")  # fmt: skip
+    said = (
+        f"{params['tokens']:g} T tokens at {rate} tokens/s, ± {setting.percent}. "
+        "Failures, checkpoints and restarts come on top; tokens, price and power are under More."
+    )
     return {"title": "The whole run", "blocks": [("table", ["", ""], rows), ("words", said)]}
 
 
@@ -99,8 +117,11 @@ def because(setting: Setting) -> str:
     some = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
     plain = [picked(setting.question, Cuts(1, 1, 1, 3, how)) for how in RECOMPUTE]
     there = [plan for plan in plain if isinstance(plan, Plan)] or plain
-    alone = min(there, key=lambda plan: (not plan.fits, bool(plan.cannot), plan.seconds)) if there is not plain else (
-        plain[0])  # fmt: skip
+    alone = (
+        min(there, key=lambda plan: (not plan.fits, bool(plan.cannot), plan.seconds))
+        if there is not plain
+        else (plain[0])
+    )
     if best[:3] != (1, 1, 1):
         how = alone.checkpointing if isinstance(alone, Plan) else "none"
         said = f", {words.RECOMPUTES[how]}" if how != "none" else ""

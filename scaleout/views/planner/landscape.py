@@ -116,25 +116,52 @@ def _ground(scene: Scene) -> str:
     out = []
     if setting.best:
         left, right = plane.at_x(start), min(plane.right, plane.at_x((1 + setting.found.band.share) * start))
-        out.append(svg.rect(left, plane.top, right - left, plane.height, "key", opacity=0.13,
-                            title=f"within {setting.percent} of the fastest: equal", mark="band"))  # fmt: skip
+        out.append(
+            svg.rect(
+                left,
+                plane.top,
+                right - left,
+                plane.height,
+                "key",
+                opacity=0.13,
+                title=f"within {setting.percent} of the fastest: equal",
+                mark="band",
+            )
+        )
     line = plane.at_y(setting.usable)
     out.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
     out.append(plane.grid("", "", times, gbs))
     room = amount(setting.usable, 10**9)
     out.append(svg.line(plane.left, line, plane.right, line, "accent", 2, "4 2", mark="room line"))
     ways = (f"above {room}: does not fit", "above: no fit")
-    out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
-                        size=svg.SMALLEST, halo=True))  # fmt: skip
+    out.append(
+        svg.text(
+            plane.right - 3,
+            line - 5,
+            fitting(ways, plane.width),
+            anchor="end",
+            fill="accent",
+            size=svg.SMALLEST,
+            halo=True,
+        )
+    )
     low = plane.bottom + 29
     if setting.every:
         best = "▴ the fastest" if setting.best else "▴ the fastest, which does not fit"
-        out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ fastest"), 190),
-                            fill="muted", size=svg.SMALLEST))  # fmt: skip
+        out.append(
+            svg.text(
+                max(plane.left, plane.at_x(start) - 4),
+                low,
+                fitting((best, "▴ fastest"), 190),
+                fill="muted",
+                size=svg.SMALLEST,
+            )
+        )
     far = f", to {FAR:g} times the fastest" if scene.width == svg.WIDE and setting.every else ""
     out.append(svg.text(plane.right, low, f"step time{far} ▸", anchor="end", fill="muted", size=svg.SMALLEST))
-    out.append(svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST,
-                        halo=True))  # fmt: skip
+    out.append(
+        svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST, halo=True)
+    )
     return "".join(out)
 
 
@@ -179,8 +206,14 @@ def _front(question: Question, plane: Plane) -> str:
             x, y = _xy(plane, plan)
             steps.append(f"M{svg.num(x)} {svg.num(y)}" if least is None else f"H{svg.num(x)}V{svg.num(y)}")
             least = plan.bytes
-    return (f'<path d="{"".join(steps)}" fill="none" stroke="{svg.colour("ink")}" stroke-opacity="0.45" '
-            'stroke-width="1" data-mark="front"/>') if steps else ""  # fmt: skip
+    return (
+        (
+            f'<path d="{"".join(steps)}" fill="none" stroke="{svg.colour("ink")}" stroke-opacity="0.45" '
+            'stroke-width="1" data-mark="front"/>'
+        )
+        if steps
+        else ""
+    )
 
 
 # --- marks with names -------------------------------------------------------------------------------------------
@@ -190,8 +223,10 @@ def _spots(scene: Scene) -> Spots:
     """Where names may stand: inside the plane, clear of the words at its edges and of the marks that have names."""
     plane, setting = scene.plane, scene.setting
     line = plane.at_y(setting.usable)
-    taken = [(plane.left, plane.top, plane.left + 140, plane.top + 15),
-             (plane.right - 160, line - 17, plane.right, line)]  # fmt: skip
+    taken = [
+        (plane.left, plane.top, plane.left + 140, plane.top + 15),
+        (plane.right - 160, line - 17, plane.right, line),
+    ]
     for plan in (setting.shown, setting.yours):
         if isinstance(plan, Plan):
             x, y = scene.xy(plan)
@@ -201,8 +236,10 @@ def _spots(scene: Scene) -> Spots:
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return (f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="none" stroke="{svg.colour(fill)}" '
-            f'stroke-width="2.2"{dashes} data-mark="{mark}"/>')  # fmt: skip
+    return (
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="none" stroke="{svg.colour(fill)}" '
+        f'stroke-width="2.2"{dashes} data-mark="{mark}"/>'
+    )
 
 
 def _chosen(scene: Scene, spots: Spots) -> str:
@@ -239,11 +276,14 @@ def _published(scene: Scene, spots: Spots) -> str:
         return ""
     y = scene.plane.at_y(run.bytes)
     said, here = scene.plane.at_x(run.seconds), scene.plane.at_x(run.predicted)
-    words_ = spots.say(said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.predicted)}", run.who), "ink",
-                       "published")  # fmt: skip
-    return (svg.line(said, y, here, y, "ink", 2, mark="published error")
-            + f'<path d="M{svg.num(said)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
-            f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_)  # fmt: skip
+    words_ = spots.say(
+        said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.predicted)}", run.who), "ink", "published"
+    )
+    return (
+        svg.line(said, y, here, y, "ink", 2, mark="published error")
+        + f'<path d="M{svg.num(said)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
+        f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_
+    )
 
 
 # --- the control ---------------------------------------------------------------------------------------------------
@@ -254,8 +294,10 @@ def _told(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, s
     """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
     setting = Setting(question, ALONE)
     some = [plan for plan, kind in zip(setting.every, setting.kinds, strict=True) if show in ("", kind)]
-    return [(plan, cuts_of(plan), cut(_said(setting, plan), width - 10))
-            for plan in sorted(some, key=lambda one: one.seconds)]  # fmt: skip
+    return [
+        (plan, cuts_of(plan), cut(_said(setting, plan), width - 10))
+        for plan in sorted(some, key=lambda one: one.seconds)
+    ]
 
 
 def _said(setting: Setting, plan: Plan) -> str:

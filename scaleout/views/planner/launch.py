@@ -32,10 +32,21 @@ def ranks(setting: Setting, plan: Plan) -> str:
     picture does not take the rest."""
     at, asked = plan.layout, setting.question
     params = {
-        "model": asked.model, "device": asked.device, "gpus": asked.gpus, "link": NETWORKS[asked.network][0], "node": 8,
-        "tp": at.tp, "pp": at.pp, "cp": at.cp, "zero": at.zero, "chunks": min(CHUNKS, at.chunks), "micro_batches": at.m,
-        "seq": setting.job.seq, "batch": plan.job.batch, "recompute": plan.checkpointing,
-    }  # fmt: skip
+        "model": asked.model,
+        "device": asked.device,
+        "gpus": asked.gpus,
+        "link": NETWORKS[asked.network][0],
+        "node": 8,
+        "tp": at.tp,
+        "pp": at.pp,
+        "cp": at.cp,
+        "zero": at.zero,
+        "chunks": min(CHUNKS, at.chunks),
+        "micro_batches": at.m,
+        "seq": setting.job.seq,
+        "batch": plan.job.batch,
+        "recompute": plan.checkpointing,
+    }
     if NETWORKS[asked.network][:2] not in (("ib-ndr", 8), ("ib-hdr", 8)):
         return ""
     try:

@@ -33,8 +33,14 @@ def names(setting: Setting, plan: Plan) -> list[tuple[str, str]]:
     copies = (f"{at.dp:,} copies", shard) if at.dp > 1 else ("one copy", shard if at.cp > 1 else "")
     each = sorted(set(plan.job.stages))
     blocks = "-".join(map(str, (each[0], each[-1]))) if len(each) > 1 else str(each[0])
-    stages = (f"{at.pp} stages", f"{at.chunks} × {blocks} of {layers} blocks" if at.chunks > 1
-              else f"{blocks} of {layers} blocks") if at.pp > 1 else ("one stage", f"all {layers} blocks")  # fmt: skip
+    stages = (
+        (
+            f"{at.pp} stages",
+            f"{at.chunks} × {blocks} of {layers} blocks" if at.chunks > 1 else f"{blocks} of {layers} blocks",
+        )
+        if at.pp > 1
+        else ("one stage", f"all {layers} blocks")
+    )
     inside = at.tp * at.cp
     axes = " × ".join(f"{name} {size}" for name, size in (("cp", at.cp), ("tp", at.tp)) if size > 1)
     return [copies, stages, (f"{inside} GPU{'s' * (inside > 1)} a stage", axes or "a whole layer each")]
@@ -54,8 +60,9 @@ def _drawn(setting: Setting, plan: Plan, width: int) -> str:
             out.append(_frames(setting, at, squares))
         for line, (said, bold) in enumerate(zip(names(setting, plan)[i], (True, False), strict=True)):
             said = fitting((said, said.replace(" blocks", ""), said.split(" of ")[0]), pitch - 6, svg.SMALLEST, bold)
-            out.append(svg.text(x, TALL + 24 + 15 * line, said, bold=bold, fill="ink" if bold else "muted",
-                                size=svg.SMALLEST))  # fmt: skip
+            out.append(
+                svg.text(x, TALL + 24 + 15 * line, said, bold=bold, fill="ink" if bold else "muted", size=svg.SMALLEST)
+            )
     for left, right in ((boxes[0], boxes[1]), (boxes[1], boxes[2])):
         out.append(_opened(left[0], right))
     label = "; ".join(", ".join(pair) for pair in names(setting, plan))
@@ -89,8 +96,10 @@ def _frames(setting: Setting, at, boxes: list[tuple]) -> str:
         some = boxes[start : start + node]
         left, top = min(x for x, *_ in some) - 2.5, min(y for _, y, *_ in some) - 2.5
         right, low = max(x + w for x, _, w, _ in some) + 2.5, max(y + h for _, y, _, h in some) + 2.5
-        out.append(f'<rect x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(right - left)}" '
-                   f'height="{svg.num(low - top)}" rx="3" fill="none" stroke="{svg.colour("ink")}"/>')  # fmt: skip
+        out.append(
+            f'<rect x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(right - left)}" '
+            f'height="{svg.num(low - top)}" rx="3" fill="none" stroke="{svg.colour("ink")}"/>'
+        )
     return "".join(out)
 
 
@@ -98,5 +107,6 @@ def _opened(one: tuple, boxes: list[tuple]) -> str:
     """Two lines from a piece to what it is made of."""
     left, low = boxes[0][0] - 4, max(y + h for _, y, _, h in boxes)
     right = one[0] + one[2]
-    return (svg.line(right, one[1], left, boxes[0][1], "key", 0.8)
-            + svg.line(right, one[1] + one[3], left, low, "key", 0.8))  # fmt: skip
+    return svg.line(right, one[1], left, boxes[0][1], "key", 0.8) + svg.line(
+        right, one[1] + one[3], left, low, "key", 0.8
+    )

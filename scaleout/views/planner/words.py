@@ -30,7 +30,7 @@ def gb(size: float) -> str:
 
 
 def head(setting: Setting) -> str:
-    """"Llama 3 70B on 512 H100, Megatron-LM"."""
+    """ "Llama 3 70B on 512 H100, Megatron-LM"."""
     asked = setting.question
     return f"{asked.name} on {asked.gpus:,} {card(setting)}, {setting.program}"
 
@@ -47,8 +47,10 @@ def sentence(setting: Setting) -> str:
         return f"{head(setting)}: {_nothing(setting)}"
     far = " or more" if setting.found.band.outside else ""
     across = " tp crosses nodes: nothing else fits." if setting.found.across else ""
-    return (f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
-            f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}")
+    return (
+        f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
+        f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}"
+    )
 
 
 def _equal(setting: Setting) -> str:
@@ -60,10 +62,14 @@ def _equal(setting: Setting) -> str:
 def _nothing(setting: Setting) -> str:
     small = setting.smallest
     if small is None:
-        return (f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
-                f"replicas: take {least(setting.question.gpus, setting.sequences):,} of them.")  # fmt: skip
-    return (f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.usable)} GB of "
-            "usable memory.")  # fmt: skip
+        return (
+            f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
+            f"replicas: take {least(setting.question.gpus, setting.sequences):,} of them."
+        )
+    return (
+        f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.usable)} GB of "
+        "usable memory."
+    )
 
 
 def least(gpus: int, sequences: int) -> int:

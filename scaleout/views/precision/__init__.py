@@ -40,9 +40,12 @@ def draw(params: dict, width: int) -> dict:
     """The histogram on its ruler, the format beneath it, and what becomes of the gradients."""
     setting = setting_of(params)
     return {
-        "svg": picture.picture(setting, width), "sentence": words.sentence(setting), "law": words.law(setting),
-        "values": _values(setting), "levers": _levers(setting),
-    }  # fmt: skip
+        "svg": picture.picture(setting, width),
+        "sentence": words.sentence(setting),
+        "law": words.law(setting),
+        "values": _values(setting),
+        "levers": _levers(setting),
+    }
 
 
 def advice(params: dict) -> str:
@@ -84,21 +87,34 @@ def _values(s: Setting) -> dict:
     """What is the same at both widths."""
     found = s.found if s.shares else s.fate
     values = {
-        "zero_percent": round(100 * found.zero, 1), "few_percent": _percent(found.few),
+        "zero_percent": round(100 * found.zero, 1),
+        "few_percent": _percent(found.few),
         "whole_percent": _percent(found.whole),
-        "beyond_percent": _percent(found.clipped if s.shares else found.beyond), "bits": s.f.digits,
-        "scale_log2": s.octaves, "zero_below_log2": s.zero_below, "top": s.f.largest,
-        "largest_log2": round(s.largest, 6), "largest_of_all_log2": round(s.peak[0] + s.octaves, 6),
-        "overflows": s.overflows, "middle_octave": s.middle,
-    }  # fmt: skip
+        "beyond_percent": _percent(found.clipped if s.shares else found.beyond),
+        "bits": s.f.digits,
+        "scale_log2": s.octaves,
+        "zero_below_log2": s.zero_below,
+        "top": s.f.largest,
+        "largest_log2": round(s.largest, 6),
+        "largest_of_all_log2": round(s.peak[0] + s.octaves, 6),
+        "overflows": s.overflows,
+        "middle_octave": s.middle,
+    }
     if s.shares:
         b = s.blocks
-        return values | {"error_percent": _percent(found.error), "numbers_a_scale": b.size or s.h.total,
-                         "bits_a_number": b.bits(s.h.total)}  # fmt: skip
+        return values | {
+            "error_percent": _percent(found.error),
+            "numbers_a_scale": b.size or s.h.total,
+            "bits_a_number": b.bits(s.h.total),
+        }
     values |= {"middle_bits": s.kept, "zero_percent_by_part": {part: _percent(one) for part, one in s.zeros.items()}}
     if s.searches:
-        values |= {"step": s.step, "skipped": s.now.skipped, "scales": [one.scale for one in s.course],
-                   "skipped_so_far": sum(one.skipped for one in s.course[:s.step])}  # fmt: skip
+        values |= {
+            "step": s.step,
+            "skipped": s.now.skipped,
+            "scales": [one.scale for one in s.course],
+            "skipped_so_far": sum(one.skipped for one in s.course[: s.step]),
+        }
     return values
 
 

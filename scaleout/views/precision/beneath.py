@@ -23,8 +23,10 @@ HIGH = 27  # CSS pixels of a cell: what a finger finds
 def parts(axes: Axes, alive: bool = True) -> str:
     """What becomes zero in each part, as cells that fill; pressing one shows its gradients. Not alive: empty cells."""
     s, (top, foot) = axes.setting, axes.at.panel
-    ways = (f"per cent that {s.format} makes zero, part by part: press one to see it",
-            "per cent zero, by part: press one")  # fmt: skip
+    ways = (
+        f"per cent that {s.format} makes zero, part by part: press one to see it",
+        "per cent zero, by part: press one",
+    )
     ways = ways if alive else ("per cent that become zero, part by part",)
     left, right = axes.ruler.left - 1, axes.ruler.right + 1
     pitch = (right - left) / (len(PARTS) + 1)
@@ -44,14 +46,27 @@ def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -
     mine, inner = s.part == value, wide - 2
     body, frame = [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)], _frame(x + 1, y, inner, HIGH)
     kind = (SHORT if wide > 34 else TINY).get(part.partition(", ")[2], "")
-    under = svg.text(x + wide / 2, y + HIGH + 12, kind, anchor="middle", fill="ink" if mine else "muted", bold=mine,
-                     size=svg.SMALLEST) if kind else ""  # fmt: skip
+    under = (
+        svg.text(
+            x + wide / 2,
+            y + HIGH + 12,
+            kind,
+            anchor="middle",
+            fill="ink" if mine else "muted",
+            bold=mine,
+            size=svg.SMALLEST,
+        )
+        if kind
+        else ""
+    )
     if not alive:
         return "".join([*body, frame * mine, under])
     share = s.zeros[part]
-    body += [svg.rect(x + 1, y + HIGH * (1 - share), inner, HIGH * share, "accent", opacity=0.42, mark=f"zero {part}"),
-             svg.text(x + wide / 2, y + HIGH / 2 + 4, _figure(share), anchor="middle", bold=mine, size=svg.SMALL),
-             frame * mine]  # fmt: skip
+    body += [
+        svg.rect(x + 1, y + HIGH * (1 - share), inner, HIGH * share, "accent", opacity=0.42, mark=f"zero {part}"),
+        svg.text(x + wide / 2, y + HIGH / 2 + 4, _figure(share), anchor="middle", bold=mine, size=svg.SMALL),
+        frame * mine,
+    ]
     label = f"Show {of(part)}: {percent(share)} of its gradients become zero{', shown now' if mine else ''}"
     # Its rounded figure is no part of the button's name, which says it more exactly
     return "".join(body) + svg.press("", (x, y, wide, HIGH), "part", value, label, f"cell {part}") + under
@@ -88,15 +103,21 @@ def course(axes: Axes) -> str:
     for n in range(math.ceil(lo), math.floor(hi) + 1, every):
         out.append(svg.line(left, y(n), axes.ruler.right, y(n)))
         out.append(raised(svg.text(left - 5, y(n) + 5, two(n), anchor="end", fill="muted", size=svg.SMALLEST)))
-    stairs = "".join(f"L{svg.num(pitch * i)} {svg.num(y(one) - top)}L{svg.num(pitch * (i + 1))} {svg.num(y(one) - top)}"
-                     for i, one in enumerate(scales))  # fmt: skip
-    line = (f'<path d="M{stairs[1:]}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" '
-            'stroke-linejoin="round"/>')  # fmt: skip
+    stairs = "".join(
+        f"L{svg.num(pitch * i)} {svg.num(y(one) - top)}L{svg.num(pitch * (i + 1))} {svg.num(y(one) - top)}"
+        for i, one in enumerate(scales)
+    )
+    line = (
+        f'<path d="M{stairs[1:]}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" stroke-linejoin="round"/>'
+    )
     bear = " ".join(f"{svg.num(left + pitch * (i + 0.5))},{svg.num(y(one))}" for i, one in enumerate(bears))
-    out.append(f'<polyline points="{bear}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.5" '
-               'stroke-dasharray="2 2"/>')  # fmt: skip
-    out.append(f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(pitch * s.step - 1)}" '
-               f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>')  # fmt: skip
+    out.append(
+        f'<polyline points="{bear}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.5" stroke-dasharray="2 2"/>'
+    )
+    out.append(
+        f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(pitch * s.step - 1)}" '
+        f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>'
+    )
     out += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
     at = f'cx="{svg.num(left + pitch * (s.step - 0.5))}" cy="{svg.num(y(scales[s.step - 1]))}"'
     fill = "accent" if s.now.skipped else "ink"
@@ -110,10 +131,13 @@ def _cross(x: float, y: float) -> str:
 
 
 def _course_words(s) -> list[str]:
-    out = sum(one.skipped for one in s.course[:s.step])
+    out = sum(one.skipped for one in s.course[: s.step])
     left = f"{out} of {s.step} step{'s' if s.step > 1 else ''} left out"
-    return [f"loss scale by step; dotted: what its largest gradient bears; {left}",
-            f"loss scale by step, and what it bears; {left}", f"loss scale by step; {left}"]  # fmt: skip
+    return [
+        f"loss scale by step; dotted: what its largest gradient bears; {left}",
+        f"loss scale by step, and what it bears; {left}",
+        f"loss scale by step; {left}",
+    ]
 
 
 # --- shares ---------------------------------------------------------------------------------------------------------
@@ -124,11 +148,19 @@ def shares(axes: Axes, alive: bool = True) -> str:
     s, (y, high), ruler = axes.setting, axes.at.shares, axes.ruler
     found = s.found if s.shares else s.fate
     beyond = found.clipped if s.shares else found.beyond
-    rows = [("zero", found.zero, "accent", 1.0, "become zero", "zero"),
-            ("few", found.few, "c6", 0.45, "keep fewer bits", "fewer bits"),
-            ("whole", found.whole, "c6", 1.0, f"keep all {s.f.digits} bits", f"all {s.f.digits} bits"),
-            ("beyond", beyond, "accent", 1.0, "are cut at the top" if s.f.saturates or s.shares else "are infinite",
-             "cut" if s.f.saturates or s.shares else "infinite")]  # fmt: skip
+    rows = [
+        ("zero", found.zero, "accent", 1.0, "become zero", "zero"),
+        ("few", found.few, "c6", 0.45, "keep fewer bits", "fewer bits"),
+        ("whole", found.whole, "c6", 1.0, f"keep all {s.f.digits} bits", f"all {s.f.digits} bits"),
+        (
+            "beyond",
+            beyond,
+            "accent",
+            1.0,
+            "are cut at the top" if s.f.saturates or s.shares else "are infinite",
+            "cut" if s.f.saturates or s.shares else "infinite",
+        ),
+    ]
     out, x, whole = [], ruler.left, ruler.right - ruler.left
     if not alive:
         out.append(svg.rect(x, y, whole, high, "grid", opacity=0.4))
@@ -143,8 +175,8 @@ def shares(axes: Axes, alive: bool = True) -> str:
         words = fitting(ways, pitch - 14, svg.SMALLEST)
         out.append(svg.rect(left, y + high + 8, 8, 8, fill, opacity=strong))
         figure = percent(share, short=True) if alive else "?"
-        out.append(svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14,
-                            mark=f"figure {name}"))  # fmt: skip
+        out.append(
+            svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14, mark=f"figure {name}")
+        )
         out.append(svg.text(left + 12, y + high + 31, words, fill="muted", size=svg.SMALLEST))
     return "".join(out)
-

@@ -28,8 +28,10 @@ def picture(setting: Setting, width: int) -> str:
         body += [_strips(axes), _ends(axes), _marks(axes)]
         body += [beneath.course(axes) if setting.searches else beneath.parts(axes)]
     body += [beneath.shares(axes), mark(axes)]
-    label = (f"Gradients of {of(setting.own)} by octave, above what {setting.format} can hold: as wide as its range, "
-             "as high as its significant bits. Bars beyond either end are lost.")  # fmt: skip
+    label = (
+        f"Gradients of {of(setting.own)} by octave, above what {setting.format} can hold: as wide as its range, "
+        "as high as its significant bits. Bars beyond either end are lost."
+    )
     return svg.figure(width, axes.at.all, "".join(body), label)
 
 
@@ -40,17 +42,25 @@ def asked(setting: Setting, width: int) -> str:
     left, right = ruler.x(f.lowest_octave), ruler.x(math.log2(f.largest))
     words = (f"{f.name}'s normal numbers", f"{f.digits} bits, from {two(f.lowest_octave)} on")
     body = [
-        _title(axes), _bars(axes, False), ruler.axis(axes.at.bars[1], axes.at.every),
+        _title(axes),
+        _bars(axes, False),
+        ruler.axis(axes.at.bars[1], axes.at.every),
         svg.text(ruler.left, top - 8, fitting(TITLES["asked"], width - 8), fill="muted", size=svg.SMALL),
         svg.rect(left, foot - f.digits * axes.bit, right - left, f.digits * axes.bit, "compute", opacity=0.22),
         svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"),
-        *(raised(svg.text((left + right) / 2, (top + foot) / 2 + down, one, anchor="middle", size=svg.SMALL))
-          for one, down in zip(words, (-4, 14), strict=True)),
+        *(
+            raised(svg.text((left + right) / 2, (top + foot) / 2 + down, one, anchor="middle", size=svg.SMALL))
+            for one, down in zip(words, (-4, 14), strict=True)
+        ),
         svg.text((ruler.at(f.lowest_octave - 6)), (top + foot) / 2 + 6, "?", anchor="middle", bold=True, size=16),
-        beneath.parts(axes, False), beneath.shares(axes, False), mark(axes),
-    ]  # fmt: skip
-    label = (f"Gradients of {of(setting.own)} by octave, above the normal numbers of {f.name}, from "
-             f"{power(f.lowest_octave)} on. What lies below them is not drawn.")  # fmt: skip
+        beneath.parts(axes, False),
+        beneath.shares(axes, False),
+        mark(axes),
+    ]
+    label = (
+        f"Gradients of {of(setting.own)} by octave, above the normal numbers of {f.name}, from "
+        f"{power(f.lowest_octave)} on. What lies below them is not drawn."
+    )
     return svg.figure(width, axes.at.all, "".join(body), label)
 
 
@@ -64,8 +74,11 @@ TITLES = {
 def _title(axes: Axes) -> str:
     s = axes.setting
     kind = "gradients of the weights of" if s.kind == "weights" else "gradients that come back to"
-    ways = (f"{kind} {of(s.own)}, {s.moment}: a bar an octave", f"{of(s.own)}, {s.moment}: a bar an octave",
-            f"{of(s.own)}, {s.moment}")  # fmt: skip
+    ways = (
+        f"{kind} {of(s.own)}, {s.moment}: a bar an octave",
+        f"{of(s.own)}, {s.moment}: a bar an octave",
+        f"{of(s.own)}, {s.moment}",
+    )
     return svg.text(axes.ruler.left, axes.at.title, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
 
 
@@ -97,22 +110,50 @@ def _ends(axes: Axes) -> str:
     for name, at in (("zero", s.zero_below), ("top", math.log2(f.largest))):
         x = ruler.x(at)
         shown = 1.0 if ruler.holds(at) else 0.0
-        lines = (svg.line(x, y + 4, x, foot, "accent", 1.5, mark=f"{name} line")
-                 + svg.line(x, top, x, low, "accent", 1.5, mark=f"{name} end"))  # fmt: skip
+        lines = svg.line(x, y + 4, x, foot, "accent", 1.5, mark=f"{name} line") + svg.line(
+            x, top, x, low, "accent", 1.5, mark=f"{name} end"
+        )
         out.append(f'<g opacity="{svg.num(shown)}">{lines}</g>')
     if ruler.holds(s.zero_below):
         x = ruler.at(s.zero_below)
-        out.append(raised(svg.text(x - 5, y, fitting((f"zero below {two(s.zero_below)}", two(s.zero_below)),
-                                                     x - 8 - ruler.left), anchor="end", fill="accent", bold=True,
-                                   size=svg.SMALL, mark="zero words")))  # fmt: skip
+        out.append(
+            raised(
+                svg.text(
+                    x - 5,
+                    y,
+                    fitting((f"zero below {two(s.zero_below)}", two(s.zero_below)), x - 8 - ruler.left),
+                    anchor="end",
+                    fill="accent",
+                    bold=True,
+                    size=svg.SMALL,
+                    mark="zero words",
+                )
+            )
+        )
     else:
-        out.append(raised(svg.text(ruler.left, y, f"◂ zero below {two(s.zero_below)}", fill="muted", size=svg.SMALL,
-                                   mark="zero words")))  # fmt: skip
+        out.append(
+            raised(
+                svg.text(
+                    ruler.left, y, f"◂ zero below {two(s.zero_below)}", fill="muted", size=svg.SMALL, mark="zero words"
+                )
+            )
+        )
     if ruler.holds(math.log2(f.largest)):
         out.append(_top(axes, ruler.at(math.log2(f.largest))))
     else:
-        out.append(raised(svg.text(ruler.right, y, f"infinite from {two(f.highest_octave + 1)} ▸", anchor="end",
-                                   fill="muted", size=svg.SMALL, mark="top words")))  # fmt: skip
+        out.append(
+            raised(
+                svg.text(
+                    ruler.right,
+                    y,
+                    f"infinite from {two(f.highest_octave + 1)} ▸",
+                    anchor="end",
+                    fill="muted",
+                    size=svg.SMALL,
+                    mark="top words",
+                )
+            )
+        )
     return "".join(out)
 
 
@@ -122,8 +163,16 @@ def _top(axes: Axes, x: float) -> str:
     say = "cut to" if f.saturates else "infinite above"
     words = f"{say} {number(f.largest)}"
     right = svg.measure(words, svg.SMALL, bold=True) < ruler.right - x - 6
-    return svg.text(x + 5 if right else x - 5, axes.at.ends, words, anchor="start" if right else "end", fill="accent",
-                    bold=True, size=svg.SMALL, mark="top words")  # fmt: skip
+    return svg.text(
+        x + 5 if right else x - 5,
+        axes.at.ends,
+        words,
+        anchor="start" if right else "end",
+        fill="accent",
+        bold=True,
+        size=svg.SMALL,
+        mark="top words",
+    )
 
 
 def _marks(axes: Axes) -> str:
@@ -140,8 +189,19 @@ def _marks(axes: Axes) -> str:
         half = svg.measure(words, svg.SMALLEST) / 2
         middle = min(max(x, ruler.left + half), ruler.right - half)
         out.append(svg.line(x, foot - high + 3, x, foot, fill, 2 if over else 1.5, mark=f"largest {name}"))
-        out.append(svg.text(middle, foot - high, words, anchor="middle", fill=fill, bold=over, size=svg.SMALLEST,
-                            halo=True, mark=f"largest words {name}"))  # fmt: skip
+        out.append(
+            svg.text(
+                middle,
+                foot - high,
+                words,
+                anchor="middle",
+                fill=fill,
+                bold=over,
+                size=svg.SMALLEST,
+                halo=True,
+                mark=f"largest words {name}",
+            )
+        )
     return "".join(out)
 
 
@@ -173,11 +233,15 @@ def _strips(axes: Axes) -> str:
     clear.take(ruler.left, ruler.left + svg.measure(words, svg.SMALL), top - 8, svg.SMALL)
     x, y = _point(axes, out, clear)
     words = f"the middle one keeps {s.kept}" if axes.wide else f"middle: {s.kept}"
-    beside = [(x + side * 9, y + up, anchor) for up in (16, -6, -21, 30, -36)
-              for side, anchor in ((1, "start"), (-1, "end"))]  # fmt: skip
+    beside = [
+        (x + side * 9, y + up, anchor) for up in (16, -6, -21, 30, -36) for side, anchor in ((1, "start"), (-1, "end"))
+    ]
     out.append(clear.words(words, beside, mark="middle words"))
-    out.append(clear.words(f"{s.format}: {s.f.digits} bits", _name(axes, s.format), bold=True, size=svg.FONT,
-                           mark="strip words"))  # fmt: skip
+    out.append(
+        clear.words(
+            f"{s.format}: {s.f.digits} bits", _name(axes, s.format), bold=True, size=svg.FONT, mark="strip words"
+        )
+    )
     out += [clear.words(name, _name(axes, name, True)) for name in ghosts]
     return "".join(out)
 
@@ -208,5 +272,3 @@ def _name(axes: Axes, name: str, ghost: bool = False) -> list[tuple[float, float
     elif svg.measure(words, size, bold=not ghost) > right - left:
         inside = []
     return [*inside, (right + 5, y, "start"), (left - 5, y, "end"), (right + 5, y - 15, "start")]
-
-

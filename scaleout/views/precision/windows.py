@@ -36,7 +36,8 @@ def rows(axes: Axes) -> str:
                 kept = at + s.zero_below <= size <= edge
                 strokes["c6" if kept else "accent"].append(f"M{ruler.at(size):.1f} {high}")
         strokes["accent" if largest > edge else "ink"].append(
-            f"M{svg.num(ruler.at(largest))} {svg.num(y - 1)}v{svg.num(pitch)}")
+            f"M{svg.num(ruler.at(largest))} {svg.num(y - 1)}v{svg.num(pitch)}"
+        )
     for fill, found in strokes.items():
         if found:
             out.append(f'<path d="{"".join(found)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>')
@@ -54,8 +55,12 @@ def keys(axes: Axes) -> str:
     """What the strokes are."""
     window = "its window, fainter where bits go" if axes.wide else "window"
     whose = "tensor" if axes.setting.shared == "tensor" else "block"
-    items = [("ink", f"the {whose}'s largest" if axes.wide else "largest"), ("c6", "kept"), ("accent", "lost"),
-             ("compute%", window)]  # fmt: skip
+    items = [
+        ("ink", f"the {whose}'s largest" if axes.wide else "largest"),
+        ("c6", "kept"),
+        ("accent", "lost"),
+        ("compute%", window),
+    ]
     return labels.keys(axes.ruler.left, axes.at.panel[1] - 14, axes.width - 8, items)[0]
 
 
@@ -70,7 +75,12 @@ def numbers(s, largest: float, row: int) -> list[float]:
 def _words(s, count: int) -> list[str]:
     f = s.format
     if s.shared == "tensor":
-        return [f"one scale for the whole tensor: every {f} window ends at its largest number",
-                "one window for the whole tensor"]  # fmt: skip
-    return [f"{count} blocks of {s.block}, smallest first: the largest number of each lays {f}'s window",
-            f"{count} blocks of {s.block}, each with its own window", f"{count} blocks of {s.block}"]  # fmt: skip
+        return [
+            f"one scale for the whole tensor: every {f} window ends at its largest number",
+            "one window for the whole tensor",
+        ]
+    return [
+        f"{count} blocks of {s.block}, smallest first: the largest number of each lays {f}'s window",
+        f"{count} blocks of {s.block}, each with its own window",
+        f"{count} blocks of {s.block}",
+    ]

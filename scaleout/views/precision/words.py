@@ -69,18 +69,26 @@ def law(s) -> list[str]:
     if s.searches:
         top, unscaled = number(s.f.largest), svg.quantity(s.now.largest / s.now.scale)
         bears = s.f.largest / (s.now.largest / s.now.scale)
-        return [f"The largest gradient of step {s.step} bears a loss scale of",
-                f"{top} / {unscaled} = {svg.quantity(bears)}",
-                f"It is {'too much' if s.now.skipped else 'not too much'}: the scale is {number(s.now.scale)}. After "
-                f"{s.interval:,} good steps in a row it doubles."]  # fmt: skip
+        return [
+            f"The largest gradient of step {s.step} bears a loss scale of",
+            f"{top} / {unscaled} = {svg.quantity(bears)}",
+            f"It is {'too much' if s.now.skipped else 'not too much'}: the scale is {number(s.now.scale)}. After "
+            f"{s.interval:,} good steps in a row it doubles.",
+        ]
     f = s.f
     formula = f"2^({_minus(f.lowest_octave)} − {f.mantissa} − 1) = {power(s.zero_below)}"
-    scaled = (f"A loss scale of {power(s.octaves)} brings that down to gradients of {power(s.zero_below - s.octaves)}; "
-              "the update divides by it.")  # fmt: skip
+    scaled = (
+        f"A loss scale of {power(s.octaves)} brings that down to gradients of {power(s.zero_below - s.octaves)}; "
+        "the update divides by it."
+    )
     top = f"Its largest number is {number(f.largest)}." if f.largest < 1e6 else "It reaches as far as fp32."
     mantissa = f"{f.mantissa} bit{'s' if f.mantissa > 1 else ''}"
-    return [f"{f.name}'s lowest octave is {_minus(f.lowest_octave)}, its mantissa has {mantissa}; zero is below half "
-            "of the smallest number:", formula, scaled if s.octaves else top]  # fmt: skip
+    return [
+        f"{f.name}'s lowest octave is {_minus(f.lowest_octave)}, its mantissa has {mantissa}; zero is below half "
+        "of the smallest number:",
+        formula,
+        scaled if s.octaves else top,
+    ]
 
 
 def _minus(n: int) -> str:
@@ -94,11 +102,17 @@ def _law_of_blocks(s) -> list[str]:
     drawn = " Numbers of a block are taken to have nothing in common; real neighbours are alike, and lose less."
     end = f"{bits}.{drawn if b.size else ''}"
     if s.shared == "floor":
-        return ["The scale of a block whose largest number is m, rounded down to a power of two:",
-                f"2^(⌊log₂ m⌋ − {f.highest_octave})", end]  # fmt: skip
+        return [
+            "The scale of a block whose largest number is m, rounded down to a power of two:",
+            f"2^(⌊log₂ m⌋ − {f.highest_octave})",
+            end,
+        ]
     if s.shared == "up":
-        return ["The scale of a block whose largest number is m, rounded up to a power of two:",
-                f"2^⌈log₂(m / {top})⌉", end]  # fmt: skip
+        return [
+            "The scale of a block whose largest number is m, rounded up to a power of two:",
+            f"2^⌈log₂(m / {top})⌉",
+            end,
+        ]
     whose = "the tensor" if s.shared == "tensor" else "a block"
     how = "in fp32" if s.shared == "tensor" else "rounded to e4m3, times one in fp32 for the tensor"
     return [f"The scale of {whose} whose largest number is m, {how}:", f"m / {top}", end]
@@ -111,8 +125,11 @@ def slips(s) -> list[tuple[float, str]]:
     all_parts = sum(fate(h, f).zero * (h.total - h.zeros) for h in s.parts.values()) / every
     return [
         (100, "all below the smallest normal number: below it fp16 goes on for ten octaves, with a bit less in each"),
-        (100 * s.h.below(s.zero_below + 1), f"all below the smallest number, {power(s.zero_below + 1)}: what is more "
-                                            "than half of it is rounded up to it"),
+        (
+            100 * s.h.below(s.zero_below + 1),
+            f"all below the smallest number, {power(s.zero_below + 1)}: what is more "
+            "than half of it is rounded up to it",
+        ),
         (0, "bf16's share: fp16 has 5 bits of exponent, not 8"),
         (100 * all_parts, "the share of all parts together: queries and keys have the smallest gradients"),
-    ]  # fmt: skip
+    ]

@@ -40,9 +40,11 @@ def draw(params: dict, width: int) -> dict:
     """The tiles with what is dropped of them, the curve as far as the cut, and what a GPU holds and takes."""
     setting = setting_of(params)
     return {
-        "svg": picture.picture(setting, width), "sentence": words.sentence(setting), "law": words.law(setting),
+        "svg": picture.picture(setting, width),
+        "sentence": words.sentence(setting),
+        "law": words.law(setting),
         "values": _values(setting),
-    }  # fmt: skip
+    }
 
 
 def advice(params: dict) -> str:
@@ -67,14 +69,23 @@ def _values(setting: Setting) -> dict:
     case = setting.case
     every = setting.other(dropped=100)
     return {
-        "all_percent": round(100 * every.share, 1), "longer_percent": 100 * setting.share,
+        "all_percent": round(100 * every.share, 1),
+        "longer_percent": 100 * setting.share,
         "by_blocks_percent": 100 * setting.by_blocks,
-        "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (case.block + case.input) / 1e6,
-        "seconds": setting.seconds, "plain_seconds": case.plain.seconds, "parts": setting.parts,
-        "held_gb": setting.peak / 1e9, "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
-        "usable_gb": case.usable / 1e9, "fits": setting.fits,
+        "freed_gb": setting.freed / 1e9,
+        "kept_gb": setting.kept / 1e9,
+        "block_mb": (case.block + case.input) / 1e6,
+        "seconds": setting.seconds,
+        "plain_seconds": case.plain.seconds,
+        "parts": setting.parts,
+        "held_gb": setting.peak / 1e9,
+        "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
+        "usable_gb": case.usable / 1e9,
+        "fits": setting.fits,
         "fits_from_percent": setting.least,
         "in_order": [item.name for item in setting.tiles],
-        "tiles": {item.name: [item.bytes / 1e6, item.price * MICRO, setting.counts[item.name] / item.count]
-                  for item in setting.tiles},
-    }  # fmt: skip
+        "tiles": {
+            item.name: [item.bytes / 1e6, item.price * MICRO, setting.counts[item.name] / item.count]
+            for item in setting.tiles
+        },
+    }

@@ -30,8 +30,18 @@ def memory(axes, setting) -> str:
     named = []
     for names, fill, kinds in KINDS:
         size = sum(setting.held.get(kind, 0) for kind in kinds)
-        out.append(svg.rect(x, y, size * scale, high, fill, opacity=0.42, title=f"{names[0]}: {amount(size, GIGA)}",
-                            mark=f"held {names[0]}"))  # fmt: skip
+        out.append(
+            svg.rect(
+                x,
+                y,
+                size * scale,
+                high,
+                fill,
+                opacity=0.42,
+                title=f"{names[0]}: {amount(size, GIGA)}",
+                mark=f"held {names[0]}",
+            )
+        )
         named.append(_inside(x, min(limit, x + size * scale), y, high, names))
         x += size * scale
     freed = max(0.0, left + whole * scale - x)
@@ -67,13 +77,28 @@ def seconds(axes, setting) -> str:
     ways = [f"a step by {by} takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
     ways += [f"{by}, {whole}: {', '.join(large[-1:])}", f"a step by {by} takes {whole}"]
     out, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
-    fills = {"computes": "compute", "updates": "c2", "waits for the wire": "accent", "makes again": "compute",
-             "waits for the host": "accent"}  # fmt: skip
+    fills = {
+        "computes": "compute",
+        "updates": "c2",
+        "waits for the wire": "accent",
+        "makes again": "compute",
+        "waits for the host": "accent",
+    }
     for name, size in parts.items():
         wide = (right - left) * size / setting.seconds
         striped = name not in ("computes", "updates")
-        out.append(svg.rect(x, y, wide, high, fills[name], opacity=hatch.PALE if striped else 0.8,
-                            title=f"{name} {took(size)}", mark=f"part {name}"))  # fmt: skip
+        out.append(
+            svg.rect(
+                x,
+                y,
+                wide,
+                high,
+                fills[name],
+                opacity=hatch.PALE if striped else 0.8,
+                title=f"{name} {took(size)}",
+                mark=f"part {name}",
+            )
+        )
         if striped:
             out.append(hatch.hatched(x, y, wide, high, fills[name], f"stripes {name}"))
         x += wide

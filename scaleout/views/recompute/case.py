@@ -56,11 +56,15 @@ class Case:
         ranks = self.dp * self.tp
         each = min(ranks, NODE)
         return Job(
-            self.shape, self.tokens, self.card, topology.cluster(ranks // each, each, self.card.link, "ib-ndr", each),
-            self.batch, Layout(dp=self.dp, tp=self.tp, zero=3 if self.dp > 1 else 0),
+            self.shape,
+            self.tokens,
+            self.card,
+            topology.cluster(ranks // each, each, self.card.link, "ib-ndr", each),
+            self.batch,
+            Layout(dp=self.dp, tp=self.tp, zero=3 if self.dp > 1 else 0),
             Recipe("bf16-master", attention=self.attention, dropout=DROPOUT if self.dropout else 0.0),
             PROGRAMS[self.program],
-        )  # fmt: skip
+        )
 
     @property
     def card(self) -> Device:
@@ -143,13 +147,16 @@ class Case:
         """Of all blocks, from steps of a few: `accounts.account` walks each, which takes longer than a picture may."""
         few, more = (self._account(policy, layers) for layers in FEW)
         ahead = self.blocks - FEW[0]
-        return {moment: {kind: size + ahead * (more[moment][kind] - size) for kind, size in kinds.items()}
-                for moment, kinds in few.items()}  # fmt: skip
+        return {
+            moment: {kind: size + ahead * (more[moment][kind] - size) for kind, size in kinds.items()}
+            for moment, kinds in few.items()
+        }
 
     def _account(self, policy, layers: int) -> dict[str, dict[str, int]]:
         job = replace(self.job, shape=replace(self.shape, layers=layers))
-        found = accounts.account(job.shape, job.batch, job.seq, job.recipe, job.layout,
-                                 policy=policy(timing.sizes(job)))  # fmt: skip
+        found = accounts.account(
+            job.shape, job.batch, job.seq, job.recipe, job.layout, policy=policy(timing.sizes(job))
+        )
         return found.moments
 
     @property

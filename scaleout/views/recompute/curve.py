@@ -64,13 +64,22 @@ def drawn(axes: Axes) -> str:
         end = svg.text(axes.right, below, whole, anchor="end", fill="muted", size=svg.SMALL, halo=True)
         words_taken.append((axes.right - svg.measure(whole, svg.SMALL), axes.right, below))
     out = [
-        _compared(axes, words_taken), tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
+        _compared(axes, words_taken),
+        tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
         tiles.so_far(points, axes.low, top, x, "compute"),
         f'<circle {at} r="5" fill="{svg.colour("ink")}" data-mark="now"/>',
-        svg.text(x - 9 if right else x + 9, high, words, anchor="end" if right else "start", bold=True, size=LARGE,
-                 halo=True, mark="longer"),
+        svg.text(
+            x - 9 if right else x + 9,
+            high,
+            words,
+            anchor="end" if right else "start",
+            bold=True,
+            size=LARGE,
+            halo=True,
+            mark="longer",
+        ),
         end,
-    ]  # fmt: skip
+    ]
     return "".join(out)
 
 

@@ -47,8 +47,9 @@ def _fitting(setting) -> Advice | None:
         then = setting.other(**change)
         part = f"{then.dropped}% dropped" if then.dropped else "nothing dropped"
         both = [words, part if "dropped" in change else ""]
-        return Advice(change, " and ".join(filter(None, both)), f"{amount(then.peak, 10**9)}, which fits, "
-                      f"{longer(then)}")  # fmt: skip
+        return Advice(
+            change, " and ".join(filter(None, both)), f"{amount(then.peak, 10**9)}, which fits, {longer(then)}"
+        )
     return None
 
 
@@ -87,8 +88,11 @@ def _faster(setting) -> Advice | None:
         then = setting.other(**change)
         if then.fits and pace(then) < (1 - WORTH) * pace(setting):
             fits = f"{amount(then.peak, 10**9)} fits too, "
-            return Advice(change, words, f"{fits if 'dropped' in change else ''}{took(then.seconds)} a step, not "
-                          f"{took(setting.seconds)}")  # fmt: skip
+            return Advice(
+                change,
+                words,
+                f"{fits if 'dropped' in change else ''}{took(then.seconds)} a step, not {took(setting.seconds)}",
+            )
     return None
 
 

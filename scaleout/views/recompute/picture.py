@@ -22,13 +22,21 @@ def picture(setting: Setting, width: int) -> str:
     axes = Axes(setting, width)
     at, case = axes.at, setting.case
     body = [
-        _above(axes), _prices(axes), _tiles(axes, True), _fits(axes),
-        curve.shares(axes), curve.drawn(axes), curve.mark(axes),
-        beneath.memory(axes, setting), beneath.seconds(axes, setting),
-    ]  # fmt: skip
-    label = (f"What one of {case.blocks} blocks keeps for its backward: each tile as wide as its bytes and as high as "
-             "the time to make one of them again; beneath, how much longer the step is for the bytes that are "
-             "dropped, what a GPU holds, and the seconds of a step.")  # fmt: skip
+        _above(axes),
+        _prices(axes),
+        _tiles(axes, True),
+        _fits(axes),
+        curve.shares(axes),
+        curve.drawn(axes),
+        curve.mark(axes),
+        beneath.memory(axes, setting),
+        beneath.seconds(axes, setting),
+    ]
+    label = (
+        f"What one of {case.blocks} blocks keeps for its backward: each tile as wide as its bytes and as high as "
+        "the time to make one of them again; beneath, how much longer the step is for the bytes that are "
+        "dropped, what a GPU holds, and the seconds of a step."
+    )
     return svg.figure(width, at.all, "".join(body), label)
 
 
@@ -36,11 +44,17 @@ def asked(setting: Setting, width: int) -> str:
     """The tiles, all kept, and an axis without the curve."""
     axes = Axes(setting, width)
     body = [
-        _above(axes), _prices(axes), _tiles(axes, False), curve.shares(axes), curve.mark(axes),
+        _above(axes),
+        _prices(axes),
+        _tiles(axes, False),
+        curve.shares(axes),
+        curve.mark(axes),
         beneath.memory(axes, setting),
-    ]  # fmt: skip
-    label = ("What one block keeps for its backward: each tile as wide as its bytes and as high as the time to make "
-             "one of them again; beneath, an axis for how much longer the step is.")  # fmt: skip
+    ]
+    label = (
+        "What one block keeps for its backward: each tile as wide as its bytes and as high as the time to make "
+        "one of them again; beneath, an axis for how much longer the step is."
+    )
     return svg.figure(width, axes.at.all, "".join(body), label)
 
 
@@ -48,11 +62,15 @@ def asked(setting: Setting, width: int) -> str:
 
 
 def _above(axes: Axes) -> str:
-    ways = ["what a block keeps, by what making a MB again takes, in microseconds: areas are time",
-            "µs to make one MB again; a tile's area is its time"]  # fmt: skip
+    ways = [
+        "what a block keeps, by what making a MB again takes, in microseconds: areas are time",
+        "µs to make one MB again; a tile's area is its time",
+    ]
     if axes.setting.way == "offload":
-        ways = ["what a block keeps, by what making a MB again would take, in microseconds",
-                "µs that making a MB again would take"]  # fmt: skip
+        ways = [
+            "what a block keeps, by what making a MB again would take, in microseconds",
+            "µs that making a MB again would take",
+        ]
     return svg.text(4, axes.at.words, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
 
 
@@ -74,8 +92,16 @@ def laid(axes: Axes) -> list[Tile]:
         title = f"{item.name}: {svg.quantity(item.bytes / size)} {name}, {svg.quantity(item.price * MICRO, 2)} µs a MB"
         x = axes.x(at)
         at += item.bytes
-        out.append(Tile(item.name, x, axes.x(at) - x, max(2.0, axes.high(item.price)),
-                        setting.counts[item.name] / item.count, title))  # fmt: skip
+        out.append(
+            Tile(
+                item.name,
+                x,
+                axes.x(at) - x,
+                max(2.0, axes.high(item.price)),
+                setting.counts[item.name] / item.count,
+                title,
+            )
+        )
     return out
 
 
@@ -88,8 +114,16 @@ def _tiles(axes: Axes, alive: bool) -> str:
         names.append(tiles.name(one, base, top, SHORT.get(one.name, "") if axes.width == svg.NARROW else ""))
     start = axes.x(setting.case.block)
     stays = Tile(INPUT, start, axes.right - start, axes.at.tiles[1], 0, "the block's input stays")
-    rect = svg.rect(start + 1, top, max(0.5, axes.right - start - 1), axes.at.tiles[1], "c3", opacity=0.22,
-                    title=stays.title, mark=f"tile {INPUT}")  # fmt: skip
+    rect = svg.rect(
+        start + 1,
+        top,
+        max(0.5, axes.right - start - 1),
+        axes.at.tiles[1],
+        "c3",
+        opacity=0.22,
+        title=stays.title,
+        mark=f"tile {INPUT}",
+    )
     return "".join([*out, rect, _cut(axes) if alive else "", *names, tiles.name(stays, base, top, f"{INPUT}: stays")])
 
 
@@ -97,11 +131,14 @@ def _cut(axes: Axes) -> str:
     """The line between what is dropped and what is kept, through both planes."""
     setting, (top, _) = axes.setting, axes.at.tiles
     x = axes.x(setting.freed / setting.case.blocks)
-    out = [svg.line(x, top - 14, x, axes.base, "ink", 2, mark="cut"),
-           svg.line(x, axes.at.curve[0], x, axes.low, "ink", 1, mark="cut below")]  # fmt: skip
+    out = [
+        svg.line(x, top - 14, x, axes.base, "ink", 2, mark="cut"),
+        svg.line(x, axes.at.curve[0], x, axes.low, "ink", 1, mark="cut below"),
+    ]
     if setting.freed and svg.measure(GONE[setting.way], svg.SMALLEST, bold=True) < x - 10:
-        out.append(svg.text(x - 6, top - 6, GONE[setting.way], anchor="end", bold=True, size=svg.SMALLEST,
-                            mark="dropped"))  # fmt: skip
+        out.append(
+            svg.text(x - 6, top - 6, GONE[setting.way], anchor="end", bold=True, size=svg.SMALLEST, mark="dropped")
+        )
     if svg.measure(KEPT, svg.SMALLEST, bold=True) < axes.right - x - 8:
         out.append(svg.text(x + 6, top - 6, KEPT, bold=True, size=svg.SMALLEST, mark="kept"))
     return "".join(out)
@@ -116,6 +153,8 @@ def _fits(axes: Axes) -> str:
     words = f"fits from {setting.least}% on"
     half = svg.measure(words, svg.SMALLEST) / 2
     middle = min(max(x, axes.at.left + half), axes.right - half)
-    return (svg.line(x, axes.base, x, axes.base + 5, "accent", 2, mark="fits above")
-            + svg.text(middle, axes.base + 15, words, anchor="middle", fill="accent", size=svg.SMALLEST, mark="fits")
-            + svg.line(x, axes.at.curve[0], x, axes.low, "accent", 1.5, "4 3", mark="fits below"))  # fmt: skip
+    return (
+        svg.line(x, axes.base, x, axes.base + 5, "accent", 2, mark="fits above")
+        + svg.text(middle, axes.base + 15, words, anchor="middle", fill="accent", size=svg.SMALLEST, mark="fits")
+        + svg.line(x, axes.at.curve[0], x, axes.low, "accent", 1.5, "4 3", mark="fits below")
+    )

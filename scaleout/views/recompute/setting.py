@@ -97,8 +97,12 @@ class Setting:
         plain = self.case.plain.parts
         waits = fsum(plain[name] for name in ("exposed tensor", "exposed data", "stragglers"))
         last = "makes again" if self.way == "rebuild" else "waits for the host"
-        return {"computes": plain["compute"] + plain["launches"], "updates": plain["update"] + plain["host"],
-                "waits for the wire": waits, last: self.longer}  # fmt: skip
+        return {
+            "computes": plain["compute"] + plain["launches"],
+            "updates": plain["update"] + plain["host"],
+            "waits for the wire": waits,
+            last: self.longer,
+        }
 
     @property
     def seconds(self) -> float:

@@ -43,16 +43,22 @@ def law(setting) -> list[str]:
         block = case.plain.work[0]
         hides = [took(case.blocks * seconds) for seconds in (block.forward_seconds, block.backward_seconds)]
         way = f"{amount(setting.freed, GIGA)} / {case.slot / GIGA:.3g} GB/s = {took(setting.freed / case.slot)}"
-        return ["Each way over PCIe takes", way, f"It hides beside {hides[0]} of forward and {hides[1]} of backward; "
-                "the rest is waited for."]  # fmt: skip
+        return [
+            "Each way over PCIe takes",
+            way,
+            f"It hides beside {hides[0]} of forward and {hides[1]} of backward; the rest is waited for.",
+        ]
     gone = [item for item in setting.tiles if setting.counts[item.name]]
     last = (gone or setting.tiles)[len(gone) - 1 if gone else 0]
     blocks = setting.counts[last.name] or case.blocks
     many = f"{case.blocks} blocks" if blocks == case.blocks else f"up to {case.blocks} blocks"
     tiles_ = f"{len(gone)} tiles in {many} take" if len(gone) > 1 else f"In {blocks} blocks it takes"
     spent = f"{tiles_} {took(setting.longer)}; the step without, {plain}."
-    return [f"To make {last.name} again in each block takes", f"{_price(case, last.name)} = {took(last.seconds)}",
-            spent if gone else f"The step takes {plain}."]  # fmt: skip
+    return [
+        f"To make {last.name} again in each block takes",
+        f"{_price(case, last.name)} = {took(last.seconds)}",
+        spent if gone else f"The step takes {plain}.",
+    ]
 
 
 def _price(case, name: str) -> str:
@@ -66,17 +72,20 @@ def _price(case, name: str) -> str:
     if moves:
         moved = passes(case.job, tile)
         terms.append(f"{amount(moved, GIGA)} / {svg.quantity(moved / moves / TERA)} TB/s")
-    return " + ".join([*terms, *(f"{collective.replace('_', '-')} of {amount(size, GIGA)}"
-                                 for collective, size in tile.sends)])  # fmt: skip
+    return " + ".join(
+        [*terms, *(f"{collective.replace('_', '-')} of {amount(size, GIGA)}" for collective, size in tile.sends)]
+    )
 
 
 def slips() -> list[tuple[float, str]]:
     """Per cent that likely mistakes give, of the opening setting."""
     return [
         (100, "a second step: only the forward is made again, and a backward takes as long as two"),
-        (100 / 3, "a forward of three equal parts: but the head, the exposed communication and the update are not "
-                  "made again"),
+        (
+            100 / 3,
+            "a forward of three equal parts: but the head, the exposed communication and the update are not made again",
+        ),
         (50, "a forward beside a backward of the same length: for each product the backward makes two"),
         (200 / 3, "the backward's share: made again is what the forward made"),
         (25, "a forward out of four: the step is compared with the one that makes nothing again"),
-    ]  # fmt: skip
+    ]

@@ -49,9 +49,11 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     values = {**_values(setting), "step": step, "lit": lit, **setting.at(step), "lit_heads": setting.heads(lit)}
     return {
         "svg": picture.picture(setting, step, lit, values, width, own),
-        "sentence": words.sentence(setting, values), "law": words.law(setting, values), "values": values,
+        "sentence": words.sentence(setting, values),
+        "law": words.law(setting, values),
+        "values": values,
         "levers": _levers(setting),
-    }  # fmt: skip
+    }
 
 
 def advice(params: dict) -> str:
@@ -104,16 +106,24 @@ def _values(setting: Setting) -> dict:
     times = {link: setting.seconds(link) for link in LINKS}
     now = times[setting.link]
     return {
-        "all_reduces": setting.worth, "sent_mb": setting.sent / 1e6, "one_mb": setting.one / 1e6,
-        "forward": block.counts("forward"), "backward": block.counts("backward"), "legal": block.legal,
+        "all_reduces": setting.worth,
+        "sent_mb": setting.sent / 1e6,
+        "one_mb": setting.one / 1e6,
+        "forward": block.counts("forward"),
+        "backward": block.counts("backward"),
+        "legal": block.legal,
         "troubles": words.troubles(setting),
-        "weights_mb": weights / 1e6, "kept_mb": kept / 1e6, "held_mb": (weights + kept) / 1e6,
-        "alone_mb": sum(setting.alone) / 1e6, "flops_share": block.flops / setting.uncut.flops,
+        "weights_mb": weights / 1e6,
+        "kept_mb": kept / 1e6,
+        "held_mb": (weights + kept) / 1e6,
+        "alone_mb": sum(setting.alone) / 1e6,
+        "flops_share": block.flops / setting.uncut.flops,
         "overlap": setting.overlapped if _overlaps(setting) else "none",
-        "seconds": fsum(now), "exposed_seconds": now[1],
+        "seconds": fsum(now),
+        "exposed_seconds": now[1],
         "exposed_percent": 100 * now[1] / fsum(now),
         "seconds_by_link": {link: fsum(one) for link, one in times.items()},
         "exposed_by_link": {link: one[1] for link, one in times.items()},
         "weights": {one.name: list(one.local) for one in block.weights},
         "tensors": {one.name: [one.placed.value, *one.local] for one in block.tensors},
-    }  # fmt: skip
+    }

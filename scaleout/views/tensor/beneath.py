@@ -94,8 +94,11 @@ def _cells(cells: Sequence[Cell], done: int, y: float, scale: float, high: float
     for i, cell in enumerate(cells):
         wide = cell.worth * scale
         long = max(0.5, wide - 1.5) if i < done else 0.0
-        out.append(svg.rect(at, y, long, high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title,
-                            mark=f"cell {i}"))  # fmt: skip
+        out.append(
+            svg.rect(
+                at, y, long, high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title, mark=f"cell {i}"
+            )
+        )
         words = f"{cell.letters} {'fwd' if cell.forward else 'bwd'}"
         fitting = next((one for one in (words, cell.letters) if svg.measure(one, svg.SMALLEST) < long - 3), "")
         if fitting:
@@ -113,28 +116,49 @@ def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y:
     would hold. whole: its weights and activations."""
     scale, high = width / sum(whole), 12.0
     head = f"a GPU holds {amount(weights + kept, 10**9)} of this block"
-    keys, _ = labels.keys(x, y + high + 6, width, [
-        ("c1", f"weights {amount(weights, 10**9)}"), ("c3", f"activations kept {amount(kept, 10**9)}"),
-    ])  # fmt: skip
-    return "".join([
-        svg.text(x - 2, y - 6, head, size=svg.SMALL),
-        svg.text(x + width, y - 6, f"alone: {amount(sum(whole), 10**9)}", anchor="end", fill="muted",
-                 size=svg.SMALLEST),
-        svg.rect(x, y, width, high, "grid", opacity=0.45, title="held by one GPU alone"),
-        svg.rect(x, y, weights * scale, high, "c1", title="weights", mark="held weights"),
-        svg.rect(x + weights * scale, y, kept * scale, high, "c3", title="activations kept for the backward",
-                 mark="held activations"),
-        keys,
-    ])  # fmt: skip
+    keys, _ = labels.keys(
+        x,
+        y + high + 6,
+        width,
+        [
+            ("c1", f"weights {amount(weights, 10**9)}"),
+            ("c3", f"activations kept {amount(kept, 10**9)}"),
+        ],
+    )
+    return "".join(
+        [
+            svg.text(x - 2, y - 6, head, size=svg.SMALL),
+            svg.text(
+                x + width, y - 6, f"alone: {amount(sum(whole), 10**9)}", anchor="end", fill="muted", size=svg.SMALLEST
+            ),
+            svg.rect(x, y, width, high, "grid", opacity=0.45, title="held by one GPU alone"),
+            svg.rect(x, y, weights * scale, high, "c1", title="weights", mark="held weights"),
+            svg.rect(
+                x + weights * scale,
+                y,
+                kept * scale,
+                high,
+                "c3",
+                title="activations kept for the backward",
+                mark="held activations",
+            ),
+            keys,
+        ]
+    )
 
 
 # --- what it takes ---------------------------------------------------------------------------------------------------
 
 
 def seconds(
-    rows: Sequence[Wait], overlap: str, x: float, y: float, right: float, width: int,
+    rows: Sequence[Wait],
+    overlap: str,
+    x: float,
+    y: float,
+    right: float,
+    width: int,
     run: tuple[float, str, str] | None,
-) -> str:  # fmt: skip
+) -> str:
     """A bar for each link: computing, and hatched what waits for the wire, with what overlaps where. All on one scale
     of time. run: a reader's own, the share of its step that waits, shown on the chosen bar, and words, which stand
     beneath, or above where room is short.
@@ -167,12 +191,29 @@ def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float)
     said = f"{labels.took(one.computes + one.waits)}, {share:.0%}"
     body = [
         svg.text(x - 2, y + 10, one.words, size=svg.SMALL, bold=one.chosen, fill="ink" if one.chosen else "muted"),
-        svg.rect(start, y + 1, computes, high, "compute", opacity=1.0 if one.chosen else 0.55,
-                 title=f"computing: {labels.took(one.computes)}", mark=f"computes {one.key}"),
-        svg.rect(start + computes, y + 1, waits, high, "accent", opacity=hatch.PALE,
-                 title=f"waiting: {labels.took(one.waits)}", mark=f"ground {one.key}"),
+        svg.rect(
+            start,
+            y + 1,
+            computes,
+            high,
+            "compute",
+            opacity=1.0 if one.chosen else 0.55,
+            title=f"computing: {labels.took(one.computes)}",
+            mark=f"computes {one.key}",
+        ),
+        svg.rect(
+            start + computes,
+            y + 1,
+            waits,
+            high,
+            "accent",
+            opacity=hatch.PALE,
+            title=f"waiting: {labels.took(one.waits)}",
+            mark=f"ground {one.key}",
+        ),
         hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {one.key}"),
-        svg.text(right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen,
-                 fill="ink" if one.chosen else "muted"),
-    ]  # fmt: skip
+        svg.text(
+            right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen, fill="ink" if one.chosen else "muted"
+        ),
+    ]
     return "".join(body)

@@ -38,17 +38,19 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
     at, halves = PLACES[width], setting.scene.halves(step)
     cells = [
         beneath.Cell(LETTERS[move.collective], one.forward, move.sent / setting.one, one.said(move))
-        for one in setting.scene.moments for move in one.moves
-    ]  # fmt: skip
+        for one in setting.scene.moments
+        for move in one.moves
+    ]
     waits = [beneath.Wait(said, link, *setting.seconds(link), link == setting.link) for link, said in SHORT.items()]
     body = [
         _ribbon(halves, values["troubles"], lit, width, True),
         beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
-        beneath.seconds(waits, values["overlap"], *_seconds(at, width), width,
-                        own and record.point(own, setting.sequence)),
+        beneath.seconds(
+            waits, values["overlap"], *_seconds(at, width), width, own and record.point(own, setting.sequence)
+        ),
         _pulse(setting, step, width),
         beneath.wire(cells, values["messages_so_far"], setting.one, NAMES, at.wire, width),
-    ]  # fmt: skip
+    ]
     label = (
         f"A transformer block cut among {setting.tp} GPUs: each tensor as copies, strips or terms of a sum, and the "
         f"collectives of forward and backward. Each GPU sends {amount(setting.sent, 10**9)}. "
@@ -63,9 +65,10 @@ def asked(setting: Setting, width: int) -> str:
     at = PLACES[width]
     halves = setting.scene.halves(None)
     body = [
-        _ribbon(halves, {}, 0, width, False), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
+        _ribbon(halves, {}, 0, width, False),
+        beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.wire((), 0, setting.one, NAMES, at.wire, width, asked=True),
-    ]  # fmt: skip
+    ]
     label = f"A transformer block cut among {setting.tp} GPUs, each tensor as copies, strips or terms of a sum."
     return svg.figure(width, at.all, "".join(body), label)
 

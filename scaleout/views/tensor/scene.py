@@ -75,8 +75,11 @@ class Scene:
 
     def _moment(self, half: str, at: str, forward: bool) -> Moment:
         joins = [self.joins[half][name] for name in JOINS.get(at, ())]
-        found = [(move, forward and not join.legal) for join in (joins if forward else joins[::-1])
-                 for move in (join.forward if forward else join.backward)]  # fmt: skip
+        found = [
+            (move, forward and not join.legal)
+            for join in (joins if forward else joins[::-1])
+            for move in (join.forward if forward else join.backward)
+        ]
         moves, wrong = zip(*found, strict=True) if found else ((), ())
         return Moment(half, at, forward, moves, wrong)
 
@@ -94,13 +97,18 @@ class Scene:
         product = tuple(self._activation(one.name, given, strong["product"]) for one in weights)
         held = "split by heads" if attention and given.value == "S(2)" else HELD[given.value]
         return ribbon.Half(
-            half, TITLES[half], self._end("enters", strong), self._cut(weights, first),
+            half,
+            TITLES[half],
+            self._end("enters", strong),
+            self._cut(weights, first),
             ribbon.Group(product, held, f"s×{self._columns(weights, given.value == 'S(2)')}"),
             "softmax" if attention else "SwiGLU" if self.shape.gated_mlp else "GeLU",
             self._cut([one for one in self.block.weights if one.name == second], second),
             ribbon.Group((self._activation(f"{half} sum", summed, strong["sums"]),), "", HELD[summed.value]),
-            self._end("leaves", strong), joins["middle"].reason, tuple(self._badges(half, seen)) if moves else (),
-        )  # fmt: skip
+            self._end("leaves", strong),
+            joins["middle"].reason,
+            tuple(self._badges(half, seen)) if moves else (),
+        )
 
     # --- tensors -----------------------------------------------------------------------------------------------------
 
@@ -109,9 +117,11 @@ class Scene:
         one, t = self.tensors[name], self.block.tp
         parts = min(t, one.shape[2] // one.local[2]) if one.placed.value == "S(2)" else t
         laid = {
-            "R": {"copies": t}, "P": {"copies": t, "partial": True}, "S(1)": {"parts": t, "cut": "rows"},
+            "R": {"copies": t},
+            "P": {"copies": t, "partial": True},
+            "S(1)": {"parts": t, "cut": "rows"},
             "S(2)": {"parts": parts, "copies": t // parts},
-        }[placed.value]  # fmt: skip
+        }[placed.value]
         title = f"{name}: {one.shape[1]:,} × {one.shape[2]:,}, {HELD[placed.value]}"
         return ribbon.Part(mark or name, self._wide(one.shape[2]), 0.0, "c3", **laid, strong=strong, title=title)
 
@@ -129,9 +139,12 @@ class Scene:
         rows = self._times(weights[0].shape[0]) + f"/{self.block.tp}" * (cut == "rows")
         label = f"{MATRICES[name]}, {over}: press for {NEXT[cut]}"
         return ribbon.Group(
-            tuple(self._matrix(one) for one in weights), over, f"{rows}×{self._columns(weights, cut == 'columns')}",
-            cut if many else "", (name, NEXT[cut], label),
-        )  # fmt: skip
+            tuple(self._matrix(one) for one in weights),
+            over,
+            f"{rows}×{self._columns(weights, cut == 'columns')}",
+            cut if many else "",
+            (name, NEXT[cut], label),
+        )
 
     def _matrix(self, one: Weight) -> ribbon.Part:
         (a, b), (c, d) = one.shape, one.local
@@ -165,8 +178,16 @@ class Scene:
         for (at, forward), (i, one) in here.items():
             first = 1 - len(one.moves) if forward else 0  # to the left, where a matrix is at the right
             for k, (move, wrong) in enumerate(zip(one.moves, one.wrong, strict=True)):
-                yield ribbon.Badge(f"{half} {at} {forward} {k}", LETTERS[move.collective], at, forward, i < seen,
-                                   one.said(move), first + k, wrong)  # fmt: skip
+                yield ribbon.Badge(
+                    f"{half} {at} {forward} {k}",
+                    LETTERS[move.collective],
+                    at,
+                    forward,
+                    i < seen,
+                    one.said(move),
+                    first + k,
+                    wrong,
+                )
             if at in JOINS and not one.moves and here[at, not forward][1].moves:
                 way = "forward" if forward else "backward"
                 yield ribbon.Badge("", "", at, forward, True, f"nothing to send in the {way}")

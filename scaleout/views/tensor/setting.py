@@ -68,10 +68,13 @@ class Setting:
         nodes = 2 if link == "nodes" else 1
         inside = "pcie5" if link == "pcie" else "nvlink4"
         return Job(
-            self.shape, self.tokens, DEVICE, topology.cluster(nodes, self.tp // nodes, inside),
+            self.shape,
+            self.tokens,
+            DEVICE,
+            topology.cluster(nodes, self.tp // nodes, inside),
             layout=Layout(tp=self.tp, sequence_parallel=self.sequence),
             program=replace(PROGRAM, tensor_overlap=overlap),
-        )  # fmt: skip
+        )
 
     @cached_property
     def one_gpu(self) -> Job:
@@ -112,8 +115,11 @@ class Setting:
     def at(self, step: int) -> dict:
         """What has been sent at a moment, and where the pass is."""
         done = [move for one in self.scene.moments[: step + 1] for move in one.moves]
-        return {"moment": self.scene.moments[step].name, "messages_so_far": len(done),
-                "sent_so_far_mb": fsum(one.sent for one in done) / 1e6}  # fmt: skip
+        return {
+            "moment": self.scene.moments[step].name,
+            "messages_so_far": len(done),
+            "sent_so_far_mb": fsum(one.sent for one in done) / 1e6,
+        }
 
     # --- what is held ------------------------------------------------------------------------------------------------
 

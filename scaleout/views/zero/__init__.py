@@ -45,9 +45,12 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     setting, moment = _setting(params), params["moment"]
     values = {**_values(setting), **_now(setting, moment)}
     return {
-        "svg": picture.picture(setting, moment, width, own), "sentence": words.sentence(setting, values),
-        "law": words.law(setting, values), "values": values, "levers": _levers(setting),
-    }  # fmt: skip
+        "svg": picture.picture(setting, moment, width, own),
+        "sentence": words.sentence(setting, values),
+        "law": words.law(setting, values),
+        "values": values,
+        "levers": _levers(setting),
+    }
 
 
 measured = record.measured
@@ -96,19 +99,35 @@ def _values(setting: Setting) -> dict:
     """What is the same at every moment and width."""
     time = setting.time
     return {
-        "pieces": setting.pieces, "piece_gb": setting.piece / 1e9, "sent_gb": setting.sent / 1e9,
-        "held_gb": setting.held() / 1e9, "host_gb": setting.held("host") / 1e9, "nvme_gb": setting.held("nvme") / 1e9,
-        "outside_gb": setting.held(setting.tier) / 1e9, "pieces_by_way": setting.by_way,
-        "fullest_gb": setting.most / 1e9, "usable_gb": setting.usable / 1e9, "states_fit": setting.states_fit,
-        "peak_gb": setting.peak / 1e9, "beside_gb": setting.beside / 1e9, "fits": setting.step_fits,
-        "bytes_each": setting.held() / setting.parameters, "each": setting.widths,
+        "pieces": setting.pieces,
+        "piece_gb": setting.piece / 1e9,
+        "sent_gb": setting.sent / 1e9,
+        "held_gb": setting.held() / 1e9,
+        "host_gb": setting.held("host") / 1e9,
+        "nvme_gb": setting.held("nvme") / 1e9,
+        "outside_gb": setting.held(setting.tier) / 1e9,
+        "pieces_by_way": setting.by_way,
+        "fullest_gb": setting.most / 1e9,
+        "usable_gb": setting.usable / 1e9,
+        "states_fit": setting.states_fit,
+        "peak_gb": setting.peak / 1e9,
+        "beside_gb": setting.beside / 1e9,
+        "fits": setting.step_fits,
+        "bytes_each": setting.held() / setting.parameters,
+        "each": setting.widths,
         "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},
         "by_stage_gb": [size / 1e9 for size in setting.by_stage],
-        "seconds": time.seconds, "parts": time.parts, "spent": setting.spent, "mfu": time.mfu,
-        "exposed_seconds": setting.exposed, "exposed_percent": 100 * setting.exposed / time.seconds,
-        "wire_seconds": time.communication, "away": setting.away,
-        "node_host_gb": setting.node_host / 1e9, "host_fits": setting.host_fits,
-    }  # fmt: skip
+        "seconds": time.seconds,
+        "parts": time.parts,
+        "spent": setting.spent,
+        "mfu": time.mfu,
+        "exposed_seconds": setting.exposed,
+        "exposed_percent": 100 * setting.exposed / time.seconds,
+        "wire_seconds": time.communication,
+        "away": setting.away,
+        "node_host_gb": setting.node_host / 1e9,
+        "host_fits": setting.host_fits,
+    }
 
 
 def _now(setting: Setting, moment: int) -> dict:
@@ -118,7 +137,9 @@ def _now(setting: Setting, moment: int) -> dict:
     held = setting.bytes_at(frame)
     sent = sum(cell.done for cell in picture.cells(setting, number, part))
     return {
-        "moment": frame.phase, "moment_gb": sum(held.values()) / 1e9,
-        "moment_held_gb": {kind: size / 1e9 for kind, size in held.items()}, "sent_so_far": whole(sent),
+        "moment": frame.phase,
+        "moment_gb": sum(held.values()) / 1e9,
+        "moment_held_gb": {kind: size / 1e9 for kind, size in held.items()},
+        "sent_so_far": whole(sent),
         "crossed_so_far": whole(setting.frames[number].crossed),
-    }  # fmt: skip
+    }

@@ -63,7 +63,7 @@ def scale(band: Band, sizes: Sequence[float], outside: float, words: str) -> flo
 
 def memory(
     band: Band, parts: Sequence[Part], scale: float, usable: int, stages: Sequence[float], chosen: int, beside: int
-) -> str:  # fmt: skip
+) -> str:
     """Bytes as a bar; what is over usable memory is hatched. scale: CSS pixels a byte; stages: bytes of each; beside:
     those of activations."""
     held, limit = sum(part.size for part in parts), band.x + usable * scale
@@ -71,8 +71,18 @@ def memory(
     out.append(svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"))
     at = band.x
     for part in parts:
-        out.append(svg.rect(at, band.y, part.size * scale, band.height, part.fill, opacity=part.strong,
-                            title=f"{part.key}: {gigabytes(part.size)}", mark=f"held {part.key}"))  # fmt: skip
+        out.append(
+            svg.rect(
+                at,
+                band.y,
+                part.size * scale,
+                band.height,
+                part.fill,
+                opacity=part.strong,
+                title=f"{part.key}: {gigabytes(part.size)}",
+                mark=f"held {part.key}",
+            )
+        )
         at += part.size * scale
     over = max(0.0, at - limit)
     out.append(svg.rect(limit, band.y, over, band.height, "paper", opacity=0.45, mark="veil"))
@@ -84,15 +94,20 @@ def memory(
 def _memory_words(held: float, usable: int, beside: int) -> list[str]:
     own, all_of, take = gigabytes(held), gigabytes(usable), gigabytes(beside)
     if not held:
-        return [f"each holds nothing now: all of the usable {all_of} are left for activations, which take {take}",
-                f"each holds nothing now: {all_of} are left"]  # fmt: skip
+        return [
+            f"each holds nothing now: all of the usable {all_of} are left for activations, which take {take}",
+            f"each holds nothing now: {all_of} are left",
+        ]
     if held > usable:
         over = gigabytes(held - usable)
         return [f"each holds {own}, {over} more than the usable {all_of}", f"{own}: {over} over {all_of}"]
     left = f"{svg.quantity((usable - held) / 1e9, 2)} GB"
-    return [f"each holds {own} of the usable {all_of}; {left} are left for activations, which take {take}",
-            f"each holds {own} of {all_of}; {left} left, activations take {take}",
-            f"{own} of {all_of}, activations {take}", f"{own} of {all_of}"]  # fmt: skip
+    return [
+        f"each holds {own} of the usable {all_of}; {left} are left for activations, which take {take}",
+        f"each holds {own} of {all_of}; {left} left, activations take {take}",
+        f"{own} of {all_of}, activations {take}",
+        f"{own} of {all_of}",
+    ]
 
 
 def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> list[str]:
@@ -112,8 +127,17 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
         left = max(free, at - wide / 2)
         free = left + wide + 4
         out.append(svg.line(at, low, at, low + 3, "ink" if mine else "muted", 2 if mine else 1))
-        out.append(svg.text(left + wide / 2, low + 13, words, anchor="middle", bold=mine,
-                            fill="ink" if mine else "muted", size=svg.SMALLEST))  # fmt: skip
+        out.append(
+            svg.text(
+                left + wide / 2,
+                low + 13,
+                words,
+                anchor="middle",
+                bold=mine,
+                fill="ink" if mine else "muted",
+                size=svg.SMALLEST,
+            )
+        )
     return out
 
 
@@ -136,8 +160,11 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float
     end = max(AXIS, ceil(sum(cell.pieces for cell in cells)) + 0.2)
     scale, low = band.width / end, band.y + band.height
     out = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
-    out.append(svg.text(band.x - 7, band.y + band.height / 2 + 4, f"stage {stage}", anchor="end", fill="muted",
-                        size=svg.SMALLEST))  # fmt: skip
+    out.append(
+        svg.text(
+            band.x - 7, band.y + band.height / 2 + 4, f"stage {stage}", anchor="end", fill="muted", size=svg.SMALLEST
+        )
+    )
     out.append(svg.line(band.x, band.y - 1, band.x + band.width, band.y - 1))
     step = next(one for one in (1, 2, 5, 10, 20) if end / one <= 8)
     for value in range(0, int(end) + 1, step):
@@ -157,8 +184,11 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float
 def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
     size, total, done = gigabytes(piece), *(sum(getattr(one, of) for one in cells) * piece for of in ("pieces", "done"))
     sent = gigabytes(total) if done > (1 - 1e-9) * total else f"{gigabytes(done)} of {gigabytes(total)}"
-    return [f"sent by each GPU: {sent}; 1 is every weight once, {size}", f"each sends {sent}; 1 is every weight once",
-            f"each sends {sent}"]  # fmt: skip
+    return [
+        f"sent by each GPU: {sent}; 1 is every weight once, {size}",
+        f"each sends {sent}; 1 is every weight once",
+        f"each sends {sent}",
+    ]
 
 
 def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
@@ -180,15 +210,21 @@ def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
     whole = sum(parts.values())
     named = SECONDS | ({"update": "update on the host"} if "update" in waits else {})
     said = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
-    ways = [f"a step takes {took(whole)}: {said}", f"{took(whole)}: {said}",
-            f"{took(whole)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)"]  # fmt: skip
+    ways = [
+        f"a step takes {took(whole)}: {said}",
+        f"{took(whole)}: {said}",
+        f"{took(whole)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
+    ]
     out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
     for name, words in named.items():
         wide = band.width * parts[name] / whole
         title = f"{words} {took(parts[name])}"
         if name in waits:
-            out.append(svg.rect(at, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title,
-                                mark=f"ground {name}"))  # fmt: skip
+            out.append(
+                svg.rect(
+                    at, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title, mark=f"ground {name}"
+                )
+            )
             out.append(hatch.hatched(at, band.y, wide, band.height, "accent", f"waits {name}"))
         else:
             out.append(svg.rect(at, band.y, wide, band.height, FILLS[name], title=title, mark=f"works {name}"))

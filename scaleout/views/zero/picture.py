@@ -55,17 +55,28 @@ def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
     flying = [] if moment == MOMENTS else flights(setting, moment)
     under, over = grid.flights(flying)
     body = [
-        _above(setting, moment, width), _names(setting, grid, width, True), grid.frames(), under,
-        grid.cells(now.held, grid.landed(flying)), over,
+        _above(setting, moment, width),
+        _names(setting, grid, width, True),
+        grid.frames(),
+        under,
+        grid.cells(now.held, grid.landed(flying)),
+        over,
         _memory(setting, now, width),
-        beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage,
-                     (record.of(own, setting) or [None])[0]),
+        beneath.wire(
+            _band(at.wire, width),
+            cells(setting, frame, part),
+            setting.piece,
+            setting.stage,
+            (record.of(own, setting) or [None])[0],
+        ),
         _own(setting, own, width) if own else "",
         beneath.seconds(_band(at.seconds, width), setting.spent, setting.waits),
-    ]  # fmt: skip
-    label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
-             f"{setting.stage}, areas as bytes; beneath, a GPU's usable memory, the {setting.pieces:.3g} pieces that "
-             "each sends in a step, and its seconds.")  # fmt: skip
+    ]
+    label = (
+        f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
+        f"{setting.stage}, areas as bytes; beneath, a GPU's usable memory, the {setting.pieces:.3g} pieces that "
+        "each sends in a step, and its seconds."
+    )
     return svg.figure(width, at.all, "".join(body), label)
 
 
@@ -74,13 +85,17 @@ def asked(setting: Setting, width: int) -> str:
     at, grid = PLACES[width], _grid(setting, width)
     last = len(setting.frames) - 1
     body = [
-        _above(setting, MOMENTS, width), _names(setting, grid, width, False), grid.frames(),
+        _above(setting, MOMENTS, width),
+        _names(setting, grid, width, False),
+        grid.frames(),
         grid.cells(resting(setting).held),
         _memory(setting, resting(setting), width, alone=True),
         beneath.wire(_band(at.wire, width), cells(setting, last, 0.0), setting.piece, 0),
-    ]  # fmt: skip
-    label = (f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
-             "pieces that each sends in a step of DDP.")  # fmt: skip
+    ]
+    label = (
+        f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
+        "pieces that each sends in a step of DDP."
+    )
     return svg.figure(width, at.all, "".join(body), label)
 
 
@@ -127,8 +142,11 @@ def _above(setting: Setting, moment: int, width: int) -> str:
     sizes = [*setting.widths.values()]
     each = " + ".join(f"{one:g}" for one in (*sizes[:2], round(sum(sizes[2:]), 1)) if one)
     column = {2: "half", 4: "quarter", 8: "eighth"}[setting.ranks]
-    ways = [f"area is bytes: {each} for each parameter; a narrow column is one {column} of the model",
-            f"area is bytes: {each} a parameter; columns: {column}s", f"area is bytes: {each} a parameter"]  # fmt: skip
+    ways = [
+        f"area is bytes: {each} for each parameter; a narrow column is one {column} of the model",
+        f"area is bytes: {each} a parameter; columns: {column}s",
+        f"area is bytes: {each} a parameter",
+    ]
     return svg.text(4, at.words, fitting(ways, width - 8), fill="muted", size=svg.SMALL)
 
 
@@ -137,8 +155,9 @@ def _names(setting: Setting, grid: Grid, width: int, alive: bool) -> str:
     at, wide, out = PLACES[width], width == svg.WIDE, []
     for rank in range(setting.ranks):
         name = f"GPU {rank}" if wide or setting.ranks < 8 else str(rank)
-        out.append(svg.text(grid.left(rank) + grid.column / 2, at.names, name, anchor="middle", bold=True,
-                            size=svg.SMALL))  # fmt: skip
+        out.append(
+            svg.text(grid.left(rank) + grid.column / 2, at.names, name, anchor="middle", bold=True, size=svg.SMALL)
+        )
     for stage, group in GROUPS:
         rows = [row for row in grid.rows if splits(row.key) == stage]
         if not rows:
@@ -176,8 +195,13 @@ def doing(setting: Setting, moment: int) -> str:
     if now.move is None:
         return now.phase
     kind, shard, way = now.move
-    said = {"out": f"GPU {shard} to all", "in": f"all to GPU {shard}", "both": "summed, on all",
-            "down": f"GPU {shard} to its host", "up": f"to GPU {shard}"}[way]  # fmt: skip
+    said = {
+        "out": f"GPU {shard} to all",
+        "in": f"all to GPU {shard}",
+        "both": "summed, on all",
+        "down": f"GPU {shard} to its host",
+        "up": f"to GPU {shard}",
+    }[way]
     return f"{now.phase}: {kind}, part {shard}, {said}"
 
 
@@ -215,30 +239,42 @@ def resting(setting: Setting) -> Frame:
 def parts(setting: Setting, frame: Frame) -> list[Part]:
     """Bytes on a GPU by kind, what is lent apart."""
     each = setting.parameters / setting.ranks
-    found = {(kind, state): size * each * row.count(state) for kind, size in setting.widths.items()
-             for row in (frame.held[kind][0],) for state in (OWNED, LENT)}  # fmt: skip
-    states, lent = (sum(size for (kind, state), size in found.items() if splits(kind) == 1 and state == which)
-                    for which in (OWNED, LENT))  # fmt: skip
+    found = {
+        (kind, state): size * each * row.count(state)
+        for kind, size in setting.widths.items()
+        for row in (frame.held[kind][0],)
+        for state in (OWNED, LENT)
+    }
+    states, lent = (
+        sum(size for (kind, state), size in found.items() if splits(kind) == 1 and state == which)
+        for which in (OWNED, LENT)
+    )
     return [
-        Part("weights", "c1", found["weights", OWNED]), Part("borrowed weights", "c5", found["weights", LENT]),
+        Part("weights", "c1", found["weights", OWNED]),
+        Part("borrowed weights", "c5", found["weights", LENT]),
         Part("gradients", "c6", found["gradients", OWNED]),
-        Part("gradients for a moment", "c6", found["gradients", LENT], 0.45), Part("optimizer", "c2", states),
+        Part("gradients for a moment", "c6", found["gradients", LENT], 0.45),
+        Part("optimizer", "c2", states),
         Part("borrowed momentum", "c2", lent, 0.45),
-    ]  # fmt: skip
+    ]
 
 
 def _away(setting: Setting) -> list[Part]:
     """What is outside the GPU."""
     found = setting.rest[setting.tier]
     optimizer = sum(size for kind, size in found.items() if splits(kind) == 1)
-    return [Part("weights", "c1", found["weights"]), Part("gradients", "c6", found["gradients"]),
-            Part("optimizer", "c2", optimizer)]  # fmt: skip
+    return [
+        Part("weights", "c1", found["weights"]),
+        Part("gradients", "c6", found["gradients"]),
+        Part("optimizer", "c2", optimizer),
+    ]
 
 
 NEW = "gather new weights"
 UPDATE = (NEW, muon.GATHER)  # what is sent once, whatever the passes
 WORDS = {
-    "sum": ("reduce gradients", "reduce g", "sum"), "back": ("gather the sums", "gather g", "back"),
+    "sum": ("reduce gradients", "reduce g", "sum"),
+    "back": ("gather the sums", "gather g", "back"),
     "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "scatter g", "g"),
     NEW: ("gather new weights", "gather w", "w"),
     muon.GATHER: ("gather momentum, for Muon", "gather for Muon", "Muon"),

@@ -148,8 +148,9 @@ class Setting:
     def beside(self) -> int:
         """Bytes beside the states at the fullest moment of a pass: activations, logits, temporaries."""
         kinds = ("activations", "logits", "temporaries")
-        return max(sum(held[kind] for kind in kinds) for name, held in fullest(self.job).moments.items()
-                   if name != "optimizer")  # fmt: skip
+        return max(
+            sum(held[kind] for kind in kinds) for name, held in fullest(self.job).moments.items() if name != "optimizer"
+        )
 
     @cached_property
     def peak(self) -> float:
@@ -233,8 +234,17 @@ class Setting:
         """Stage 3 that keeps what it gathered is `fully_shard`'s, which the job calls stage 2 without resharding."""
         layout = replace(self.layout, zero=2 if self.keeps else self.stage, micro_batches=self.passes)
         how = Replicas(reshard=not self.keeps, offload=self.away, offload_to=self.tier)
-        return Job(self.shape, self.shape.tokens(SEQ), self.card, self.cluster, self.batch, layout, self.recipe,
-                   PROGRAMS["compiled"], how)  # fmt: skip
+        return Job(
+            self.shape,
+            self.shape.tokens(SEQ),
+            self.card,
+            self.cluster,
+            self.batch,
+            layout,
+            self.recipe,
+            PROGRAMS["compiled"],
+            how,
+        )
 
     @cached_property
     def time(self) -> Step:

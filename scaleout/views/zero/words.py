@@ -46,15 +46,21 @@ def advice(found: Advice | None) -> str:
 def law(setting, values: dict) -> list[str]:
     """Bytes of a parameter that a GPU keeps, and what a piece is."""
     n, billions, kept = setting.ranks, svg.quantity(setting.parameters / 1e9), setting.rest["device"]
-    terms = [f"{size:.3g}/{n}" if values["split"][kind] else f"{size:.3g}"
-             for kind, size in values["each"].items() if kept[kind]]  # fmt: skip
+    terms = [
+        f"{size:.3g}/{n}" if values["split"][kind] else f"{size:.3g}"
+        for kind, size in values["each"].items()
+        if kept[kind]
+    ]
     formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held())}"
     if not terms:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
     piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
     program = setting.job.program.label
-    return [f"Run by {program}. At rest, with W = {n}, a GPU keeps of each parameter, by row:", formula,
-            f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
+    return [
+        f"Run by {program}. At rest, with W = {n}, a GPU keeps of each parameter, by row:",
+        formula,
+        f"{piece}{_fullest(setting)}{_elsewhere(values)}",
+    ]
 
 
 def _fullest(setting) -> str:

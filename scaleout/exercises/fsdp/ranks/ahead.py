@@ -60,12 +60,18 @@ class Watch:
         given = sum(call.bytes for call in self.calls.calls if call.bytes > BESIDE // 2)
         begun = sum(padded(one, self.world) for one in range(min(unit + 2, len(SIZES))))
         if given < begun:
-            raise Wrong("not-ahead", f"while unit {unit} computes, the gather of unit {unit + 1} has not begun: start "
-                                     "it before forward, with async_op=True")  # fmt: skip
+            raise Wrong(
+                "not-ahead",
+                f"while unit {unit} computes, the gather of unit {unit + 1} has not begun: start "
+                "it before forward, with async_op=True",
+            )
         if given > begun + BESIDE * len(self.calls.calls):
-            raise Wrong("too-far-ahead", f"while unit {unit} computes, {given:,} bytes have been gathered, and units 0 "
-                                         f"to {min(unit + 1, len(SIZES) - 1)} have {begun:,}: one unit ahead, and each "
-                                         "once")  # fmt: skip
+            raise Wrong(
+                "too-far-ahead",
+                f"while unit {unit} computes, {given:,} bytes have been gathered, and units 0 "
+                f"to {min(unit + 1, len(SIZES) - 1)} have {begun:,}: one unit ahead, and each "
+                "once",
+            )
 
     def _held(self, unit: int) -> None:
         """No more memory than of two units side by side."""
@@ -73,9 +79,12 @@ class Watch:
         end = time.monotonic() + PATIENCE_SECONDS
         while (held := sum(one.nbytes() for one in self.calls.alive())) > 1.05 * most:
             if time.monotonic() > end:
-                raise Wrong("too-much-held", f"while unit {unit} computes, your tensors hold {held:,} bytes: no two "
-                                             f"units side by side have more than {most:,}. Free the one before, and "
-                                             "copies of a unit in parts")  # fmt: skip
+                raise Wrong(
+                    "too-much-held",
+                    f"while unit {unit} computes, your tensors hold {held:,} bytes: no two "
+                    f"units side by side have more than {most:,}. Free the one before, and "
+                    "copies of a unit in parts",
+                )
             gc.collect()  # torch's first collective of a process leaves a frame in a cycle, with its tensors
             time.sleep(0.005)
 
@@ -84,9 +93,12 @@ class Watch:
             if self.store.check(["ended"]):
                 if self.store.get("ended") != b"lost":
                     return  # what is wrong there, rank 0 says
-                raise Wrong("waited", f"while rank 1 computed with unit {unit}, rank 0 did not get to unit {unit + 1}, "
-                                      "whose gather both had started: it waited for one that rank 1 starts later. Wait "
-                                      "for a unit's gather when its turn comes, not where it starts")  # fmt: skip
+                raise Wrong(
+                    "waited",
+                    f"while rank 1 computed with unit {unit}, rank 0 did not get to unit {unit + 1}, "
+                    "whose gather both had started: it waited for one that rank 1 starts later. Wait "
+                    "for a unit's gather when its turn comes, not where it starts",
+                )
             time.sleep(0.005)
 
 
@@ -134,8 +146,11 @@ def _end(given: object, watch: Watch) -> Fault:
 
 def judge(reports: list, world: int) -> Verdict:
     """Both ranks' forwards were right."""
-    return Verdict(True, f"right: {world} ranks had the next of {len(SIZES)} units on its way while one computed, and "
-                         "never a third in memory")  # fmt: skip
+    return Verdict(
+        True,
+        f"right: {world} ranks had the next of {len(SIZES)} units on its way while one computed, and "
+        "never a third in memory",
+    )
 
 
 CHECK = Check("scaleout.exercises.fsdp.ranks", "prefetched", (2,), own, judge, wait_seconds=10)

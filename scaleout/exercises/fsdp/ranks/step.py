@@ -70,25 +70,41 @@ class Watch:
             last = before == "forward" and phase == "backward" and other == unit == len(SIZES) - 1
             same = held.cdata == now.cdata
             if not (same or last or _gone(held)):
-                raise Wrong("not-freed", f"while unit {unit} computes in the {phase}, unit {other} of the {before} is "
-                                         "still whole: free it first, and keep no list of whole units")
+                raise Wrong(
+                    "not-freed",
+                    f"while unit {unit} computes in the {phase}, unit {other} of the {before} is "
+                    "still whole: free it first, and keep no list of whole units",
+                )
             if same and other != unit and whole.untyped_storage().nbytes() > ROOM:
-                raise Wrong("not-freed", f"units {other} and {unit} lie in one buffer that holds more than one: gather "
-                                         "them one by one")
+                raise Wrong(
+                    "not-freed",
+                    f"units {other} and {unit} lie in one buffer that holds more than one: gather them one by one",
+                )
         self.seen.append((phase, unit, now))
         other = self._other(unit, whole)
         if other is not None:
-            raise Wrong("not-freed", f"while unit {unit} computes in the {phase}, the other rank's part of unit "
-                                     f"{other} is here too: gather a unit when its turn comes, and keep no other")
+            raise Wrong(
+                "not-freed",
+                f"while unit {unit} computes in the {phase}, the other rank's part of unit "
+                f"{other} is here too: gather a unit when its turn comes, and keep no other",
+            )
 
     def _other(self, unit: int, whole: torch.Tensor) -> int | None:
         """Another unit of which this rank has what is not its own, whatever tensor it lies in."""
-        end, foreign = time.monotonic() + PATIENCE_SECONDS, {
-            other: cut(weights(other), 1 - self.rank, 2)[: SIZES[other] // 2] for other in range(len(SIZES))
-            if other != unit}  # fmt: skip
+        end, foreign = (
+            time.monotonic() + PATIENCE_SECONDS,
+            {
+                other: cut(weights(other), 1 - self.rank, 2)[: SIZES[other] // 2]
+                for other in range(len(SIZES))
+                if other != unit
+            },
+        )
         while True:
-            others = [one for one in self.calls.alive()
-                      if one._cdata != whole.untyped_storage()._cdata or one.nbytes() > ROOM + 4]  # fmt: skip
+            others = [
+                one
+                for one in self.calls.alive()
+                if one._cdata != whole.untyped_storage()._cdata or one.nbytes() > ROOM + 4
+            ]
             found = next((other for other, part in foreign.items() if any(map(part_in(part), others))), None)
             if found is None or time.monotonic() > end:
                 return found
@@ -98,6 +114,7 @@ class Watch:
 
 def part_in(part: torch.Tensor) -> Callable[[torch.UntypedStorage], bool]:
     """Whether memory has these numbers in it, in a row."""
+
     def found(storage: torch.UntypedStorage) -> bool:
         if storage.nbytes() < part.nbytes or storage.nbytes() % 4:
             return False
@@ -128,16 +145,23 @@ def check_whole(phase: str, unit: object, whole: object) -> None:
         raise Wrong("not-whole", f"{phase}({unit}, ...) was given a {type(whole).__name__}, not a flat tensor")
     size, given = SIZES[unit], whole.numel()
     if given == size + size % 2 != size:
-        raise Wrong("padding", f"{phase}({unit}, ...) was given {given} elements, and the unit has {size}: cut the "
-                               "padding off")
+        raise Wrong(
+            "padding", f"{phase}({unit}, ...) was given {given} elements, and the unit has {size}: cut the padding off"
+        )
     if given != size or whole.dim() != 1:
-        raise Wrong("not-whole", f"{phase}({unit}, ...) was given a tensor of {tuple(whole.shape)}, and the whole unit "
-                                 f"has ({size},): gather it")
+        raise Wrong(
+            "not-whole",
+            f"{phase}({unit}, ...) was given a tensor of {tuple(whole.shape)}, and the whole unit "
+            f"has ({size},): gather it",
+        )
     off = (whole - weights(unit)).abs().max().item()
     if off > CLOSE:
         turned = torch.cat([cut(weights(unit), rank, 2) for rank in (1, 0)])[:size]
-        why = "shards go into the order of the ranks" if (whole - turned).abs().max() <= CLOSE else (
-            f"they are off by up to {off:.2g}")
+        why = (
+            "shards go into the order of the ranks"
+            if (whole - turned).abs().max() <= CLOSE
+            else (f"they are off by up to {off:.2g}")
+        )
         raise Wrong("wrong-weights", f"what {phase}({unit}, ...) was given are not the unit's weights: {why}")
 
 
@@ -171,8 +195,10 @@ def _stub(given: object) -> Fault:
 def _order(order: list[tuple[str, int]]) -> Fault:
     count = range(len(SIZES))
     if order != [("forward", unit) for unit in count] + [("backward", unit) for unit in reversed(count)]:
-        return "order", ("the callbacks came in another order: forward from the first unit to the last, then backward "
-                         "from the last to the first, each once")
+        return "order", (
+            "the callbacks came in another order: forward from the first unit to the last, then backward "
+            "from the last to the first, each once"
+        )
     return None
 
 
@@ -188,15 +214,21 @@ def _given(given: list, rank: int, world: int) -> Fault:
         if not isinstance(one, torch.Tensor) or one.numel() not in (len(right), len(mean), 2 * len(right)):
             return "wrong-gradient", f"the gradient of unit {unit} is no tensor of {len(right)} elements"
         if one.numel() != len(right):
-            return "whole-gradient", (f"the gradient of unit {unit} has {one.numel()} elements, and this rank's shard "
-                                      f"{len(right)}: keep the shard only")
+            return "whole-gradient", (
+                f"the gradient of unit {unit} has {one.numel()} elements, and this rank's shard "
+                f"{len(right)}: keep the shard only"
+            )
         if (one.flatten() - right).abs().max() > CLOSE:
             return _cause(given, rank, world) or (
-                "wrong-gradient", f"the gradient of unit {unit} is not this rank's shard of the mean over the ranks")
+                "wrong-gradient",
+                f"the gradient of unit {unit} is not this rank's shard of the mean over the ranks",
+            )
         if one.untyped_storage().nbytes() > right.untyped_storage().nbytes():
-            return "view", (f"the gradient shard of unit {unit} is a view of {one.untyped_storage().nbytes()} bytes, "
-                            f"which it keeps alive; a shard has {right.untyped_storage().nbytes()}. Reduce-scatter "
-                            "into a tensor of its own, or clone")
+            return "view", (
+                f"the gradient shard of unit {unit} is a view of {one.untyped_storage().nbytes()} bytes, "
+                f"which it keeps alive; a shard has {right.untyped_storage().nbytes()}. Reduce-scatter "
+                "into a tensor of its own, or clone"
+            )
     return None
 
 
@@ -209,11 +241,18 @@ def _cause(given: list, rank: int, world: int) -> Fault:
     }
     for unit, one in enumerate(given):
         every = [gradient(unit, other) for other in range(world)]
-        values = {"not-averaged": cut(sum(every), rank, world), "own-gradient": cut(every[rank], rank, world),
-                  "other-shard": cut(sum(every) / world, 1 - rank, world)}  # fmt: skip
-        known = {slip: words for slip, words in known.items()
-                 if isinstance(one, torch.Tensor) and one.numel() == len(values[slip])
-                 and (one.flatten() - values[slip]).abs().max() <= CLOSE}
+        values = {
+            "not-averaged": cut(sum(every), rank, world),
+            "own-gradient": cut(every[rank], rank, world),
+            "other-shard": cut(sum(every) / world, 1 - rank, world),
+        }
+        known = {
+            slip: words
+            for slip, words in known.items()
+            if isinstance(one, torch.Tensor)
+            and one.numel() == len(values[slip])
+            and (one.flatten() - values[slip]).abs().max() <= CLOSE
+        }
     return next(((slip, f"the gradients of all units {words}") for slip, words in known.items()), None)
 
 
@@ -222,29 +261,38 @@ def _talk(calls: counted, world: int) -> Fault:
     large = [call for call in calls.calls if call.bytes > BESIDE // 2]
     names = {call.name for call in large}
     if "all_reduce" in names:
-        return "all-reduce", ("the shards are right, but you all-reduced: every rank then gets the whole gradient, for "
-                              "twice the bytes. Reduce-scatter")
+        return "all-reduce", (
+            "the shards are right, but you all-reduced: every rank then gets the whole gradient, for "
+            "twice the bytes. Reduce-scatter"
+        )
     if not names & {"reduce_scatter", "reduce", "all_to_all", "send"}:
         return "unseen", "the shards are right, but no reduce-scatter of yours was seen"
     longest, most = max(call.bytes for call in large), ROOM + 4 + BESIDE
     if longest > most:
-        return "more-than-a-unit", (f"the shards are right, but a message of yours has {longest:,} bytes, and the "
-                                    f"largest unit {ROOM:,}: units travel one at a time")  # fmt: skip
+        return "more-than-a-unit", (
+            f"the shards are right, but a message of yours has {longest:,} bytes, and the "
+            f"largest unit {ROOM:,}: units travel one at a time"
+        )
     gathers = sum(call.name == "all_gather" for call in large)
     if gathers > 2 * len(SIZES):
         return "too-many", f"you gathered {gathers} times: {len(SIZES)} units need at most {2 * len(SIZES)}"
     # a gather that is a broadcast of each part sends twice as much as a ring would
     model = 4 * sum(SIZES)
     if calls.sent > 3 * model + BESIDE * len(calls.calls):
-        return "sent-too-much", (f"the shards are right, but this rank sent {calls.sent:,.0f} bytes for a model of "
-                                 f"{model:,}: each unit is gathered twice and its gradient scattered once")  # fmt: skip
+        return "sent-too-much", (
+            f"the shards are right, but this rank sent {calls.sent:,.0f} bytes for a model of "
+            f"{model:,}: each unit is gathered twice and its gradient scattered once"
+        )
     return None
 
 
 def judge(reports: list, world: int) -> Verdict:
     """Every rank's step was right."""
-    return Verdict(True, f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and hold their "
-                         "shard of the mean gradient and nothing else")
+    return Verdict(
+        True,
+        f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and hold their "
+        "shard of the mean gradient and nothing else",
+    )
 
 
 CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), own, judge, wait_seconds=10)

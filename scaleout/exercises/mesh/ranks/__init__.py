@@ -1,8 +1,8 @@
 """Check the lab exercises of `mesh` on four real processes: the file's function says which one it is.
 
-    python -m scaleout.exercises.mesh.ranks finish.py        finish: `finish`
-    python -m scaleout.exercises.mesh.ranks samples.py       my_samples: `samples`
-    python -m scaleout.exercises.mesh.ranks absent.py        absent: `absent`
+python -m scaleout.exercises.mesh.ranks finish.py        finish: `finish`
+python -m scaleout.exercises.mesh.ranks samples.py       my_samples: `samples`
+python -m scaleout.exercises.mesh.ranks absent.py        absent: `absent`
 """
 
 from scaleout.exercises.mesh.ranks.absent import CHECK as ABSENT

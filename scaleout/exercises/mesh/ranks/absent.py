@@ -87,8 +87,7 @@ def own(function, rank: int, world: int) -> Verdict | list[list[str]]:
         if isinstance(said, (set, tuple)):
             said = sorted(said) if isinstance(said, set) else list(said)
         if not isinstance(said, list) or any(one not in ("dp", "tp") for one in said):
-            return wrong(f"rank {rank}, {case.name}: a list of 'dp' and 'tp' is asked for, not {said!r:.60}",
-                         "no-list")  # fmt: skip
+            return wrong(f"rank {rank}, {case.name}: a list of 'dp' and 'tp' is asked for, not {said!r:.60}", "no-list")
         found.append(sorted(set(said)))
     return found
 
@@ -99,8 +98,11 @@ def judge(reports: list, world: int) -> Verdict:
         said = [report[number] for report in reports]
         if any(one != said[0] for one in said):
             who = next(rank for rank, one in enumerate(said) if one != said[0])
-            return wrong(f"{case.name}: rank 0 says {_list(said[0])} and rank {who} says {_list(said[who])}: compare "
-                         "over all ranks, and let all decide on the same", "ranks-disagree")  # fmt: skip
+            return wrong(
+                f"{case.name}: rank 0 says {_list(said[0])} and rank {who} says {_list(said[who])}: compare "
+                "over all ranks, and let all decide on the same",
+                "ranks-disagree",
+            )
         if said[0] != case.right:
             return _wrong(case, said[0])
     return Verdict(True, f"right on {world} processes")
@@ -113,14 +115,16 @@ def _wrong(case: Case, said: list[str]) -> Verdict:
         return wrong(f"{words}An axis of 1 is in effect", "axis-of-one")
     if more:
         return wrong(f"{words}What have you compared that may differ, or be equal, in a sound run?", "false-alarm")
-    missed = {"whole": "The length of a part, times tp, is that of the whole",
-              "twin": "Parts of the right length may be the same part: compare ranks along tp",
-              "repeat": "Any two ranks along tp may have the same part, not only those side by side",
-              "samples": "Replicas may read the same, and then their gradients are equal as well: compare samples",
-              "turned": "Replicas that read the same in another order read the same",
-              "one": "A single sample that two replicas share is read twice: look for each, not for equal lists",
-              "gradient": "Gradients of replicas are equal once they were added up: compare them along dp",
-              "last": "Gradients that differ anywhere were not added up: compare every element"}
+    missed = {
+        "whole": "The length of a part, times tp, is that of the whole",
+        "twin": "Parts of the right length may be the same part: compare ranks along tp",
+        "repeat": "Any two ranks along tp may have the same part, not only those side by side",
+        "samples": "Replicas may read the same, and then their gradients are equal as well: compare samples",
+        "turned": "Replicas that read the same in another order read the same",
+        "one": "A single sample that two replicas share is read twice: look for each, not for equal lists",
+        "gradient": "Gradients of replicas are equal once they were added up: compare them along dp",
+        "last": "Gradients that differ anywhere were not added up: compare every element",
+    }
     axis = next(one for one in case.right if one not in said)
     fault = next(one for one in case.faults if (one in PARTS) == (axis == "tp"))
     return wrong(words + missed[fault], f"missed-{fault}")
@@ -130,6 +134,12 @@ def _list(axes: list[str]) -> str:
     return " and ".join(axes) or "nothing"
 
 
-CHECK = Check("scaleout.exercises.mesh.ranks", "absent", (4,), own, judge, wait_seconds=5,
-              right=f"right on 4 processes: {len(CASES)} layouts, each axis that was not there found by every "
-                    "rank")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.mesh.ranks",
+    "absent",
+    (4,),
+    own,
+    judge,
+    wait_seconds=5,
+    right=f"right on 4 processes: {len(CASES)} layouts, each axis that was not there found by every rank",
+)

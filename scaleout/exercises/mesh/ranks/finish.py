@@ -84,8 +84,9 @@ def explain(error: Exception) -> Verdict | None:
     """Groups that not all ranks have made."""
     if not isinstance(error, Disagree):
         return None
-    return wrong(f"{error}: every rank makes every group, in the same order, also those that it is not in",
-                 "own-groups")  # fmt: skip
+    return wrong(
+        f"{error}: every rank makes every group, in the same order, also those that it is not in", "own-groups"
+    )
 
 
 def own(function, rank: int, world: int) -> Verdict | list[Seen]:
@@ -100,8 +101,10 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
             return wrong("the function returns its ... at once: put your sums in its place", "stub")
         mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
         if all(torch.equal(one, began(kind, rank)) for kind, one in held.items()):
-            return wrong(f"rank {rank}, {mesh}: the gradients are as they were. Change them in place, as "
-                         "dist.all_reduce does", "not-in-place")  # fmt: skip
+            return wrong(
+                f"rank {rank}, {mesh}: the gradients are as they were. Change them in place, as dist.all_reduce does",
+                "not-in-place",
+            )
         seen += [_seen(f"rank {rank}, {mesh}", kind, one, rank, sizes) for kind, one in held.items()]
     return seen
 
@@ -109,10 +112,15 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
 def _seen(where: str, kind: str, one: torch.Tensor, rank: int, sizes: tuple[int, ...]) -> Seen:
     """One gradient of one mesh, and the choices for its axes that lead to it."""
     right = finished(kind, rank, sizes, RIGHT[kind])
-    fault = None if near(one, right) else (
-        "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}")  # fmt: skip
-    agree = {name for done in product(WORDS, repeat=len(AXES))
-             if near(one, finished(kind, rank, sizes, done)) for name in [_name(kind, done)]}  # fmt: skip
+    fault = (
+        None if near(one, right) else ("wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}")
+    )
+    agree = {
+        name
+        for done in product(WORDS, repeat=len(AXES))
+        if near(one, finished(kind, rank, sizes, done))
+        for name in [_name(kind, done)]
+    }
     turned = near(one, finished(kind, rank, sizes, RIGHT[kind], turned=True))
     return Seen(where, fault, frozenset(agree | ({TURNED} if turned else set())), kind)
 
@@ -126,18 +134,29 @@ def _name(kind: str, done: tuple[str, ...]) -> str:
 
 def _known(kind: str) -> dict[str, Fault]:
     """What is to be said of each choice for the axes of a gradient, by its name."""
-    names = {("none", "mean"): "not-averaged", ("sum", "mean"): "summed", ("none", "sum"): "not-added",
-             ("mean", "sum"): "averaged", ("sum", "none"): "added", ("mean", "none"): "added"}  # fmt: skip
-    why = {"mean": "each replica has the mean of its own samples", "sum": "each rank has a part of the sum",
-           "none": "ranks along this axis have other weights"}  # fmt: skip
+    names = {
+        ("none", "mean"): "not-averaged",
+        ("sum", "mean"): "summed",
+        ("none", "sum"): "not-added",
+        ("mean", "sum"): "averaged",
+        ("sum", "none"): "added",
+        ("mean", "none"): "added",
+    }
+    why = {
+        "mean": "each replica has the mean of its own samples",
+        "sum": "each rank has a part of the sum",
+        "none": "ranks along this axis have other weights",
+    }
     found = {}
     for done in product(WORDS, repeat=len(AXES)):
         off = [(axis, was, should) for axis, was, should in zip(AXES, done, RIGHT[kind], strict=True) if was != should]
         if off:
             axis, was, should = off[0]
             more = f"; along {off[1][0]} there is something wrong too" if len(off) > 1 else ""
-            found[_name(kind, done)] = (names[was, should], f"{kind!r} {WORDS[was]} along {axis}, where {why[should]}"
-                                                            f"{more}")  # fmt: skip
+            found[_name(kind, done)] = (
+                names[was, should],
+                f"{kind!r} {WORDS[was]} along {axis}, where {why[should]}{more}",
+            )
     return found
 
 
@@ -152,17 +171,34 @@ def near(given: torch.Tensor, right: torch.Tensor) -> bool:
 def judge(reports: list[list[Seen]], world: int) -> Verdict:
     """What was done to the first gradient that is wrong, where it is the same in all meshes on all ranks."""
     right = f"right on {world} processes"
-    turned = judged(reports, {TURNED: "the sums are along other groups: ranks count along tp fastest, so that tp's "
-                                      "groups are ranks in a row"}, right)  # fmt: skip
+    turned = judged(
+        reports,
+        {
+            TURNED: "the sums are along other groups: ranks count along tp fastest, so that tp's "
+            "groups are ranks in a row"
+        },
+        right,
+    )
     if turned.ok or turned.slip == TURNED:
         return turned
     kind = next(case.value for report in reports for case in report if case.fault)
     known = _known(kind)
-    verdict = judged([[case for case in report if case.value == kind] for report in reports],
-                     {name: words for name, (_, words) in known.items()}, right)  # fmt: skip
+    verdict = judged(
+        [[case for case in report if case.value == kind] for report in reports],
+        {name: words for name, (_, words) in known.items()},
+        right,
+    )
     return Verdict(False, verdict.message, known[verdict.slip][0] if verdict.slip in known else verdict.slip)
 
 
-CHECK = Check("scaleout.exercises.mesh.ranks", "finish", (4,), own, judge, wait_seconds=WAIT, explain=explain,
-              around=agreed,
-              right=f"right on 4 processes, as {len(SIZES)} meshes: means along dp, sums along tp and pp")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.mesh.ranks",
+    "finish",
+    (4,),
+    own,
+    judge,
+    wait_seconds=WAIT,
+    explain=explain,
+    around=agreed,
+    right=f"right on 4 processes, as {len(SIZES)} meshes: means along dp, sums along tp and pp",
+)

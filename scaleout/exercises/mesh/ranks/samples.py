@@ -43,8 +43,9 @@ def own(function, rank: int, world: int) -> Verdict | list:
                 return wrong(f"the function gave a {type(given).__name__}: a list of samples is asked for", "no-list")
             some = [int(one) if isinstance(one, (int, torch.Tensor)) else -1 for one in given]
             if any(not 0 <= one < COUNT for one in some):
-                return wrong(f"rank {rank} reads what is no sample: they are whole numbers from 0 to {COUNT - 1}",
-                             "no-sample")  # fmt: skip
+                return wrong(
+                    f"rank {rank} reads what is no sample: they are whole numbers from 0 to {COUNT - 1}", "no-sample"
+                )
             found.append((some, float(torch.rand(())), random.random()))
     return found
 
@@ -56,8 +57,13 @@ def judge(reports: list, world: int) -> Verdict:
         given = [[one[EPOCHS * number + epoch] for one in reports] for epoch in range(EPOCHS)]
         epochs = [[lists for lists, *_ in ranks] for ranks in given]
         mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
-        seen.append((mesh, [found for lists in epochs if (found := _shared(lists, sizes))],
-                     _shuffled(epochs) or next(filter(None, map(_reseeded, given)), None)))  # fmt: skip
+        seen.append(
+            (
+                mesh,
+                [found for lists in epochs if (found := _shared(lists, sizes))],
+                _shuffled(epochs) or next(filter(None, map(_reseeded, given)), None),
+            )
+        )
     slips = [slip for _, shared, _ in seen for slip, _ in shared]
     sure = slips[0] if len(slips) >= TELLING and len(set(slips)) == 1 else ""
     if "own-seed" in slips and set(slips) <= set(WHY):  # in an epoch it may look like any
@@ -111,8 +117,11 @@ def _shuffled(epochs: list[list[list[int]]]) -> Fault:
     """What is wrong with the order, where each epoch is shared out well."""
     if all(lists == epochs[0] for lists in epochs):
         ordered = any(one == sorted(one) for one in epochs[0])
-        return ("not-shuffled", "each list is in the order of the data set: shuffle it") if ordered else (
-            "same-epochs", "each epoch has the same order: let it depend on `epoch`")  # fmt: skip
+        return (
+            ("not-shuffled", "each list is in the order of the data set: shuffle it")
+            if ordered
+            else ("same-epochs", "each epoch has the same order: let it depend on `epoch`")
+        )
     if any(one == sorted(one) for lists in epochs for one in lists):
         return "not-shuffled", "a list is in the order of the data set: shuffle it"
     if any(epochs[i] == epochs[j] for i in range(EPOCHS) for j in range(i)):
@@ -124,11 +133,20 @@ def _reseeded(ranks: list[tuple[list[int], float, float]]) -> Fault:
     """Ranks that had seeds of their own and draw the same afterwards."""
     for drawn, whose in (([one[1] for one in ranks], "torch"), ([one[2] for one in ranks], "random")):
         if len(set(drawn)) < len(drawn):
-            return "reseeded", (f"the lists are right, and afterwards ranks draw the same from {whose}, so that "
-                                "their dropout would be the same: shuffle with a generator of its own")  # fmt: skip
+            return "reseeded", (
+                f"the lists are right, and afterwards ranks draw the same from {whose}, so that "
+                "their dropout would be the same: shuffle with a generator of its own"
+            )
     return None
 
 
-CHECK = Check("scaleout.exercises.mesh.ranks", "my_samples", (4,), own, judge, wait_seconds=5,
-              right=f"right on 4 processes, as {len(SIZES)} meshes: the same samples along tp and pp, each once along "
-                    "dp, and another order in each epoch")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.mesh.ranks",
+    "my_samples",
+    (4,),
+    own,
+    judge,
+    wait_seconds=5,
+    right=f"right on 4 processes, as {len(SIZES)} meshes: the same samples along tp and pp, each once along "
+    "dp, and another order in each epoch",
+)

@@ -61,11 +61,11 @@ def _run(function, rank: int, world: int, seed: int) -> tuple[str, str] | None:
         gradient = torch.empty_like(y)
         if rank:
             loss = nn.functional.mse_loss(ahead := y.detach().requires_grad_(), targets[i]) / MICRO_BATCHES
-            gradient, = torch.autograd.grad(loss, ahead)
+            (gradient,) = torch.autograd.grad(loss, ahead)
         else:
             dist.recv(gradient, 1)
         # as one process would have it: so that a wrong answer here leaves the other rank with the right numbers
-        exact, = torch.autograd.grad(y, x, gradient, retain_graph=True)
+        (exact,) = torch.autograd.grad(y, x, gradient, retain_graph=True)
         watched.computed.clear()
         faults += [_first(function, stage, x, y, gradient, exact, watched, waiting)] if not any(faults) else []
         if rank:
@@ -84,8 +84,10 @@ def _first(function, stage: nn.Module, x, y, gradient, exact, watched: Watched, 
     if not isinstance(given[0], torch.Tensor) or given[0].shape != x.shape:
         return "no-input-gradient", "the first thing returned is no tensor of the shape of x: return its gradient"
     if watched.computed["weight"] or not torch.equal(before, flat(stage)):
-        return "weights-too-early", ("gradients of weights were computed in the first call, while the rank above "
-                                     "waits: ask autograd for that of x alone")
+        return "weights-too-early", (
+            "gradients of weights were computed in the first call, while the rank above "
+            "waits: ask autograd for that of x alone"
+        )
     if (given[0] - exact).abs().max() > CLOSE * exact.abs().max():
         return "wrong-input-gradient", "what was returned is not the gradient of x, given that of y"
     waiting.append(given[1])
@@ -122,8 +124,11 @@ def explain(error: Exception) -> Verdict | None:
 
 def judge(reports: list, world: int) -> Verdict:
     """Both ranks' halves were right."""
-    return Verdict(True, f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and worked out the weights' "
-                         "afterwards, equal to those of backward()")  # fmt: skip
+    return Verdict(
+        True,
+        f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and worked out the weights' "
+        "afterwards, equal to those of backward()",
+    )
 
 
 CHECK = Check("scaleout.exercises.pipeline.ranks", "split_backward", (2,), own, judge, wait_seconds=5, explain=explain)

@@ -45,16 +45,23 @@ class Stage(nn.Module):
     def forward(self, x: object) -> torch.Tensor:
         i = sum(kind == "F" for kind, _ in self.seen)
         if not isinstance(x, torch.Tensor) or x.shape != (ROWS, WIDTH):
-            raise Wrong("bad-input", f"the stage was given {_words(x)} in its forward {i}, not a micro-batch of "
-                                     f"{(ROWS, WIDTH)}")  # fmt: skip
+            raise Wrong(
+                "bad-input", f"the stage was given {_words(x)} in its forward {i}, not a micro-batch of {(ROWS, WIDTH)}"
+            )
         if self.rank and not x.requires_grad:
-            raise Wrong("no-input-gradient", "the stage's input does not ask for a gradient, and the rank above waits "
-                                             "for it: x.requires_grad_() before the stage runs")  # fmt: skip
+            raise Wrong(
+                "no-input-gradient",
+                "the stage's input does not ask for a gradient, and the rank above waits "
+                "for it: x.requires_grad_() before the stage runs",
+            )
         self.seen.append(("F", i))
         if self.held > self.most:
             so_far = "" if ("B", 0) in self.seen else ", and no backward has come through it"
-            raise Wrong("held-too-many", f"the stage ran forward {i} while it held {self.held - 1} micro-batches"
-                        f"{so_far}: in 1F1B this rank holds at most {self.most}. Do the actions in the order given")
+            raise Wrong(
+                "held-too-many",
+                f"the stage ran forward {i} while it held {self.held - 1} micro-batches"
+                f"{so_far}: in 1F1B this rank holds at most {self.most}. Do the actions in the order given",
+            )
         self._freed(i)
         if self.rank:  # the first rank's inputs are not its own
             self.inputs.append(StorageWeakRef(x.untyped_storage()))
@@ -70,9 +77,12 @@ class Stage(nn.Module):
         waiting, end = self.held - 1, time.monotonic() + PATIENCE_SECONDS
         while (kept := max(_alive(self.inside), _alive(self.inputs) - 1)) > waiting:
             if time.monotonic() > end:
-                raise Wrong("kept", f"in its forward {i} it still has what {kept} micro-batches before have left, and "
-                                    f"{waiting} of them wait for their backward: let go of the rest, as with pop, and "
-                                    "let backward free its graph")  # fmt: skip
+                raise Wrong(
+                    "kept",
+                    f"in its forward {i} it still has what {kept} micro-batches before have left, and "
+                    f"{waiting} of them wait for their backward: let go of the rest, as with pop, and "
+                    "let backward free its graph",
+                )
             time.sleep(0.005)
 
     def _backward(self, i: int) -> None:
@@ -138,8 +148,14 @@ def _step(function, rank: int, world: int, m: int, where: str) -> Fault | Seen:
     stage, nothing, calls = Stage(layers, rank, world), (None,) * m, counted()
     try:
         with calls:
-            given = function(list(order), stage, inputs if rank == 0 else nothing,
-                             targets if rank == world - 1 else nothing, mse_loss, torch.zeros(ROWS, WIDTH))  # fmt: skip
+            given = function(
+                list(order),
+                stage,
+                inputs if rank == 0 else nothing,
+                targets if rank == world - 1 else nothing,
+                mse_loss,
+                torch.zeros(ROWS, WIDTH),
+            )
     except Wrong as found:
         dist.destroy_process_group()  # so that the other ranks need not wait for this one
         return found.args
@@ -158,8 +174,10 @@ def _stood(error: RuntimeError) -> str:
     inside = next((name for name in reversed(frames) if name in ("send", "recv", "wait")), "")
     where = f"it waited in {inside}(), " if inside else "it waited "
     if inside == "send":
-        return where + ("which lasts until the neighbour receives. If that one stands in a send as well, neither "
-                        "receives: start the sends with isend, and wait for them at the end")  # fmt: skip
+        return where + (
+            "which lasts until the neighbour receives. If that one stands in a send as well, neither "
+            "receives: start the sends with isend, and wait for them at the end"
+        )
     return where + "for a neighbour that never came. Does each action send what the other rank's next one waits for?"
 
 
@@ -170,11 +188,15 @@ def _unsent(stage: Stage, calls: counted) -> Fault:
     backwards = sum(kind == "B" for kind, _ in stage.seen)
     forwards = len(stage.seen) - backwards
     if stage.rank and backwards > above:
-        return "gradient-not-sent", (f"it stood and waited after {backwards} backwards and had sent {above} gradients "
-                                     f"to rank {stage.rank - 1}: send x.grad up after each backward")
+        return "gradient-not-sent", (
+            f"it stood and waited after {backwards} backwards and had sent {above} gradients "
+            f"to rank {stage.rank - 1}: send x.grad up after each backward"
+        )
     if stage.most > 1 and forwards > below:
-        return "activations-not-sent", (f"it stood and waited after {forwards} forwards and had sent {below} of their "
-                                        f"results to rank {stage.rank + 1}")
+        return "activations-not-sent", (
+            f"it stood and waited after {forwards} forwards and had sent {below} of their "
+            f"results to rank {stage.rank + 1}"
+        )
     return None
 
 
@@ -182,8 +204,10 @@ def _order(stage: Stage, order: list) -> Fault:
     if not stage.seen:
         return "no-forward", "the stage never ran: do the actions of the order"
     if stage.seen != order:
-        at = next((i for i, pair in enumerate(zip(stage.seen, order, strict=False)) if pair[0] != pair[1]),
-                  min(len(stage.seen), len(order)))  # fmt: skip
+        at = next(
+            (i for i, pair in enumerate(zip(stage.seen, order, strict=False)) if pair[0] != pair[1]),
+            min(len(stage.seen), len(order)),
+        )
         names = ["".join(map(str, row[at])) if at < len(row) else "nothing" for row in (order, stage.seen)]
         return "order", f"action {at} of its list is {names[0]}, and {names[1]} ran"
     return None
@@ -208,11 +232,21 @@ def _gradient(given: torch.Tensor, parts: list[torch.Tensor], where: str) -> Fau
 
     if not given.any():
         return "none-left", "the weights of the stage have no gradient after the step"
-    values = {"not-divided": m * right, "divided-twice": right / m, "last-only": parts[-1],
-              "last-only-whole": m * parts[-1]}  # fmt: skip
-    fault = None if near(right) else (
-        "wrong-gradient", "the gradients are not those of one process on all micro-batches. Does each backward go on "
-                          "from the gradient that the rank below sent for the same micro-batch?")  # fmt: skip
+    values = {
+        "not-divided": m * right,
+        "divided-twice": right / m,
+        "last-only": parts[-1],
+        "last-only-whole": m * parts[-1],
+    }
+    fault = (
+        None
+        if near(right)
+        else (
+            "wrong-gradient",
+            "the gradients are not those of one process on all micro-batches. Does each backward go on "
+            "from the gradient that the rank below sent for the same micro-batch?",
+        )
+    )
     return Seen(where, fault, frozenset(slip for slip, value in values.items() if near(value)))
 
 
@@ -221,7 +255,13 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     return judged(reports, WORDS, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.pipeline.ranks", "pipeline_step", (2, 3), own, judge, wait_seconds=5,
-              right="right on 2 and 3 processes: the gradients of one process, and rank r never held more than p - r "
-                    "micro-batches")  # fmt: skip
-
+CHECK = Check(
+    "scaleout.exercises.pipeline.ranks",
+    "pipeline_step",
+    (2, 3),
+    own,
+    judge,
+    wait_seconds=5,
+    right="right on 2 and 3 processes: the gradients of one process, and rank r never held more than p - r "
+    "micro-batches",
+)

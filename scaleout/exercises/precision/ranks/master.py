@@ -33,8 +33,10 @@ def weights(rank: int) -> torch.Tensor:
 
 def gradient(step: int, rank: int) -> torch.Tensor:
     """Of a step, in bf16: a part that stays and a part that changes."""
-    stays, changes = (torch.randn(SIZE, generator=torch.Generator().manual_seed(seed)) for seed in (
-        50 + rank, 100 * (rank + 1) + step))  # fmt: skip
+    stays, changes = (
+        torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
+        for seed in (50 + rank, 100 * (rank + 1) + step)
+    )
     return (1e-2 * stays + 1e-3 * changes).bfloat16()
 
 
@@ -74,8 +76,11 @@ def own(function, rank: int, world: int) -> Verdict | None:
         if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
         if w.dtype != torch.bfloat16 or w.data_ptr() != held:
-            return wrong("the weights are another tensor now, or no longer in bf16: change them in place, as with "
-                         "weights.copy_(...)", "other-tensor")  # fmt: skip
+            return wrong(
+                "the weights are another tensor now, or no longer in bf16: change them in place, as with "
+                "weights.copy_(...)",
+                "other-tensor",
+            )
         at += [w.clone()] if step in LOOKS else []
     found = _weights(torch.stack(at), returned, state, rank) or _state(state)
     return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
@@ -86,18 +91,25 @@ def _weights(given: torch.Tensor, returned: object, state: dict, rank: int) -> F
     every = reference(rank).bfloat16()
     if near(given, every):
         return None
-    known = [(slip, words) for slip, words, value in _known(rank) if near(given, value.bfloat16())
-             and sum(not near(*pair) for pair in zip(given, every, strict=True)) >= TELLING]  # fmt: skip
+    known = [
+        (slip, words)
+        for slip, words, value in _known(rank)
+        if near(given, value.bfloat16()) and sum(not near(*pair) for pair in zip(given, every, strict=True)) >= TELLING
+    ]
     given, right = given[-1], every[-1]
     if given.isnan().any():
         return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
     if torch.equal(given, weights(rank)):
         if isinstance(returned, torch.Tensor):
-            return "not-in-place", ("the weights are as they were: what is returned is not looked at. Change them in "
-                                    "place, as with weights.copy_(...)")  # fmt: skip
-        return "no-copy", (f"no weight has moved in {STEPS} steps. Did you change them in place? Does a step begin at "
-                           "the fp32 copy that the step before has left, and not at the bf16 weights, where what was "
-                           "cut off is lost? And is it as large as AdamW's?")  # fmt: skip
+            return "not-in-place", (
+                "the weights are as they were: what is returned is not looked at. Change them in "
+                "place, as with weights.copy_(...)"
+            )
+        return "no-copy", (
+            f"no weight has moved in {STEPS} steps. Did you change them in place? Does a step begin at "
+            "the fp32 copy that the step before has left, and not at the bf16 weights, where what was "
+            "cut off is lost? And is it as large as AdamW's?"
+        )
     if len(known) == 1:
         return known[0]
     if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
@@ -110,8 +122,11 @@ def _known(rank: int) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Weights that mistakes lead to."""
     yield "no-decay", "the weights do not decay: multiply the copy by 1 - lr * DECAY", trained(rank, decay=0)
     yield "not-corrected", "the moments are not divided by 1 - beta ** step", trained(rank, corrected=False)
-    yield ("coupled-decay", "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by "
-           "1 - lr * DECAY", trained(rank, decay=0, coupled=DECAY))  # fmt: skip
+    yield (
+        "coupled-decay",
+        "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by 1 - lr * DECAY",
+        trained(rank, decay=0, coupled=DECAY),
+    )
     yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(rank, root=False)
     yield "forgotten", "the moments begin anew in every step: keep them in state", trained(rank, fresh=True)
 
@@ -127,11 +142,15 @@ def _state(state: dict) -> Fault:
     if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
         return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
     if held < EACH * SIZE:
-        return "kept-elsewhere", (f"the weights are right, but state holds {held} bytes: keep the copy and both "
-                                  f"moments there, in fp32, {EACH * SIZE} bytes")  # fmt: skip
+        return "kept-elsewhere", (
+            f"the weights are right, but state holds {held} bytes: keep the copy and both "
+            f"moments there, in fp32, {EACH * SIZE} bytes"
+        )
     if held > EACH * SIZE + SLACK:
-        return "too-much", (f"the weights are right, but state holds {held} bytes. A copy and two moments in fp32 are "
-                            f"{EACH * SIZE}: keep no gradient, and nothing twice")  # fmt: skip
+        return "too-much", (
+            f"the weights are right, but state holds {held} bytes. A copy and two moments in fp32 are "
+            f"{EACH * SIZE}: keep no gradient, and nothing twice"
+        )
     return None
 
 
@@ -140,6 +159,13 @@ def judge(reports: list, world: int) -> Verdict:
     return Verdict(True, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.precision.ranks", "master_step", (2,), own, judge, wait_seconds=5,
-              right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights of AdamW "
-                    "in fp32, and 12 bytes of state for each parameter")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.precision.ranks",
+    "master_step",
+    (2,),
+    own,
+    judge,
+    wait_seconds=5,
+    right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights of AdamW "
+    "in fp32, and 12 bytes of state for each parameter",
+)

@@ -91,8 +91,11 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
         where = f"rank {rank} of {world}, {step.name}"
         if step.bad and not calls.calls:
-            return wrong(f"{where}: it sent nothing in this step: how do the others know? All ranks make the same "
-                         "calls in each step, whatever is in their parts", "told-nobody")  # fmt: skip
+            return wrong(
+                f"{where}: it sent nothing in this step: how do the others know? All ranks make the same "
+                "calls in each step, whatever is in their parts",
+                "told-nobody",
+            )
         fault, agree = _looked(w, old, parts, scaler, before, step, rank)
         seen.append(Seen(where, fault or _sent(calls, world), agree))
         w.copy_(old if step.bad else stepped(old, parts, rank, before["scale"]))
@@ -115,13 +118,17 @@ def _left_out(w, old, step: Step, rank: int) -> Fault:
     if torch.equal(w, old):
         return None
     if not w.isfinite().all():
-        return "stepped-on-it", ("its weights are not finite now: a step whose gradients have an infinity or a NaN is "
-                                 "left out")  # fmt: skip
+        return "stepped-on-it", (
+            "its weights are not finite now: a step whose gradients have an infinity or a NaN is left out"
+        )
     if rank != step.at:
-        return "own-flag", (f"its weights have changed. Its own part was finite, that of rank {step.at} was not: if "
-                            "anybody leaves a step out, all do")  # fmt: skip
-    return "zeroed", ("its weights have changed: the step is left out as a whole, also for the weights whose gradients "
-                      "are finite")  # fmt: skip
+        return "own-flag", (
+            f"its weights have changed. Its own part was finite, that of rank {step.at} was not: if "
+            "anybody leaves a step out, all do"
+        )
+    return "zeroed", (
+        "its weights have changed: the step is left out as a whole, also for the weights whose gradients are finite"
+    )
 
 
 def _size(old, parts, rank: int, scale: float) -> float:
@@ -136,12 +143,16 @@ def _made(w, old, parts, scale: float, rank: int) -> Fault:
     if near(w, right, _size(old, parts, rank, scale)):
         return None
     if torch.equal(w, old):
-        return "not-in-place", ("its weights are as they were. Change them in place, as with weights -= ...; and is "
-                                "the step left out that should be made?")  # fmt: skip
+        return "not-in-place", (
+            "its weights are as they were. Change them in place, as with weights -= ...; and is "
+            "the step left out that should be made?"
+        )
     if not w.isfinite().all():
         return "not-finite", "its weights are not finite now, and all gradients are: is something divided by zero?"
-    return "wrong-weights", (f"its weights are off by up to {float((w - right).abs().max()):.2g}, where the step "
-                             f"changes them by up to {float((right - old).abs().max()):.2g}")  # fmt: skip
+    return "wrong-weights", (
+        f"its weights are off by up to {float((w - right).abs().max()):.2g}, where the step "
+        f"changes them by up to {float((right - old).abs().max()):.2g}"
+    )
 
 
 WORDS = {
@@ -181,8 +192,9 @@ def _scaler(scaler: dict, before: dict, bad: bool) -> Fault:
         return None
     scale, good = given["scale"], given["good"]
     if bad and given == after(before, False):
-        return "counted-as-good", ("its scaler counted this step as a good one. An infinity or a NaN anywhere makes it "
-                                   "one that all leave out")  # fmt: skip
+        return "counted-as-good", (
+            "its scaler counted this step as a good one. An infinity or a NaN anywhere makes it one that all leave out"
+        )
     if bad and scale == before["scale"]:
         return "not-halved", "the scale is as it was: halve it where a step is left out, on all ranks"
     if bad and scale == right["scale"]:
@@ -208,8 +220,10 @@ def _sent(calls: counted, world: int) -> Fault:
     if not calls.calls:
         return "unseen", "weights and scaler are right, but no collective of yours was seen"
     if calls.sent > BESIDE * (world - 1):
-        return "sent-too-much", (f"weights and scaler are right, but this rank sent {calls.sent:,.0f} bytes: send a "
-                                 "flag and a sum of squares, and leave gradients where they are")  # fmt: skip
+        return "sent-too-much", (
+            f"weights and scaler are right, but this rank sent {calls.sent:,.0f} bytes: send a "
+            "flag and a sum of squares, and leave gradients where they are"
+        )
     return None
 
 
@@ -218,6 +232,12 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     return judged(reports, WORDS, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.precision.ranks", "sharded_step", (2, 3), own, judge, wait_seconds=5,
-              right="right on 2 and 3 processes: two steps left out by all, the others made by all, and one "
-                    "scale")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.precision.ranks",
+    "sharded_step",
+    (2, 3),
+    own,
+    judge,
+    wait_seconds=5,
+    right="right on 2 and 3 processes: two steps left out by all, the others made by all, and one scale",
+)

@@ -79,6 +79,7 @@ class Sum(torch.autograd.Function):
 
 def block(weights: list[torch.Tensor], drop: float, world: int, watch: Watch):
     """run(x, y, mask), a small network that drops elements and sends one message if there is somebody to send to."""
+
     def run(x, y, mask):
         watch.runs += 1
         made = torch.relu(x @ weights[0] + y)
@@ -95,8 +96,10 @@ def block(weights: list[torch.Tensor], drop: float, world: int, watch: Watch):
 def played(case: Case, layer, rank: int, world: int) -> Result | object:
     """A case through layer(run, x, y, mask)."""
     make, watch = torch.Generator().manual_seed(7), Watch()
-    x, y, first, second, up = (torch.randn(*size, generator=make) for size in (
-        (ROWS, WIDTH), (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (ROWS, WIDTH)))  # fmt: skip
+    x, y, first, second, up = (
+        torch.randn(*size, generator=make)
+        for size in ((ROWS, WIDTH), (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (ROWS, WIDTH))
+    )
     mask = torch.rand(ROWS, WIDTH, generator=make) < 0.2
     leaves = [one.requires_grad_() for one in (x, y, first / WIDTH**0.5, second / WIDTH**0.5)]
     run = block(leaves[2:], case.drop, world, watch)
@@ -112,8 +115,15 @@ def played(case: Case, layer, rank: int, world: int) -> Result | object:
     kept, before = sum(not one.expired() for one in watch.inside), watch.runs
     held = sum(one.nbytes() for one in seen.alive([*leaves, *watch.dropped, mask]))
     out.backward(up)
-    return Result(out.detach(), [one.grad for one in leaves], float(torch.rand(())), kept, held, (before, watch.runs),
-                  watch.dropped)  # fmt: skip
+    return Result(
+        out.detach(),
+        [one.grad for one in leaves],
+        float(torch.rand(())),
+        kept,
+        held,
+        (before, watch.runs),
+        watch.dropped,
+    )
 
 
 class Mistaken(torch.autograd.Function):
@@ -127,8 +137,10 @@ class Mistaken(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        inputs = [one if ctx.slip == "not-detached" else one.detach().requires_grad_(one.requires_grad)
-                  for one in ctx.saved_tensors]  # fmt: skip
+        inputs = [
+            one if ctx.slip == "not-detached" else one.detach().requires_grad_(one.requires_grad)
+            for one in ctx.saved_tensors
+        ]
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.set_rng_state(ctx.random)
             out = ctx.run(*inputs)
@@ -189,15 +201,20 @@ def _same(a: Result, b: Result) -> bool:
 def _kept(mine: Result, case: Case) -> Fault:
     """What is wrong with what was kept, and with how often run was called."""
     if mine.kept:
-        return "kept", ("what run made inside is still there before the backward: keep the inputs alone, and let "
-                        "nothing be recorded in forward")  # fmt: skip
+        return "kept", (
+            "what run made inside is still there before the backward: keep the inputs alone, and let "
+            "nothing be recorded in forward"
+        )
     if mine.bytes > MOST * case.depth:
-        return "kept", (f"{mine.bytes:,} bytes are new and there before the backward, where an input has {EACH:,}: "
-                        "keep the inputs alone, and no copies of what run made inside")  # fmt: skip
+        return "kept", (
+            f"{mine.bytes:,} bytes are new and there before the backward, where an input has {EACH:,}: "
+            "keep the inputs alone, and no copies of what run made inside"
+        )
     if mine.runs != (case.depth, 2 * case.depth):
         before, after = (number / case.depth for number in mine.runs)
-        return "runs", (f"run was called {before:g} times in the forward and {after - before:g} times in the backward: "
-                        "once each")  # fmt: skip
+        return "runs", (
+            f"run was called {before:g} times in the forward and {after - before:g} times in the backward: once each"
+        )
     return None
 
 
@@ -206,9 +223,14 @@ def _missing(mine: Result) -> Fault:
     if not missing:
         return None
     whose = "input" if missing[0] in NAMES[:2] else "weight"
-    return f"no-{whose}", (f"{missing[0]} has no gradient: " + (
-        "return those of the inputs, in their order" if whose == "input" else
-        "torch.autograd.backward(out, gradient) fills .grad of whatever run used"))  # fmt: skip
+    return f"no-{whose}", (
+        f"{missing[0]} has no gradient: "
+        + (
+            "return those of the inputs, in their order"
+            if whose == "input"
+            else "torch.autograd.backward(out, gradient) fills .grad of whatever run used"
+        )
+    )
 
 
 def _dropped(mine: Result, case: Case) -> Fault:
@@ -216,15 +238,18 @@ def _dropped(mine: Result, case: Case) -> Fault:
     first, second = mine.dropped[: case.depth], mine.dropped[case.depth :][::-1]
     if all(torch.equal(*pair) for pair in zip(first, second, strict=True)):
         return None
-    return "other-elements", ("the second run dropped other elements than the first. Begin it at the random state of "
-                              "the first")  # fmt: skip
+    return "other-elements", (
+        "the second run dropped other elements than the first. Begin it at the random state of the first"
+    )
 
 
 def _gradients(mine: Result, right: Result) -> Fault:
     """What is to be seen of the gradients."""
-    off = {name: float((gradient - wanted).abs().max()) if gradient.shape == wanted.shape else float("nan")
-           for name, gradient, wanted in zip(NAMES, mine.gradients, right.gradients, strict=True)
-           if not near(gradient, wanted)}  # fmt: skip
+    off = {
+        name: float((gradient - wanted).abs().max()) if gradient.shape == wanted.shape else float("nan")
+        for name, gradient, wanted in zip(NAMES, mine.gradients, right.gradients, strict=True)
+        if not near(gradient, wanted)
+    }
     if not off:
         return None
     name, distance = next(iter(off.items()))
@@ -234,8 +259,10 @@ def _gradients(mine: Result, right: Result) -> Fault:
 def _random(mine: Result, right: Result) -> Fault:
     if mine.drawn == right.drawn:
         return None
-    return "trace", ("gradients are right, but the numbers that are drawn after the backward are others than without "
-                     "a second run: put the random state back as you found it")  # fmt: skip
+    return "trace", (
+        "gradients are right, but the numbers that are drawn after the backward are others than without "
+        "a second run: put the random state back as you found it"
+    )
 
 
 def near(given: torch.Tensor, wanted: torch.Tensor) -> bool:
@@ -265,6 +292,13 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     return judged(reports, WORDS, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.recompute.ranks", "again", (1, 2), own, judge, wait_seconds=5, explain=explain,
-              right="right on 1 and 2 processes: the gradients of a plain run, to the elements dropped, and nothing "
-                    "kept inside")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.recompute.ranks",
+    "again",
+    (1, 2),
+    own,
+    judge,
+    wait_seconds=5,
+    explain=explain,
+    right="right on 1 and 2 processes: the gradients of a plain run, to the elements dropped, and nothing kept inside",
+)

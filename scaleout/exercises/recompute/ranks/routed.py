@@ -68,8 +68,9 @@ class Expert(nn.Module):
 
     def __init__(self, make: torch.Generator) -> None:
         super().__init__()
-        self.up, self.down = (nn.Parameter(torch.randn(*size, generator=make) / 4) for size in (
-            (WIDTH, INSIDE), (INSIDE, WIDTH)))  # fmt: skip
+        self.up, self.down = (
+            nn.Parameter(torch.randn(*size, generator=make) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
+        )
         self.rows, self.inside = 0, []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -91,8 +92,11 @@ class Layer:
 
     def gradients(self) -> dict[str, torch.Tensor | None]:
         out = {"x": self.x.grad, "the gate": self.gate.weight.grad}
-        return out | {f"expert {i}": one.up.grad for i, one in enumerate(self.experts)} | {
-            f"expert {i}'s second weight": one.down.grad for i, one in enumerate(self.experts)}  # fmt: skip
+        return (
+            out
+            | {f"expert {i}": one.up.grad for i, one in enumerate(self.experts)}
+            | {f"expert {i}'s second weight": one.down.grad for i, one in enumerate(self.experts)}
+        )
 
 
 def layer(case: Case, rank: int) -> Layer:
@@ -164,11 +168,15 @@ def _case(function, case: Case, rank: int) -> Fault:
         return "kept", ("what the experts made inside is still there before the backward: run them in a checkpoint")
     rows, held = sum(one.rows for one in mine.experts), sum(one.nbytes() for one in seen.alive([mine.x]))
     if rows != TOKENS:
-        return "more-tokens", (f"{rows} tokens went through the experts, and there are {TOKENS}: each goes through the "
-                               "one expert that it was sent to, and the others do not see it")  # fmt: skip
+        return "more-tokens", (
+            f"{rows} tokens went through the experts, and there are {TOKENS}: each goes through the "
+            "one expert that it was sent to, and the others do not see it"
+        )
     if held > MOST:
-        return "kept", (f"{held:,} bytes are new and there before the backward, where what goes into the experts and "
-                        f"comes out has {8 * TOKENS * WIDTH:,}: keep no copies of what they made inside")  # fmt: skip
+        return "kept", (
+            f"{held:,} bytes are new and there before the backward, where what goes into the experts and "
+            f"comes out has {8 * TOKENS * WIDTH:,}: keep no copies of what they made inside"
+        )
     if not out.requires_grad:
         return "no-way-back", "the output has no way back: is something run under no_grad, or detached?"
     out.backward(mine.up)
@@ -186,6 +194,7 @@ def _output(out: torch.Tensor, wanted: torch.Tensor, case: Case, rank: int) -> F
 
 def _gradients(given: dict, wanted: dict, case: Case, rank: int) -> Fault:
     """What is wrong with the gradients, where the output is right."""
+
     def same(these: dict, names) -> bool:
         zero = {name: torch.zeros_like(one) if one is not None else None for name, one in wanted.items()}
         return all(near(_or(these[name], zero[name]), _or(wanted[name], zero[name])) for name in names)
@@ -219,6 +228,13 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     return judged(reports, WORDS, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.recompute.ranks", "routed", (2,), own, judge, wait_seconds=5,
-              right="right on 2 processes: each token's gradient went through the expert that the token went to, and "
-                    "nothing was kept inside")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.recompute.ranks",
+    "routed",
+    (2,),
+    own,
+    judge,
+    wait_seconds=5,
+    right="right on 2 processes: each token's gradient went through the expert that the token went to, and "
+    "nothing was kept inside",
+)

@@ -80,8 +80,10 @@ def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:
     try:
         value = float(given)
     except (TypeError, ValueError, RuntimeError):
-        return wrong(f"{where}: the function gave a {type(given).__name__}: return the norm before clipping, one "
-                     "number", "no-norm")  # fmt: skip
+        return wrong(
+            f"{where}: the function gave a {type(given).__name__}: return the norm before clipping, one number",
+            "no-norm",
+        )
     right = norm([one for parts in every for one in parts])
     if not _near(value, right):
         agree = {slip for slip, number in _norms(case, every, rank).items() if _near(value, number)}
@@ -97,15 +99,21 @@ def _norms(case: Case, every: list[list[torch.Tensor]], rank: int) -> dict[str, 
     """The norms that mistakes lead to."""
     right, by_rank = norm([one for parts in every for one in parts]), [norm(parts) for parts in every]
     return {
-        "own-norm": by_rank[rank], "sum-of-norms": sum(by_rank), "mean-of-norms": sum(by_rank) / len(every),
-        "largest-norm": max(by_rank), "no-root": right**2, "mean-of-squares": right / math.sqrt(len(every)),
+        "own-norm": by_rank[rank],
+        "sum-of-norms": sum(by_rank),
+        "mean-of-norms": sum(by_rank) / len(every),
+        "largest-norm": max(by_rank),
+        "no-root": right**2,
+        "mean-of-squares": right / math.sqrt(len(every)),
         "sum-over-tensors": math.sqrt(sum(sum(norm([one]) for one in parts) ** 2 for parts in every)),
-        "clipped-norm": min(right, case.most), "no-gradient": 0.0,
-    }  # fmt: skip
+        "clipped-norm": min(right, case.most),
+        "no-gradient": 0.0,
+    }
 
 
 def _scalings(case: Case, before: list[torch.Tensor], right: float) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """The shards that mistakes lead to, where the norm is right."""
+
     def factor(size: float) -> float:
         return min(1.0, case.most / size) if size else 1.0
 
@@ -136,8 +144,10 @@ WORDS = {
 def _returned(value: float, right: float, own_norm: float) -> Fault:
     """What is to be seen of a norm that is wrong."""
     if not value and not own_norm:
-        return "owns-nothing", ("the norm that was returned is 0. A rank that owns nothing takes part in the sum as "
-                                "well, and gets the norm of all")  # fmt: skip
+        return "owns-nothing", (
+            "the norm that was returned is 0. A rank that owns nothing takes part in the sum as "
+            "well, and gets the norm of all"
+        )
     return "wrong-norm", f"the norm that was returned is {value:.4g}, and that of all gradients is {right:.4g}"
 
 
@@ -159,8 +169,10 @@ def _sent(calls: counted, world: int) -> Fault:
     if not calls.calls:
         return "unseen", "norm and shards are right, but no collective of yours was seen"
     if calls.sent > BESIDE * (world - 1):
-        return "sent-too-much", (f"norm and shards are right, but this rank sent {calls.sent:,.0f} bytes: send a sum "
-                                 "of squares, and leave the gradients where they are")  # fmt: skip
+        return "sent-too-much", (
+            f"norm and shards are right, but this rank sent {calls.sent:,.0f} bytes: send a sum "
+            "of squares, and leave the gradients where they are"
+        )
     return None
 
 
@@ -177,5 +189,12 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     return judged(reports, WORDS, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.zero.ranks", "clip_sharded", (2, 3), own, judge, wait_seconds=5,
-              right="right on 2 and 3 processes: one norm, and the same factor on every rank")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.zero.ranks",
+    "clip_sharded",
+    (2, 3),
+    own,
+    judge,
+    wait_seconds=5,
+    right="right on 2 and 3 processes: one norm, and the same factor on every rank",
+)

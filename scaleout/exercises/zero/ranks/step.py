@@ -119,20 +119,31 @@ def _weights(given: torch.Tensor, returned: object, rank: int, world: int) -> Fa
 def _known(rank: int, world: int, each: int) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Weights that mistakes lead to, a row for each step: all of them are others than the right ones but those of
     "forgotten" after the first."""
-    yield ("not-averaged", f"the gradient is {world} times too large: a reduce-scatter adds. Divide by the number of "
-           "ranks", trained(world, times=world))  # fmt: skip
-    yield ("averaged-twice", f"the gradient is {world} times too small: it was divided by the ranks twice",
-           trained(world, times=1 / world))  # fmt: skip
+    yield (
+        "not-averaged",
+        f"the gradient is {world} times too large: a reduce-scatter adds. Divide by the number of ranks",
+        trained(world, times=world),
+    )
+    yield (
+        "averaged-twice",
+        f"the gradient is {world} times too small: it was divided by the ranks twice",
+        trained(world, times=1 / world),
+    )
     of_each = [trained(world, one) for one in range(world)]
-    yield ("own-gradient", "each part was updated with the gradient of its owner's samples alone: reduce first",
-           torch.cat([one[:, r * each : (r + 1) * each] for r, one in enumerate(of_each)], dim=1))  # fmt: skip
+    yield (
+        "own-gradient",
+        "each part was updated with the gradient of its owner's samples alone: reduce first",
+        torch.cat([one[:, r * each : (r + 1) * each] for r, one in enumerate(of_each)], dim=1),
+    )
     yield "own-gradient", "the weights were updated with this rank's gradient alone: reduce first", of_each[rank]
-    yield ("forgotten", "the moments begin anew in every step: keep them in state",
-           trained(world, fresh=True))  # fmt: skip
+    yield ("forgotten", "the moments begin anew in every step: keep them in state", trained(world, fresh=True))
     yield "not-corrected", "the moments are not divided by 1 - beta ** step", trained(world, corrected=False)
     yield "no-decay", "the weights do not decay: multiply them by 1 - lr * DECAY", trained(world, decay=0)
-    yield ("coupled-decay", "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by "
-           "1 - lr * DECAY", trained(world, decay=0, coupled=DECAY))  # fmt: skip
+    yield (
+        "coupled-decay",
+        "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by 1 - lr * DECAY",
+        trained(world, decay=0, coupled=DECAY),
+    )
     yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(world, root=False)
 
 
@@ -145,13 +156,16 @@ def _state(state: dict, world: int) -> Fault:
     each = -(-SIZE // world)
     held = held_bytes(state)
     if held < 2 * 4 * (SIZE // world):
-        return "kept-elsewhere", (f"the weights are right, but state holds {held} bytes: keep the moments there, where "
-                                  "they can be counted")  # fmt: skip
+        return "kept-elsewhere", (
+            f"the weights are right, but state holds {held} bytes: keep the moments there, where they can be counted"
+        )
     most = 4 * (HELD * each + HELD)
     if held > most:
-        return "whole-state", (f"the weights are right, but state holds {held} bytes. A part has {each} of {SIZE} "
-                               f"elements, so two moments take {8 * each}, and with copies of weights and gradient "
-                               f"{16 * each}: keep your own part's alone")  # fmt: skip
+        return "whole-state", (
+            f"the weights are right, but state holds {held} bytes. A part has {each} of {SIZE} "
+            f"elements, so two moments take {8 * each}, and with copies of weights and gradient "
+            f"{16 * each}: keep your own part's alone"
+        )
     return None
 
 
@@ -161,12 +175,16 @@ def _sent(calls: counted, world: int) -> Fault:
     if not calls.calls:
         return "unseen", "weights and state are right, but no collective of yours was seen"
     if any(call.name == "all_reduce" and call.bytes > BESIDE for call in calls.calls):
-        return "all-reduce", ("weights and state are right, but you all-reduced, which is two pieces for one. A rank "
-                              "needs the sum of its own part: reduce-scatter; and then the others' weights: all-gather")
+        return "all-reduce", (
+            "weights and state are right, but you all-reduced, which is two pieces for one. A rank "
+            "needs the sum of its own part: reduce-scatter; and then the others' weights: all-gather"
+        )
     if calls.sent > 1.2 * pieces + BESIDE * (world - 1):
-        return "sent-too-much", (f"weights and state are right, but this rank sent {calls.sent:,.0f} bytes for {SIZE} "
-                                 f"weights: a reduce-scatter of the gradient and an all-gather of the weights, "
-                                 f"{pieces:,} bytes, are enough")  # fmt: skip
+        return "sent-too-much", (
+            f"weights and state are right, but this rank sent {calls.sent:,.0f} bytes for {SIZE} "
+            f"weights: a reduce-scatter of the gradient and an all-gather of the weights, "
+            f"{pieces:,} bytes, are enough"
+        )
     return None
 
 
@@ -174,8 +192,11 @@ def explain(error: Exception) -> Verdict | None:
     """Parts of different lengths, which gloo refuses."""
     if not any(mark in str(error) for mark in ("sizes().vec()", "inputShape", "invalid tensor size")):
         return None
-    return wrong("a collective was given parts of different lengths, or of another length than its result has room "
-                 "for: pad the last, so that all are equal", "uneven")  # fmt: skip
+    return wrong(
+        "a collective was given parts of different lengths, or of another length than its result has room "
+        "for: pad the last, so that all are equal",
+        "uneven",
+    )
 
 
 def judge(reports: list, world: int) -> Verdict:
@@ -183,6 +204,14 @@ def judge(reports: list, world: int) -> Verdict:
     return Verdict(True, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.zero.ranks", "zero_step", (2, 3), own, judge, wait_seconds=5, explain=explain,
-              right=f"right on 2 and 3 processes: the weights of AdamW on one after {STEPS} steps, moments of a part, "
-                    "and two pieces sent")  # fmt: skip
+CHECK = Check(
+    "scaleout.exercises.zero.ranks",
+    "zero_step",
+    (2, 3),
+    own,
+    judge,
+    wait_seconds=5,
+    explain=explain,
+    right=f"right on 2 and 3 processes: the weights of AdamW on one after {STEPS} steps, moments of a part, "
+    "and two pieces sent",
+)
