@@ -17,7 +17,7 @@ from scaleout.views.controls import order, rows_of, stops
 
 MANY = 10  # options of a select: of more, some
 ASKED = 2  # values of a control whose every change is a search
-MIXED = 6  # random combinations a view, beside every value of every control alone
+MIXED = 6  # random combinations a view, beside every value of every control alone; of one that searches, half
 
 # The widget of a view.
 ROOT = """const root = document.querySelector(`#live-${stem}`);"""
@@ -91,7 +91,7 @@ def grid(stem: str) -> list[dict]:
     draw = random.Random(2)
     # a page starts Python anew for another code, so code is left as it is
     mixed = [{**base, **{one.name: draw.choice(_values(one)) for one in controls if one.kind != "code"}}
-             for _ in range(MIXED)]  # fmt: skip
+             for _ in range(MIXED // 2 if views.asked(stem) else MIXED)]  # fmt: skip
     return alone + mixed
 
 
