@@ -1,11 +1,12 @@
-"""Measure this machine: matrix products by dtype, copy bandwidth, and each collective at this world size.
+"""Measure this machine: matrix multiplications and copies, a model's kernels, and each collective at this world size.
 
     python labs/calibrate.py
     torchrun --nproc-per-node 2 labs/calibrate.py --out machine.json
 
 The profile is what the labs predict seconds from (`--machine`). All ranks measure at the same time, so that
 the rates are those of a machine with every rank at work; a collective of fewer ranks too, in groups of each size
-that divides them, all groups at once.
+that divides them, all groups at once. Kernels are those of a block: linear layers, attention, norms, activations, what
+the host takes for each, and the optimizer's update, at sizes around those of the labs.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -16,14 +17,16 @@ from dataclasses import dataclass
 import torch
 
 from scaleout.lab import options, progress, recording, session, table
-from scaleout.measure import collectives, matmul_rate, repeat
+from scaleout.measure import collectives, kernels, matmul_rate, repeat
 from scaleout.records import profiles, provenance
 from scaleout.spec import checks
+from scaleout.timing import calibrated
 from scaleout.timing import profile as timing_profile
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
 COPY_BYTES = 256_000_000            # more than the caches of a CPU or GPU hold
+EMULATED = 0.5                      # of the rate in fp32: what is slower is not computed with, and not timed further
 MEANING = {"all_reduce": "bytes of the tensor each rank holds", "broadcast": "bytes of the tensor",
            "all_gather": "bytes of the gathered tensor",
            "reduce_scatter": "bytes of the tensor before the scatter"}
@@ -36,11 +39,18 @@ class Options:
     seconds: float = options.number(0.4, "time for each number", 0.01, 60)
     largest_mb: float = options.number(16, "largest message, in MB (10^6 bytes)", 0.1, 4096)
     largest_matrix: int = options.number(1024, "largest side of a matrix", 64, 32768)
+    kernels: bool = options.flag("time a model's kernels one by one", True)
+    tokens: int = options.number(512, "of a micro-batch: kernels are timed at it, and at an eighth", 8, 2**20)
+    hidden: int = options.number(160, "width of a block that kernels are timed at, and at two fifths of it", 8, 2**16)
+    seq: int = options.number(128, "tokens of a sequence, for attention", 4, 2**20)
+    head: int = options.number(32, "width of a head", 4, 1024)
     out: str | None = options.word(None, "file of the profile (default: in your cache folder)")
 
 
-TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048),
-         "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384)}
+TIERS = {"smoke": Options(),
+         "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048, tokens=2048, hidden=256, seq=256),
+         "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384, tokens=8192, hidden=2048, seq=2048,
+                        head=128)}
 
 
 def copy_rate(s, o):
@@ -80,6 +90,9 @@ def measure(s, o):
         else:
             n, name = what
             points[what].append(collective_point(s, name, which, o, n, groups[n]))
+    timed = {name: dtype for name, dtype in DTYPES.items() if rates[name] >= EMULATED * rates["fp32"]}
+    sizes_of_model = kernels.Sizes(o.tokens, o.hidden, o.seq, o.head)
+    found = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
     lines = {n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]}
                  for name in profiles.COLLECTIVES} for n in groups}
     return {"schema": profiles.SCHEMA, "device": recording.device_name(s.device), "device_kind": s.device.type,
@@ -87,7 +100,19 @@ def measure(s, o):
             "threads": torch.get_num_threads(), "versions": recording.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
+            "kernels": found,
             "collectives": lines.pop(s.world, {}), "groups": {str(n): found for n, found in lines.items()}}
+
+
+def fitted(profile):
+    """Rows of what the labs predict from: the constants of a machine that was timed kernel by kernel, in fp32."""
+    rates = calibrated.profile_rates(profile)
+    host, tensor = sum(rates.block_seconds), rates.tensor_seconds
+    return [("linear layers, fitted", f"{rates.matmul_flop_per_s / 1e9:,.2f} GFLOP/s"),
+            ("each kernel", f"{rates.kernel_seconds * 1e6:,.1f} us"),
+            ("each block, for the host", f"{host * 1e6:,.1f} us"),
+            ("norms and activations", f"{rates.memory_bytes_per_s / 1e9:,.2f} GB/s"),
+            ("AdamW, each tensor", f"{tensor * 1e6:,.1f} us")]
 
 
 def show(s, profile):
@@ -97,6 +122,7 @@ def show(s, profile):
     rows = [(f"matmul {name}, side {profile['matmul_side'][name]}", f"{rate / 1e9:,.2f} GFLOP/s")
             for name, rate in profile["matmul_flops_per_second"].items()]
     rows.append(("copy, read and written", f"{profile['copy_bytes_per_second'] / 1e9:,.2f} GB/s"))
+    rows += fitted(profile) if profile["kernels"] else []
     s.say(table(("each process", "measured"), rows))
     if not profile["collectives"]:
         s.say("collectives: skipped, one process has nobody to talk to "

@@ -20,7 +20,19 @@ from scaleout.measure import measure, memory_trace, watch
 from scaleout.memory import Account, account
 from scaleout.parallel import ROUTES, Replicas, Training, parity
 from scaleout.records import profiles
-from scaleout.spec import CHOICES, Recipe, Shape, flops, preset, total_parameters
+from scaleout.spec import (
+    CHOICES,
+    MEASURED,
+    Job,
+    Layout,
+    Recipe,
+    Shape,
+    cluster,
+    flops,
+    preset,
+    total_parameters,
+)
+from scaleout.timing import calibrated, machine, step_on
 from scaleout.timing import profile as timing_profile
 
 TOLERANCE = 0.02            # of the peak, and what the book promises
@@ -167,8 +179,10 @@ def seconds(s, o, spent):
         return None, middle, None, None
     work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
     dtype = "fp32" if o.precision == "fp32" else "bf16"
-    reduced = total_parameters(o.shape) * o.recipe.width("gradient") if s.world > 1 else 0
-    guess = timing_profile.step_seconds(profile, sum(work.values()), dtype, reduced)
+    runs = replace(MEASURED, data_overlap=s.device.type == "cuda")
+    job = Job(o.shape, o.seq, machine.device_of(profile), cluster(1, s.world), o.micro_batch, Layout(dp=s.world),
+              o.recipe, runs)
+    guess = step_on(job, machine.from_profiles(job, {s.world: profile})).seconds
     return guess, middle, *timing_profile.mfu(profile, work["forward"] + work["backward"], dtype, middle)
 
 
@@ -180,6 +194,7 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
         skipped.append("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
     else:
         prediction["seconds a step"], measurement["seconds a step"] = guess, middle
+        skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
     if s.world == 1:
         skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
     elif o.via != "accelerate":

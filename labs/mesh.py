@@ -21,6 +21,7 @@ from scaleout.parallel import mesh as parallel_mesh
 from scaleout.parallel import parity
 from scaleout.records import profiles
 from scaleout.spec import Recipe, Shape
+from scaleout.timing import calibrated
 
 WARMUP = 2
 PARITY_STEPS = 2
@@ -158,6 +159,7 @@ def train(s, tier, o, text):
             for side, told in ((prediction, wanted), (measurement, found)):
                 side[f"bytes asked for along {axis}, stage {stage}"] = sum(one[0] for one in told[axis].values())
     skipped = [f"seconds by the machine's profile: {why}"] if why else []
+    skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
     r = record(s, tier, o, laid, skipped, checks=checks | more, notes=notes, prediction=prediction,
                measurement=measurement, step_seconds=seconds[o.via], losses=losses[o.via],
                series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()})

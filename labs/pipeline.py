@@ -25,10 +25,9 @@ from scaleout.measure import pipeline_faults, pipeline_sleep
 from scaleout.memory import most_held, stage_kept
 from scaleout.parallel import Transformer, parity, pipeline_stage, pipeline_ways
 from scaleout.records import files
-from scaleout.spec import Recipe
+from scaleout.spec import Recipe, mesh
 from scaleout.spec import pipeline as spec_pipeline
 from scaleout.timing import pipeline as timing_pipeline
-from scaleout.timing import pipeline_seconds
 
 WARMUP = 2
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the whole batch alone
@@ -82,7 +81,7 @@ class Plan:
 
     def layers(self, v):
         """Layers of each stage."""
-        return pipeline_seconds.blocks(self.o.layers, self.p * v)
+        return mesh.blocks(self.o.layers, self.p * v)
 
     def refuse(self):
         """ValueError for what cannot be cut into stages, or is no schedule."""

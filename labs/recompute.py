@@ -90,7 +90,7 @@ def policies(s, o):
     device, runs = (DEVICES[CHOSEN_FOR], PROGRAMS["eager"]) if profile is None else (
         machine.device_of(profile), MEASURED)
     job = Job(o.shape, o.seq, device, cluster(1, 1), o.micro_batch, Layout(), o.recipe, runs)
-    rank = machine.of(job) if profile is None else machine.of_profiles(job, {1: profile})
+    rank = machine.from_datasheet(job) if profile is None else machine.from_profiles(job, {1: profile})
     found = timing_recompute.budgets(job, rank, lab_recompute.SHARES)
     return dict(zip(lab_recompute.SHARES, found, strict=True)), (
         DEVICES[CHOSEN_FOR].name if profile is None else "this machine's profile")

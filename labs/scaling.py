@@ -106,7 +106,7 @@ def calibrate(o, world, folder):
         return None
     path = Path(folder) / f"machine-{world}.json"
     size = "gpu" if o.tier == "gpu" else "smoke"
-    words = ["--tier", size, "--seconds", str(o.seconds), "--out", str(path)]
+    words = ["--tier", size, "--seconds", str(o.seconds), "--no-kernels", "--out", str(path)]
     launch.started(str(HERE / "calibrate.py"), words, world)
     return path
 

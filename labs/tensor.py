@@ -19,6 +19,7 @@ from scaleout.measure import tensor_faults
 from scaleout.parallel import parity, tensor_ways
 from scaleout.records import profiles, results
 from scaleout.spec import Recipe, Shape, slices, total_parameters
+from scaleout.timing import calibrated
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -123,6 +124,7 @@ def record(s, tier, o, timed, rows, checks, notes, guesses):
         prediction[figure], measurement[figure] = seconds, rows[name]["measured"]["seconds"]
     skipped = skips(s, o, rows) + ([] if guesses else [
         "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"])
+    skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
     return recording.record(
         s, "tensor", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision=o.precision, foreach=False)) | {

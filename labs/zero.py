@@ -22,6 +22,7 @@ from scaleout.measure import zero_faults, zero_muon, zero_seconds
 from scaleout.parallel import parity, zero_deepspeed, zero_ways
 from scaleout.records import profiles
 from scaleout.spec import Recipe, total_parameters
+from scaleout.timing import calibrated
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -119,6 +120,7 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
         skipped.append("prediction of seconds: of AdamW's steps only")
     elif profiles.find(o.machine, s.device.type, s.world) is None:
         skipped.append(lab_zero.NO_PROFILE)
+    skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
     if s.world == 1:
         skipped.append("messages: one process sends nothing (torchrun --nproc-per-node 2)")
     if any(row["measured"].get("tcp", SMALL) < SMALL for row in rows.values()):

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 from scaleout import views
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
@@ -27,7 +27,7 @@ def setting(**params):
 
 def entire(job):
     """The pass of a job with every block of it scheduled."""
-    on = machine.of(job)
+    on = machine.from_datasheet(job)
     work = compute.block(job, on), *compute.ends(job, on)
     return exchange.one_pass(job, on, work, job.sharding, job.shape.layers)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
+from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.timing import compute, exchange, machine
+from scaleout.timing.ddp import Layer
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
 
@@ -47,3 +49,11 @@ def _job(draw: random.Random) -> Job:
     replicas = Replicas(reshard=not (zero == 2 and draw.random() < 0.5))
     return Job(shape, seq, device, wide, draw.choice((1, 2, 4)), layout, recipe,
                PROGRAMS[draw.choice(tuple(PROGRAMS))], replicas)  # fmt: skip
+
+
+def layers(shape: Shape, batch: int = 1, seq: int = 8, checkpointing: str = "none") -> tuple[Layer, ...]:
+    """The layers of a model in a micro-batch on one H100."""
+    recipe = Recipe("bf16-master", checkpointing=checkpointing)
+    job = Job(shape, seq, DEVICES["h100-sxm"], cluster(1, 1), batch, recipe=recipe)
+    rank = machine.from_datasheet(job)
+    return exchange.layers(job, (compute.block(job, rank), *compute.ends(job, rank)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scaleout import views
 from scaleout.draw import svg
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

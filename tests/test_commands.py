@@ -34,7 +34,8 @@ SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "cap
           "tensor": ["--layers", "1", "--hidden", "32", "--heads", "4"],
           "recompute": MODEL,
           "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096", "--factor", "64"],
-          "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
+          "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64",
+                        "--tokens", "16", "--hidden", "16", "--seq", "8", "--head", "4", "--out", "machine.json"],
           "pipeline": ["--layers", "4", "--hidden", "32", "--heads", "1", "--stage-ms", "1"], "preflight": [],
           "zero": MODEL, "precision": MODEL, "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"]}
 NO_SIZES = ("hang", "hang_job", "tour")     # tests/ranks/test_hang.py and test_tour.py run them

@@ -19,7 +19,7 @@ from lab_runs import bash, free_port
 
 from scaleout.lab import hosts as lab_hosts
 from scaleout.lab import options as lab_options
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.train import forecast, options
 
 LAUNCH = repo.ROOT / "labs" / "launch"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from scaleout.memory import mesh_peaks
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
@@ -37,7 +37,7 @@ def seconds(run: Callable[[], object], times: int) -> float:
 
 def cold(job: Job, sequences: int) -> object:
     """A search that knows nothing yet."""
-    for known in (mesh_peaks.peaks, timing.step, machine.of):
+    for known in (mesh_peaks.peaks, timing.step, machine.from_datasheet):
         known.cache_clear()
     return search(job, sequences)
 

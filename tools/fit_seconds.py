@@ -25,7 +25,7 @@ import measured
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import band, machine, rates
 from scaleout.timing.band import ninth
-from scaleout.timing.job import on
+from scaleout.timing.job import step_on
 
 POWER = 1.3
 PULL = 0.02  # of a constant towards where it started, against the errors of rows
@@ -74,7 +74,7 @@ def use(values: dict[str, float]) -> dict:
         rates.MATMUL[family] = values[f"matmul {family}"]
     for family in ("ampere", "hopper"):
         rates.ATTENTION["triton"][family] = tuple(values[f"triton {family} {i}"] for i in (0, 1))
-    machine.of.cache_clear()
+    machine.from_datasheet.cache_clear()
     common = {cost: values[f"all {cost}"] for cost in COMMON}
     return {name: replace(PROGRAMS[name], **common, **{cost: values[f"{name} {cost}"] for cost in OWN})
             for name in FITTED}  # fmt: skip
@@ -88,8 +88,8 @@ def seconds(row: measured.Row, program, quick: bool = False) -> float:
 def _seconds(job, quick: bool) -> float:
     layers = job.shape.layers
     if not quick or job.layout.pp > 1 or layers <= LAYERS[1]:
-        return on(job, machine.of(job)).seconds
-    few, more = (on(one, machine.of(one)).seconds for one in (job.other(layers=n) for n in LAYERS))
+        return step_on(job, machine.from_datasheet(job)).seconds
+    few, more = (step_on(one, machine.from_datasheet(one)).seconds for one in (job.other(layers=n) for n in LAYERS))
     return few + (layers - LAYERS[0]) * (more - few) / (LAYERS[1] - LAYERS[0])
 
 

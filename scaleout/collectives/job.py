@@ -65,7 +65,7 @@ def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
     blocks = sum(job.rank_stages(rank))
     found = {"tp": _tensor(job, rank, blocks), "cp": _context(job, blocks), "dp": (), "pp": _hops(job, rank)}
     under = "dp" if layout.dp > 1 else "cp"
-    found[under] += _replicas(job, job.rank_parameters(rank))
+    found[under] += replica_collectives(job, job.rank_parameters(rank))
     return {
         axis: Traffic(axis, job.grid.size(axis), tuple(found[axis]), mesh.crosses(job.cluster, job.grid, axis),
                       mesh.link(job.cluster, job.grid, axis).bytes_per_s)
@@ -146,8 +146,8 @@ def _hops(job: Job, rank: int) -> tuple[Sent, ...]:
     return out
 
 
-def _replicas(job: Job, parameters: int) -> tuple[Sent, ...]:
-    """What ZeRO's stages and DDP exchange, each collective of all of a rank's parameters."""
+def replica_collectives(job: Job, parameters: int) -> tuple[Sent, ...]:
+    """What DDP and ZeRO exchange: collectives of gradients, then of weights, each of all of a rank's parameters."""
     layout, how = job.layout, job.replicas
     if layout.replicas == 1:
         return ()

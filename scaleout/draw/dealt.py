@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from scaleout.draw import kinds, labels, svg
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.memory.allocator import usable
+from scaleout.spec.devices import DEVICES, GB
 
 NODE = 8  # GPUs of a machine, one column
 
@@ -34,10 +35,10 @@ def pieces(parts: Sequence[tuple[str, float]], each: float) -> list[Piece]:
 
 
 def opening(width: float) -> str:
-    """Llama 3.1 405B with AdamW: the states of 16 bytes a parameter over H100s."""
+    """Llama 3.1 405B with AdamW: the states of 16 bytes a parameter over H100s, each filled to its usable memory."""
     n = 405e9
     parts = [("weights", 2 * n), ("gradients", 2 * n), ("master", 4 * n), ("optimizer", 8 * n)]
-    return draw(width, parts, DEVICES["h100-sxm"].memory_bytes)
+    return draw(width, parts, usable(DEVICES["h100-sxm"].memory_bytes))
 
 
 def draw(width: float, parts: Sequence[tuple[str, float]], each: float) -> str:

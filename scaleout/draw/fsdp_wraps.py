@@ -10,7 +10,7 @@ from scaleout.draw import fsdp_hill, fsdp_units, labels, svg
 from scaleout.draw.plot import TICK, Axis, Plane
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program

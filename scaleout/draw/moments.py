@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from scaleout.draw import hatch, kinds, svg
 from scaleout.memory.accounts import Account, account
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.memory.allocator import usable
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.transformer import PRESETS
 
 HEAD, FOOT = 26, 40  # CSS pixels: a step's name above its bars, the moments' names and the fullest below them
@@ -44,10 +45,10 @@ SEQUENCES = (1, 8)  # of 1,024 tokens, in `opening`
 
 
 def opening(width: float) -> str:
-    """GPT-2 large on a card of 24 GB: with one sequence the update is the fullest moment, with eight the loss."""
+    """GPT-2 large on a GPU of 24 GB: with one sequence the update is the fullest moment, with eight the loss."""
     shape = PRESETS["gpt2-large"]
     steps = [step(f"{n} sequence{'s' * (n > 1)}", account(shape, n, 1024)) for n in SEQUENCES]
-    return draw(width, steps, ("this card", DEVICES["rtx-4090"].memory_bytes))
+    return draw(width, steps, ("usable", usable(DEVICES["rtx-4090"].memory_bytes)))
 
 
 def small(width: float) -> str:
@@ -55,7 +56,7 @@ def small(width: float) -> str:
     shape = PRESETS["gpt2-large"]
     steps = [step(f"{n} sequence{'s' * (n > 1)}", account(shape, n, 1024), at=("rest", "loss", "optimizer"))
              for n in SEQUENCES]  # fmt: skip
-    return draw(width, steps, ("this card", DEVICES["rtx-4090"].memory_bytes), 100)
+    return draw(width, steps, ("usable", usable(DEVICES["rtx-4090"].memory_bytes)), 100)
 
 
 def draw(

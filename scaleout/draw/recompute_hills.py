@@ -11,7 +11,7 @@ from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
 from scaleout.memory.recompute import Policy
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -58,7 +58,7 @@ def most(policy: Policy) -> float:
 def room() -> float:
     """GB that an H100 has for the blocks' activations, beside all else that is there at the loss."""
     found = account(SHAPE, BATCH, SEQ, RECIPE, LAYOUT, memory.none(sizes())).moments["loss"]
-    return (allocator.room(DEVICES["h100-sxm"].memory_bytes) - sum(found.values())) / GB + most(memory.none(sizes()))
+    return (allocator.usable(DEVICES["h100-sxm"].memory_bytes) - sum(found.values())) / GB + most(memory.none(sizes()))
 
 
 def hills(width: float) -> str:
@@ -77,7 +77,7 @@ def hills(width: float) -> str:
         at = plane.at_y(held(policy)[blocks][1]) + (22 if name == "no cheap part" else -6)  # beneath the room's line
         words = f"{name}: {held(policy)[blocks][1]:.1f}"
         out.append(svg.text(plane.at_x(blocks), at, words, anchor="middle", size=svg.SMALL, bold=True, halo=True))
-    at, words = plane.at_y(room()), f"room: {room():.0f}"
+    at, words = plane.at_y(room()), f"usable: {room():.0f}"
     out += [svg.line(plane.left, at, plane.right, at, "accent", 1.5, "5 3"),
             svg.text(plane.left + 4, at - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True)]  # fmt: skip
     for words, part in (("forward", 0.25), ("backward", 0.75)):
@@ -95,7 +95,7 @@ def hills(width: float) -> str:
 def costs() -> dict[str, list[tuple[float, float]]]:
     """(per cent that the step is longer, GB that the blocks hold at most) of three ways: tiles, the cheapest first;
     whole blocks; segments of so many blocks."""
-    z, rank = sizes(), machine.of(JOB)
+    z, rank = sizes(), machine.from_datasheet(JOB)
     tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(step(JOB), rank)
     blocks = [Policy(tuple(memory.names(z) if i < n else frozenset() for i in range(SHAPE.layers)))
               for n in range(0, SHAPE.layers + 1, 4)]  # fmt: skip

@@ -8,7 +8,7 @@ from scaleout.draw import labels, svg
 from scaleout.draw.lanes import Lanes
 from scaleout.draw.plot import time_axis
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from scaleout.draw import ownership, svg
-from scaleout.memory import zero
-from scaleout.spec.hardware import DEVICES
+from scaleout.memory import allocator, zero
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
 
-RANKS, CARD = 4, DEVICES["h100-sxm"].memory_bytes
+RANKS, USABLE = 4, allocator.usable(DEVICES["h100-sxm"].memory_bytes)
 RECIPE = Recipe(precision="bf16-master")
 NAMES = ("0: copies", "1: optimizer split", "2: gradients too", "3: weights too")
 FILLS = {"weights": "c1", "gradients": "c6"}  # the rest is the optimizer's
@@ -47,7 +47,7 @@ def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float)
     rows = tuple(ownership.Row(kind, size, FILLS.get(kind, "c2")) for kind, size in zero.widths(RECIPE).items())
     grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, apart=5, between=2)
     owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
-    size, fits = held(stage), held(stage) <= CARD
+    size, fits = held(stage), held(stage) <= USABLE
     words = f"{size / 1e9:.1f} GB a GPU" if fits else f"{size / 1e9:.1f} GB a GPU: too much"
     below = grid.bottom + 18
     return (svg.text(x, y + 14, name, bold=True, size=13) + grid.frames() + grid.cells(owned)

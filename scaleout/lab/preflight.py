@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from scaleout.collectives import nccl
 from scaleout.collectives.alpha_beta import bus_bandwidth
-from scaleout.spec import hardware, topology
+from scaleout.spec import devices, topology
 
 GIB, MIB = 2**30, 2**20
 WAIT_S = 20             # for an answer of nvidia-smi, which takes a few seconds where it has to wake the cards
@@ -30,10 +30,6 @@ ABSURD = 0.1            # of the rate that is expected: then something else than
 WHEELS = {13: "2.13.0+cu130", 12: "2.13.0+cu126", "Blackwell on 12": "2.11.0+cu128"}
 BLACKWELL = re.compile(r"\bG?B[123]00\b|Blackwell|RTX 50\d\d")
 FIELDS = "index,uuid,name,driver_version,memory.used,memory.total"
-# What torch calls the cards whose links the book knows: a part of the name, a key of hardware.DEVICES.
-NAMES = {"V100-SXM2": "v100", "Tesla T4": "t4", "A100-SXM4-40GB": "a100-40gb", "A100-SXM4-80GB": "a100-80gb",
-         "RTX 3090": "rtx-3090", "RTX 4090": "rtx-4090", "H100 PCIe": "h100-pcie", "H100 80GB HBM3": "h100-sxm",
-         "H200": "h200", "B200": "b200"}
 
 
 @dataclass(frozen=True)
@@ -231,11 +227,11 @@ def check_tier(tier):
 
 def expected(name, ranks, size):
     """Bus bandwidth in bytes/s that the book expects of an all-reduce of `size` bytes over the `ranks` GPUs of one node
-    called `name`; None where it does not know the card."""
-    key = next((key for part, key in NAMES.items() if part in name), None)
-    if key is None:
+    called `name`; None where it does not know the GPU."""
+    device = devices.reported_as(name)
+    if device is None:
         return None
-    inside = topology.cluster(1, ranks, hardware.DEVICES[key].link)
+    inside = topology.cluster(1, ranks, device.link)
     return bus_bandwidth("all_reduce", size, ranks, nccl.price("all_reduce", size, inside).seconds)
 
 

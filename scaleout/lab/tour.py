@@ -25,7 +25,7 @@ SLOWEST, FASTEST = 10.0, 0.5    # bounds of `pace`
 # cores; the second scales it by steps. No GPU has run a lab: there it is the FLOPs of a stop at 0.4 of the peak (fp32:
 # 0.8), and ten seconds for each start.
 SECONDS = {
-    "preflight": (7, 7, 15, 30), "calibrate": (8, 30, 20, 60), "memory": (9, 120, 30, 40),
+    "preflight": (7, 7, 15, 30), "calibrate": (11, 34, 27, 67), "memory": (9, 120, 30, 40),
     "collectives": (11, 90, 15, 60), "ddp": (28, 120, 25, 60), "tensor": (10, 60, 40, 60),
     "pipeline": (22, 180, 40, 90), "zero": (14, 90, 40, 60), "fsdp": (17, 90, 35, 60), "mesh": (15, 120, 40, 90),
     "recompute": (14, 60, 50, 60), "precision": (20, 150, 100, 100), "capstone": (40, 900, 100, 120),

@@ -16,8 +16,8 @@ FIGURES = {"seconds": "seconds a step", "sent": "bytes sent a step", "tcp": "byt
            "peak": "peak bytes"} | {state: f"bytes of {state}" for state in STATES}
 MUON_FIGURES = {"seconds": "seconds a step", "sent": "bytes sent in an update", "momentum": "bytes of momentum",
                 "variance": "bytes of variance"}
-BY_PROFILE = ("by the profile of labs/calibrate.py: matrix products, then messages one after another, then the update "
-              "at the rate of copies; norms, softmax and Python are not in it")
+BY_PROFILE = ("by the profile of labs/calibrate.py: the kernels of forward and backward, then messages one after "
+              "another, then the update; what a way copies beside them is not in it")
 NO_PROFILE = "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadcast": "broadcast"}
 

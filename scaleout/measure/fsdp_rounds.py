@@ -221,7 +221,7 @@ def by_flops(shape, batch, seq, checkpointing):
     bare = {"world": 1, "matmul_flops_per_second": {"fp32": 1.0}, "copy_bytes_per_second": math.inf, "collectives": {}}
     job = Job(shape, seq, machine.device_of(bare), cluster(1, 1), batch, Layout(),
               Recipe("fp32", checkpointing=checkpointing), MEASURED)  # fmt: skip
-    on = machine.of_profiles(job, {1: bare})
+    on = machine.from_profiles(job, {1: bare})
     return exchange.layers(job, (compute.block(job, on), *compute.ends(job, on)))
 
 

@@ -31,12 +31,12 @@ from scaleout.records import profiles
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import blocks_of
-from scaleout.spec.program import MEASURED, PROGRAMS
+from scaleout.spec.program import MEASURED
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing import machine
-from scaleout.timing.job import on
+from scaleout.timing.job import step_on
 from scaleout.timing.pipeline import Costs, summary
 
 PARTS = ("compute", "along tp", "along pp", "along dp", "update")
@@ -175,11 +175,10 @@ def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
     if why := profiles.lacking(known, s.world):
         return None, why
-    eager = PROGRAMS["eager"]                   # the model by hand is one: an operation at a time, the optimizer too
-    program = replace(MEASURED, moves=eager.moves, update_passes=eager.update_passes)
     job = Job(o.shape, o.seq, machine.device_of(known[s.world]), cluster(1, s.world), batch, layout,
-              Recipe(precision="fp32", foreach=False, gradients="kept"), program)  # fmt: skip
-    return on(job, machine.of_profiles(job, known)).seconds, ""
+              Recipe(precision="fp32", foreach=False, gradients="kept"), MEASURED)  # fmt: skip
+    step = step_on(job, machine.from_profiles(job, known))
+    return (step.crowded if (shared(s) or s.world) < s.world else step.seconds), ""
 
 
 def shared(s) -> int | None:

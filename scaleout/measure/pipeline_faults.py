@@ -19,9 +19,14 @@ from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
 from scaleout.parallel.pipeline import Wire, run
 from scaleout.parallel.pipeline_ways import Way
 from scaleout.spec import checks
+from scaleout.spec.devices import device
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
 from scaleout.spec.pipeline import orders
+from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import preset
-from scaleout.timing import pipeline_seconds
+from scaleout.timing import job as timing_job
+from scaleout.timing.pipeline import Costs
 from scaleout.timing.pipeline_waits import blocked
 
 PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
@@ -138,16 +143,27 @@ def refuse_head(ranks: int) -> None:
         raise ValueError(f"--fault head: {ranks} ranks do not divide the {layers} layers of {HEAVY}: use {near}")
 
 
+def heavy_job(ranks: int, m: int) -> Job:
+    """HEAVY on as many H100, run by Megatron-LM: whose proportions the sleeping stages have."""
+    shape = preset(HEAVY)
+    return Job(shape, shape.max_seq, device("h100-sxm"), cluster(1, ranks), layout=Layout(pp=ranks, micro_batches=m))
+
+
+def slowed(costs: Costs, first: float, hop: float) -> Costs:
+    """The same stages so much slower that the first one's forward takes `first` seconds, with hops of their own."""
+    times = first / costs.forward[0]
+    kinds = ([times * one for one in some] for some in (costs.forward, costs.input, costs.weight))
+    return Costs(*map(tuple, kinds), hop)
+
+
 def show_head(s, plan):
     """A last stage that has the head too, and the same with fewer layers on it."""
-    shape, rows = preset(HEAVY), []
-    even_blocks, seq = pipeline_seconds.blocks(shape.layers, plan.p), shape.max_seq
-    flops = pipeline_seconds.costs(shape, 1, seq, 1.0, even_blocks).forward
-    s.say(f"{HEAVY}: {shape.layers} layers, and a head as heavy as "
-          f"{(flops[-1] - flops[0]) / flops[0] * even_blocks[0]:.2f} of them")
-    for name, each in (("even", even_blocks), ("mended", pipeline_seconds.mended(shape, plan.p, seq))):
-        costs = pipeline_seconds.costs(shape, 1, seq, flops[0] / plan.o.stage_ms * 1e3, each,
-                                       plan.o.hop_ms / 1e3)
+    even_job, rows = heavy_job(plan.p, plan.m), []
+    block, _, head = timing_job.step(even_job).work
+    s.say(f"{HEAVY}: {even_job.shape.layers} layers, and a head as heavy as {head.seconds / block.seconds:.1f} of them")
+    for name, each in (("even", even_job.stages), ("balanced", timing_job.balanced_blocks(even_job))):
+        costs = timing_job.step(even_job.other(blocks=each)).costs
+        costs = slowed(costs, plan.o.stage_ms / 1e3 * each[0] / even_job.stages[0], plan.o.hop_ms / 1e3)
         wanted, found, spans = plan.sleep(s, "hand", "1f1b", 1, costs)
         rows.append((name, each, wanted, found, lab_pipeline.bubble(wanted.work, found)))
         s.say(f"\n{name}, 1F1B\n{lab_pipeline.lanes(spans)}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import replace
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -27,7 +26,7 @@ from scaleout.parallel.tensor_ways import Way
 from scaleout.spec import topology
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.program import MEASURED, PROGRAMS
+from scaleout.spec.program import MEASURED
 from scaleout.spec.recipe import Recipe
 from scaleout.timing import job as timing_job
 from scaleout.timing import machine
@@ -74,12 +73,10 @@ def predicted_kept(shape, batch, seq, tp, sequence):
 
 def by_profile(profile, o, tp, sequence):
     """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes."""
-    eager = PROGRAMS["eager"]
-    program = replace(MEASURED, moves=eager.moves, update_passes=eager.update_passes)
     job = Job(o.shape, o.seq, machine.device_of(profile), topology.cluster(1, tp), o.micro_batch,
               Layout(tp=tp, sequence_parallel=sequence, gather_again=False), Recipe(o.precision, foreach=False),
-              program)
-    return timing_job.on(job, machine.of_profiles(job, {tp: profile})).seconds
+              MEASURED)
+    return timing_job.step_on(job, machine.from_profiles(job, {tp: profile})).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------

@@ -18,10 +18,8 @@ from scaleout.spec.program import MEASURED, PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.topology import cluster
-from scaleout.timing import ddp, ddp_seconds, machine
-from scaleout.timing.job import on
-
-FP32 = 4
+from scaleout.timing import machine
+from scaleout.timing.job import step_on
 
 # The lab's models run an operation at a time, and so does its optimizer.
 EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS["eager"].update_passes)
@@ -34,10 +32,11 @@ def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
         return None
     job = Job(o.shape, o.seq, machine.device_of(found), cluster(1, 1), o.micro_batch,
               Layout(micro_batches=o.accumulation), Recipe("fp32"), EAGER)  # fmt: skip
-    alone = on(job, machine.of_profiles(job, {1: found}))
+    alone = step_on(job, machine.from_profiles(job, {1: found}))
     update = alone.parts["update"]
     owned = update / (ranks if program(via)[1] else 1)
-    return alone.seconds - update + owned + message_seconds(sends(o, ranks, via), found)
+    sent = sends(o, ranks, via, len(alone.timeline.message_bytes))
+    return alone.seconds - update + owned + message_seconds(sent, found)
 
 
 def message_seconds(sent: tuple[Message, ...], found: dict) -> float:
@@ -46,12 +45,12 @@ def message_seconds(sent: tuple[Message, ...], found: dict) -> float:
     return fsum(one.count * price(one.collective, one.bytes / one.count) for one in sent)
 
 
-def sends(o, ranks: int, via: str) -> tuple[Message, ...]:
-    """What a step sends, call by call: an all-reduce a bucket of DDP's, a broadcast a tensor that was dealt."""
+def sends(o, ranks: int, via: str, buckets: int) -> tuple[Message, ...]:
+    """What a step sends, call by call: an all-reduce for each of DDP's buckets, a broadcast for each tensor that was
+    dealt."""
     if ranks == 1:
         return ()
-    layers = ddp_seconds.layers(o.shape, o.micro_batch, o.seq, 1.0, FP32)
-    calls = {"all_reduce": len(ddp.buckets(layers)), "broadcast": len(tensors(o.shape))}
+    calls = {"all_reduce": buckets, "broadcast": len(tensors(o.shape))}
     phases = {"all_gather": "update", "broadcast": "update"}
     return tuple(
         Message(phases.get(name, "backward"), name, "weights" if name in phases else "gradients", one.bytes,

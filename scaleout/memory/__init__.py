@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     accounts="Account KINDS account",
     activations="Sizes block_kept norm_kept",
-    allocator="band effects fits room verdict",
+    allocator="band effects fits usable verdict",
     fsdp="fsdp_account",
     loss="stage_kept",
     pipeline="ends_in_flight most_held",

@@ -14,7 +14,7 @@ from docutils import nodes
 
 from scaleout.draw import errors
 from scaleout.page.tables import ROOT, MarkdownDirective, table
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import band as bands
 from scaleout.writeup.drawings import drawing

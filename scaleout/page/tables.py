@@ -1,6 +1,6 @@
 """Directives that write a page's tables from the one place where their facts live.
 
-`hardware-table` and `link-table` come from scaleout/spec/hardware.py, `protocol-table` from
+`hardware-table` comes from scaleout/spec/devices.py, `link-table` from scaleout/spec/hardware.py, `protocol-table` from
 scaleout/spec/protocols.py, `execution-table` from what tools/notebooks.py stored in each notebook when it ran it.
 """
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.spec.hardware import DEVICES, LINKS, MEMORY_SOURCES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,11 +61,15 @@ class MarkdownDirective(SphinxDirective):
 
 
 class HardwareTable(MarkdownDirective):
-    """Every device of scaleout/spec/hardware.py, then the sources."""
+    """Every device of scaleout/spec/devices.py, then the sources."""
 
     def lines(self) -> list[str]:
         head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
-        sources = [f"- {one.name}: {one.source}. Memory: {MEMORY_SOURCES[key]}." for key, one in DEVICES.items()]
+        sources = [
+            f"- {one.name}: {one.source}. Memory: {one.memory_source}."
+            + f" Its kernels are taken for {one.priced_as.capitalize()}'s, a guess." * bool(one.priced_as)
+            for one in DEVICES.values()
+        ]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 

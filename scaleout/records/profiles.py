@@ -93,10 +93,23 @@ def validate(profile):
         raise ValueError(f"{name} must be a table")
     if not all(is_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
         raise ValueError("matmul_flops_per_second must hold rates above 0")
+    _kernels(profile.get("kernels", {}))
     for lines in (profile["collectives"], *_groups(profile).values()):
         for name, line in lines.items():
             if name not in COLLECTIVES or not _line(line):
                 raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte, from 0")
+
+
+def _kernels(found):
+    """ValueError unless every number in what was timed kernel by kernel is above 0; an older profile has none of it."""
+    if is_number(found):
+        if found <= 0:
+            raise ValueError("kernels must hold numbers above 0")
+    elif isinstance(found, dict | list):
+        for one in found.values() if isinstance(found, dict) else found:
+            _kernels(one)
+    else:
+        raise ValueError(f"kernels: {found!r} is no number")
 
 
 def _groups(profile):

@@ -5,9 +5,9 @@
 `recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
 and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`
 where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work,
-woven in `pipeline_weave`. `hardware` and `protocols` are datasheets and NCCL's own constants, `sweeps` what others
-measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command`
-their command line; `muon` what that optimizer takes and computes.
+woven in `pipeline_weave`. `devices` has GPUs and `hardware` links by their datasheets, `protocols` NCCL's own
+constants, `sweeps` what others measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has
+the refusals of all, `command` their command line; `muon` what that optimizer takes and computes.
 
 `launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM; `frameworks` says which of
 them, or Accelerate, runs a program's jobs, and what it cannot run.
@@ -27,7 +27,8 @@ __getattr__, __dir__, __all__ = face(
     replicas="Replicas",
     layout="Layout",
     sharding="WRAPS Sharding units",
-    hardware="COMPUTE_SHARE DEVICES LINKS",
+    devices="DEVICES",
+    hardware="COMPUTE_SHARE LINKS",
     protocols="HOPS PROTOCOLS RING_SHARE",
     topology="Wire cluster",
 )

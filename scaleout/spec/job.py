@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 
 from scaleout.spec import checks, mesh
-from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.layout import CONTEXTS, Layout, within
 from scaleout.spec.program import PROGRAMS, Program, program
 from scaleout.spec.recipe import Recipe

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from scaleout.spec import checks
 from scaleout.spec.checks import is_number
-from scaleout.spec.hardware import LINKS, link
+from scaleout.spec.devices import Device
+from scaleout.spec.hardware import LINKS, Link, link
 
 # Without RDMA a message goes through the memory of both hosts and the kernel's TCP stack. The copies between GPU and
 # host are pipelined with the network, so they cost two hops over PCIe in latency, and the rate is that of the slower
@@ -134,6 +135,11 @@ def wire(key: str) -> Wire:
     """The wire of a link of `hardware.LINKS`, at its datasheet's rate. ValueError for an unknown key."""
     found = link(key)
     return Wire(found.alpha_seconds, found.one_way_bytes_per_s, key)
+
+
+def host(device: Device) -> Link:
+    """What joins a GPU to the memory of its host: what its row names, or its PCIe slot."""
+    return LINKS[device.host or HOST_LINK.get(device.link, device.link)]
 
 
 def cluster(

@@ -2,7 +2,7 @@
 
 `job` is the one model of a job's seconds: `rates` says what a GPU computes with, `compute` what a micro-batch costs on
 it, `machine` what communication costs along each axis, `exchange` what replicas send beside compute, `pipeline` in
-which order stages work, `mesh_replicas` what of the exchange shows in a pipeline. `sent` has the seconds of all
+which order stages work, `pipeline_exchange` what of the exchange shows in a pipeline. `sent` has the seconds of all
 communication, hidden or not, `starts` those that no bandwidth shortens. `search` ranks all layouts of a job, each a
 `plan`, by the closed forms of `quick` first; `band` says how far a prediction may be off. `muon` is what
 that optimizer adds to a step.
@@ -16,8 +16,8 @@ loses and costs.
 
 `recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
 
-One chapter's model each, with shares of its own where `job` has one for all: `ddp_seconds` and `fsdp_seconds` (on
-what `fsdp_machine` has), `pipeline_seconds` and `precision`. A measured machine is read from its `profile`.
+`precision` says what a step in FP8 takes beside one in 16 bits. What a measured machine computes with is fitted to its
+`profile` by `calibrated`.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """
@@ -27,5 +27,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
-    job="step update_bytes",
+    job="step step_on update_bytes",
 )

@@ -77,15 +77,21 @@ class Band:
 
 
 def band(job: Job) -> Band:
-    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all."""
+    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all.
+
+    A GPU whose family is a guess (`spec.devices`) is of no family.
+    """
     checks.instance("job", job, Job)
     name, label, chips, outside = job.program.name, job.program.label, family(job.device), []
-    own = ERRORS.get((name, chips))
-    if own is None:
+    own = None if job.device.priced_as else ERRORS.get((name, chips))
+    if job.device.priced_as:
+        outside.append(f"no published step on {job.device.name}, whose kernels are taken for {CHIPS[chips]}'s")
+    elif own is None:
         outside.append(f"no published step of {label} on {CHIPS[chips]}")
     elif own.n < FEWEST:
         outside.append(f"only {own.n} of {label} on {CHIPS[chips]}")
-    of = {(name, chips): f"of {label} on {CHIPS[chips]}", (name, ""): f"of {label}", ("", ""): "of all programs"}
+    of = {(name, chips): f"of {label} on {CHIPS[chips]}"} if own else {}
+    of |= {(name, ""): f"of {label}", ("", ""): "of all programs"}
     key = next(key for key in of if key == ("", "") or (key in ERRORS and ERRORS[key].n >= FEWEST))
     found = ERRORS[key]
     if job.seq > found.seq:

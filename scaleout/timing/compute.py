@@ -8,7 +8,7 @@ that the mask hides; naive attention moves all of them through memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 
 from scaleout.collectives import tensor
@@ -64,14 +64,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Work:
-    """A micro-batch in one block, or in one end of the model. again: what of the backward is forward once more, without
-    its communication. context: exposed communication among cp ranks, forward and backward, not in the phases. weights:
-    seconds of the backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of
-    the forward: they add up to the two phases."""
+    """A micro-batch in one block, or in one end of the model. again: what of the backward is forward once more.
+    context: exposed communication among cp ranks, forward and backward, not in the phases. weights: seconds of the
+    backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of the forward:
+    they add up to the two phases."""
 
     forward: Phase
     backward: Phase
-    again: float = 0.0
+    again: Phase = Phase()
     context: tuple[float, float] = (0.0, 0.0)
     weights: float = 0.0
     matrices: tuple[tuple[str, float, float], ...] = ()
@@ -95,29 +95,30 @@ class Work:
         return self.forward.exposed + self.backward.exposed
 
     @property
+    def recompute(self) -> float:
+        """Seconds of the forward once more, its launches too, its communication not."""
+        return self.again.seconds - self.again.exposed
+
+    @property
     def launches(self) -> float:
-        return self.forward.launches + self.backward.launches
+        """Of what is computed for the first time."""
+        return self.forward.launches + self.backward.launches - self.again.launches
 
 
 def block(job: Job, on: Machine, cut: tensor.Block | None = None) -> Work:
     """A block of the job's model in one micro-batch. cut: with its matrices cut otherwise than Megatron cuts them."""
     cut = cut or block_of(job)
-    halves = [_half(job, on, cut, half) for half in tensor.HALVES]
-    forward, backward, weights = halves[0][0] + halves[1][0], halves[0][1] + halves[1][1], halves[0][2] + halves[1][2]
-    matrices = halves[0][3] + halves[1][3]
+    halves = (_half(job, on, cut, half) for half in tensor.HALVES)
+    forward, backward, weights, matrices = (a + b for a, b in zip(*halves, strict=True))
     keys = 2 * next(one.bytes for one in cut.tensors if one.name == "k")
     context = (_passed(job, on, keys, forward.attention, False), _passed(job, on, 2 * keys, backward.attention, True))
-    again, more = 0.0, Phase()
-    if job.recipe.checkpointing == "full":
-        again, more = forward.seconds - forward.exposed, forward
-    elif job.recipe.checkpointing == "selective":
-        more = replace(Phase(), attention=forward.attention)
-        again = more.seconds
+    parts = {"full": forward, "selective": Phase(attention=forward.attention)}
+    more = parts.get(job.recipe.checkpointing, Phase())
     if more != Phase():
         context = (context[0], sum(context))
         last = "v" if job.recipe.checkpointing == "selective" else matrices[-1][0]
         matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in matrices)
-    return Work(forward, backward + more, again, context, weights, matrices)
+    return Work(forward, backward + more, more, context, weights, matrices)
 
 
 def ends(job: Job, on: Machine) -> tuple[Work, Work]:
@@ -128,8 +129,7 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
     rows, columns, depth = job.tokens, logits // job.tokens, job.shape.hidden
     width = job.recipe.width("compute")
     product = rates.matmul(rows, columns, depth, width)
-    weights = rates.matmul(depth, columns, rows, width)
-    back = rates.matmul(rows, depth, columns, width) + weights
+    back, weights = rates.backward(rows, columns, depth, width)
     passes = LOGITS[job.recipe.loss]
     first, last = [], []
     for phase, name in enumerate(("forward", "backward")):
@@ -138,12 +138,13 @@ def ends(job: Job, on: Machine) -> tuple[Work, Work]:
         first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
         rest = fsum(seconds for part, seconds in sent.items() if part != "embedding")
         moved = job.program.moves * passes[phase] * 4 * logits
-        last.append(Phase((product, back)[phase], moves=rates.moved(moved), exposed=rest, communication=rest))
+        parts = (product, back)[phase], 0.0, rates.moved(moved)
+        last.append(Phase(*parts, rates.host(rates.ends_seconds[phase], fsum(parts)), rest, rest))
     return Work(*first), Work(*last, weights=weights)
 
 
 @dataclass(frozen=True)
-class Apart:
+class Operations:
     """A block's forward, operation by operation. products: seconds of each matrix; attention: of it (seconds, bytes
     moved); exposed: seconds of communication by half and place of the join."""
 
@@ -152,7 +153,7 @@ class Apart:
     exposed: dict[tuple[str, str], float]
 
 
-def apart(job: Job, on: Machine) -> Apart:
+def operations(job: Job, on: Machine) -> Operations:
     """The operations that `block` adds up to a forward."""
     cut, products, exposed = block_of(job), {}, {}
     for half, last in LAST.items():
@@ -161,7 +162,7 @@ def apart(job: Job, on: Machine) -> Apart:
         for join in cut.joins:
             if join.half == half and join.forward:
                 exposed[half, join.at] = _exposed(job, on, join, "forward", _beside(found, last))[0]
-    return Apart(products, _core(job, on, cut)[0], exposed)
+    return Operations(products, _core(job, on, cut)[0], exposed)
 
 
 def _beside(seconds: dict[str, float], last: str) -> dict[str, float]:
@@ -188,10 +189,9 @@ def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, P
                 exposed, sent = exposed + a, sent + b
         attends, scores = core[phase]
         moved = job.program.moves * _moved(job, cut, half, phase)
-        phases.append(Phase(
-            fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores),
-            (1 + phase) * kernels * rates.kernel_seconds, exposed, sent,
-        ))  # fmt: skip
+        parts = fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores)
+        host = rates.host(rates.block_seconds[phase] / 2, fsum(parts))
+        phases.append(Phase(*parts, (1 + phase) * kernels * rates.kernel_seconds + host, exposed, sent))
     weights = fsum(one[2] for one in products.values())
     first = next(iter(products))
     rest = [one.seconds - one.matmul - one.attention for one in phases]
@@ -216,8 +216,7 @@ def _products(job: Job, on: Machine, cut: tensor.Block, half: str) -> dict[str, 
         depth, columns = local[group[0]][0][0], sum(local[name][0][1] for name in group)
         rows = local[group[0]][1] / (2 * depth * local[group[0]][0][1])
         forward = on.rates.matmul(rows, columns, depth, width)
-        weights = on.rates.matmul(depth, columns, int(rows), width)
-        back = on.rates.matmul(rows, depth, columns, width) + weights
+        back, weights = on.rates.backward(rows, columns, depth, width)
         for name in group:
             share = local[name][0][1] / columns
             out[name] = share * forward, share * back, share * weights

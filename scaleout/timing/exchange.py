@@ -1,37 +1,36 @@
 """What the replicas of the weights send in a step, beside what they compute: a timeline where there is no pipeline.
 
 A bucket of gradients and a unit of weights are the same thing: a message that is ready at a moment, needed at another,
-and waits for those before it. `ddp` and `fsdp` lay both out on lanes. In a pipeline the first rank begins first and is
-done last, so that its messages are the ones that show: `late` has their closed form, bucket by bucket.
+and waits for those before it. `ddp` and `fsdp` lay both out on lanes. `pipeline_exchange` has what shows in a pipeline.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil, fsum
+from math import fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
 from scaleout.spec.sharding import Sharding, few
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
-from scaleout.timing import mesh_replicas
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
 from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
 from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
 from scaleout.timing.machine import Machine
+from scaleout.timing.pipeline_exchange import bucket_parameters
 
 
 class Exchange(NamedTuple):
     """seconds: of forward, backward and what shows of the communication; exposed: of those, what shows, with what
-    hidden communication takes from compute; communication: all of it; timeline: None in a pipeline."""
+    hidden communication takes from compute; communication: all of it."""
 
     seconds: float
     exposed: float
     communication: float
-    timeline: Timeline | ShortTimeline | None
+    timeline: Timeline | ShortTimeline
 
 
 def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -> tuple[Layer, ...]:
@@ -60,7 +59,7 @@ def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], en
     return (*out, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
 
 
-def flat(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
+def schedule(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
     """Without a pipeline: the whole step up to the update, on lanes."""
     block, first, last = work
     pure = job.layout.m * fsum((job.shape.layers * block.seconds, first.seconds, last.seconds))
@@ -96,7 +95,7 @@ def bucket_bytes(job: Job) -> tuple[int, int]:
     if own is None and not job.program.weight_overlap:
         return BUCKET_CAP, FIRST_BUCKET_CAP
     if own is None:  # Megatron's
-        own = mesh_replicas.bucket(job.layout.replicas) * job.recipe.gradient_bytes
+        own = bucket_parameters(job.layout.replicas) * job.recipe.gradient_bytes
     return own, own
 
 
@@ -171,27 +170,3 @@ def with_copies(bare: tuple[Piece, ...], on: Machine, twice: bool, share: float)
             one.reduce_bytes, one.shard_bytes, one.host_bytes, one.recompute_seconds,
         ))  # fmt: skip
     return tuple(out)
-
-
-# --- in a pipeline --------------------------------------------------------------------------------------------------
-
-
-def late(job: Job, on: Machine, parameters: int, forward: float, backward: float) -> tuple[float, float]:
-    """(exposed seconds, all seconds) of what the pipeline's first rank sends to its replicas: `parameters` of them,
-    beside `forward` and `backward` seconds of one micro-batch."""
-    layout, recipe = job.layout, job.recipe
-    if layout.replicas == 1:
-        return 0.0, 0.0
-    exposed = mesh_replicas.exposed(
-        parameters, layout, recipe, on.data, forward, backward, max(job.stages), job.overlap
-    )
-    fine, wide = parameters * recipe.gradient_bytes, parameters * recipe.width("compute")
-    count = max(1, ceil(parameters / layout.chunks / mesh_replicas.bucket(layout.replicas)))
-    times, parts = (layout.m, max(job.stages)) if layout.zero == 3 else (1, count)
-    parts *= layout.chunks
-    calls = [("all_reduce", fine, 1)] if not layout.zero else [
-        ("reduce_scatter", fine, layout.m if layout.zero >= 2 else 1),
-        ("all_gather", wide, 2 * times if layout.zero == 3 else 1),
-    ]  # fmt: skip
-    whole = fsum(n * parts * on.data(call, size / parts) for call, size, n in calls)
-    return exposed + job.program.contention * max(0.0, whole - exposed), max(whole, exposed)

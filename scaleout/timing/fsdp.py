@@ -59,7 +59,7 @@ class FsdpTimeline:
 def pieces(
     layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding, checkpointing: str = "none"
 ) -> tuple[Piece, ...]:
-    """The seconds of `ddp_seconds.layers` folded into the units of `sharding.units`.
+    """The seconds of `exchange.layers` folded into the units of `sharding.units`.
 
     A layer belongs to the innermost unit around it. A unit without a layer of its own (norms) is a piece of no
     seconds before the next unit's first. With one rank there is nothing to send. checkpointing: that of the layers;
@@ -98,7 +98,7 @@ def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) 
 
 
 def _recomputed(visits: list[list]) -> None:
-    """`ddp_seconds.layers` has a block's recomputation in its last backward: take it out, give each piece its own."""
+    """`exchange.layers` has a block's recomputation in its last backward: take it out, give each piece its own."""
     for rows in runs_of_blocks(name for name, *_ in visits).values():
         again = fsum(visits[i][1] for i in rows)
         for i in rows:
@@ -107,7 +107,7 @@ def _recomputed(visits: list[list]) -> None:
 
 
 def _module(layer: str) -> str:
-    """The module that computes a layer of `ddp_seconds.layers`."""
+    """The module that computes a layer of `exchange.layers`."""
     if not layer.startswith("block "):
         return layer
     _, i, name = layer.split()

@@ -1,8 +1,8 @@
 """The seconds of a job's step, in parts that add up to it: the one model that every page, lab and search asks.
 
 A micro-batch in a block and in the ends (`compute`) on one rank (`machine`); blocks in a row, or in the order of a
-pipeline (`pipeline`); what replicas send beside it (`exchange`); the update, what the host takes for itself, and what
-all wait for the slowest rank.
+pipeline (`pipeline`); what replicas send beside it (`exchange`, `pipeline_exchange`); the update, what the host takes
+for itself, and what all wait for the slowest rank.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import flops
-from scaleout.timing import compute, exchange, machine
+from scaleout.timing import compute, exchange, machine, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import Timeline
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.machine import Machine
-from scaleout.timing.pipeline import Costs, Summary, summary
+from scaleout.timing.pipeline import Costs, Summary
 
 # Parts of a step, in the order in which they are told.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
@@ -37,7 +38,8 @@ HOST_REACHES = 0.5
 @dataclass(frozen=True)
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
-    exposed of tensor and context parallelism are the mean over a pipeline's ranks; imbalance is what its busiest rank
+    exposed of tensor and context parallelism are the mean over a pipeline's ranks, and launches those of what is
+    computed for the first time; imbalance is what its busiest rank
     has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
     update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
     size; stragglers is what all ranks wait for the slowest.
@@ -62,6 +64,12 @@ class Step:
         return self.job.tokens_per_step / self.seconds
 
     @property
+    def crowded(self) -> float:
+        """Seconds where ranks share a CPU's cores, on a machine measured with all of them at work: one that waits for
+        another leaves its core to it, and neither bubble nor imbalance shows."""
+        return self.seconds - self.parts["bubble"] - self.parts["imbalance"]
+
+    @property
     def mfu(self) -> float:
         return self._share("forward", "backward")
 
@@ -79,14 +87,14 @@ class Step:
 def step(job: Job) -> Step:
     """A step of the job by datasheets. ValueError, in one line, for groups of ranks that nodes cannot hold."""
     checks.instance("job", job, Job)
-    return on(job, machine.of(job))
+    return step_on(job, machine.from_datasheet(job))
 
 
-def on(job: Job, rank: Machine, block: Work | None = None) -> Step:
+def step_on(job: Job, rank: Machine, block: Work | None = None) -> Step:
     """A step of the job on a machine of one's own, such as a calibrated one. block: of a micro-batch, where it is not
     as the job's recipe has it (`recompute`)."""
     work = (block or compute.block(job, rank), *compute.ends(job, rank))
-    made = _flat(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
+    made = _without_pipeline(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
     parts = made.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
     parts = {name: parts[name] for name in PARTS}
@@ -101,9 +109,9 @@ def straggling(job: Job) -> float:
     return job.program.jitter * log2(job.cluster.nodes)
 
 
-def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
+def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     """Without a pipeline."""
-    found, m = exchange.flat(job, rank, work), job.layout.m
+    found, m = exchange.schedule(job, rank, work), job.layout.m
     block, first, last = work
     whole = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
     rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
@@ -119,15 +127,15 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     layout, stages = job.layout, job.stages
     hop = rank.hop(hop_bytes(job))
     costs = stage_costs(job, work, stages, hop)
-    done = summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs)
-    bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
+    how = layout.schedule, layout.pp, layout.m, layout.chunks
+    done, bare = pipeline.summary(*how, costs), pipeline.seconds(*how, replace(costs, hop=0.0))
     mean, busiest = fsum(done.work) / layout.pp, max(done.work)
     rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
     actions = layout.m * action_seconds(job)
     held = [job.rank_parameters(one) for one in range(layout.pp)]
     forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                          for some in (costs.forward, costs.backward))  # fmt: skip
-    data, sent = exchange.late(job, rank, held[0], forward, backward)
+    data, sent = pipeline_exchange.seconds(job, rank, held[0], forward, backward)
     parts = {"compute": mean - fsum(rest.values()) - actions, **rest, "imbalance": busiest - mean,
              "bubble": bare - busiest, "hops": done.seconds - bare + actions + tied_seconds(job, rank),
              "exposed data": data, "update": update_seconds(job, rank, max(held)), "exposed host": 0.0}  # fmt: skip
@@ -138,7 +146,7 @@ def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
     """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
     whole = list(zip((blocks, 1, 1), work, strict=True))
     return {
-        "recompute": fsum(n * one.again for n, one in whole),
+        "recompute": fsum(n * one.recompute for n, one in whole),
         "launches": fsum(n * one.launches for n, one in whole),
         "exposed tensor": fsum(n * one.exposed for n, one in whole),
         "exposed context": fsum(n * fsum(one.context) for n, one in whole),
@@ -167,6 +175,20 @@ def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...]
     )  # fmt: skip
 
 
+def balanced_blocks(job: Job) -> tuple[int, ...]:
+    """Blocks of each stage of a pipeline so that its slowest is as fast as can be, by datasheets: the last stage begins
+    with the head, and each block goes to the stage that has least to do. The embedding's few copies do not count."""
+    rank, stages = machine.from_datasheet(job), job.layout.stages
+    block, (_, head) = compute.block(job, rank), compute.ends(job, rank)
+    found, load = [1] * stages, [block.seconds] * stages
+    load[-1] += head.seconds
+    for _ in range(job.shape.layers - stages):
+        least = load.index(min(load))
+        found[least] += 1
+        load[least] += block.seconds
+    return tuple(found)
+
+
 def tied_seconds(job: Job, rank: Machine) -> float:
     """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
     and half of the sum back, after the last backward."""
@@ -191,7 +213,15 @@ def update_seconds(job: Job, rank: Machine, held: int) -> float:
     own = owned(job, held)
     if job.replicas.offload != "none":
         return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
-    return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))
+    found = job.program.update_passes * rank.rates.updated(own * update_bytes(job.recipe))
+    if rank.rates.tensor_seconds:  # of a calibrated machine
+        found += rank.rates.tensor_seconds * stepped(job)
+    return found
+
+
+def stepped(job: Job) -> float:
+    """Tensors that a rank's optimizer steps: under ZeRO 1 and 2 each rank has some, under ZeRO 3 a part of each."""
+    return len(tensors(job.shape)) / job.layout.pp / (job.shards if job.layout.zero in {1, 2} else 1)
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:

@@ -1,7 +1,7 @@
 """One rank of a job: what it computes with, and seconds of communication along each axis of the layout.
 
 From datasheets collectives cost what NCCL makes of the links; from the profiles that `labs/calibrate.py` measured, what
-this machine took. Both make the same `Machine`.
+this machine took, kernel by kernel (`calibrated`). Both make the same `Machine`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from functools import lru_cache
 
 from scaleout.collectives import nccl
 from scaleout.spec import mesh
-from scaleout.spec.hardware import LINKS, Device
+from scaleout.spec.devices import Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.spec.topology import Cluster, Wire, host
+from scaleout.timing.calibrated import profile_rates
 from scaleout.timing.profile import collective_seconds, line_seconds
-from scaleout.timing.rates import Rates, of_device, of_profile
+from scaleout.timing.rates import Rates, device_rates
 
 Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
 Sends = Callable[[float], float]  # seconds of a message to a neighbour by its bytes
@@ -62,17 +63,17 @@ class Machine:
 
 
 @lru_cache(maxsize=256)
-def of(job: Job) -> Machine:
+def from_datasheet(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
     cluster, grid = job.cluster, job.grid
     group = mesh.on(cluster, grid, "dp", "cp")
     ranks, kept = job.shards, _keepers(job)
-    slot = LINKS[HOST_LINK.get(job.device.link, job.device.link)]
+    slot = host(job.device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
-        of_device(job.device, job.program, job.dtype),
+        device_rates(job.device, job.program, job.dtype),
         priced(mesh.on(cluster, grid, "tp")), priced(mesh.on(cluster, grid, "cp")), priced(group),
-        priced(part(group, ranks)), priced(apart(group, ranks)), priced(part(group, kept)),
+        priced(shard_group(group, ranks)), priced(replica_group(group, ranks)), priced(shard_group(group, kept)),
         sends(mesh.link(cluster, grid, "cp")), sends(mesh.link(cluster, grid, "pp")), copy.seconds,
         tuple(axis for axis in grid.names if mesh.crosses(cluster, grid, axis)),
     )  # fmt: skip
@@ -84,7 +85,7 @@ def _keepers(job: Job) -> int:
     return job.shards if isinstance(reshard, bool) else reshard
 
 
-def part(group: Cluster, ranks: int) -> Cluster:
+def shard_group(group: Cluster, ranks: int) -> Cluster:
     """Neighbours of a group, so many of them, as a cluster of their own: in one node, or filling whole ones."""
     each = group.gpus_per_node
     if ranks <= each and each % ranks == 0:
@@ -95,7 +96,7 @@ def part(group: Cluster, ranks: int) -> Cluster:
                      f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}")  # fmt: skip
 
 
-def apart(group: Cluster, ranks: int) -> Cluster:
+def replica_group(group: Cluster, ranks: int) -> Cluster:
     """The ranks that hold the same shard, every `ranks`-th of a group; all such groups send at once."""
     if ranks == group.ranks:
         return Cluster(1, 1, group.inside, group.across, 1)
@@ -126,23 +127,25 @@ def sends(wire: Wire) -> Sends:
 
 
 def groups(layout: Layout, shards: int | None = None) -> list[int]:
-    """Among which numbers of ranks `of_profiles` needs a profile: of each group, of two stages, and of all."""
+    """Among which numbers of ranks `from_profiles` needs a profile: of each group, of two stages, and of all."""
     some = (layout.tp, layout.replicas, shards or 1, layout.replicas // (shards or 1), min(layout.pp, 2))
     return sorted({n for n in some if n > 1} | {layout.ranks})
 
 
-def of_profiles(job: Job, known: Mapping[int, dict], share: float = 1.0) -> Machine:
+def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = None) -> Machine:
     """A rank of the machine that `labs/calibrate.py` measured: {processes: profile}, for each of `groups`; groups of
-    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches."""
+    other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches,
+    with all that it does beside them; None: kernel by kernel."""
     base, layout = known[job.layout.ranks], job.layout
     ranks, kept = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]
     line, copies = pair.get("broadcast", pair.get("all_gather")), base["copy_bytes_per_second"]
     send: Sends = lambda size: line_seconds(line, size) if line else 0.0  # noqa: E731
-    tensor, context, data, shards, apart_, keeps = (
+    tensor, context, data, shards, replicas, keeps = (
         _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
     )
-    return Machine(of_profile(base, job.dtype, share), tensor, context, data, shards, apart_, keeps, send, send,
+    rates = profile_rates(base, job.dtype, share, job.recipe.foreach)
+    return Machine(rates, tensor, context, data, shards, replicas, keeps, send, send,
                    lambda size: size / copies, (), copies)  # fmt: skip
 
 
@@ -150,7 +153,8 @@ def device_of(profile: dict) -> Device:
     """The machine of a profile in a datasheet's words: a job's device, whose peak is what was measured."""
     rates = profile["matmul_flops_per_second"]
     return Device(profile.get("device", "this machine"), 0, 0, profile["copy_bytes_per_second"], rates["fp32"], None,
-                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py")  # fmt: skip
+                  rates.get("fp16", rates["fp32"]), rates.get("bf16"), None, "", "labs/calibrate.py",
+                  priced_as="ampere")  # fmt: skip
 
 
 def _line(known: Mapping[int, dict], base: dict, ranks: int) -> Price:

@@ -24,7 +24,7 @@ def seconds(job: Job, how: str = "gather") -> dict[str, float]:
     """
     checks.instance("job", job, Job)
     sixteen = job.other(precision="bf16", main_gradients="none")
-    rank, layout = machine.of(sixteen), job.layout
+    rank, layout = machine.from_datasheet(sixteen), job.layout
     share = 1 if how == "gather" or not layout.zero else layout.replicas
     found = muon_messages(job.shape, job.recipe, layout, how)
     return {

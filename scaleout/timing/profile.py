@@ -77,16 +77,6 @@ def rate(profile, dtype):
     return rates[dtype]
 
 
-def step_seconds(profile, flops, dtype, reduced_bytes=0):
-    """Seconds of a training step: one rank's `flops` at the measured rate, then one all-reduce, no overlap.
-
-    Leaves out what is no matrix product (norms, softmax, the optimizer), so it is a lower bound for compute;
-    where DDP hides its all-reduce behind the backward the sum is an upper bound for communication.
-    """
-    spent = flops / rate(profile, dtype)
-    return spent + (collective_seconds(profile, "all_reduce", reduced_bytes) if reduced_bytes else 0.0)
-
-
 def mfu(profile, flops, dtype, seconds):
     """(model FLOPs utilization, its peak for a Record) of a step whose every rank does `flops` in `seconds`.
 

@@ -19,7 +19,7 @@ from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
-from scaleout.timing import compute, exchange, machine
+from scaleout.timing import compute, exchange, machine, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.job import PARTS, action_seconds, beside, straggling, tied_seconds, update_seconds
 from scaleout.timing.machine import Machine
@@ -104,9 +104,9 @@ class Pricer:
             n, block, first = way.cut.ends[0].blocks, work[0], work[1]
             forward = n * block.forward_seconds + first.forward_seconds
             backward = n * block.backward_seconds + first.backward_seconds
-            return exchange.late(job, way.on, way.held[0], forward, backward)[0]
+            return pipeline_exchange.seconds(job, way.on, way.held[0], forward, backward)[0]
         if job.replicas != USUAL:
-            return exchange.flat(job, way.on, work).exposed
+            return exchange.schedule(job, way.on, work).exposed
         return sharded(job, way.on, work) if job.sharded else bucketed(job, way.on, work)
 
     def _machine(self, job: Job) -> tuple[Machine, tuple]:
@@ -116,7 +116,7 @@ class Pricer:
         if key not in self.machines:
             groups = *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")), mesh.link(
                 job.cluster, job.grid, "cp")  # fmt: skip
-            self.machines[key] = machine.of(job), groups
+            self.machines[key] = machine.from_datasheet(job), groups
         return self.machines[key]
 
     def _cut(self, job: Job) -> Cut:

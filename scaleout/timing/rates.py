@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from scaleout.spec import checks
-from scaleout.spec.hardware import Device
+from scaleout.spec.devices import Device
 from scaleout.spec.program import Program
-from scaleout.timing import profile as profiles
 
 # Rows and columns of a tile, as cuBLAS and CUTLASS have them for large multiplications in 16 bits.
 TILE = (128, 256)
@@ -29,10 +28,9 @@ WAVE = 0.74
 
 # Share of the peak that a large multiplication in 16 bits reaches in a training step, by family of chips: the power
 # limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
-# tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. Turing, Volta and
-# Ada are taken for Ampere.
+# tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. A
+# family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
 MATMUL = {"ampere": 0.828, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
-LIKE = {"volta": "ampere", "turing": "ampere", "ada": "ampere", "": "ampere"}
 
 # Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by
 # kernel and family. Hopper: FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, FlashAttention-2 and cuDNN. Ampere
@@ -52,8 +50,27 @@ NARROW = 0.2  # exponent of d / 128 for narrower heads: 324 of 370 TFLOP/s with 
 QUERIES = {"blackwell": 256}
 TAIL = (1.4, 0.6)
 
+# Multiplications of fused attention by those of its forward: the backward makes the scores again.
+AGAIN = {"forward": 1.0, "backward": 2.5}
+
 # Share of the memory's rate that kernels which only move bytes reach. Fitted.
 MEMORY = 0.665
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Seconds of fused attention beside its multiplications, forward and backward: of a call, of each query of a head,
+    of each number of one, of each score."""
+
+    call: tuple[float, float] = (0.0, 0.0)
+    query: tuple[float, float] = (0.0, 0.0)
+    number: tuple[float, float] = (0.0, 0.0)
+    score: tuple[float, float] = (0.0, 0.0)
+
+    def seconds(self, phase: int, queries: float, head: int, seq: int) -> float:
+        """Of `queries` of all heads, each with `seq` scores."""
+        each = self.query[phase] + head * self.number[phase] + seq * self.score[phase]
+        return self.call[phase] + queries * each
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,12 @@ class Rates:
     peak: what MFU is relative to. matmul_flop_per_s: what large matrix multiplications reach. attention_flop_per_s:
     what fused attention reaches, forward and backward. memory_bytes_per_s: what kernels that move bytes reach.
     multiprocessors, queries, depth: of tiles, see the module. ramp, narrow: of attention. kernel_seconds: of each
-    kernel, beside its arithmetic and its bytes.
+    kernel, beside its arithmetic and its bytes. operand_seconds: of each byte of a multiplication's
+    operands and result, beside its arithmetic. beside: of attention. linear_seconds, backward_times: of the
+    backward of a linear layer, its seconds beside two multiplications, and what those take relative to a forward's.
+    block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward;
+    queued: beside kernels that it has launched before, which wait in a queue.
+    update_bytes_per_s, tensor_seconds: what the optimizer reaches, 0 for what other kernels do, and of each tensor.
     """
 
     peak: float
@@ -76,6 +98,15 @@ class Rates:
     ramp: float = 0.0
     narrow: float = 0.0
     kernel_seconds: float = 0.0
+    operand_seconds: float = 0.0
+    beside: Beside = Beside()
+    linear_seconds: float = 0.0
+    backward_times: float = 1.0
+    block_seconds: tuple[float, float] = (0.0, 0.0)
+    ends_seconds: tuple[float, float] = (0.0, 0.0)
+    queued: bool = False
+    update_bytes_per_s: float = 0.0
+    tensor_seconds: float = 0.0
 
     def matmul(self, rows: float, columns: int, depth: int, width: int = 2) -> float:
         """Seconds of one (rows x depth) by (depth x columns) multiplication, elements of `width` bytes."""
@@ -84,34 +115,49 @@ class Rates:
             tiles = ceil(rows / TILE[0]) * ceil(columns / TILE[1])
             wave = 1 + WAVE * (ceil(tiles / self.multiprocessors) * self.multiprocessors / tiles - 1)
         computes = 2 * rows * columns * (depth + self.depth) * wave / self.matmul_flop_per_s
-        moves = width * (rows * depth + depth * columns + rows * columns) / self.memory_bytes_per_s
-        return max(computes, moves) + self.kernel_seconds
+        size = width * (rows * depth + depth * columns + rows * columns)
+        moves = size / self.memory_bytes_per_s
+        return max(computes, moves) + size * self.operand_seconds + self.kernel_seconds
+
+    def backward(self, rows: float, columns: int, depth: int, width: int = 2) -> tuple[float, float]:
+        """Seconds of a linear layer's backward, (all of it, of its weights' gradient). Sizes as in its forward."""
+        weights = self.backward_times * self.matmul(depth, columns, int(rows), width)
+        return self.backward_times * self.matmul(rows, depth, columns, width) + weights + self.linear_seconds, weights
 
     def attention(self, flops: float, seq: int, head: int, heads: float) -> tuple[float, float]:
         """Seconds (forward, backward) of fused causal attention whose two products have `flops` with the masked half.
 
         heads: of all sequences together, each of `seq` tokens and `head` wide. The kernel leaves out the masked half;
-        its backward makes the scores again: 2.5 times the forward.
+        its backward makes the scores again (`AGAIN`).
         """
         reached = seq / (seq + self.ramp) * min(1.0, head / 128) ** self.narrow
         tiles = heads * seq / self.queries / self.multiprocessors if self.multiprocessors else 0.0
         out = []
-        for times, rate, tail in zip((1.0, 2.5), self.attention_flop_per_s, TAIL, strict=True):
-            idle = 1 + tail / tiles if tiles else 1.0
-            out.append(times * flops / 2 / rate / reached * idle)
+        for phase, times in enumerate(AGAIN.values()):
+            idle = 1 + TAIL[phase] / tiles if tiles else 1.0
+            beside = self.beside.seconds(phase, heads * seq, head, seq)
+            out.append(times * flops / 2 / self.attention_flop_per_s[phase] / reached * idle + beside)
         return out[0], out[1]
 
     def moved(self, size: float, kernels: int = 0) -> float:
         """Seconds of kernels that read and write `size` bytes in all."""
         return size / self.memory_bytes_per_s + kernels * self.kernel_seconds
 
+    def host(self, seconds: float, kernels: float) -> float:
+        """What shows of the host's seconds for kernels that take so many themselves."""
+        return max(0.0, seconds - kernels) if self.queued else seconds
+
+    def updated(self, size: float) -> float:
+        """Seconds in which an optimizer reads and writes `size` bytes."""
+        return size / (self.update_bytes_per_s or self.memory_bytes_per_s)
+
 
 def family(device: Device) -> str:
-    """The family of chips whose shares a device has: its own, or the one that it is taken for."""
-    return device.architecture if device.architecture in MATMUL else LIKE.get(device.architecture, "ampere")
+    """The family of chips whose shares a device has: its own, or the one that its row takes by a guess."""
+    return device.priced_as or device.architecture
 
 
-def of_device(device: Device, program: Program, dtype: str) -> Rates:
+def device_rates(device: Device, program: Program, dtype: str) -> Rates:
     """A GPU by its datasheet, as a program uses it. Only 16-bit rates of large chips were fitted: others take the same
     shares of their own peak."""
     checks.instance("device", device, Device)
@@ -121,14 +167,3 @@ def of_device(device: Device, program: Program, dtype: str) -> Rates:
         peak, peak * MATMUL[chips], (forward, backward), device.memory_bytes_per_s * MEMORY,
         device.multiprocessors, QUERIES.get(chips, 128), DEPTH, RAMP, NARROW, program.kernel_seconds,
     )  # fmt: skip
-
-
-def of_profile(profile: dict, dtype: str = "fp32", share: float = 1.0) -> Rates:
-    """A process of the machine that `labs/calibrate.py` measured. share: of the measured matrix multiplications that
-    the model reaches, where it was seen at work."""
-    checks.above_0("share", share)
-    peak = profiles.rate(profile, dtype)
-    reached = peak * share
-    return Rates(peak, reached, (reached, reached), profile["copy_bytes_per_second"])
-
-

@@ -25,7 +25,7 @@ from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.timing import compute, machine
 from scaleout.timing.compute import Phase, Work
-from scaleout.timing.job import Step, on, straggling
+from scaleout.timing.job import Step, step_on, straggling
 from scaleout.timing.knapsack import Choice, Priced, exact
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline import Costs
@@ -45,11 +45,11 @@ def sizes(job: Job) -> Sizes:
 
 def phases(job: Job, rank: Machine) -> dict[str, Phase]:
     """What making each tile of a block again takes, by name, in the order of its forward."""
-    parts, rates = compute.apart(job, rank), rank.rates
+    parts, rates = compute.operations(job, rank), rank.rates
     return {tile.name: _phase(job, tile, parts, rates) for tile in tiles(sizes(job)) if tile.name != INPUT}
 
 
-def _phase(job: Job, tile: Tile, parts: compute.Apart, rates) -> Phase:
+def _phase(job: Job, tile: Tile, parts: compute.Operations, rates) -> Phase:
     matmul = attention = 0.0
     if tile.kind == "attention":  # a naive one's two products are two tiles
         attention = parts.attention[0] / (1 if job.recipe.attention == "sdpa" else 2)
@@ -151,17 +151,17 @@ def longer(work: Work, more: Phase) -> Work:
     """A block that makes so much again before its backward."""
     last = work.matrices[-1][0]
     matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in work.matrices)
-    return replace(work, backward=work.backward + more, again=more.seconds - more.exposed, matrices=matrices)
+    return replace(work, backward=work.backward + more, again=more, matrices=matrices)
 
 
 def step(job: Job, found: Policy, rank: Machine | None = None) -> Step:
     """The job's step under a policy. What some of its blocks make again is spread evenly over all; its HFU counts none
     of that. rank: None for one by datasheets."""
-    rank, every = rank or machine.of(job), names(sizes(job))
+    rank, every = rank or machine.from_datasheet(job), names(sizes(job))
     if all(drop >= every for drop in found.drops):
-        return on(job.other(checkpointing="full"), rank)
+        return step_on(job.other(checkpointing="full"), rank)
     more = again(job, rank, found).times(1 / len(found.drops))
-    return on(job, rank, longer(compute.block(job, rank), more))
+    return step_on(job, rank, longer(compute.block(job, rank), more))
 
 
 KNOTS = 4  # parts of a line that bends
@@ -177,12 +177,12 @@ def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
     job, plain = step.job, step.work[0]
     most = plain.forward.seconds
     at = [most * i / KNOTS for i in range(KNOTS + 1)]
-    took = {0.0: step.seconds, most: on(job, rank, longer(plain, plain.forward)).seconds}
+    took = {0.0: step.seconds, most: step_on(job, rank, longer(plain, plain.forward)).seconds}
     straight = took[most] - took[0.0]
     if abs(straight - job.layout.m * job.shape.layers * most * (1 + straggling(job))) < 1e-9 * took[0.0]:
         at = [0.0, most]
     for one in at[1:-1]:
-        took[one] = on(job, rank, longer(plain, Phase(moves=one))).seconds
+        took[one] = step_on(job, rank, longer(plain, Phase(moves=one))).seconds
 
     def seconds(again: float) -> float:
         each = again / job.shape.layers

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
 
-from scaleout.memory.allocator import room
+from scaleout.memory import allocator
 from scaleout.spec import checks, frameworks, mesh
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout, within
@@ -59,7 +59,7 @@ class Found:
 def search(job: Job, sequences: int | None = None, *, usable: int | None = None, most_cp: int = 16) -> Found:
     """Every cut of the job's model on its cluster, for as many sequences in a step (None: as it has).
 
-    usable: bytes that tensors may take on a GPU, None for `allocator.room`. most_cp: the largest degree of context
+    usable: bytes that tensors may take on a GPU, None for `allocator.usable`. most_cp: the largest degree of context
     parallelism that is tried. Of the job's own layout, micro-batch and recomputation nothing stays. ValueError for a
     job whose gradients do not last from micro-batch to micro-batch.
     """
@@ -112,7 +112,7 @@ class _Search:
     def __init__(self, job: Job, sequences: int | None, usable: int | None) -> None:
         self.job = job
         self.sequences = job.sequences if sequences is None else sequences
-        self.usable = room(job.device.memory_bytes) if usable is None else usable
+        self.usable = allocator.usable(job.device.memory_bytes) if usable is None else usable
         checks.whole("sequences", self.sequences)
         checks.whole("usable", self.usable)
         self.price = Pricer(job)

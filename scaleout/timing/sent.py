@@ -16,7 +16,7 @@ from scaleout.timing.machine import Machine
 def seconds(job: Job, rank: int | None = None, on: Machine | None = None) -> dict[str, float]:
     """By axis, as `traffic` has them, of a rank of the pipeline (None: the one in the middle). on: a machine of one's
     own, such as a calibrated one. ValueError for a rank that is not there."""
-    on = on or machine.of(job)
+    on = on or machine.from_datasheet(job)
     found = traffic(job, rank)
     return {axis: fsum(_seconds(job, on, axis, sent) for sent in one.sent) for axis, one in found.items()}
 

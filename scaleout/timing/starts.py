@@ -12,7 +12,7 @@ from scaleout.spec.job import Job
 from scaleout.spec.sharding import alike
 from scaleout.spec.topology import Cluster
 from scaleout.timing.job import step
-from scaleout.timing.machine import apart, part
+from scaleout.timing.machine import replica_group, shard_group
 
 
 def starts(job: Job) -> float:
@@ -33,7 +33,7 @@ def starts(job: Job) -> float:
 def _units(job: Job, group: Cluster) -> float:
     """Of a pass: each unit is gathered twice, but the root once, and reduced once."""
     how, wide, found = job.sharding, job.recipe.width("compute"), 0.0
-    shards, copies = part(group, how.ranks), apart(group, how.ranks)
+    shards, copies = shard_group(group, how.ranks), replica_group(group, how.ranks)
     for unit, times in alike(job.shape, how):
         size = unit.shard(how.ranks) * how.ranks
         if how.ranks > 1:

@@ -12,6 +12,7 @@ import torch
 
 from scaleout.lab import session
 from scaleout.measure.fsdp_ledger import measured
+from scaleout.memory import allocator
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.parallel import parity
@@ -103,8 +104,8 @@ def alone_seconds(s, o, setup, window):
 
 
 def room(s, size):
-    """`size` bytes are within 9 in 10 of a GPU's memory, on every rank. A CPU borrows from the disk."""
-    return s.device.type == "cpu" or s.agree(size < 0.9 * torch.cuda.mem_get_info(s.device)[1])
+    """`size` bytes are within a GPU's usable memory, on every rank. A CPU borrows from the disk."""
+    return s.device.type == "cpu" or s.agree(allocator.fits(size, torch.cuda.mem_get_info(s.device)[1]))
 
 
 def fits(s, o):

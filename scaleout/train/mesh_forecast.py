@@ -19,7 +19,7 @@ from scaleout.spec.program import MEASURED
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import flops, total_parameters
 from scaleout.timing import machine
-from scaleout.timing.job import Step, on, update_bytes
+from scaleout.timing.job import Step, step_on, update_bytes
 from scaleout.timing.profile import rate
 from scaleout.train import forecast, worlds
 from scaleout.train.batches import windows
@@ -70,10 +70,10 @@ def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
     update = total_parameters(o.shape) * update_bytes(recipe) / base["copy_bytes_per_second"]
     compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
     reached = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
-    program = replace(MEASURED, data_overlap=s.device.type == "cuda")
+    program = replace(MEASURED, data_overlap=s.device.type == "cuda", moves=1.0, update_passes=1.0)
     task = Job(o.shape, o.seq, machine.device_of(base), cluster(1, s.world), o.batch // layout.dp // layout.m, layout,
                recipe, program)  # fmt: skip
-    return on(task, machine.of_profiles(task, known, reached / rate(base, task.dtype)))
+    return step_on(task, machine.from_profiles(task, known, reached / rate(base, task.dtype)))
 
 
 PARTS = (seconds, memory)

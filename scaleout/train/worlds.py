@@ -15,7 +15,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
 from scaleout.timing import machine
-from scaleout.timing.job import on
+from scaleout.timing.job import step_on
 from scaleout.train import options as train_options
 
 MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
@@ -141,9 +141,9 @@ def predict(run, o, profile, share):
         o.shape, o.seq, device_of(profile, o.precision), cluster(1, world), run.batch // world // o.passes(world),
         Layout(dp=world, zero=(2 if how.reshard is False else 3) if sharded else 0, micro_batches=o.passes(world)),
         Recipe("fp32" if o.precision == "fp32" else "autocast-bf16", checkpointing=o.checkpointing),
-        replace(MEASURED, data_overlap=overlap, moves=0.0), replicas(how, o.sync_every_pass),
+        replace(MEASURED, data_overlap=overlap, moves=0.0, update_passes=1.0), replicas(how, o.sync_every_pass),
     )  # fmt: skip
-    return on(shape, machine.of_profiles(shape, {world: profile}, share))
+    return step_on(shape, machine.from_profiles(shape, {world: profile}, share))
 
 
 def device_of(profile, dtype):

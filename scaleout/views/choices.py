@@ -1,6 +1,6 @@
 """What several views offer: models and GPUs by name, and what joins them."""
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.program import PROGRAMS
 
 NAMES = {
@@ -11,6 +11,9 @@ NAMES = {
 }  # fmt: skip
 
 NODE = 8  # GPUs of a node
+
+# GB that a GPU has at least where a view is of large models: those of the data centre, from the A100 on.
+LARGE = 40
 
 # Ways to make the loss (`spec.recipe`), and what is said of them beneath the control.
 LOSSES = [("eager", "torch's cross_entropy"), ("fused", "one kernel"), ("chunked", "with the head, in chunks")]
@@ -30,9 +33,9 @@ LINKS = {
 }
 
 
-def cards(*keys: str) -> list[tuple[str, str]]:
-    """GPUs of the datasheets as a select's options, all or some, each under the name of the hardware page."""
-    return [(key, DEVICES[key].name) for key in keys or DEVICES]
+def cards(least: float = 0) -> list[tuple[str, str]]:
+    """GPUs of the datasheets that have `least` GB, as a select's options, under their names on the hardware page."""
+    return [(key, one.name) for key, one in DEVICES.items() if one.memory_bytes >= least * GB]
 
 
 def programs(*keys: str) -> list[tuple[str, str]]:

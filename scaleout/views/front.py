@@ -8,7 +8,7 @@ from functools import lru_cache
 from scaleout.draw import svg, tanks
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account, Recipe, account
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, flops
@@ -28,7 +28,7 @@ CONTROLS = (
 )
 
 MODEL, DEVICE, GPUS, BATCH, TOKENS = PRESETS["llama-2-7b"], DEVICES["h100-sxm"], 8, 4, 4096
-ROOM = allocator.room(DEVICE.memory_bytes)  # bytes that tensors may fill
+ROOM = allocator.usable(DEVICE.memory_bytes)  # bytes that tensors may fill
 CHECKPOINTING = {"keep": "none", "recompute": "full"}
 SHARDING = Sharding(GPUS, parameter="bf16", reduce="bf16")  # weights and gradients travel in 16 bits
 

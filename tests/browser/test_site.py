@@ -13,7 +13,7 @@ from repo import ROOT
 
 from scaleout.page import describe
 from scaleout.page.ladder import rungs
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 
 PAGES = [*contents(), "404", "search"]
 

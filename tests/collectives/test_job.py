@@ -7,7 +7,7 @@ from jobs import jobs
 
 from scaleout.collectives.job import traffic
 from scaleout.memory.job import accounts, fullest
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster

@@ -6,7 +6,7 @@ import pytest
 from cases import over
 
 from scaleout.collectives.job import traffic
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
@@ -83,7 +83,7 @@ def test_each_chunk_has_hops_of_its_own(v):
 def test_a_gathered_context_sends_as_much_in_fewer_messages():
     """Of each block two gathers and a scatter, of all parts at once: a ring's bytes without its turns."""
     ring, gather = (job(Layout(dp=4, cp=4, micro_batches=2), context=way) for way in ("ring", "gather"))
-    (one, other), on = (traffic(at)["cp"] for at in (ring, gather)), machine.of(gather)
+    (one, other), on = (traffic(at)["cp"] for at in (ring, gather)), machine.from_datasheet(gather)
     assert one.bytes == other.bytes and (one.messages, other.messages) == (2 * 32 * 9, 2 * 32 * 3)
     size = 8192 * 2 * 1024 * 2  # keys and values of 8 heads of 128
     each = 2 * on.context("all_gather", size) + on.context("reduce_scatter", size)

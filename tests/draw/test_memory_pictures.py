@@ -7,7 +7,8 @@ import pytest
 
 from scaleout.draw import dealt, kinds, moments, stacks, svg
 from scaleout.memory.accounts import account
-from scaleout.spec.hardware import DEVICES
+from scaleout.memory.allocator import usable
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,7 +27,7 @@ def test_a_bar_is_as_high_as_its_moment_and_the_fullest_is_named(width):
     found = {n: account(SHAPE, n, 1024) for n in moments.SEQUENCES}
     picture = moments.opening(width)
     high = 190 if width > 500 else 150
-    above = DEVICES["rtx-4090"].memory_bytes / (1 - moments.WORDS / high)
+    above = usable(DEVICES["rtx-4090"].memory_bytes) / (1 - moments.WORDS / high)
     scale = high / max(above, 1.08 * max(one.peak_bytes for one in found.values()))
     drawn = sum(height for fill, *_, height in filled(picture) if fill == svg.colour("c3"))
     held = sum(kinds.apart(one, moment)["activations"] for one in found.values() for moment in one.moments)
@@ -46,10 +47,10 @@ def test_a_first_step_has_no_averages_before_its_update():
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_as_many_cells_are_full_as_the_bytes_fill(width):
-    each = DEVICES["h100-sxm"].memory_bytes
+    each = usable(DEVICES["h100-sxm"].memory_bytes)
     picture = dealt.opening(width)
     cells = [float(one.get("width")) for one in ET.fromstring(picture).iter(f"{SVG}rect") if one.get("fill") == "none"]
-    assert len(cells) == 80
+    assert len(cells) == 96
     swatches = 4 * 10  # of the key, which are bars as well
     assert (sum(wide for _, _, wide, _ in filled(picture)) - swatches) / cells[0] == pytest.approx(
         16 * 405e9 / each, abs=0.02)  # fmt: skip

@@ -8,8 +8,8 @@ import pytest
 from scaleout.draw import recompute_hills as hills
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
-from scaleout.memory.allocator import room
-from scaleout.spec.hardware import DEVICES
+from scaleout.memory.allocator import usable
+from scaleout.spec.devices import DEVICES
 
 WIDTHS = (680, 354)
 
@@ -42,8 +42,8 @@ def test_the_room_is_what_a_card_has_beside_all_else():
     z = hills.sizes()
     held = account(hills.SHAPE, hills.BATCH, hills.SEQ, hills.RECIPE, hills.LAYOUT, memory.none(z)).moments["loss"]
     rest = sum(held.values()) / 1e9 - hills.most(memory.none(z))
-    assert hills.room() + rest == pytest.approx(room(DEVICES["h100-sxm"].memory_bytes) / 1e9)
-    assert all(f">room: {hills.room():.0f}<" in hills.hills(width) for width in WIDTHS)
+    assert hills.room() + rest == pytest.approx(usable(DEVICES["h100-sxm"].memory_bytes) / 1e9)
+    assert all(f">usable: {hills.room():.0f}<" in hills.hills(width) for width in WIDTHS)
     assert hills.most(hills.policies()["no cheap part"]) < hills.room() < hills.most(hills.policies()["everything"])
 
 

@@ -55,7 +55,7 @@ def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
     seen = {wrap: render("fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 2, "seq": "1024",
                                   "wrap": wrap})["values"] for wrap in ("layer", "block")}
     assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (26, 2.0)
-    assert round(seen["layer"]["peak_gb"]) == 3 and round(seen["layer"]["room_gib"] * 2**30 / 1e9 - 3) == 70
+    assert round(seen["layer"]["peak_gb"]) == 3 and round(seen["layer"]["usable_gib"] * 2**30 / 1e9 - 3) == 70
     on = cluster(8, 8)
     reached = [bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, on).seconds) / 400e9
                for size in (2 * 1024**2, 2 * 4 * 1024**2, 2 * 12.6e6)]  # a matrix of attention, of the MLP; a block

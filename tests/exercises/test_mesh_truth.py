@@ -7,10 +7,10 @@ from answers import right, solution, value
 from scaleout.collectives.job import traffic
 from scaleout.exercises.mesh import diagnose, layouts, stages
 from scaleout.memory import mesh as memory
-from scaleout.memory.allocator import room as memory_room
+from scaleout.memory.allocator import usable
 from scaleout.memory.job import fullest
 from scaleout.page import accuracy
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -49,11 +49,11 @@ def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():
         for row, part in (("compute", "compute"), ("exposed tp", "exposed tensor"), ("uneven stages", "imbalance"),
                           ("bubble", "bubble")):  # fmt: skip
             assert float(said[row]) == pytest.approx(found.parts[part], abs=0.006), (name, row)
-    room = memory_room(DEVICES["a100-80gb"].memory_bytes)
-    assert round(room / 1e9, 1) == layouts.ROOM
-    assert [name for name, job in jobs.items() if peak(job) > room] == ["C"]
-    assert peak(jobs["C"]) - room == pytest.approx(2.3e9, abs=5e7)
-    assert machine.of(jobs["A"]).crossing == ("tp",)
+    most = usable(DEVICES["a100-80gb"].memory_bytes)
+    assert round(most / 1e9, 1) == layouts.USABLE
+    assert [name for name, job in jobs.items() if peak(job) > most] == ["C"]
+    assert peak(jobs["C"]) - most == pytest.approx(2.3e9, abs=5e7)
+    assert machine.from_datasheet(jobs["A"]).crossing == ("tp",)
     off = {name: found.seconds / took["B"].seconds - 1 for name, found in took.items()}
     assert [round(off[name], 2) for name in "ADE"] == [0.27, 0.01, 0.21] and off["D"] < BAND < off["E"] < off["A"]
     assert all((1 - BAND) * took[name].seconds > (1 + BAND) * took["B"].seconds for name in "AE")
@@ -75,7 +75,7 @@ def test_the_model_finds_what_the_sketch_finds_for_the_table():
     whole = memory.accounts(shape, 1, 4096, Recipe("bf16-master"), Layout())[0].moments["forward"]
     kept, total = whole["activations"], 16 * memory.rank_parameters(shape, Layout(), 0)
     assert [round(size / 1e9) for size in (total, kept)] == [208, 33]
-    best = min((job for job in some if peak(job) < layouts.ROOM * 1e9), key=lambda job: step(job).seconds).layout
+    best = min((job for job in some if peak(job) < layouts.USABLE * 1e9), key=lambda job: step(job).seconds).layout
     assert [best.pp, best.dp, best.tp] == solution("mesh", "sketch-a-layout")(8, 4, 32, 208, 33, 73, 0.03) == [1, 2, 4]
 
 

@@ -67,6 +67,7 @@ def test_the_mended_stages_are_as_even_as_whole_blocks_can_be():
     assert round((1.6 - 1) * 10) == 6
     mended = sorted([10 - 6 + 6, *[11] * 6, 10])
     assert sum(mended) == 8 * 10 + 6 and max(mended) == -(-86 // 8) == 11
+    assert "Llama 3 8B is best cut into 9, 9, 8, 6 blocks" in costs.UNEVEN_STAGE.solution, "as in the chapter's table"
 
 
 def test_an_order_with_a_limit_lies_between_gpipe_and_one_batch_at_a_time():

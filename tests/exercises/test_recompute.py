@@ -99,7 +99,7 @@ def test_no_two_tiles_of_a_case_have_one_price(tiles, blocks, free):
 
 def test_greedy_is_a_few_per_cent_from_the_best_and_mostly_less_than_one():
     job = sizes.job()
-    priced = timing.priced(job, machine.of(job))
+    priced = timing.priced(job, machine.from_datasheet(job))
     more = sorted(knapsack.greedy(priced, free).seconds / knapsack.exact(priced, free).seconds - 1
                   for free in range(5 * 10**9, 44 * 10**9, 3 * 10**9))  # fmt: skip
     assert more[len(more) // 2] < 0.01 and more[0] >= 0 and more[-1] < 0.06
@@ -107,7 +107,7 @@ def test_greedy_is_a_few_per_cent_from_the_best_and_mostly_less_than_one():
 
 def test_cheap_tiles_are_half_the_bytes_and_products_cost_about_six_times_as_much():
     job = sizes.job()
-    priced = {one.name: one for one in timing.priced(job, machine.of(job))}
+    priced = {one.name: one for one in timing.priced(job, machine.from_datasheet(job))}
     cheap = [one.price for name, one in priced.items() if name in sizes.CHEAP]
     dear = [one.price for name, one in priced.items() if name not in sizes.CHEAP]
     assert 4 < min(dear) / max(cheap) < sum(dear) / len(dear) / (sum(cheap) / len(cheap)) < 8
@@ -149,7 +149,7 @@ def test_the_solution_of_segments_is_the_reference_everywhere_and_root_l_is_for_
 def test_what_goes_over_the_link_is_hidden_by_attention_on_long_sequences_alone():
     """Batch for batch bytes and FLOPs grow alike; with the sequence attention's FLOPs grow faster."""
     jobs = [sizes.job(), sizes.job().other(batch=4)]
-    seconds = [compute.block(job, machine.of(job)).forward.seconds for job in jobs]
+    seconds = [compute.block(job, machine.from_datasheet(job)).forward.seconds for job in jobs]
     kept = [sum(tile.bytes for tile in memory.tiles(timing.sizes(job))) for job in jobs]
     assert seconds[1] / seconds[0] == pytest.approx(kept[1] / kept[0], rel=0.05), "launches are no more"
     assert beside.LINK / sizes.leaves(16 * 8192) == pytest.approx(0.72, abs=0.005)
@@ -166,8 +166,8 @@ def test_each_job_makes_again_as_little_as_makes_it_fit():
     took = [job.takes() for job in choose.JOBS.values()]
     assert took == right("which-again").split("-") == ["none", "cheap", "all", "split"]
     assert [round(100 * choose.COSTS[way]) for way in ("cheap", "all")] == [3, 25]
-    assert "lacks 12 GB" in told("which-again") and choose.JOBS["B"].forward - choose.ROOM == 12e9
-    assert "lacks 28" in told("which-again") and choose.JOBS["C"].forward - choose.ROOM == 28e9
+    assert "lacks 12 GB" in told("which-again") and choose.JOBS["B"].forward - choose.USABLE == 12e9
+    assert "lacks 28" in told("which-again") and choose.JOBS["C"].forward - choose.USABLE == 28e9
 
 
 def test_the_right_choices():
@@ -194,7 +194,7 @@ def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():
     def fits(batch, first):
         moments = account(fits_module.SHAPE, batch, fits_module.SEQ, Recipe(checkpointing="full")).moments
         moments["optimizer"]["optimizer"] *= not first
-        return max(sum(kinds.values()) - first * kinds["optimizer"] for kinds in moments.values()) <= fits_module.ROOM
+        return max(sum(kinds.values()) - first * kinds["optimizer"] for kinds in moments.values()) <= fits_module.USABLE
 
     most = int(value("as-many-as-fit"))
     assert fits(most, first=False) and not fits(most + 1, first=False)
@@ -204,4 +204,4 @@ def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():
     logits = fits_module.LOSS["logits"]
     assert logits / (logits + fits_module.LOSS["activations"]) == pytest.approx(3 / 4, abs=0.01)
     none = account(fits_module.SHAPE, slips["nothing-again"] + 1, fits_module.SEQ, Recipe()).peak_bytes
-    assert none > fits_module.ROOM
+    assert none > fits_module.USABLE

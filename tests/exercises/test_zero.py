@@ -96,7 +96,7 @@ def test_every_element_has_one_owner_and_parts_are_equal():
 def test_each_job_takes_the_first_stage_that_fits_and_no_other_sends_as_little():
     taken = dict(zip("ABC", map(int, right("which-stage").split("-")), strict=True))
     for name, job in stages.JOBS.items():
-        fits = [stage for stage in range(4) if job.needs(stage) <= stages.CARD]
+        fits = [stage for stage in range(4) if job.needs(stage) <= stages.USABLE]
         sent = {stage: job.sends(stage) for stage in fits}
         assert taken[name] == fits[0] and all(sent[fits[0]] < sent[stage] for stage in fits[1:]), name
     assert [stages.JOBS["A"].sends(stage) for stage in (1, 2, 3)] == pytest.approx([2, 1 + 16, 3 * 16])
@@ -104,7 +104,7 @@ def test_each_job_takes_the_first_stage_that_fits_and_no_other_sends_as_little()
 
 def test_without_the_activations_b_and_c_would_take_a_stage_less():
     """So that the option that forgets them is one that somebody reaches."""
-    fits = {name: [job.needs(stage) - job.activations <= stages.CARD for stage in (1, 2, 3)].index(True) + 1
+    fits = {name: [job.needs(stage) - job.activations <= stages.USABLE for stage in (1, 2, 3)].index(True) + 1
             for name, job in stages.JOBS.items()}  # fmt: skip
     assert fits == {"A": 1, "B": 2, "C": 1}
 

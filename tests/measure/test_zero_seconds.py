@@ -24,16 +24,16 @@ def test_what_a_way_adds_to_compute():
     bare = {}
     for via in ("ddp", "stage-1", "stage-2", "stage-3", "zero-redundancy", "keep", "reshard"):
         owned = update if via == "ddp" else update / 2
-        bare[via] = by_profile(PROFILE, O, 2, via) - message_seconds(sends(O, 2, via), PROFILE) - owned
+        bare[via] = by_profile(PROFILE, O, 2, via) - message_seconds(sends(O, 2, via, 1), PROFILE) - owned
     assert all(one == pytest.approx(bare["ddp"], rel=1e-9) for one in bare.values())
     alone = by_profile(PROFILE, O, 1, "ddp")
-    assert alone == pytest.approx(bare["ddp"] + update) and sends(O, 1, "ddp") == ()
+    assert alone == pytest.approx(bare["ddp"] + update) and sends(O, 1, "ddp", 1) == ()
 
 
 def test_messages_come_one_after_another():
     """One bucket of an all-reduce; or a tensor at a time from its owner."""
-    assert message_seconds(sends(O, 2, "ddp"), PROFILE) == pytest.approx(0.5 + 4e-9 * N)
-    reduced, spread = sends(O, 2, "zero-redundancy")
+    assert message_seconds(sends(O, 2, "ddp", 1), PROFILE) == pytest.approx(0.5 + 4e-9 * N)
+    reduced, spread = sends(O, 2, "zero-redundancy", 1)
     assert (reduced.collective, spread.collective) == ("all_reduce", "broadcast")
     found = message_seconds((reduced, spread), PROFILE)
     assert found == pytest.approx(reduced.count * 0.5 + spread.count * 0.25 + 8e-9 * N)

@@ -8,7 +8,7 @@ import pytest
 
 from scaleout.memory import allocator
 from scaleout.memory.accounts import account
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, total_parameters

@@ -6,7 +6,8 @@ from tex import value
 from scaleout import views
 from scaleout.collectives.alpha_beta import cost
 from scaleout.page import cards
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE, LINKS
 from scaleout.spec.topology import Wire
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB

@@ -7,7 +7,8 @@ from scaleout import views
 from scaleout.draw import fsdp_wraps
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.page import cards
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE, LINKS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, total_parameters

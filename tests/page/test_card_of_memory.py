@@ -9,9 +9,9 @@ from tex import value
 from scaleout import views
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes, block_kept
-from scaleout.memory.allocator import room
+from scaleout.memory.allocator import usable
 from scaleout.page import cards
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
@@ -52,6 +52,6 @@ def test_numbers_are_the_packages():
     assert opening["peak_moment"] == "optimizer"
     assert [one["value"] for one in CARD["numbers"]] == [
         ", ".join(map(str, sixteen)), f"{opening['peak_gb']:.1f} GB",
-        f"{CARD_BYTES / 1e9:.1f} and {room(CARD_BYTES) / 1e9:.1f} GB", f"{CARD_BYTES / 16 / 1e9:.1f} billion",
+        f"{CARD_BYTES / 1e9:.1f} and {usable(CARD_BYTES) / 1e9:.1f} GB", f"{usable(CARD_BYTES) / 16 / 1e9:.1f} billion",
         f"{2**30 / 1e9 - 1:.1%}",
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from tex import value
 from scaleout.collectives.job import traffic
 from scaleout.memory.states import state_bytes
 from scaleout.page import accuracy, cards
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

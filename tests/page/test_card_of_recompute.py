@@ -13,7 +13,7 @@ from scaleout.timing import recompute as timing
 
 CARD = cards.load("recompute")
 FORMULAS = [one["tex"] for one in CARD["formulas"]]
-Z, RANK = hills.sizes(), machine.of(hills.JOB)
+Z, RANK = hills.sizes(), machine.from_datasheet(hills.JOB)
 RATES, SPENT = RANK.rates, timing.phases(hills.JOB, RANK)
 TILES = {tile.name: tile for tile in memory.tiles(Z)}
 WHOLE = sum(tile.bytes for tile in TILES.values())

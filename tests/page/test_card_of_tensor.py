@@ -5,7 +5,8 @@ import pytest
 from scaleout.collectives.tensor import block
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.page import cards
-from scaleout.spec.hardware import DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS

@@ -4,13 +4,15 @@ import pytest
 from tex import value
 
 from scaleout.collectives import zero as wire
+from scaleout.memory.allocator import usable
 from scaleout.memory.states import state_bytes
 from scaleout.page import cards
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
 
-CARD = cards.load("zero")
+CARD, G = cards.load("zero"), usable(DEVICES["h100-sxm"].memory_bytes)
 MIXED, N = Recipe(precision="bf16-master"), total_parameters(PRESETS["llama-2-7b"])
 
 
@@ -44,6 +46,7 @@ def test_numbers_are_the_packages():
     gigabytes = [f"{held(stage) / 1e9:.1f}" for stage in range(4)]
     sixteen = ", ".join(f"{pieces(stage, passes=16):g}" for stage in range(4))
     assert [one["value"] for one in CARD["numbers"]] == [
-        f"{gigabytes[0]} GB", f"{', '.join(gigabytes[1:])} GB", "20 and 40 billion", sixteen,
+        f"{gigabytes[0]} GB", f"{', '.join(gigabytes[1:])} GB", f"{G / 4e9:.0f} and {G / 2e9:.0f} billion", sixteen,
         f"{pieces(1, 'ZeroRedundancyOptimizer'):g}",
     ]  # fmt: skip
+    assert f"{G / 1e9:.1f} GB of which are usable" in CARD["numbers"][2]["words"]

@@ -12,7 +12,8 @@ from scaleout.collectives import messages
 from scaleout.collectives.alpha_beta import bus_bandwidth, bus_factor, cost
 from scaleout.draw import patterns
 from scaleout.page import cards
-from scaleout.spec.hardware import ALPHA_SECONDS, DEVICES, LINKS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import ALPHA_SECONDS, LINKS
 from scaleout.spec.topology import Wire
 
 CARD = cards.load("collectives")

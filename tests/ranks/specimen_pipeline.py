@@ -10,9 +10,9 @@ from scaleout.parallel import parity, pipeline
 from scaleout.parallel.pipeline_stage import tied_weights
 from scaleout.parallel.pipeline_ways import Way, of_model
 from scaleout.parallel.transformer import Transformer
+from scaleout.spec.mesh import blocks
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.spec.transformer import Shape
-from scaleout.timing.pipeline_seconds import blocks
 
 B, SEQ, LAYERS = 2, 12, 8
 

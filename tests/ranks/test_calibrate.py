@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaleout.records import profiles
 
-TINY = ["--seconds", "0.01", "--largest-mb", "1", "--largest-matrix", "128"]
+TINY = ["--seconds", "0.01", "--largest-mb", "1", "--largest-matrix", "128", "--tokens", "32", "--hidden", "32",
+        "--seq", "16", "--head", "8"]
 
 
 # --- calibrate ------------------------------------------------------------------------------------------

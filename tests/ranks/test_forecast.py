@@ -46,4 +46,4 @@ def test_no_room_for_an_uncompiled_step_is_said(monkeypatch):
         gpu = replace(s, device=torch.device("cuda"))
         assert forecast.room(s, 10**15), "a CPU borrows from the disk"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5 * 10**9, 80 * 10**9))
-    assert forecast.room(gpu, 71 * 10**9) and not forecast.room(gpu, 73 * 10**9)
+    assert forecast.room(gpu, 68 * 10**9) and not forecast.room(gpu, 69 * 10**9)

@@ -15,7 +15,7 @@ from scaleout.collectives.job import traffic
 from scaleout.lab import options
 from scaleout.lab.session import Session, session
 from scaleout.records import results
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import ORDER

@@ -10,9 +10,9 @@ from lab_runs import recorded, without
 
 from scaleout.memory.loss import stage_kept
 from scaleout.memory.pipeline import most_held
+from scaleout.spec.mesh import blocks
 from scaleout.spec.pipeline import SCHEDULES, orders
 from scaleout.spec.recipe import Recipe
-from scaleout.timing.pipeline_seconds import blocks
 from scaleout.timing.pipeline_waits import blocked
 
 FAST = ["labs/pipeline.py", "--hidden", "32", "--heads", "2", "--seq", "16", "--stage-ms", "1", "--steps", "4"]
@@ -129,7 +129,7 @@ def test_faults_are_shown():
     heavy = pool.lab([*untrained, "--fault", "head", "--hop-ms", "1"], 2)
     assert heavy.returncode == 0, heavy.stderr
     assert re.search(r"^even +16-16 ", heavy.stdout, re.M)
-    assert re.search(r"^mended +17-15 ", heavy.stdout, re.M)
+    assert re.search(r"^balanced +17-15 ", heavy.stdout, re.M)
 
 
 @pytest.mark.parametrize(("words", "said"), [

@@ -8,8 +8,8 @@ from pathlib import Path
 from cases import each, refused, refuses_nonsense
 
 from scaleout.spec import frameworks
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.frameworks import RUNS, accelerate, lines, refusal, usual
-from scaleout.spec.hardware import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

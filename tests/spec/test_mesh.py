@@ -11,7 +11,6 @@ from scaleout.spec.mesh import ORDER, Grid, apart, blocks, crosses, grid, link, 
 from scaleout.spec.slices import divides
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.fsdp_machine import replica_group, shard_group
 
 EIGHT = Layout(dp=2, tp=2, pp=2)
 
@@ -51,15 +50,20 @@ def test_on_two_nodes_of_four_the_outermost_axis_crosses(order, crossing):
 
 
 @over(nodes=[1, 2, 6], gpus=[2, 8], ranks=[1, 2, 4, 8, 16])
-def test_groups_have_the_wires_that_shards_and_replicas_have(nodes, gpus, ranks):
+def test_groups_of_neighbours_and_of_ranks_apart(nodes, gpus, ranks):
+    """Neighbours fill a node or whole nodes; every `ranks`-th rank is on as many nodes as can be, and all such groups
+    share what leaves a node."""
     whole = cluster(nodes, gpus)
     if whole.ranks % ranks or (ranks > gpus and ranks % gpus) or ranks > whole.ranks:
         return
-    for ours, theirs in ((apart(whole, (1, ranks)), shard_group(whole, ranks)),
-                         (apart(whole, (ranks, whole.ranks // ranks)), replica_group(whole, ranks))):  # fmt: skip
-        assert (ours.nodes, ours.gpus_per_node) == (theirs.nodes, theirs.gpus_per_node)
-        if ours.nodes > 1:
-            assert ours.pool.bytes_per_s == pytest.approx(theirs.pool.bytes_per_s)
+    near, far = apart(whole, (1, ranks)), apart(whole, (ranks, whole.ranks // ranks))
+    assert (near.nodes, near.gpus_per_node) == (max(1, ranks // gpus), min(ranks, gpus))
+    assert near.ranks * far.ranks == whole.ranks
+    if near.nodes > 1:
+        assert near.pool.bytes_per_s == pytest.approx(whole.pool.bytes_per_s)
+    if far.nodes > 1:
+        assert (far.nodes, far.gpus_per_node) == (whole.ranks // max(ranks, gpus), max(1, gpus // ranks))
+        assert far.pool.bytes_per_s == pytest.approx(whole.pool.bytes_per_s / min(ranks, gpus))
 
 
 def test_a_group_that_straddles_nodes_unevenly_is_taken_for_a_sparser_one():

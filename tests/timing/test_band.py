@@ -8,7 +8,7 @@ import measured
 import pytest
 
 from scaleout.page import accuracy
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -62,6 +62,8 @@ def test_of_the_program_on_the_family_where_there_are_enough():
     (job("huggingface"), ("", ""), "no published step of Hugging Face Transformers, eager on Hopper"),
     (job(seq=16_384), ("megatron", "hopper"), "longer sequences than their 8,192 tokens"),
     (job(gpus=4096), ("megatron", "hopper"), "more GPUs than their 2,048"),
+    (job("composer", "rtx-4090"), ("composer", ""), "no published step on RTX 4090 24 GB, whose kernels are taken "
+                                                    "for Ampere's"),
 ])  # fmt: skip
 def test_outside_of_what_a_row_covers_it_says_so(made, key, outside):
     found = band(made)

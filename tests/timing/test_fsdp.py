@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 from cases import over, refused
+from jobs import layers
 
 from scaleout.spec.sharding import Sharding, Unit, units
-from scaleout.spec.transformer import Shape, flops
-from scaleout.timing import ddp_seconds
+from scaleout.spec.transformer import Shape
 from scaleout.timing.ddp import Layer
 from scaleout.timing.fsdp import LANES, Piece, fsdp_step, pieces, volume
 from scaleout.timing.fsdp_plan import Plan
@@ -175,10 +175,10 @@ def test_a_faster_wire_is_never_slower_and_a_deeper_prefetch_neither(seed):
 def test_one_rank_sends_nothing(seed):
     shape = Shape(1 + seed % 5, 16, 2, 32, tied_head=bool(seed % 2))
     sharding = Sharding(wrap=("model", "block", "layer", "size")[seed % 4], least_parameters=300)
-    work = pieces(ddp_seconds.layers(shape, 2, 8, 1e9), units(shape, sharding), sharding)
-    found = fsdp_step(work, line(), line(), prefetch=seed % 3)
+    rows = layers(shape, 2)
+    found = fsdp_step(pieces(rows, units(shape, sharding), sharding), line(), line(), prefetch=seed % 3)
     assert found.communication_seconds == found.exposed_seconds == found.gathers == found.scatters == 0
-    assert found.seconds == pytest.approx(sum(flops(shape, 2, 8).values()) / 1e9)
+    assert found.seconds == pytest.approx(sum(row.forward_seconds + row.backward_seconds for row in rows))
     assert found.overlap_fraction == 1.0
     assert volume(shape, sharding)["total"] == volume(shape, sharding)["ddp"] == 0
 

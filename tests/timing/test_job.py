@@ -10,7 +10,7 @@ from jobs import jobs
 
 from scaleout.collectives.job import hop_bytes
 from scaleout.memory.job import fullest
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -18,7 +18,7 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import machine
-from scaleout.timing.job import PARTS, on, step
+from scaleout.timing.job import PARTS, step, step_on
 
 SEED = 31
 JOBS = jobs(200, SEED)
@@ -33,6 +33,32 @@ def test_a_random_job(job):
     assert min(found.parts.values()) > -1e-9 * found.seconds, (job, found.parts)
     assert 0 < found.mfu <= found.hfu < 0.75, job
     assert isclose(found.tokens_per_second * found.seconds, job.tokens_per_step)
+
+
+@pytest.mark.parametrize("job", [
+    one for base in (SEVEN, SEVEN.other(program="eager", zero=3), SEVEN.other(pp=2, micro_batches=8),
+                     SEVEN.other(tp=2, sequence_parallel=True, program="eager"), SEVEN.other(cp=2))
+    for one in (base.other(checkpointing=how) for how in ("none", "selective", "full"))
+], ids=str)  # fmt: skip
+def test_parts_are_what_compute_says(job):
+    """Matrix multiplications, attention and moved bytes are compute, gaps between kernels launches, each of what is
+    computed for the first time; recomputation is the rest of the backward, but for its communication."""
+    found = step(job)
+    times = [job.layout.m / job.layout.pp * n for n in (job.shape.layers, 1, 1)]
+
+    def whole(value):
+        return fsum(n * value(one) for n, one in zip(times, found.work, strict=True))
+
+    plain = step(job.other(checkpointing="none"))
+    computes = {kind: whole(lambda one, kind=kind: sum(getattr(phase, kind) for phase in (one.forward, one.backward)))
+                for kind in ("matmul", "attention", "moves", "launches")}  # fmt: skip
+    again = {kind: whole(lambda one, kind=kind: getattr(one.again, kind)) for kind in computes}
+    assert found.parts["launches"] == pytest.approx(computes.pop("launches") - again["launches"], rel=1e-12)
+    assert found.parts["recompute"] == pytest.approx(fsum(again.values()), rel=1e-12)
+    again.pop("launches")
+    assert found.parts["compute"] == pytest.approx(fsum(computes.values()) - fsum(again.values()), rel=1e-12)
+    for part in ("compute", "launches"):
+        assert found.parts[part] == pytest.approx(plain.parts[part], rel=1e-12)
 
 
 def faster(job, **changes):
@@ -180,6 +206,6 @@ def test_a_step_on_a_machine_of_ones_own():
                "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line)}
     small = SEVEN.other(shape="gpt2", seq=128, cluster=cluster(1, 2), precision="fp32", main_gradients="none", zero=0,
                         program=replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0))  # fmt: skip
-    found = on(small, machine.of_profiles(small, {2: profile}))
+    found = step_on(small, machine.from_profiles(small, {2: profile}))
     work = 6 * 124e6 * 128 / 5e10
     assert work < found.seconds < 3 * work and found.communication > 0.4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.muon import step_flops
@@ -32,7 +32,7 @@ def test_the_momentum_of_every_matrix_is_gathered():
     block = 4 * 4096**2 + 3 * 4096 * 11008
     each = [4096 * 4096] * 4 + [4096 * 11008] * 3
     assert sum(each) == block
-    price = machine.of(EIGHT).data
+    price = machine.from_datasheet(EIGHT).data
     found = seconds(EIGHT)["communication"]  # 7 messages a block, of the mean size
     assert found == pytest.approx(32 * 7 * price("all_gather", 2 * block / 7), rel=1e-9)
 

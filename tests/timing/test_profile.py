@@ -63,11 +63,11 @@ def test_one_size_is_no_line():
         measured.fit([(1000, 1e-3), (1000, 2e-3)])
 
 
-def test_seconds_of_a_step_by_hand():
-    assert measured.step_seconds(profile(), 5e10, "fp32") == 0.5
-    assert measured.step_seconds(profile(), 5e10, "fp32", 1_000_000) == pytest.approx(0.502)
+def test_what_a_profile_does_not_hold():
+    assert measured.rate(profile(), "fp32") == 1e11
+    assert measured.collective_seconds(profile(), "all_reduce", 1_000_000) == pytest.approx(2e-3)
     with pytest.raises(ValueError, match="no rate for bf16: it has fp32"):
-        measured.step_seconds(profile(), 1, "bf16")
+        measured.rate(profile(), "bf16")
     with pytest.raises(ValueError, match="no broadcast"):
         measured.collective_seconds(profile(), "broadcast", 1)
 

@@ -8,7 +8,7 @@ from statistics import quantiles
 import pytest
 
 from scaleout.memory.job import fullest
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

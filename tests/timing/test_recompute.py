@@ -11,8 +11,9 @@ from jobs import jobs
 
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
-from scaleout.memory.allocator import room
-from scaleout.spec.hardware import DEVICES, link
+from scaleout.memory.allocator import usable
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import link
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -34,11 +35,11 @@ def job(shape=LLAMA, batch=1, seq=4096, recipe=RECIPE, layout=None, program="meg
 
 
 def priced(one):
-    return recompute.priced(one, machine.of(one))
+    return recompute.priced(one, machine.from_datasheet(one))
 
 
 def again(one, policy):
-    return recompute.again_seconds(one, machine.of(one), policy)
+    return recompute.again_seconds(one, machine.from_datasheet(one), policy)
 
 
 # --- a job's step under a policy ------------------------------------------------------------------------------------
@@ -49,11 +50,11 @@ KEPT = [found.other(checkpointing="none") for found in jobs(30, 9) if found.layo
 @pytest.mark.parametrize("one", KEPT, ids=[f"{i}" for i in range(len(KEPT))])
 def test_none_and_full_are_the_job_s_own_step(one):
     """To the last bit, and by what the blocks make again as well as by the recipe; what lies between costs between."""
-    z, rank = recompute.sizes(one), machine.of(one)
+    z, rank = recompute.sizes(one), machine.from_datasheet(one)
     none, full = timing_job.step(one), timing_job.step(one.other(checkpointing="full"))
     assert recompute.step(one, memory.none(z)) == none and recompute.step(one, memory.full(z)) == full
     block = compute.block(one, rank)
-    by_hand = timing_job.on(one, rank, recompute.longer(block, recompute.again(one, rank, memory.full(z)).times(
+    by_hand = timing_job.step_on(one, rank, recompute.longer(block, recompute.again(one, rank, memory.full(z)).times(
         1 / z.chunk_layers)))  # fmt: skip
     assert by_hand.seconds == pytest.approx(full.seconds, rel=1e-12)
     core = recompute.step(one, memory.selective(z, {"attention"})).seconds
@@ -68,7 +69,7 @@ FLAT = [one for one in KEPT if one.layout.pp == 1][:10]
 @pytest.mark.parametrize("one", FLAT, ids=[f"{i}" for i in range(len(FLAT))])
 def test_a_line_of_a_few_parts_is_the_step(one):
     """Its ends to the last bit, what lies between nearly."""
-    rank, z = machine.of(one), recompute.sizes(one)
+    rank, z = machine.from_datasheet(one), recompute.sizes(one)
     seconds = recompute.lengthened(timing_job.step(one), rank)
     most = one.shape.layers * compute.block(one, rank).forward.seconds
     assert seconds(0.0) == timing_job.step(one).seconds
@@ -93,30 +94,30 @@ def test_a_layer_of_22b_makes_again_in_korthikantis_milliseconds():
 def test_tiles_and_the_rest_are_a_forward():
     for shape, dropout in product((LLAMA, PRESETS["gpt2-xl"], PRESETS["llama-3-70b"]), (0.0, 0.1)):
         one = job(shape, 1, 1024, Recipe("bf16-master", dropout=dropout))
-        rank = machine.of(one)
+        rank = machine.from_datasheet(one)
         whole = compute.block(one, rank).forward.seconds
         found = sum(item.seconds for item in priced(one)) + recompute.rest_seconds(one, rank)
         assert found == pytest.approx(whole) == again(one, memory.full(recompute.sizes(one))) / shape.layers
-        down = compute.apart(one, rank).products["down"]
+        down = compute.operations(one, rank).products["down"]
         rest = recompute.rest_seconds(one, rank)
         assert rest > (0 if dropout else 0.8 * down), "whose mask is a tile that needs the last product"
 
 
 def test_communication_is_made_again_where_a_sum_is():
     plain = {item.name: item.seconds for item in priced(job(layout=Layout(tp=8)))}
-    rank = machine.of(job(layout=Layout(tp=8)))
+    rank = machine.from_datasheet(job(layout=Layout(tp=8)))
     sent = rank.tensor("all_reduce", 4096 * LLAMA.hidden * 2)
     assert plain["middle"] > sent > plain["q"], "an all-reduce that nothing hides"
     parts = job(layout=Layout(tp=8, sequence_parallel=True))
     for name, kind in (("q", "all_gather"), ("middle", "reduce_scatter"), ("gate", "all_gather")):
-        found = recompute.phases(parts, machine.of(parts))[name].exposed
-        assert 0 < found < machine.of(parts).tensor(kind, 4096 * LLAMA.hidden * 2), "chunks hide a part"
+        found = recompute.phases(parts, machine.from_datasheet(parts))[name].exposed
+        assert 0 < found < machine.from_datasheet(parts).tensor(kind, 4096 * LLAMA.hidden * 2), "chunks hide a part"
 
 
 def test_a_program_turns_queries_in_one_kernel_or_in_many():
     of = partial(job, LLAMA, 1, 4096, RECIPE, None)
-    eager, fused = (recompute.phases(one, machine.of(one)) for one in map(of, ("eager", "compiled")))
-    x, rate = 4096 * LLAMA.hidden * 2, machine.of(of("eager")).rates.memory_bytes_per_s
+    eager, fused = (recompute.phases(one, machine.from_datasheet(one)) for one in map(of, ("eager", "compiled")))
+    x, rate = 4096 * LLAMA.hidden * 2, machine.from_datasheet(of("eager")).rates.memory_bytes_per_s
     assert eager["q"].moves == pytest.approx(PROGRAMS["eager"].moves * 9 * x / rate)
     assert fused["q"].moves == pytest.approx(PROGRAMS["compiled"].moves * 2 * x / rate)
 
@@ -190,7 +191,7 @@ def test_the_curve_is_convex_cheapest_first_and_every_order_ends_the_same():
 
 def test_budgets_keep_at_most_their_share_in_the_fewest_seconds():
     one, shares = job(), (1.0, 0.8, 0.55, 0.3, 0.0)
-    z, found = recompute.sizes(one), recompute.budgets(one, machine.of(one), shares)
+    z, found = recompute.sizes(one), recompute.budgets(one, machine.from_datasheet(one), shares)
     most, least = memory.kept(z, memory.none(z)), memory.kept(z, memory.full(z))
     for share, policy in zip(shares, found, strict=True):
         assert memory.kept(z, policy) <= least + share * (most - least)
@@ -201,12 +202,12 @@ def test_budgets_keep_at_most_their_share_in_the_fewest_seconds():
     assert memory.kept(z, found[2]) < 0.58 * most
     assert spent[2] < 0.15 * spent[-1], "nearly half of the bytes, not of the seconds"
     with pytest.raises(ValueError, match=r"share must be a finite number from 0 to 1, not 1\.5"):
-        recompute.budgets(one, machine.of(one), (1.5,))
+        recompute.budgets(one, machine.from_datasheet(one), (1.5,))
 
 
 def test_a_policy_for_a_card_fits_it_and_costs_no_more_than_it_must():
     one = job(PRESETS["gpt2-xl"], 4, 1024)
-    shape, z, rank = one.shape, recompute.sizes(one), machine.of(one)
+    shape, z, rank = one.shape, recompute.sizes(one), machine.from_datasheet(one)
     most = account(shape, 4, 1024, RECIPE).peak_bytes
     least = account(shape, 4, 1024, RECIPE, policy=memory.full(z)).peak_bytes
     spent = []
@@ -227,10 +228,10 @@ def test_a_policy_for_a_card_fits_it_and_costs_no_more_than_it_must():
 
 def test_eight_cards_hold_a_batch_by_dropping_what_costs_little():
     """Llama 2 7B under FSDP, four sequences of 4,096 tokens a card: too much by a third, and 5% of the step mend it."""
-    one, there = job(batch=4, layout=Layout(dp=8, zero=3)), room(H100.memory_bytes)
+    one, there = job(batch=4, layout=Layout(dp=8, zero=3)), usable(H100.memory_bytes)
     of = LLAMA, 4, 4096, RECIPE, one.layout
     assert account(*of).peak_bytes > 1.3 * there
-    found = recompute.for_memory(one, machine.of(one), there)
+    found = recompute.for_memory(one, machine.from_datasheet(one), there)
     assert 0.97 * there < account(*of, found).peak_bytes <= there
     plain, some, full = (recompute.step(one, policy).seconds for policy in (
         memory.none(recompute.sizes(one)), found, memory.full(recompute.sizes(one))))  # fmt: skip
@@ -275,7 +276,7 @@ def test_offloading_is_free_while_the_link_keeps_up():
     (lambda: exact(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
     (lambda: recompute.sizes(job(layout=Layout(cp=2))),
      "tiles are priced without context parallelism: use cp 1, not 2"),
-    (lambda: recompute.for_memory(job(), machine.of(job()), float("nan")),
+    (lambda: recompute.for_memory(job(), machine.from_datasheet(job()), float("nan")),
      "memory must be a finite number from 0 up, not nan"),
 ])  # fmt: skip
 def test_what_is_no_size_is_said_in_a_line(ask, said):

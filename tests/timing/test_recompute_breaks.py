@@ -8,7 +8,7 @@ from scaleout.draw import recompute_hills as hills
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -78,7 +78,7 @@ def test_a_segment_runs_the_last_products_inside_it_again():
     pair = memory.full(z), memory.segments(z, 4)
     assert memory.flops(z, pair[1]) - memory.flops(z, pair[0]) == inside * last
     job = Job(LLAMA, 256, DEVICES["h100-sxm"], cluster(1, 1), 2, recipe=Recipe("bf16"))
-    spent = [recompute.again_seconds(job, machine.of(job), one) for one in pair]
+    spent = [recompute.again_seconds(job, machine.from_datasheet(job), one) for one in pair]
     assert spent[0] == pytest.approx(spent[1]), "a program that runs a whole block again has run it in any case"
     masked = sizes(LLAMA, precision="bf16", dropout=0.1)  # its mask needs the product in any case
     assert memory.flops(masked, memory.segments(masked, 4)) == memory.flops(masked, memory.full(masked))
@@ -112,7 +112,7 @@ def test_memory_of_a_stage_is_freed_in_every_micro_batch_in_flight():
     whole = account(LLAMA, 1, 4096, recipe, layout, memory.none(z)).peak_bytes
     free = 5 * 10**9
     job = Job(LLAMA, 4096, DEVICES["h100-sxm"], cluster(1, 4), 1, layout, recipe)
-    found = recompute.for_memory(job, machine.of(job), whole - free)
+    found = recompute.for_memory(job, machine.from_datasheet(job), whole - free)
     dropped = sum(memory.dropped_bytes(z, found))
     largest = max(tile.bytes for tile in memory.tiles(z))
     assert z.in_flight == 4 and free <= 4 * dropped <= free + 8 * largest

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from cases import over, refused, refuses_nonsense
 
-from scaleout.memory.allocator import fits, room
+from scaleout.memory.allocator import fits, usable
 from scaleout.memory.job import fullest
 from scaleout.spec import frameworks
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -62,7 +62,7 @@ def test_plans_are_jobs_sorted_and_each_cut_is_there_once(name):
         assert (one.shape, one.seq, one.sequences, one.device, one.cluster, one.program) == (
             asked.shape, asked.seq, sequences, asked.device, asked.cluster, asked.program)  # fmt: skip
         assert even(one.shape.layers, one.layout.stages) and one.layout.tp <= 8 and "tp" not in plan.crossing
-        assert fits(plan.bytes, H100.memory_bytes) is plan.fits and plan.over == plan.bytes - room(H100.memory_bytes)
+        assert fits(plan.bytes, H100.memory_bytes) is plan.fits and plan.over == plan.bytes - usable(H100.memory_bytes)
         assert frameworks.refusal(one) == plan.cannot == ""
 
 
@@ -122,7 +122,7 @@ def test_a_cut_has_the_fewest_chunks_of_those_as_fast(name):
         base = replace(plan.layout, chunks=1, schedule="1f1b", micro_batches=asked[1] // plan.layout.dp)
         ways = [way for way in ask.ways(base) if not ask.cannot(way, plan.checkpointing)]
         sized = {way: ask.price.peak(way, plan.checkpointing) for way in ways}
-        some = [way for way in ways if sized[way] <= room(H100.memory_bytes)]
+        some = [way for way in ways if sized[way] <= usable(H100.memory_bytes)]
         assert plan.fits is bool(some) or abs(plan.over) < 0.01 * plan.bytes
         if not some:
             assert sized[next(way for way in ways if way.job.layout == plan.layout)] == min(sized.values())

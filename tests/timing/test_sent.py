@@ -6,7 +6,7 @@ import pytest
 from jobs import jobs
 
 from scaleout.collectives.job import traffic
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import cluster
@@ -41,18 +41,19 @@ def test_each_kind_goes_among_its_own_group():
     """Shards in a node and copies across; shards kept by two; context alone is the replicas' group."""
     wide = CUBE.other(cluster=cluster(4, 8), tp=1, pp=1, zero=3, micro_batches=1)
     hybrid = wide.other(shards=8)
-    on = machine.of(hybrid)
+    on = machine.from_datasheet(hybrid)
     shards, gathers, copies = traffic(hybrid)["dp"].sent
     by_hand = on.shards("reduce_scatter", shards.size) + 2 * on.shards("all_gather", gathers.size)
     by_hand += on.copies("all_reduce", copies.size)
     assert sent.seconds(hybrid)["dp"] == pytest.approx(by_hand) and sent.seconds(wide)["dp"] != pytest.approx(by_hand)
     kept = wide.other(reshard=2)
     again = next(one for one in traffic(kept)["dp"].sent if one.carries == "weights again")
-    less = machine.of(wide).shards("all_gather", again.size) - machine.of(kept).kept("all_gather", again.size)
+    far, near = machine.from_datasheet(wide).shards, machine.from_datasheet(kept).kept
+    less = far("all_gather", again.size) - near("all_gather", again.size)
     assert sent.seconds(wide)["dp"] - sent.seconds(kept)["dp"] == pytest.approx(less)
     alone = CUBE.other(cp=2, dp=1)
     keys, *rest = traffic(alone)["cp"].sent
-    context = machine.of(alone)
+    context = machine.from_datasheet(alone)
     by_hand = keys.count * context.turn(keys.size) + fsum(context.data(one.collective, one.size) for one in rest)
     assert sent.seconds(alone)["cp"] == pytest.approx(by_hand)
 
@@ -60,7 +61,7 @@ def test_each_kind_goes_among_its_own_group():
 def test_a_tied_embedding_is_a_ring_of_two():
     tied = Job(PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], cluster(1, 2), 1, Layout(pp=2, micro_batches=4))
     hops, embedding = traffic(tied, 0)["pp"].sent
-    hop = machine.of(tied).hop
+    hop = machine.from_datasheet(tied).hop
     assert sent.seconds(tied, 0)["pp"] == pytest.approx(4 * hop(hops.size) + 2 * hop(embedding.size / 2))
     assert hops.count == 4 and embedding.size == 50_257 * 1600 * 4
 

@@ -6,7 +6,7 @@ import pytest
 
 from scaleout.collectives import tensor
 from scaleout.collectives.job import block_of, cut
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -24,7 +24,7 @@ def job(tp, overlap="none", split=True, on=None, **program):
 
 def work(*args, **options):
     found = job(*args, **options)
-    return compute.block(found, machine.of(found))
+    return compute.block(found, machine.from_datasheet(found))
 
 
 def test_tensor_parallelism_divides_matmuls_and_sequence_parallelism_the_rest():
@@ -45,7 +45,7 @@ def test_in_the_backward_what_goes_into_a_half_has_a_matmul_of_its_own(message):
     half has nothing beside it."""
     for half, names in (("attention", ("q", "k", "v")), ("mlp", ("gate", "up"))):
         this = job(2, "backward", contention=0.25)
-        one, rank = block_of(this), machine.of(this)
+        one, rank = block_of(this), machine.from_datasheet(this)
         columns = sum(weight.local[1] for weight in one.weights if weight.name in names)
         first = rank.rates.matmul(8192, columns, LLAMA.hidden)
         each = message * first
@@ -69,7 +69,7 @@ def test_chunks_by_events():
             sent = max(sent, made) + hop
         message, matmul = (t - 1) * hop, float(t)
         this = job(t, "chunked", contention=0.0)
-        rank = replace(machine.of(this), tensor=lambda name, size, message=message: message)
+        rank = replace(machine.from_datasheet(this), tensor=lambda name, size, message=message: message)
         gather = next(join for join in block_of(this).joins if join.at == "into")
         exposed, _ = compute._exposed(this, rank, gather, "forward", {"into": matmul})
         assert t + exposed == done == max(made + 1.0, sent)
@@ -79,12 +79,12 @@ def test_other_cuts_than_megatrons():
     """A matrix cut by rows adds up in the middle; an all-to-all is priced as what a rank sends of it."""
     this = job(4)
     rows = tensor.block(LLAMA, 1, 8192, 4, cuts=tensor.MEGATRON | {"up": "rows"}, **cut(this))
-    rank = machine.of(this)
+    rank = machine.from_datasheet(this)
     found, plain = compute.block(this, rank, rows), compute.block(this, rank)
     assert found.exposed > plain.exposed and found.forward.attention == plain.forward.attention
     assert compute.block(this, rank, block_of(this)) == plain
     wire = Wire(0.0, 1e9)
     slow = job(4, on=Cluster(1, 4, wire, wire, 1))
     assert "all_to_all" in rows.counts("forward")
-    found = compute.block(slow, machine.of(slow), rows).forward.communication
+    found = compute.block(slow, machine.from_datasheet(slow), rows).forward.communication
     assert found == pytest.approx(rows.sent("forward") / 1e9)

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import OVERLAPS, PROGRAMS
@@ -35,7 +35,7 @@ def layer_of_22b():
             said["micro_batch"], Layout(tp=said["tp"], sequence_parallel="sequence" in name),
             replace(NAIVE, checkpointing=how), PROGRAMS["megatron-2021"],
         )  # fmt: skip
-        work = compute.block(job, machine.of(job))
+        work = compute.block(job, machine.from_datasheet(job))
         rows[name] = (1e3 * work.forward_seconds, 1e3 * work.backward_seconds)
     return rows
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -17,7 +17,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape, flops, total_parameters
 from scaleout.timing import machine
-from scaleout.timing.job import on, step, update_seconds
+from scaleout.timing.job import step, step_on, update_seconds
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "zero_seconds.json").read_text())
 RECIPE = Recipe("bf16-master", checkpointing="full")
@@ -71,7 +71,8 @@ def test_what_the_rest_of_those_rows_would_take():
 
 def on_host(job, said):
     """A rank beside a host with memory as fast as published."""
-    return replace(machine.of(job), host_bytes_per_s=prod(float(one) for one in said["memory_bytes_per_s"].split("*")))
+    rate = prod(float(one) for one in said["memory_bytes_per_s"].split("*"))
+    return replace(machine.from_datasheet(job), host_bytes_per_s=rate)
 
 
 def ten_billion():
@@ -97,7 +98,7 @@ def test_ten_billion_on_one_v100():
     """40 TFLOP/s published, 75 here: a V100 is taken for an A100, whose share of the peak its kernels did not reach (30
     TFLOP/s without offload, for a model that fits). What compute leaves is the host's update, as in the paper."""
     said, job = ten_billion()
-    found = on(job, on_host(job, PUBLISHED["cpu_adam"]))
+    found = step_on(job, on_host(job, PUBLISHED["cpu_adam"]))
     assert total_parameters(job.shape) == pytest.approx(10e9, rel=0.03)
     assert found.hfu * 125 / said["tflops"] == pytest.approx(1.87, abs=0.02)
     assert found.parts["exposed host"] == 0 and 0.17 < found.parts["update"] / found.seconds < 0.21
@@ -107,4 +108,4 @@ def test_pcie_of_a_v100():
     """The share of the slot's rate that copies reach is NCCL's, and gives what ZeRO-Infinity found."""
     said, (_, job) = PUBLISHED["pcie"], ten_billion()
     assert job.device == DEVICES[said["device"]]
-    assert machine.of(job).host(1e12) == pytest.approx(1e3 / said["gb_per_s"], rel=0.01)
+    assert machine.from_datasheet(job).host(1e12) == pytest.approx(1e3 / said["gb_per_s"], rel=0.01)

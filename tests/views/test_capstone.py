@@ -8,7 +8,8 @@ import pytest
 
 from scaleout import views
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES, GPU_WATTS
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import GPU_WATTS
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

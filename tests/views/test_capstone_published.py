@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from scaleout import views
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS

@@ -10,7 +10,7 @@ from cases import over
 from scaleout import views
 from scaleout.draw import lanes, svg
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -176,8 +176,8 @@ def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():
     assert whole["values"]["buckets"] == 1 and "The last bucket is 100% of that" in whole["sentence"]
     assert whole["values"]["last_message_seconds"] == pytest.approx(whole["values"]["exposed_seconds"])
     large = views.render("ddp", {"model": "llama-2-7b"})
-    assert not large["values"]["fits"] and large["values"]["states_gb"] == pytest.approx(20 * 6.738415616)
-    assert "all states, 135 GB with DDP's buckets, are more than fit one A100 SXM 80 GB" in large["sentence"]
+    assert not large["values"]["states_fit"] and large["values"]["states_gb"] == pytest.approx(20 * 6.738415616)
+    assert "all states, 135 GB with DDP's buckets, are more than the usable 73.7 GB of one A100" in large["sentence"]
     assert "ZeRO" not in views.render("ddp", {})["sentence"]
 
 

@@ -39,7 +39,8 @@ def test_the_lever_adds_two_points_when_it_is_tried():
         assert then >= gives(params) + levers.WORTH, params
         assert then == pytest.approx(found.efficiency, rel=1e-9), params
         result = views.render("ddp", params)
-        assert (f"Try **{found.words}**: {found.efficiency:.0%} " in result["sentence"]) == result["values"]["fits"]
+        said = f"Try **{found.words}**: {found.efficiency:.0%} " in result["sentence"]
+        assert said == result["values"]["states_fit"]
     assert tried > len(GRID) / 3
 
 
@@ -66,7 +67,7 @@ def test_where_no_lever_is_named_none_adds_two_points():
     for params in silent:
         now = gives(params)
         result = views.render("ddp", params)
-        assert ("No lever here adds two points" in result["sentence"]) == result["values"]["fits"]
+        assert ("No lever here adds two points" in result["sentence"]) == result["values"]["states_fit"]
         for name in LEVERS:
             best = max(gives(params, **{name: value}) for value in CHOICES[name])
             assert best < now + levers.WORTH + CLOSE, (params, name)

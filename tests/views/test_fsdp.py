@@ -12,7 +12,7 @@ from scaleout.draw import fsdp_hill, svg
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.fsdp_tape import KINDS
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program

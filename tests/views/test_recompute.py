@@ -185,10 +185,10 @@ def test_the_bar_is_what_a_step_holds(width):
         found, values = marks(drawn["svg"]), drawn["values"]
         bars = [one for name, one in found.items() if name.startswith("held ")]
         left, limit = size(bars[0], "x")[0], size(found["limit"], "x1")[0]
-        scale = (limit - left) / values["room_gb"]
+        scale = (limit - left) / values["usable_gb"]
         assert sum(size(one, "width")[0] for one in bars) == pytest.approx(values["held_gb"] * scale, abs=0.2)
         assert size(found["over"], "width")[0] == pytest.approx(
-            max(0, values["held_gb"] - values["room_gb"]) * scale, abs=0.2)  # fmt: skip
+            max(0, values["held_gb"] - values["usable_gb"]) * scale, abs=0.2)  # fmt: skip
         parts = sum(size(found[f"part {name}"], "width")[0] for name in values["parts"])
         name = [*values["parts"]][-1]
         share = size(found[f"part {name}"], "width")[0] / parts

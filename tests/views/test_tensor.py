@@ -14,7 +14,7 @@ from scaleout.collectives import tensor as cut
 from scaleout.draw import svg
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

@@ -46,10 +46,11 @@ def test_what_is_held_is_the_paper_s(stage, each):
     assert found["bytes_each"] == pytest.approx(each) and found["by_stage_gb"][stage] == found["held_gb"]
 
 
-def test_the_opening_is_37_of_85_gb():
+def test_the_opening_is_37_of_73_gb():
     found = shown()["values"]
     assert [round(size, 1) for size in found["by_stage_gb"]] == [107.8, 47.2, 37.1, 27.0]
-    assert round(found["card_gb"], 1) == 85.5 and found["fits"] and not shown(stage=0)["values"]["fits"]
+    assert round(found["usable_gb"], 1) == 73.4 and found["states_fit"] and found["fits"]
+    assert not shown(stage=0)["values"]["states_fit"] and round(found["beside_gb"], 1) == 22.9
     assert found["piece_gb"] == 2 * N * 3 / 4 / 1e9 and found["sent_gb"] == pytest.approx(2 * found["piece_gb"])
 
 
@@ -124,7 +125,7 @@ def test_what_is_kept_in_the_hosts_memory_has_to_fit_there():
     for ranks, each in ((2, 1.40), (4, 0.698)):
         found = shown(stage=3, model="gpt-3-175b", ranks=ranks, offload="parameters")
         assert round(found["values"]["host_gb"] / 1e3, 2 if ranks == 2 else 3) == each
-        assert found["values"]["fits"] and not found["values"]["host_fits"]
+        assert found["values"]["states_fit"] and not found["values"]["host_fits"] and not found["values"]["fits"]
         said = found["sentence"]
         assert "of host memory (too much: 2.79 TB a node, a DGX H100 has 2 TB)" in said and "Try **NVMe**" in said
     apart = shown(stage=3, model="gpt-3-175b", ranks=4, offload="parameters", link="nodes")["values"]
@@ -140,7 +141,7 @@ def test_a_gpu_waits_while_its_host_updates():
     assert found["exposed_seconds"] == pytest.approx(parts["exposed data"] + parts["update"] + parts["exposed host"])
     own = shown()["values"]
     assert own["exposed_seconds"] == own["parts"]["exposed data"] > own["parts"]["exposed host"] == 0
-    assert "**twice**, loses 36.0 ms of 783 ms." in shown()["sentence"]
+    assert "**twice**, loses 36.0 ms of 472 ms." in shown()["sentence"]
     assert shown()["law"][0].startswith("Run by torch.compile. ")
 
 
@@ -178,12 +179,13 @@ def test_the_lever_that_is_named_keeps_its_promise():
         now, then = (shown(**given | change)["values"] for change in ({}, found.change))
         pace = [one["seconds"] / (own["batch"] * own["passes"]) for one, own in
                 ((now, given), (then, given | found.change))]  # fmt: skip
-        if not now["fits"]:
-            assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and then["fits"] is (", fits" in found.gives)
+        fit = [one["states_fit"] and one["host_fits"] for one in (now, then)]
+        if not fit[0]:
+            assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and fit[1] is (", fits" in found.gives)
         elif " each, not " in found.gives:
-            assert then["fits"] and pace[1] < 0.97 * pace[0]
+            assert (then["fits"] or then["peak_gb"] <= now["peak_gb"]) and pace[1] < 0.97 * pace[0]
         else:
-            assert then["fits"] and then["held_gb"] < 0.97 * now["held_gb"] and pace[1] < 1.03 * pace[0]
+            assert fit[1] and then["held_gb"] < 0.97 * now["held_gb"] and pace[1] < 1.03 * pace[0]
         assert f"Try **{found.words}**" in shown(**given)["sentence"]
         seen |= {*found.change}
     assert {"stage", "ranks", "offload", "link"} <= seen

@@ -58,7 +58,7 @@ def test_lengths_are_bytes_pieces_and_seconds(width):
         size = {name: float(one.get("width") or 0) for name, one in found.items()}
         limit = float(found["limit"].get("x1")) - float(found["held weights"].get("x"))
         bar = sum(wide for name, wide in size.items() if name.startswith("held "))
-        assert bar / limit == pytest.approx(values["moment_gb"] / values["card_gb"], abs=0.02 * bar / limit + 0.001)
+        assert bar / limit == pytest.approx(values["moment_gb"] / values["usable_gb"], abs=0.02 * bar / limit + 0.001)
         over = max(0.0, bar - limit)
         assert size["over"] == pytest.approx(over, abs=0.1)
         parts = {name: size.get(f"works {name}", 0.0) + size.get(f"waits {name}", 0.0) for name in values["spent"]}

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, OTHER_NAME, OTHER_PARAMETERS, PARAMETERS, SHAPE, fsdp_sent
-from scaleout.spec.hardware import COMPUTE_SHARE, GB, device, link
+from scaleout.spec.devices import GB, device
+from scaleout.spec.hardware import COMPUTE_SHARE, link
 from scaleout.spec.transformer import flops
-from scaleout.timing.ddp_seconds import utilization
 from scaleout.timing.scaling import strong_efficiency
 
 _SHARE, _TIME = ("%", "share"), ("s", "ms", "µs")
@@ -20,7 +20,7 @@ _REST = 0.05  # seconds of a step that nothing hides
 
 
 def compute(ranks: int) -> float:
-    """Seconds that the same batch in total takes each of `ranks` GPUs."""
+    """Seconds that the same batch in total takes each of `ranks` GPUs, by the rule of thumb: half of the peak."""
     return _FLOPS / ranks / (_DEVICE.bf16_flop_per_s * COMPUTE_SHARE)
 
 
@@ -190,7 +190,7 @@ FIT = Number(
 _MFU_AT = 64
 _EACH = _FLOPS / _TOKENS
 _RATE = _TOKENS / CURVE[_MFU_AT]
-_MFU = utilization(_FLOPS, CURVE[_MFU_AT], _MFU_AT * _DEVICE.bf16_flop_per_s)
+_MFU = _FLOPS / CURVE[_MFU_AT] / (_MFU_AT * _DEVICE.bf16_flop_per_s)
 
 MFU = Number(
     key="run-mfu", level=2, minutes=4, title="MFU of this run",

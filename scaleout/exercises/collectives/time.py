@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaleout.collectives.alpha_beta import bus_bandwidth, bus_factor
 from scaleout.exercises.collectives.sizes import NIC_BYTES_PER_S, reduce_factor, ring
 from scaleout.exercises.engine import Choice, Number, Option, Slip
-from scaleout.spec.hardware import GB, link
+from scaleout.spec.devices import GB
+from scaleout.spec.hardware import link
 
 _SECONDS = ("s", "ms", "µs")
 

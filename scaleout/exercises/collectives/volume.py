@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scaleout.exercises.collectives.sizes import reduce_factor, ring
 from scaleout.exercises.engine import Choice, Number, Option, Slip
-from scaleout.spec.hardware import GB, link
+from scaleout.spec.devices import GB
+from scaleout.spec.hardware import link
 
 _BYTES = ("MB", "GB", "TB", "GiB")
 _SIZE, _RANKS = 1.5 * GB, 6

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scaleout.exercises.collectives.sizes import ring
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
-from scaleout.spec.hardware import GB, link
+from scaleout.spec.devices import GB
+from scaleout.spec.hardware import link
 from scaleout.spec.topology import Wire
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Layer, buckets
 

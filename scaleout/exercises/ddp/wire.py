@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.exercises.collectives.sizes import ring
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 _BYTES = ("MB", "GB", "TB", "GiB")
 _PARAMS, _RANKS = 1e9, 16
@@ -95,7 +95,7 @@ MEAN = Choice(
 
 COPIES = Choice(
     key="ddp-memory", level=1, title="Eight GPUs, how much memory",
-    prompt="A model and its AdamW states need 90 GB. You start DDP on **8** GPUs of 85 GB each. Does it fit?",
+    prompt="A model and its AdamW states need 90 GB. You start DDP on **8** GPUs, each with 73 usable GB. Does it fit?",
     hints=("Which of the four levers is DDP: copy, split, move or recompute?", "What does each rank need for its own "
                                                                                "backward?"),
     solution="**No.** DDP *copies*: every rank holds all weights, gradients and optimizer states, and its buckets on "
@@ -110,7 +110,7 @@ COPIES = Choice(
         Option("yes-optimizer", "Yes: rank 0 alone keeps the moments",
                "In DDP every rank makes the same update by itself, with its own copy of the states. That is why only "
                "gradients have to travel."),
-        Option("total", "Yes: together the GPUs have 680 GB",
+        Option("total", "Yes: together the GPUs have 584 GB",
                "A rank computes with what its own GPU holds. The total helps only when something splits the states."),
         Option("no-rank-0", "No: rank 0 needs room for 8 gradients",
                "It does not fit, but not for that. A ring adds chunk by chunk on the way: no rank ever holds the "

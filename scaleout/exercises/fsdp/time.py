@@ -13,7 +13,8 @@ from scaleout.exercises.fsdp.sizes import (
     PARAMETERS,
     whole,
 )
-from scaleout.spec.hardware import GB, link
+from scaleout.spec.devices import GB
+from scaleout.spec.hardware import link
 from scaleout.timing.fsdp import Piece, fsdp_step
 
 _TIME = ("s", "ms", "µs")
@@ -141,7 +142,7 @@ WHEN = Choice(
                "Nothing is short of memory. Offload puts a copy over PCIe before each of those gathers."),
         Option("ddp", "A model that fits three times over, trained with DDP, whose all-reduce is exposed",
                "Here memory is plenty and the link is scarce. Offload buys what this job has."),
-        Option("more-ranks", "A job whose states need 90 GB a rank on 8 GPUs of 85 GB, with 24 more GPUs idle",
+        Option("more-ranks", "A job whose states need 90 GB a rank on 8 GPUs with 73 usable, with 24 more GPUs idle",
                "Shard over the 32 GPUs: 22.5 GB a rank, and more compute as well. Offload is for when there are no "
                "more GPUs."),
     ),
@@ -262,10 +263,10 @@ PLAN = Function(
 
 HEALTHY = Choice(
     key="which-lever", level=3, minutes=4, title="It fits. Now make it fast",
-    prompt=f"{NAME} trains on 2 nodes of 8 GPUs of 85 GB, sharded over all 16, each block a unit, everything freed "
-    "after its forward. It peaks at **38 GB**. Inside a node NVLink is idle half of the time; the network between the "
-    "nodes is busy all the time, and **40%** of the step is exposed communication. Batch and sequence are given. What "
-    "do you change first?",
+    prompt=f"{NAME} trains on 2 nodes of 8 GPUs with 73 usable GB, sharded over all 16, each block a unit, everything "
+    "freed after its forward. It peaks at **38 GB**. Inside a node NVLink is idle half of the time; the network "
+    "between the nodes is busy all the time, and **40%** of the step is exposed communication. Batch and sequence are "
+    "given. What do you change first?",
     hints=("What is scarce, and what is there to spend?", "Which collectives pass between the nodes, and which have "
                                                           "to?"),
     solution="**Hybrid sharding**: 8 ranks share a copy, two copies. Gathers and reduce-scatters stay on NVLink; "

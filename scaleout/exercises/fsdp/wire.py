@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, PARAMETERS, fsdp_sent, sent
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 _BYTES = ("MB", "GB", "TB", "GiB")
 _PARAMS, _RANKS = 1e9, 16

@@ -18,7 +18,7 @@ from scaleout.exercises.fsdp.sizes import (
     wrapped,
 )
 from scaleout.exercises.memory.sizes import states
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.sharding import Sharding, Unit, units
 from scaleout.spec.transformer import PRESETS, total_parameters
 
@@ -145,7 +145,7 @@ WHICH = Choice(
     prompt=f"Somebody wraps GPT-2 medium **layer by layer**: every matrix is a unit, {len(_FINE)} with the root. On 8 "
     "nodes of 8 H100 with InfiniBand, each on two sequences of 1,024 tokens, the GPUs wait for a quarter of the time. "
     "The trace shows hundreds of all-gathers of 2 or 8 MB that reach an eighth of the link's rate or less. A rank uses "
-    "3 of its 85 GB. What do you change first?",
+    "3 of its 73 usable GB. What do you change first?",
     hints=("Each all-gather pays its latency, whatever its size.", "Tensors may fill 70 GB more. Where do they help?"),
     solution=f"**Wrap block by block.** That is {len(_COARSE)} units instead of {len(_FINE)}: the same bytes in a "
     f"sixth of the messages, each {2 * _SMALL_BLOCK / 1e6:.0f} MB in bf16, and a whole block of compute to hide the "

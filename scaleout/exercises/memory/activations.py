@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES
 from scaleout.memory.accounts import Recipe, account
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.transformer import PRESETS
 
 # A batch whose peak an 80 GB card may hold or not: it is within the allocator's band.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from scaleout.exercises.engine.kinds import GIB, Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES, per_parameter, states
 from scaleout.memory.accounts import Recipe, account
-from scaleout.spec.hardware import DEVICES, GB, MIB
+from scaleout.memory.allocator import usable
+from scaleout.spec.devices import DEVICES, GB, MIB
 from scaleout.spec.transformer import PRESETS, linears, total_parameters
 
 _CARD = DEVICES["h200"].memory_bytes
@@ -20,7 +21,8 @@ LARGEST = Number(
            "Memory in bytes / bytes for each parameter. A MiB is 2^20 bytes."),
     solution=f"{_CARD // MIB:,} × 2^20 = {_CARD / GB:.1f} × 10^9 bytes; / {_EACH:.0f} = "
     f"**{_CARD / _EACH / 1e9:.2f} billion**, with nothing left for a single token.\n\n"
-    "Real runs stop before it: autocast's bf16 copies, the activations and the optimizer's "
+    f"Real runs stop before it: {usable(_CARD) / GB:.1f} GB of this card are usable, {usable(_CARD) / _EACH / 1e9:.1f} "
+    "billion. Autocast's bf16 copies, the activations and the optimizer's "
     "temporaries come on top. With AdamW's moments in 8 bits (10 bytes for each parameter) a 13B "
     "model takes 130 GB, and that is about where training all weights on this card ends.",
     value=_CARD / _EACH, unit="billion", units=("million", "billion"), dimension="parameters", tolerance=0.01,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES, OPTIMIZERS, PRECISIONS, per_parameter, states
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 _SEVENTY = 70e9
 _WEIGHTS = _SEVENTY * BYTES["fp16"]
@@ -147,8 +147,8 @@ BASELINE = Number(
     "moments. How much memory do its states need, before any activation?",
     hints=("States are weights, gradients, master copy and optimizer.",
            "7.5 billion × the bytes of one parameter."),
-    solution=f"7.5 × 10^9 × {_ADAMW:.0f} bytes = **{_ZERO * _ADAMW / GB:.0f} GB**, more than the 85.5 "
-    "GB that an H100 reports.\n\n"
+    solution=f"7.5 × 10^9 × {_ADAMW:.0f} bytes = **{_ZERO * _ADAMW / GB:.0f} GB**, more than the 73.4 "
+    "GB that are usable of an H100.\n\n"
     "Source: this is the baseline of figure 1 in Rajbhandari et al., ZeRO, arXiv 1910.02054.",
     value=_ZERO * _ADAMW, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(

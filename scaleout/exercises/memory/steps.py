@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Option
 from scaleout.memory.accounts import account
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.transformer import PRESETS
 
-ROOM = 82  # GB of an H100's for tensors
-JOBS = {"A": ("gpt2-xl", 18, 1024), "B": ("llama-2-7b", 1, 2048), "C": ("gpt2-large", 32, 1024),
-        "D": ("gpt2-large", 24, 1024)}  # fmt: skip
+USABLE = 73  # GB of an H100 (memory/allocator.py)
+JOBS = {"A": ("gpt2-xl", 15, 1024), "B": ("llama-2-7b", 1, 2048), "C": ("gpt2-large", 32, 1024),
+        "D": ("gpt2-large", 22, 1024)}  # fmt: skip
 _LOSS = ("weights and copies", "activations", "logits")
 _UPDATE = ("weights", "gradients", "scratch")
 
@@ -30,9 +30,9 @@ def held(job: dict[str, int]) -> dict[str, int]:
             "step 2, loss": loss + job["averages"], "step 2, update": update + job["averages"]}  # fmt: skip
 
 
-def ends(job: dict[str, int], room: int = ROOM) -> str:
+def ends(job: dict[str, int], usable: int = USABLE) -> str:
     """The first moment that does not fit, or "no moment"."""
-    return next((moment for moment, size in held(job).items() if size > room), "no moment")
+    return next((moment for moment, size in held(job).items() if size > usable), "no moment")
 
 
 _JOBS = {name: kinds(*job) for name, job in JOBS.items()}
@@ -55,7 +55,7 @@ _ENDS = _label(*map(ends, _JOBS.values()))
 
 FIRST_OUT = Choice(
     key="first-out", level=2, minutes=6, title="Four jobs, two steps",
-    prompt=f"Four jobs with AdamW under bf16 autocast, each on a GPU that has **{ROOM} GB** for tensors. What they "
+    prompt=f"Four jobs with AdamW under bf16 autocast, each on an H100, **{USABLE} GB** of which are usable. What they "
     f"need in GB, by kind:\n\n```\n{_NEEDS}\n```\n\n"
     "*Weights and copies*: with those in bf16 that autocast has made by the end of the forward. *Scratch* is what the "
     "update takes for its own arithmetic. The backward is never fuller than the loss before it. Which is the **first** "

@@ -20,13 +20,13 @@ seconds         8.38 6.59 6.45 6.66 7.95
  uneven stages     0    0    0 0.08 0.53
  bubble            0    0    0 0.19 1.30
 """
-ROOM = 73.7  # GB
+USABLE = 73.7  # GB of an A100 (memory/allocator.py)
 BAND = "9%"  # nine of ten published steps of the program are within (tests/published/steps_judged.json)
 
 FIVE = Choice(
     key="five-layouts", level=3, minutes=6, title="Five layouts of eight GPUs",
     prompt="Llama 2 13B trains on 2 nodes of 4 A100 with Megatron-LM, tp the last axis, ZeRO 1 along dp; D has two "
-    f"chunks on each rank. Of a GPU's 80 GB, **{ROOM}** are usable. The book's model gives for five layouts:\n\n"
+    f"chunks on each rank. Of an A100, **{USABLE} GB** are usable. The book's model gives for five layouts:\n\n"
     f"```\n{TABLE}```\n\n"
     "The rest of each step is kernel launches, dp's communication, the update and stragglers. Of published steps of "
     f"this program nine in ten lie within **{BAND}** of the model. You have the cluster for one afternoon: which do "

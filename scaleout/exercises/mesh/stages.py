@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS
 

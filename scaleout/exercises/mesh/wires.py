@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Function, Mistake, Number, Slip
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.transformer import PRESETS
 
 _STUB = '''\

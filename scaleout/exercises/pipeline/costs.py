@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.pipeline.steps import slow_last, step
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing.pipeline_seconds import mended
+from scaleout.timing.job import balanced_blocks
 
 _P, _M = 6, 18
 _FREE = {name: step(name, _P, _M, v).seconds for name, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))}
@@ -48,6 +52,7 @@ _STAGES, _MICRO, _TIMES = 8, 32, 1.6
 _EVEN, _UNEVEN = slow_last(_STAGES, _MICRO, 1.0).seconds, slow_last(_STAGES, _MICRO, _TIMES).seconds
 _MEAN = (_STAGES - 1 + _TIMES) / _STAGES
 _LONGER = _UNEVEN / _EVEN - 1
+LLAMA = Job(PRESETS["llama-3-8b"], 8192, DEVICES["h100-sxm"], cluster(1, 4), layout=Layout(pp=4, micro_batches=16))
 
 UNEVEN_STAGE = Number(
     key="uneven-stage", level=2, title="One stage is slower", minutes=5,
@@ -61,9 +66,9 @@ UNEVEN_STAGE = Number(
     f"{_STAGES - 1} faster stages, {_STAGES - 1} pieces. Between these the last rank works through {_MICRO} "
     f"micro-batches of {_TIMES}: {_MICRO * _TIMES:.1f}. Together {_MICRO * _TIMES + _STAGES - 1:.1f} instead of "
     f"{_MICRO + _STAGES - 1}: **{_LONGER:.0%} longer**, though only {_MEAN - 1:.1%} of work was added. All others wait "
-    f"for the slow one in every micro-batch.\n\nThe mending: with 10 blocks a stage the head weighs as much as 6. "
+    f"for the slow one in every micro-batch.\n\nThe fix: with 10 blocks a stage the head weighs as much as 6. "
     "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do. "
-    f"Llama 3 8B is best cut into {', '.join(map(str, mended(PRESETS['llama-3-8b'], 4, 8192)))} blocks on four ranks.",
+    f"Llama 3 8B is best cut into {', '.join(map(str, balanced_blocks(LLAMA)))} blocks on four H100.",
     value=_LONGER, unit="%", said=True, units=("%",), dimension="share",
     slips=(
         Slip("whole-step", _TIMES - 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Function, Mistake, Number, Slip
 from scaleout.exercises.pipeline.steps import step
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.pipeline import Action
 from scaleout.timing import pipeline
 

@@ -4,53 +4,59 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.numerics.formats import FORMATS
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
+from scaleout.timing.job import step
 from scaleout.timing.precision import FASTER, linear_share
 
 E4M3, E5M2 = FORMATS["e4m3"], FORMATS["e5m2"]
 
 # Nemotron-4 15B on 16 H100: https://github.com/NVIDIA/dgxc-benchmarking, commit 35a9aec.
-NEMOTRON = Shape(layers=32, hidden=6144, heads=48, vocab=256_000, kv_heads=8, ff=24_576, max_seq=4096)
+NEMOTRON = Shape(32, 6144, 48, 256_000, 8, ff=24_576, bias=False, positions="rotary", max_seq=4096, tied_head=False)
+JOB = Job(NEMOTRON, 4096, DEVICES["h100-sxm"], cluster(2, 8), 4,
+          Layout(dp=4, tp=4, zero=1, micro_batches=4, sequence_parallel=True))  # fmt: skip
 BF16_SECONDS, FP8_SECONDS = 2.83, 2.08
-SHARE = round(linear_share(NEMOTRON, 4, 4096, BF16_SECONDS, DEVICES["h100-sxm"]), 2)
+SHARE = round(linear_share(step(JOB)), 2)
 
 
-def quicker(times: float, share: float = SHARE) -> float:
-    """How many times as quick a step is whose linear layers' products are `times` as quick (Amdahl)."""
+def faster(times: float, share: float = SHARE) -> float:
+    """How many times as fast a step is whose linear layers' matrix multiplications are `times` as fast (Amdahl)."""
     return 1 / (1 - share + share / times)
 
 
 TWICE = Number(
-    key="products-twice", level=2, minutes=3, title="Products twice as quick",
-    prompt="A step of Nemotron-4 15B in bf16 takes 2.83 s on 16 H100, with 4 sequences of 4,096 tokens on each. By "
-    f"their FLOPs the products of its linear layers take **{SHARE:.0%}** of that. In FP8 an H100 multiplies twice as "
-    "quickly. If those products took half the time, and everything else as long as before, how many times as quick "
-    "would the step be?",
+    key="products-twice", level=2, minutes=3, title="Matrices twice as fast",
+    prompt="A step of Nemotron-4 15B in bf16 takes 2.83 s on 16 H100, with 64 sequences of 4,096 tokens. By the book's "
+    f"model the matrix multiplications of its linear layers take **{SHARE:.0%}** of a step. In FP8 an H100 multiplies "
+    "twice as fast. If those multiplications took half the time, and everything else as long as before, how many times "
+    "as fast would the step be?",
     hints=("Which part of the time is halved, and which stays?",
            "The step takes 1 in bf16. How long is it now?"),
-    solution=f"The products take {SHARE:.0%} / 2 = {SHARE / 2:.1%}, the rest {1 - SHARE:.0%}: together "
-    f"{1 - SHARE / 2:.1%}, so **{quicker(2):.2f} times**. Even products that took no time would give "
-    f"{quicker(1e9):.1f} times.\n\n"
+    solution=f"The matrix multiplications take {SHARE:.0%} / 2 = {SHARE / 2:.1%}, the rest {1 - SHARE:.0%}: together "
+    f"{1 - SHARE / 2:.1%}, so **{faster(2):.2f} times**. Even multiplications that took no time would give "
+    f"{faster(1e9):.1f} times.\n\n"
     f"Measured were 2.08 s, {BF16_SECONDS / FP8_SECONDS:.2f} times (NVIDIA/dgxc-benchmarking; for 8B and 70B it is "
     "1.34). Between the two lies what FP8 adds: largest values, scales and casts are passes over memory, and small "
-    f"products do not fill the units. The book's model takes all that into one factor, {FASTER} in place of 2.\n\n"
+    f"matrices do not fill the units. The book's model takes all that into one factor, {FASTER} in place of 2.\n\n"
     "*The fp8 should have 100% speed up compared with bf16. But I only got 35% speed up on Megatron*, somebody asks "
     "(NVIDIA/Megatron-LM, issue 396), and the answer is Amdahl's: *that figure is simply stating that fp8 is "
     "computationally 2x the throughput of bf16, when isolating individual operations. The actual end-to-end speedup "
-    "will be less than this.* Attention, the head, norms, the optimizer and the messages are as long as before.",
-    value=quicker(2), unit="times", units=("times",), dimension="times",
-    tolerance=0.008,  # half of the share added, and what was measured, are 1% apart
+    "will be less than this.* Attention, the head, norms, the optimizer and the communication are as long as before.",
+    value=faster(2), unit="times", units=("times",), dimension="times",
+    tolerance=0.008,  # half of the share added, and what was measured, are 2% apart
     slips=(
-        Slip("doubled", 2.0, "That would be so if the whole step were products of linear layers."),
+        Slip("doubled", 2.0, "That would be so if the whole step were matrix multiplications of linear layers."),
         Slip("share-added", 1 + SHARE, "You added the share to 1. Times add up, not speeds: how long is the step now?"),
         Slip("half-added", 1 + SHARE / 2,
-             "You added half of the share to 1. The step is shorter by that: how many times as quick is it?"),
-        Slip("no-time", 1 / (1 - SHARE), "That is for products that take no time at all."),
+             "You added half of the share to 1. The step is shorter by that: how many times as fast is it?"),
+        Slip("no-time", 1 / (1 - SHARE), "That is for matrix multiplications that take no time at all."),
         Slip("measured", BF16_SECONDS / FP8_SECONDS,
-             "That is what was measured. What if the products took exactly half the time?"),
+             "That is what was measured. What if the multiplications took exactly half the time?"),
     ),
-    right="Only the products of linear layers get faster. The rest of the step is what limits it.",
+    right="Only the matrices of linear layers get faster. The rest of the step is what limits it.",
 )  # fmt: skip
 
 # --- a scale for the whole tensor -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, FORWARD, NAME, SEQ, gb, leaves, took
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
 GATHERS = Choice(
     key="third-gather", level=2, minutes=3, title="A third gather?",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from scaleout.exercises.engine import Choice, Option
 from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, NAME, SEQ, SHAPE, X, longer, sizes, took
 from scaleout.memory.recompute import full, selective
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 
-ROOM = 76 * GB
+USABLE = 73 * GB  # of an H100 (memory/allocator.py)
 KEPT = SHAPE.layers * BLOCK
 FREES = {"cheap": SHAPE.layers * took("sdpa", *CHEAP)[0], "all": KEPT - SHAPE.layers * X - (BLOCK - X)}
 COSTS = {"cheap": longer(selective(sizes(), CHEAP)), "all": longer(full(sizes()))}
@@ -27,10 +27,10 @@ class Job:
 
     def takes(self) -> str:
         """The quickest way that fits; "split" where none does."""
-        return next((way for way in ("none", "cheap", "all") if self.peak(way) <= ROOM), "split")
+        return next((way for way in ("none", "cheap", "all") if self.peak(way) <= USABLE), "split")
 
 
-JOBS = {"A": Job(73 * GB, 41 * GB), "B": Job(88 * GB, 62 * GB), "C": Job(104 * GB, 70 * GB), "D": Job(80 * GB, 83 * GB)}
+JOBS = {"A": Job(70 * GB, 38 * GB), "B": Job(85 * GB, 59 * GB), "C": Job(101 * GB, 67 * GB), "D": Job(77 * GB, 80 * GB)}
 
 
 def _rows() -> str:
@@ -50,7 +50,7 @@ def _peaks() -> str:
 WHICH = Choice(
     key="which-again", level=3, minutes=6, title="Four jobs, and what to make again",
     prompt=f"Four jobs train {NAME}, each GPU with one sequence of {SEQ:,} tokens, and split their states in "
-    f"different ways. A GPU has **{ROOM // GB} GB** for tensors. Two moments of a step, nothing made again:\n\n"
+    f"different ways. Of a GPU **{USABLE // GB} GB** are usable. Two moments of a step, nothing made again:\n\n"
     f"```\n{_rows()}\n```\n\n"
     f"At the end of the forward **{KEPT / GB:.0f} GB** are the blocks' activations; in the update there are none.\n\n"
     f"- Making the **cheap** tiles again (norms, SiLU, the product behind it, a copy) frees {FREES['cheap'] / GB:.0f} "

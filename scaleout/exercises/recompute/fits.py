@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
 from scaleout.memory.accounts import account
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
 
-SHAPE, SEQ, ROOM = PRESETS["gpt2-large"], 1024, 39 * GB
+SHAPE, SEQ = PRESETS["gpt2-large"], 1024
+USABLE = 36_400_000_000  # bytes of an A100 of 40 GB (memory/allocator.py)
 _ONE = account(SHAPE, 1, SEQ, Recipe(checkpointing="full")).moments
 _KEPT = account(SHAPE, 1, SEQ, Recipe()).moments["loss"]
 LOSS, UPDATE = _ONE["loss"], _ONE["optimizer"]
@@ -20,7 +21,7 @@ _INPUTS, _LOGITS = LOSS["activations"], LOSS["logits"]  # of one sequence
 
 def most(fixed: float = _WEIGHTS + _AVERAGES, each: float = _INPUTS + _LOGITS) -> int:
     """Sequences that fit beside what does not depend on them."""
-    return int((ROOM - fixed) // each)
+    return int((USABLE - fixed) // each)
 
 
 def _gb(size: float, digits: int = 1) -> str:
@@ -31,8 +32,8 @@ MOST = most()
 
 BATCH = Number(
     key="as-many-as-fit", level=2, minutes=5, title="As many as fit",
-    prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on a GPU that has **{ROOM / GB:.0f} GB** for tensors. "
-    f"Every block is made again in full. A batch is one pass, of sequences of {SEQ:,} tokens. What the job "
+    prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on an A100 of 40 GB, **{_gb(USABLE)}** of which are "
+    f"usable. Every block is made again in full. A batch is one pass, of sequences of {SEQ:,} tokens. What the job "
     f"needs:\n\n- weights, and what autocast has of them in bf16 at the loss: **{_gb(_WEIGHTS)}**\n- gradients, when "
     f"the backward is over: **{_gb(_GRADIENTS)}**\n- AdamW's averages: **{_gb(_AVERAGES)}**\n- what the update takes "
     f"for a moment: **{_gb(_SCRATCH)}**\n- of each sequence: **{_gb(_INPUTS, 3)}** of inputs of blocks, and at the "
@@ -42,8 +43,8 @@ BATCH = Number(
            "A day has many steps. What is there at the loss of the second one that the first did not have?"),
     solution=f"At the loss of every step but the first there are weights and averages, {_WEIGHTS / GB:.1f} + "
     f"{_AVERAGES / GB:.1f} = {_gb(_WEIGHTS + _AVERAGES)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
-    f"({ROOM / GB:.0f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
-    f"{(ROOM - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{MOST} sequences**. The update has "
+    f"({USABLE / GB:.1f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
+    f"{(USABLE - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{MOST} sequences**. The update has "
     f"{_gb(sum(UPDATE.values()))}, whatever the batch.\n\nWith {MOST + 1} to {most(_WEIGHTS)} it prints a loss and "
     "ends in step 2: the first step's loss comes before AdamW has made its averages. A search for the largest batch "
     "that stops after one step finds one of those. And look at what a sequence costs now: three quarters of it are "

@@ -7,7 +7,7 @@ from scaleout.exercises.recompute.sizes import BLOCK, NAME, RECIPE, SEQ, X, gb
 from scaleout.memory.accounts import Account, account
 from scaleout.memory.activations import Sizes
 from scaleout.memory.recompute import Policy, full, none
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.recompute import Policy, Tile, none, tiles
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -41,14 +41,14 @@ def named(attention: str = "sdpa") -> dict[str, Tile]:
 def took(attention: str = "sdpa", *names: str) -> tuple[float, float]:
     """(bytes, seconds on an H100) of some tiles of a block."""
     this = job(attention)
-    found, spent = named(attention), timing.phases(this, machine.of(this))
+    found, spent = named(attention), timing.phases(this, machine.from_datasheet(this))
     return sum(found[name].bytes for name in names), sum(spent[name].seconds for name in names)
 
 
 def forward_seconds(seq: int = SEQ) -> float:
     """Seconds of a block's forward."""
     this = job(seq=seq)
-    return compute.block(this, machine.of(this)).forward.seconds
+    return compute.block(this, machine.from_datasheet(this)).forward.seconds
 
 
 def leaves(seq: int) -> float:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from scaleout.collectives.tensor import block
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.tensor.sizes import GPT, products, sent, stream
-from scaleout.spec.hardware import DEVICES, link
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import link
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -96,7 +97,7 @@ def _of_block(shape: Shape, seq: int, overlap: str) -> compute.Work:
     """A block on eight H100s of a node, by Megatron-LM with one way to overlap."""
     job = Job(shape, seq, DEVICES["h100-sxm"], cluster(1, 8), layout=Layout(tp=8),
               program=replace(PROGRAMS["megatron"], tensor_overlap=overlap))  # fmt: skip
-    return compute.block(job, machine.of(job))
+    return compute.block(job, machine.from_datasheet(job))
 
 
 _LLAMA, _RANKS, _SEQ = PRESETS["llama-3-70b"], 8, 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
 from scaleout.exercises.zero.sizes import ADAMW, NAME, PARAMETERS
-from scaleout.spec.hardware import DEVICES, GB
+from scaleout.spec.devices import DEVICES, GB
 from scaleout.timing.job import update_bytes
 
 _RANKS, _MEMORY, _PCIE = 8, 300 * GB, 25 * GB

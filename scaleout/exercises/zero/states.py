@@ -6,7 +6,7 @@ from math import ceil
 
 from scaleout.exercises.engine import Function, Mistake, Number, Slip
 from scaleout.exercises.zero.sizes import EACH, NAME, PARAMETERS, held, total
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.recipe import Recipe
 
 _BYTES = ("MB", "GB", "GiB")
@@ -145,7 +145,7 @@ FEWEST = Function(
            "With more GPUs the part becomes as small as you like, but not zero. When is even that too much?"),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    f"With 60 of 80 GB left beside the activations, the 13B takes {_fewest([26, 26, 156], 1, 60)} GPUs at stage 1, "
+    f"With 60 of 73 GB left beside the activations, the 13B takes {_fewest([26, 26, 156], 1, 60)} GPUs at stage 1, "
     f"{_fewest([26, 26, 156], 2, 60)} at stage 2 and {_fewest([26, 26, 156], 3, 60)} at stage 3. **What stays whole is "
     "a floor that no number of GPUs lowers:** 4 bytes for each parameter at stage 1, 2 at stage 2, none at stage 3. So "
     "60 GB hold less than 15 billion parameters at stage 1 and less than 30 billion at stage 2, on however many "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.zero.sizes import EACH, NAME, PARAMETERS, SHAPE, held, total
-from scaleout.spec.hardware import GB
+from scaleout.spec.devices import GB
 from scaleout.spec.slices import block_parameters
 
 _STUB = '''\

@@ -195,7 +195,7 @@ function play(control, changed) {
   const move = (to) => Object.assign(input, { value: to }).dispatchEvent(new Event("input"));
   const show = (plays) => {
     start.textContent = plays ? "Pause" : "Play";
-    start.toggleAttribute("data-playing", plays);
+    start.toggleAttribute("data-playing", Boolean(plays));
   };
   const stop = () => {
     if (!timer) return;
@@ -211,8 +211,7 @@ function play(control, changed) {
   const toggle = () => {
     if (timer) return stop();
     if (atEnd()) move(input.min);
-    timer = setInterval(tick, PACE);
-    show(true);
+    show(timer = setInterval(tick, PACE));
   };
   const by = (sign) => () => {
     stop();
@@ -222,8 +221,7 @@ function play(control, changed) {
   const start = el("button", { type: "button", class: "live-main", onclick: toggle }, "Play");
   const back = button(`Step back: ${control.label}`, by(-1), "‹");
   const on = button(`Step on: ${control.label}`, by(1), "›");
-  // a reader who asked for less motion steps by hand
-  const less = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const less = matchMedia("(prefers-reduced-motion: reduce)").matches; // who asked for less motion steps by hand
   input.before(el("div", { class: "live-buttons" }, ...(less ? [] : [start]), back, on));
   input.addEventListener("pointerdown", stop);
   // keys take over as a pointer does: else it plays on beneath the arrows

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scaleout.draw import svg
 from scaleout.memory import allocator
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
 
@@ -73,8 +73,8 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     said = (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, with room for "
-        f"{svg.quantity(allocator.room(device.memory_bytes) / 1e9)}. "
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
+        f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
     changes = [({"sharding": "full"}, "FSDP over all GPUs"), ({"checkpointing": "full"}, "full checkpointing"),
                ({"each": 1}, "1 sequence a pass")]  # fmt: skip

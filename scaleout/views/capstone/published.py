@@ -21,7 +21,7 @@ _A100 = ("a100-40gb", "a100-80gb")
 class Series:
     """who: a short name of the measurer and the way. rates: tokens a second of one GPU, by number of GPUs.
 
-    devices: keys of `hardware.DEVICES` that it counts for. tokens: of one GPU in a step, at every size.
+    devices: keys of `devices.DEVICES` that it counts for. tokens: of one GPU in a step, at every size.
     """
 
     who: str

@@ -10,7 +10,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
@@ -174,7 +174,7 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 
 def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
-    room = allocator.room(DEVICES[setting.device].memory_bytes)
+    room = allocator.usable(DEVICES[setting.device].memory_bytes)
     states = (
         16 * total_parameters(setting.shape) / groups(setting, kind)[0]
     )  # fp32 weights, gradients, two moments

@@ -12,7 +12,8 @@ from scaleout.collectives import nccl
 from scaleout.memory import allocator
 from scaleout.memory.states import states
 from scaleout.spec import topology
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -150,7 +151,8 @@ def _said(setting: Setting) -> dict:
     values = {
         **_values(setting, setting.step),
         "states_gb": held / 1e9,
-        "fits": allocator.fits(held, device.memory_bytes),
+        "usable_gb": allocator.usable(device.memory_bytes) / 1e9,
+        "states_fit": allocator.fits(held, device.memory_bytes),
     }
     return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
             "levers": _levers(setting, values)}  # fmt: skip
@@ -160,7 +162,7 @@ def advice(params: dict) -> str:
     """The lever worth trying now; "" where nothing is exchanged, or the states are too large for one GPU."""
     setting = setting_from(params)
     values = _said(setting)["values"]
-    return words.advice(lever(setting), values["efficiency"]) if setting.ranks > 1 and values["fits"] else ""
+    return words.advice(lever(setting), values["efficiency"]) if setting.ranks > 1 and values["states_fit"] else ""
 
 
 def _levers(setting: Setting, values: dict) -> dict:

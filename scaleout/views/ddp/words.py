@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import took
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.program import PROGRAMS
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH, Advice
@@ -20,13 +21,13 @@ def sentence(setting, values: dict) -> str:
             f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
             f"{svg.quantity(values['speed_up'])}."
         )
-        found += f" {_why(setting, values)}" if values["fits"] else ""
-    if values["fits"]:
+        found += f" {_why(setting, values)}" if values["states_fit"] else ""
+    if values["states_fit"]:
         return found
     beside = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
-        f"{found} But all states, {svg.quantity(values['states_gb'])} GB{beside}, are more than fit one "
-        f"{DEVICES[setting.device].name}: this needs **ZeRO**."
+        f"{found} But all states, {svg.quantity(values['states_gb'])} GB{beside}, are more than the usable "
+        f"{svg.quantity(values['usable_gb'])} GB of one {DEVICES[setting.device].name}: this needs **ZeRO**."
     )
 
 

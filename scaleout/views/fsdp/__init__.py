@@ -10,7 +10,7 @@ from scaleout.memory import allocator
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
@@ -134,8 +134,12 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        """With what the driver and the allocator may take beside it (memory/allocator.py)."""
-        return allocator.fits(self.account.peak_bytes, self.memory_bytes)
+        """Whether a GPU has usable memory for it, and its node's host for what is offloaded."""
+        return allocator.fits(self.account.peak_bytes, self.memory_bytes) and self.host_fits
+
+    @cached_property
+    def host_fits(self) -> bool:
+        return allocator.host_fits(sum(self.account.host.values()), self.job.cluster.gpus_per_node)
 
     @property
     def waiting(self) -> float:
@@ -271,17 +275,17 @@ def _values(setting: Setting) -> dict:
     line, moment = setting.line, account.peak_moment
     sent = volume(PRESETS[setting.model], setting.sharding)
     healthy = setting.waiting <= EXPOSED
-    held = allocator.verdict(account.peak_bytes, setting.memory_bytes)
+    held = allocator.verdict(account.peak_bytes, setting.memory_bytes) if setting.host_fits else "does not fit"
     return {
         "peak_gib": account.peak_bytes / GIB, "peak_gb": account.peak_bytes / 1e9, "peak_phase": moment.phase,
         "peak_unit": moment.unit, "device_gib": setting.memory_bytes / GIB,
-        "of_device": account.peak_bytes / setting.memory_bytes,
-        "room_gib": allocator.room(setting.memory_bytes) / GIB,
-        "spare_percent": 100 * (1 - account.peak_bytes / allocator.room(setting.memory_bytes)),
+        "usable_gib": allocator.usable(setting.memory_bytes) / GIB,
+        "spare_percent": 100 * (1 - account.peak_bytes / allocator.usable(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
            for name, (*_, kinds) in fsdp_hill.STACK.items()},
         "gathered_most_gib": account.most("gathered") / GIB,
-        "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
+        "host_gib": sum(account.host.values()) / GIB, "host_fits": setting.host_fits, "fits": setting.fits,
+        "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
         "communication_seconds": time.communication, "exposed_seconds": line.exposed_seconds,

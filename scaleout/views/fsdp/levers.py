@@ -6,7 +6,8 @@ from dataclasses import replace
 from math import ceil, log2
 
 from scaleout.draw import svg
-from scaleout.memory.allocator import room, verdict
+from scaleout.memory.allocator import usable, verdict
+from scaleout.spec.hardware import NODE_HOST_BYTES
 
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
@@ -62,10 +63,17 @@ def _fitting(setting) -> str:
 
 
 def _for_memory(setting) -> Lever | None:
-    """The first lever of the group of kinds that holds most at the peak; of the next one where it has none left."""
+    """Where the host is too small, more of them; else the first lever of the group of kinds that holds most at the
+    peak, or of the next one where it has none left."""
     held = setting.account.peak
+    if not setting.host_fits and setting.over == "all" and setting.ranks < MOST:
+        enough = 8 * setting.ranks * sum(setting.account.host.values()) / NODE_HOST_BYTES  # in nodes of 8
+        more = min(MOST, 2 ** ceil(log2(max(2 * setting.ranks, enough))))
+        return f"{more:,} GPUs", {"ranks": more}
+    if not setting.host_fits and setting.over == "node" and setting.ranks > 8:
+        return "shards over all GPUs", {"over": "all"}
     sizes = {group: sum(held.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
-    excess = sum(held.values()) - room(setting.memory_bytes)
+    excess = sum(held.values()) - usable(setting.memory_bytes)
     for group in sorted(sizes, key=lambda group: -sizes[group]):
         lever = _LEVERS[group](setting, sizes[group], excess)
         if lever:

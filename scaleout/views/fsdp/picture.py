@@ -39,13 +39,13 @@ def picture(setting, moment: int, values: dict, width: int, own: dict | None, he
     if own and here:
         at = max(setting.rows, key=lambda row: row[2].bytes)[0]
         area += frame.plane.own(at, own["peak_bytes"] / frame.unit, "your run's peak")
-    return frame.figure(area, card, values["room_gib"], peak, label, values["moment_gib"])
+    return frame.figure(area, card, values["usable_gib"], peak, label, values["moment_gib"])
 
 
 def asked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
     items = [(fill, words) for _, fill, words in _kinds()]
-    card, room = setting.memory_bytes / GIB, allocator.room(setting.memory_bytes) / GIB
+    card, room = setting.memory_bytes / GIB, allocator.usable(setting.memory_bytes) / GIB
     frame = _Frame(setting, moment, [("", "held at the peak?"), *items], ABOVE * card, width)
     label = "The life of a unit, and when each is whole; what one GPU holds meanwhile is asked."
     return frame.figure("", card, room, 0.0, label, None)

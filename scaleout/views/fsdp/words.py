@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.amounts import adding_up
 from scaleout.draw.labels import took
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import lever, roomier
@@ -20,8 +20,8 @@ WHOLE = ("gathered units", "whole gradients", "buffers")
 def sentence(setting, values: dict) -> str:
     """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
-    most = values["room_gib" if values["fits"] else "device_gib"]  # what it fits below, a line of the picture
-    peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(most)} GiB"
+    peak, usable = (svg.quantity(values[name]) for name in ("peak_gib", "usable_gib"))
+    peak = f"{peak} of {usable} GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {WHERE[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
@@ -47,10 +47,11 @@ def advice(setting, values: dict) -> str:
 
 def _too_much(values: dict) -> str:
     """Why it does not fit, or may not."""
+    if not values["host_fits"]:
+        return f"It does not fit. Each asks {svg.quantity(values['host_gib'])} GiB of a host with 2 TB."
     if values["verdict"] == "does not fit":
         return "It does not fit."
-    left, most = (values["device_gib"] - values[name] for name in ("peak_gib", "room_gib"))
-    return f"It may fit: {left:.1f} GiB are left, and the driver and the allocator can take {most:.1f}."
+    return f"It may fit, in what the driver and the allocator leave of the GPU's {values['device_gib']:.1f} GiB."
 
 
 def parts(values: dict) -> tuple[float, float, float]:

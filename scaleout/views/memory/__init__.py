@@ -15,7 +15,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Account, Recipe, account
 from scaleout.memory.states import rank_parameters
 from scaleout.memory.tape import MOMENTS
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle
@@ -85,7 +85,7 @@ def _values(params: dict, held: Account) -> dict:
         "of_device": held.peak_bytes / memory,
         "fits": allocator.fits(held.peak_bytes, memory),
         "verdict": allocator.verdict(held.peak_bytes, memory),
-        "room_gib": allocator.room(memory) / 2**30,
+        "usable_gib": allocator.usable(memory) / 2**30,
         **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
         "copies_gb": held.copies(held.peak_moment) / 10**9,
         "moment": ("rest", *held.moments)[_now(params)],
@@ -173,7 +173,7 @@ def _lever(setting: tuple) -> Advice | None:
     memory, by_name = DEVICES[params["device"]].memory_bytes, {control.name: control for control in CONTROLS}
     places = {name: stops(by_name[name]) for name in ("batch", "gpus")}
     places["seq"] = [int(value) for value, _ in by_name["seq"].options]
-    question = Question(params, lambda other: _held(other).peak_bytes, allocator.room(memory), places)
+    question = Question(params, lambda other: _held(other).peak_bytes, allocator.usable(memory), places)
     return levers.advice(question, _held(params).peak)
 
 
@@ -230,7 +230,7 @@ def _ruler(params: dict) -> Ruler:
 def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
     """All that is drawn; on a `scale` that is given, an empty tank."""
     held, device, giga, frames = _held(params), DEVICES[params["device"]], _giga(params), _frames(params)
-    limits = device.memory_bytes, allocator.room(device.memory_bytes)
+    limits = device.memory_bytes, allocator.usable(device.memory_bytes)
     has, fits = (amount(limit, giga) for limit in limits)
     fits = f"{has}; it fits below {fits.split()[0]}"
     frame, ruler, most = frames[_now(params)], _ruler(params), max(held.peak_bytes, device.memory_bytes)

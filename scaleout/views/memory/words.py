@@ -8,7 +8,7 @@ from scaleout.draw import svg
 from scaleout.draw.amounts import adding_up, amount, unit
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
-from scaleout.spec.hardware import Device
+from scaleout.spec.devices import Device
 from scaleout.views.memory.levers import Advice
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
@@ -40,15 +40,13 @@ def sentence(
 
 
 def _verdict(peak: int, device: Device, giga: int) -> str:
-    memory, room = device.memory_bytes, allocator.room(device.memory_bytes)
-    said, left = allocator.verdict(peak, memory), amount(max(0, memory - peak), giga)
+    usable = allocator.usable(device.memory_bytes)
+    said, has = allocator.verdict(peak, device.memory_bytes), f"its usable {amount(usable, giga)}"
     if said == "fits":
-        return f"It fits on one {device.name}: {amount(room - peak, giga)} of its usable {amount(room, giga)} are left."
+        return f"It fits on one {device.name}: {amount(usable - peak, giga)} of {has} are left."
     if said == "may fit":
-        return f"It may fit on one {device.name}: {left} left of a reserve of {amount(memory - room, giga)}."
-    if peak > memory:
-        return f"It does not fit: {svg.quantity(peak / memory)} times what one {device.name} has."
-    return f"It does not fit: {left} left on one {device.name}, the driver takes more."
+        return f"It may fit on one {device.name}: {amount(peak - usable, giga)} above {has}."
+    return f"It does not fit on one {device.name}: {svg.quantity(peak / usable)} times {has}."
 
 
 def _try(found: Advice, giga: int) -> str:

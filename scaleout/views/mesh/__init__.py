@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from math import fsum
 
-from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
-from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards, programs
+from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards, programs
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import (
@@ -57,7 +56,7 @@ CONTROLS = (
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
-        select("device", "GPU", "h100-sxm", cards("h100-sxm", "h200", "a100-80gb", "b200")),
+        select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("program", "Program", "megatron", programs("megatron", "megatron-2021", "compiled", "eager"),
                help=OF_PROGRAMS),
         select("look", "Light in the picture", "all", list(LOOKS.items())),
@@ -146,8 +145,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
         "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest_stage,
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
-        "card_gb": setting.card.memory_bytes / 1e9, "fits": setting.fits,
-        "room_gb": allocator.room(setting.card.memory_bytes) / 1e9,
+        "fits": setting.fits, "usable_gb": setting.usable / 1e9,
     }  # fmt: skip
 
 

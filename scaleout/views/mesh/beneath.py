@@ -209,13 +209,13 @@ def seconds(frame: Frame) -> str:
 
 
 def memory(frame: Frame) -> str:
-    """Bytes of the fullest rank where it is fullest, by kind; what is over the card's memory is hatched."""
+    """Bytes of the fullest rank where it is fullest, by kind; what is over usable memory is hatched."""
     setting, (x, y, width, high) = frame.setting, frame.band(frame.at.memory)
-    held, card = setting.account.peak, setting.card.memory_bytes
-    unit = width / (1.03 * max(sum(held.values()), card))
-    limit = x + card * unit
+    held, usable = setting.account.peak, setting.usable
+    unit = width / (1.03 * max(sum(held.values()), usable))
+    limit = x + usable * unit
     out = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
-    out.append(svg.rect(x, y, card * unit, high, "grid", opacity=0.45, title="the card's memory"))
+    out.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
     for name, fill, kinds in KINDS:
         size = sum(held[kind] for kind in kinds)
         out.append(svg.rect(x, y, size * unit, high, fill, title=f"{name}: {amount(size, GIGA)}", mark=f"held {name}"))
@@ -228,11 +228,10 @@ def memory(frame: Frame) -> str:
 
 
 def _memory_words(setting) -> list[str]:
-    held, card = setting.account.peak_bytes, setting.card.memory_bytes
+    held, usable = setting.account.peak_bytes, setting.usable
     kinds = sorted(((sum(setting.account.peak[kind] for kind in some), name) for name, _, some in KINDS), reverse=True)
     where = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
-    over = f", {amount(held - card, GIGA)} too much" if held > card else ", too near to its limit"
-    fits = "" if setting.fits else over
-    start = f"memory of {where}: {amount(held, GIGA)} of {amount(card, GIGA)}{fits}"
+    over = f", {amount(held - usable, GIGA)} too much" if held > usable else ""
+    start = f"memory of {where}: {amount(held, GIGA)} of the usable {amount(usable, GIGA)}{over}"
     ways = [f"{start} ({', '.join(f'{name} {amount(size, GIGA)}' for size, name in kinds[:n])})" for n in (4, 3, 2, 1)]
     return [*ways, start]

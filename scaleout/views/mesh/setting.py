@@ -11,7 +11,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
 from scaleout.memory.job import fullest, fullest_rank
 from scaleout.spec import mesh, pipeline, topology
-from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.hardware import LINKS as WIRES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -217,7 +217,12 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        return allocator.fits(self.account.peak_bytes, self.card.memory_bytes)
+        return self.account.peak_bytes <= self.usable
+
+    @property
+    def usable(self) -> int:
+        """Bytes that tensors may take on a GPU."""
+        return allocator.usable(self.card.memory_bytes)
 
 
 def most_micro_batches(pp: int, v: int) -> int:

@@ -17,7 +17,7 @@ from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.plan import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, paste, select
-from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
+from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import (
     DOUBLED,
@@ -33,7 +33,7 @@ from scaleout.views.planner.setting import (
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
 # Controls by which the search is another one.
-QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network")
+QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network", "loss")
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
@@ -49,7 +49,7 @@ def kept(text: str) -> str:
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
     select("gpus", "On how many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
-    select("device", "Which GPU", "h100-sxm", cards("a100-40gb", "a100-80gb", "h100-sxm", "h200", "b200")),
+    select("device", "Which GPU", "h100-sxm", cards(LARGE)),
     select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
         select("program", "Run by", "megatron", list(RUNS.items()),
@@ -155,7 +155,7 @@ def _values(setting: Setting) -> dict:
     return {
         "model": setting.question.name, "layouts": len(setting.every), "counts": setting.counts,
         "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "room_gb": setting.usable / 1e9,
+        "refused": sum(setting.found.refused.values()), "usable_gb": setting.usable / 1e9,
         "seq": setting.job.seq, "loss": setting.question.loss, "program": setting.question.program,
         "band": setting.found.band.share, "fastest": setting.found.plans[0].seconds if best else None,
         "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),

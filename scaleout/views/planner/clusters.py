@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.spec.devices import DEVICES
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import SECONDS, spent
@@ -137,7 +138,7 @@ def changed(question: Question, change: str) -> Question | None:
     """The question with one thing otherwise; None where that is no other question."""
     if change in ("half the sequences", "twice the sequences"):
         return question._replace(sequences=question.sequences * 2 if "twice" in change else question.sequences // 2)
-    if change == "a GPU of 141 GB" and question.device == "h200":
+    if change == "a GPU of 141 GB" and DEVICES[question.device].memory_bytes >= DEVICES["h200"].memory_bytes:
         return None
     if question.gpus <= 8 and change.startswith(("network", "nodes")):
         return None

@@ -7,9 +7,9 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from scaleout.draw import svg
-from scaleout.memory.allocator import room
+from scaleout.memory.allocator import usable
 from scaleout.spec import hugging_face
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -203,7 +203,7 @@ class Setting:
     @cached_property
     def usable(self) -> int:
         """Bytes that tensors may take on a GPU."""
-        return room(self.job.device.memory_bytes)
+        return usable(self.job.device.memory_bytes)
 
     @cached_property
     def found(self) -> Found:

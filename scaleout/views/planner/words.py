@@ -9,13 +9,13 @@ from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import DOUBLED, MOST, Setting, best_of, cuts_of, picked
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
-RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "every block recomputed"}
+RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "full recomputation"}
 
 
 def layout(plan: Plan, dp: bool = True) -> str:
     """A layout by the degrees that are above 1, or where only dp is, by that.
 
-    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, every block recomputed"
+    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, full recomputation"
     """
     at = plan.layout
     degrees = [(name, getattr(at, name)) for name in ("tp", "cp", "pp", "dp")]
@@ -36,8 +36,8 @@ def head(setting: Setting) -> str:
 
 
 def card(setting: Setting) -> str:
-    """A GPU in one word."""
-    return setting.job.device.name.split()[0]
+    """A GPU by its name, without its memory and the usual socket: "H100", "H100 PCIe", "RTX 4090"."""
+    return " ".join(setting.job.device.name.split()[:-2]).removesuffix(" SXM")
 
 
 def sentence(setting: Setting) -> str:
@@ -54,7 +54,7 @@ def sentence(setting: Setting) -> str:
 def _equal(setting: Setting) -> str:
     """How many layouts the band does not tell from the fastest."""
     alike = setting.counts["alike"]
-    return f"the simplest of {alike} equals" if alike > 1 else "without equals"
+    return f"simplest of {alike} equals" if alike > 1 else "without equals"
 
 
 def _nothing(setting: Setting) -> str:

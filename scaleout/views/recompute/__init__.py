@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import guess, more, play, select, toggle
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.recompute import levers, picture, words
 from scaleout.views.recompute.frame import MICRO
 from scaleout.views.recompute.setting import STEP, Setting, setting_of
@@ -26,7 +26,7 @@ CONTROLS = (
     *more(
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
-        select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
+        select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),
         select("program", "Program", "megatron",
@@ -72,7 +72,7 @@ def _values(setting: Setting) -> dict:
         "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (case.block + case.input) / 1e6,
         "seconds": setting.seconds, "plain_seconds": case.plain.seconds, "parts": setting.parts,
         "held_gb": setting.peak / 1e9, "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
-        "room_gb": case.room / 1e9, "card_gb": case.card.memory_bytes / 1e9, "fits": setting.fits,
+        "usable_gb": case.usable / 1e9, "fits": setting.fits,
         "fits_from_percent": setting.least,
         "in_order": [item.name for item in setting.tiles],
         "tiles": {item.name: [item.bytes / 1e6, item.price * MICRO, setting.counts[item.name] / item.count]

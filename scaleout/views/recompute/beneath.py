@@ -20,13 +20,13 @@ KINDS = (
 
 def memory(axes, setting) -> str:
     """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. axes: `frame.Axes`.
-    The dashed line is what tensors may fill of the card; what is over it is hatched."""
+    The dashed line is usable memory; what is over it is hatched."""
     (y, high), case, left, right, words = axes.at.memory, setting.case, axes.at.left, axes.right, axes.words
-    card, whole = case.card.memory_bytes, setting.other(dropped=0).peak
-    scale = (right - left) / (1.02 * max(whole, card))
-    limit, x = left + case.room * scale, left
+    usable, whole = case.usable, setting.other(dropped=0).peak
+    scale = (right - left) / (1.02 * max(whole, usable))
+    limit, x = left + usable * scale, left
     out = [svg.text(words, y - 7, fitting(_said(setting), right - words), size=svg.SMALL)]
-    out.append(svg.rect(left, y, card * scale, high, "grid", opacity=0.45, title="the card's memory"))
+    out.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
     named = []
     for names, fill, kinds in KINDS:
         size = sum(setting.held.get(kind, 0) for kind in kinds)
@@ -51,14 +51,11 @@ def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...])
 
 
 def _said(setting) -> list[str]:
-    held, room = amount(setting.peak, GIGA), amount(setting.case.room, GIGA)
-    card = amount(setting.case.card.memory_bytes, GIGA)
+    held, usable = amount(setting.peak, GIGA), amount(setting.case.usable, GIGA)
     if setting.fits:
-        return [f"a step holds {held}; tensors may fill {room} of the card's {card}: it fits",
-                f"holds {held} of {room}: it fits"]  # fmt: skip
-    over = amount(setting.peak - setting.case.room, GIGA)
-    return [f"a step holds {held}, {over} more than tensors may fill of the card's {card}",
-            f"holds {held}, {over} too much"]  # fmt: skip
+        return [f"a step needs {held} of the usable {usable}: it fits", f"needs {held} of {usable}: it fits"]
+    over = amount(setting.peak - setting.case.usable, GIGA)
+    return [f"a step needs {held}, {over} more than the usable {usable}", f"needs {held}, {over} too much"]
 
 
 def seconds(axes, setting) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from scaleout.memory import accounts, allocator, recompute
 from scaleout.memory.activations import Sizes
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES, LINKS, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -74,7 +74,7 @@ class Case:
 
     @cached_property
     def rank(self) -> machine.Machine:
-        return machine.of(self.job)
+        return machine.from_datasheet(self.job)
 
     @cached_property
     def plain(self) -> Step:
@@ -103,8 +103,8 @@ class Case:
 
     @cached_property
     def slot(self) -> float:
-        """Bytes a second of the GPU's PCIe slot, one way, at the share of its rate that long copies reach."""
-        link = LINKS[topology.HOST_LINK.get(self.card.link, self.card.link)]
+        """Bytes a second between the GPU and its host's memory, one way, that long copies reach."""
+        link = topology.host(self.card)
         return link.one_way_bytes_per_s * link.reached
 
     def moved(self, size: float) -> tuple[float, float]:
@@ -153,6 +153,6 @@ class Case:
         return found.moments
 
     @property
-    def room(self) -> int:
+    def usable(self) -> int:
         """Bytes that tensors may fill."""
-        return allocator.room(self.card.memory_bytes)
+        return allocator.usable(self.card.memory_bytes)

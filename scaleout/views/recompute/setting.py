@@ -145,7 +145,7 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        return self.peak <= self.case.room
+        return self.peak <= self.case.usable
 
     @cached_property
     def least(self) -> int | None:

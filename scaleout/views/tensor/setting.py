@@ -12,7 +12,7 @@ from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import MEGATRON, Block
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES
+from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -147,7 +147,7 @@ class Setting:
     @property
     def overlapped(self) -> str:
         """How communication overlaps here: chunks need sequence parallelism and one node."""
-        return compute.overlap(self.job, machine.of(self.job))
+        return compute.overlap(self.job, machine.from_datasheet(self.job))
 
     def seconds(self, link: str) -> tuple[float, float]:
         """Computing, and waiting for the wire, of forward and backward."""
@@ -162,7 +162,7 @@ def _cut(job: Job, cuts: dict[str, str]) -> Block:
 @lru_cache(maxsize=64)  # a redraw asks for each of a few several times
 def _work(setting: Setting, link: str, overlap: str) -> Work:
     job = setting.over(link, overlap)
-    return compute.block(job, machine.of(job), setting.block)
+    return compute.block(job, machine.from_datasheet(job), setting.block)
 
 
 def _weights(block: Block, job: Job) -> int:

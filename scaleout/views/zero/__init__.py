@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from scaleout.memory.zero import splits
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
 from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, known, whole
 
@@ -32,8 +32,8 @@ CONTROLS = (
                                                    ("momentum", "SGD with momentum"), ("sgd", "SGD"),
                                                    ("muon", "Muon, AdamW for the rest")]),
         select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
-        slider("batch", "Sequences per GPU and pass", 4, 1, 64, log=True),
-        select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
+        slider("batch", "Sequences per GPU and pass", 2, 1, 64, log=True),
+        select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("link", "Joined by", "own", list(LINKS.items())),
         select("to", "Outside the GPU: in", "host", [("host", "the host's memory"), ("nvme", "NVMe")]),
     ),
@@ -94,12 +94,13 @@ def _levers(setting: Setting) -> dict:
 @lru_cache(maxsize=16)
 def _values(setting: Setting) -> dict:
     """What is the same at every moment and width."""
-    card, time = setting.card.memory_bytes, setting.time
+    time = setting.time
     return {
         "pieces": setting.pieces, "piece_gb": setting.piece / 1e9, "sent_gb": setting.sent / 1e9,
         "held_gb": setting.held() / 1e9, "host_gb": setting.held("host") / 1e9, "nvme_gb": setting.held("nvme") / 1e9,
         "outside_gb": setting.held(setting.tier) / 1e9, "pieces_by_way": setting.by_way,
-        "fullest_gb": setting.most / 1e9, "card_gb": card / 1e9, "fits": setting.fits,
+        "fullest_gb": setting.most / 1e9, "usable_gb": setting.usable / 1e9, "states_fit": setting.states_fit,
+        "peak_gb": setting.peak / 1e9, "beside_gb": setting.beside / 1e9, "fits": setting.step_fits,
         "bytes_each": setting.held() / setting.parameters, "each": setting.widths,
         "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},
         "by_stage_gb": [size / 1e9 for size in setting.by_stage],

@@ -62,12 +62,13 @@ def scale(band: Band, sizes: Sequence[float], outside: float, words: str) -> flo
 
 
 def memory(
-    band: Band, parts: Sequence[Part], scale: float, card: int, stages: Sequence[float], chosen: int
-) -> str:
-    """Bytes as a bar; what is over the card's limit is hatched. scale: CSS pixels a byte; stages: bytes of each."""
-    held, limit = sum(part.size for part in parts), band.x + card * scale
-    out = [svg.text(band.words, band.y - 6, fitting(_memory_words(held, card), band.room), size=svg.SMALL)]
-    out.append(svg.rect(band.x, band.y, card * scale, band.height, "grid", opacity=0.45, title="the card's memory"))
+    band: Band, parts: Sequence[Part], scale: float, usable: int, stages: Sequence[float], chosen: int, beside: int
+) -> str:  # fmt: skip
+    """Bytes as a bar; what is over usable memory is hatched. scale: CSS pixels a byte; stages: bytes of each; beside:
+    those of activations."""
+    held, limit = sum(part.size for part in parts), band.x + usable * scale
+    out = [svg.text(band.words, band.y - 6, fitting(_memory_words(held, usable, beside), band.room), size=svg.SMALL)]
+    out.append(svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"))
     at = band.x
     for part in parts:
         out.append(svg.rect(at, band.y, part.size * scale, band.height, part.fill, opacity=part.strong,
@@ -80,17 +81,18 @@ def memory(
     return "".join([*out, *_marks(band, scale, stages, chosen)])
 
 
-def _memory_words(held: float, card: int) -> list[str]:
-    own, all_of = gigabytes(held), gigabytes(card)
+def _memory_words(held: float, usable: int, beside: int) -> list[str]:
+    own, all_of, take = gigabytes(held), gigabytes(usable), gigabytes(beside)
     if not held:
-        return [f"each holds nothing now: all of the card's {all_of} are left for activations",
+        return [f"each holds nothing now: all of the usable {all_of} are left for activations, which take {take}",
                 f"each holds nothing now: {all_of} are left"]  # fmt: skip
-    if held > card:
-        over = gigabytes(held - card)
-        return [f"each holds {own}, {over} more than the card's {all_of}", f"{own}: {over} over {all_of}"]
-    left = f"{svg.quantity((card - held) / 1e9, 2)} GB"
-    return [f"each holds {own} of the card's {all_of}, {left} are left for activations",
-            f"each holds {own}, {left} left for activations", f"{own} of {all_of}"]  # fmt: skip
+    if held > usable:
+        over = gigabytes(held - usable)
+        return [f"each holds {own}, {over} more than the usable {all_of}", f"{own}: {over} over {all_of}"]
+    left = f"{svg.quantity((usable - held) / 1e9, 2)} GB"
+    return [f"each holds {own} of the usable {all_of}; {left} are left for activations, which take {take}",
+            f"each holds {own} of {all_of}; {left} left, activations take {take}",
+            f"{own} of {all_of}, activations {take}", f"{own} of {all_of}"]  # fmt: skip
 
 
 def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> list[str]:

@@ -28,7 +28,7 @@ class Advice:
 def advice(setting) -> Advice | None:
     """What makes the states fit, the mildest first; where they do, what saves time if that is scarce, then what saves
     memory and costs no time. None where nothing does."""
-    if not (setting.fits and setting.host_fits):
+    if not setting.fits:
         return _fitting(setting)
     slow = 1 - setting.spent["compute"] / setting.time.seconds > SLOW
     return (_faster(setting) if slow else None) or _smaller(setting)
@@ -45,7 +45,7 @@ def pace(setting) -> float:
 def _fitting(setting) -> Advice | None:
     """The first that fits; else the one that holds least, if that is less than now."""
     tried = [(words, change, setting.other(**change)) for words, change in _for_memory(setting)]
-    fits = next((one for one in tried if one[2].fits and one[2].host_fits), None)
+    fits = next((one for one in tried if one[2].fits), None)
     words, change, then = fits or min(tried, key=lambda one: one[2].most, default=("", {}, setting))
     if not fits and then.most > (1 - WORTH) * setting.most:
         return None
@@ -91,9 +91,10 @@ def _smaller(setting) -> Advice | None:
 
 
 def _faster(setting) -> Advice | None:
-    """The mildest lever that saves time for a sequence, and fits."""
+    """The mildest lever that saves time for a sequence, and does not make a step too large."""
     tried = [(words, change, setting.other(**change)) for words, change in _for_time(setting)]
-    found = [one for one in tried if one[2].fits and one[2].host_fits and pace(one[2]) < (1 - WORTH) * pace(setting)]
+    some = [one for one in tried if one[2].step_fits or (one[2].fits and one[2].peak <= setting.peak)]
+    found = [one for one in some if pace(one[2]) < (1 - WORTH) * pace(setting)]
     if not found:
         return None
     words, change, then = found[0]

@@ -64,8 +64,8 @@ def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
         beneath.seconds(_band(at.seconds, width), setting.spent, setting.waits),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
-             f"{setting.stage}, areas as bytes; beneath, the card's memory, the {setting.pieces:.3g} pieces that each "
-             "sends in a step, and its seconds.")  # fmt: skip
+             f"{setting.stage}, areas as bytes; beneath, a GPU's usable memory, the {setting.pieces:.3g} pieces that "
+             "each sends in a step, and its seconds.")  # fmt: skip
     return svg.figure(width, at.all, "".join(body), label)
 
 
@@ -86,14 +86,13 @@ def asked(setting: Setting, width: int) -> str:
 
 def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> str:
     """What a GPU holds, and what of it is elsewhere. alone: without the marks of other stages."""
-    at, card, stages, outside = PLACES[width], setting.card.memory_bytes, setting.by_stage, _away(setting)
+    at, limit, stages, outside = PLACES[width], setting.usable, setting.by_stage, _away(setting)
     band, away = _band(at.memory, width), sum(part.size for part in outside)
     words = f"{gigabytes(away)} {HOSTS[setting.tier]}"
-    scale = beneath.scale(band, [card, *stages], away, words)
+    scale = beneath.scale(band, [limit, *stages], away, words)
     marks = stages[: 1 if alone else len(stages)]
-    return beneath.memory(band, parts(setting, frame), scale, card, marks, setting.stage) + beneath.host(
-        _band(at.host, width), outside, scale, words
-    )
+    held = beneath.memory(band, parts(setting, frame), scale, limit, marks, setting.stage, setting.beside)
+    return held + beneath.host(_band(at.host, width), outside, scale, words)
 
 
 def _own(setting: Setting, run: dict, width: int) -> str:

@@ -8,9 +8,10 @@ from math import fsum
 
 from scaleout.collectives import zero as wire
 from scaleout.memory import allocator, zero, zero_frames
+from scaleout.memory.job import fullest
 from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES, NODE_HOST_BYTES, Device
+from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -134,19 +135,48 @@ class Setting:
         return sum(self._one_state(tiers["device"]).values())
 
     @property
+    def usable(self) -> int:
+        """Bytes that tensors may take on a GPU."""
+        return allocator.usable(self.card.memory_bytes)
+
+    @property
+    def states_fit(self) -> bool:
+        """Whether the states alone do."""
+        return self.most <= self.usable
+
+    @cached_property
+    def beside(self) -> int:
+        """Bytes beside the states at the fullest moment of a pass: activations, logits, temporaries."""
+        kinds = ("activations", "logits", "temporaries")
+        return max(sum(held[kind] for kind in kinds) for name, held in fullest(self.job).moments.items()
+                   if name != "optimizer")  # fmt: skip
+
+    @cached_property
+    def peak(self) -> float:
+        """Bytes on a GPU at the fullest moment of a step. Where states are offloaded, or Muon keeps one fewer, the
+        fullest moments of states and of the rest are taken for one."""
+        plain = self.away == "none" and not self.muon
+        return fullest(self.job).peak_bytes if plain else self.most + self.beside
+
+    @property
     def fits(self) -> bool:
-        """Whether the states alone leave anything of the card."""
-        return allocator.fits(self.most, self.card.memory_bytes)
+        """Whether a GPU has memory for the states, and its node's host for what is offloaded."""
+        return self.states_fit and self.host_fits
+
+    @property
+    def step_fits(self) -> bool:
+        """Whether it has for all of the step."""
+        return self.peak <= self.usable and self.host_fits
 
     @property
     def node_host(self) -> float:
         """Bytes of host memory that the GPUs of one node ask for."""
-        return self.held("host") * self.ranks / (1 if self.link == "own" else 2)
+        return self.held("host") * self.job.cluster.gpus_per_node
 
     @property
     def host_fits(self) -> bool:
         """Whether a node of 8 H100 has as much."""
-        return self.node_host <= NODE_HOST_BYTES
+        return allocator.host_fits(self.held("host"), self.job.cluster.gpus_per_node)
 
     # --- what moves -------------------------------------------------------------------------------------------------
 

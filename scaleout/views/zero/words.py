@@ -14,7 +14,7 @@ SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradien
 def sentence(setting, values: dict) -> str:
     """What is held, what is sent, and what a step loses to communication and to the host."""
     rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
-    fits = "" if setting.fits else " (too much)"
+    fits = "" if setting.states_fit else " (too much)"
     beside = _outside(setting)
     if setting.keeps:
         beside = f", {gigabytes(setting.most)} for a moment{fits}"

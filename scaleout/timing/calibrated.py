@@ -1,0 +1,149 @@
+"""What a process computes with, from the seconds that `labs/calibrate.py` measured: the `Rates` that a datasheet gives.
+
+A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, and of what
+the host takes for a block, with all processes at work. Their constants are fitted here. An older profile without them
+has one rate of matrix multiplications and one of copies, which then stand for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from scaleout.spec import checks
+from scaleout.spec.program import PROGRAMS
+from scaleout.timing import profile as profiles
+from scaleout.timing.rates import AGAIN, Beside, Rates
+
+# Bytes that an AdamW in one kernel reads and writes for a parameter in fp32: `timing.job.update_bytes` of that recipe.
+ADAMW_BYTES = 28
+LINEARS = 6  # layers of the block whose host time is measured: q, k, v, out, up, down
+WIDTH = 4  # bytes of an element, for products that are bound by them; in 16 bits those move half
+INFINITE = 1e30  # FLOP/s where multiplications take no time beside the rest
+
+
+def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None, foreach: bool = True) -> Rates:
+    """A process of the machine that was measured. share: of the measured matrix multiplications that the whole model
+    reaches, where it was seen at work; the kernels that were timed one by one then count for nothing. foreach: the
+    optimizer steps all tensors at once."""
+    checks.above_0("share", 1.0 if share is None else share)
+    peak, copies = profiles.rate(profile, dtype), profile["copy_bytes_per_second"]
+    kernels = profile.get("kernels")
+    if share is not None or not kernels:
+        reached = peak * (share or 1.0)
+        return Rates(peak, reached, (reached, reached), copies)
+    linears = kernels.get("matmul", {}).get(dtype, ())
+    launch, thin, flop, operand, moved = _forward(linears, kernels.get("moved", ()))
+    flop, thin = (flop, thin) if flop else (1 / peak, 0.0)
+    rates, beside = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
+    tensor, each = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
+    found = Rates(
+        peak, 1 / flop, rates, 1 / moved if moved else copies, depth=thin / flop, kernel_seconds=launch,
+        operand_seconds=operand, beside=beside,
+        update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / each if each else 0.0, tensor_seconds=tensor,
+    )  # fmt: skip
+    more, times = _backward(linears, found)
+    queued = profile.get("device_kind") == "cuda"
+    found = replace(found, linear_seconds=more, backward_times=times or 1.0, queued=queued)
+    return _hosted(found, kernels.get("host", ()))
+
+
+def lacking(profile: dict | None) -> list[str]:
+    """In words, what an older profile has not measured, for a Record's list of what was skipped."""
+    return [] if profile is None or profile.get("kernels") else [
+        "seconds kernel by kernel: the machine's profile is an older one, with one rate for all matrix multiplications "
+        "(run labs/calibrate.py again)"]  # fmt: skip
+
+
+def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...]:
+    """Seconds of a kernel, of an element of a result beside its inner dimension, of a FLOP, of a byte of operands and
+    results, and of one that eager torch moves, as `timing.compute` counts them."""
+    rows, seconds = [], []
+    for one in linears:
+        m, n, k = one["rows"], one["columns"], one["depth"]
+        rows.append((1, 2 * m * n, 2 * m * n * k, WIDTH * (m * k + k * n + m * n), 0))
+        seconds.append(one["forward"])
+    for one in moved:
+        rows.append((one["kernels"], 0, 0, 0, PROGRAMS["eager"].moves * one["bytes"]))
+        seconds.append(one["seconds"])
+    return fit(rows, seconds, 5)
+
+
+def _backward(linears: Sequence[dict], on: Rates) -> tuple[float, ...]:
+    """Of a linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
+    of their shapes."""
+    rows = [(1, on.backward(one["rows"], one["columns"], one["depth"], WIDTH)[0]) for one in linears]
+    return fit(rows, [one["backward"] for one in linears], 2)
+
+
+def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float], Beside]:
+    """FLOP/s of causal attention's multiplications, forward and backward, and what it takes beside them."""
+    found = []
+    for phase, times in AGAIN.items():
+        rows = []
+        for one in points:
+            queries, seq, head = one["queries"], one["seq"], one["head"]
+            rows.append((1, queries, queries * head, queries * seq, times * 2 * queries * seq * head))
+        found.append(fit(rows, [one[phase] for one in points], 5))
+    call, query, number, score, flop = zip(*found, strict=True)
+    return tuple(1 / one if one else INFINITE if points else rate for one in flop), Beside(call, query, number, score)
+
+
+def _hosted(on: Rates, points: Sequence[dict]) -> Rates:
+    """With what the host takes for a block and for the ends, forward and backward, beside the kernels that are counted
+    one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a queue it
+    is all of it, for it runs beside them."""
+    if len(points) < 2:
+        return on
+    (one, few), (other, many) = sorted((point["layers"], point) for point in points)
+    linear = on.kernel_seconds, on.linear_seconds + 2 * on.backward_times * on.kernel_seconds
+    blocks, ends = [], []
+    for phase, name in enumerate(AGAIN):
+        block = (many[name] - few[name]) / (other - one)
+        counted = 0.0 if on.queued else linear[phase]
+        blocks.append(max(0.0, block - LINEARS * counted - on.beside.call[phase] * (not on.queued)))
+        ends.append(max(0.0, few[name] - one * block - counted))
+    return replace(on, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
+
+
+def _update(points: Sequence[dict]) -> tuple[float, float]:
+    """Of an optimizer's step: seconds (of a tensor, of a parameter)."""
+    rows = [(one["tensors"], one["parameters"]) for one in points]
+    tensor, each = fit(rows, [one["seconds"] for one in points], 2)
+    return tensor, each
+
+
+def fit(rows: Iterable[Sequence[float]], seconds: Iterable[float], unknowns: int) -> tuple[float, ...]:
+    """Factors, none below zero, by which the columns of `rows` best add up to `seconds`: least squares of the relative
+    error. Where one would fall below zero it is left out: of all choices of columns the best. Zeros without any row."""
+    found = [tuple(value / spent for value in row) for row, spent in zip(rows, seconds, strict=True)]
+    scale = [max((row[i] for row in found), default=0.0) or 1.0 for i in range(unknowns)]
+    found = [tuple(value / by for value, by in zip(row, scale, strict=True)) for row in found]
+    least, best = float(len(found)), (0.0,) * unknowns
+    for count in range(1, min(unknowns, len(found)) + 1):
+        for kept in combinations(range(unknowns), count):
+            factors = _solve([[sum(row[i] * row[j] for row in found) for j in kept] for i in kept],
+                             [sum(row[i] for row in found) for i in kept])  # fmt: skip
+            if factors is None or min(factors) < 0:
+                continue
+            error = sum((sum(f * row[i] for f, i in zip(factors, kept, strict=True)) - 1) ** 2 for row in found)
+            if error < least:
+                by = dict(zip(kept, factors, strict=True))
+                least, best = error, tuple(by.get(i, 0.0) / scale[i] for i in range(unknowns))
+    return best
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
+    """The solution of a few linear equations by Gauss's elimination; None where there is not one."""
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i in range(len(rows)):
+        pivot = max(range(i, len(rows)), key=lambda at: abs(rows[at][i]))
+        if abs(rows[pivot][i]) < 1e-12:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for j in range(len(rows)):
+            if j != i:
+                rows[j] = [a - rows[j][i] * b for a, b in zip(rows[j], rows[i], strict=True)]
+    return [row[-1] for row in rows]

@@ -1,0 +1,91 @@
+"""What a pipeline's first rank sends to its replicas in a step, by closed forms, and what of it no compute hides.
+
+Gradients of a chunk are complete with its last micro-batch's backward; new weights are needed with the first one's
+forward. In between lie the other chunks' micro-batches, so that an interleaved pipeline hides more of it. The first
+rank of a pipeline begins first and is done last, so that it is its messages which show. A bucket goes when its last
+gradient is there and the one before it is through: what the last one takes is always exposed.
+"""
+
+from __future__ import annotations
+
+from math import ceil, fsum
+from typing import NamedTuple
+
+from scaleout.collectives.job import replica_collectives
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.timing.machine import Machine
+
+# Parameters of a bucket: at least so many, and so many for each replica, since each call's latency grows with them
+# (Megatron-LM, megatron/core/distributed/distributed_data_parallel_config.py: max(40000000, 1000000 * dp_size)).
+BUCKET, BUCKET_OF_REPLICA = 40_000_000, 1_000_000
+
+
+class Calls(NamedTuple):
+    """Collectives of a rank: `passes` times in a step `pieces` for each of its chunks, of `seconds` each."""
+
+    passes: int
+    pieces: int
+    seconds: float
+
+    def whole(self, chunks: int) -> float:
+        """Seconds of all of them."""
+        return self.passes * self.pieces * chunks * self.seconds
+
+
+def bucket_parameters(replicas: int) -> int:
+    """Parameters of a bucket of Megatron-LM's."""
+    return max(BUCKET, BUCKET_OF_REPLICA * replicas)
+
+
+def collectives(job: Job, rank: Machine, parameters: int) -> list[Calls]:
+    """Those of `collectives.job`, of gradients and of weights, of a rank with so many parameters: in buckets, or block
+    by block where units of weights are gathered."""
+    chunks, bucket = job.layout.chunks, bucket_parameters(job.layout.replicas)
+    pieces = max(job.stages) if job.sharded else max(1, ceil(parameters / chunks / bucket))
+    return [Calls(one.count, pieces, rank.data(one.collective, one.size / chunks / pieces))
+            for one in replica_collectives(job, parameters)]  # fmt: skip
+
+
+def seconds(job: Job, rank: Machine, parameters: int, forward: float, backward: float) -> tuple[float, float]:
+    """(exposed, with what hidden communication takes from compute; all of it) in a step of the pipeline's first rank,
+    which has so many parameters. forward, backward: its seconds of one micro-batch."""
+    layout = job.layout
+    if layout.replicas == 1:
+        return 0.0, 0.0
+    sent = collectives(job, rank, parameters)
+    if not job.overlap:
+        forward = backward = 0.0
+    if layout.zero == 3:
+        exposed = exposed_by_blocks(layout, *sent, forward, backward)
+    else:  # weights, where there are any, go before a forward
+        beside = zip(sent, (backward, forward), strict=False)
+        exposed = fsum(calls.passes * tail(layout, calls, compute) for calls, compute in beside)
+    whole = fsum(calls.whole(layout.chunks) for calls in sent)
+    return exposed + job.program.contention * max(0.0, whole - exposed), max(whole, exposed)
+
+
+def tail(layout: Layout, calls: Calls, compute: float) -> float:
+    """Seconds until the last of a pass's messages is through, after the compute beside which they go is done.
+
+    compute: seconds of a micro-batch on the rank, of all its chunks. New weights before a forward are the same, read
+    backwards. A queue is through when the last that had to wait for no other is, with all behind it; when a message is
+    ready grows evenly along a chunk and from chunk to chunk, so that it is one of four.
+    """
+    v, p, pieces = layout.chunks, min(layout.pp, layout.m), calls.pieces
+    chunk = compute / v
+    through = [
+        (left * pieces + pieces - piece) * calls.seconds - left * p * chunk - chunk * (pieces - 1 - piece) / pieces
+        for left in {0, v - 1} for piece in {0, pieces - 1}  # left: chunks whose backward is still to come
+    ]  # fmt: skip
+    return max(0.0, *through)
+
+
+def exposed_by_blocks(layout: Layout, scatters: Calls, gathers: Calls, forward: float, backward: float) -> float:
+    """Stage 3's exposed seconds: each micro-batch gathers a block while another computes, forward and backward, and
+    scatters it after its backward."""
+    pieces = scatters.pieces * layout.chunks
+    gather, scatter = gathers.seconds, scatters.seconds
+    ahead = gather + (pieces - 1) * max(0.0, gather - forward / pieces)
+    behind = gather + scatter + (pieces - 1) * max(0.0, gather + scatter - backward / pieces)
+    return layout.m * (ahead + behind) - (layout.m - 1) * 2 * gather
