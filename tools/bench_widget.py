@@ -141,7 +141,7 @@ def measure(stem: str, name: str, moves: int, seed: int) -> None:
             speed("dragged", drag(page, moves))
             speed("by key", keys(page, max(LEAST, moves // 2)))
         speed("at random settings", at_random(page, stem, max(LEAST, moves // 2), seed))
-        if views.asked(stem):
+        if views.search_controls(stem):
             speed("another question", at_random(page, stem, max(LEAST, moves // 2), seed, questions=True), SEARCH)
     python = [url for url in requests if urlparse(url).path not in {urlparse(one).path for one in before}]
     for words, urls in (("before the first touch", before), ("for Python", python)):

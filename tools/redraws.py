@@ -80,9 +80,9 @@ def sliders(stem: str) -> list:
 
 def movable(stem: str, questions: bool = False) -> list:
     """The sliders, or in a view without one every control that a hand moves; questions: those whose change takes a
-    search (`views.asked`), else the others."""
+    search (`views.search_controls`), else the others."""
     some = sliders(stem) or [one for one in view_settings.controls(stem).values() if one.kind != "paste"]
-    return [one for one in some if (one.name in views.asked(stem)) == questions]
+    return [one for one in some if (one.name in views.search_controls(stem)) == questions]
 
 
 def settings(stem: str, count: int, seed: int, questions: bool = False) -> list[tuple[dict, str, object]]:

@@ -71,6 +71,10 @@ def grid(stem: str, mixed: int) -> list[dict]:
     """The defaults, and a few values of every control alone beside them; then `mixed` settings by chance. Of a control
     whose every value is a search, some."""
     some = {name: few(one) for name, one in controls(stem).items()}
-    some |= {name: some[name][:: max(1, len(some[name]) // 3)] for name in views.asked(stem) if len(some[name]) > MOST}
+    some |= {
+        name: some[name][:: max(1, len(some[name]) // 3)]
+        for name in views.search_controls(stem)
+        if len(some[name]) > MOST
+    }
     alone = [{name: value} for name, one in controls(stem).items() for value in some[name] if value != one.default]
     return [{}, *alone, *by_chance(stem, mixed, 0)]

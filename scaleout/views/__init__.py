@@ -59,9 +59,9 @@ from scaleout.views.controls import (
 )
 
 __all__ = [
-    "Control", "advice", "arrange", "asked", "asks", "beneath", "code", "defaults", "guess", "measured", "more",
-    "number", "order", "paste", "play", "prepare", "question", "render", "rows_of", "sections", "select", "settings",
-    "slider", "spec", "stems", "toggle",
+    "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more", "number",
+    "order", "paste", "play", "prepare", "question", "render", "rows_of", "search_controls", "sections", "select",
+    "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls", "own", "blocks"}  # modules that no view is called by
@@ -88,8 +88,8 @@ def spec(stem: str) -> dict:
     whether `advice` ends its sentence."""
     view = _view(stem)
     controls = [control.spec() for control in view.CONTROLS]
-    also = {name: hasattr(view, has) for name, has in (("measured", "measured"), ("advises", "advice"))}
-    return {"title": view.TITLE, "controls": controls, **also}
+    takes = {"measured": hasattr(view, "measured"), "advises": hasattr(view, "advice")}
+    return {"title": view.TITLE, "controls": controls, **takes}
 
 
 def _settable(stem: str) -> dict[str, Control]:
@@ -97,17 +97,17 @@ def _settable(stem: str) -> dict[str, Control]:
     return {control.name: control for control in _view(stem).CONTROLS if control.kind != "guess"}
 
 
-def settings(stem: str, most: int) -> list[dict]:
-    """Every setting of a view, the opening one first, where its controls have no more than `most` together; else []."""
+def settings(stem: str, limit: int) -> list[dict]:
+    """Every setting of a view, the opening one first; [] where its controls have more than `limit` together."""
     ways = [
         [control.default, *(value for value, _ in control.options if value != control.default)]
         if control.options
         else [control.default, not control.default]
         if control.kind == "toggle"
-        else [None] * (most + 1)
+        else [None] * (limit + 1)
         for control in _settable(stem).values()
     ]
-    if math.prod(map(len, ways)) > most:
+    if math.prod(map(len, ways)) > limit:
         return []
     return [dict(zip(_settable(stem), values, strict=True)) for values in product(*ways)]
 
@@ -133,13 +133,13 @@ def clean(stem: str, params: dict | None) -> dict:
     return {name: control.clean(params.get(name, control.default)) for name, control in controls.items()}
 
 
-def asked(stem: str) -> tuple[str, ...]:
+def search_controls(stem: str) -> tuple[str, ...]:
     """Controls whose change is a new question, which takes a search: more than a frame or two."""
     return getattr(_view(stem), "QUESTION", ())
 
 
 def measured(stem: str, record: dict) -> dict:
-    """What of a reader's Record belongs into the picture of a view, for `render`'s `own`."""
+    """What of a reader's Record belongs into the picture of a view, for `render`'s `run`."""
     view = _view(stem)
     if not hasattr(view, "measured"):
         raise ValueError(f"no lab measures what {stem} shows")
@@ -152,10 +152,10 @@ def render(
     stem: str,
     params: dict | None = None,
     width: int = svg.WIDE,
-    own: dict | None = None,
+    run: dict | None = None,
     advise: bool = True,
 ) -> dict:
-    """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `own` is
+    """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `run` is
     what `measured` made of the reader's Record. advise: end the sentence with the view's `advice`.
 
     Deterministic and free of NaN and infinity, so the same parameters give the same JSON everywhere.
@@ -163,9 +163,9 @@ def render(
     view = _view(stem)
     if width not in (svg.WIDE, svg.NARROW):
         raise ValueError(f"width must be {svg.WIDE} or {svg.NARROW}, not {checks.said(width)}")
-    also = (own,) if hasattr(view, "measured") else ()
+    measured_args = (run,) if hasattr(view, "measured") else ()
     params = clean(stem, params)
-    result = {"law": [], "levers": {}} | view.draw(params, width, *also)
+    result = {"law": [], "levers": {}} | view.draw(params, width, *measured_args)
     _check_result(stem, result)
     if advise and hasattr(view, "advice"):
         result["sentence"] = f"{result['sentence']} {view.advice(params)}".strip()
@@ -189,9 +189,9 @@ def beneath(stem: str, params: dict | None, name: str) -> dict:
 
 
 def _section(stem: str, name: str) -> str:
-    every = [one for column in sections(stem) for one in column]
-    if name not in every:
-        raise ValueError(f"{stem} has no section {checks.said(name)}: use one of {', '.join(every) or 'none'}")
+    names = [section for column in sections(stem) for section in column]
+    if name not in names:
+        raise ValueError(f"{stem} has no section {checks.said(name)}: use one of {', '.join(names) or 'none'}")
     return name
 
 
@@ -213,16 +213,16 @@ def question(stem: str, values: dict | None = None) -> dict:
     view that has no question.
     """
     view = _view(stem)
-    asked = next((control for control in view.CONTROLS if control.kind == "guess"), None)
-    if asked is None:
+    guessed = next((control for control in view.CONTROLS if control.kind == "guess"), None)
+    if guessed is None:
         raise ValueError(f"{stem} asks for no guess")
     opening = defaults(stem)
-    answer = (values or render(stem)["values"])[asked.answer]
-    said = f"{answer:,}" if isinstance(answer, int) else svg.quantity(answer)
+    answer = (values or render(stem)["values"])[guessed.answer]
+    text = f"{answer:,}" if isinstance(answer, int) else svg.quantity(answer)
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,
-        "words": f"{said}{'' if asked.unit == '%' else ' '}{asked.unit}".strip(),
+        "words": f"{text}{'' if guessed.unit == '%' else ' '}{guessed.unit}".strip(),
         "slips": [[value, words] for value, words in view.slips(opening)],
     }
 

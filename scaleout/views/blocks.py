@@ -12,9 +12,11 @@ def bold(text: str) -> str:
     return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
 
 
-def html(found: dict) -> str:
+def html(section: dict) -> str:
     """What is inside one section: {"title", "blocks"} as a view's `beneath` gives them."""
-    return f"<h2>{bold(found['title'])}</h2>" + "".join(_BLOCKS[kind](*what) for kind, *what in found["blocks"])
+    return f"<h2>{bold(section['title'])}</h2>" + "".join(
+        _BLOCKS[kind](*content) for kind, *content in section["blocks"]
+    )
 
 
 def _words(text: str) -> str:
@@ -32,8 +34,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """The first cell of a row names it. A head of "" stands above names."""
     top = "".join(f'<th scope="col">{bold(words)}</th>' if words else "<td></td>" for words in head)
     lines = (
-        f'<tr><th scope="row">{bold(first)}</th>{"".join(f"<td>{bold(cell)}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
+        f'<tr><th scope="row">{bold(first)}</th>{"".join(f"<td>{bold(cell)}</td>" for cell in cells)}</tr>'
+        for first, *cells in rows
     )
     above = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
     return f"<table>{above}<tbody>{''.join(lines)}</tbody></table>"
@@ -49,8 +51,8 @@ def _link(words: str, address: str) -> str:
     """What stands after the # joins it at the first touch (rest.js): a site's theme takes it for a selector, which a
     view's setting is not."""
     page, _, fragment = address.partition("#")
-    after = f' data-fragment="{escape(fragment, quote=True)}"' if fragment else ""
-    return f'<p><a href="{escape(page, quote=True)}"{after}>{bold(words)}</a></p>'
+    data = f' data-fragment="{escape(fragment, quote=True)}"' if fragment else ""
+    return f'<p><a href="{escape(page, quote=True)}"{data}>{bold(words)}</a></p>'
 
 
 _BLOCKS = {"words": _words, "pictures": _pictures, "table": _table, "fold": _fold, "link": _link}

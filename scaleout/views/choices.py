@@ -35,7 +35,7 @@ LINKS = {
 
 def cards(least: float = 0) -> list[tuple[str, str]]:
     """GPUs of the datasheets that have `least` GB, as a select's options, under their names on the hardware page."""
-    return [(key, one.name) for key, one in DEVICES.items() if one.memory_bytes >= least * GB]
+    return [(key, device.name) for key, device in DEVICES.items() if device.memory_bytes >= least * GB]
 
 
 def programs(*keys: str) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ class Control:
     read: Callable[[str], str] | None = None  # of "paste": the text as it is kept, or ValueError
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether the control takes whole numbers only: its ends, step and default are all ints."""
         return all(isinstance(part, int) for part in (self.lo, self.hi, self.step, self.default))
 
@@ -45,15 +45,15 @@ class Control:
 
     def spec(self) -> dict:
         """What the front end needs to build the control, as JSON."""
-        out = {"kind": self.kind, "name": self.name, "label": self.label, "default": self.default}
-        out |= {key: getattr(self, key) for key in ("unit", "help", "more") if getattr(self, key)}
+        fields = {"kind": self.kind, "name": self.name, "label": self.label, "default": self.default}
+        fields |= {key: getattr(self, key) for key in ("unit", "help", "more") if getattr(self, key)}
         if self.kind in ("slider", "number", "play", "guess"):
-            out |= {"lo": self.lo, "hi": self.hi, "step": self.step}
+            fields |= {"lo": self.lo, "hi": self.hi, "step": self.step}
         if self.log:
-            out["stops"] = stops(self)
+            fields["stops"] = stops(self)
         if self.options:
-            out["options"] = [list(option) for option in self.options]
-        return out
+            fields["options"] = [list(option) for option in self.options]
+        return fields
 
 
 def slider(
@@ -201,7 +201,7 @@ def stops(control: Control) -> list[float]:
 
 def _on_step(control: Control, value: float) -> float:
     times = round(value / control.step)
-    return times * control.step if control.whole else float(f"{times * control.step:.10g}")
+    return times * control.step if control.integral else float(f"{times * control.step:.10g}")
 
 
 def _check_range(control: Control) -> None:
@@ -230,11 +230,11 @@ def _clean_range(control: Control, value: object) -> float:
     unit = f" {control.unit}" if control.unit else ""
     if not control.lo <= amount <= control.hi:
         allowed = f"from {control.lo:,} to {control.hi:,}{unit}"
-        said = f"{amount:,}" if abs(amount) < 1e15 else f"{amount:g}"
-        raise ValueError(f"{control.name} must be {allowed}, not {said}")
-    if control.whole and not isinstance(amount, int):
+        amount_text = f"{amount:,}" if abs(amount) < 1e15 else f"{amount:g}"
+        raise ValueError(f"{control.name} must be {allowed}, not {amount_text}")
+    if control.integral and not isinstance(amount, int):
         raise ValueError(f"{control.name} must be a whole number, not {amount}")
-    return amount if control.whole else float(amount)
+    return amount if control.integral else float(amount)
 
 
 def _clean_select(control: Control, value: object) -> object:
@@ -269,14 +269,14 @@ def _clean_paste(control: Control, value: object) -> str:
 
 
 def _clean_arrange(control: Control, value: object) -> str:
-    held = rows_of(control.default)
+    opening_rows = rows_of(control.default)
     rows = rows_of(value) if isinstance(value, str) else ()
-    if len(rows) != len(held):
+    if len(rows) != len(opening_rows):
         raise ValueError(
-            f"{control.name} must be {len(held)} rows with _ between them, as in {_start(control.default)}, "
+            f"{control.name} must be {len(opening_rows)} rows with _ between them, as in {_start(control.default)}, "
             f"not {_start(said(value))}"
         )
-    for number, (row, items) in enumerate(zip(rows, held, strict=True), 1):
+    for number, (row, items) in enumerate(zip(rows, opening_rows, strict=True), 1):
         if sorted(row) != sorted(items):
             raise ValueError(
                 f"{control.name} must hold {', '.join(items)} once each in row {number}, not {_start('.'.join(row))}"
@@ -284,10 +284,10 @@ def _clean_arrange(control: Control, value: object) -> str:
     return value
 
 
-def _start(text: str, most: int = 60) -> str:
+def _start(text: str, limit: int = 60) -> str:
     """A text that somebody gave, as far as it can be said in one line."""
     text = " ".join(text.splitlines())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 _CLEAN = {

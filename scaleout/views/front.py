@@ -47,13 +47,13 @@ class State:
     """What one pair of decisions comes to, on each GPU: bytes at the fullest moment, bytes sent in a step, and the
     arithmetic of a step by that of one without recomputation."""
 
-    held: Account
+    account: Account
     moved: float
     arithmetic: float
 
     @property
     def fits(self) -> bool:
-        return allocator.fits(self.held.peak_bytes, DEVICE.memory_bytes)
+        return allocator.fits(self.account.peak_bytes, DEVICE.memory_bytes)
 
 
 @lru_cache(maxsize=4)
@@ -73,53 +73,56 @@ def state(states: str, activations: str) -> State:
 def draw(params: dict, width: int) -> dict:
     """The eight tanks, the wire and the gauges in the state that the two decisions make."""
     chosen = params["states"], params["activations"]
-    now = state(*chosen)
+    case = state(*chosen)
     return {
-        "svg": tanks.draw(_row(params["states"] == "split", now), width, _label(now)),
-        "sentence": SENTENCES[chosen](now),
-        "law": _law(params["states"], now),
+        "svg": tanks.draw(_row(params["states"] == "split", case), width, _label(case)),
+        "sentence": SENTENCES[chosen](case),
+        "law": _law(params["states"], case),
         "values": {
-            "held_gb": now.held.peak_bytes / 1e9,
-            "moved_gb": now.moved / 1e9,
-            "arithmetic": now.arithmetic,
-            "fits": now.fits,
-            "moment": now.held.peak_moment,
-            **{f"{one.key}_gb": one.size / 1e9 for one in _layers(now)},
+            "held_gb": case.account.peak_bytes / 1e9,
+            "moved_gb": case.moved / 1e9,
+            "arithmetic": case.arithmetic,
+            "fits": case.fits,
+            "moment": case.account.peak_moment,
+            **{f"{layer.key}_gb": layer.size / 1e9 for layer in _layers(case)},
         },
     }
 
 
-def _layers(now: State) -> tuple[tanks.Layer, ...]:
-    peak = now.held.peak
-    rest = "logits" if peak["logits"] > peak["temporaries"] else "scratch"
+def _layers(case: State) -> tuple[tanks.Layer, ...]:
+    peak = case.account.peak
+    scratch_name = "logits" if peak["logits"] > peak["temporaries"] else "scratch"
     return tuple(
-        tanks.Layer(key, name or rest, fill, sum(peak[kind] for kind in kinds)) for key, name, fill, kinds in LAYERS
+        tanks.Layer(key, name or scratch_name, fill, sum(peak[kind] for kind in kinds))
+        for key, name, fill, kinds in LAYERS
     )
 
 
-def _row(split: bool, now: State) -> tanks.Row:
+def _row(split: bool, case: State) -> tanks.Row:
     """Bars and wire are as long as the most of the four states takes."""
     first, dearest = state("copy", "keep"), state("split", "recompute")
-    held, moved = first.held.peak_bytes, dearest.moved
+    most_held, moved = first.account.peak_bytes, dearest.moved
     gauges = (
         tanks.Gauge(
             "held",
-            f"{_gb(now.held.peak_bytes)} GB",
-            now.held.peak_bytes / held,
+            f"{_gb(case.account.peak_bytes)} GB",
+            case.account.peak_bytes / most_held,
             "ink",
             ("held by each GPU", "at its fullest"),
-            not now.fits,
+            not case.fits,
         ),
-        tanks.Gauge("moved", f"{_gb(now.moved)} GB", now.moved / moved, "c4", ("sent by each GPU", "in a step")),
+        tanks.Gauge("moved", f"{_gb(case.moved)} GB", case.moved / moved, "c4", ("sent by each GPU", "in a step")),
         tanks.Gauge(
             "work",
-            "once" if now.arithmetic == 1 else f"{now.arithmetic:.2f} times",
-            now.arithmetic / dearest.arithmetic,
+            "once" if case.arithmetic == 1 else f"{case.arithmetic:.2f} times",
+            case.arithmetic / dearest.arithmetic,
             "compute",
             ("the arithmetic", "of a step"),
         ),
     )
-    return tanks.Row(_layers(now), GPUS, DEVICE.memory_bytes, ROOM, 1.04 * held, held, split, now.moved / moved, gauges)
+    return tanks.Row(
+        _layers(case), GPUS, DEVICE.memory_bytes, ROOM, 1.04 * most_held, most_held, split, case.moved / moved, gauges
+    )
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -129,63 +132,64 @@ def _gb(size: float) -> str:
     return svg.quantity(size / 1e9)
 
 
-def _label(now: State) -> str:
-    layers = ", ".join(f"{one.name} {_gb(one.size)}" for one in _layers(now) if one.size > 0.5e9)
+def _label(case: State) -> str:
+    layers = ", ".join(f"{layer.name} {_gb(layer.size)}" for layer in _layers(case) if layer.size > 0.5e9)
     return (
         f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, {_gb(ROOM)} usable. Each holds "
-        f"{_gb(now.held.peak_bytes)} GB at its fullest: {layers}. Each sends {_gb(now.moved)} GB in a step, "
-        f"which takes {now.arithmetic:.2f} times the arithmetic."
+        f"{_gb(case.account.peak_bytes)} GB at its fullest: {layers}. Each sends {_gb(case.moved)} GB in a step, "
+        f"which takes {case.arithmetic:.2f} times the arithmetic."
     )
 
 
-def _neither(now: State) -> str:
+def _neither(case: State) -> str:
+    peak = case.account.peak_bytes
     return (
-        f"**{_gb(now.held.peak_bytes)} GB on each GPU,** {now.held.peak_bytes / DEVICE.memory_bytes:.1f} times what "
-        "it has. All eight hold the same weights, gradients and averages, so seven of them hold nothing new. "
+        f"**{_gb(peak)} GB on each GPU,** {peak / DEVICE.memory_bytes:.1f} times what it has. "
+        "All eight hold the same weights, gradients and averages, so seven of them hold nothing new. "
         "**Split** them."
     )
 
 
-def _split(now: State) -> str:
+def _split(case: State) -> str:
     return (
-        f"**{_gb(now.held.peak_bytes)} GB: still too much.** {_gb(now.held.peak['activations'])} of them are "
+        f"**{_gb(case.account.peak_bytes)} GB: still too much.** {_gb(case.account.peak['activations'])} of them are "
         "activations, of a GPU's own tokens: splitting the model leaves them where they are. **Recompute** them."
     )
 
 
-def _recompute(now: State) -> str:
+def _recompute(case: State) -> str:
     return (
-        f"**{_gb(now.held.peak_bytes)} GB: little is won.** The activations are gone, and now the fullest moment is "
-        "the update, where all the averages and their scratch space are. **Split** those."
+        f"**{_gb(case.account.peak_bytes)} GB: little is won.** The activations are gone, and now the fullest moment "
+        "is the update, where all the averages and their scratch space are. **Split** those."
     )
 
 
-def _both(now: State) -> str:
+def _split_and_recompute(case: State) -> str:
     base = state("copy", "keep")
     return (
-        f"**It fits: {_gb(now.held.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: "
-        f"{now.moved / base.moved - 1:.0%} more on the wire, {now.arithmetic - 1:.0%} more arithmetic. "
+        f"**It fits: {_gb(case.account.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: "
+        f"{case.moved / base.moved - 1:.0%} more on the wire, {case.arithmetic - 1:.0%} more arithmetic. "
         "When each is worth paying, and how you see it in a run, is this book."
     )
 
 
 SENTENCES = {("copy", "keep"): _neither, ("split", "keep"): _split, ("copy", "recompute"): _recompute,
-             ("split", "recompute"): _both}  # fmt: skip
+             ("split", "recompute"): _split_and_recompute}  # fmt: skip
 
 
-def _law(states: str, now: State) -> list[str]:
+def _law(states: str, case: State) -> list[str]:
     """What is sent, from the sizes of what travels."""
     sent, share = volume(MODEL, SHARDING), (GPUS - 1) / GPUS
     travels = ("gather", "gather again", "reduce-scatter")
-    weights, again, gradients = (svg.quantity(sent[name] / share / 1e9, 4) for name in travels)
+    weights, gathered_again, gradients = (svg.quantity(sent[name] / share / 1e9, 4) for name in travels)
     if states == "copy":
         return [
             "What moves: gradients in 16 bits, to be added up and handed round.",
-            f"2 × {GPUS - 1}/{GPUS} × {gradients} GB = {_gb(now.moved)} GB",
+            f"2 × {GPUS - 1}/{GPUS} × {gradients} GB = {_gb(case.moved)} GB",
             "A GPU passes on all parts but its own.",
         ]
     return [
         "What moves: weights for the forward, weights again for the backward, gradients to be added up.",
-        f"{GPUS - 1}/{GPUS} × ({weights} + {again} + {gradients}) GB = {_gb(now.moved)} GB",
+        f"{GPUS - 1}/{GPUS} × ({weights} + {gathered_again} + {gradients}) GB = {_gb(case.moved)} GB",
         "A GPU lacks all parts but its own.",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.spec import checks
 
 LONGEST_NAME = 60  # of a device
-MOST = 1e18
+LARGEST = 1e18
 
 
 def run(record: dict, stem: str, lab: str) -> dict:
@@ -20,20 +20,20 @@ def run(record: dict, stem: str, lab: str) -> dict:
 
 def table(record: dict, name: str, lab: str) -> dict:
     """One of a Record's tables."""
-    found = record.get(name)
-    if not isinstance(found, dict):
+    entries = record.get(name)
+    if not isinstance(entries, dict):
         raise ValueError(f"this Record of {lab} has no {name}: run the lab again with --save")
-    return found
+    return entries
 
 
-def amount(found: dict, name: str, lab: str) -> float:
+def amount(entries: dict, name: str, lab: str) -> float:
     """A number above 0 of a table."""
-    value = found.get(name)
-    if not (checks.is_number(value) and 0 < value < MOST):
+    value = entries.get(name)
+    if not (checks.is_number(value) and 0 < value < LARGEST):
         raise ValueError(f"this Record of {lab} has no {name!r} above 0: run the lab again with --save")
     return value
 
 
-def where(own: dict) -> str:
+def machine(record: dict) -> str:
     """What a run ran on."""
-    return f"{own['ranks']:,} rank{'s' if own['ranks'] > 1 else ''} on {own['device']}"
+    return f"{record['ranks']:,} rank{'s' if record['ranks'] > 1 else ''} on {record['device']}"

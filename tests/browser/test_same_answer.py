@@ -85,14 +85,14 @@ def grid(stem: str) -> list[dict]:
     base, alone = {control.name: control.default for control in controls}, []
     for control in controls:
         some = _values(control)
-        if control.name in views.asked(stem) and len(some) > ASKED:
+        if control.name in views.search_controls(stem) and len(some) > ASKED:
             some = some[:: (len(some) - 1) // (ASKED - 1)]
         alone += [{**base, control.name: value} for value in some]
     draw = random.Random(2)
     # a page starts Python anew for another code, so code is left as it is
     mixed = [
         {**base, **{one.name: draw.choice(_values(one)) for one in controls if one.kind != "code"}}
-        for _ in range(MIXED // 2 if views.asked(stem) else MIXED)
+        for _ in range(MIXED // 2 if views.search_controls(stem) else MIXED)
     ]
     return alone + mixed
 

@@ -86,7 +86,7 @@ def test_the_views_count_them_from_two_gpus_on():
     one, two = (views.render("ddp", {"model": "llama-2-7b", "ranks": n})["values"] for n in (1, 2))
     assert two["states_gb"] - one["states_gb"] == pytest.approx(GRADIENTS / 1e9)
     setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048, "none", 50)
-    assert speedup.held(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
+    assert speedup.peak_bytes_of(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
 
 
 def test_who_has_no_buckets_says_so():

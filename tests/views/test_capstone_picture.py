@@ -76,7 +76,7 @@ def test_starts_are_those_of_each_ring():
 
     gathers = 64 * first_byte("all_gather", block, 2) + 2 * first_byte("all_gather", root / 2, 2)
     reduces = 32 * first_byte("reduce_scatter", block, 4) + 2 * first_byte("reduce_scatter", root / 2, 4)
-    assert starts(SETTING.at(512, 1, 1)) == pytest.approx(gathers + reduces, rel=0.04)
+    assert starts(SETTING.job_of(512, 1, 1)) == pytest.approx(gathers + reduces, rel=0.04)
     assert views.render("capstone", {"world": 1})["values"]["weak_start_seconds"] == 0
 
 

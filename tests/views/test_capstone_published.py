@@ -119,7 +119,7 @@ def test_fewer_sequences_a_pass_reach_less_of_the_peak():
 
 
 def test_the_package_has_the_figures_of_the_table():
-    drawn = {(one.who, one.devices): one for one in published.SERIES}
+    drawn = {(one.name, one.devices): one for one in published.SERIES}
     assert len(drawn) == len(published.SERIES)
     table = {(row["who"], tuple(row["devices"])): row for row in ROWS.values()}
     left = set(table) - set(drawn)
@@ -159,8 +159,8 @@ SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full
     ids=str,
 )
 def test_only_what_is_comparable_stands_beside_a_curve(change, tokens, who):
-    found = published.near(replace(SETTING, **change), tokens)
-    assert (found and found.who) == who
+    found = published.comparable_series(replace(SETTING, **change), tokens)
+    assert (found and found.name) == who
 
 
 @pytest.mark.parametrize("model", ["gpt2", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b"])
@@ -174,10 +174,10 @@ def test_no_more_than_one_series_is_comparable(model, device):
 def test_points_begin_on_the_curve_and_keep_their_shares():
     found = ((1, 1.0), (8, 0.9), (32, 0.7), (128, 0.6))
     curve = {n: speedup.Size(1.0, 1.0, 0.0, 0.5, efficiency=at) for n, at in found}
-    eager = published.near(SETTING, 4096)
-    assert eager.beside(curve) == {8: 0.9, 128: pytest.approx(0.9 * 5605 / 5762)}
-    between = published.near(replace(SETTING, model="gpt2-xl"), 32_768)
-    assert between.beside(curve)[16] == pytest.approx(0.8), "halfway from 8 to 32, as the line is drawn"
+    eager = published.comparable_series(SETTING, 4096)
+    assert eager.on_curve(curve) == {8: 0.9, 128: pytest.approx(0.9 * 5605 / 5762)}
+    between = published.comparable_series(replace(SETTING, model="gpt2-xl"), 32_768)
+    assert between.on_curve(curve)[16] == pytest.approx(0.8), "halfway from 8 to 32, as the line is drawn"
 
 
 def test_the_picture_shows_who_measured():

@@ -65,7 +65,7 @@ def settings(n):
     rng = random.Random(4)
     for _ in range(n):
         yield {
-            "link": rng.choice([*on_links.LINKS, view.OWN]),
+            "link": rng.choice([*on_links.LINKS, view.OWN_LINK]),
             "ranks": round(2 ** rng.uniform(1, 10)),
             "size": 10 ** rng.uniform(-3, 4),
             "alpha": 10 ** rng.uniform(-1, 5),

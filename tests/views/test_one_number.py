@@ -51,7 +51,7 @@ def test_capstone(params):
     )
     assert values["strong_mfu"] * setting.world == pytest.approx(found.mfu * job.layout.dp * real, rel=1e-12)
     assert values["strong_tokens_per_second"] == pytest.approx(found.tokens_per_second * real, rel=1e-12)
-    weak = step(setting.at(setting.world, *setting.passes(setting.world)))
+    weak = step(setting.job_of(setting.world, *setting.passes(setting.world)))
     assert (values["weak_seconds"], values["weak_mfu"]) == (weak.seconds, weak.mfu)
     wire = values["weak_start_seconds"] + values["weak_byte_seconds"]
     assert wire == pytest.approx(weak.communication, abs=1e-12)
@@ -117,7 +117,7 @@ def test_planner(params):
         found = step(plan.job)
         assert [values[name][key] for key in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
         assert values[name]["gb"] == fullest(plan.job).peak_bytes / 1e9
-    for plan in setting.every:
+    for plan in setting.plans:
         if plan.exact:
             assert plan.seconds == step(plan.job).seconds
 

@@ -72,7 +72,7 @@ def test_what_a_schedule_cannot_have_becomes_the_nearest():
 def test_the_lever_works_when_tried(given):
     now = setting(**given)
     words, tried = levers.best(now)
-    params = {"schedule": tried.schedule, "micro_batches": tried.asked, "chunks": tried.wanted}
+    params = {"schedule": tried.schedule, "micro_batches": tried.requested, "chunks": tried.wanted}
     values = views.render("pipeline", {**given, **params})["values"]
     assert values["bubble"] == pytest.approx(tried.bubble) and values["bubble"] <= now.bubble - levers.WORTH
     assert f"**{words}**: {values['bubble']:.0%} waiting" in pipeline.advice(views.clean("pipeline", given))

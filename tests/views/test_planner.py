@@ -70,10 +70,10 @@ def test_seconds_are_said_of_what_was_priced_exactly_and_of_no_other():
     """A point has its seconds, or how many times the fastest's it takes."""
     now, field = setting(), marks(shown()["svg"])["field"]
     said = [one.partition("|")[2] for one in field.get("data-points").split(";")]
-    exact = [plan for plan in now.every if plan.exact]
+    exact = [plan for plan in now.plans if plan.exact]
     times = [float(found[1]) for one in said if (found := re.match(r"about ([\d.]+) times the fastest, ", one))]
-    assert len(times) == len(now.found.plans) - len(exact) and min(times) >= 1 and times == sorted(times)
-    assert sum(one.startswith("does not fit by ") for one in said) == len(now.found.over)
+    assert len(times) == len(now.result.plans) - len(exact) and min(times) >= 1 and times == sorted(times)
+    assert sum(one.startswith("does not fit by ") for one in said) == len(now.result.over)
     for plan in exact:
         assert any(one.startswith(f"{bars.took(plan.seconds)}, ") for one in said)
 
@@ -104,19 +104,19 @@ def test_counts_points_and_parts_are_conserved(params):
     now = setting(**params)
     for plan in [now.shown, *(one for one in [now.yours] if not isinstance(one, str))]:
         assert sum(bars.spent(plan).values()) == pytest.approx(plan.seconds)
-        assert sum(bars.held(plan).values()) == pytest.approx(plan.bytes)
+        assert sum(bars.bytes_by_kind(plan).values()) == pytest.approx(plan.bytes)
 
 
 def test_every_way_of_a_layout_multiplies_to_the_cluster():
-    for plan in setting(**BIG).every:
+    for plan in setting(**BIG).plans:
         at = plan.layout
         assert prod((at.dp, at.tp, at.cp, at.pp)) == 16_384 and at.dp * at.m * plan.job.batch == 2048
 
 
 def test_the_kinds_are_told_by_band_and_largest_loss():
     now = setting()
-    limit = (1 + now.found.band.share) * min(plan.seconds for plan in now.found.plans)
-    for plan in now.every:
+    limit = (1 + now.result.band.share) * min(plan.seconds for plan in now.result.plans)
+    for plan in now.plans:
         kind = now.kind(plan)
         assert (kind == "over") is not plan.fits
         if plan.fits:
@@ -125,7 +125,7 @@ def test_the_kinds_are_told_by_band_and_largest_loss():
             words = {"link": "exposed", "bubble": "pipeline|uneven", "recompute": "recomputation"}[kind]
             assert re.match(words, now.reason(plan)), now.reason(plan)
     assert now.kind(now.best) == "alike" and now.reason(now.best) == "the best"
-    near = next(plan for plan in now.found.plans if plan is not now.best)
+    near = next(plan for plan in now.result.plans if plan is not now.best)
     assert now.reason(near) == f"equal within {now.percent}"
 
 
@@ -147,7 +147,7 @@ def test_a_chip_lights_its_kind_and_all_again(width):
     for kind in ("link", "over"):
         found = shown({"show": kind}, width)
         picture = marks(found["svg"])
-        pressed = {tuple(map(str, cuts_of(plan))) for plan in now.every if now.kind(plan) == kind}
+        pressed = {tuple(map(str, cuts_of(plan))) for plan in now.plans if now.kind(plan) == kind}
         points = [tuple(one.partition("|")[0].split()[2:]) for one in picture["field"].get("data-points").split(";")]
         assert set(points) == pressed and len(points) == now.counts[kind] and found["values"]["shown"] == kind
         assert picture[f"chip {kind}"].get("data-press") == "show=all"
@@ -204,7 +204,7 @@ def test_a_point_pressed_is_yours():
 
 def test_where_nothing_fits_the_smallest_and_the_first_cluster_are_named():
     found, now = shown({"gpus": 8}), setting(gpus=8)
-    assert not found["values"]["fits"] and found["values"]["smallest"]["gb"] == now.found.over[0].bytes / 1e9
+    assert not found["values"]["fits"] and found["values"]["smallest"]["gb"] == now.result.over[0].bytes / 1e9
     assert "**nothing fits.**" in found["sentence"] and "From **32 GPUs** on it fits" in found["sentence"]
     assert setting(gpus=16).best is None and setting(gpus=32).best is not None
     assert found["levers"]["price"] == {"off": "nothing fits, so there is no run"}

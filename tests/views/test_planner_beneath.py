@@ -46,7 +46,7 @@ def test_one_step_away_is_priced_as_if_it_were_yours():
             continue
         more = plan.seconds / now.best.seconds - 1
         said = plan.cannot.split(":")[0] or f"{100 * more:+.{1 if abs(more) < 0.1 else 0}f}%: " + (
-            "equal within the band" if now.found.equal(plan) else plan.loses_by(now.best)
+            "equal within the band" if now.result.equal(plan) else plan.loses_by(now.best)
         )
         assert words[name] == said
     assert any("does not fit" in one for one in words.values()) and any("equal" in one for one in words.values())
@@ -129,7 +129,7 @@ def test_the_chapter_has_the_picture_that_a_layout_opens_in():
 def test_a_layout_with_more_chunks_opens_there_with_as_many_as_that_picture_has():
     now = setting()
     most = next(one["hi"] for one in views.spec("mesh")["controls"] if one["name"] == "chunks")
-    plan = next(plan for plan in now.found.plans if plan.layout.chunks > most and cuts_of(plan) != cuts_of(now.best))
+    plan = next(plan for plan in now.result.plans if plan.layout.chunks > most and cuts_of(plan) != cuts_of(now.best))
     assert most == launch.CHUNKS
     own = cuts_of(plan)._asdict()
     said = {words: address for kind, words, *address in told("launch", **own)["blocks"] if kind == "link"}

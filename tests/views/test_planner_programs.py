@@ -26,10 +26,10 @@ def test_of_equal_layouts_the_simplest_is_the_best():
     """8B on 64: FSDP alone, though tensor parallelism with ZeRO-1 is faster by less than the band."""
     for params in (SMALL, SMALL | {"program": "compiled"}):
         now = setting(**params)
-        assert cuts_of(now.best)[:4] == (1, 1, 1, 3) and now.best.seconds <= (1 + now.found.band.share) * min(
-            plan.seconds for plan in now.found.plans
+        assert cuts_of(now.best)[:4] == (1, 1, 1, 3) and now.best.seconds <= (1 + now.result.band.share) * min(
+            plan.seconds for plan in now.result.plans
         )
-        assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.found.plans if now.found.equal(plan))
+        assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.result.plans if now.result.equal(plan))
     said = shown(SMALL | {"program": "compiled"})["sentence"]
     assert f"simplest of {now.counts['alike']} equals" in said
 
@@ -40,7 +40,7 @@ def test_a_layout_that_the_framework_cannot_run_is_priced_and_not_proposed():
     assert found["sentence"].endswith("torchtitan cannot run yours.") and found["values"]["yours"]["seconds"] > 0
     assert found["values"]["yours"]["cannot"].endswith("use zero 2 or 3")
     assert found["values"]["yours"]["why"].startswith("torchtitan splits gradients too")
-    assert not any(plan.layout.zero == 1 and plan.layout.pp == 1 for plan in setting(**own).every)
+    assert not any(plan.layout.zero == 1 and plan.layout.pp == 1 for plan in setting(**own).plans)
     said = dict(one[1:] for one in told("launch", **own)["blocks"] if one[0] == "fold")
     assert "--compile.enable" in said["torchtitan"] and len(said) == 1
 
@@ -62,17 +62,19 @@ def test_published_runs_are_the_rows_that_judge_the_model(runs):
     name = {"llama-3-8b": "8B", "llama-3-70b": "70B", "gpt-3-175b": "175B"}[runs.model]
     for gpus, seconds in runs.seconds.items():
         row = of_nvidia(name, gpus)
-        assert (row.seconds, row.job.seq, row.job.sequences) == (seconds, runs.seq, runs.each * gpus)
+        assert (row.seconds, row.job.seq, row.job.sequences) == (seconds, runs.seq, runs.gpu_sequences * gpus)
         at, theirs = runs.layout, row.job.layout
         assert [getattr(at, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")] == [
             getattr(theirs, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")
         ]
-        found = published.beside(setting(model=runs.model, gpus=gpus, sequences=runs.each * gpus, seq=runs.seq))
+        found = published.published_run(
+            setting(model=runs.model, gpus=gpus, sequences=runs.gpu_sequences * gpus, seq=runs.seq)
+        )
         assert found.seconds == seconds and found.predicted == pytest.approx(measured.seconds(row), rel=5e-3)
 
 
 def test_the_published_run_of_this_job_is_drawn_with_its_error():
-    run, row = published.beside(setting()), of_nvidia("70B", 512)
+    run, row = published.published_run(setting()), of_nvidia("70B", 512)
     assert (run.seconds, run.predicted) == (row.seconds, measured.seconds(row))
     found = marks(shown()["svg"])
     assert "published" in found

@@ -18,7 +18,7 @@ from scaleout.numerics.scaling import Scaler, search
 from scaleout.numerics.shared import shared
 from scaleout.views import precision
 from scaleout.views.precision import levers
-from scaleout.views.precision.setting import MOST, setting_of
+from scaleout.views.precision.setting import MOST_OCTAVES, setting_of
 
 WIDTHS = [svg.WIDE, svg.NARROW]
 OPENING = GRADIENTS["last step"]["activations"]["block 4, queries and keys"]
@@ -229,14 +229,14 @@ def test_the_lever_that_is_named_keeps_its_promise():
         then = setting(**params | found.change)
         assert said.endswith(f"Try **{found.words}**: {found.gives}.") and then != now
         if now.shares:
-            assert then.found.error < levers.BETTER * now.found.error
+            assert then.shared_fate.error < levers.BETTER * now.shared_fate.error
         elif now.searches:
             assert then.format == "bf16" and not then.leaves_out
         elif now.leaves_out:
             assert not then.leaves_out and found.change == {"scale": now.best}
-            assert now.best == MOST or setting(**params | {"scale": now.best + 1}).leaves_out
+            assert now.best == MOST_OCTAVES or setting(**params | {"scale": now.best + 1}).leaves_out
         else:
-            zero = then.found.zero if then.shares else then.lost
+            zero = then.shared_fate.zero if then.shares else then.lost
             assert zero < now.lost or then.fate.few < now.fate.few
             assert not then.leaves_out
         seen |= found.change.keys()

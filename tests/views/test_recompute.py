@@ -33,7 +33,7 @@ def setting(**params):
 def policy(one):
     """What a setting drops, as the models take it."""
     counts = {name: n for name, n in one.counts.items() if n}
-    return timing.policy(one.case.z, knapsack.Choice(counts, one.freed, one.again))
+    return timing.policy(one.case.z, knapsack.Choice(counts, one.freed, one.recompute_seconds))
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -77,7 +77,10 @@ def test_a_budget_is_met_by_whole_tiles_and_a_part_of_one():
         partial = [n for n in parts if 0 < n < one.case.blocks]
         assert len(partial) <= 1 and parts == sorted(parts, reverse=True)
         most = max(item.bytes for item in one.tiles)
-        assert 0 <= one.freed - one.asked < most and one.asked >= one.case.blocks * one.case.block * one.dropped / 100
+        assert (
+            0 <= one.freed - one.requested_bytes < most
+            and one.requested_bytes >= one.case.blocks * one.case.block * one.dropped / 100
+        )
 
 
 def test_the_core_of_attention_is_70_per_cent_of_gpt_3_s_block():
@@ -93,7 +96,7 @@ def test_no_order_is_cheaper_than_the_cheapest_first():
         for dropped in (20, 50, 80, 100):
             took = {order: setting(**params | {"order": order, "dropped": dropped}) for order in ORDERS}
             a_tile = max(item.seconds for item in took["cheapest"].tiles)
-            assert took["cheapest"].again <= min(one.again for one in took.values()) + a_tile
+            assert took["cheapest"].recompute_seconds <= min(one.recompute_seconds for one in took.values()) + a_tile
     assert len({shown(dropped=100, order=order)["values"]["longer_percent"] for order in ORDERS}) == 1
 
 
@@ -178,7 +181,7 @@ def test_the_guess_and_the_curve_share_a_scale(width):
         drawn, one = shown(width, **params)["svg"], setting(**params)
         stops = [[*map(float, pair.split(":"))] for pair in re.search(r'data-stops="([^"]+)"', drawn)[1].split()]
         ends = [[*map(float, pair.split(","))] for pair in re.search(r'points="([^"]+)"[^>]*"ahead"', drawn)[1].split()]
-        share = 100 * one.other(dropped=100).share
+        share = 100 * one.changed(dropped=100).share
         if share <= stops[-1][0]:
             (low, from_), (high, to) = next(pair for pair in pairwise(stops) if share <= pair[1][0])
             assert from_ + (to - from_) * (share - low) / (high - low) == pytest.approx(ends[-1][1], abs=0.1)

@@ -13,21 +13,21 @@ from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.timing.starts import starts
 from scaleout.views import guess, more, number, play, select, slider
 from scaleout.views.capstone import lower, picture, record, words
-from scaleout.views.capstone.levers import MOST, SEQUENCES
-from scaleout.views.capstone.published import near
-from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held
+from scaleout.views.capstone.levers import MOST_GPUS, SEQUENCES
+from scaleout.views.capstone.published import comparable_series
+from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, peak_bytes_of
 from scaleout.views.choices import LINKS, NAMES, cards, programs
 
 TITLE = "From one GPU to thousands"
 
 BILLION = 1e9  # tokens that hours, energy and price are of
 MODELS = tuple(key for key in PRESETS if key != "zero-1t")
-OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
+PROCESS_COUNTS = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 
 CONTROLS = (
     guess("512 H100s in 64 nodes train Llama 3 8B on 512 sequences of 4,096 tokens a step. How many times as fast as "
           "**one** H100 on the same batch?", "strong_speed_up", lo=0, hi=512, step=1),
-    play("world", "GPUs", 512, 1, MOST, log=True),
+    play("world", "GPUs", 512, 1, MOST_GPUS, log=True),
     slider("batch", "Global batch, sequences", 512, 1, SEQUENCES, log=True),
     select("sharding", "Sharding", "full", [("full", "FSDP"), ("hybrid", "in each node"), ("ddp", "DDP")]),
     select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
@@ -46,34 +46,34 @@ CONTROLS = (
         *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e9, 1.0,
                  unit="tokens/s",
                  help="0: none. On one batch; the fewest count as 100%, for a run that you add too." if n == 1 else "")
-          for n in OWN),
+          for n in PROCESS_COUNTS),
     ),
 )  # fmt: skip
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
     """Both panels at the chosen number of GPUs; beneath, time, price, energy or MFU."""
-    setting, *rest = chosen = _chosen(params)
-    said, (under, _, typed) = _said(*chosen), rest
-    run = own and record.point(own, {n: rate for n, rate in typed if rate})
-    drawn = picture.picture(setting, curves(setting), said["values"], under, width, run)
-    return {"svg": drawn, **said}
+    setting, *options = chosen = _chosen(params)
+    result, (lower_kind, _, typed) = _result(*chosen), options
+    run = reader_run and record.point(reader_run, {n: rate for n, rate in typed if rate})
+    drawn = picture.picture(setting, curves(setting), result["values"], lower_kind, width, run)
+    return {"svg": drawn, **result}
 
 
 def advice(params: dict) -> str:
     """What limits the run, or keeps it from fitting, and the change that helps."""
     chosen = _chosen(params)
-    return words.advice(chosen[0], _said(*chosen)["values"])
+    return words.advice(chosen[0], _result(*chosen)["values"])
 
 
 def _chosen(params: dict) -> tuple[Setting, str, tuple[float, float], tuple]:
     """What is scaled, what the lower chart shows, watts and price, and the reader's own rates by processes."""
     params = dict(params)
-    typed = tuple((n, params.pop(f"own_{n}")) for n in OWN)
-    under, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
+    typed = tuple((n, params.pop(f"own_{n}")) for n in PROCESS_COUNTS)
+    lower_kind, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
     return (
         Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])}),
-        under,
+        lower_kind,
         rates,
         typed,
     )
@@ -84,8 +84,8 @@ measured = record.measured
 
 def locked(params: dict, width: int) -> str:
     """What is dealt out, and the axes."""
-    setting, under, *_ = _chosen(params)
-    return picture.asked(setting, under, width)
+    setting, lower_kind, *_ = _chosen(params)
+    return picture.locked(setting, lower_kind, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -94,17 +94,18 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 
 @lru_cache(maxsize=16)  # for both widths
-def _said(setting: Setting, under: str, rates: tuple[float, float], own: tuple) -> dict:
+def _result(setting: Setting, lower_kind: str, rates: tuple[float, float], typed: tuple) -> dict:
     """What is the same at every width."""
-    found, (batch, count) = curves(setting), setting.passes(setting.world)
-    published = near(setting, batch * count * setting.tokens)
-    points = own_points({n: rate for n, rate in own if rate})
-    values = _values(setting, found, rates) | {
+    scaled, (batch, count) = curves(setting), setting.passes(setting.world)
+    published = comparable_series(setting, batch * count * setting.tokens)
+    points = own_points({n: rate for n, rate in typed if rate})
+    values = _values(setting, scaled, rates) | {
         "own": [[n, share] for n, share in points.items()],
-        "published": [[n, share] for n, share in published.beside(found.weak).items()] if published else [],
-        "published_by": published.who if published else None,
+        "published": [[n, share] for n, share in published.on_curve(scaled.weak).items()] if published else [],
+        "published_by": published.name if published else None,
         "lower_chart": {
-            kind: [[n, one] for n, one in amounts(getattr(found, kind), under, rates)] for kind in ("strong", "weak")
+            kind: [[n, amount] for n, amount in amounts(getattr(scaled, kind), lower_kind, rates)]
+            for kind in ("strong", "weak")
         },
     }
     return {
@@ -120,12 +121,12 @@ def own_points(rates: dict[int, float]) -> dict[int, float]:
     return scaling.efficiency(rates) if rates else {}
 
 
-def amounts(sizes: dict, under: str, rates: tuple[float, float]) -> list[tuple[int, float]]:
+def amounts(sizes: dict, lower_kind: str, rates: tuple[float, float]) -> list[tuple[int, float]]:
     """(GPUs, what the lower chart shows) of a curve."""
-    if under == "mfu":
-        return [(m, 100 * one.mfu) for m, one in sizes.items()]
-    of = {"hours": "hours", "price": "price", "energy": "kwh"}[under]
-    return [(m, getattr(run_cost(BILLION, one.tokens_per_second, m, *rates), of)) for m, one in sizes.items()]
+    if lower_kind == "mfu":
+        return [(m, 100 * point.mfu) for m, point in sizes.items()]
+    field = {"hours": "hours", "price": "price", "energy": "kwh"}[lower_kind]
+    return [(m, getattr(run_cost(BILLION, point.tokens_per_second, m, *rates), field)) for m, point in sizes.items()]
 
 
 def _levers(setting: Setting, values: dict) -> dict:
@@ -137,15 +138,15 @@ def _levers(setting: Setting, values: dict) -> dict:
 @lru_cache(maxsize=64)
 def first_bytes(setting: Setting) -> float:
     """Seconds of a step that communication takes however few its bytes, of a GPU whose work stays."""
-    return starts(setting.at(setting.world, *setting.passes(setting.world)))
+    return starts(setting.job_of(setting.world, *setting.passes(setting.world)))
 
 
-def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict:
+def _values(setting: Setting, scaled: Curves, rates: tuple[float, float]) -> dict:
     n = setting.world
-    out = {}
-    for name, point in (("strong", found.strong[n]), ("weak", found.weak[n])):
+    amounts = {}
+    for name, point in (("strong", scaled.strong[n]), ("weak", scaled.weak[n])):
         cost = run_cost(BILLION, point.tokens_per_second, n, *rates)
-        out |= {
+        amounts |= {
             f"{name}_{key}": value
             for key, value in {
                 "efficiency": point.efficiency,
@@ -163,15 +164,15 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
             }.items()
         }
     busy = min(n, setting.batch)
-    return out | {
+    return amounts | {
         "weak_compute_seconds": point.compute,
         "weak_start_seconds": (first := min(first_bytes(setting), point.wire)),
         "weak_byte_seconds": point.wire - first,
-        "peak_gb": held(setting, setting.sharding) / 1e9,
+        "peak_gb": peak_bytes_of(setting, setting.sharding) / 1e9,
         "fits": fits(setting, setting.sharding),
         "busy": busy,
         "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],
-        "alone_price": run_cost(BILLION, found.strong[1].tokens_per_second, 1, *rates).price,
-        "weak_batch": found.weak_batch[n],
-        "curve": [[m, found.strong[m].efficiency, found.weak[m].efficiency] for m in found.weak],
+        "alone_price": run_cost(BILLION, scaled.strong[1].tokens_per_second, 1, *rates).price,
+        "weak_batch": scaled.weak_batch[n],
+        "curve": [[m, scaled.strong[m].efficiency, scaled.weak[m].efficiency] for m in scaled.weak],
     }

@@ -20,15 +20,15 @@ def keys(frame: Frame, measured: Iterable[tuple[str, str]]) -> tuple[str, float]
     """The four kinds and what was measured, and the height that they take."""
     items = [(fill, long if frame.roomy else short) for fill, long, short in KINDS] + list(measured)
     size, row = frame.small, 17 if frame.roomy else 15
-    out, x, y = [], 0.0, frame.key
+    parts, x, y = [], 0.0, frame.key
     for n, (fill, words) in enumerate(items):
         words = labels.cut(words, frame.width - 16, size)
         wide = 15 + svg.measure(words, size)
         if x and (x + wide > frame.width or n == len(KINDS)):
             x, y = 0.0, y + row
-        out += [_swatch(x, y, fill), svg.text(x + 15, y + 9, words, size=size)]
+        parts += [_swatch(x, y, fill), svg.text(x + 15, y + 9, words, size=size)]
         x += wide + 12
-    return "".join(out), max(y + row - frame.key, 2 * row)  # the room of what was measured, before it is told too
+    return "".join(parts), max(y + row - frame.key, 2 * row)  # the room of what was measured, before it is told too
 
 
 def _swatch(x: float, y: float, fill: str) -> str:
@@ -37,8 +37,8 @@ def _swatch(x: float, y: float, fill: str) -> str:
     if fill == "measured":
         return square(x + 5, y + 5, "")
     if fill == "key":
-        at = f'cx="{svg.num(x + 5)}" cy="{svg.num(y + 5)}"'
-        return f'<circle {at} r="4" fill="none" stroke="{svg.colour(fill)}" stroke-width="2"/>'
+        center = f'cx="{svg.num(x + 5)}" cy="{svg.num(y + 5)}"'
+        return f'<circle {center} r="4" fill="none" stroke="{svg.colour(fill)}" stroke-width="2"/>'
     return svg.rect(x, y, 10, 10, fill)
 
 
@@ -54,64 +54,65 @@ def square(x: float, y: float, title: str) -> str:
 def draw(plane: Plane, sizes: dict[int, Size], world: int, kind: str) -> str:
     """From below: works, copies, waits, idle. The chosen number is a corner of its own, so that corners keep their
     number while it moves."""
-    across = sorted([*sizes, world] if len(sizes) % 2 else sizes)
-    xs = [plane.at_x(n) for n in across]
-    shares = [sizes[n].shares for n in across]
+    counts = sorted([*sizes, world] if len(sizes) % 2 else sizes)
+    xs = [plane.at_x(n) for n in counts]
+    shares = [sizes[n].shares for n in counts]
     edges = [
-        [plane.at_y(fsum(one[:k])) for one in shares] for k in range(4)
+        [plane.at_y(fsum(share[:k])) for share in shares] for k in range(4)
     ]  # beneath the first, second, third, fourth
-    out = [svg.rect(plane.left, plane.top, plane.width, plane.height, "paper", mark=f"{kind} ground")]
+    parts = [svg.rect(plane.left, plane.top, plane.width, plane.height, "paper", mark=f"{kind} ground")]
     top = [plane.top] * len(xs)
     for name, upper, lower in (("muted", top, edges[3]), ("accent", edges[3], edges[2])):
         if max(low - high for low, high in zip(lower, upper, strict=True)) > 0.3:
-            out.append(_area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"))
-            out.append(hatch.between([*zip(xs, upper, strict=True)], lower, name))
-    out.append(_area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"))
-    out.append(_area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"))
-    return "".join([*out, _axes(plane, world)])
+            parts.append(_area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"))
+            parts.append(hatch.between([*zip(xs, upper, strict=True)], lower, name))
+    parts.append(_area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"))
+    parts.append(_area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"))
+    return "".join([*parts, _axes(plane, world)])
 
 
-def asked(plane: Plane, world: int) -> str:
+def empty(plane: Plane, world: int) -> str:
     """The axes, with nothing in them."""
-    at = plane.at_x(world)
-    return _axes(plane, world) + svg.line(at, plane.top, at, plane.bottom, "ink", 1.5, mark="now")
+    x = plane.at_x(world)
+    return _axes(plane, world) + svg.line(x, plane.top, x, plane.bottom, "ink", 1.5, mark="now")
 
 
-def now(plane: Plane, world: int, efficiency: float, title: str, kind: str) -> str:
+def chosen_line(plane: Plane, world: int, efficiency: float, title: str, kind: str) -> str:
     """A line at the chosen number, and a point where the work ends."""
-    at = plane.at_x(world)
+    x = plane.at_x(world)
     return (
-        svg.line(at, plane.top - 3, at, plane.bottom, "ink", 1.5, mark=f"{kind} now")
-        + f'<circle cx="{svg.num(at)}" cy="{svg.num(plane.at_y(efficiency))}" r="5" fill="{svg.colour("paper")}" '
+        svg.line(x, plane.top - 3, x, plane.bottom, "ink", 1.5, mark=f"{kind} now")
+        + f'<circle cx="{svg.num(x)}" cy="{svg.num(plane.at_y(efficiency))}" r="5" fill="{svg.colour("paper")}" '
         f'stroke="{svg.colour("ink")}" stroke-width="2" data-mark="{kind} point">'
         f"<title>{escape(title)}</title></circle>"
     )
 
 
 def _area(xs: list[float], upper: list[float], lower: list[float], fill: str, opacity: float, mark: str) -> str:
-    there = [f"{svg.num(x)},{svg.num(y)}" for x, y in zip(xs, upper, strict=True)]
-    back = [f"{svg.num(x)},{svg.num(y)}" for x, y in zip(reversed(xs), reversed(lower), strict=True)]
+    upper_points = [f"{svg.num(x)},{svg.num(y)}" for x, y in zip(xs, upper, strict=True)]
+    lower_points = [f"{svg.num(x)},{svg.num(y)}" for x, y in zip(reversed(xs), reversed(lower), strict=True)]
     faded = "" if opacity == 1.0 else f' fill-opacity="{opacity}"'
-    return f'<polygon points="{" ".join(there + back)}" fill="{svg.colour(fill)}"{faded} data-mark="{mark}"/>'
+    points = " ".join(upper_points + lower_points)
+    return f'<polygon points="{points}" fill="{svg.colour(fill)}"{faded} data-mark="{mark}"/>'
 
 
 def _axes(plane: Plane, world: int) -> str:
     """A frame, percent at its left, and numbers of GPUs beneath: the chosen one, and those that leave it room."""
-    out = [
+    parts = [
         f'<rect x="{svg.num(plane.left)}" y="{svg.num(plane.top)}" width="{svg.num(plane.width)}" '
         f'height="{svg.num(plane.height)}" fill="none" stroke="{svg.colour("muted")}"/>'
     ]
     for value, words in PERCENT:
-        out.append(
+        parts.append(
             svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
         )
-    taken = []  # the chosen one first, then the ends
+    spans = []  # the chosen one first, then the ends
     for n in dict.fromkeys((world, TICKS[-1], *TICKS)):
         words, (low, high) = _tick(plane, n, n == world)
-        if all(low > right + 3 or high < left - 3 for left, right in taken):
-            out.append(words)
-            taken.append((low, high))
-    return "".join(out)
+        if all(low > right + 3 or high < left - 3 for left, right in spans):
+            parts.append(words)
+            spans.append((low, high))
+    return "".join(parts)
 
 
 def _tick(plane: Plane, world: int, bold: bool) -> tuple[str, tuple[float, float]]:

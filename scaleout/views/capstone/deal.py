@@ -14,9 +14,9 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
     """A cell for each GPU; those of the right, as many as lack sequences, are empty."""
     top, tall = frame.deal
     full = panel.width * (1 - values["strong_idle"])
-    out = [svg.rect(panel.x, top, full, tall, "compute", title="GPUs with sequences", mark="batch")]
+    parts = [svg.rect(panel.x, top, full, tall, "compute", title="GPUs with sequences", mark="batch")]
     if panel.width - full > 0.3:
-        out.append(hatch.box(panel.x + full, top, panel.width - full, tall, "muted", "no sequence", "empty"))
+        parts.append(hatch.box(panel.x + full, top, panel.width - full, tall, "muted", "no sequence", "empty"))
     doublings = log2(setting.world)
     rows = 2 ** max(0, int((doublings - 1) // 2))
     columns = ceil(setting.world / rows)
@@ -25,65 +25,71 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
     ]
     edges += [f"M{svg.num(panel.x)} {svg.num(top + tall * k / rows)}h{svg.num(panel.width)}" for k in range(1, rows)]
     thick = 1.0 if setting.world < 512 else 0.6
-    out.append(f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>')
-    out.append(
+    parts.append(f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>')
+    parts.append(
         f'<rect x="{svg.num(panel.x + 0.5)}" y="{svg.num(top)}" width="{svg.num(panel.width - 1)}" '
         f'height="{svg.num(tall)}" fill="none" stroke="{svg.colour("muted")}"/>'
     )
-    return "".join(out)
+    return "".join(parts)
 
 
-def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
+def step(panel: Panel, frame: Frame, scaled: Curves, values: dict) -> str:
     """Compute and what communication adds; beneath, bytes and starts of the wire, on one scale for all numbers of
     GPUs."""
-    most = max(max(one.wire, one.seconds) for one in found.weak.values())
+    longest = max(max(point.wire, point.seconds) for point in scaled.weak.values())
     unit, second = labels.clock(values["weak_seconds"])
-    scale = panel.width / most
+    scale = panel.width / longest
     works, waits = values["weak_compute_seconds"], values["weak_waits"] * values["weak_seconds"]
     sent, starts = values["weak_byte_seconds"], values["weak_start_seconds"]
     first, second_row, bar = _rows(frame)
 
-    def said(seconds: float) -> str:
+    def seconds_label(seconds: float) -> str:
         return amount(seconds / second)
 
     end = panel.x + works * scale
-    ways = (f"computes {said(works)} {unit}",)
+    ways = (f"computes {seconds_label(works)} {unit}",)
     if waits >= 0.005 * values["weak_seconds"]:
         ways = (
-            f"computes {said(works)}, communicates {said(waits)} {unit}",
-            f"computes {said(works)}, sends {said(waits)} {unit}",
+            f"computes {seconds_label(works)}, communicates {seconds_label(waits)} {unit}",
+            f"computes {seconds_label(works)}, sends {seconds_label(waits)} {unit}",
         )
-    out = [
+    parts = [
         svg.text(panel.x, first - 4, labels.fitting(ways, panel.width, frame.small) or ways[-1], size=frame.small),
         svg.rect(panel.x, first, works * scale, bar, "compute", title="computes", mark="computes"),
     ]
     if waits * scale > 0.3:
-        out.insert(1, hatch.box(end, first, waits * scale, bar, "accent", "communication", "waits"))
-    words = f"wire: {said(sent)} of bytes + {said(starts)} of starts, {unit}"
-    ways = (words, f"bytes {said(sent)} + starts {said(starts)} {unit}", f"wire {said(sent + starts)} {unit}")
+        parts.insert(1, hatch.box(end, first, waits * scale, bar, "accent", "communication", "waits"))
+    words = f"wire: {seconds_label(sent)} of bytes + {seconds_label(starts)} of starts, {unit}"
+    ways = (
+        words,
+        f"bytes {seconds_label(sent)} + starts {seconds_label(starts)} {unit}",
+        f"wire {seconds_label(sent + starts)} {unit}",
+    )
     words = labels.fitting(ways, panel.width, frame.small) if sent + starts else "nothing on the wire"
-    out += [
+    parts += [
         svg.line(end, first - 1, end, second_row + bar + 3, "ink", 1.5, mark="until"),
         svg.text(panel.x, second_row - 4, words, size=frame.small, halo=True),
         svg.rect(panel.x, second_row, sent * scale, bar, "c4", title="bytes on the wire", mark="bytes"),
         svg.rect(panel.x + sent * scale, second_row, starts * scale, bar, "c7", title="their starts", mark="starts"),
     ]
-    return "".join(out)
+    return "".join(parts)
 
 
-def amount(of: float) -> str:
+def amount(value: float) -> str:
     """Three digits, no more than two of them after the point."""
-    return svg.quantity(of) if of >= 1 else "0" if of == 0 else f"{of:.2f}" if of >= 0.005 else "under 0.01"
+    return (
+        svg.quantity(value) if value >= 1 else "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else "under 0.01"
+    )
 
 
-def asked(panel: Panel, frame: Frame) -> str:
+def empty_step(panel: Panel, frame: Frame) -> str:
     """The rows of compute and wire, empty."""
     first, second, bar = _rows(frame)
-    out = []
+    parts = []
     for y, words in ((first, "computes"), (second, "wire: how much beside it?")):
-        out.append(svg.text(panel.x, y - 4, words, size=frame.small))
-        out.append(svg.line(panel.x, y + bar, panel.x + panel.width, y + bar, "muted", 1, "3 4"))
-    return "".join(out)
+        parts.append(svg.text(panel.x, y - 4, words, size=frame.small))
+        parts.append(svg.line(panel.x, y + bar, panel.x + panel.width, y + bar, "muted", 1, "3 4"))
+    return "".join(parts)
 
 
 def _rows(frame: Frame) -> tuple[float, float, float]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from scaleout.draw import labels, svg
 from scaleout.draw.plot import Axis, Plane
-from scaleout.views.capstone.levers import MOST
+from scaleout.views.capstone.levers import MOST_GPUS
 
-X, Y = Axis(1, MOST, log=True), Axis(0, 1)
+X, Y = Axis(1, MOST_GPUS, log=True), Axis(0, 1)
 PERCENT = [(0.0, "0%"), (0.5, "50%"), (1.0, "100%")]
 
 
@@ -41,7 +41,7 @@ class Frame:
         return Panel(0, wide), Panel(wide + gap, wide)
 
     title = property(lambda self: 12 if self.roomy else 11)
-    said = property(lambda self: 30 if self.roomy else 26)
+    caption = property(lambda self: 30 if self.roomy else 26)
     deal = property(lambda self: (38.0, 84.0) if self.roomy else (33.0, 62.0))  # where it begins, and its height
     price = property(lambda self: 38 if self.roomy else 32)  # from a plane's lower edge to the words of the bars
     bars = property(lambda self: 44 if self.roomy else 34)  # height

@@ -10,7 +10,7 @@ from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
 
-MOST = 4096  # GPUs
+MOST_GPUS = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
 WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
 SHARDINGS = {
@@ -38,21 +38,21 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"What limits: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs: each makes time for "
             f"{values['sequences_each']}, and {1 - setting.batch / room:.0%} of those places are empty. "
         )
-    said = (
+    text = (
         f"What limits: communication, {values['strong_exposed']:.0%} of a step with "
         f"{sequences(values['sequences_each'])} a GPU. "
     )
     if values["strong_exposed"] < WORTH:
-        said = (
+        text = (
             f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
             f"{values['strong_exposed']:.1%} of the step. "
         )
     times, words = max(_gains(setting, values["strong_tokens_per_second"], fast), default=(1.0, ""))
-    return said + (f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
+    return text + (f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
 
 
-def _gains(setting: Setting, now: float, fast: tuple) -> list[tuple[float, str]]:
-    """By how much each change that fits raises the tokens a second from `now`."""
+def _gains(setting: Setting, pace: float, fast: tuple) -> list[tuple[float, str]]:
+    """By how much each change that fits raises the tokens a second from `pace`."""
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
     if setting.program != "compiled":
         changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
@@ -64,8 +64,8 @@ def _gains(setting: Setting, now: float, fast: tuple) -> list[tuple[float, str]]
     if setting.link != fast:
         changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
     tried = [(replace(setting, **change), words) for change, words in changes]
-    tried = [one for one in tried if fits(one[0], one[0].sharding)]
-    return [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
+    tried = [trial for trial in tried if fits(trial[0], trial[0].sharding)]
+    return [(strong_at(trial, trial.world).tokens_per_second / pace, words) for trial, words in tried]
 
 
 def sparing(setting: Setting, values: dict) -> str:
@@ -73,7 +73,7 @@ def sparing(setting: Setting, values: dict) -> str:
     device = DEVICES[setting.device]
     if values["fits"]:
         return ""
-    said = (
+    text = (
         f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
         f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
@@ -82,7 +82,7 @@ def sparing(setting: Setting, values: dict) -> str:
         ({"checkpointing": "full"}, "full checkpointing"),
         ({"each": 1}, "1 sequence a pass"),
     ]
-    changes += [({"world": 2**k}, f"{2**k:,} GPUs") for k in range(1, 13) if setting.world < 2**k <= MOST]
+    changes += [({"world": 2**k}, f"{2**k:,} GPUs") for k in range(1, 13) if setting.world < 2**k <= MOST_GPUS]
     tried, pulled = setting, {}
     for change, words in changes:
         ((name, value),) = change.items()
@@ -91,5 +91,5 @@ def sparing(setting: Setting, values: dict) -> str:
         tried, pulled[name] = replace(tried, **change), words
         if fits(tried, tried.sharding):
             *first, last = pulled.values()
-            return f"{said}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."
-    return f"{said}Nothing on this panel makes it fit."
+            return f"{text}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."
+    return f"{text}Nothing on this panel makes it fit."

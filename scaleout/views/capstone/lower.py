@@ -21,43 +21,51 @@ SHORT = {"price": f"{EXAMPLE.currency} a billion tokens", "hours": "a billion to
 THICK = 13  # bars side by side, at most
 
 
-def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, under: str, world: int) -> str:
+def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, lower_kind: str, world: int) -> str:
     """charts: (GPUs, amount) by panel. The chosen number's is dark, and said beside one GPU's."""
     sizes, left = charts[kind], frame.panels[kind == "weak"].x
-    every = [amount for chart in charts.values() for _, amount in chart]
+    amounts = [amount for chart in charts.values() for _, amount in chart]
     y = plane.bottom + frame.price
     base = y + 20 + frame.bars
-    if not max(every):
-        words = labels.fitting((f"{NAMES[under]}: 0", f"{SHORT[under]}: 0"), frame.panels[0].width, frame.small)
+    if not max(amounts):
+        words = labels.fitting(
+            (f"{NAMES[lower_kind]}: 0", f"{SHORT[lower_kind]}: 0"), frame.panels[0].width, frame.small
+        )
         return svg.text(left, y, words, size=frame.small, fill="muted")
-    found, ends = dict(sizes), (min(every), max(every))
-    words = labels.fitting((NAMES[under], SHORT[under]), frame.panels[0].width, frame.small)
-    out = [svg.text(left, y, words, fill="muted", size=frame.small)]
-    here, alone = _said(found[world], under), _said(charts["strong"][0][1], under)  # one reference for both panels
-    out.append(
+    by_gpus, ends = dict(sizes), (min(amounts), max(amounts))
+    words = labels.fitting((NAMES[lower_kind], SHORT[lower_kind]), frame.panels[0].width, frame.small)
+    parts = [svg.text(left, y, words, fill="muted", size=frame.small)]
+    chosen_text, alone = (
+        _amount_text(by_gpus[world], lower_kind),
+        _amount_text(charts["strong"][0][1], lower_kind),
+    )  # one reference for both panels
+    parts.append(
         svg.text(
             plane.left,
             y + 16,
-            here
+            chosen_text
             if world == 1
             else labels.fitting(
-                (f"{here}; one GPU alone {alone}", f"{here}, alone {alone}"), plane.width, frame.small, True
+                (f"{chosen_text}; one GPU alone {alone}", f"{chosen_text}, alone {alone}"),
+                plane.width,
+                frame.small,
+                True,
             )
-            or here,
+            or chosen_text,
             bold=True,
             size=frame.small,
         )
     )
     thick = 0.7 * plane.width / THICK
     for n, amount in sizes:
-        x, part = plane.at_x(n), _part(amount, ends, under) * frame.bars
+        x, part = plane.at_x(n), _part(amount, ends, lower_kind) * frame.bars
         fill, mark = ("ink", f"{kind} chosen") if n == world else ("muted", f"{kind} {n}")
-        title = f"{n:,} GPUs: {_said(amount, under)}"
+        title = f"{n:,} GPUs: {_amount_text(amount, lower_kind)}"
         x = min(max(x - thick / 2, plane.left), plane.right - thick)
-        if under == "hours":
-            out.append(svg.rect(x + thick / 2 - 2.5, base - part - 2.5, 5, 5, fill, title=title, mark=mark))
+        if lower_kind == "hours":
+            parts.append(svg.rect(x + thick / 2 - 2.5, base - part - 2.5, 5, 5, fill, title=title, mark=mark))
         else:
-            out.append(
+            parts.append(
                 svg.rect(
                     x,
                     base - part,
@@ -69,18 +77,18 @@ def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, under: 
                     mark=mark,
                 )
             )
-    return "".join([*out, svg.line(plane.left, base, plane.right, base, "muted")])
+    return "".join([*parts, svg.line(plane.left, base, plane.right, base, "muted")])
 
 
-def _said(amount: float, under: str) -> str:
-    if under == "hours":
+def _amount_text(amount: float, lower_kind: str) -> str:
+    if lower_kind == "hours":
         return labels.took(3600 * amount)
-    return f"{svg.quantity(amount)}{'%' if under == 'mfu' else ''}"
+    return f"{svg.quantity(amount)}{'%' if lower_kind == 'mfu' else ''}"
 
 
-def _part(amount: float, ends: tuple[float, float], under: str) -> float:
+def _part(amount: float, ends: tuple[float, float], lower_kind: str) -> float:
     """Of the height: 0 for nothing; of hours, 0 for the fewest."""
     low, high = ends
-    if under == "hours":
+    if lower_kind == "hours":
         return 0.05 + 0.9 * log10(amount / low) / log10(high / low) if high > low else 0.5
     return amount / high

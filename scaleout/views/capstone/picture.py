@@ -9,13 +9,13 @@ from scaleout.views.capstone import areas, deal, lower
 from scaleout.views.capstone.frame import Frame
 from scaleout.views.capstone.speedup import Curves, Setting
 
-ASKED = 512  # GPUs whose speed-up is guessed
+GUESS_GPUS = 512  # GPUs whose speed-up is guessed
 
 Run = tuple[int, float | None, str]  # a reader's: ranks, efficiency where it is known, words
 
 
-def picture(setting: Setting, found: Curves, values: dict, under: str, width: int, run: Run | None) -> str:
-    """Both panels, with the chosen number of GPUs marked. values: of the view; under: what the bars show."""
+def picture(setting: Setting, scaled: Curves, values: dict, lower_kind: str, width: int, run: Run | None) -> str:
+    """Both panels, with the chosen number of GPUs marked. values: of the view; lower_kind: what the bars show."""
     world, frame = setting.world, Frame(width)
     strong, weak = frame.panels
     key, used = areas.keys(frame, _measured(values, run))
@@ -24,17 +24,19 @@ def picture(setting: Setting, found: Curves, values: dict, under: str, width: in
         key,
         *_titles(frame, setting, values),
         deal.batch(strong, frame, setting, values),
-        deal.step(weak, frame, found, values),
-        areas.draw(planes[0], found.strong, world, "strong"),
-        areas.draw(planes[1], found.weak, world, "weak"),
+        deal.step(weak, frame, scaled, values),
+        areas.draw(planes[0], scaled.strong, world, "strong"),
+        areas.draw(planes[1], scaled.weak, world, "weak"),
         _published(planes[1], values),
-        _own(planes, values, run),
+        _reader_points(planes, values, run),
         *(
-            lower.draw(plane, frame, values["lower_chart"], kind, under, world)
+            lower.draw(plane, frame, values["lower_chart"], kind, lower_kind, world)
             for plane, kind in zip(planes, ("strong", "weak"), strict=True)
         ),
         *(
-            areas.now(plane, world, values[f"{kind}_efficiency"], f"{kind}: {values[f'{kind}_efficiency']:.1%}", kind)
+            areas.chosen_line(
+                plane, world, values[f"{kind}_efficiency"], f"{kind}: {values[f'{kind}_efficiency']:.1%}", kind
+            )
             for plane, kind in zip(planes, ("strong", "weak"), strict=True)
         ),
         _mark(planes[0]),
@@ -42,26 +44,28 @@ def picture(setting: Setting, found: Curves, values: dict, under: str, width: in
     label = f"{world:,} GPUs beside one. The same batch, shared (strong): each works {values['strong_efficiency']:.0%} "
     label += f"as much as one alone, communicates {values['strong_waits']:.0%} and is "
     label += f"idle {values['strong_idle']:.0%} of the time. The same work for each (weak): "
-    label += f"{values['weak_efficiency']:.0%}, communicates {values['weak_waits']:.0%}. Beneath, {lower.NAMES[under]}."
+    label += (
+        f"{values['weak_efficiency']:.0%}, communicates {values['weak_waits']:.0%}. Beneath, {lower.NAMES[lower_kind]}."
+    )
     return svg.figure(width, frame.height(used), "".join(parts), label)
 
 
-def asked(setting: Setting, under: str, width: int) -> str:
+def locked(setting: Setting, lower_kind: str, width: int) -> str:
     """What is dealt out, and the axes; what the GPUs do with their time is asked."""
     frame = Frame(width)
     strong, weak = frame.panels
     key, used = areas.keys(frame, [])
     planes = [frame.plane(panel, used) for panel in frame.panels]
-    each = {"sequences_each": setting.passes(setting.world)[0], "strong_idle": 0.0}
+    title_values = {"sequences_each": setting.passes(setting.world)[0], "strong_idle": 0.0}
     parts = [
         key,
-        *_titles(frame, setting, each),
-        deal.batch(strong, frame, setting, each),
-        deal.asked(weak, frame),
+        *_titles(frame, setting, title_values),
+        deal.batch(strong, frame, setting, title_values),
+        deal.empty_step(weak, frame),
     ]
-    parts += [areas.asked(plane, setting.world) for plane in planes]
+    parts += [areas.empty(plane, setting.world) for plane in planes]
     parts += [
-        svg.text(panel.x, plane.bottom + frame.price, lower.NAMES[under], size=frame.small, fill="muted")
+        svg.text(panel.x, plane.bottom + frame.price, lower.NAMES[lower_kind], size=frame.small, fill="muted")
         for panel, plane in zip(frame.panels, planes, strict=True)
     ]
     label = f"{setting.batch:,} sequences cut for {setting.world:,} GPUs, and empty axes: what they do is asked."
@@ -74,63 +78,63 @@ TITLES = {"strong": ("Same batch, shared by more", "Same batch, shared"),
 
 def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
     """Of both panels, and beneath each what a GPU has."""
-    n, each, idle = setting.world, values["sequences_each"], values["strong_idle"]
-    some = f"{n:,} GPU{'s' if n > 1 else ''}"
-    had = f"{each:,} sequence{'s' if each > 1 else ''}{'' if n == 1 else ' each'}"
-    shared = had
+    n, gpu_sequences, idle = setting.world, values["sequences_each"], values["strong_idle"]
+    gpus = f"{n:,} GPU{'s' if n > 1 else ''}"
+    share = f"{gpu_sequences:,} sequence{'s' if gpu_sequences > 1 else ''}{'' if n == 1 else ' each'}"
+    shared = share
     if idle > 0.001:
-        shared = f"{n - setting.batch:,} have none" if n > setting.batch else f"{had}, {idle:.0%} idle"
-    out = []
-    for panel, kind, words in zip(frame.panels, TITLES, (shared, had), strict=True):
+        shared = f"{n - setting.batch:,} have none" if n > setting.batch else f"{share}, {idle:.0%} idle"
+    parts = []
+    for panel, kind, words in zip(frame.panels, TITLES, (shared, share), strict=True):
         seconds = values.get(f"{kind}_seconds")
         title = labels.fitting(TITLES[kind], panel.width - svg.measure(kind, frame.small) - 8, svg.FONT, True)
-        said = f"{some}: {words}"
-        ways = ([f"{said}, {labels.took(seconds)}"] if seconds else []) + [said, some]
-        out += [
+        text = f"{gpus}: {words}"
+        ways = ([f"{text}, {labels.took(seconds)}"] if seconds else []) + [text, gpus]
+        parts += [
             svg.text(panel.x, frame.title, title or TITLES[kind][1], bold=True, size=svg.FONT if title else svg.SMALL),
             svg.text(panel.x + panel.width - 3, frame.title, kind, anchor="end", fill="muted", size=frame.small),
-            svg.text(panel.x, frame.said, labels.fitting(ways, panel.width, frame.small), size=frame.small),
+            svg.text(panel.x, frame.caption, labels.fitting(ways, panel.width, frame.small), size=frame.small),
         ]
-    return out
+    return parts
 
 
 def _measured(values: dict, run: Run | None) -> list[tuple[str, str]]:
     """Keys of the points that somebody measured."""
-    out = []
+    entries = []
     if values["published"]:
-        out.append(("measured", f"{values['published_by']}, measured"))
+        entries.append(("measured", f"{values['published_by']}, measured"))
     if values["own"]:
-        out.append(("key", f"your runs on {', '.join(str(m) for m, _ in values['own'])}"))
+        entries.append(("key", f"your runs on {', '.join(str(m) for m, _ in values['own'])}"))
     if run:
-        out.append(("key", run[2] + "; beyond 4,096" * (run[0] > 4096)))
-    return out
+        entries.append(("key", run[2] + "; beyond 4,096" * (run[0] > 4096)))
+    return entries
 
 
 def _published(plane: Plane, values: dict) -> str:
     """Squares on a dashed line, each with what it kept of the first."""
     if not values["published"]:
         return ""
-    who, points = f"{values['published_by']}, measured", values["published"]
-    places = [(plane.at_x(m), plane.at_y(at)) for m, at in points]
+    series_name, points = f"{values['published_by']}, measured", values["published"]
+    places = [(plane.at_x(m), plane.at_y(share)) for m, share in points]
     line = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in places)
-    out = [
+    parts = [
         f'<polyline points="{line}" fill="none" stroke="{svg.colour("paper")}" stroke-width="1.5" '
         'stroke-dasharray="3 3"/>'
     ]
-    for (x, y), (m, at) in zip(places, points, strict=True):
-        out.append(areas.square(x, y, f"{who}: {at / points[0][1]:.1%} on {m}, of {points[0][0]}"))
-    return "".join(out)
+    for (x, y), (m, share) in zip(places, points, strict=True):
+        parts.append(areas.square(x, y, f"{series_name}: {share / points[0][1]:.1%} on {m}, of {points[0][0]}"))
+    return "".join(parts)
 
 
-def _own(planes: list[Plane], values: dict, run: Run | None) -> str:
+def _reader_points(planes: list[Plane], values: dict, run: Run | None) -> str:
     """Rates of one batch, where they are an efficiency: that of the fewest processes is known."""
-    out = [planes[0].own(m, share, f"your run on {m}: {share:.1%}") for m, share in values["own"]]
+    parts = [planes[0].own(m, share, f"your run on {m}: {share:.1%}") for m, share in values["own"]]
     if run and run[1] is not None:
-        out.append(planes[0].own(*run))
-    return "".join(out)
+        parts.append(planes[0].own(*run))
+    return "".join(parts)
 
 
 def _mark(plane: Plane) -> str:
-    """A guess, in GPUs' worth, as the efficiency that it means at ASKED."""
-    end = plane.at_x(ASKED)
-    return guess.mark([(0, plane.at_y(0)), (ASKED, plane.at_y(1))], (max(plane.left, end - 130), end + 8))
+    """A guess, in GPUs' worth, as the efficiency that it means at GUESS_GPUS."""
+    end = plane.at_x(GUESS_GPUS)
+    return guess.mark([(0, plane.at_y(0)), (GUESS_GPUS, plane.at_y(1))], (max(plane.left, end - 130), end + 8))

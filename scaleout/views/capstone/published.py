@@ -19,12 +19,12 @@ _A100 = ("a100-40gb", "a100-80gb")
 
 @dataclass(frozen=True)
 class Series:
-    """who: a short name of the measurer and the way. rates: tokens a second of one GPU, by number of GPUs.
+    """name: a short name of the measurer and the way. rates: tokens a second of one GPU, by number of GPUs.
 
     devices: keys of `devices.DEVICES` that it counts for. tokens: of one GPU in a step, at every size.
     """
 
-    who: str
+    name: str
     devices: tuple[str, ...]
     parameters: float
     tokens: int
@@ -43,14 +43,14 @@ class Series:
         model and an amount of work near by (SIZE, TOKENS). Checkpointing, kernels, the adapters' rate (half of the
         setting's on A100, unnamed for MosaicML's H100) and versions of software may differ.
         """
-        most, _, adapters, rdma, _ = setting.link
-        alike = setting.sharding == "full" and rdma and most == adapters == 8 and setting.device in self.devices
-        near_by = _within(SIZE, self.parameters / total_parameters(setting.shape))
-        return alike and near_by and _within(TOKENS, self.tokens / tokens)
+        node_gpus, _, adapters, rdma, _ = setting.link
+        alike = setting.sharding == "full" and rdma and node_gpus == adapters == 8 and setting.device in self.devices
+        near_by = _in_ratio(SIZE, self.parameters / total_parameters(setting.shape))
+        return alike and near_by and _in_ratio(TOKENS, self.tokens / tokens)
 
-    def beside(self, curve: dict[int, Size]) -> dict[int, float]:
+    def on_curve(self, curve: dict[int, Size]) -> dict[int, float]:
         """Its points on the plane of `curve`: the first lies on the curve, the others keep their share of the first."""
-        start = _at(curve, min(self.rates))
+        start = _interpolated(curve, min(self.rates))
         return {gpus: start * share for gpus, share in self.shares.items()}
 
 
@@ -72,16 +72,16 @@ SERIES = (
 )  # fmt: skip
 
 
-def near(setting: Setting, tokens: int) -> Series | None:
+def comparable_series(setting: Setting, tokens: int) -> Series | None:
     """The comparable series, if there is one: see `Series.comparable`."""
-    return next((one for one in SERIES if one.comparable(setting, tokens)), None)
+    return next((series for series in SERIES if series.comparable(setting, tokens)), None)
 
 
-def _within(times: float, ratio: float) -> bool:
+def _in_ratio(times: float, ratio: float) -> bool:
     return 1 / times <= ratio <= times
 
 
-def _at(curve: dict[int, Size], gpus: int) -> float:
+def _interpolated(curve: dict[int, Size], gpus: int) -> float:
     """Efficiency of the curve as drawn: a straight line over the logarithm between its sizes."""
     low, high = max(n for n in curve if n <= gpus), min(n for n in curve if n >= gpus)
     part = 0.0 if low == high else math.log(gpus / low) / math.log(high / low)

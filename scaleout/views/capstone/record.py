@@ -13,9 +13,9 @@ RATE = "tokens a second"  # of the median step, by which the lab and its exit ch
 def measured(record: dict) -> dict:
     """{"ranks", "device", "rate"} of a Record: tokens a second, of the median step where the lab says them. ValueError,
     in one line, for any other file."""
-    found = own.run(record, "capstone", LAB)
+    run = own.run(record, "capstone", LAB)
     seen = own.table(record, "measurement", LAB)
-    return found | {"rate": own.amount(*((seen, RATE) if RATE in seen else (record, "tokens_per_second")), LAB)}
+    return run | {"rate": own.amount(*((seen, RATE) if RATE in seen else (record, "tokens_per_second")), LAB)}
 
 
 def point(run: dict, typed: dict[int, float]) -> tuple[int, float | None, str]:
@@ -24,4 +24,4 @@ def point(run: dict, typed: dict[int, float]) -> tuple[int, float | None, str]:
     ranks, fewest = run["ranks"], min(typed, default=run["ranks"])
     share = scaling.efficiency({**typed, ranks: run["rate"]})[ranks] if fewest < ranks else 1.0 if ranks == 1 else None
     known = f"{svg.quantity(run['rate'])} tokens/s" if share is None else f"efficiency {share:.0%}"
-    return ranks, share, f"your run: {known}, {own.where(run)}"
+    return ranks, share, f"your run: {known}, {own.machine(run)}"

@@ -61,33 +61,34 @@ class Setting:
     def job(self) -> Job:
         """Of the GPUs that have a sequence, which share the global batch."""
         busy = min(self.world, self.batch)
-        return self.at(busy, *self.passes(busy))
+        return self.job_of(busy, *self.passes(busy))
 
-    def at(self, world: int, batch: int, count: int) -> Job:
+    def job_of(self, world: int, batch: int, count: int) -> Job:
         """`world` GPUs, each on `count` passes of `batch` sequences a step."""
         return _job(replace(self, world=1, batch=1, each=1), world, batch, count)
 
 
 @lru_cache(maxsize=1024)
-def _job(own: Setting, world: int, batch: int, count: int) -> Job:
-    device, (most, across, adapters, rdma, _) = DEVICES[own.device], own.link
-    nodes, gpus = nodes_of(world, most)
+def _job(setting: Setting, world: int, batch: int, count: int) -> Job:
+    device, (most_per_node, node_link, adapters, rdma, _) = DEVICES[setting.device], setting.link
+    nodes, gpus = nodes_of(world, most_per_node)
     return Job(
-        own.shape,
-        own.tokens,
+        setting.shape,
+        setting.tokens,
         device,
-        topology.cluster(nodes, gpus, device.link, across, adapters, rdma),
+        topology.cluster(nodes, gpus, device.link, node_link, adapters, rdma),
         batch,
-        Layout(dp=world, zero=0 if own.sharding == "ddp" else 3, micro_batches=count),
-        Recipe("autocast-bf16", checkpointing=own.checkpointing),
-        program(own.program),
-        Replicas(shards=gpus if own.sharding == "hybrid" else None),
+        Layout(dp=world, zero=0 if setting.sharding == "ddp" else 3, micro_batches=count),
+        Recipe("autocast-bf16", checkpointing=setting.checkpointing),
+        program(setting.program),
+        Replicas(shards=gpus if setting.sharding == "hybrid" else None),
     )
 
 
-def nodes_of(world: int, most: int) -> tuple[int, int]:
-    """(nodes, GPUs in each): as few nodes as hold `world` GPUs evenly, each of at most `most`."""
-    gpus = next(g for g in range(min(most, world), 0, -1) if world % g == 0)
+def nodes_of(world: int, most_per_node: int) -> tuple[int, int]:
+    """(nodes, GPUs in each): as few nodes as hold `world` GPUs evenly, each of at most
+    `most_per_node`."""
+    gpus = next(g for g in range(min(most_per_node, world), 0, -1) if world % g == 0)
     return world // gpus, gpus
 
 
@@ -138,7 +139,7 @@ def curves(setting: Setting) -> Curves:
     worlds = sorted({*WORLDS, setting.world})
     batch, count = setting.passes(setting.world)
     strong = {n: strong_at(setting, n) for n in worlds}
-    weak = {n: size(setting.at(n, batch, count)) for n in worlds}
+    weak = {n: size(setting.job_of(n, batch, count)) for n in worlds}
     alone = strong[1].tokens_per_second
     return Curves(_shares(strong, alone), _shares(weak, alone), {n: n * batch * count for n in worlds})
 
@@ -147,23 +148,23 @@ def strong_at(setting: Setting, world: int) -> Size:
     """`world` GPUs share the global batch; more GPUs than sequences leave the rest idle, and in the last round those
     that get none. efficiency is left at 1."""
     job = replace(setting, world=world).job
-    found, busy = size(job), job.layout.dp
+    point, busy = size(job), job.layout.dp
     real = setting.batch / job.sequences  # of the sequences that the rounds have room for
     filled = real * busy / world
-    return replace(found, tokens_per_second=found.tokens_per_second * real, mfu=found.mfu * filled, busy=filled)
+    return replace(point, tokens_per_second=point.tokens_per_second * real, mfu=point.mfu * filled, busy=filled)
 
 
 @lru_cache(maxsize=1024)  # the same while the chosen number moves
 def size(job: Job) -> Size:
     """A job's step."""
-    found = step(job)
-    compute = found.parts["compute"] + found.parts["recompute"] + found.parts["launches"]
-    exposed = found.parts["exposed data"] / found.seconds
-    return Size(found.seconds, found.tokens_per_second, exposed, found.mfu, compute, found.communication)
+    timed = step(job)
+    compute = timed.parts["compute"] + timed.parts["recompute"] + timed.parts["launches"]
+    exposed = timed.parts["exposed data"] / timed.seconds
+    return Size(timed.seconds, timed.tokens_per_second, exposed, timed.mfu, compute, timed.communication)
 
 
 def _shares(sizes: dict[int, Size], alone: float) -> dict[int, Size]:
-    return {n: replace(one, efficiency=one.tokens_per_second / n / alone) for n, one in sizes.items()}
+    return {n: replace(point, efficiency=point.tokens_per_second / n / alone) for n, point in sizes.items()}
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -179,19 +180,19 @@ def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
     room = allocator.usable(DEVICES[setting.device].memory_bytes)
     states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
-    return states <= room and held(setting, kind) <= room
+    return states <= room and peak_bytes_of(setting, kind) <= room
 
 
-def held(setting: Setting, kind: str) -> int:
+def peak_bytes_of(setting: Setting, kind: str) -> int:
     """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
-    own = replace(setting, world=1, batch=1, each=1, link=(), device="h100-sxm", sharding="full", program="compiled")
-    return _held(own, kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0])
+    alone = replace(setting, world=1, batch=1, each=1, link=(), device="h100-sxm", sharding="full", program="compiled")
+    return _peak_bytes(alone, kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0])
 
 
 @lru_cache(maxsize=256)
-def _held(own: Setting, kind: str, group: tuple[int, int], batch: int) -> int:
+def _peak_bytes(setting: Setting, kind: str, group: tuple[int, int], batch: int) -> int:
     if kind == "ddp":
-        recipe = Recipe(precision="autocast-bf16", checkpointing=own.checkpointing, buckets="views")
-        return account(own.shape, batch, own.tokens, recipe).peak_bytes
-    recipe = Recipe(precision="fp32", checkpointing=own.checkpointing)
-    return fsdp_account(own.shape, batch, own.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes
+        recipe = Recipe(precision="autocast-bf16", checkpointing=setting.checkpointing, buckets="views")
+        return account(setting.shape, batch, setting.tokens, recipe).peak_bytes
+    recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing)
+    return fsdp_account(setting.shape, batch, setting.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes

@@ -15,25 +15,25 @@ from scaleout.views.choices import LINKS, NAMES
 def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
     n, gpus = setting.world, f"{setting.world:,} GPU{'s' if setting.world > 1 else ''}"
-    paid, alone = (svg.quantity(values[f"{one}_price"]) for one in ("strong", "alone"))
+    paid, alone = (svg.quantity(values[f"{curve}_price"]) for curve in ("strong", "alone"))
     price = f"at {paid} {EXAMPLE.currency} a billion tokens{'' if paid == alone else f' ({alone} on one)'}."
-    found = f"does {svg.quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
+    text = f"does {svg.quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
         work = f"{svg.quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
-        found = f"do the work of **{work}, {price}"
-    return f"{NAMES[setting.model]}: {gpus} {found}"
+        text = f"do the work of **{work}, {price}"
+    return f"{NAMES[setting.model]}: {gpus} {text}"
 
 
 def advice(setting: Setting, values: dict) -> str:
     """What limits them, or what makes it fit."""
-    found = limit(setting, values, LINKS["node-ib"]) if values["fits"] else sparing(setting, values)
-    return found.strip()
+    text = limit(setting, values, LINKS["node-ib"]) if values["fits"] else sparing(setting, values)
+    return text.strip()
 
 
 def law(setting: Setting, values: dict) -> list[str]:
     """Why each curve bends: nothing left to deal out, and a wire that outgrows the compute it hides behind."""
-    unit, one = clock(values["weak_seconds"])
-    sent, starts, works = (values[f"weak_{name}_seconds"] / one for name in ("byte", "start", "compute"))
+    unit, unit_seconds = clock(values["weak_seconds"])
+    sent, starts, works = (values[f"weak_{name}_seconds"] / unit_seconds for name in ("byte", "start", "compute"))
     sign = "≤" if sent + starts <= works else ">"
     grow = {
         "full": "rings' starts grow with the GPUs",

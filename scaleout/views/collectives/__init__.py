@@ -15,7 +15,7 @@ from scaleout.views.collectives.links import (
     DECADES,
     LARGEST,
     LINKS,
-    OWN,
+    OWN_LINK,
     SHOWN,
     SMALLEST,
     Setting,
@@ -23,7 +23,7 @@ from scaleout.views.collectives.links import (
     setting,
 )
 from scaleout.views.collectives.links import band as curves
-from scaleout.views.collectives.record import measured, of, published
+from scaleout.views.collectives.record import matching, measured, published
 from scaleout.views.collectives.words import NAMES, SHORT, law, size, under_way
 
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
@@ -38,7 +38,7 @@ CONTROLS = (
     slider("size", "Message", 1000.0, SMALLEST / 1e6, LARGEST / 1e6, step=0.001, unit="MB", log=True),
     select("algorithm", "Algorithm", "ring", [(name, SHORT[name]) for name in SHOWN]),
     select("link", "Joined by", "node-ib", [*((key, words) for key, (*_, words) in LINKS.items()),
-                                            (OWN, "my own: α and rate under More")]),
+                                            (OWN_LINK, "my own: α and rate under More")]),
     *more(
         slider("alpha", "α of my own link", 25.0, 0.1, 100_000.0, step=0.1, unit="µs", log=True),
         slider("rate", "Rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
@@ -52,85 +52,89 @@ CIRCLES = {
 CARDS = {svg.WIDE: (60.0, 44.0), svg.NARROW: (46.0, 33.0)}  # up to 8 ranks, and 16
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The circle with its parcels under way, the bar of what one rank has sent, and the band of the time."""
     algorithm, ranks, amount = params["algorithm"], params["ranks"], params["size"] * 1e6
-    on = setting(params["link"], ranks, params["alpha"], params["rate"])
+    links = setting(params["link"], ranks, params["alpha"], params["rate"])
     shown = parcels.frames(algorithm, min(ranks, ramp.MOST))
-    done = min(params["step"], shown.steps)
-    bar = sent.Sent(shown, done, ranks, amount, on.sent(algorithm), sent_by_ranks(on.key, algorithm))
-    cost = on.way(algorithm, amount).cost
+    steps_over = min(params["step"], shown.steps)
+    bar = sent.Sent(shown, steps_over, ranks, amount, links.sent(algorithm), sent_by_ranks(links.key, algorithm))
+    cost = links.way(algorithm, amount).cost
     return {
-        "svg": _picture(on, bar, of(own, on, algorithm) or published(on, algorithm), width),
-        "sentence": sentence(on, algorithm, amount),
-        "values": _values(on, bar),
-        "law": law(on, algorithm, amount, cost),
+        "svg": _picture(links, bar, matching(run, links, algorithm) or published(links, algorithm), width),
+        "sentence": sentence(links, algorithm, amount),
+        "values": _values(links, bar),
+        "law": law(links, algorithm, amount, cost),
         "levers": _levers(params, shown.steps),
     }
 
 
 def _levers(params: dict, steps: int) -> dict:
-    found: dict = {"step": {"hi": steps}}
-    if params["link"] != OWN:
-        found |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
-    return found
+    levers: dict = {"step": {"hi": steps}}
+    if params["link"] != OWN_LINK:
+        levers |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
+    return levers
 
 
-def _values(on: Setting, bar: sent.Sent) -> dict:
+def _values(links: Setting, bar: sent.Sent) -> dict:
     shown, amount, algorithm = bar.shown, bar.message, bar.shown.algorithm
-    had, costs, found = on.had(amount), on.costs(amount), curves(on, algorithm)
-    way = on.way(algorithm, amount)
-    seconds, first = way.cost.seconds, sorted(had, key=lambda name: had[name].cost.seconds)
+    library, costs, scan = links.by_library(amount), links.costs(amount), curves(links, algorithm)
+    way = links.way(algorithm, amount)
+    seconds, first = way.cost.seconds, sorted(library, key=lambda name: library[name].cost.seconds)
     return {
         "winner": first[0],
         "second": first[1],
         "ahead": costs[first[1]].seconds / costs[first[0]].seconds - 1,
         "seconds": seconds,
         "latency_share": way.share,
-        "half_bytes": found.half_bytes,
-        "by_size": [[at, one.cost.seconds, one.share] for at in DECADES for one in (on.way(algorithm, at),)],
-        "busbw_gb_per_s": alpha_beta.bus_bandwidth("all_reduce", amount, on.ranks, seconds) / 1e9,
+        "half_bytes": scan.half_bytes,
+        "by_size": [
+            [decade, decade_way.cost.seconds, decade_way.share]
+            for decade in DECADES
+            for decade_way in (links.way(algorithm, decade),)
+        ],
+        "busbw_gb_per_s": alpha_beta.bus_bandwidth("all_reduce", amount, links.ranks, seconds) / 1e9,
         "algbw_gb_per_s": alpha_beta.algorithm_bandwidth(amount, seconds) / 1e9,
         "sent_gb": way.cost.sent_bytes / 1e9,
         "sent_so_far_gb": bar.so_far / 1e9,
         "ring_sent_gb": costs["ring"].sent_bytes / 1e9,
-        "seconds_by_algorithm": {name: one.seconds for name, one in costs.items()},
-        "crossover_bytes": found.crossover_bytes,
-        "joined_by": on.words,
+        "seconds_by_algorithm": {name: decade_way.seconds for name, decade_way in costs.items()},
+        "crossover_bytes": scan.crossover_bytes,
+        "joined_by": links.words,
         "drawn_ranks": shown.ranks,
         "steps": shown.steps,
-        "step": bar.done,
-        "contributors": [shown.contributors(bar.done, rank) for rank in range(shown.ranks)],
+        "step": bar.steps_over,
+        "contributors": [shown.contributors(bar.steps_over, rank) for rank in range(shown.ranks)],
         "owners": shown.owners,
-        "complete_cells": sum(cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row),
+        "complete_cells": sum(cell == shown.full for row in shown.held[bar.steps_over][: shown.ranks] for cell in row),
     }
 
 
 # --- the picture ----------------------------------------------------------------------------------------------
 
 
-def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
+def _picture(links: Setting, bar: sent.Sent, points, width: int) -> str:
     algorithm, wide = bar.shown.algorithm, width == svg.WIDE
-    node = on.cluster.gpus_per_node if bar.ranks == bar.shown.ranks else 0
-    circle = _ranks(algorithm, bar.shown.ranks, bar.done, node, width)
-    body = [circle, _key(bar, on, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
-    body.insert(2, band.draw(on, algorithm, bar.message, own, *((345, True) if wide else (292, False))))
+    node = links.cluster.gpus_per_node if bar.ranks == bar.shown.ranks else 0
+    circle = _ranks(algorithm, bar.shown.ranks, bar.steps_over, node, width)
+    body = [circle, _key(bar, links, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
+    body.insert(2, band.draw(links, algorithm, bar.message, points, *((345, True) if wide else (292, False))))
     label = (
-        f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {on.words}, step {bar.done} of "
-        f"{bar.shown.steps} done: one rank has sent {size(bar.so_far)} of {size(bar.total * bar.message)}. It takes "
-        f"{took(on.way(algorithm, bar.message).cost.seconds)}."
+        f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {links.words}, step {bar.steps_over} "
+        f"of {bar.shown.steps} done: one rank has sent {size(bar.so_far)} of {size(bar.total * bar.message)}. It takes "
+        f"{took(links.way(algorithm, bar.message).cost.seconds)}."
     )
-    return svg.figure(width, _height(wide, own), "".join(body), label)
+    return svg.figure(width, _height(wide, points), "".join(body), label)
 
 
 @lru_cache(maxsize=16)  # neither the message nor the wire moves anything on it
-def _ranks(algorithm: str, ranks: int, done: int, node: int, width: int) -> str:
+def _ranks(algorithm: str, ranks: int, steps_over: int, node: int, width: int) -> str:
     shown = parcels.frames(algorithm, ranks)
-    return rank_circle.draw(shown, done, _circle(shown, width), under_way(shown, done), node)
+    return rank_circle.draw(shown, steps_over, _circle(shown, width), under_way(shown, steps_over), node)
 
 
-def _height(wide: bool, own) -> float:
-    return (474 if wide else 382) + (15 if own else 0)
+def _height(wide: bool, points) -> float:
+    return (474 if wide else 382) + (15 if points else 0)
 
 
 def _circle(shown: parcels.Frames, width: int) -> rank_circle.Circle:
@@ -139,33 +143,35 @@ def _circle(shown: parcels.Frames, width: int) -> rank_circle.Circle:
     return rank_circle.Circle(*CIRCLES[width], card)
 
 
-def _key(bar: sent.Sent, on: Setting, width: int) -> str:
+def _key(bar: sent.Sent, links: Setting, width: int) -> str:
     """What columns and stripes are, and how many ranks are left out or share a node."""
-    wide, count, said = width == svg.WIDE, bar.shown.chunks, []
+    wide, count, lines = width == svg.WIDE, bar.shown.chunks, []
     if wide:
-        what = "column: the message" if count == 1 else f"columns: {count} parts"
-        said += [(12, what), (26, "stripes: whose numbers")]
+        columns = "column: the message" if count == 1 else f"columns: {count} parts"
+        lines += [(12, columns), (26, "stripes: whose numbers")]
     if bar.ranks > bar.shown.ranks:
-        said.append((338 if wide else 12, f"drawn with {bar.shown.ranks} of {bar.ranks:,}"))
-    elif min(on.cluster.nodes, on.cluster.gpus_per_node) > 1:
-        said.append((338 if wide else 12, f"{on.cluster.nodes} nodes of {on.cluster.gpus_per_node}"))
-    return "".join(svg.text(2, y, words, fill="muted", size=svg.SMALLEST) for y, words in said)
+        lines.append((338 if wide else 12, f"drawn with {bar.shown.ranks} of {bar.ranks:,}"))
+    elif min(links.cluster.nodes, links.cluster.gpus_per_node) > 1:
+        lines.append((338 if wide else 12, f"{links.cluster.nodes} nodes of {links.cluster.gpus_per_node}"))
+    return "".join(svg.text(2, y, words, fill="muted", size=svg.SMALLEST) for y, words in lines)
 
 
 def locked(params: dict, width: int) -> str:
     """The ring before its first step, an empty bar and an empty band: what is given, and not what follows."""
-    on = setting(params["link"], params["ranks"])
+    links = setting(params["link"], params["ranks"])
     shown = parcels.frames("ring", min(params["ranks"], ramp.MOST))
-    bar = sent.Sent(shown, 0, on.ranks, params["size"] * 1e6, 1.0, ())
-    lines = [(f"{on.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
+    bar = sent.Sent(shown, 0, links.ranks, params["size"] * 1e6, 1.0, ())
+    lines = [(f"{links.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
     wide = width == svg.WIDE
     body = [
         rank_circle.draw(shown, 0, _circle(shown, width), lines, 0),
-        _key(bar, on, width),
+        _key(bar, links, width),
         band.locked(345 if wide else 292, wide),
     ]
     body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
-    label = f"{on.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} parts."
+    label = (
+        f"{links.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} parts."
+    )
     return svg.figure(width, _height(wide, None), "".join(body), label)
 
 

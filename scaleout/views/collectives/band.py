@@ -37,29 +37,29 @@ def locked(y: float, wide: bool) -> str:
     return _head(y, wide) + empty + "".join(_label(strip, amount) for amount in _decades(wide))
 
 
-def draw(on: Setting, algorithm: str, amount: float, own: Measured | None, y: float, wide: bool) -> str:
+def draw(links: Setting, algorithm: str, amount: float, points: Measured | None, y: float, wide: bool) -> str:
     """The band from y down: about 130 high when wide, 100 when narrow; with points of one's own a little more."""
-    found, strip, way = band(on, algorithm), _strip(y, wide, own is not None), on.way(algorithm, amount)
-    body = [_head(y, wide), _area(found.points, strip)]
+    split, strip, way = band(links, algorithm), _strip(y, wide, points is not None), links.way(algorithm, amount)
+    body = [_head(y, wide), _area(split.points, strip)]
     for decade in _decades(wide):
-        at = strip.x(decade)
-        body.append(svg.line(at, strip.top, at, strip.bottom, "paper", 0.8))
-        words = took(on.way(algorithm, decade).cost.seconds)
-        if not _meets(strip, at, words, amount, took(way.cost.seconds)):
-            body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=svg.SMALLEST))
-        if not _meets(strip, at, size(decade), amount, size(amount)):
+        x = strip.x(decade)
+        body.append(svg.line(x, strip.top, x, strip.bottom, "paper", 0.8))
+        words = took(links.way(algorithm, decade).cost.seconds)
+        if not _meets(strip, x, words, amount, took(way.cost.seconds)):
+            body.append(svg.text(x, strip.top - 6, words, anchor=_anchor(x, strip), size=svg.SMALLEST))
+        if not _meets(strip, x, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
-    body.append(own.draw(strip, wide, y) if own else "")
-    body += _said(on, algorithm, found, strip, wide)
+    body.append(points.draw(strip, wide, y) if points else "")
+    body += _part_names(links, algorithm, split, strip, wide)
     if wide:
-        body += _fastest(found.points, strip)
-    body.append(_now(strip, amount, way.cost.seconds))
+        body += _fastest(split.points, strip)
+    body.append(_present_size(strip, amount, way.cost.seconds))
     return "".join(body)
 
 
-def _strip(y: float, wide: bool, own: bool) -> Strip:
-    more = 15 if own else 0
-    return Strip(6, y + 37 + more, 588, 54) if wide else Strip(4, y + 33 + more, 350, 36)
+def _strip(y: float, wide: bool, has_points: bool) -> Strip:
+    extra = 15 if has_points else 0
+    return Strip(6, y + 37 + extra, 588, 54) if wide else Strip(4, y + 33 + extra, 350, 36)
 
 
 def _decades(wide: bool) -> tuple[float, ...]:
@@ -71,19 +71,19 @@ def _head(y: float, wide: bool) -> str:
     return svg.text(0, y + 13, words, bold=True, size=svg.FONT if wide else svg.SMALL)
 
 
-def _anchor(at: float, strip: Strip) -> str:
-    return "start" if at < strip.left + 20 else "end" if at > strip.right - 20 else "middle"
+def _anchor(x: float, strip: Strip) -> str:
+    return "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
 
 
 def _label(strip: Strip, amount: float) -> str:
-    at = strip.x(amount)
-    return svg.text(at, strip.bottom + 14, size(amount), anchor=_anchor(at, strip), fill="muted", size=svg.SMALLEST)
+    x = strip.x(amount)
+    return svg.text(x, strip.bottom + 14, size(amount), anchor=_anchor(x, strip), fill="muted", size=svg.SMALLEST)
 
 
-def _meets(strip: Strip, at: float, words: str, amount: float, bold: str) -> bool:
+def _meets(strip: Strip, x: float, words: str, amount: float, bold: str) -> bool:
     """Whether words at an axis' mark would touch the bold ones at the present size."""
     wide = svg.measure(words, 11)
-    left = at - wide * {"start": 0.0, "middle": 0.5, "end": 1.0}[_anchor(at, strip)]
+    left = x - wide * {"start": 0.0, "middle": 0.5, "end": 1.0}[_anchor(x, strip)]
     half = svg.measure(bold, svg.SMALL, True) / 2
     middle = strip.x(amount) + _shift(strip, amount, half)
     return left < middle + half + 5 and middle - half - 5 < left + wide
@@ -91,17 +91,17 @@ def _meets(strip: Strip, at: float, words: str, amount: float, bold: str) -> boo
 
 def _shift(strip: Strip, amount: float, half: float) -> float:
     """How far words of this half width move from their marker to stay inside."""
-    at = strip.x(amount)
-    return min(max(at, strip.left - 2 + half), strip.right + 2 - half) - at
+    x = strip.x(amount)
+    return min(max(x, strip.left - 2 + half), strip.right + 2 - half) - x
 
 
-def _now(strip: Strip, amount: float, seconds: float) -> str:
+def _present_size(strip: Strip, amount: float, seconds: float) -> str:
     """The present size: its marker glides."""
-    at = strip.x(amount)
+    x = strip.x(amount)
     words = took(seconds), size(amount)
-    first, second = (_shift(strip, amount, svg.measure(one, svg.SMALL, True) / 2) for one in words)
+    first, second = (_shift(strip, amount, svg.measure(line, svg.SMALL, True) / 2) for line in words)
     return svg.group(
-        at,
+        x,
         strip.top,
         svg.line(0, -3, 0, strip.height + 3, "ink", 2.4)
         + svg.text(first, -6, words[0], anchor="middle", bold=True, size=svg.SMALL)
@@ -123,7 +123,7 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
         for k in range(1, parts + 1):
             path.append((left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts))))
     line = "L".join(f"{x:.1f} {strip.y(part):.1f}" for x, part in path)
-    left, right, base = (svg.num(one) for one in (strip.left, strip.right, strip.bottom))
+    left, right, base = (svg.num(edge) for edge in (strip.left, strip.right, strip.bottom))
     return (
         svg.rect(strip.left, strip.top, strip.width, strip.height, "c4", opacity=SEEN)
         + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("paper")}"/>'
@@ -132,42 +132,42 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
     )
 
 
-def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[str]:
+def _part_names(links: Setting, algorithm: str, split, strip: Strip, wide: bool) -> list[str]:
     """Names of the two parts where they have room, the half, and NCCL's protocols where they change."""
-    out, font = [], svg.SMALL
-    share = {amount: on.way(algorithm, amount).share for amount in DECADES}
-    starts = on.way(algorithm, SMALLEST).cost.steps
+    parts, font = [], svg.SMALL
+    share = {amount: links.way(algorithm, amount).share for amount in DECADES}
+    starts = links.way(algorithm, SMALLEST).cost.steps
     words = f"latency: {starts:,} start{'s' if starts > 1 else ''}"
-    room = strip.x(found.halves[0] if found.halves else LARGEST) - strip.left - 14
+    room = strip.x(split.halves[0] if split.halves else LARGEST) - strip.left - 14
     if min(share[1e3], share[1e4]) > 0.8 and svg.measure(words, font, True) < room:
-        out.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
+        parts.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
     if share[1e9] < 0.4:
-        out.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
+        parts.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
     # full, where what was measured is a ring
     dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
-    for back, half in enumerate(reversed(found.halves)):
-        out.append(svg.group(strip.x(half), strip.y(0.5), dot, f"half-{back}"))
-    if wide and found.halves:
-        last = size(found.halves[-1])
-        x, words = strip.x(found.halves[-1]), f"half and half{', last at' if len(found.halves) > 1 else ':'} {last}"
+    for index, half in enumerate(reversed(split.halves)):
+        parts.append(svg.group(strip.x(half), strip.y(0.5), dot, f"half-{index}"))
+    if wide and split.halves:
+        last = size(split.halves[-1])
+        x, words = strip.x(split.halves[-1]), f"half and half{', last at' if len(split.halves) > 1 else ':'} {last}"
         side, anchor = (10, "start") if x < strip.right - 190 else (-10, "end")
-        out.append(svg.text(x + side, strip.y(0.5) + 4, words, anchor=anchor, size=svg.SMALLEST))
-    return out + (_protocols(found.points, strip) if wide else [])
+        parts.append(svg.text(x + side, strip.y(0.5) + 4, words, anchor=anchor, size=svg.SMALLEST))
+    return parts + (_protocols(split.points, strip) if wide else [])
 
 
 def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
     """Where NCCL changes how it sends, a step in the latency."""
     first = points[0][1].protocol
-    found = [(strip.left + 4, f"NCCL: {first}")] if first else []
+    changes = [(strip.left + 4, f"NCCL: {first}")] if first else []
     for (low, a, _), (high, b, _) in pairwise(points):
         if a.protocol != b.protocol:
-            found.append((strip.x((low * high) ** 0.5), b.protocol))
-    out = [svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3") for x, _ in found[1:]]
-    ends = [x for x, _ in found[1:]] + [strip.right - 50]
-    for (x, words), end in zip(found, ends, strict=False):
+            changes.append((strip.x((low * high) ** 0.5), b.protocol))
+    parts = [svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3") for x, _ in changes[1:]]
+    ends = [x for x, _ in changes[1:]] + [strip.right - 50]
+    for (x, words), end in zip(changes, ends, strict=False):
         if svg.measure(words, 11) < end - x - 6:
-            out.append(svg.text(x + 4, strip.top + 12, words, size=svg.SMALLEST))
-    return out
+            parts.append(svg.text(x + 4, strip.top + 12, words, size=svg.SMALLEST))
+    return parts
 
 
 def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
@@ -178,14 +178,14 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
             spans[-1][2] = strip.x(amount)
         else:
             spans.append([name, spans[-1][2] if spans else strip.left, strip.x(amount)])
-    y, out = strip.bottom + 30, []
+    y, parts = strip.bottom + 30, []
     for name, left, right in spans:
         options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("no lead",)
         words = next((w for w in options if svg.measure(w, 11) < right - left - 8), "")
-        out.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
-        out.append(
+        parts.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
+        parts.append(
             svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=svg.SMALLEST)
             if words
             else ""
         )
-    return out
+    return parts

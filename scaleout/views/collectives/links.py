@@ -22,7 +22,7 @@ LINKS = {
     "ethernet-100g": (1, "pcie5", "ethernet-100g", 1, "single GPUs, Ethernet 100 Gbit/s"),
     "ethernet-10g": (1, "pcie5", "ethernet-10g", 1, "single GPUs, Ethernet 10 Gbit/s"),
 }
-OWN = "own"  # alpha and rate from the reader's own calibration
+OWN_LINK = "own"  # alpha and rate from the reader's own calibration
 
 SHOWN = ("ring", "tree", "naive", "halving-doubling", "in-network")  # what the view can draw
 LIBRARY = ("ring", "tree", "in-network")  # what NCCL chooses from
@@ -51,7 +51,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Setting:
-    """Ranks and what joins them. key: of LINKS, or OWN for a wire that all of them share."""
+    """Ranks and what joins them. key: of LINKS, or OWN_LINK for a wire that all of them share."""
 
     key: str
     cluster: Cluster
@@ -64,42 +64,42 @@ class Setting:
     @property
     def words(self) -> str:
         nodes, gpus = self.cluster.nodes, self.cluster.gpus_per_node
-        if self.key == OWN:
+        if self.key == OWN_LINK:
             return f"{gpus:,} ranks on your own link"
-        _, inside, across, *_ = LINKS[self.key]
+        _, inside, node_link, *_ = LINKS[self.key]
         if nodes == 1:
             return f"{gpus:,} GPUs on {link(inside).name}"
-        each = f" of {gpus} GPUs" if gpus > 1 else ""
-        return f"{nodes:,} {'nodes' if gpus > 1 else 'GPUs'}{each} on {link(across).name}"
+        gpus_text = f" of {gpus} GPUs" if gpus > 1 else ""
+        return f"{nodes:,} {'nodes' if gpus > 1 else 'GPUs'}{gpus_text} on {link(node_link).name}"
 
     def can(self, algorithm: str) -> bool:
         """Whether it can be had here: on a link what NCCL has."""
-        return algorithm in self.had(SMALLEST)
+        return algorithm in self.by_library(SMALLEST)
 
-    def had(self, size: float) -> dict[str, Way]:
+    def by_library(self, size: float) -> dict[str, Way]:
         """What can be had, NCCL's own by the protocol that is fastest."""
         if size not in self._known:
-            self._known[size] = _had(self, size)
+            self._known[size] = _library_ways(self, size)
         return self._known[size]
 
     def way(self, algorithm: str, size: float) -> Way:
         """One algorithm, by the textbook where NCCL does not have it; switches as if they added, where none do."""
-        found = self.had(size)
-        if algorithm not in found and (algorithm, size) not in self._known:
+        library = self.by_library(size)
+        if algorithm not in library and (algorithm, size) not in self._known:
             cluster = replace(self.cluster, in_network=True) if algorithm == "in-network" else self.cluster
             self._known[algorithm, size] = Way("", nccl.textbook("all_reduce", algorithm, size, cluster))
-        return found.get(algorithm) or self._known[algorithm, size]
+        return library.get(algorithm) or self._known[algorithm, size]
 
     def costs(self, size: float) -> dict[str, Cost]:
         """Of all that makes sense here, what no library has included."""
-        found = {name: one.cost for name, one in self.had(size).items()}
-        both = min(self.cluster.nodes, self.cluster.gpus_per_node) > 1
-        rest = ("naive", "halving-doubling", *(("hierarchical",) if both else ()))
-        return found | {name: self.way(name, size).cost for name in rest if name not in found}
+        known = {name: way.cost for name, way in self.by_library(size).items()}
+        two_levels = min(self.cluster.nodes, self.cluster.gpus_per_node) > 1
+        textbook = ("naive", "halving-doubling", *(("hierarchical",) if two_levels else ()))
+        return known | {name: self.way(name, size).cost for name in textbook if name not in known}
 
     def fastest(self, size: float) -> str:
         """Who can be had and is faster than the next by more than TIE; "" where nobody is."""
-        first, second = sorted(self.had(size).items(), key=lambda item: item[1].cost.seconds)[:2]
+        first, second = sorted(self.by_library(size).items(), key=lambda item: item[1].cost.seconds)[:2]
         return first[0] if second[1].cost.seconds > (1 + TIE) * first[1].cost.seconds else ""
 
     def sent(self, algorithm: str) -> float:
@@ -107,30 +107,30 @@ class Setting:
         return self.way(algorithm, 1e9).cost.sent_bytes / 1e9
 
 
-def _had(on: Setting, size: float) -> dict[str, Way]:
-    if on.key == OWN:
-        return {name: Way("", alpha_beta.cost_on("all_reduce", name, size, on.cluster)) for name in OWN_NAMES}
-    found: dict[str, Way] = {}
-    for one in sorted(nccl.choices("all_reduce", size, on.cluster), key=lambda one: one.seconds):
-        found.setdefault(one.algorithm, Way(one.protocol, one.cost))
-    return {name: found[name] for name in LIBRARY if name in found}
+def _library_ways(links: Setting, size: float) -> dict[str, Way]:
+    if links.key == OWN_LINK:
+        return {name: Way("", alpha_beta.cost_on("all_reduce", name, size, links.cluster)) for name in OWN_NAMES}
+    ways: dict[str, Way] = {}
+    for choice in sorted(nccl.choices("all_reduce", size, links.cluster), key=lambda choice: choice.seconds):
+        ways.setdefault(choice.algorithm, Way(choice.protocol, choice.cost))
+    return {name: ways[name] for name in LIBRARY if name in ways}
 
 
 @lru_cache(maxsize=64)
 def setting(key: str, ranks: int, alpha: float = 0.0, rate: float = 1.0) -> Setting:
     """Ranks in as few nodes as hold them evenly; alpha (us) and rate (GB/s) are of one's own wire."""
-    if key == OWN:
-        own = Wire(alpha * 1e-6, rate * 1e9)
-        return Setting(key, Cluster(1, ranks, own, own, 1, in_network=True))
-    most, inside, across, nics, _ = LINKS[key]
-    nodes = next(count for count in range(-(-ranks // most), ranks + 1) if ranks % count == 0)
-    return Setting(key, cluster(nodes, ranks // nodes, inside, across, nics))
+    if key == OWN_LINK:
+        wire = Wire(alpha * 1e-6, rate * 1e9)
+        return Setting(key, Cluster(1, ranks, wire, wire, 1, in_network=True))
+    node_gpus, inside, node_link, nics, _ = LINKS[key]
+    nodes = next(count for count in range(-(-ranks // node_gpus), ranks + 1) if ranks % count == 0)
+    return Setting(key, cluster(nodes, ranks // nodes, inside, node_link, nics))
 
 
 @lru_cache(maxsize=32)
 def sent_by_ranks(key: str, algorithm: str) -> tuple[tuple[int, float], ...]:
     """(ranks, messages that the busiest of them sends), over powers of two."""
-    if key != OWN and algorithm in ("tree", "in-network"):  # these are told by what joins the ranks
+    if key != OWN_LINK and algorithm in ("tree", "in-network"):  # these are told by what joins the ranks
         return tuple((p, setting(key, p).sent(algorithm)) for p in BY_RANKS)
     any_wire = Wire(0.0, 1.0)
     return tuple((p, alpha_beta.cost("all_reduce", algorithm, 1.0, p, any_wire).sent_bytes) for p in BY_RANKS)
@@ -151,49 +151,49 @@ class Band:
 
 
 @lru_cache(maxsize=64)
-def band(on: Setting, algorithm: str) -> Band:
+def band(links: Setting, algorithm: str) -> Band:
     """Where the time of an algorithm goes, from SMALLEST to LARGEST bytes."""
 
     def point(size: float) -> tuple[float, Way, str]:
-        return size, on.way(algorithm, size), on.fastest(size)
+        return size, links.way(algorithm, size), links.fastest(size)
 
-    def regime(at: tuple[float, Way, str]) -> tuple[float, str]:
+    def regime(point: tuple[float, Way, str]) -> tuple[float, str]:
         # of links the latency changes with the protocol only, of one's own wire with the blocks of a tree
-        return 0 if on.key == OWN else at[1].cost.latency_seconds, at[2]
+        return 0 if links.key == OWN_LINK else point[1].cost.latency_seconds, point[2]
 
     points = [point(GRID[0])]
     for size in GRID[1:]:
         low, high = points[-1], point(size)
-        last, before = high, regime(low)
-        if regime(high) != before:
+        last, low_regime = high, regime(low)
+        if regime(high) != low_regime:
             while high[0] / low[0] > FINE:
                 middle = point((low[0] * high[0]) ** 0.5)
-                low, high = (middle, high) if regime(middle) == before else (low, middle)
+                low, high = (middle, high) if regime(middle) == low_regime else (low, middle)
             points += [low, high]
         points.append(last)
-    return Band(tuple(points), _halves(points), _crossover(on))
+    return Band(tuple(points), _halves(points), _crossover(links))
 
 
 def _halves(points: list[tuple[float, Way, str]]) -> tuple[float, ...]:
     """The sizes at which half of the time is latency, rising, to three digits."""
-    out = []
+    halves = []
     for (low, a, _), (high, b, _) in pairwise(points):
         if (a.share >= 0.5) != (b.share >= 0.5):
-            before, after = (log(max(1 / way.share - 1, 1e-9)) for way in (a, b))
-            out.append(float(f"{exp(log(low) + before / (before - after) * log(high / low)):.3g}"))
-    return tuple(out)
+            low_log, high_log = (log(max(1 / way.share - 1, 1e-9)) for way in (a, b))
+            halves.append(float(f"{exp(log(low) + low_log / (low_log - high_log) * log(high / low)):.3g}"))
+    return tuple(halves)
 
 
-def _crossover(on: Setting) -> float | None:
+def _crossover(links: Setting) -> float | None:
     """To three digits. None where one of the two is always ahead, or they change places more than once."""
 
     def ring_leads(size: float) -> bool:
-        had = on.had(size)
-        return had["ring"].cost.seconds < had["tree"].cost.seconds
+        library = links.by_library(size)
+        return library["ring"].cost.seconds < library["tree"].cost.seconds
 
-    ahead = [ring_leads(size) for size in GRID]
-    turns = [i for i in range(1, len(GRID)) if ahead[i] != ahead[i - 1]]
-    if len(turns) != 1 or not ahead[-1]:
+    leads = [ring_leads(size) for size in GRID]
+    turns = [i for i in range(1, len(GRID)) if leads[i] != leads[i - 1]]
+    if len(turns) != 1 or not leads[-1]:
         return None
     low, high = GRID[turns[0] - 1], GRID[turns[0]]
     while high / low > 1.005:

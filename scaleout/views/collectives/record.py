@@ -12,7 +12,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import cut, took
 from scaleout.spec import checks
 from scaleout.spec.sweeps import SWEEPS
-from scaleout.views.collectives.links import DECADES, LARGEST, OWN, SMALLEST, Setting
+from scaleout.views.collectives.links import DECADES, LARGEST, OWN_LINK, SMALLEST, Setting
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
 BY_HAND = (
@@ -26,25 +26,27 @@ WRONG = "this is no Record of labs/collectives.py: give a file of labs/results/c
 
 
 def measured(record: dict) -> dict:
-    """{"ranks", "device", "backend", "sweeps": {"backend" or who: [[bytes, seconds], ...]}} of a Record.
+    """{"ranks", "device", "backend", "sweeps": {"backend" or writer: [[bytes, seconds], ...]}} of a Record.
 
     ValueError, in one line, for a Record of another lab, or one that does not hold two sizes of an all-reduce.
     """
-    ranks, device, backend, found = (record.get(key) for key in ("device_count", "device", "backend", "measurement"))
-    if record.get("stem") != "collectives" or not isinstance(found, dict):
+    ranks, device, backend, seconds_by_point = (
+        record.get(key) for key in ("device_count", "device", "backend", "measurement")
+    )
+    if record.get("stem") != "collectives" or not isinstance(seconds_by_point, dict):
         raise ValueError(WRONG)
     if not (checks.is_whole(ranks) and 2 <= ranks <= 10**6 and isinstance(device, str) and isinstance(backend, str)):
         raise ValueError(f"{WRONG}, with its backend and device, of 2 ranks or more")
     sweeps: dict[str, list[list[float]]] = {}
-    for key, seconds in found.items():
+    for key, seconds in seconds_by_point.items():
         point = POINT.fullmatch(str(key))
-        who = "backend" if point and point[1] == backend else point and point[1]
-        if who not in ("backend", *BY_HAND):
+        writer = "backend" if point and point[1] == backend else point and point[1]
+        if writer not in ("backend", *BY_HAND):
             continue
         if not (checks.is_number(seconds) and 0 < seconds <= LONGEST):
             raise ValueError(f"{WRONG}: {key!r} must be a time above 0")
-        sweeps.setdefault(who, []).append([float(point[2]), float(seconds)])
-    sweeps = {who: sorted(points) for who, points in sweeps.items() if len({size for size, _ in points}) > 1}
+        sweeps.setdefault(writer, []).append([float(point[2]), float(seconds)])
+    sweeps = {writer: sorted(points) for writer, points in sweeps.items() if len({size for size, _ in points}) > 1}
     if not sweeps:
         raise ValueError(f"{WRONG}, with two sizes of an all-reduce or more")
     return {"ranks": ranks, "device": device[:60], "backend": backend[:20], "sweeps": sweeps}
@@ -61,12 +63,12 @@ class Measured:
 
     def draw(self, strip, wide: bool, y: float) -> str:
         """Ringed dots at the share of latency in what was measured, with seconds above some; or what does not fit."""
-        x, at, anchor = (598, y + 13, "end") if wide else (0, y + 28, "start")
+        x, text_y, anchor = (598, y + 13, "end") if wide else (0, y + 28, "start")
         words = cut(self.words, 310 if wide else 356, svg.SMALLEST, bold=True)
-        said = svg.text(x, at, words, anchor=anchor, fill=self.colour, bold=True, size=svg.SMALLEST)
+        text = svg.text(x, text_y, words, anchor=anchor, fill=self.colour, bold=True, size=svg.SMALLEST)
         seen = [point for point in self.points if SMALLEST <= point[0] <= LARGEST]
         dots = [self._dot(strip.x(amount), strip.y(min(1.0, share))) for amount, _, share in seen]
-        return said + "".join(dots) + ("".join(self._times(seen, strip)) if wide else "")
+        return text + "".join(dots) + ("".join(self._times(seen, strip)) if wide else "")
 
     def _dot(self, x: float, y: float) -> str:
         return (
@@ -76,48 +78,50 @@ class Measured:
 
     def _times(self, points: list[tuple[float, float, float]], strip) -> list[str]:
         """Seconds at whole decades, between the points next to them, in a row above the model's."""
-        out = []
+        parts = []
         for decade in DECADES:
-            for (low, early, _), (high, late, _) in pairwise(points):
+            for (low, low_seconds, _), (high, high_seconds, _) in pairwise(points):
                 if low <= decade < high:
-                    seconds = early * (late / early) ** (log(decade / low) / log(high / low))
+                    seconds = low_seconds * (high_seconds / low_seconds) ** (log(decade / low) / log(high / low))
                     x = strip.x(decade)
                     anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
                     style = {"fill": self.colour, "bold": True, "size": svg.SMALLEST}
-                    out.append(svg.text(x, strip.top - 21, took(seconds), anchor=anchor, **style))
-        return out
+                    parts.append(svg.text(x, strip.top - 21, took(seconds), anchor=anchor, **style))
+        return parts
 
 
-def of(own: dict | None, on: Setting, algorithm: str) -> Measured | None:
+def matching(record: dict | None, links: Setting, algorithm: str) -> Measured | None:
     """What of `measured` belongs to what is drawn: to a ring the backend's own, whose line the lab reads as a ring and
     gives for one's own link, to the rest what was written by hand under its name. Latency is the run's own: the time
     of its fastest message."""
-    if own is None:
+    if record is None:
         return None
-    if own["ranks"] != on.ranks:
-        return Measured(f"your run had {own['ranks']} ranks: set Ranks to {own['ranks']} to see it here", ())
-    if own["backend"] != "nccl" and on.key != OWN:
-        return Measured(f"your run used {own['backend']}: join by “my own” to see it here", ())
+    if record["ranks"] != links.ranks:
+        return Measured(f"your run had {record['ranks']} ranks: set Ranks to {record['ranks']} to see it here", ())
+    if record["backend"] != "nccl" and links.key != OWN_LINK:
+        return Measured(f"your run used {record['backend']}: join by “my own” to see it here", ())
     first = ("backend", "ring") if algorithm == "ring" else (algorithm, "backend")
-    name = next(one for one in (*first, *own["sweeps"]) if one in own["sweeps"])
-    whose = f"{own['backend']} as a ring" if algorithm == "ring" else f"{own['backend']}’s own"
-    what = whose if name == "backend" else f"{name} by hand"
-    words = f"your run: {what}, {own['ranks']} × {own['device']}"
-    sweep = own["sweeps"][name]
+    name = next(sweep_name for sweep_name in (*first, *record["sweeps"]) if sweep_name in record["sweeps"])
+    backend_source = f"{record['backend']} as a ring" if algorithm == "ring" else f"{record['backend']}’s own"
+    source = backend_source if name == "backend" else f"{name} by hand"
+    words = f"your run: {source}, {record['ranks']} × {record['device']}"
+    sweep = record["sweeps"][name]
     start = min(seconds for _, seconds in sweep)  # what a message takes that has next to no bytes
     return Measured(words, tuple((size, seconds, start / seconds) for size, seconds in sweep))
 
 
-def published(on: Setting, algorithm: str) -> Measured | None:
+def published(links: Setting, algorithm: str) -> Measured | None:
     """What others measured of a ring on such nodes, where NCCL would take one."""
-    found = SWEEPS.get(on.ranks) if (on.key, algorithm) == (IN_NODES, "ring") else None
-    if not found:
+    published_sweep = SWEEPS.get(links.ranks) if (links.key, algorithm) == (IN_NODES, "ring") else None
+    if not published_sweep:
         return None
     points = []
-    for kib, rate in found.rows:
+    for kib, rate in published_sweep.rows:
         size = kib * 1024.0
-        if found.by == algorithm or on.fastest(size) == algorithm:
-            points.append((size, size * alpha_beta.bus_factor("all_reduce", on.ranks) / (rate * 1e9)))
+        if published_sweep.by == algorithm or links.fastest(size) == algorithm:
+            points.append((size, size * alpha_beta.bus_factor("all_reduce", links.ranks) / (rate * 1e9)))
     # with the latency that the band has there, a protocol's: what took longer lies off its curve
-    shares = tuple((size, took, on.way(algorithm, size).cost.latency_seconds / took) for size, took in points)
-    return Measured(f"measured: {found.words} ({found.source})", shares, "ink")
+    shares = tuple(
+        (size, seconds, links.way(algorithm, size).cost.latency_seconds / seconds) for size, seconds in points
+    )
+    return Measured(f"measured: {published_sweep.words} ({published_sweep.source})", shares, "ink")

@@ -16,13 +16,13 @@ HEAD = "What one rank has sent"
 
 @dataclass(frozen=True)
 class Sent:
-    """Messages that the busiest rank sends in each drawn step, `total` in all; `done` steps are over.
+    """Messages that the busiest rank sends in each drawn step, `total` in all; `steps_over` steps are over.
 
     `curve` is the total by number of ranks. `message` in bytes.
     """
 
     shown: Frames
-    done: int
+    steps_over: int
     ranks: int
     message: float
     total: float
@@ -31,12 +31,12 @@ class Sent:
     @cached_property
     def steps(self) -> list[float]:
         drawn = self.shown.sent
-        return [one * self.total / fsum(drawn) for one in drawn]
+        return [messages * self.total / fsum(drawn) for messages in drawn]
 
     @property
     def so_far(self) -> float:
         """Bytes."""
-        return fsum(self.steps[: self.done]) * self.message
+        return fsum(self.steps[: self.steps_over]) * self.message
 
     @property
     def in_all(self) -> str:
@@ -49,64 +49,66 @@ class Sent:
         """Messages at the end of the axis."""
         return max(2, ceil(self.total - 1e-9))
 
-    def stops(self, at) -> list[tuple[float, float]]:
+    def stops(self, position) -> list[tuple[float, float]]:
         """Of the guess's mark, in GB along the axis."""
-        return [(0.0, at(0)), (self.top * self.message / 1e9, at(self.top))]
+        return [(0.0, position(0)), (self.top * self.message / 1e9, position(self.top))]
 
 
-def wide(one: Sent, x: float, locked: bool = False) -> str:
+def wide(sending: Sent, x: float, locked: bool = False) -> str:
     """262 wide and 346 high, from x on."""
     base, roof, bar = 302.0, 58.0, x + 82
 
-    def at(messages: float) -> float:
-        return base - (base - roof) * messages / one.top
+    def y_at(messages: float) -> float:
+        return base - (base - roof) * messages / sending.top
 
-    levels = [_level(one, x, at, 1, f"{size(one.message)}: the message" if one.top <= 8 else "")]
-    if one.top <= 3:
-        levels.append(_level(one, x, at, 2, size(2 * one.message) + _limit(one, locked)))
+    levels = [_level(sending, x, y_at, 1, f"{size(sending.message)}: the message" if sending.top <= 8 else "")]
+    if sending.top <= 3:
+        levels.append(_level(sending, x, y_at, 2, size(2 * sending.message) + _limit(sending, locked)))
     body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(x + 82, base, x + 256, base, "muted")]
     if locked:
         body.append(_outline(bar, roof, 38, base - roof))
         body.append(svg.text(x + 101, base + 15, "each rank", anchor="middle", fill="muted", size=svg.SMALLEST))
     else:
-        spans = _spans(one)
-        body += [_block(k, bar, at(end), 38, at(start) - at(end) - 1.6, one) for k, start, end in spans]
-        body += _empty(one, lambda low, high: (bar + 0.7, at(high) + 0.8, 36.6, at(low) - at(high) - 2.4))
-        body += _brackets(one, spans, x, at) + _curve(one, x, at, base, roof)
-    return "".join([*body, *levels, guess.mark(one.stops(at), (x + 74, x + 256))])
+        spans = _spans(sending)
+        body += [_block(k, bar, y_at(end), 38, y_at(start) - y_at(end) - 1.6, sending) for k, start, end in spans]
+        body += _empty(sending, lambda low, high: (bar + 0.7, y_at(high) + 0.8, 36.6, y_at(low) - y_at(high) - 2.4))
+        body += _brackets(sending, spans, x, y_at) + _curve(sending, x, y_at, base, roof)
+    return "".join([*body, *levels, guess.mark(sending.stops(y_at), (x + 74, x + 256))])
 
 
-def narrow(one: Sent, y: float, locked: bool = False) -> str:
+def narrow(sending: Sent, y: float, locked: bool = False) -> str:
     """358 wide and 54 high, from y down."""
     end, bar = 338.0, y + 19
 
-    def at(messages: float) -> float:
-        return 1 + end * messages / one.top
+    def x_at(messages: float) -> float:
+        return 1 + end * messages / sending.top
 
     body = [svg.text(0, y + 12, HEAD, bold=True, size=svg.SMALL)]
     if locked:
         body.append(_outline(1, bar, end, 19))
     else:
-        words = f"{size(one.so_far)} of {one.in_all}"
+        words = f"{size(sending.so_far)} of {sending.in_all}"
         body.append(svg.text(358, y + 12, words, anchor="end", bold=True, size=svg.SMALL))
-        body += [_block(k, at(start), bar, at(end) - at(start) - 1.2, 19, one) for k, start, end in _spans(one)]
-        body += _empty(one, lambda low, high: (at(low) + 0.6, bar + 0.6, at(high) - at(low) - 2, 17.8))
-    if one.top <= 12:
-        body.append(svg.line(at(1), bar - 3, at(1), bar + 22, "ink"))
-        body.append(svg.text(at(1) + 3, bar + 31, size(one.message), fill="muted", size=svg.SMALLEST))
-    ends = size(one.top * one.message)
-    longer = ends + (_limit(one, locked) if one.top == 2 else "")
-    if svg.measure(size(one.message) + longer, 11) < end - at(1) - 10:
+        body += [
+            _block(k, x_at(start), bar, x_at(end) - x_at(start) - 1.2, 19, sending) for k, start, end in _spans(sending)
+        ]
+        body += _empty(sending, lambda low, high: (x_at(low) + 0.6, bar + 0.6, x_at(high) - x_at(low) - 2, 17.8))
+    if sending.top <= 12:
+        body.append(svg.line(x_at(1), bar - 3, x_at(1), bar + 22, "ink"))
+        body.append(svg.text(x_at(1) + 3, bar + 31, size(sending.message), fill="muted", size=svg.SMALLEST))
+    ends = size(sending.top * sending.message)
+    longer = ends + (_limit(sending, locked) if sending.top == 2 else "")
+    if svg.measure(size(sending.message) + longer, 11) < end - x_at(1) - 10:
         ends = longer
     body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=svg.SMALLEST))
-    body.append(guess.mark(one.stops(at), (bar - 6, bar + 26), "x"))
+    body.append(guess.mark(sending.stops(x_at), (bar - 6, bar + 26), "x"))
     return "".join(body)
 
 
-def _limit(one: Sent, locked: bool) -> str:
+def _limit(sending: Sent, locked: bool) -> str:
     if locked:
         return ""
-    return ": never reached" if one.total < 2 and one.shown.algorithm == "ring" else ": the message twice"
+    return ": never reached" if sending.total < 2 and sending.shown.algorithm == "ring" else ": the message twice"
 
 
 def _outline(x: float, y: float, width: float, height: float) -> str:
@@ -116,89 +118,89 @@ def _outline(x: float, y: float, width: float, height: float) -> str:
     )
 
 
-def _spans(one: Sent) -> list[tuple[int, float, float]]:
+def _spans(sending: Sent) -> list[tuple[int, float, float]]:
     """(step, from, to) of what is sent, in messages one upon the other."""
-    out, low = [], 0.0
-    for k, amount in enumerate(one.steps):
+    spans, low = [], 0.0
+    for k, amount in enumerate(sending.steps):
         if amount:
-            out.append((k, low, low + amount))
+            spans.append((k, low, low + amount))
         low += amount
-    return out
+    return spans
 
 
-def _block(step: int, x: float, y: float, width: float, height: float, one: Sent) -> str:
+def _block(step: int, x: float, y: float, width: float, height: float, sending: Sent) -> str:
     """What a step sends: full when it is over, pale while it is under way, not seen before."""
-    seen = 1.0 if step < one.done else 0.4 if step == one.done and step else 0.0
+    seen = 1.0 if step < sending.steps_over else 0.4 if step == sending.steps_over and step else 0.0
     block = svg.rect(x, y, max(width, 0.5), max(height, 0.5), "c4", opacity=seen, mark=f"block-{step}")
-    return block if step <= one.done else ""
+    return block if step <= sending.steps_over else ""
 
 
-def _empty(one: Sent, place) -> list[str]:
+def _empty(sending: Sent, place) -> list[str]:
     """The two parts of 2W that a rank never sends in a ring."""
-    if one.shown.algorithm != "ring" or one.ranks != one.shown.ranks:
+    if sending.shown.algorithm != "ring" or sending.ranks != sending.shown.ranks:
         return []
-    p = one.ranks
+    p = sending.ranks
     return [_outline(*place((2 * p - 2 + k) / p, (2 * p - 1 + k) / p)) for k in (0, 1)]
 
 
-def _level(one: Sent, x: float, at, messages: float, words: str) -> str:
-    y, dash = at(messages), "5 4" if messages > 1 else ""
+def _level(sending: Sent, x: float, y_at, messages: float, words: str) -> str:
+    y, dash = y_at(messages), "5 4" if messages > 1 else ""
     return svg.line(x + 122, y, x + 256, y, "muted" if dash else "grid", 1, dash) + svg.text(
         x + 258, y - 5, words, anchor="end", fill="muted", size=svg.SMALLEST, bold=bool(dash), halo=True
     )
 
 
-def _brackets(one: Sent, spans: list[tuple[int, float, float]], x: float, at) -> list[str]:
+def _brackets(sending: Sent, spans: list[tuple[int, float, float]], x: float, y_at) -> list[str]:
     """What the phases of an algorithm send, at the left of the bar."""
-    out = []
-    for words, low, high in _phases(one, spans):
-        top, bottom = at(high) + 1, at(low) - 2
+    parts = []
+    for words, low, high in _phases(sending, spans):
+        top, bottom = y_at(high) + 1, y_at(low) - 2
         room = int((bottom - top) // 14)
         if room < 1:
             continue
-        out.append(f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>')
+        parts.append(f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>')
         y = (top + bottom) / 2 + 4 - 7 * (min(room, len(words)) - 1)
-        for i, said in enumerate(words[:room]):
-            out.append(
+        for i, text in enumerate(words[:room]):
+            parts.append(
                 svg.text(
-                    x + 67, y + 14 * i, said, anchor="end", fill="muted" if i else "ink", size=svg.SMALLEST, bold=not i
+                    x + 67, y + 14 * i, text, anchor="end", fill="muted" if i else "ink", size=svg.SMALLEST, bold=not i
                 )
             )
-    return out
+    return parts
 
 
-def _phases(one: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[list[str], float, float]]:
-    adds = [one.shown.parcels[k][0].adds for k, *_ in spans]
-    if one.shown.algorithm == "tree":
+def _phases(sending: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[list[str], float, float]]:
+    adds = [sending.shown.parcels[k][0].adds for k, *_ in spans]
+    if sending.shown.algorithm == "tree":
         return []
     first = [span for span, add in zip(spans, adds, strict=True) if add]
     second = [span for span, add in zip(spans, adds, strict=True) if not add]
-    pieces = f"{one.ranks - 1:,} of {one.ranks:,}"
+    pieces = f"{sending.ranks - 1:,} of {sending.ranks:,}"
     words = {
         "ring": (["lap 1", "add", pieces, "parts"], ["lap 2", "hand round", pieces, "parts"]),
         "halving-doubling": (["halving", "add"], ["doubling", "give back"]),
         "naive": (
             [],
-            ["rank 0", f"to {one.ranks - 1:,} others" if one.ranks < 100 else f"to {one.ranks - 1:,}"],
+            ["rank 0", f"to {sending.ranks - 1:,} others" if sending.ranks < 100 else f"to {sending.ranks - 1:,}"],
         ),
         "in-network": (["its message", "once"], ["its sums"]),
-    }[one.shown.algorithm]
-    return [(said, part[0][1], part[-1][2]) for said, part in zip(words, (first, second), strict=True) if part]
+    }[sending.shown.algorithm]
+    return [(lines, part[0][1], part[-1][2]) for lines, part in zip(words, (first, second), strict=True) if part]
 
 
-def _free(y: float, taken: list[float]) -> float:
+def _free(y: float, middles: list[float]) -> float:
     """Where the two lines of a dot at y go: below it, or where lines with these middles are in the way, above."""
     below, above = y + 26, y - 24
-    return above if any(below - 21 < one < below + 22 for one in taken) and above > 36 else below
+    return above if any(below - 21 < middle < below + 22 for middle in middles) and above > 36 else below
 
 
-def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
+def _curve(sending: Sent, x: float, y_at, base: float, roof: float) -> list[str]:
     """The total by number of ranks, with a dot at the present one, and how far the bar is."""
-    plane = Plane(x + 152, roof, 98, base - roof, Axis(1, 10), Axis(0, one.top))
-    dot_x, dot_y = plane.at_x(log2(one.ranks)), at(one.total)
-    out = [plane.curve([(log2(p), total) for p, total in one.curve], "c4", 2.2)]
-    out.append(svg.line(x + 122, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"))
-    out.append(
+    plane = Plane(x + 152, roof, 98, base - roof, Axis(1, 10), Axis(0, sending.top))
+    dot_x, dot_y = plane.at_x(log2(sending.ranks)), y_at(sending.total)
+    parts = [plane.curve([(log2(p), total) for p, total in sending.curve], "c4", 2.2)]
+    parts.append(svg.line(x + 122, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"))
+    parts.append(
         svg.group(
             dot_x,
             dot_y,
@@ -206,15 +208,15 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
             "dot",
         )
     )
-    late = dot_x > x + 200
-    near, anchor = (x + 258, "end") if late else (dot_x + 12, "start")
-    low = _free(dot_y, [at(k) - 9 for k in (1, 2) if k == 1 or one.top <= 3])
-    out.append(svg.text(near, low, one.in_all, anchor=anchor, bold=True, halo=True))
-    out.append(
-        svg.text(near, low + 14, f"with {one.ranks:,}", anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True)
+    at_right = dot_x > x + 200
+    text_x, anchor = (x + 258, "end") if at_right else (dot_x + 12, "start")
+    low = _free(dot_y, [y_at(k) - 9 for k in (1, 2) if k == 1 or sending.top <= 3])
+    parts.append(svg.text(text_x, low, sending.in_all, anchor=anchor, bold=True, halo=True))
+    parts.append(
+        svg.text(text_x, low + 14, f"with {sending.ranks:,}", anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True)
     )
     for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end")):
-        out.append(
+        parts.append(
             svg.text(
                 plane.at_x(log2(p)) + 6 * (p == 1024),
                 base + 15,
@@ -224,8 +226,8 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
                 size=svg.SMALLEST,
             )
         )
-    out.append(svg.text(x + 101, base + 15, "now", anchor="middle", fill="muted", size=svg.SMALLEST))
-    out.append(svg.text(x + 201, base + 30, "by number of ranks", anchor="middle", fill="muted", size=svg.SMALLEST))
-    out.append(svg.text(x + 130, base - 20, size(one.so_far), bold=True, halo=True))
-    out.append(svg.text(x + 130, base - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
-    return out
+    parts.append(svg.text(x + 101, base + 15, "now", anchor="middle", fill="muted", size=svg.SMALLEST))
+    parts.append(svg.text(x + 201, base + 30, "by number of ranks", anchor="middle", fill="muted", size=svg.SMALLEST))
+    parts.append(svg.text(x + 130, base - 20, size(sending.so_far), bold=True, halo=True))
+    parts.append(svg.text(x + 130, base - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
+    return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.collectives.algorithms import Cost, fold
 from scaleout.draw.labels import took
 from scaleout.draw.parcels import Frames
-from scaleout.views.collectives.links import OWN, Setting
+from scaleout.views.collectives.links import OWN_LINK, Setting
 
 NAMES = {
     "ring": "ring", "tree": "double tree", "naive": "gather and broadcast", "halving-doubling": "halving-doubling",
@@ -39,28 +39,28 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
     if step == shown.steps:
         return [("done", False), ("all hold the sum", True), (f"{shown.steps} steps", False)]
     parcels, p = shown.parcels[step], shown.ranks
-    sums = [cell.bit_count() for one in parcels for cell in (shown.held[step][one.source][c] for c in one.chunks)]
-    most, many = max(sums), len(parcels) > 1
-    what = "the sum" if most == p else "one rank’s" if most == 1 else f"a sum of {most}"
-    parcel = f"{'parcels hold' if many and min(sums) < most else 'a parcel is'} {what}"
-    adds = {one.adds for one in parcels}
+    sums = [cell.bit_count() for move in parcels for cell in (shown.held[step][move.source][c] for c in move.chunks)]
+    most_ranks, several = max(sums), len(parcels) > 1
+    content = "the sum" if most_ranks == p else "one rank’s" if most_ranks == 1 else f"a sum of {most_ranks}"
+    parcel = f"{'parcels hold' if several and min(sums) < most_ranks else 'a parcel is'} {content}"
+    adds = {move.adds for move in parcels}
     verb = "add and hand down" if len(adds) > 1 else "add" if True in adds else "hand round"
-    where, count = "", f"step {step + 1} of {shown.steps}"
+    phase, count = "", f"step {step + 1} of {shown.steps}"
     if shown.algorithm == "ring":
-        where = f"lap {1 if True in adds else 2} of 2"
+        phase = f"lap {1 if True in adds else 2} of 2"
         count = f"step {step % (p - 1) + 1} of {p - 1}"
     elif shown.algorithm == "tree":
-        where, verb = (
+        phase, verb = (
             "two trees, half each",
             verb if len(adds) > 1 else "add upwards" if True in adds else "hand down",
         )
     elif shown.algorithm == "naive":
-        where, verb = "all through rank 0", "gather and add" if True in adds else "broadcast"
+        phase, verb = "all through rank 0", "gather and add" if True in adds else "broadcast"
     elif shown.algorithm == "halving-doubling":
-        where, verb = _pairs(shown, step), "swap and add" if True in adds else "give back"
+        phase, verb = _pairs(shown, step), "swap and add" if True in adds else "give back"
     else:
         verb = _SWITCH[step]
-    return [(where, False), (verb, True), (count, False), (parcel, False)]
+    return [(phase, False), (verb, True), (count, False), (parcel, False)]
 
 
 _SWITCH = ("add all", "load a sum", "store it", "copy to all")
@@ -74,56 +74,56 @@ def _pairs(shown: Frames, step: int) -> str:
     return f"partners {abs(part.index(parcels[0].source) - part.index(parcels[0].target))} apart"
 
 
-def law(on: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
+def law(links: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
     """Bytes that a rank sends, as a formula with its numbers, and the seconds that follow."""
-    before, factor = _LAWS[algorithm](on)
+    lead, factor = _LAWS[algorithm](links)
     formula = f"{factor} × {size(amount)} = {size(cost.sent_bytes, 4)}"
     moving = cost.seconds - cost.latency_seconds
-    at = f"at {size(cost.sent_bytes / moving)}/s: " if algorithm == "ring" else "bytes take "
+    rate_text = f"at {size(cost.sent_bytes / moving)}/s: " if algorithm == "ring" else "bytes take "
     starts = f"{cost.steps:,} start{'s' if cost.steps > 1 else ''}"
-    return [before, formula, f"{at}{took(moving)}, and {starts}: {took(cost.latency_seconds)}"]
+    return [lead, formula, f"{rate_text}{took(moving)}, and {starts}: {took(cost.latency_seconds)}"]
 
 
-def _ring(on: Setting) -> tuple[str, str]:
-    p = on.ranks
+def _ring(links: Setting) -> tuple[str, str]:
+    p = links.ranks
     return "each of W ranks sends, in two laps of W − 1 parts,", f"2 × ({p:,} − 1)/{p:,}"
 
 
-def _tree(on: Setting) -> tuple[str, str]:
+def _tree(links: Setting) -> tuple[str, str]:
     """The picture has two trees over all ranks; what is priced has a chain in each node, or more and smaller blocks."""
-    nodes, gpus = on.cluster.nodes, on.cluster.gpus_per_node
-    if on.key == OWN:
-        said = "drawn with the fewest blocks; priced with as many as are fastest. An inner rank of a tree sends"
+    nodes, gpus = links.cluster.nodes, links.cluster.gpus_per_node
+    if links.key == OWN_LINK:
+        text = "drawn with the fewest blocks; priced with as many as are fastest. An inner rank of a tree sends"
     elif gpus == 1:
-        said = "drawn in blocks, step by step; priced as NCCL counts it, by levels. An inner rank of a tree sends"
+        text = "drawn in blocks, step by step; priced as NCCL counts it, by levels. An inner rank of a tree sends"
     else:
-        between = "a chain in each node and two trees between nodes" if nodes > 1 else "a chain in the node"
-        said = f"drawn: two trees over all ranks; priced: NCCL’s, {between}. The busiest GPU sends"
-    return said, f"{on.sent('tree'):g}"
+        chain = "a chain in each node and two trees between nodes" if nodes > 1 else "a chain in the node"
+        text = f"drawn: two trees over all ranks; priced: NCCL’s, {chain}. The busiest GPU sends"
+    return text, f"{links.sent('tree'):g}"
 
 
-def _naive(on: Setting) -> tuple[str, str]:
-    return "rank 0 receives W − 1 messages one by one, then sends as many:", f"({on.ranks:,} − 1)"
+def _naive(links: Setting) -> tuple[str, str]:
+    return "rank 0 receives W − 1 messages one by one, then sends as many:", f"({links.ranks:,} − 1)"
 
 
-def _halving(on: Setting) -> tuple[str, str]:
-    out, part = fold(on.ranks)
+def _halving(links: Setting) -> tuple[str, str]:
+    idle_ranks, part = fold(links.ranks)
     p = len(part)
-    if out:
+    if idle_ranks:
         return (
-            f"{out:,} of {on.ranks:,} ranks sit out; one that stands for two sends",
+            f"{idle_ranks:,} of {links.ranks:,} ranks sit out; one that stands for two sends",
             f"(2 × ({p:,} − 1)/{p:,} + 1)",
         )
     return "a half, a quarter, an eighth ... and all the way back:", f"2 × ({p:,} − 1)/{p:,}"
 
 
-def _switches(on: Setting) -> tuple[str, str]:
-    g, n = on.cluster.gpus_per_node, on.cluster.nodes
+def _switches(links: Setting) -> tuple[str, str]:
+    g, n = links.cluster.gpus_per_node, links.cluster.nodes
     if g == 1:
         return "each sends its message once, to switches that add:", "1"
-    between = f" + 1/{g}" if n > 1 else ""
-    what = "each sends its message and stores its part of the sum"
-    return f"{what}{', which also goes between nodes' if n > 1 else ''}:", f"(1 + 1/{g:,}{between})"
+    across_text = f" + 1/{g}" if n > 1 else ""
+    action = "each sends its message and stores its part of the sum"
+    return f"{action}{', which also goes between nodes' if n > 1 else ''}:", f"(1 + 1/{g:,}{across_text})"
 
 
 _LAWS = {"ring": _ring, "tree": _tree, "naive": _naive, "halving-doubling": _halving, "in-network": _switches}

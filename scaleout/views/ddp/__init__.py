@@ -58,7 +58,7 @@ CONTROLS = (
     ),
 )  # fmt: skip
 
-SIZES, PASSES = (next(one for one in CONTROLS if one.name == name) for name in ("bucket", "accumulation"))
+SIZES, PASSES = (next(control for control in CONTROLS if control.name == name) for name in ("bucket", "accumulation"))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Setting:
     @cached_property
     def job(self) -> Job:
         """Where nodes do not come out even, the last has as many GPUs as the others."""
-        on = joined(self.link, self.device, self.ranks)
+        cluster = joined(self.link, self.device, self.ranks)
         sending = Replicas(
             None if self.bucket == SIZES.default else self.bucket * MIB, not self.no_sync, self.overlap, self.ratio
         )
@@ -98,9 +98,9 @@ class Setting:
             PRESETS[self.model],
             self.seq,
             DEVICES[self.device],
-            on,
+            cluster,
             self.batch,
-            Layout(dp=on.ranks, micro_batches=self.accumulation),
+            Layout(dp=cluster.ranks, micro_batches=self.accumulation),
             Recipe(buckets="beside" if self.ranks > 1 else "none"),
             PROGRAMS[self.program],
             sending,
@@ -124,17 +124,17 @@ class Setting:
 @lru_cache(maxsize=64)
 def joined(link: str, device: str, ranks: int) -> topology.Cluster:
     """Ranks fill as few nodes as hold them, evenly; where that does not come out even the last is priced as full."""
-    most, across, adapters, rdma, _ = LINKS[link]
-    nodes = ceil(ranks / most)
-    return topology.cluster(nodes, ceil(ranks / nodes), DEVICES[device].link, across, adapters, rdma)
+    node_gpus, node_link, adapters, rdma, _ = LINKS[link]
+    nodes = ceil(ranks / node_gpus)
+    return topology.cluster(nodes, ceil(ranks / nodes), DEVICES[device].link, node_link, adapters, rdma)
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The step up to the moment shown, with the exposed part in the sentence."""
     setting = setting_from(params)
-    said = _said(setting)
-    values = {**said["values"], **_seen(setting, params["moment"] / MOMENTS)}
-    return {**said, "svg": picture.picture(setting, setting.step.timeline, values, width, own), "values": values}
+    result = _result(setting)
+    values = {**result["values"], **_seen(setting, params["moment"] / MOMENTS)}
+    return {**result, "svg": picture.picture(setting, setting.step.timeline, values, width, run), "values": values}
 
 
 def setting_from(params: dict) -> Setting:
@@ -145,20 +145,20 @@ def setting_from(params: dict) -> Setting:
 def _seen(setting: Setting, part: float) -> dict:
     """What has happened when so much of the step is over."""
     timeline = setting.step.timeline
-    now = part * timeline.seconds
-    return {"moment_seconds": now, "pile_gb": timeline.waiting([now])[0] / 1e9}
+    seconds = part * timeline.seconds
+    return {"moment_seconds": seconds, "pile_gb": timeline.waiting([seconds])[0] / 1e9}
 
 
 @lru_cache(maxsize=16)  # for both widths, and each moment
-def _said(setting: Setting) -> dict:
+def _result(setting: Setting) -> dict:
     """What is the same at every width and moment."""
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
-    held = sum(states(shape, setting.job.recipe, Layout()).values())
+    states_bytes = sum(states(shape, setting.job.recipe, Layout()).values())
     values = {
         **_values(setting, setting.step),
-        "states_gb": held / 1e9,
+        "states_gb": states_bytes / 1e9,
         "usable_gb": allocator.usable(device.memory_bytes) / 1e9,
-        "states_fit": allocator.fits(held, device.memory_bytes),
+        "states_fit": allocator.fits(states_bytes, device.memory_bytes),
     }
     return {
         "sentence": words.sentence(setting, values),
@@ -171,7 +171,7 @@ def _said(setting: Setting) -> dict:
 def advice(params: dict) -> str:
     """The lever worth trying now; "" where nothing is exchanged, or the states are too large for one GPU."""
     setting = setting_from(params)
-    values = _said(setting)["values"]
+    values = _result(setting)["values"]
     return words.advice(lever(setting), values["efficiency"]) if setting.ranks > 1 and values["states_fit"] else ""
 
 
@@ -179,19 +179,19 @@ def _levers(setting: Setting, values: dict) -> dict:
     """Controls that change nothing now, and why."""
     if setting.ranks == 1:
         return {name: {"off": "One GPU sends nothing."} for name in ("link", "overlap", "no_sync")}
-    off = {}
+    notes = {}
     if setting.accumulation == 1:
-        off["no_sync"] = {"off": "There is one pass, which is the last."}
+        notes["no_sync"] = {"off": "There is one pass, which is the last."}
     if values["buckets"] == 1:
-        off["overlap"] = {"off": "One bucket is complete when the backward is."}
-    return off
+        notes["overlap"] = {"off": "One bucket is complete when the backward is."}
+    return notes
 
 
-def _values(setting: Setting, found: Step) -> dict:
-    timeline, alone = found.timeline, setting.alone
-    efficiency = alone.seconds / found.seconds
+def _values(setting: Setting, timed: Step) -> dict:
+    timeline, alone = timed.timeline, setting.alone
+    efficiency = alone.seconds / timed.seconds
     return {
-        "step_seconds": found.seconds,
+        "step_seconds": timed.seconds,
         "alone_seconds": alone.seconds,
         "compute_seconds": timeline.compute_seconds,
         "communication_seconds": timeline.communication_seconds,
@@ -202,16 +202,16 @@ def _values(setting: Setting, found: Step) -> dict:
         "last_message_seconds": _last(timeline),
         "update_seconds": timeline.update_seconds,
         "other_seconds": timeline.other_seconds,
-        "straggler_seconds": found.parts["stragglers"],
-        "exposed_percent": 100 * timeline.exposed_seconds / found.seconds,
+        "straggler_seconds": timed.parts["stragglers"],
+        "exposed_percent": 100 * timeline.exposed_seconds / timed.seconds,
         "overlap_fraction": timeline.overlap_fraction,
         "efficiency": efficiency,
         "speed_up": efficiency * setting.ranks,
         "buckets": len(timeline.buckets),
         "message_gb": fsum(timeline.message_bytes) / 1e9,
         "compression_ratio": setting.ratio,
-        "tokens_per_second": setting.batch * setting.seq * setting.accumulation * setting.ranks / found.seconds,
-        "mfu": found.mfu,
+        "tokens_per_second": setting.batch * setting.seq * setting.accumulation * setting.ranks / timed.seconds,
+        "mfu": timed.mfu,
         "tokens_per_gpu": setting.batch * setting.seq,
         "tokens_needed": _needed(setting, timeline),
         "tokens_by_rule": _by_rule(setting, timeline),
@@ -223,12 +223,12 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
     """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
     if setting.ranks == 1:
         return 0.0
-    on, talking = (
+    cluster, talking = (
         joined(setting.link, setting.device, setting.ranks),
-        sum(1 for one in timeline.passes if one.messages),
+        sum(1 for entry in timeline.passes if entry.messages),
     )
     count = Counter(timeline.message_bytes)
-    return talking * fsum(n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items())
+    return talking * fsum(n * nccl.price("all_reduce", size, cluster).cost.latency_seconds for size, n in count.items())
 
 
 def _last(timeline: Timeline) -> float:
@@ -240,7 +240,7 @@ def _last(timeline: Timeline) -> float:
 def _full(timeline: Timeline) -> list[float]:
     """Seconds at which most may wait: when a bucket is complete."""
     last = timeline.passes[-1]
-    return [nextafter(last.start + at, inf) for at in timeline.ready] or [0.0]  # never before it, by rounding
+    return [nextafter(last.start + offset, inf) for offset in timeline.ready] or [0.0]  # never before it, by rounding
 
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
@@ -269,9 +269,9 @@ measured = record.measured
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
     setting = setting_from(params)
-    return picture.asked(setting, setting.step.timeline, setting.alone.seconds, width)
+    return picture.locked(setting, setting.step.timeline, setting.alone.seconds, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Shares that likely mistakes give, of the opening setting."""
-    return words.slips(_said(setting_from(params))["values"])
+    return words.slips(_result(setting_from(params))["values"])

@@ -15,23 +15,23 @@ CREW = 16  # squares at most
 ENDS = (1, 1.5, 2, 3, 5, 7, 10)  # of the gauge, in a decade: it keeps its scale while a slider moves a little
 
 
-def draw(setting, values: dict, at: Place, own: dict | None) -> tuple[str, float]:
-    """Both, and where they end. own: a reader's run, which gets a row of its own."""
-    x, y, width = at
+def draw(setting, values: dict, place: Place, run: dict | None) -> tuple[str, float]:
+    """Both, and where they end. run: a reader's, which gets a row of its own."""
+    x, y, width = place
     rows = [(_words(setting.ranks, values["speed_up"], "GPU"), setting.ranks, values["efficiency"], "compute")]
-    if own is not None:
-        ranks, share, words = record.point(own)
+    if run is not None:
+        ranks, share, words = record.point(run)
         rows.append((words, ranks, share, "key"))
-    top, out = y + BAR + 34, [_tokens(setting, values, at)]
+    top, parts = y + BAR + 34, [_tokens(setting, values, place)]
     for n, (words, ranks, share, fill) in enumerate(rows):
-        out.append(_crew(x, top, width, words, ranks, share, fill, n))
+        parts.append(_crew(x, top, width, words, ranks, share, fill, n))
         top += _tall(width, n)
-    return "".join(out), top - 8
+    return "".join(parts), top - 8
 
 
-def asked(at: Place) -> tuple[str, float]:
+def empty(place: Place) -> tuple[str, float]:
     """The frames of both, empty."""
-    x, y, width = at
+    x, y, width = place
     top = y + BAR + 34
     words = svg.text(x, y, "Tokens of a GPU and pass that hide it: ?", size=svg.SMALL, bold=True)
     frame = svg.line(x, y + 8 + BAR, x + width, y + 8 + BAR, "muted", 1, "3 4")
@@ -39,25 +39,25 @@ def asked(at: Place) -> tuple[str, float]:
     return words + frame + crew, top + _tall(width, 0) - 8
 
 
-def _tokens(setting, values: dict, at: Place) -> str:
+def _tokens(setting, values: dict, place: Place) -> str:
     """How far the tokens go, on the way to those needed."""
-    x, y, width = at
+    x, y, width = place
     have, need = values["tokens_per_gpu"], values["tokens_needed"]
-    out = [svg.text(x, y, f"Tokens of a GPU and pass: {have:,}", size=svg.SMALL, bold=True)]
+    parts = [svg.text(x, y, f"Tokens of a GPU and pass: {have:,}", size=svg.SMALL, bold=True)]
     if not need:
-        return "".join([*out, _bar(x, y + 8, width, width * 0.5, 0.0)])
-    most = 1.08 * max(have, need)
-    decade = 10.0 ** floor(log10(most))
-    scale = width / next(one * decade for one in ENDS if one * decade >= most)
+        return "".join([*parts, _bar(x, y + 8, width, width * 0.5, 0.0)])
+    axis_end = 1.08 * max(have, need)
+    decade = 10.0 ** floor(log10(axis_end))
+    scale = width / next(unit * decade for unit in ENDS if unit * decade >= axis_end)
     end, line = have * scale, x + need * scale
-    said = svg.quantity(need)
+    tokens = svg.quantity(need)
     words = labels.fitting(
-        (f"{said} would hide all but the last bucket", f"{said} would hide it", f"{said}"),
+        (f"{tokens} would hide all but the last bucket", f"{tokens} would hide it", f"{tokens}"),
         width - svg.measure(f"Tokens of a GPU and pass: {have:,}", svg.SMALL, True) - 12,
     )
     return "".join(
         [
-            *out,
+            *parts,
             svg.text(x + width, y, words, anchor="end", size=svg.SMALL, fill="accent" if need > have else "muted"),
             _bar(x, y + 8, width, end, line - x - end),
             svg.line(line, y + 4, line, y + 12 + BAR, "ink", 2, mark="need"),
@@ -66,9 +66,9 @@ def _tokens(setting, values: dict, at: Place) -> str:
 
 
 def _bar(x: float, y: float, width: float, end: float, lacking: float) -> str:
-    rest = hatch.box(x + end, y, lacking, BAR) if lacking > 0.5 else ""
+    lacking_box = hatch.box(x + end, y, lacking, BAR) if lacking > 0.5 else ""
     frame = svg.line(x, y + BAR, x + width, y + BAR, "muted")
-    return svg.rect(x, y, end, BAR, "compute", mark="have") + rest + frame
+    return svg.rect(x, y, end, BAR, "compute", mark="have") + lacking_box + frame
 
 
 def _words(ranks: int, work: float, name: str) -> str:
@@ -86,15 +86,15 @@ def _crew(x: float, y: float, width: float, words: str, ranks: int, share: float
     left, top = (x + 222, y - 12) if roomy else (x, y + 6)
     pitch = min(ROW, (width - left + x) / CREW)
     words = labels.cut(words, 214 if roomy else width, bold=True)
-    out = [svg.text(x, y, words, size=svg.SMALL, bold=True, fill="key" if row else "ink")]
+    parts = [svg.text(x, y, words, size=svg.SMALL, bold=True, fill="key" if row else "ink")]
     idle = []
     for n in range(count):
-        at, part = left + n * pitch, min(1.0, max(0.0, share * count - n))
+        square_x, part = left + n * pitch, min(1.0, max(0.0, share * count - n))
         if part and fill:
-            out.append(svg.rect(at, top, SIDE * part, SIDE, fill, mark=f"crew{row}.{n}"))
+            parts.append(svg.rect(square_x, top, SIDE * part, SIDE, fill, mark=f"crew{row}.{n}"))
         if part < 1:
-            idle.append((at + SIDE * part, top, SIDE * (1 - part), SIDE))
-    return "".join(out) + (hatch.area(idle) if fill else _outlines(idle))
+            idle.append((square_x + SIDE * part, top, SIDE * (1 - part), SIDE))
+    return "".join(parts) + (hatch.area(idle) if fill else _outlines(idle))
 
 
 def _outlines(boxes: list[hatch.Box]) -> str:

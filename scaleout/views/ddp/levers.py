@@ -26,8 +26,8 @@ def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str
     In this order: what only DDP's own settings change, a larger batch, another network, and PowerSGD, which is last
     because its own arithmetic is not in the model. sizes: of buckets, in MiB; links: words by name.
     """
-    now = setting.efficiency
-    if now > 1 - WORTH:
+    current = setting.efficiency
+    if current > 1 - WORTH:
         return None
     network = ((words, {"link": key}) for key, words in links.items() if key != setting.link)
     groups = (
@@ -38,9 +38,9 @@ def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str
     )
     for levers, loss in groups:  # loss: what a milder one may give less than the best of its group
         tried = [Advice(change, words, replace(setting, **change).efficiency) for words, change in levers]
-        best = max((one.efficiency for one in tried), default=0.0)
-        if best >= now + WORTH:
-            return next(one for one in tried if one.efficiency >= max(now + WORTH, best - loss))
+        best = max((candidate.efficiency for candidate in tried), default=0.0)
+        if best >= current + WORTH:
+            return next(candidate for candidate in tried if candidate.efficiency >= max(current + WORTH, best - loss))
     return None
 
 
@@ -68,25 +68,25 @@ def _best_bucket(setting, sizes: tuple[int, ...]) -> int:
     def good(i: int) -> float:
         return replace(setting, bucket=sizes[i]).efficiency
 
-    at = max(range(0, len(sizes), 2 * STRIDES[0]), key=good)
+    index = max(range(0, len(sizes), 2 * STRIDES[0]), key=good)
     for stride in STRIDES:
-        at = max((i for i in (at, at - stride, at + stride) if 0 <= i < len(sizes)), key=good)
-    return sizes[at]
+        index = max((i for i in (index, index - stride, index + stride) if 0 <= i < len(sizes)), key=good)
+    return sizes[index]
 
 
-def _passes(setting, most: int) -> Levers:
+def _passes(setting, most_passes: int) -> Levers:
     """As many passes before an update as bring something. What sticks out is paid once, however many there are."""
     once, alone = replace(setting, no_sync=True).step, setting.alone
-    each = alone.timeline.compute_seconds / setting.accumulation
-    rest = alone.seconds - alone.timeline.compute_seconds
+    pass_seconds = alone.timeline.compute_seconds / setting.accumulation
+    fixed = alone.seconds - alone.timeline.compute_seconds
     slowest = once.seconds / (once.seconds - once.parts["stragglers"])
 
     def good(passes: int) -> float:
-        busy = passes * each + rest
+        busy = passes * pass_seconds + fixed
         return busy / (busy + once.parts["exposed data"]) / slowest
 
-    for passes in range(setting.accumulation + 1, most + 1):
-        if passes == most or good(passes + 1) < (1 + FLAT) * good(passes):
+    for passes in range(setting.accumulation + 1, most_passes + 1):
+        if passes == most_passes or good(passes + 1) < (1 + FLAT) * good(passes):
             times = f"{passes / setting.accumulation:.2g}"
             yield (
                 f"{passes} passes an update, a batch {times} times as large",

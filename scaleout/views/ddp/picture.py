@@ -13,29 +13,29 @@ from scaleout.views.ddp import gauge
 
 LEFT = 4
 PILE = 50  # CSS pixels, of all bytes of a step
-BEFORE, AFTER = 48, 24  # stretches of the pile's edge up to where backward ends, and from there on
+STRETCHES_BEFORE, STRETCHES_AFTER = 48, 24  # stretches of the pile's edge up to where backward ends, and from there on
 
 
-def picture(setting, timeline: Timeline, values: dict, width: int, own: dict | None) -> str:
-    """The step of one of the setting's GPUs up to `values["moment_seconds"]`. values: of the view; own: a reader's
+def picture(setting, timeline: Timeline, values: dict, width: int, run: dict | None) -> str:
+    """The step of one of the setting's GPUs up to `values["moment_seconds"]`. values: of the view; run: a reader's
     run."""
-    on = _lanes(timeline, max(timeline.seconds, 2 * values["alone_seconds"]), width)
+    lanes = _lanes(timeline, max(timeline.seconds, 2 * values["alone_seconds"]), width)
     label = (
         f"One step, {labels.took(timeline.seconds)} long: the compute lane, the wire, buckets that fall from one to "
         f"the other, and the pile that waits, at most {values['pile_most_gb']:.2f} GB. {setting.ranks} GPUs do the "
         f"work of {svg.quantity(values['speed_up'])}."
     )
-    done, top = gauge.draw(setting, values, (LEFT, _axis(on) + 42, width - 2 * LEFT), own)
-    body = [_ground(on), on.draw(), _pile(on, values), _later(on, values), done, _mark(on)]
+    gauges, top = gauge.draw(setting, values, (LEFT, _axis(lanes) + 42, width - 2 * LEFT), run)
+    body = [_ground(lanes), lanes.draw(), _pile(lanes, values), _later(lanes, values), gauges, _mark(lanes)]
     return svg.figure(width, top, "".join(body), label)
 
 
-def asked(setting, timeline: Timeline, alone: float, width: int) -> str:
+def locked(setting, timeline: Timeline, alone: float, width: int) -> str:
     """What computes, and an axis of twice the seconds of a GPU `alone`: neither a message nor what shows of it."""
-    on = _lanes(timeline, 2 * alone, width)
+    lanes = _lanes(timeline, 2 * alone, width)
     label = "What a GPU computes in one step; the messages, and what they keep the GPUs from, are asked."
-    done, top = gauge.asked((LEFT, _axis(on) + 42, width - 2 * LEFT))
-    return svg.figure(width, top, "".join([_ground(on), on.asked(), done, _mark(on)]), label)
+    gauges, top = gauge.empty((LEFT, _axis(lanes) + 42, width - 2 * LEFT))
+    return svg.figure(width, top, "".join([_ground(lanes), lanes.asked(), gauges, _mark(lanes)]), label)
 
 
 def _lanes(timeline: Timeline, until: float, width: int) -> Lanes:
@@ -43,35 +43,38 @@ def _lanes(timeline: Timeline, until: float, width: int) -> Lanes:
     return Lanes(timeline, LEFT, 4, width - 2 * LEFT, until, bar, fall)
 
 
-def _axis(on: Lanes) -> float:
+def _axis(lanes: Lanes) -> float:
     """Where the time axis is; its labels take 20 more."""
-    return on.bottom + PILE + 18
+    return lanes.bottom + PILE + 18
 
 
-def _ground(on: Lanes) -> str:
-    return time_axis(on.x, _axis(on), on.width, on.until, on.upper)
+def _ground(lanes: Lanes) -> str:
+    return time_axis(lanes.x, _axis(lanes), lanes.width, lanes.until, lanes.upper)
 
 
-def _pile(on: Lanes, values: dict) -> str:
+def _pile(lanes: Lanes, values: dict) -> str:
     """Bytes that wait for the wire, over time; what is left when nothing computes is hatched in the lanes above it."""
-    timeline, base = on.timeline, _axis(on)
+    timeline, base = lanes.timeline, _axis(lanes)
     last = timeline.passes[-1]
     busy, end = last.start + last.compute_seconds, last.start + last.seconds
-    times = [busy * k / BEFORE for k in range(BEFORE + 1)]
-    times += [busy + (end - busy) * k / AFTER for k in range(1, AFTER + 1)]
-    most = values["message_gb"] * 1e9 or 1.0
-    high = PILE / most
-    edge = [(on.x + at * on.scale, base - high * size) for at, size in zip(times, timeline.waiting(times), strict=True)]
+    times = [busy * k / STRETCHES_BEFORE for k in range(STRETCHES_BEFORE + 1)]
+    times += [busy + (end - busy) * k / STRETCHES_AFTER for k in range(1, STRETCHES_AFTER + 1)]
+    message_bytes = values["message_gb"] * 1e9 or 1.0
+    high = PILE / message_bytes
+    edge = [
+        (lanes.x + time * lanes.scale, base - high * size)
+        for time, size in zip(times, timeline.waiting(times), strict=True)
+    ]
     words = f"waiting for the wire: {svg.quantity(values['pile_gb'])} GB"
     if values["moment_seconds"] >= timeline.seconds:
-        of = svg.quantity(values["message_gb"])
-        words = f"waiting for the wire: {svg.quantity(values['pile_most_gb'])} GB at most, of {of} GB"
+        message_gb = svg.quantity(values["message_gb"])
+        words = f"waiting for the wire: {svg.quantity(values['pile_most_gb'])} GB at most, of {message_gb} GB"
     if not values["communication_seconds"]:
         words = "nothing waits for the wire"
     return (
-        _area(edge[: BEFORE + 1], base, "c4", 0.75, "pile")
-        + _area(edge[BEFORE:], base, "accent", 0.5, "rest")
-        + svg.text(on.x, base - PILE - 3, words, size=svg.SMALL, halo=True)
+        _area(edge[: STRETCHES_BEFORE + 1], base, "c4", 0.75, "pile")
+        + _area(edge[STRETCHES_BEFORE:], base, "accent", 0.5, "rest")
+        + svg.text(lanes.x, base - PILE - 3, words, size=svg.SMALL, halo=True)
     )
 
 
@@ -81,24 +84,24 @@ def _area(edge: list[tuple[float, float]], base: float, fill: str, opacity: floa
     return f'<polygon points="{points}" fill="{svg.colour(fill)}" fill-opacity="{opacity}" data-mark="{mark}"/>'
 
 
-def _later(on: Lanes, values: dict) -> str:
+def _later(step_lanes: Lanes, values: dict) -> str:
     """A line at the moment that is shown, and what comes after it faded."""
-    now, end = values["moment_seconds"], on.timeline.seconds
-    if now >= end:
+    moment, end = values["moment_seconds"], step_lanes.timeline.seconds
+    if moment >= end:
         return ""
-    at, right, low = on.x + now * on.scale, on.x + end * on.scale, _axis(on)
-    lanes = (on.upper - 1, on.lower + on.bar + 6)
+    x, right, low = step_lanes.x + moment * step_lanes.scale, step_lanes.x + end * step_lanes.scale, _axis(step_lanes)
+    lanes = (step_lanes.upper - 1, step_lanes.lower + step_lanes.bar + 6)
     veils = "".join(
-        svg.rect(at, top, right - at + 1, bottom - top, "paper", opacity=0.78, mark=name)
+        svg.rect(x, top, right - x + 1, bottom - top, "paper", opacity=0.78, mark=name)
         for name, (top, bottom) in (("later", lanes), ("later pile", (low - PILE, low)))
     )
-    return veils + svg.line(at, on.upper - 3, at, low, "ink", 1.5, mark="now")
+    return veils + svg.line(x, step_lanes.upper - 3, x, low, "ink", 1.5, mark="now")
 
 
-def _mark(on: Lanes) -> str:
+def _mark(lanes: Lanes) -> str:
     """A guess stands where the step would end if that share of it were exposed."""
-    busy = on.timeline.seconds - on.timeline.exposed_seconds
-    last = 100 * (1 - busy / on.until)
+    busy = lanes.timeline.seconds - lanes.timeline.exposed_seconds
+    last = 100 * (1 - busy / lanes.until)
     shares = [*(share for share in range(0, 100, 2) if share < last - 1e-9), last]
-    stops = [(one, on.x + busy / (1 - one / 100) * on.scale) for one in shares]
-    return guess.mark(stops, (on.upper - 4, _axis(on)), "x", on.lower - on.fall / 2)
+    stops = [(percent, lanes.x + busy / (1 - percent / 100) * lanes.scale) for percent in shares]
+    return guess.mark(stops, (lanes.upper - 4, _axis(lanes)), "x", lanes.lower - lanes.fall / 2)

@@ -10,18 +10,18 @@ WAYS = ("torch DDP", "Accelerate", "buckets by hand", "naive")  # the first that
 
 def measured(record: dict) -> dict:
     """{"ranks", "device", "way", "seconds", "exposed"} of a Record; ValueError, in one line, for any other file."""
-    found = own.run(record, "ddp", LAB)
-    if found["ranks"] == 1:
+    run = own.run(record, "ddp", LAB)
+    if run["ranks"] == 1:
         raise ValueError("this Record is of one process, which has nothing to exchange: use one of two or more")
     seen = own.table(record, "measurement", LAB)
     way = next((way for way in WAYS if f"exposed seconds a step, {way}" in seen), WAYS[0])
     seconds, waits = (own.amount(seen, f"{name}seconds a step, {way}", LAB) for name in ("", "exposed "))
     if waits >= seconds:
         raise ValueError("this Record has more exposed seconds than its step: run the lab again with --save")
-    return found | {"way": way, "seconds": seconds, "exposed": waits}
+    return run | {"way": way, "seconds": seconds, "exposed": waits}
 
 
 def point(run: dict) -> tuple[int, float, str]:
     """(ranks, weak-scaling efficiency, words): what is exposed is all that a rank alone would not spend."""
     share = 1 - run["exposed"] / run["seconds"]
-    return run["ranks"], share, f"your run: {share:.0%}, {own.where(run)}"
+    return run["ranks"], share, f"your run: {share:.0%}, {own.machine(run)}"

@@ -14,19 +14,19 @@ from scaleout.views.ddp.levers import WORTH, Advice
 def sentence(setting, values: dict) -> str:
     """The result, and what it is made of."""
     start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
-    found = f"{start}. One GPU has nothing to exchange: take two."
+    text = f"{start}. One GPU has nothing to exchange: take two."
     if setting.ranks > 1:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
-        found = (
+        text = (
             f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
             f"{svg.quantity(values['speed_up'])}."
         )
-        found += f" {_why(setting, values)}" if values["states_fit"] else ""
+        text += f" {_cause_words(setting, values)}" if values["states_fit"] else ""
     if values["states_fit"]:
-        return found
-    beside = " with DDP's buckets" if setting.ranks > 1 else ""
+        return text
+    extra = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
-        f"{found} But all states, {svg.quantity(values['states_gb'])} GB{beside}, are more than the usable "
+        f"{text} But all states, {svg.quantity(values['states_gb'])} GB{extra}, are more than the usable "
         f"{svg.quantity(values['usable_gb'])} GB of one {DEVICES[setting.device].name}: this needs **ZeRO**."
     )
 
@@ -34,24 +34,24 @@ def sentence(setting, values: dict) -> str:
 def cause(values: dict) -> tuple[str, float]:
     """What messages spend most of their time on, "bytes" or "starts", and its share of the communication."""
     moved, started = values["byte_seconds"], values["start_seconds"]
-    name, most = ("bytes", moved) if moved >= started else ("starts", started)
-    return name, most / (moved + started)
+    name, seconds = ("bytes", moved) if moved >= started else ("starts", started)
+    return name, seconds / (moved + started)
 
 
-def _why(setting, values: dict) -> str:
+def _cause_words(setting, values: dict) -> str:
     """The last message where it is most of what stays exposed, for overlap cannot help there; else the larger cost."""
     last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
     if setting.overlap and values["exposed_percent"] >= 100 * WORTH and last > 0.5 * values["exposed_seconds"]:
         return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it."
-    what, share = cause(values)
-    return f"Messages spend {share:.0%} of their time on {what if what == 'bytes' else 'starts, their latency'}."
+    part, share = cause(values)
+    return f"Messages spend {share:.0%} of their time on {part if part == 'bytes' else 'starts, their latency'}."
 
 
-def advice(found: Advice | None, now: float) -> str:
-    """The one lever worth trying where the efficiency is `now`."""
-    if not found:
-        return f"No lever here adds two points to the efficiency, {now:.0%}."
-    return f"Try **{found.words}**: {found.efficiency:.0%} efficiency."
+def advice(lever: Advice | None, efficiency: float) -> str:
+    """The one lever worth trying where the `efficiency` is reached."""
+    if not lever:
+        return f"No lever here adds two points to the efficiency, {efficiency:.0%}."
+    return f"Try **{lever.words}**: {lever.efficiency:.0%} efficiency."
 
 
 def _gpus(count: int) -> str:
@@ -71,14 +71,14 @@ def law(setting, values: dict) -> list[str]:
         ]
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
-    done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
+    tflops = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
     bare = svg.quantity(sent / values["byte_seconds"])
     smaller = f" ÷ {svg.quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens each. W = {p}, R = {svg.quantity(done)} TFLOP/s ({PROGRAMS[setting.program].label}), "
+        f"tokens each. W = {p}, R = {svg.quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
         f"B = {svg.quantity(rate)} GB/s ({bare} without starts); compute at {COMPUTE_SHARE:.0%} of peak: "
         f"{svg.quantity(values['tokens_by_rule'])}.{left_out}",
     ]
@@ -87,12 +87,14 @@ def law(setting, values: dict) -> list[str]:
 def slips(values: dict) -> list[tuple[float, str]]:
     """Shares of the step that likely mistakes give, and which."""
     names = ("step", "communication", "exposed", "last_message")
-    whole, sent, waits, last = (values[f"{name}_seconds"] for name in names)
-    busy, prompt = whole - waits, whole - values["straggler_seconds"]
-    after = (prompt - waits - values["slowed_seconds"] + sent) * whole / prompt  # without overlap nothing is slowed
+    step, sent, waits, last = (values[f"{name}_seconds"] for name in names)
+    busy, prompt = step - waits, step - values["straggler_seconds"]
+    exposed_step = (
+        (prompt - waits - values["slowed_seconds"] + sent) * step / prompt
+    )  # without overlap nothing is slowed
     return [
         (100 * last / (busy + last), "as if only the last bucket stuck out"),
-        (100 * sent / after, "as if nothing of it were hidden"),
+        (100 * sent / exposed_step, "as if nothing of it were hidden"),
         (100 * waits / sent, "a share of the communication, not of the step"),
         (100 * waits / busy, "a share of what computes, not of the step"),
     ]

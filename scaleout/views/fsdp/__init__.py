@@ -36,7 +36,7 @@ GIB = 2**30
 BLOCKS = 16  # about, whose memory is drawn of those that are alike, by one moment each
 WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
 RESHARD = {"yes": "free it", "node": f"keep 1/{NODE}", "no": "keep it"}
-OVER = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
+SHARD_GROUPS = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
 # What is stored is fp32. Gradients that are reduced in bf16 leave an update as many bytes to move, 28 a parameter, as
 # bf16 weights with an fp32 copy.
 PRECISION = {"fp32": "fp32", "bf16": "autocast-bf16", "bf16-reduce": "bf16-master"}
@@ -57,7 +57,7 @@ CONTROLS = (
         select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
         select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
         slider("prefetch", "Units gathered ahead", 1, 0, 4),
-        select("over", "Shards over", "all", list(OVER.items())),
+        select("over", "Shards over", "all", list(SHARD_GROUPS.items())),
         select("seq", "Tokens per sequence", "4096", _POWERS[7:15]),
         select("precision", "Gather, compute and reduce in", "bf16",
                [("fp32", "fp32"), ("bf16", "bf16, reduce in fp32"), ("bf16-reduce", "bf16")]),
@@ -94,7 +94,7 @@ class Setting:
     @cached_property
     def job(self) -> Job:
         group = min(self.ranks, NODE) if self.over == "node" else self.ranks
-        how = Replicas(
+        replicas = Replicas(
             wrap=self.wrap,
             least_parameters=LEAST,
             prefetch=self.prefetch,
@@ -102,18 +102,18 @@ class Setting:
             reshard={"yes": True, "no": False, "node": NODE if group > NODE else True}[self.reshard],
             offload="parameters" if self.offload else "none",
         )
-        most, across, adapters, rdma, _ = LINKS[self.link]
-        device, gpus = DEVICES[self.device], min(most, self.ranks)
+        node_gpus, node_link, adapters, rdma, _ = LINKS[self.link]
+        device, gpus = DEVICES[self.device], min(node_gpus, self.ranks)
         return Job(
             PRESETS[self.model],
             self.tokens,
             device,
-            topology.cluster(self.ranks // gpus, gpus, device.link, across, adapters, rdma),
+            topology.cluster(self.ranks // gpus, gpus, device.link, node_link, adapters, rdma),
             self.batch,
-            Layout(dp=self.ranks, zero=2 if how.reshard is False else 3),
+            Layout(dp=self.ranks, zero=2 if replicas.reshard is False else 3),
             Recipe(PRECISION[self.precision], checkpointing=self.checkpointing),
             program(self.program),
-            how,
+            replicas,
         )
 
     @cached_property
@@ -150,8 +150,8 @@ class Setting:
     @property
     def waiting(self) -> float:
         """Share of the step in which the GPU waits: exposed communication, and the host's update with offload."""
-        late = self.line.exposed_seconds + (self.line.update_seconds if self.offload else 0.0)
-        return late / self.time.seconds
+        waiting_seconds = self.line.exposed_seconds + (self.line.update_seconds if self.offload else 0.0)
+        return waiting_seconds / self.time.seconds
 
     # --- what is drawn -----------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Setting:
     def life(self) -> Life:
         """Of the unit that is followed: the one half way through the model."""
         rows, count = self.lives
-        return next(one for one in rows if one.number == count // 2)
+        return next(row for row in rows if row.number == count // 2)
 
     @cached_property
     def followed(self) -> str:
@@ -175,15 +175,17 @@ class Setting:
         """It, on as many ranks as are drawn."""
         recipe = Recipe(precision="fp32" if self.precision == "fp32" else "bf16")
         z = Sizes(PRESETS[self.model], self.batch, self.tokens, recipe, Layout())
-        kept, most = (sum(block_kept(z, how).values()) for how in (self.checkpointing, "none"))
+        kept_bytes, all_bytes = (
+            sum(block_kept(z, checkpointing).values()) for checkpointing in (self.checkpointing, "none")
+        )
         ranks = min(fsdp_life.DRAWN, self.sharding.ranks)
-        return fsdp_life.Unit(ranks, self.life.again is None, self.offload, kept / most)
+        return fsdp_life.Unit(ranks, self.life.again is None, self.offload, kept_bytes / all_bytes)
 
     @cached_property
     def rows(self) -> list[fsdp_hill.Placed]:
         """What is held when: of blocks that are alike the fullest moment of each of some."""
-        few = self.account.some(self.account.extra // BLOCKS + 1, self.account.extra > 2)
-        return fsdp_hill.placed(few, self.line)
+        chosen_moments = self.account.some(self.account.extra // BLOCKS + 1, self.account.extra > 2)
+        return fsdp_hill.placed(chosen_moments, self.line)
 
     @cached_property
     def _seconds(self) -> list[float]:
@@ -205,13 +207,13 @@ def _account(setting: Setting) -> FsdpAccount:
     return fsdp_account(PRESETS[setting.model], setting.batch, setting.tokens, recipe, setting.sharding)
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The life of a unit, and under one cursor when each is whole and what a GPU holds; the verdict in the sentence."""
     setting, moment = _setting(params), params["moment"]
-    said = _said(setting)
-    values = {**said["values"], **_now(setting, moment)}
-    here = own is not None and record.belongs(own, setting.model, setting.ranks)
-    return {**said, "svg": picture.picture(setting, moment, values, width, own, here), "values": values}
+    result = _result(setting)
+    values = {**result["values"], **_at_moment(setting, moment)}
+    same_setting = run is not None and record.belongs(run, setting.model, setting.ranks)
+    return {**result, "svg": picture.picture(setting, moment, values, width, run, same_setting), "values": values}
 
 
 measured = record.measured
@@ -220,36 +222,36 @@ measured = record.measured
 def advice(params: dict) -> str:
     """The lever worth trying now, with what it gives."""
     setting = _setting(params)
-    return words.advice(setting, _said(setting)["values"])
+    return words.advice(setting, _result(setting)["values"])
 
 
 def locked(params: dict, width: int) -> str:
     """A unit's life and what runs when, over an empty plane."""
-    return picture.asked(_setting(params), params["moment"], width)
+    return picture.locked(_setting(params), params["moment"], width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Peaks that likely mistakes give, of the opening setting."""
     setting = _setting(params)
-    return words.slips(setting, _said(setting)["values"])
+    return words.slips(setting, _result(setting)["values"])
 
 
 def _setting(params: dict) -> Setting:
-    given = {name: value for name, value in params.items() if name != "moment"}
-    found = Setting(**{**given, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
-    if found.ranks == 1 and not found.offload:  # nothing is gathered
-        found = replace(found, prefetch=1)
-    return known(found)
+    fields = {name: value for name, value in params.items() if name != "moment"}
+    setting = Setting(**{**fields, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
+    if setting.ranks == 1 and not setting.offload:  # nothing is gathered
+        setting = replace(setting, prefetch=1)
+    return known(setting)
 
 
-def _now(setting: Setting, moment: int) -> dict:
+def _at_moment(setting: Setting, moment: int) -> dict:
     """What there is at a moment of the unit's life."""
-    at, unit = setting.seconds_at(moment), setting.unit
+    seconds, unit = setting.seconds_at(moment), setting.unit
     return {
         "moment": fsdp_life.MOMENTS[moment],
         "moment_said": fsdp_life.said(unit, moment),
-        "moment_seconds": at,
-        "moment_gib": moments.held(setting.rows, at) / GIB,
+        "moment_seconds": seconds,
+        "moment_gib": moments.held_bytes(setting.rows, seconds) / GIB,
         "sent_units": sum(unit.sent(moment)) * (1 - 1 / setting.sharding.ranks),
         "followed": setting.followed,
         "drawn": unit.ranks,
@@ -257,7 +259,7 @@ def _now(setting: Setting, moment: int) -> dict:
 
 
 @lru_cache(maxsize=16)  # for both widths, and each moment
-def _said(setting: Setting) -> dict:
+def _result(setting: Setting) -> dict:
     """What is the same at every width."""
     values = _values(setting)
     return {
@@ -270,17 +272,17 @@ def _said(setting: Setting) -> dict:
 
 def _levers(setting: Setting, values: dict) -> dict:
     """Controls that change nothing now, and why; and how many units there are to gather ahead."""
-    out = {}
+    levers = {}
     if setting.ranks <= NODE:
-        out["over"] = {"off": f"{NODE} GPUs or fewer are one group."}
+        levers["over"] = {"off": f"{NODE} GPUs or fewer are one group."}
     if values["units"] == 1:
-        out["reshard"] = {"off": "The only unit is the root, which is kept whole."}
-        out["prefetch"] = {"off": "There is one unit: none is ahead of it."}
+        levers["reshard"] = {"off": "The only unit is the root, which is kept whole."}
+        levers["prefetch"] = {"off": "There is one unit: none is ahead of it."}
     elif setting.ranks == 1 and not setting.offload:
-        out["prefetch"] = {"off": "One GPU has nothing to gather."}
+        levers["prefetch"] = {"off": "One GPU has nothing to gather."}
     if setting.ranks == 1:
-        out["link"] = {"off": "One GPU is joined to none."}
-    return out
+        levers["link"] = {"off": "One GPU is joined to none."}
+    return levers
 
 
 def _values(setting: Setting) -> dict:
@@ -288,7 +290,7 @@ def _values(setting: Setting) -> dict:
     line, moment = setting.line, account.peak_moment
     sent = volume(PRESETS[setting.model], setting.sharding)
     healthy = setting.waiting <= EXPOSED
-    held = allocator.verdict(account.peak_bytes, setting.memory_bytes) if setting.host_fits else "does not fit"
+    verdict = allocator.verdict(account.peak_bytes, setting.memory_bytes) if setting.host_fits else "does not fit"
     return {
         "peak_gib": account.peak_bytes / GIB,
         "peak_gb": account.peak_bytes / 1e9,
@@ -306,7 +308,7 @@ def _values(setting: Setting) -> dict:
         "host_fits": setting.host_fits,
         "fits": setting.fits,
         "healthy": healthy,
-        "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
+        "verdict": ("healthy" if healthy else "merely fits") if setting.fits else verdict,
         "step_seconds": time.seconds,
         "compute_seconds": line.compute_seconds,
         "communication_seconds": time.communication,

@@ -12,7 +12,7 @@ from scaleout.spec.hardware import NODE_HOST_BYTES
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
 WORTH = 0.2  # of the peak, that checkpointing must save to be named
-MOST = 1024  # GPUs of the view
+MOST_GPUS = 1024  # GPUs of the view
 LONGEST = 64  # sequences of the view
 NOTHING = "No lever here is left."
 TRIES = 3  # levers that are priced for one sentence
@@ -65,15 +65,15 @@ def _fitting(setting) -> str:
 def _for_memory(setting) -> Lever | None:
     """Where the host is too small, more of them; else the first lever of the group of kinds that holds most at the
     peak, or of the next one where it has none left."""
-    held = setting.account.peak
-    if not setting.host_fits and setting.over == "all" and setting.ranks < MOST:
+    peak = setting.account.peak
+    if not setting.host_fits and setting.over == "all" and setting.ranks < MOST_GPUS:
         enough = 8 * setting.ranks * sum(setting.account.host.values()) / NODE_HOST_BYTES  # in nodes of 8
-        more = min(MOST, 2 ** ceil(log2(max(2 * setting.ranks, enough))))
-        return f"{more:,} GPUs", {"ranks": more}
+        gpus = min(MOST_GPUS, 2 ** ceil(log2(max(2 * setting.ranks, enough))))
+        return f"{gpus:,} GPUs", {"ranks": gpus}
     if not setting.host_fits and setting.over == "node" and setting.ranks > 8:
         return "shards over all GPUs", {"over": "all"}
-    sizes = {group: sum(held.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
-    excess = sum(held.values()) - usable(setting.memory_bytes)
+    sizes = {group: sum(peak.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
+    excess = sum(peak.values()) - usable(setting.memory_bytes)
     for group in sorted(sizes, key=lambda group: -sizes[group]):
         lever = _LEVERS[group](setting, sizes[group], excess)
         if lever:
@@ -81,17 +81,17 @@ def _for_memory(setting) -> Lever | None:
     return None
 
 
-def _states(setting, held: float, excess: float) -> Lever | None:
+def _states(setting, peak_bytes: float, excess: float) -> Lever | None:
     if setting.over == "node" and setting.ranks > 8:
         return "shards over all GPUs", {"over": "all"}
-    if setting.ranks < MOST:
-        left = max(held - excess, 0.3 * setting.memory_bytes)
-        more = min(MOST, setting.ranks * 2 ** max(1, ceil(log2(held / left))))
-        return f"{more:,} GPUs", {"ranks": more}
+    if setting.ranks < MOST_GPUS:
+        left = max(peak_bytes - excess, 0.3 * setting.memory_bytes)
+        gpus = min(MOST_GPUS, setting.ranks * 2 ** max(1, ceil(log2(peak_bytes / left))))
+        return f"{gpus:,} GPUs", {"ranks": gpus}
     return ("the states in the host's memory", {"offload": True}) if not setting.offload else None
 
 
-def _units(setting, held: float, excess: float) -> Lever | None:
+def _units(setting, peak_bytes: float, excess: float) -> Lever | None:
     if setting.wrap == "model":
         return "a unit for each block", {"wrap": "block"}
     if setting.reshard != "yes":
@@ -103,17 +103,17 @@ def _units(setting, held: float, excess: float) -> Lever | None:
     return ("a unit for each layer", {"wrap": "layer"}) if setting.wrap != "layer" else None
 
 
-def _activations(setting, held: float, excess: float) -> Lever | None:
+def _activations(setting, peak_bytes: float, excess: float) -> Lever | None:
     if setting.checkpointing != "full":
         return "full checkpointing", {"checkpointing": "full"}
-    return _fewer(setting, held, excess)
+    return _fewer(setting, peak_bytes, excess)
 
 
-def _fewer(setting, held: float, excess: float) -> Lever | None:
+def _fewer(setting, filled: float, excess: float) -> Lever | None:
     """Fewer sequences, as many as there is room for in what they fill; then shorter ones."""
     if setting.batch > 1:
-        held = sum(setting.account.peak[kind] for kind in GROUPS["activations"] + GROUPS["logits"])
-        count = max(1, min(setting.batch - 1, int(setting.batch * (held - excess) / held)))
+        filled = sum(setting.account.peak[kind] for kind in GROUPS["activations"] + GROUPS["logits"])
+        count = max(1, min(setting.batch - 1, int(setting.batch * (filled - excess) / filled)))
         return f"{count} sequence{'s' if count > 1 else ''} per GPU", {"batch": count}
     if setting.tokens >= 512:
         return f"{setting.tokens // 4:,} tokens a sequence", {"seq": setting.tokens // 4}
@@ -128,7 +128,7 @@ _LEVERS = {"states": _states, "units": _units, "activations": _activations, "log
 
 def _hurrying(setting) -> str:
     """The first lever that brings the waiting down to EXPOSED and still fits; or the strongest of those priced."""
-    found, levers = [], _for_speed(setting)[:TRIES]
+    priced, levers = [], _for_speed(setting)[:TRIES]
     for words, change in levers:
         tried = replace(setting, **change)
         if "batch" in change and not tried.fits:
@@ -136,10 +136,10 @@ def _hurrying(setting) -> str:
         if tried.waiting < setting.waiting - 0.01 and tried.fits:
             if tried.waiting <= EXPOSED:
                 return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
-            found.append((tried.waiting, words, tried))
-    if not found:
+            priced.append((tried.waiting, words, tried))
+    if not priced:
         return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
-    waiting, words, tried = min(found, key=lambda one: one[0])
+    waiting, words, tried = min(priced, key=lambda item: item[0])
     return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
 
 

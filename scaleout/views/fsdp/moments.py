@@ -15,9 +15,9 @@ SHOWN = 1  # the first gather, as the view opens
 
 def seconds(life: Life, line: ShortTimeline) -> list[float]:
     """Of each moment: the middle of what happens then."""
-    turn, done = _middle(life.forward[1], life.backward[0]), line.passes[-1][1]
-    after = life.reduce[1] if life.reduce else life.backward[1]
-    found = [
+    turn, passes_end = _middle(life.forward[1], life.backward[0]), line.passes[-1][1]
+    reduced = life.reduce[1] if life.reduce else life.backward[1]
+    middles = [
         0.0,
         _middle(*(life.gather or (life.forward[0],) * 2)),
         _middle(*life.forward),
@@ -25,27 +25,27 @@ def seconds(life: Life, line: ShortTimeline) -> list[float]:
         _middle(*(life.again or (life.backward[0],) * 2)),
         _middle(*life.backward),
         _middle(*(life.reduce or (life.backward[1],) * 2)),
-        _middle(after, done),
-        _middle(done, line.seconds),
+        _middle(reduced, passes_end),
+        _middle(passes_end, line.seconds),
     ]
-    for k in range(1, len(found)):  # a gather may begin before its turn
-        found[k] = max(found[k], found[k - 1])
-    return found
+    for k in range(1, len(middles)):  # a gather may begin before its turn
+        middles[k] = max(middles[k], middles[k - 1])
+    return middles
 
 
 def _middle(start: float, end: float) -> float:
     return (start + end) / 2
 
 
-def held(rows: Sequence[Placed], at: float) -> int:
+def held_bytes(rows: Sequence[Placed], time: float) -> int:
     """Bytes that a GPU holds at a moment, the fullest of the stretches that it lies in."""
-    now, before = 0, (-1.0, rows[0][2].bytes)
+    bytes_now, last = 0, (-1.0, rows[0][2].bytes)
     for start, end, moment in rows:
-        if start <= at <= end:
-            now = max(now, moment.bytes)
-        elif end < at:
-            before = max(before, (end, moment.bytes))
-    return now or before[1]
+        if start <= time <= end:
+            bytes_now = max(bytes_now, moment.bytes)
+        elif end < time:
+            last = max(last, (end, moment.bytes))
+    return bytes_now or last[1]
 
 
 def named(unit: str) -> str:

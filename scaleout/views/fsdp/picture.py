@@ -20,9 +20,9 @@ ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can
 NAMES = {"gathered units": "gathered", "logits, temporaries": "logits, scratch"}
 
 
-def picture(setting, moment: int, values: dict, width: int, own: dict | None, here: bool) -> str:
-    """One step of one GPU at a moment of the unit's life. setting, values: of the view; own: a reader's run, and
-    whether it is of what is set here."""
+def picture(setting, moment: int, values: dict, width: int, run: dict | None, same_setting: bool) -> str:
+    """One step of one GPU at a moment of the unit's life. setting, values: of the view; run: a reader's;
+    same_setting: whether it is of what is set here."""
     peak, card = values["peak_gib"], values["device_gib"]
     items = [("", f"at the peak, {svg.quantity(peak)} GiB:")]
     items += [
@@ -30,7 +30,7 @@ def picture(setting, moment: int, values: dict, width: int, own: dict | None, he
         for name, fill, words in _kinds()
         if values[f"{name}_gib"] or name == "gathered units"
     ]
-    items += [("key", words) for words in record.words(own, here)] if own else []
+    items += [("key", words) for words in record.words(run, same_setting)] if run else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
     frame = _Frame(setting, moment, items, top, width)
     area = _area(setting, frame.plane, frame.unit)
@@ -39,13 +39,13 @@ def picture(setting, moment: int, values: dict, width: int, own: dict | None, he
         f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
         f"{labels.took(values['step_seconds'])}, by kind, at most {svg.quantity(peak)} GiB."
     )
-    if own and here:
-        at = max(setting.rows, key=lambda row: row[2].bytes)[0]
-        area += frame.plane.own(at, own["peak_bytes"] / frame.unit, "your run's peak")
+    if run and same_setting:
+        peak_seconds = max(setting.rows, key=lambda row: row[2].bytes)[0]
+        area += frame.plane.own(peak_seconds, run["peak_bytes"] / frame.unit, "your run's peak")
     return frame.figure(area, card, values["usable_gib"], peak, label, values["moment_gib"])
 
 
-def asked(setting, moment: int, width: int) -> str:
+def locked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
     items = [(fill, words) for _, fill, words in _kinds()]
     card, room = setting.memory_bytes / GIB, allocator.usable(setting.memory_bytes) / GIB
@@ -73,24 +73,26 @@ class _Frame:
         self.setting, self.moment, self.width, self.wide = setting, moment, width, width == svg.WIDE
         self.timeline, seconds = setting.line, setting.time.seconds
         self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)
-        across, self.title = width - LEFT - 8, 35 + fsdp_life.height(self.cell) + 18
-        self.strip = Strip(LEFT, self.title + 6, across, high, seconds)
-        self.lanes = Strip(LEFT, self.strip.y + high + 2, across, 0, seconds)
+        inner_width, self.title = width - LEFT - 8, 35 + fsdp_life.height(self.cell) + 18
+        self.strip = Strip(LEFT, self.title + 6, inner_width, high, seconds)
+        self.lanes = Strip(LEFT, self.strip.y + high + 2, inner_width, 0, seconds)
         used = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
         keys, room = labels.keys(MARGIN, used + 5, width - 2 * MARGIN, items, rows)
         self.keys, self.words_at = keys, used + 5 + room + 9
         above = self.words_at + 7
-        self.plane = Plane(LEFT, above, across, tall - above - 24, Axis(0, seconds), Axis(0, top * GIB / self.unit))
+        self.plane = Plane(
+            LEFT, above, inner_width, tall - above - 24, Axis(0, seconds), Axis(0, top * GIB / self.unit)
+        )
 
-    def at(self, gib: float) -> float:
+    def y_at(self, gib: float) -> float:
         return self.plane.at_y(gib * GIB / self.unit)
 
-    def figure(self, area: str, card: float, room: float, peak: float, label: str, now: float | None) -> str:
-        """The whole picture. card, room, peak, now: GiB of the GPU, of what a step may take of it, of this step's
+    def figure(self, area: str, card: float, room: float, peak: float, label: str, gib_now: float | None) -> str:
+        """The whole picture. card, room, peak, gib_now: GiB of the GPU, of what a step may take of it, of this step's
         fullest moment, and of the one that is shown."""
-        plane, inside = self.plane, self.at(card) > self.plane.top + 1
+        plane, inside = self.plane, self.y_at(card) > self.plane.top + 1
         words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {svg.quantity(card)} GiB")
-        now_words = f"; now {_amount(now)} GiB" if now is not None and (inside or self.wide) else ""
+        now_words = f"; now {_amount(gib_now)} GiB" if gib_now is not None and (inside or self.wide) else ""
         parts = [
             self._life(),
             self._units(),
@@ -111,13 +113,13 @@ class _Frame:
         drawn, right = unit.ranks, self.width - 4
         slots, left = fsdp_life.slots(unit, self.moment, right, 4)
         sent = svg.text(left - 6, 13, "a GPU has sent", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
-        of = f"{drawn} of {setting.sharding.ranks:,} GPUs" if drawn < setting.sharding.ranks else f"{drawn} GPUs"
+        gpus_text = f"{drawn} of {setting.sharding.ranks:,} GPUs" if drawn < setting.sharding.ranks else f"{drawn} GPUs"
         title = labels.fitting(
             (
-                f"The life of {setting.followed}, drawn with {of}",
-                f"The life of {setting.followed}, on {of}",
-                f"{setting.followed}, on {of}",
-                f"A unit on {of}",
+                f"The life of {setting.followed}, drawn with {gpus_text}",
+                f"The life of {setting.followed}, on {gpus_text}",
+                f"{setting.followed}, on {gpus_text}",
+                f"A unit on {gpus_text}",
             ),
             (left if unit.messages else right) - 12 - (110 if self.wide and unit.messages else 0),
             svg.FONT,
@@ -138,27 +140,29 @@ class _Frame:
     def _units(self) -> str:
         """A row for each unit, and the lanes."""
         rows, count = self.setting.lives
-        line, on, alone = self.timeline, self.strip, self.setting.sharding.ranks == 1
+        line, strip, alone = self.timeline, self.strip, self.setting.sharding.ranks == 1
         does = "computes" if alone else "is whole"
         title = f"When the one unit {does}" if count == 1 else f"When each of {count:,} units {does}"
         if len(rows) < count and self.wide:
             title += f" ({len(rows)} drawn)"
-        said, late = fsdp_units.waits(line, on.seconds, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16)
-        ring = fsdp_units.frame(on, rows, self.setting.life) if count > 1 and not alone else ""
+        waits_text, waits = fsdp_units.waits(
+            line, strip.seconds, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16
+        )
+        ring = fsdp_units.frame(strip, rows, self.setting.life) if count > 1 and not alone else ""
         return "".join(
             [
                 svg.text(MARGIN, self.title, title, bold=True, size=svg.SMALL),
                 svg.text(
                     self.width - 4,
                     self.title,
-                    said,
+                    waits_text,
                     anchor="end",
                     size=svg.SMALL,
-                    bold=late,
-                    fill="accent" if late else "muted",
+                    bold=waits,
+                    fill="accent" if waits else "muted",
                 ),
                 self._ends(moments.named(rows[-1].name), count),
-                fsdp_units.whole(on, rows),
+                fsdp_units.whole(strip, rows),
                 ring,
                 fsdp_units.lanes(line, self.lanes, self.wide),
             ]
@@ -166,13 +170,13 @@ class _Frame:
 
     def _ends(self, last: str, count: int) -> str:
         """Names of the first row and of the last."""
-        on = self.strip
-        ends = [(on.y + 8, "root"), (on.y + on.height, last)]
+        strip = self.strip
+        ends = [(strip.y + 8, "root"), (strip.y + strip.height, last)]
         return "".join(
             svg.text(
                 LEFT - 5, y, labels.cut(words, LEFT - 8, svg.SMALLEST), anchor="end", size=svg.SMALLEST, fill="muted"
             )
-            for y, words in (ends if count > 1 else [(on.y + on.height / 2 + 4, "model")])
+            for y, words in (ends if count > 1 else [(strip.y + strip.height / 2 + 4, "model")])
         )
 
     def _cursor(self) -> str:
@@ -183,25 +187,25 @@ class _Frame:
         )
 
     def _limit(self, card: float, room: float, peak: float) -> str:
-        plane, at, reserve = self.plane, self.at(card), self.at(room)
+        plane, card_y, reserve = self.plane, self.y_at(card), self.y_at(room)
         words = f"this GPU: {svg.quantity(card)} GiB; it fits below the thin line, {svg.quantity(room)}"
-        under = reserve + 15  # where the hill stands above the lines, if there is room
-        words_at = under if peak > card and under < plane.bottom - 4 else at - 5
+        words_below = reserve + 15  # where the hill stands above the lines, if there is room
+        words_at = words_below if peak > card and words_below < plane.bottom - 4 else card_y - 5
         return "".join(
             [
-                svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"),
+                svg.line(LEFT, card_y, plane.right, card_y, "accent", 2, "5 4"),
                 svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"),
                 svg.text(plane.right - 4, words_at, words, anchor="end", fill="accent", size=svg.SMALL, halo=True),
             ]
         )
 
     def _y_axis(self) -> str:
-        plane, out = self.plane, []
+        plane, parts = self.plane, []
         for value in svg.ticks(plane.y.hi, max(2, round(plane.height / 36))):
-            at = plane.at_y(value)
-            out.append(svg.line(LEFT - 4, at, LEFT, at, "muted"))
-            out.append(svg.text(LEFT - 7, at + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL))
-        return "".join(out)
+            y = plane.at_y(value)
+            parts.append(svg.line(LEFT - 4, y, LEFT, y, "muted"))
+            parts.append(svg.text(LEFT - 7, y + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL))
+        return "".join(parts)
 
     def _mark(self) -> str:
         plane = self.plane

@@ -12,24 +12,24 @@ LAB = "labs/fsdp.py"
 def measured(record: dict) -> dict:
     """{"ranks", "device", "parameters", "peak_bytes", "predicted_bytes"} of a Record; ValueError, in one line, for any
     other file."""
-    found = own.run(record, "fsdp", LAB)
-    seen, said = (own.table(record, name, LAB) for name in ("measurement", "prediction"))
+    run = own.run(record, "fsdp", LAB)
+    seen, predicted = (own.table(record, name, LAB) for name in ("measurement", "prediction"))
     try:
         parameters = total_parameters(Shape(**own.table(record, "model", LAB)))
     except (TypeError, ValueError):
         raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
-    return found | {
+    return run | {
         "parameters": parameters,
         "peak_bytes": own.amount(seen, "peak bytes", LAB),
-        "predicted_bytes": own.amount(said, "peak bytes", LAB),
+        "predicted_bytes": own.amount(predicted, "peak bytes", LAB),
     }
 
 
-def words(run: dict, here: bool) -> list[str]:
-    """What the run held and what had been predicted for it; here: whether it is of what is set."""
-    seen, said = (amount(run[name], 2**30) for name in ("peak_bytes", "predicted_bytes"))
-    ran = own.where(run) if here else f"{own.where(run)}, another model"
-    return [f"your run: {seen} at its peak, {said} predicted", ran]
+def words(run: dict, same_setting: bool) -> list[str]:
+    """What the run held and what had been predicted for it; same_setting: whether it is of what is set."""
+    seen, predicted = (amount(run[name], 2**30) for name in ("peak_bytes", "predicted_bytes"))
+    ran = own.machine(run) if same_setting else f"{own.machine(run)}, another model"
+    return [f"your run: {seen} at its peak, {predicted} predicted", ran]
 
 
 def belongs(run: dict, model: str, ranks: int) -> bool:

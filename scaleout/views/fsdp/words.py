@@ -11,10 +11,10 @@ from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import lever, roomier
 
 GIB = 2**30
-WHERE = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
+PHASE_WORDS = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
 # Kinds of the picture by what FSDP does with them
 SPLIT = ("optimizer", "weights", "gradients")
-WHOLE = ("gathered units", "whole gradients", "buffers")
+GATHERED = ("gathered units", "whole gradients", "buffers")
 
 
 def sentence(setting, values: dict) -> str:
@@ -22,7 +22,7 @@ def sentence(setting, values: dict) -> str:
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     peak, usable = (svg.quantity(values[name]) for name in ("peak_gib", "usable_gib"))
     peak = f"{peak} of {usable} GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
-    first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {WHERE[values['peak_phase']]}. "
+    first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {PHASE_WORDS[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
     waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {took(values['step_seconds'])}"
@@ -37,12 +37,12 @@ def advice(setting, values: dict) -> str:
     """What to try where it does not fit or is not fast; or what makes room, where tokens fill most of it."""
     if values["verdict"] != "healthy":
         return lever(setting)
-    own = parts(values)[2] / values["peak_gib"]
-    room = roomier(setting) if own > 0.5 else None
+    token_share = parts(values)[2] / values["peak_gib"]
+    room = roomier(setting) if token_share > 0.5 else None
     if room is None:
         return ""
     gib, longer = room
-    return f"{own:.0%} is never split: try **full checkpointing**, {gib} GiB, a step {longer:.0%} longer."
+    return f"{token_share:.0%} is never split: try **full checkpointing**, {gib} GiB, a step {longer:.0%} longer."
 
 
 def _too_much(values: dict) -> str:
@@ -56,15 +56,15 @@ def _too_much(values: dict) -> str:
 
 def parts(values: dict) -> tuple[float, float, float]:
     """GiB at the peak: of what is split, of what is whole for a moment, of what is never split."""
-    split, whole = (sum(values[f"{name}_gib"] for name in names) for names in (SPLIT, WHOLE))
-    return split, whole, values["peak_gib"] - split - whole
+    split, gathered = (sum(values[f"{name}_gib"] for name in names) for names in (SPLIT, GATHERED))
+    return split, gathered, values["peak_gib"] - split - gathered
 
 
 def law(setting, values: dict) -> list[str]:
     """What is split, what is whole, and what is never split, at the fullest moment."""
-    ways, (split, whole, never) = setting.sharding.ranks, parts(values)
+    ways, (split, gathered, never) = setting.sharding.ranks, parts(values)
     places = 1 if values["peak_gib"] >= 10 else 2
-    amounts = " + ".join(f"{one:,.{places}f}" for one in adding_up((split, whole, never), 1, places))
+    amounts = " + ".join(f"{part:,.{places}f}" for part in adding_up((split, gathered, never), 1, places))
     states = "States split" + (f" {ways:,} ways" if ways > 1 else ", if there were GPUs to split them")
     host = ""
     if setting.offload:
@@ -73,8 +73,8 @@ def law(setting, values: dict) -> list[str]:
         host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each, and its update takes {update:.0%}."
     sent = ""
     if values["sent_gb"]:
-        beside = values["beside_seconds"] / values["step_seconds"]
-        sent = f" {svg.quantity(values['sent_gb'])} GB sent a step: its copies and contention take {beside:.0%}."
+        extra_share = values["beside_seconds"] / values["step_seconds"]
+        sent = f" {svg.quantity(values['sent_gb'])} GB sent a step: its copies and contention take {extra_share:.0%}."
     return [
         f"{states} + units whole for a moment + its own tokens', never split:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",
@@ -85,13 +85,13 @@ def law(setting, values: dict) -> list[str]:
 
 def slips(setting, values: dict) -> list[tuple[float, str]]:
     """Peaks in GiB that likely mistakes give, and which."""
-    split, whole, never = parts(values)
+    split, gathered, never = parts(values)
     states = 16 * total_parameters(PRESETS[setting.model]) / GIB
     return [
-        (split + whole, "all that is split or gathered, without a token's activations"),
+        (split + gathered, "all that is split or gathered, without a token's activations"),
         (split, "the split states alone"),
         ((states + never) / setting.ranks, "as if activations were split too"),
-        (split + whole + values["activations_gib"], "without the logits and the loss"),
+        (split + gathered + values["activations_gib"], "without the logits and the loss"),
         (states + never, "as if nothing were split"),
         (values["peak_gb"], "in GB, not in GiB"),
     ]

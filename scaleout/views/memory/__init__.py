@@ -61,38 +61,38 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
     """The tank at the present moment, the strip of all moments, and what to do about the largest kind."""
-    device, held, giga = DEVICES[params["device"]], _held(params), _giga(params)
+    device, account, giga = DEVICES[params["device"]], _account_of(params), _giga(params)
     return {
-        "svg": _picture(params, width, own),
+        "svg": _picture(params, width, reader_run),
         "sentence": words.sentence(
-            NAMES[params["model"]] + _cut(params), held, _stack(params), device, giga, lever(params)
+            NAMES[params["model"]] + _cut(params), account, _stack(params), device, giga, lever(params)
         ),
-        "law": words.law(held, _parameters(params), params, giga),
+        "law": words.law(account, _parameters(params), params, giga),
         "levers": _levers(params),
-        "values": _values(params, held),
+        "values": _values(params, account),
     }
 
 
-def _values(params: dict, held: Account) -> dict:
+def _values(params: dict, account: Account) -> dict:
     memory, frames = DEVICES[params["device"]].memory_bytes, _frames(params)
     return {
-        "peak_gb": held.peak_bytes / 10**9,
-        "peak_gib": held.peak_bytes / 2**30,
-        "peak_moment": held.peak_moment,
-        "states_gb": sum(held.states.values()) / 10**9,
-        "of_device": held.peak_bytes / memory,
-        "fits": allocator.fits(held.peak_bytes, memory),
-        "verdict": allocator.verdict(held.peak_bytes, memory),
+        "peak_gb": account.peak_bytes / 10**9,
+        "peak_gib": account.peak_bytes / 2**30,
+        "peak_moment": account.peak_moment,
+        "states_gb": sum(account.states.values()) / 10**9,
+        "of_device": account.peak_bytes / memory,
+        "fits": allocator.fits(account.peak_bytes, memory),
+        "verdict": allocator.verdict(account.peak_bytes, memory),
         "usable_gib": allocator.usable(memory) / 2**30,
-        **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
-        "copies_gb": held.copies(held.peak_moment) / 10**9,
-        "moment": ("rest", *held.moments)[_now(params)],
-        "moment_gb": frames[_now(params)].total / 10**9,
+        **{f"{kind}_gb": account.peak[kind] / 10**9 for kind in KINDS},
+        "copies_gb": account.copies(account.peak_moment) / 10**9,
+        "moment": ("rest", *account.moments)[_frame_number(params)],
+        "moment_gb": frames[_frame_number(params)].total / 10**9,
         "moments_gb": {
             name: {key: size / 10**9 for key, size in frame.held.items()}
-            for name, frame in zip(("rest", *held.moments), frames, strict=True)
+            for name, frame in zip(("rest", *account.moments), frames, strict=True)
         },
         "bytes_each": _ruler(params).whole,
         "parameters": _parameters(params),
@@ -128,16 +128,16 @@ def _cut(params: dict) -> str:
 
 def _levers(params: dict) -> dict:
     """What controls do in this setting."""
-    heads, off = PRESETS[params["model"]].heads, {}
+    heads, reasons = PRESETS[params["model"]].heads, {}
     if params["gpus"] == 1:
-        off["zero"] = "one GPU has nobody to share with"
+        reasons["zero"] = "one GPU has nobody to share with"
     if heads % 2:
-        off["tp"] = f"{heads} heads do not split in 2"
+        reasons["tp"] = f"{heads} heads do not split in 2"
     if params["checkpointing"] != "none":
-        other = "naive" if params["attention"] == "sdpa" else "sdpa"
-        if _held({**params, "attention": other}).moments == _held(params).moments:
-            off["attention"] = "computed again, its scores are at no peak"
-    return {"moment": {"hi": FULLEST}} | {name: {"off": why} for name, why in off.items()}
+        attention = "naive" if params["attention"] == "sdpa" else "sdpa"
+        if _account_of({**params, "attention": attention}).moments == _account_of(params).moments:
+            reasons["attention"] = "computed again, its scores are at no peak"
+    return {"moment": {"hi": FULLEST}} | {name: {"off": reason} for name, reason in reasons.items()}
 
 
 def _layout(params: dict) -> Layout:
@@ -149,7 +149,7 @@ def _parameters(params: dict) -> int:
     return rank_parameters(PRESETS[params["model"]], Layout(tp=_degree(params)))
 
 
-def _held(params: dict) -> Account:
+def _account_of(params: dict) -> Account:
     layout = _layout(params)
     recipe = Recipe(
         precision=params["precision"],
@@ -179,8 +179,8 @@ def _lever(setting: tuple) -> Advice | None:
     memory, by_name = DEVICES[params["device"]].memory_bytes, {control.name: control for control in CONTROLS}
     places = {name: stops(by_name[name]) for name in ("batch", "gpus")}
     places["seq"] = [int(value) for value, _ in by_name["seq"].options]
-    question = Question(params, lambda other: _held(other).peak_bytes, allocator.usable(memory), places)
-    return levers.advice(question, _held(params).peak)
+    question = Question(params, lambda changed: _account_of(changed).peak_bytes, allocator.usable(memory), places)
+    return levers.advice(question, _account_of(params).peak)
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------
@@ -201,51 +201,57 @@ def _layers(params: dict) -> tuple[Layer, ...]:
 
 def _stack(params: dict) -> dict[str, int]:
     """Bytes of the fullest moment by layer, as the picture names it."""
-    held = apart(_held(params), _held(params).peak_moment)
-    return {layer.words[0]: held[layer.key] for layer in _layers(params)}
+    layer_bytes = apart(_account_of(params), _account_of(params).peak_moment)
+    return {layer.words[0]: layer_bytes[layer.key] for layer in _layers(params)}
 
 
 def _frames(params: dict) -> tuple[Frame, ...]:
     """Every moment, with copies of weights apart from the weights."""
-    held, frames = _held(params), []
-    for moment in ("rest", *held.moments):
+    account, frames = _account_of(params), []
+    for moment in ("rest", *account.moments):
         name, short, _ = words.MOMENTS[moment]
-        frames.append(Frame(name, short, apart(held, moment)))
+        frames.append(Frame(name, short, apart(account, moment)))
     return tuple(frames)
 
 
-def _peak(held: Account) -> int:
-    return 1 + list(held.moments).index(held.peak_moment)
+def _peak(account: Account) -> int:
+    return 1 + list(account.moments).index(account.peak_moment)
 
 
-def _now(params: dict) -> int:
+def _frame_number(params: dict) -> int:
     """The number of the frame that is shown."""
-    return _peak(_held(params)) if params["moment"] == FULLEST else params["moment"]
+    return _peak(_account_of(params)) if params["moment"] == FULLEST else params["moment"]
 
 
 def _ruler(params: dict) -> Ruler:
     """Bytes of one parameter at the update, and which of them are there now. Activations belong to tokens."""
-    each, frames = _parameters(params), _frames(params)
+    count, frames = _parameters(params), _frames(params)
     keys = [key for key in ORDER if key not in ("copies", "activations", "logits")]
-    whole, now = ({key: frame.held[key] / each for key in keys} for frame in (frames[-1], frames[_now(params)]))
-    if _now(params) < len(MOMENTS):
-        now["temporaries"] = 0.0  # another scratch than the update's
-    return Ruler(whole, now, each)
+    update, current = (
+        {key: frame.held[key] / count for key in keys} for frame in (frames[-1], frames[_frame_number(params)])
+    )
+    if _frame_number(params) < len(MOMENTS):
+        current["temporaries"] = 0.0  # another scratch than the update's
+    return Ruler(update, current, count)
 
 
-def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
+def _tank(params: dict, reader_run: dict | None, scale: Scale | None = None) -> Tank:
     """All that is drawn; on a `scale` that is given, an empty tank."""
-    held, device, giga, frames = _held(params), DEVICES[params["device"]], _giga(params), _frames(params)
+    account, device, giga, frames = _account_of(params), DEVICES[params["device"]], _giga(params), _frames(params)
     limits = device.memory_bytes, allocator.usable(device.memory_bytes)
-    has, fits = (amount(limit, giga) for limit in limits)
-    fits = f"{has}; it fits below {fits.split()[0]}"
-    frame, ruler, most = frames[_now(params)], _ruler(params), max(held.peak_bytes, device.memory_bytes)
-    run = own_run(own, ruler, most) if own else None
+    limit_text, fits = (amount(limit, giga) for limit in limits)
+    fits = f"{limit_text}; it fits below {fits.split()[0]}"
+    frame, ruler, axis_bytes = (
+        frames[_frame_number(params)],
+        _ruler(params),
+        max(account.peak_bytes, device.memory_bytes),
+    )
+    run = own_run(reader_run, ruler, axis_bytes) if reader_run else None
     return Tank(
         layers=_layers(params),
         frames=frames,
-        now=_now(params),
-        peak=_peak(held),
+        now=_frame_number(params),
+        peak=_peak(account),
         limits=limits,
         limit=(f"this GPU: {fits}", fits),
         title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
@@ -254,12 +260,12 @@ def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
         giga=giga,
         empty=scale is not None,
         own=run,
-        scale=scale or Scale.over(max(most, run.each * ruler.each if run and run.drawn else 0), giga),
+        scale=scale or Scale.over(max(axis_bytes, run.each * ruler.each if run and run.drawn else 0), giga),
     )
 
 
-def _picture(params: dict, width: int, own: dict | None) -> str:
-    tank = _tank(params, own)
+def _picture(params: dict, width: int, reader_run: dict | None) -> str:
+    tank = _tank(params, reader_run)
     drawing = Drawing(tank, width)
     label = (
         f"{tank.title}, in layers by kind, beside the bytes of one parameter and {len(tank.frames)} moments of a step; "
@@ -274,27 +280,27 @@ def _mark(drawing: Drawing, top: float) -> str:
 
 def locked(params: dict, width: int) -> str:
     """The tank before anything is in it, on the scale of the guess."""
-    asked = next(control for control in CONTROLS if control.kind == "guess")
-    drawing = Drawing(_tank(params, None, Scale(asked.hi * 10**9, 10**9, "GB")), width)
+    question = next(control for control in CONTROLS if control.kind == "guess")
+    drawing = Drawing(_tank(params, None, Scale(question.hi * 10**9, 10**9, "GB")), width)
     label = "An empty tank with a rim, beside the moments of a step."
-    return svg.figure(width, drawing.height, drawing.parts() + _mark(drawing, asked.hi), label)
+    return svg.figure(width, drawing.height, drawing.parts() + _mark(drawing, question.hi), label)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Wrong answers, in GB: a part of the bytes of each parameter, or everything at once."""
-    held, many = _held(params), _parameters(params) / 10**9
-    update = held.moments["optimizer"]
+    account, billions = _account_of(params), _parameters(params) / 10**9
+    update = account.moments["optimizer"]
     weights, adam, gradients = (update[kind] / 10**9 for kind in ("weights", "optimizer", "gradients"))
     full = weights + adam + gradients
     return [
-        (2 * many, "the weights alone, in bf16"),
+        (2 * billions, "the weights alone, in bf16"),
         (weights, "the weights alone"),
         (weights + gradients, "weights and gradients, without what Adam keeps"),
         (weights + adam, "weights and Adam's averages: what stays between two steps"),
-        (full, f"{full / many:.0f} bytes a parameter, without the scratch of the update"),
+        (full, f"{full / billions:.0f} bytes a parameter, without the scratch of the update"),
         (
-            full + held.moments["loss"]["activations"] / 10**9,
-            f"{full / many:.0f} bytes a parameter and the activations, which are gone at the update",
+            full + account.moments["loss"]["activations"] / 10**9,
+            f"{full / billions:.0f} bytes a parameter and the activations, which are gone at the update",
         ),
-        (held.peak_bytes / 2**30, "the answer in GiB"),
+        (account.peak_bytes / 2**30, "the answer in GiB"),
     ]

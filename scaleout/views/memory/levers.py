@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scaleout.views.choices import NODE
 
-LESS = 0.05  # share of the peak that a lever must take off to be named
+LEAST_SAVING = 0.05  # share of the peak that a lever must take off to be named
 
 Levers = Iterator[tuple[str, dict]]  # words, and the parameters that it changes
 STATES = {"optimizer": 1, "master": 1, "gradients": 2, "weights": 3}  # by the ZeRO stage that splits it
@@ -40,56 +40,62 @@ class Question:
         size = self.peak({**self.params, **change})
         return Advice(change, words, size, self.fits(size))
 
-    def number(self, name: str, up: bool, fixed: dict) -> int | None:
+    def number(self, name: str, upward: bool, fixed: dict) -> int | None:
         """The place of a number nearest to today's, upward or downward, at which it fits; the last one where none
         does, and half or twice of it where it fits today. fixed: what else changes. None at the control's end."""
-        now = int(self.params[name])
-        ahead = sorted((n for n in self.places[name] if (n > now if up else n < now)), reverse=not up)
-        if not ahead:
+        current = int(self.params[name])
+        candidates = sorted(
+            (n for n in self.places[name] if (n > current if upward else n < current)), reverse=not upward
+        )
+        if not candidates:
             return None
         if self.fits(self.peak(self.params)):
-            return next((n for n in ahead if max(n / now, now / n) >= 2), ahead[-1])
+            return next((n for n in candidates if max(n / current, current / n) >= 2), candidates[-1])
         kind = type(self.params[name])  # a select's values are texts
-        return self._nearest([now, *ahead], up, lambda n: self.peak({**self.params, **fixed, name: kind(n)}))
+        return self._nearest(
+            [current, *candidates], upward, lambda n: self.peak({**self.params, **fixed, name: kind(n)})
+        )
 
-    def _nearest(self, places: list[int], up: bool, peak: Callable[[int], int]) -> int:
+    def _nearest(self, places: list[int], upward: bool, peak: Callable[[int], int]) -> int:
         """The first place after the first at which it fits, or the last.
 
         A peak is a maximum of lines over sequences, tokens or 1 / GPUs, so that the chord from a place that does not
         fit to one that does lies above it: where it meets the room it fits, and seldom much before.
         """
         low, high = 0, len(places) - 1
-        over, under = peak(places[low]), peak(places[high])
-        if under > self.room or over <= self.room:
-            return places[high] if under > self.room else places[1]
-        at = [1 / n if up else n for n in places]
+        low_peak, high_peak = peak(places[low]), peak(places[high])
+        if high_peak > self.room or low_peak <= self.room:
+            return places[high] if high_peak > self.room else places[1]
+        axis = [1 / n if upward else n for n in places]
         while high - low > 1:
-            meets = at[low] + (at[high] - at[low]) * (over - self.room) / (over - under)
-            guess = next(i for i in range(low + 1, high + 1) if at[i] <= meets or i == high - 1)
+            meets = axis[low] + (axis[high] - axis[low]) * (low_peak - self.room) / (low_peak - high_peak)
+            guess = next(i for i in range(low + 1, high + 1) if axis[i] <= meets or i == high - 1)
             size = peak(places[guess])
             if size <= self.room:
-                high, under = guess, size
+                high, high_peak = guess, size
             else:
-                low, over = guess, size
+                low, low_peak = guess, size
         return places[high]
 
 
 def advice(question: Question, kinds: dict[str, int]) -> Advice | None:
     """The mildest lever on the largest kind that makes it fit, or on the next kind; where none does, the one that
-    takes most off the largest kind on which there is one. At least LESS; None where nothing takes that much.
+    takes most off the largest kind on which there is one. At least LEAST_SAVING; None where nothing takes that much.
 
     kinds: bytes by kind at the peak.
     """
-    now, best = sum(kinds.values()), None
-    for kind in sorted((kind for kind in kinds if kinds[kind] > LESS * now), key=lambda kind: -kinds[kind]):
-        found = []
+    peak_bytes, best = sum(kinds.values()), None
+    for kind in sorted(
+        (kind for kind in kinds if kinds[kind] > LEAST_SAVING * peak_bytes), key=lambda kind: -kinds[kind]
+    ):
+        tries = []
         for words, change in _levers(kind, question):
-            one = question.try_out(words, change)
-            if one.peak_bytes <= (1 - LESS) * now:
-                if one.fits:
-                    return one
-                found.append(one)
-        best = best or min(found, key=lambda one: one.peak_bytes, default=None)
+            tried = question.try_out(words, change)
+            if tried.peak_bytes <= (1 - LEAST_SAVING) * peak_bytes:
+                if tried.fits:
+                    return tried
+                tries.append(tried)
+        best = best or min(tries, key=lambda tried: tried.peak_bytes, default=None)
     return best
 
 
@@ -108,15 +114,15 @@ def _levers(kind: str, question: Question) -> Levers:
 
 def _split(stage: int, question: Question) -> Levers:
     """ZeRO from the stage that splits the kind, over the GPUs that there are, or a node of them; then over more."""
-    now, have = int(question.params["zero"]), question.params["gpus"]
+    current, have = int(question.params["zero"]), question.params["gpus"]
     node = {"gpus": NODE} if have == 1 else {}
-    for more in range(max(stage, now + 1), 4):
-        yield f"ZeRO-{more} over {node.get('gpus', have):,} GPUs", {"zero": str(more), **node}
-    for more in sorted({now, 3}):
-        change = {"zero": str(more)} if more > now else {}
-        count = question.number("gpus", True, change) if more >= stage else None
+    for next_stage in range(max(stage, current + 1), 4):
+        yield f"ZeRO-{next_stage} over {node.get('gpus', have):,} GPUs", {"zero": str(next_stage), **node}
+    for next_stage in sorted({current, 3}):
+        change = {"zero": str(next_stage)} if next_stage > current else {}
+        count = question.number("gpus", True, change) if next_stage >= stage else None
         if count:
-            yield (f"ZeRO-{more} over " if change else "") + f"{count:,} GPUs", {**change, "gpus": count}
+            yield (f"ZeRO-{next_stage} over " if change else "") + f"{count:,} GPUs", {**change, "gpus": count}
 
 
 def _smaller(kind: str, question: Question) -> Levers:

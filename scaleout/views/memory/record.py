@@ -13,21 +13,21 @@ LAB = "labs/memory.py"
 def measured(record: dict) -> dict:
     """Of a Record of labs/memory.py: bytes of each parameter at its update, its peak beside what was predicted, and
     words on model, recipe and device. ValueError, in one line, for any other file."""
-    found = own.run(record, "memory", LAB)
+    run = own.run(record, "memory", LAB)
     tables = ("model", "measurement", "prediction", "recipe")
-    model, seen, said, recipe = (own.table(record, name, LAB) for name in tables)
+    model, seen, predicted, recipe = (own.table(record, name, LAB) for name in tables)
     try:
         parameters = total_parameters(Shape(**model))
-        if parameters >= own.MOST:
+        if parameters >= own.LARGEST:
             raise ValueError(parameters)
-        each = own.amount(seen, "bytes at optimizer", LAB) / parameters
+        parameter_bytes = own.amount(seen, "bytes at optimizer", LAB) / parameters
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
-    return found | {
-        "bytes_each": each,
+    return run | {
+        "bytes_each": parameter_bytes,
         "peak_bytes": own.amount(seen, "peak bytes", LAB),
         "parameters": parameters,
-        "predicted_bytes": own.amount(said, "peak bytes", LAB),
+        "predicted_bytes": own.amount(predicted, "peak bytes", LAB),
         "precision": _name(recipe, "precision"),
         "optimizer": _name(recipe, "optimizer"),
     }
@@ -40,17 +40,17 @@ def _name(recipe: dict, key: str) -> str:
     return value
 
 
-def own_run(run: dict, ruler: Ruler, most: float) -> Own:
-    """Only bytes of a parameter carry over from a small model to a large one; the rest is said in words. most: bytes
+def own_run(run: dict, ruler: Ruler, longest: float) -> Own:
+    """Only bytes of a parameter carry over from a small model to a large one; the rest is said in words. longest: bytes
     that the scale shows anyway; what is far beyond them is not drawn."""
-    here, ranks = sum(ruler.whole.values()), f"{run['ranks']} ranks" if run["ranks"] > 1 else "one rank"
+    setting_bytes, ranks = sum(ruler.whole.values()), f"{run['ranks']} ranks" if run["ranks"] > 1 else "one rank"
     seen, wanted = (amount(run[name], 10**9) for name in ("peak_bytes", "predicted_bytes"))
-    same, drawn = abs(run["bytes_each"] / here - 1) < 0.02, run["bytes_each"] * ruler.each < 2 * most
+    alike, drawn = abs(run["bytes_each"] / setting_bytes - 1) < 0.02, run["bytes_each"] * ruler.each < 2 * longest
     return Own(
         run["bytes_each"],
         (
             f"your run: {run['bytes_each']:.3g} bytes a parameter at its update",
-            "as in this setting" if same else f"here {here:.3g}: another recipe",
+            "as in this setting" if alike else f"here {setting_bytes:.3g}: another recipe",
             *(() if drawn else ("off this scale",)),
             f"{run['parameters'] / 10**6:.3g} million parameters",
             f"{run['precision']}, {run['optimizer']}",

@@ -24,42 +24,44 @@ AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-
 TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, section 3.1), or 4 + 4 + 8 in fp32
 
 
-def sentence(name: str, held: Account, stack: dict[str, int], device: Device, giga: int, found: Advice | None) -> str:
+def sentence(
+    name: str, account: Account, stack: dict[str, int], device: Device, giga: int, lever: Advice | None
+) -> str:
     """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
     at the peak, by what they are called."""
     largest = max(stack, key=stack.get)
-    share = stack[largest] / held.peak_bytes
-    then = _try(found, giga) if found else "No lever here takes a twentieth off."
+    share = stack[largest] / account.peak_bytes
+    lever_words = _try(lever, giga) if lever else "No lever here takes a twentieth off."
     return (
-        f"{name}: **{amount(held.peak_bytes, giga)}** {MOMENTS[held.peak_moment][2]}. "
-        f"{_verdict(held.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
-        f"{largest} ({share:.0%}). {then}"
+        f"{name}: **{amount(account.peak_bytes, giga)}** {MOMENTS[account.peak_moment][2]}. "
+        f"{_verdict(account.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
+        f"{largest} ({share:.0%}). {lever_words}"
     )
 
 
 def _verdict(peak: int, device: Device, giga: int) -> str:
     usable = allocator.usable(device.memory_bytes)
-    said, has = allocator.verdict(peak, device.memory_bytes), f"its usable {amount(usable, giga)}"
-    if said == "fits":
-        return f"It fits on one {device.name}: {amount(usable - peak, giga)} of {has} are left."
-    if said == "may fit":
-        return f"It may fit on one {device.name}: {amount(peak - usable, giga)} above {has}."
-    return f"It does not fit on one {device.name}: {svg.quantity(peak / usable)} times {has}."
+    verdict, usable_text = allocator.verdict(peak, device.memory_bytes), f"its usable {amount(usable, giga)}"
+    if verdict == "fits":
+        return f"It fits on one {device.name}: {amount(usable - peak, giga)} of {usable_text} are left."
+    if verdict == "may fit":
+        return f"It may fit on one {device.name}: {amount(peak - usable, giga)} above {usable_text}."
+    return f"It does not fit on one {device.name}: {svg.quantity(peak / usable)} times {usable_text}."
 
 
-def _try(found: Advice, giga: int) -> str:
-    fits = "which fits" if found.fits else "not enough yet"
-    return f"Try **{found.words}**: {amount(found.peak_bytes, giga)}, {fits}."
+def _try(lever: Advice, giga: int) -> str:
+    fits = "which fits" if lever.fits else "not enough yet"
+    return f"Try **{lever.words}**: {amount(lever.peak_bytes, giga)}, {fits}."
 
 
-def law(held: Account, parameters: int, params: dict, giga: int) -> list[str]:
+def law(account: Account, parameters: int, params: dict, giga: int) -> list[str]:
     """[words, formula, words]: the bytes of each parameter where the update is the fullest, else the sum of the kinds.
 
     parameters: of the model, on one GPU before ZeRO.
     """
-    if held.peak_moment == "optimizer" and params["adapter"] == "none":
-        return _update(held.peak, parameters, params, giga)
-    return _sum(held, params, giga)
+    if account.peak_moment == "optimizer" and params["adapter"] == "none":
+        return _update(account.peak, parameters, params, giga)
+    return _sum(account, params, giga)
 
 
 def _update(kinds: dict[str, int], parameters: int, params: dict, giga: int) -> list[str]:
@@ -70,17 +72,17 @@ def _update(kinds: dict[str, int], parameters: int, params: dict, giga: int) -> 
         "gradients": "gradients",
         "temporaries": "scratch of the update",
     }
-    each = {kind: kinds[kind] / parameters for kind in names}
-    parts = ", ".join(f"{names[kind]} {_short(size)}" for kind, size in each.items() if size >= 0.0005)
-    where = "on each GPU, " if params["gpus"] > 1 else ""
-    without = fsum(each.values()) - each["temporaries"]
-    if not each["temporaries"]:
-        after = "this update makes no scratch beside them"
-    elif round(without, 1) == TEXTBOOK:
-        after = f"the textbook's {TEXTBOOK} bytes leave out the scratch, which lives for one moment"
+    bytes_by_kind = {kind: kinds[kind] / parameters for kind in names}
+    parts = ", ".join(f"{names[kind]} {_short(size)}" for kind, size in bytes_by_kind.items() if size >= 0.0005)
+    place = "on each GPU, " if params["gpus"] > 1 else ""
+    lasting = fsum(bytes_by_kind.values()) - bytes_by_kind["temporaries"]
+    if not bytes_by_kind["temporaries"]:
+        remark = "this update makes no scratch beside them"
+    elif round(lasting, 1) == TEXTBOOK:
+        remark = f"the textbook's {TEXTBOOK} bytes leave out the scratch, which lives for one moment"
     else:
-        after = f"{_short(without)} bytes without the scratch, which lives for one moment"
-    return [f"{where}{parts}:", _product(sum(kinds.values()), parameters, giga), after]
+        remark = f"{_short(lasting)} bytes without the scratch, which lives for one moment"
+    return [f"{place}{parts}:", _product(sum(kinds.values()), parameters, giga), remark]
 
 
 def _short(value: float) -> str:
@@ -93,13 +95,13 @@ def _product(size: int, parameters: int, giga: int) -> str:
     """As "20 bytes × 6.74 billion = 134.8 GB", with as many digits as the product needs to be right as printed."""
     powers = ((10**12, "trillion"), (10**9, "billion"), (1, "million"))
     power, word = next((max(power, 10**6), word) for power, word in powers if parameters >= power)
-    one, name = unit(size, giga)
-    total = _digits(size / one)
+    unit_bytes, name = unit(size, giga)
+    total = _digits(size / unit_bytes)
     for digits in range(3, 8):
-        each, many = (f"{value:.{digits}g}" for value in (size / parameters, parameters / power))
-        if _digits(float(each) * float(many) * power / one) == total:
+        size_text, count_text = (f"{value:.{digits}g}" for value in (size / parameters, parameters / power))
+        if _digits(float(size_text) * float(count_text) * power / unit_bytes) == total:
             break
-    return f"{each} bytes × {many} {word} = {total} {name}"
+    return f"{size_text} bytes × {count_text} {word} = {total} {name}"
 
 
 def _places(value: float) -> int:
@@ -110,41 +112,41 @@ def _digits(value: float) -> str:
     return f"{value:,.{_places(value)}f}"
 
 
-def _sum(held: Account, params: dict, giga: int) -> list[str]:
+def _sum(account: Account, params: dict, giga: int) -> list[str]:
     """What stays from step to step, and the largest of what comes and goes."""
-    peak, gathers = held.peak, params["zero"] == "3" and params["gpus"] > 1
+    peak, gathers = account.peak, params["zero"] == "3" and params["gpus"] > 1
     passing = {
-        "gathered weights" if gathers else "bf16 copies": held.copies(held.peak_moment),
-        "gradients": peak["gradients"] - held.rest["gradients"],
+        "gathered weights" if gathers else "bf16 copies": account.copies(account.peak_moment),
+        "gradients": peak["gradients"] - account.rest["gradients"],
         "activations": peak["activations"],
         "logits": peak["logits"],
         "scratch": peak["temporaries"],
     }
-    stays, least = sum(held.rest.values()), 0.01 * held.peak_bytes
+    stays, least = sum(account.rest.values()), 0.01 * account.peak_bytes
     largest = sorted(passing, key=lambda name: -passing[name])[:2]
     terms = {"what stays": stays} | {name: passing[name] for name in largest}
     terms = {name: size for name, size in terms.items() if size > least}
-    one, name = unit(held.peak_bytes, giga)
-    places = _places(held.peak_bytes / one)
-    terms["the rest"] = held.peak_bytes - fsum(terms.values())
-    rounded = zip(terms, adding_up(list(terms.values()), one, places), strict=True)
+    unit_bytes, name = unit(account.peak_bytes, giga)
+    places = _places(account.peak_bytes / unit_bytes)
+    terms["the rest"] = account.peak_bytes - fsum(terms.values())
+    rounded = zip(terms, adding_up(list(terms.values()), unit_bytes, places), strict=True)
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())
     return [
-        f"{MOMENTS[held.peak_moment][2]}, {_listed(list(shown))}:",
-        f"{numbers} = {_digits(held.peak_bytes / one)} {name}",
-        f"what stays from step to step: {_listed(_staying(held, params))}, {amount(stays, giga)}",
+        f"{MOMENTS[account.peak_moment][2]}, {_listed(list(shown))}:",
+        f"{numbers} = {_digits(account.peak_bytes / unit_bytes)} {name}",
+        f"what stays from step to step: {_listed(_staying(account, params))}, {amount(stays, giga)}",
     ]
 
 
-def _staying(held: Account, params: dict) -> list[str]:
+def _staying(account: Account, params: dict) -> list[str]:
     names = {
         "weights": "weights",
         "master": "their fp32 master",
         "optimizer": AVERAGES[params["optimizer"]],
         "gradients": "DDP's buckets",
     }
-    return [name for kind, name in names.items() if held.rest[kind]]
+    return [name for kind, name in names.items() if account.rest[kind]]
 
 
 def _listed(words: list[str]) -> str:

@@ -13,7 +13,7 @@ from scaleout.views.mesh.setting import (
     CHUNKS,
     LINKS,
     LOOKS,
-    MOST,
+    MOST_MICRO_BATCHES,
     WIDEST,
     Look,
     Setting,
@@ -39,8 +39,8 @@ CONTROLS = (
           "Let the **pipeline** cross instead: how many ms?", "communication_ms", "ms", lo=0, hi=530, step=5),
     play("moment", "Through a step", acts.MOMENTS, 0, acts.MOMENTS),
     arrange("order", "Order of the axes, farthest apart first", [["pp", "dp", "tp"]]),
-    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST, log=True),
-    select("link", "Between nodes", "ib-ndr", [(key, said) for key, (_, _, said) in LINKS.items()]),
+    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
+    select("link", "Between nodes", "ib-ndr", [(key, label) for key, (_, _, label) in LINKS.items()]),
     select("gpus", "GPUs", 8, [(n, f"{n:,}") for n in GPUS]),
     *more(
         select("tp", "Tensor parallel (tp)", 2, [(n, str(n)) for n in DEGREES[:5]]),
@@ -86,7 +86,7 @@ def advice(params: dict) -> str:
 
 def locked(params: dict, width: int) -> str:
     """The same with tensor parallelism across the cable."""
-    return picture.picture(_setting(params).other(order="tp.pp.dp"), _look(params), width, alive=False)
+    return picture.picture(_setting(params).changed(order="tp.pp.dp"), _look(params), width, alive=False)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -104,54 +104,56 @@ def _look(params: dict) -> Look:
 
 def _levers(setting: Setting, params: dict) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
-    at, found = setting.layout, {"rank": {"hi": setting.gpus - 1}}
-    some = setting.all_chunks(at.pp)
-    if not some:
-        found["chunks"] = {"off": "no number of chunks leaves the stages alike" if at.pp > 1 else "there is one stage"}
-    elif at.chunks != params["chunks"]:
-        found["chunks"] = {"takes": at.chunks}
-    most = most_micro_batches(at.pp, at.chunks)
-    if most == at.pp > 1:
-        found["micro_batches"] = {"off": f"{at.m} of them fill this pipeline, and no more can be drawn"}
+    layout, levers = setting.layout, {"rank": {"hi": setting.gpus - 1}}
+    chunk_counts = setting.all_chunks(layout.pp)
+    if not chunk_counts:
+        levers["chunks"] = {
+            "off": "no number of chunks leaves the stages alike" if layout.pp > 1 else "there is one stage"
+        }
+    elif layout.chunks != params["chunks"]:
+        levers["chunks"] = {"takes": layout.chunks}
+    highest = most_micro_batches(layout.pp, layout.chunks)
+    if highest == layout.pp > 1:
+        levers["micro_batches"] = {"off": f"{layout.m} of them fill this pipeline, and no more can be drawn"}
     else:
-        found["micro_batches"] = {"hi": most} | ({"takes": at.m} if at.m != params["micro_batches"] else {})
-    if setting.gpus == at.tp:
-        found["pp"] = {"off": "tensor parallelism takes all GPUs"}
-    if setting.gpus == at.tp * at.pp:
-        found["cp"] = {"off": "tp and pp take all GPUs"}
+        levers["micro_batches"] = {"hi": highest} | ({"takes": layout.m} if layout.m != params["micro_batches"] else {})
+    if setting.gpus == layout.tp:
+        levers["pp"] = {"off": "tensor parallelism takes all GPUs"}
+    if setting.gpus == layout.tp * layout.pp:
+        levers["cp"] = {"off": "tp and pp take all GPUs"}
     if setting.shape.tokens(SEQS[-1]) == SEQS[0]:
-        found["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
-    if at.replicas == 1:
-        found["zero"] = {"off": "there is one replica"}
+        levers["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
+    if layout.replicas == 1:
+        levers["zero"] = {"off": "there is one replica"}
     if setting.nodes == 1:
-        found["link"] = {"off": "there is one node"}
-    return found
+        levers["link"] = {"off": "there is one node"}
+    return levers
 
 
 @lru_cache(maxsize=16)
 def _values(setting: Setting, stage: int) -> dict:
     """What is the same at every moment and width. stage: of the pressed rank."""
-    at, sent, time = setting.layout, setting.traffic(stage), setting.time
+    layout, sent, time = setting.layout, setting.traffic(stage), setting.time
     exposed, peak = setting.exposed, setting.account.peak
     return {
-        "dp": at.dp,
-        "cp": at.cp,
-        "tp": at.tp,
-        "pp": at.pp,
-        "zero": at.zero,
-        "chunks": at.chunks,
-        "micro_batches": at.m,
+        "dp": layout.dp,
+        "cp": layout.cp,
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "zero": layout.zero,
+        "chunks": layout.chunks,
+        "micro_batches": layout.m,
         "tokens": setting.tokens,
         "order": list(setting.axes),
         "crossing": list(setting.crossing),
         "communication_ms": 1e3 * setting.spent(stage),
-        "ms": {axis: 1e3 * seconds for axis, seconds in setting.took(stage).items()},
-        "gb": {axis: one.bytes / 1e9 for axis, one in sent.items()},
-        "messages": {axis: one.messages for axis, one in sent.items()},
+        "ms": {axis: 1e3 * seconds for axis, seconds in setting.wire_seconds(stage).items()},
+        "gb": {axis: value.bytes / 1e9 for axis, value in sent.items()},
+        "messages": {axis: value.messages for axis, value in sent.items()},
         "links": {axis: setting.wire(axis) for axis in sent},
-        "link_gb_s": {axis: one.bytes_per_s / 1e9 for axis, one in sent.items()},
-        "cable_gb": fsum(one.bytes for one in sent.values() if one.crossing) / 1e9,
-        "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()},
+        "link_gb_s": {axis: value.bytes_per_s / 1e9 for axis, value in sent.items()},
+        "cable_gb": fsum(value.bytes for value in sent.values() if value.crossing) / 1e9,
+        "exposed_ms": {axis: 1e3 * value for axis, value in exposed.items()},
         "exposed_seconds": fsum(exposed.values()),
         "seconds": time.seconds,
         "parts": time.parts,
@@ -167,18 +169,18 @@ def _values(setting: Setting, stage: int) -> dict:
 
 def _seen(setting: Setting, look: Look) -> dict:
     """Who stands where, and what has been sent by the moment that is shown."""
-    found, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
-    done = acts.done(setting.layout, look.moment)
+    groups, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
+    shares = acts.sent_shares(setting.layout, look.moment)
     return {
         "rank": look.rank,
         "coordinates": setting.grid.coordinates(look.rank),
         "node": look.rank // setting.node,
-        "groups": {axis: list(some[:SHOWN]) for axis, some in found.items()},
+        "groups": {axis: list(members[:SHOWN]) for axis, members in groups.items()},
         "holders": list(nodes.holders(setting, look.rank)[:SHOWN]),
         "holders_count": setting.layout.replicas,
         "workers": list(nodes.workers(setting, look.rank)[:SHOWN]),
         "workers_count": setting.layout.tp * setting.layout.pp,
-        "talks_to": sum(len(some) - 1 for some in found.values()),
-        "look": look.what,
-        "sent_so_far_gb": {axis: done[axis] * one.bytes / 1e9 for axis, one in sent.items()},
+        "talks_to": sum(len(members) - 1 for members in groups.values()),
+        "look": look.subject,
+        "sent_so_far_gb": {axis: shares[axis] * flow.bytes / 1e9 for axis, flow in sent.items()},
     }

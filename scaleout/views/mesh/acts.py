@@ -16,32 +16,32 @@ MOMENTS = INSIDE + 3  # the acts, and after the last two of replicas the whole s
 
 @dataclass(frozen=True)
 class Act:
-    """axis: that sends; words: what; done: of what each axis sends in a step, by the end of it."""
+    """axis: that sends; words: what; shares: of what each axis sends in a step, by the end of it."""
 
     axis: str
     words: tuple[str, ...]
-    done: dict[str, float]
+    shares: dict[str, float]
 
 
 @lru_cache(maxsize=16)  # the same at each moment
 def acts(layout) -> tuple[Act, ...]:
     """Of a step, in their order."""
     inside = ("tp", "cp", "pp") if layout.cp > 1 else ("tp", "pp")
-    rounds, out, done = INSIDE // len(inside), [], dict.fromkeys(("tp", "cp", "dp", "pp"), 0.0)
+    rounds, result, shares = INSIDE // len(inside), [], dict.fromkeys(("tp", "cp", "dp", "pp"), 0.0)
     with_each = {2: layout.m / (layout.m + 1), 3: 1.0}.get(layout.zero, 0.0)  # of what replicas send
     for turn in range(1, rounds + 1):
         upto = f"micro-batch {ceil(turn * layout.m / rounds)} of {layout.m}"
         for axis in inside:
-            done = done | {axis: turn / rounds}
+            shares = shares | {axis: turn / rounds}
             if axis == "tp":
-                done["dp"] = with_each * turn / rounds
+                shares["dp"] = with_each * turn / rounds
             words = _words(axis, layout)
-            said = (*(f"{upto}: {one}" for one in words), f"{upto.removeprefix('micro-batch ')}: {words[-1]}")
-            out.append(Act(axis, said, done))
-    for share, words in zip(((1 + with_each) / 2, 1.0), _after(layout), strict=True):
-        done = done | {"dp": share}
-        out.append(Act("dp", words, done))
-    return tuple(out)
+            texts = (*(f"{upto}: {word}" for word in words), f"{upto.removeprefix('micro-batch ')}: {words[-1]}")
+            result.append(Act(axis, texts, shares))
+    for share, words in zip(((1 + with_each) / 2, 1.0), _closing_words(layout), strict=True):
+        shares = shares | {"dp": share}
+        result.append(Act("dp", words, shares))
+    return tuple(result)
 
 
 def _words(axis: str, layout) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def _words(axis: str, layout) -> tuple[str, ...]:
     return ("PP hands activations on, and gradients back", "PP, stage to stage")
 
 
-def _after(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _closing_words(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if layout.replicas == 1:
         return ("no replica to add gradients up with", "no DP"), ("the optimizer updates all weights", "the update")
     if layout.zero == 3:
@@ -68,15 +68,15 @@ def _after(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return first, ("each updates its part, and gathers the new weights (DP)", "DP: new weights are gathered")
 
 
-def at(layout, moment: int) -> tuple[Act | None, Act | None]:
+def around(layout, moment: int) -> tuple[Act | None, Act | None]:
     """(the act that has just been, the one that comes); (None, None) for the whole step."""
     if moment == MOMENTS:
         return None, None
-    some = acts(layout)
-    return (some[moment - 1] if moment else None), (some[moment] if moment < len(some) else None)
+    all_acts = acts(layout)
+    return (all_acts[moment - 1] if moment else None), (all_acts[moment] if moment < len(all_acts) else None)
 
 
-def done(layout, moment: int) -> dict[str, float]:
+def sent_shares(layout, moment: int) -> dict[str, float]:
     """Of what each axis sends in a step, by this moment."""
-    last, _ = at(layout, moment)
-    return last.done if last else dict.fromkeys(("tp", "cp", "dp", "pp"), float(moment == MOMENTS))
+    last, _ = around(layout, moment)
+    return last.shares if last else dict.fromkeys(("tp", "cp", "dp", "pp"), float(moment == MOMENTS))

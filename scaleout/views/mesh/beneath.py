@@ -39,10 +39,10 @@ PARTS = (
 
 def chips(frame: Frame, alive: bool = True) -> str:
     """The axes, the one whose neighbours lie farthest apart first, to be dragged."""
-    setting, y = frame.setting, frame.at.chips
-    far, near = ("farthest apart", "neighbours") if frame.wide else ("far", "near")
-    x, out = frame.at.left + svg.measure(far, svg.SMALLEST) + 12.0, []
-    out.append(svg.text(frame.at.left, y + 18, far, size=svg.SMALLEST, fill="muted"))
+    setting, y = frame.setting, frame.places.chips
+    far_label, near_label = ("farthest apart", "neighbours") if frame.wide else ("far", "near")
+    x, parts = frame.places.left + svg.measure(far_label, svg.SMALLEST) + 12.0, []
+    parts.append(svg.text(frame.places.left, y + 18, far_label, size=svg.SMALLEST, fill="muted"))
     for item in setting.order.split("."):
         words = chip_words(setting, item)
         wide = max(58.0, svg.measure(words, svg.FONT, bold=True) + 22)
@@ -54,15 +54,15 @@ def chips(frame: Frame, alive: bool = True) -> str:
         )
         if alive:
             label = f"{words}, place in the order of ranks, the farthest apart first"
-            out.append(svg.movable(x, y, body, (wide, CHIP), "order", 0, item, label, f"chip {item}"))
+            parts.append(svg.movable(x, y, body, (wide, CHIP), "order", 0, item, label, f"chip {item}"))
         else:
-            out.append(svg.group(x, y, body, f"chip {item}"))
+            parts.append(svg.group(x, y, body, f"chip {item}"))
         x += wide + 10
-    out.append(svg.text(x, y + 18, near, size=svg.SMALLEST, fill="muted"))
-    x += svg.measure(near, svg.SMALLEST) + 24
+    parts.append(svg.text(x, y + 18, near_label, size=svg.SMALLEST, fill="muted"))
+    x += svg.measure(near_label, svg.SMALLEST) + 24
     ways = [cable_words(setting), cable_words(setting).partition(", ")[0], ""]
     words = fitting(ways, frame.width - x - 2, svg.SMALLEST)
-    return "".join([*out, svg.text(frame.width - 2, y + 18, words, anchor="end", size=svg.SMALLEST, fill="accent")])
+    return "".join([*parts, svg.text(frame.width - 2, y + 18, words, anchor="end", size=svg.SMALLEST, fill="accent")])
 
 
 def chip_words(setting, item: str) -> str:
@@ -74,10 +74,10 @@ def chip_words(setting, item: str) -> str:
 
 def cable_words(setting) -> str:
     """What leaves the nodes."""
-    some = [axis.upper() for axis in setting.shown if axis in setting.crossing]
-    if not some:
+    axes = [axis.upper() for axis in setting.shown if axis in setting.crossing]
+    if not axes:
         return "one node: no cable"
-    return f"over the cable: {' '.join(some)}, {gigabytes_a_second(setting.cluster.share.bytes_per_s)} a GPU"
+    return f"over the cable: {' '.join(axes)}, {gigabytes_a_second(setting.cluster.share.bytes_per_s)} a GPU"
 
 
 def gigabytes_a_second(rate: float) -> str:
@@ -93,18 +93,18 @@ def _axes(item: str) -> tuple[str, ...]:
 
 def table(frame: Frame) -> str:
     """A row for each axis: with whom, how often, how much, over which link, how long."""
-    setting, look, (top, pitch) = frame.setting, frame.look, frame.at.table
-    where = stage(setting, look.rank)
-    sent, spent, out = setting.traffic(where), setting.took(where), []
+    setting, look, (top, pitch) = frame.setting, frame.look, frame.places.table
+    place = stage(setting, look.rank)
+    sent, spent, parts = setting.traffic(place), setting.wire_seconds(place), []
     if frame.wide:
         head = ("", f"rank {look.rank:,} sends, in a step", "calls", "bytes", "over", "takes")
-        out.append(_cells(frame, head, top, ["muted"] * len(head)))
+        parts.append(_cells(frame, head, top, ["muted"] * len(head)))
         top += pitch
     for k, axis in enumerate(setting.shown):
         fill = "accent" if axis in setting.crossing else "ink"
         row = (axis.upper(), *_row(frame, axis, sent[axis], spent[axis]))
-        out.append(_cells(frame, row, top + k * pitch, [fill, "ink", "ink", "ink", fill, "ink"]))
-    return "".join(out)
+        parts.append(_cells(frame, row, top + k * pitch, [fill, "ink", "ink", "ink", fill, "ink"]))
+    return "".join(parts)
 
 
 def _cells(frame: Frame, row: Sequence[str], y: float, fills: Sequence[str]) -> str:
@@ -115,16 +115,16 @@ def _cells(frame: Frame, row: Sequence[str], y: float, fills: Sequence[str]) -> 
     )
 
 
-def _row(frame: Frame, axis: str, one, seconds: float) -> tuple[str, ...]:
+def _row(frame: Frame, axis: str, flow, seconds: float) -> tuple[str, ...]:
     """Who, messages, bytes, link, seconds."""
-    if not one.bytes:
-        who = "with nobody" if one.ranks == 1 else partners(frame, axis, one.ranks, "0")
-        return (who, "" if one.ranks == 1 else "0", "", "", "")
-    many, link = f"{one.messages:,}", frame.setting.wire(axis)
+    if not flow.bytes:
+        peers = "with nobody" if flow.ranks == 1 else partners(frame, axis, flow.ranks, "0")
+        return (peers, "" if flow.ranks == 1 else "0", "", "", "")
+    count, link = f"{flow.messages:,}", frame.setting.wire(axis)
     return (
-        partners(frame, axis, one.ranks, many),
-        many,
-        amount(one.bytes, GIGA),
+        partners(frame, axis, flow.ranks, count),
+        count,
+        amount(flow.bytes, GIGA),
         link if frame.wide else _link(link),
         took(seconds),
     )
@@ -135,16 +135,16 @@ def _link(name: str) -> str:
     return name.replace("InfiniBand", "IB").replace("Ethernet", "Eth").removesuffix(" Gbit/s")
 
 
-def partners(frame: Frame, axis: str, ranks: int, beside: str) -> str:
+def partners(frame: Frame, axis: str, ranks: int, count: str) -> str:
     """With whom, and when, as far as there is room beside the number of messages."""
-    some = [rank for rank in groups(frame.setting, frame.look.rank)[axis] if rank != frame.look.rank]
-    many = f"with {ranks - 1:,} others" if ranks > 1 else "with replicas"
-    who = f"with rank {some[0]:,}" if len(some) == 1 else many
-    late = "in every block" if frame.setting.layout.zero == 3 else "at the end"
-    when = {"tp": "in every block", "cp": "in every attention", "pp": "stage to stage", "dp": late}[axis]
+    peers = [rank for rank in groups(frame.setting, frame.look.rank)[axis] if rank != frame.look.rank]
+    several = f"with {ranks - 1:,} others" if ranks > 1 else "with replicas"
+    peer_words = f"with rank {peers[0]:,}" if len(peers) == 1 else several
+    dp_time = "in every block" if frame.setting.layout.zero == 3 else "at the end"
+    times = {"tp": "in every block", "cp": "in every attention", "pp": "stage to stage", "dp": dp_time}[axis]
     _, left, right, *_ = COLUMNS[frame.width]
-    room = right - left - 4 - svg.measure(beside, svg.SMALLEST)
-    return fitting([f"{who}, {when}", who, who.removeprefix("with ")], room, svg.SMALLEST)
+    room = right - left - 4 - svg.measure(count, svg.SMALLEST)
+    return fitting([f"{peer_words}, {times}", peer_words, peer_words.removeprefix("with ")], room, svg.SMALLEST)
 
 
 # --- bars -------------------------------------------------------------------------------------------------------------
@@ -153,24 +153,24 @@ def partners(frame: Frame, axis: str, ranks: int, beside: str) -> str:
 def wire(frame: Frame) -> str:
     """All that a rank sends in a step, hidden or not, by axis; as far as it has been sent."""
     setting, look = frame.setting, frame.look
-    x, y, width, high = frame.band(frame.at.wire)
-    where = stage(setting, look.rank)
-    spent, end = setting.took(where), max(1.06 * setting.longest(where), 1e-6)
-    out = [svg.text(x, y - 5, fitting(_wire_words(frame, spent), width), size=svg.SMALL)]
-    low, so_far = y + high, acts.done(setting.layout, look.moment)
-    out.append(svg.line(x, low + 1, x + width, low + 1))
-    unit, one, name = _unit(end)
-    for value in svg.ticks(end / one, 5):
-        at = x + value * unit * width
+    x, y, width, high = frame.band(frame.places.wire)
+    place = stage(setting, look.rank)
+    spent, end = setting.wire_seconds(place), max(1.06 * setting.longest(place), 1e-6)
+    parts = [svg.text(x, y - 5, fitting(_wire_words(frame, spent), width), size=svg.SMALL)]
+    low, so_far = y + high, acts.sent_shares(setting.layout, look.moment)
+    parts.append(svg.line(x, low + 1, x + width, low + 1))
+    unit, unit_seconds, name = _unit(end)
+    for value in svg.ticks(end / unit_seconds, 5):
+        tick_x = x + value * unit * width
         words = f"{value:,g}" + (f" {name}" if value == 0 else "")
-        out.append(svg.line(at, low + 1, at, low + 4))
-        beyond = at + svg.measure(words, svg.SMALLEST) / 2 > frame.width
+        parts.append(svg.line(tick_x, low + 1, tick_x, low + 4))
+        beyond = tick_x + svg.measure(words, svg.SMALLEST) / 2 > frame.width
         anchor = "start" if not value else "end" if beyond else "middle"
-        at = min(at, x + width)
-        out.append(svg.text(at, low + 14, words, anchor=anchor, fill="muted", size=svg.SMALLEST))
+        tick_x = min(tick_x, x + width)
+        parts.append(svg.text(tick_x, low + 14, words, anchor=anchor, fill="muted", size=svg.SMALLEST))
     for axis in setting.shown:
         wide = spent[axis] / end * width
-        out.append(
+        parts.append(
             svg.rect(
                 x,
                 y,
@@ -183,46 +183,48 @@ def wire(frame: Frame) -> str:
             )
         )
         full = max(0.0, wide - 1) * so_far[axis]
-        out.append(svg.rect(x, y, full, high, colour(setting, axis), mark=f"sent {axis}"))
+        parts.append(svg.rect(x, y, full, high, colour(setting, axis), mark=f"sent {axis}"))
         x += wide
-    x = frame.at.left
+    x = frame.places.left
     stops = [(0.0, x), (1000 * end, x + width)]
-    return "".join(out) + guess.mark(stops, (y - 3, low + 3), "x")
+    return "".join(parts) + guess.mark(stops, (y - 3, low + 3), "x")
 
 
 def _unit(end: float) -> tuple[float, float, str]:
     """(part of the axis that a tick's unit is, its seconds, its name)."""
-    one, name = (1.0, "s") if end >= 10 else (1e-3, "ms")
-    return one / end, one, name
+    unit_seconds, name = (1.0, "s") if end >= 10 else (1e-3, "ms")
+    return unit_seconds / end, unit_seconds, name
 
 
 def _wire_words(frame: Frame, spent: dict[str, float]) -> list[str]:
-    some = [axis for axis in frame.setting.shown if spent[axis]] or ["tp"]
-    by_axis = " + ".join(f"{axis.upper()} {took(spent[axis])}" for axis in some)
-    whole = took(fsum(spent.values()))
+    axes = [axis for axis in frame.setting.shown if spent[axis]] or ["tp"]
+    by_axis = " + ".join(f"{axis.upper()} {took(spent[axis])}" for axis in axes)
+    total = took(fsum(spent.values()))
     return [
-        f"communication in a step, hidden or not: {whole} = {by_axis}",
-        f"communication: {whole} = {by_axis}",
-        f"communication in a step: {whole}",
-        whole,
+        f"communication in a step, hidden or not: {total} = {by_axis}",
+        f"communication: {total} = {by_axis}",
+        f"communication in a step: {total}",
+        total,
     ]
 
 
 def seconds(frame: Frame) -> str:
     """A step's seconds side by side, striped what is no computing."""
-    setting, (x, y, width, high) = frame.setting, frame.band(frame.at.seconds)
+    setting, (x, y, width, high) = frame.setting, frame.band(frame.places.seconds)
     time = setting.time
     sizes = {words: fsum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
-    large = sorted((words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda one: -sizes[one])
+    large = sorted(
+        (words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda part: -sizes[part]
+    )
     start = f"step time {took(time.seconds)}, {setting.program_name}"
-    said = [f"{words} {took(sizes[words])}" for words in large]
-    ways = [f"{start}: {', '.join(said[:n])}" for n in range(len(said), 0, -1)]
-    out = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
+    items = [f"{words} {took(sizes[words])}" for words in large]
+    ways = [f"{start}: {', '.join(items[:n])}" for n in range(len(items), 0, -1)]
+    parts = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
     for words, _, fill, striped in PARTS:
         if not sizes[words]:
             continue
         wide = width * sizes[words] / time.seconds
-        out.append(
+        parts.append(
             svg.rect(
                 x,
                 y,
@@ -235,35 +237,39 @@ def seconds(frame: Frame) -> str:
             )
         )
         if striped:
-            out.append(hatch.hatched(x, y, wide, high, "muted" if fill == "grid" else fill, f"stripes {words}"))
+            parts.append(hatch.hatched(x, y, wide, high, "muted" if fill == "grid" else fill, f"stripes {words}"))
         x += wide
-    return "".join(out)
+    return "".join(parts)
 
 
 def memory(frame: Frame) -> str:
     """Bytes of the fullest rank where it is fullest, by kind; what is over usable memory is hatched."""
-    setting, (x, y, width, high) = frame.setting, frame.band(frame.at.memory)
-    held, usable = setting.account.peak, setting.usable
-    unit = width / (1.03 * max(sum(held.values()), usable))
+    setting, (x, y, width, high) = frame.setting, frame.band(frame.places.memory)
+    peak, usable = setting.account.peak, setting.usable
+    unit = width / (1.03 * max(sum(peak.values()), usable))
     limit = x + usable * unit
-    out = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
-    out.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
+    parts = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
+    parts.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
     for name, fill, kinds in KINDS:
-        size = sum(held[kind] for kind in kinds)
-        out.append(svg.rect(x, y, size * unit, high, fill, title=f"{name}: {amount(size, GIGA)}", mark=f"held {name}"))
+        size = sum(peak[kind] for kind in kinds)
+        parts.append(
+            svg.rect(x, y, size * unit, high, fill, title=f"{name}: {amount(size, GIGA)}", mark=f"held {name}")
+        )
         x += size * unit
-    over = max(0.0, x - limit)
-    out.append(svg.rect(limit, y, over, high, "paper", opacity=0.45, mark="veil"))
-    out.append(hatch.hatched(limit, y, over, high, "accent", "over"))
-    out.append(svg.line(limit, y - 3, limit, y + high + 3, "accent", 2, "4 2", mark="limit"))
-    return "".join(out)
+    excess = max(0.0, x - limit)
+    parts.append(svg.rect(limit, y, excess, high, "paper", opacity=0.45, mark="veil"))
+    parts.append(hatch.hatched(limit, y, excess, high, "accent", "over"))
+    parts.append(svg.line(limit, y - 3, limit, y + high + 3, "accent", 2, "4 2", mark="limit"))
+    return "".join(parts)
 
 
 def _memory_words(setting) -> list[str]:
-    held, usable = setting.account.peak_bytes, setting.usable
-    kinds = sorted(((sum(setting.account.peak[kind] for kind in some), name) for name, _, some in KINDS), reverse=True)
-    where = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
-    over = f", {amount(held - usable, GIGA)} too much" if held > usable else ""
-    start = f"memory of {where}: {amount(held, GIGA)} of the usable {amount(usable, GIGA)}{over}"
+    peak_bytes, usable = setting.account.peak_bytes, setting.usable
+    kinds = sorted(
+        ((sum(setting.account.peak[kind] for kind in members), name) for name, _, members in KINDS), reverse=True
+    )
+    holder = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
+    excess = f", {amount(peak_bytes - usable, GIGA)} too much" if peak_bytes > usable else ""
+    start = f"memory of {holder}: {amount(peak_bytes, GIGA)} of the usable {amount(usable, GIGA)}{excess}"
     ways = [f"{start} ({', '.join(f'{name} {amount(size, GIGA)}' for size, name in kinds[:n])})" for n in (4, 3, 2, 1)]
     return [*ways, start]

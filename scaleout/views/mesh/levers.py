@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
-from scaleout.views.mesh.setting import MOST
+from scaleout.views.mesh.setting import MOST_MICRO_BATCHES
 
 WORTH = 0.03  # of tokens a second, that a lever must gain to be named
-NEAR = 0.8  # of the most that any gains: of several the mildest
+NEAR_BEST = 0.8  # of the most that any gains: of several the mildest
 GIGA = 10**9
 
 Change = tuple[str, dict]  # words, and the parameters that they change
@@ -26,31 +26,33 @@ class Advice:
 
 
 def advice(setting) -> Advice | None:
-    """What makes the model fit, with the most tokens a second; where it does, the mildest that fits and gains NEAR
+    """What makes the model fit, with the most tokens a second; where it does, the mildest that fits and gains NEAR_BEST
     of the most. None where nothing gains WORTH."""
-    tried = [(words, change, setting.other(**change)) for words, change in _levers(setting)]
-    some = [one for one in tried if one[2].fits]
+    tried = [(words, change, setting.changed(**change)) for words, change in _levers(setting)]
+    fitting = [candidate for candidate in tried if candidate[2].fits]
     if not setting.fits:
-        return _fitting(setting, tried, some)
-    most = max((then.pace / setting.pace - 1 for _, _, then in some), default=0.0)
-    if most <= WORTH:
+        return _fitting(setting, tried, fitting)
+    best_gain = max((changed.pace / setting.pace - 1 for _, _, changed in fitting), default=0.0)
+    if best_gain <= WORTH:
         return None
-    words, change, then = next(one for one in some if one[2].pace / setting.pace - 1 >= max(WORTH, NEAR * most))
-    times = then.pace / setting.pace
-    more = f"{svg.quantity(times, 2)} times the" if times > 2 else f"{times - 1:.0%} more"
-    said = f"{more} tokens per second"
-    return Advice(change, words, said)
+    words, change, changed = next(
+        candidate for candidate in fitting if candidate[2].pace / setting.pace - 1 >= max(WORTH, NEAR_BEST * best_gain)
+    )
+    times = changed.pace / setting.pace
+    gain_words = f"{svg.quantity(times, 2)} times the" if times > 2 else f"{times - 1:.0%} more"
+    gain_text = f"{gain_words} tokens per second"
+    return Advice(change, words, gain_text)
 
 
-def _fitting(setting, tried: list, some: list) -> Advice | None:
+def _fitting(setting, tried: list, fitting: list) -> Advice | None:
     """The fastest that fits; where none does, the smallest."""
-    if some:
-        words, change, then = max(some, key=lambda one: one[2].pace)
-        return Advice(change, words, f"{amount(then.account.peak_bytes, GIGA)} per GPU, fits")
-    words, change, then = min(tried, key=lambda one: one[2].account.peak_bytes)
-    if then.account.peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
+    if fitting:
+        words, change, changed = max(fitting, key=lambda candidate: candidate[2].pace)
+        return Advice(change, words, f"{amount(changed.account.peak_bytes, GIGA)} per GPU, fits")
+    words, change, changed = min(tried, key=lambda candidate: candidate[2].account.peak_bytes)
+    if changed.account.peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
         return None
-    return Advice(change, words, f"{amount(then.account.peak_bytes, GIGA)} per GPU, not enough yet")
+    return Advice(change, words, f"{amount(changed.account.peak_bytes, GIGA)} per GPU, not enough yet")
 
 
 def _levers(setting) -> Iterator[Change]:
@@ -64,27 +66,27 @@ def _levers(setting) -> Iterator[Change]:
         yield "InfiniBand", {"link": "ib-ndr"}
 
 
-def _degrees(at, node: int) -> Iterator[Change]:
+def _degrees(layout, node: int) -> Iterator[Change]:
     """Half or twice as much of one, and half of one for twice the other."""
-    for name, most in (("tp", node), ("pp", 64)):
-        now = getattr(at, name)
-        if now > 1:
-            yield f"{name} {now // 2}", {name: now // 2}
-        if 2 * now <= most and at.dp > 1:
-            yield f"{name} {2 * now}", {name: 2 * now}
-    if at.tp > 1 and 2 * at.pp <= 64:
-        yield f"tp {at.tp // 2} and pp {2 * at.pp}", {"tp": at.tp // 2, "pp": 2 * at.pp}
-    if at.pp > 1 and 2 * at.tp <= node:
-        yield f"tp {2 * at.tp} and pp {at.pp // 2}", {"tp": 2 * at.tp, "pp": at.pp // 2}
+    for name, highest in (("tp", node), ("pp", 64)):
+        degree = getattr(layout, name)
+        if degree > 1:
+            yield f"{name} {degree // 2}", {name: degree // 2}
+        if 2 * degree <= highest and layout.dp > 1:
+            yield f"{name} {2 * degree}", {name: 2 * degree}
+    if layout.tp > 1 and 2 * layout.pp <= 64:
+        yield f"tp {layout.tp // 2} and pp {2 * layout.pp}", {"tp": layout.tp // 2, "pp": 2 * layout.pp}
+    if layout.pp > 1 and 2 * layout.tp <= node:
+        yield f"tp {2 * layout.tp} and pp {layout.pp // 2}", {"tp": 2 * layout.tp, "pp": layout.pp // 2}
 
 
 def _pipeline(setting) -> Iterator[Change]:
     """What makes a bubble smaller."""
-    at = setting.layout
-    if at.pp > 1 and at.m < 4 * at.pp and 2 * at.m <= MOST:
-        yield f"{2 * at.m} micro-batches", {"micro_batches": 2 * at.m}
-    v = next(iter(setting.all_chunks(at.pp)), 1)
-    if at.chunks == 1 and v > 1:
+    layout = setting.layout
+    if layout.pp > 1 and layout.m < 4 * layout.pp and 2 * layout.m <= MOST_MICRO_BATCHES:
+        yield f"{2 * layout.m} micro-batches", {"micro_batches": 2 * layout.m}
+    v = next(iter(setting.all_chunks(layout.pp)), 1)
+    if layout.chunks == 1 and v > 1:
         yield f"{v} chunks a rank", {"chunks": v}
 
 

@@ -21,15 +21,15 @@ def picture(setting, look, width: int, alive: bool = True) -> str:
         beneath.memory(frame),
     ]
     # each part a group, also an empty one: then a page exchanges what differs within it, and leaves the rest alone
-    return svg.figure(width, frame.at.all, "".join(f"<g>{part}</g>" for part in body), _label(setting))
+    return svg.figure(width, frame.places.height, "".join(f"<g>{part}</g>" for part in body), _label(setting))
 
 
 def _label(setting) -> str:
-    at = setting.layout
+    layout = setting.layout
     return (
-        f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {at.dp}, cp {at.cp}, tp {at.tp}, pp {at.pp}: what "
-        "each holds of the model and of the batch, and the wires along each axis; beneath, what each axis sends, "
-        "the seconds of a step and the bytes of the fullest rank."
+        f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {layout.dp}, cp {layout.cp}, tp {layout.tp}, "
+        f"pp {layout.pp}: what each holds of the model and of the batch, and the wires along each axis; beneath, what "
+        "each axis sends, the seconds of a step and the bytes of the fullest rank."
     )
 
 
@@ -37,7 +37,7 @@ def _above(frame: Frame) -> str:
     """What can be pressed; while a step plays, what is sent now."""
     look, left = frame.look, 4.0
     if look.moment < acts.MOMENTS:
-        last, _ = acts.at(frame.setting.layout, look.moment)
+        last, _ = acts.around(frame.setting.layout, look.moment)
         left = 372.0 if not frame.cubic and frame.wide else left
         words = last.words if last else ("a step begins",)
         return svg.text(

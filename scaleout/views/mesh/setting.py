@@ -31,7 +31,7 @@ LINKS = {
     "ethernet-400g": (True, True, "RoCE 400 Gbit/s"),
     "ethernet-100g": (False, False, "Ethernet 100 Gbit/s, one a node"),
 }  # fmt: skip
-MOST = 512  # micro-batches
+MOST_MICRO_BATCHES = 512  # micro-batches
 ACTIONS = 4096  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time
 WIDEST = 16  # GPUs of a tensor or context group
 CHUNKS = 8  # of a pipeline rank, at most
@@ -42,7 +42,7 @@ class Look:
     """What of the picture is lit: a rank, and what it has in common with others (LOOKS); moment: of the step."""
 
     rank: int
-    what: str
+    subject: str
     moment: int
 
 
@@ -74,7 +74,7 @@ class Setting:
     loss: str = "eager"
     program: str = "megatron"
 
-    def other(self, **change) -> Setting:
+    def changed(self, **change) -> Setting:
         """A setting to compare this one with."""
         return known(replace(self, **change))
 
@@ -91,11 +91,11 @@ class Setting:
 
     @cached_property
     def layout(self) -> Layout:
-        tp = next(n for n in _down(self.tp) if divides(self.shape, n) and n <= self.gpus)
-        pp = next(n for n in _down(self.pp) if n <= min(self.gpus // tp, self.shape.layers))
-        cp = next(n for n in _down(self.cp) if n <= self.gpus // (tp * pp))
-        some = (1, *self.all_chunks(pp))
-        v = max(n for n in some if n <= max(1, self.chunks))
+        tp = next(n for n in _halvings(self.tp) if divides(self.shape, n) and n <= self.gpus)
+        pp = next(n for n in _halvings(self.pp) if n <= min(self.gpus // tp, self.shape.layers))
+        cp = next(n for n in _halvings(self.cp) if n <= self.gpus // (tp * pp))
+        chunk_counts = (1, *self.all_chunks(pp))
+        v = max(n for n in chunk_counts if n <= max(1, self.chunks))
         schedule = "interleaved" if v > 1 else "1f1b"
         m = max(pp, min(self.micro_batches, most_micro_batches(pp, v)))
         m = pipeline.nearest(schedule, pp, m) if pp > 1 else m
@@ -127,7 +127,7 @@ class Setting:
     @cached_property
     def standing(self) -> Setting:
         """The setting of all those whose ranks stand and hold as this one's do."""
-        return self.other(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
+        return self.changed(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
 
     # --- the job ----------------------------------------------------------------------------------------------------
 
@@ -156,13 +156,13 @@ class Setting:
 
     @cached_property
     def cluster(self) -> Cluster:
-        each, rdma, _ = LINKS[self.link]
-        return topology.cluster(self.nodes, self.node, self.card.link, self.link, self.node if each else 1, rdma)
+        per_gpu, rdma, _ = LINKS[self.link]
+        return topology.cluster(self.nodes, self.node, self.card.link, self.link, self.node if per_gpu else 1, rdma)
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """All four, outermost first: cp lies within dp, as Megatron has it."""
-        return tuple(axis for one in self.order.split(".") for axis in (("dp", "cp") if one == "dp" else (one,)))
+        return tuple(axis for name in self.order.split(".") for axis in (("dp", "cp") if name == "dp" else (name,)))
 
     @property
     def grid(self) -> Grid:
@@ -189,19 +189,19 @@ class Setting:
         """By axis, of a rank in this stage of the pipeline."""
         return _sent(self, stage)[0]
 
-    def took(self, stage: int) -> dict[str, float]:
+    def wire_seconds(self, stage: int) -> dict[str, float]:
         """Seconds of the same, hidden or not."""
         return _sent(self, stage)[1]
 
     def spent(self, stage: int) -> float:
         """Of all axes together."""
-        return fsum(self.took(stage).values())
+        return fsum(self.wire_seconds(stage).values())
 
     def longest(self, stage: int) -> float:
         """The same where what sends most, tensor parallelism if there is any, lies farthest apart: the end of an axis
         that stays while axes are dragged."""
         dearest = "tp.pp.dp" if self.layout.tp > 1 else "dp.pp.tp"
-        return max(self.spent(stage), self.other(order=dearest).spent(stage))
+        return max(self.spent(stage), self.changed(order=dearest).spent(stage))
 
     @cached_property
     def time(self) -> Step:
@@ -249,17 +249,17 @@ class Setting:
 
 def most_micro_batches(pp: int, v: int) -> int:
     """As many as a step is shown with."""
-    return max(pp, min(MOST, ACTIONS // (pp * v))) if pp > 1 else MOST
+    return max(pp, min(MOST_MICRO_BATCHES, ACTIONS // (pp * v))) if pp > 1 else MOST_MICRO_BATCHES
 
 
-def _down(asked: int) -> tuple[int, ...]:
+def _halvings(count: int) -> tuple[int, ...]:
     """What was asked for, and its halves."""
-    return tuple(asked >> k for k in range(asked.bit_length()))
+    return tuple(count >> k for k in range(count.bit_length()))
 
 
 @lru_cache(maxsize=64)
-def _sent(on: Setting, stage: int) -> tuple[dict[str, Traffic], dict[str, float]]:
-    return traffic(on.job, stage), sent.seconds(on.job, stage)
+def _sent(setting: Setting, stage: int) -> tuple[dict[str, Traffic], dict[str, float]]:
+    return traffic(setting.job, stage), sent.seconds(setting.job, stage)
 
 
 @lru_cache(maxsize=64)

@@ -22,58 +22,63 @@ def cuts(layout) -> str:
 
 def sentence(setting, values: dict) -> str:
     """Which axes cross, what of the communication is exposed, and whether it fits."""
-    some = [axis.upper() for axis in setting.shown if axis in setting.crossing]
-    said = " and ".join(filter(None, (", ".join(some[:-1]), *some[-1:])))
-    who = f"**{said}** cross{'es' if len(some) == 1 else ''} nodes" if some else "no axis leaves its node"
-    held = f"{amount(setting.account.peak_bytes, GIGA)} per GPU{'' if setting.fits else ': too much'}"
+    crossing = [axis.upper() for axis in setting.shown if axis in setting.crossing]
+    names = " and ".join(filter(None, (", ".join(crossing[:-1]), *crossing[-1:])))
+    crossing_text = (
+        f"**{names}** cross{'es' if len(crossing) == 1 else ''} nodes" if crossing else "no axis leaves its node"
+    )
+    memory_text = f"{amount(setting.account.peak_bytes, GIGA)} per GPU{'' if setting.fits else ': too much'}"
     return (
-        f"{NAMES[setting.model]}, {cuts(setting.layout)}: {who}. Communication "
+        f"{NAMES[setting.model]}, {cuts(setting.layout)}: {crossing_text}. Communication "
         f"**{took(values['communication_ms'] / 1e3)}**, exposed {took(values['exposed_seconds'])} of a step of "
-        f"{took(values['seconds'])}; {held}."
+        f"{took(values['seconds'])}; {memory_text}."
     )
 
 
-def advice(found: Advice | None) -> str:
+def advice(lever: Advice | None) -> str:
     """The one lever worth trying now."""
-    if not found:
+    if not lever:
         return f"No lever here gains {WORTH:.0%}."
-    return f"Try **{found.words}**: {found.gives}."
+    return f"Try **{lever.words}**: {lever.gives}."
 
 
 def law(setting, look, values: dict) -> list[str]:
     """Bytes of each axis over the rate of the wire that it takes."""
-    where = stage(setting, look.rank)
-    sent, spent = setting.traffic(where), setting.took(where)
-    most = max(setting.shown, key=lambda axis: spent[axis])
-    one = sent[most]
-    if not one.bytes:
+    place = stage(setting, look.rank)
+    sent, spent = setting.traffic(place), setting.wire_seconds(place)
+    slowest = max(setting.shown, key=lambda axis: spent[axis])
+    flow = sent[slowest]
+    if not flow.bytes:
         return ["A rank alone sends nothing:", "0 B", "Every axis has one rank."]
-    reached = one.bytes / spent[most] / GIGA
+    reached = flow.bytes / spent[slowest] / GIGA
     rate = f"{svg.quantity(reached)} GB/s"
     least = min((axis for axis in setting.shown if sent[axis].bytes), key=lambda axis: sent[axis].bytes)
-    after = f"The slowest wire on its way carries {svg.quantity(one.bytes_per_s / GIGA)} GB/s. "
-    if least != most:
-        times = svg.quantity(one.bytes / sent[least].bytes, 2)
-        after += f"{least.upper()} sends {times} times fewer bytes."
-    after = after.strip()
+    remark = f"The slowest wire on its way carries {svg.quantity(flow.bytes_per_s / GIGA)} GB/s. "
+    if least != slowest:
+        times = svg.quantity(flow.bytes / sent[least].bytes, 2)
+        remark += f"{least.upper()} sends {times} times fewer bytes."
+    remark = remark.strip()
     return [
-        f"{most.upper()} takes longest, by the rate that it reaches:",
-        f"{amount(one.bytes, GIGA)} / {rate} = {took(spent[most])}",
-        after,
+        f"{slowest.upper()} takes longest, by the rate that it reaches:",
+        f"{amount(flow.bytes, GIGA)} / {rate} = {took(spent[slowest])}",
+        remark,
     ]
 
 
 def slips(setting) -> list[tuple[float, str]]:
     """Milliseconds that likely mistakes give, of the opening setting."""
-    there, spent = setting.traffic(0), setting.took(0)
-    data = setting.other(order="dp.pp.tp")
+    flows, spent = setting.traffic(0), setting.wire_seconds(0)
+    data = setting.changed(order="dp.pp.tp")
     slow = setting.cluster.share.bytes_per_s
-    crossing = fsum(one.bytes for one in there.values()) / slow
-    far = fsum(seconds for axis, seconds in spent.items() if axis != "pp")
+    crossing = fsum(flow.bytes for flow in flows.values()) / slow
+    without_pipeline = fsum(seconds for axis, seconds in spent.items() if axis != "pp")
     return [
         (1e3 * data.spent(0), "DP across: it sends less than TP, but not least"),
         (1e3 * spent["pp"], "the crossing axis alone: the others still send, inside the nodes"),
         (1e3 * crossing, "as if all bytes took the cable: two of three axes stay in their node"),
-        (1e3 * setting.other(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by far more than that"),
-        (1e3 * (far - spent["tp"] + spent["pp"]), "without TP, which sends as much as before, over NVLink"),
+        (1e3 * setting.changed(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by far more than that"),
+        (
+            1e3 * (without_pipeline - spent["tp"] + spent["pp"]),
+            "without TP, which sends as much as before, over NVLink",
+        ),
     ]

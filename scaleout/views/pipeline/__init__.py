@@ -8,7 +8,7 @@ from math import fsum
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, record, words, yours
-from scaleout.views.pipeline.setting import CHUNKS, MOST, RANKS, YOURS, Look, Setting, reach, shown
+from scaleout.views.pipeline.setting import CHUNKS, MOST_MICRO_BATCHES, RANKS, YOURS, Look, Setting, reach, shown
 
 TITLE = "A pipeline's schedule"
 
@@ -19,9 +19,9 @@ CONTROLS = (
           "first. **1F1B** runs each backward as soon as it can. When does **its** step end?", "slots", "slots",
           lo=0, hi=36, step=0.5),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
-    select("schedule", "Schedule", "1f1b", [*((key, one.label) for key, one in SCHEDULES.items()),
+    select("schedule", "Schedule", "1f1b", [*((key, schedule.label) for key, schedule in SCHEDULES.items()),
                                             (YOURS, "Yours: move the blocks")]),
-    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST, log=True),
+    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
     slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
     slider("ranks", "Ranks (p)", 4, 2, RANKS, log=True),
     *more(
@@ -29,19 +29,19 @@ CONTROLS = (
         slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
         slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
         toggle("blocking", "A rank does nothing while it sends", False),
-        slider("lit", "Micro-batch in colour", 0, 0, MOST - 1),
+        slider("lit", "Micro-batch in colour", 0, 0, MOST_MICRO_BATCHES - 1),
         toggle("path", "Show the critical path", False),
         arrange("order", "Your schedule", yours.opening()),
     ),
 )  # fmt: skip
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The timeline above, what is held beneath on the same axis, and the bubble in the sentence."""
     setting, look = _setting(params), _look(params)
-    said = _said(setting)
-    values = {**said["values"], **_seen(setting, look)}
-    return {**said, "svg": picture.picture(setting, look, values, width, own), "values": values}
+    result = _result(setting)
+    values = {**result["values"], **_seen(setting, look)}
+    return {**result, "svg": picture.picture(setting, look, values, width, run), "values": values}
 
 
 measured = record.measured
@@ -54,24 +54,24 @@ def advice(params: dict) -> str:
 
 def locked(params: dict, width: int) -> str:
     """The same work in GPipe's order."""
-    return picture.asked(_setting(params).gpipe, _look(params), width)
+    return picture.locked(_setting(params).gpipe, _look(params), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Ends that likely mistakes give, of the opening setting."""
     setting = _setting(params)
-    return words.slips(setting, _said(setting)["values"])
+    return words.slips(setting, _result(setting)["values"])
 
 
 def _setting(params: dict) -> Setting:
     mine = params["schedule"] == YOURS
-    ranks, many = min(params["ranks"], reach(params["schedule"])), params["micro_batches"]
+    ranks, micro_batches = min(params["ranks"], reach(params["schedule"])), params["micro_batches"]
     if mine:
-        ranks, many = yours.RANKS, yours.MANY
+        ranks, micro_batches = yours.RANKS, yours.MICRO_BATCHES
     return _known(
         Setting(
             params["schedule"],
-            many,
+            micro_batches,
             ranks,
             params["hop"],
             params["chunks"],
@@ -94,7 +94,7 @@ def _look(params: dict) -> Look:
 
 
 @lru_cache(maxsize=16)  # for both widths
-def _said(setting: Setting) -> dict:
+def _result(setting: Setting) -> dict:
     """What is the same at every width, whatever is lit."""
     values = _values(setting)
     return {
@@ -107,29 +107,29 @@ def _said(setting: Setting) -> dict:
 
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
-    many = setting.micro_batches
-    out: dict = {"lit": {"hi": many - 1} if many > 1 else {"off": "there is one micro-batch"}}
-    if setting.asked != many:
-        out["micro_batches"] = {"takes": many}
-    if not setting.hop or many == 1:
-        out["blocking"] = {"off": "there is nothing to do meanwhile" if setting.hop else "a hop takes no time now"}
+    micro_batches = setting.micro_batches
+    levers: dict = {"lit": {"hi": micro_batches - 1} if micro_batches > 1 else {"off": "there is one micro-batch"}}
+    if setting.requested != micro_batches:
+        levers["micro_batches"] = {"takes": micro_batches}
+    if not setting.hop or micro_batches == 1:
+        levers["blocking"] = {"off": "there is nothing to do meanwhile" if setting.hop else "a hop takes no time now"}
     if not setting.framed:
-        out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
+        levers["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:
-        out |= {
-            name: {"off": f"your own has {yours.RANKS} ranks and {yours.MANY} micro-batches"}
+        levers |= {
+            name: {"off": f"your own has {yours.RANKS} ranks and {yours.MICRO_BATCHES} micro-batches"}
             for name in ("ranks", "micro_batches")
         }
-        return out | {"chunks": {"off": "your own has one stage a rank"}}
-    out["order"] = {"off": "only where the schedule is yours"}
-    least, most = SCHEDULES[setting.schedule].chunks
-    if least == most:
-        out["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
+        return levers | {"chunks": {"off": "your own has one stage a rank"}}
+    levers["order"] = {"off": "only where the schedule is yours"}
+    least, highest = SCHEDULES[setting.schedule].chunks
+    if least == highest:
+        levers["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
     elif setting.finest < CHUNKS:
-        out["chunks"] = {"hi": setting.finest}
+        levers["chunks"] = {"hi": setting.finest}
     if reach(setting.schedule) < RANKS:
-        out["ranks"] = {"hi": reach(setting.schedule)}
-    return out
+        levers["ranks"] = {"hi": reach(setting.schedule)}
+    return levers
 
 
 def _values(setting: Setting) -> dict:
@@ -143,22 +143,22 @@ def _values(setting: Setting) -> dict:
         "hops": setting.hops,
         "micro_batches": setting.micro_batches,
         "chunks": setting.chunks,
-        "waits": [str(one) for one in setting.waits],
+        "waits": [str(wait) for wait in setting.waits],
     }
 
 
 def _seen(setting: Setting, look: Look) -> dict:
     """Values that depend on what of the picture is lit or shown."""
-    lit, now = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
+    lit, moment = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
     lanes = [setting.lane(rank) for rank in shown(setting.ranks)]
     spans = [span[2:] for lane in lanes for span in lane.of(lit)]
-    done = setting.piece * setting.micro_batches
+    done_slots = setting.piece * setting.micro_batches
     if look.part < 1:
-        done = fsum(strand.upto([now])[0] for strand in lanes[0].strands.values())
+        done_slots = fsum(strand.upto([moment])[0] for strand in lanes[0].strands.values())
     return {
         "lit": lit,
         "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
-        "moment_slots": now,
-        "done_slots": done,
+        "moment_slots": moment,
+        "done_slots": done_slots,
         "path": len(setting.timeline.critical) if look.path and setting.framed else 0,
     }

@@ -15,30 +15,30 @@ ABOVE = 34  # the caption, and the words of a guess
 CAPTION, SORTED = 19, {svg.WIDE: 24, svg.NARROW: 20}  # between the parts; a row of sorted time
 # By width: the rows of the timeline together, at most, one of them at most, and the same of what is held
 TALL = {svg.WIDE: (162, 31, 206, 50), svg.NARROW: (136, 28, 148, 44)}
-OWN = 34  # for what is said of a reader's run
+RUN_HEIGHT = 34  # for what is said of a reader's run
 GAP = 4  # between rows
 
 
 class Frame:
     """Where the parts lie, for one width: rows of the timeline, sorted time, the axis, rows of what is held."""
 
-    def __init__(self, setting, look, width: int, own: bool = False) -> None:
+    def __init__(self, setting, look, width: int, with_run: bool = False) -> None:
         self.setting, self.look, self.width, self.wide = setting, look, width, width == svg.WIDE
         self.lit = min(look.lit, setting.micro_batches - 1)
         self.ranks = shown(setting.ranks)
-        across, until = width - LEFT - RIGHT[width], BEYOND * max(setting.slots, setting.gpipe.slots)
-        tall, most, low, lowest = TALL[width]
-        pitch = min(most, tall // len(self.ranks))
-        self.rows = Rows(LEFT, ABOVE, across, until, pitch, pitch - (GAP if pitch > 22 else 3), self.ranks)
+        inner_width, until = width - LEFT - RIGHT[width], BEYOND * max(setting.slots, setting.gpipe.slots)
+        tall, highest, low, lowest = TALL[width]
+        pitch = min(highest, tall // len(self.ranks))
+        self.rows = Rows(LEFT, ABOVE, inner_width, until, pitch, pitch - (GAP if pitch > 22 else 3), self.ranks)
         self.sorted = self.rows.bottom + CAPTION
         self.axis = self.sorted + SORTED[width] + 5
-        pitch = min(lowest, (low - OWN * own) // len(self.ranks))
-        self.held = Rows(LEFT, self.axis + TICK + 6 + CAPTION, across, until, pitch, pitch - GAP, self.ranks)
-        self.height = self.held.bottom + 6 + OWN * own
+        pitch = min(lowest, (low - RUN_HEIGHT * with_run) // len(self.ranks))
+        self.held = Rows(LEFT, self.axis + TICK + 6 + CAPTION, inner_width, until, pitch, pitch - GAP, self.ranks)
+        self.height = self.held.bottom + 6 + RUN_HEIGHT * with_run
 
     def figure(self, parts: list[str], label: str) -> str:
-        both = (self.rows,) if self.setting.waits else (self.rows, self.held)
-        names = "".join(self._names(rows) for rows in both)
+        row_groups = (self.rows,) if self.setting.waits else (self.rows, self.held)
+        names = "".join(self._names(rows) for rows in row_groups)
         return svg.figure(self.width, self.height, "".join([self._axis(), names, *parts, self._mark()]), label)
 
     def _names(self, rows: Rows) -> str:
@@ -49,13 +49,13 @@ class Frame:
         )
 
     def _axis(self) -> str:
-        on, out = self.rows, [svg.line(LEFT, self.axis, LEFT + self.rows.width, self.axis)]
-        marks = svg.ticks(on.until, 6)
+        rows, parts = self.rows, [svg.line(LEFT, self.axis, LEFT + self.rows.width, self.axis)]
+        marks = svg.ticks(rows.until, 6)
         for value in marks:
             words = short(value) + (" slots" if value == marks[-1] else "")
-            out.append(
+            parts.append(
                 svg.text(
-                    on.at(value),
+                    rows.at(value),
                     self.axis + TICK,
                     words,
                     fill="muted",
@@ -63,17 +63,17 @@ class Frame:
                     anchor="start" if value == 0 else "middle",
                 )
             )
-        return "".join(out)
+        return "".join(parts)
 
     def _mark(self) -> str:
-        on = self.rows
-        return guess.mark([(0.0, on.x), (on.until, on.x + on.width)], (ABOVE - 12, self.axis), "x", ABOVE - 8)
+        rows = self.rows
+        return guess.mark([(0.0, rows.x), (rows.until, rows.x + rows.width)], (ABOVE - 12, self.axis), "x", ABOVE - 8)
 
     def finish(self, slots: float, words: str) -> str:
         """The end of the step, through everything that time runs in."""
-        at, low = self.rows.at(slots), ABOVE - 8
-        return svg.line(at, low, at, self.axis, "ink", 2, mark="finish") + (
-            svg.text(at + 5, self.sorted - 5, words, bold=True, size=14, halo=True, mark="end") if words else ""
+        x, low = self.rows.at(slots), ABOVE - 8
+        return svg.line(x, low, x, self.axis, "ink", 2, mark="finish") + (
+            svg.text(x + 5, self.sorted - 5, words, bold=True, size=14, halo=True, mark="end") if words else ""
         )
 
     def caption(self, words: str, y: float) -> str:

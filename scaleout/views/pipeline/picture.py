@@ -8,15 +8,15 @@ from scaleout.draw import pipeline_lanes, svg
 from scaleout.draw.labels import cut, fitting
 from scaleout.draw.plot import Axis, Plane
 from scaleout.views.pipeline import beneath, record, words, yours
-from scaleout.views.pipeline.frame import ABOVE, LEFT, OWN, Frame
+from scaleout.views.pipeline.frame import ABOVE, LEFT, RUN_HEIGHT, Frame
 from scaleout.views.pipeline.setting import YOURS
 
 HAND = 22  # CSS pixels, at least, of what a hand presses
 
 
-def picture(setting, look, values: dict, width: int, own: dict | None) -> str:
-    """A step in a picture. values: of the view; own: a reader's run."""
-    frame = Frame(setting, look, width, own is not None)
+def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
+    """A step in a picture. values: of the view; run: a reader's."""
+    frame = Frame(setting, look, width, run is not None)
     lanes = [setting.lane(rank) for rank in frame.ranks]
     detail = pipeline_lanes.detail(frame.rows, lanes)
     slots, parts = values["slots"], [frame.caption(_caption(frame, detail), 14)]
@@ -34,31 +34,34 @@ def picture(setting, look, values: dict, width: int, own: dict | None) -> str:
             _timeline(frame, lanes, detail),
             _hops(frame, lanes),
             _framed(frame, lanes),
-            beneath.held(frame, lanes, detail, values),
+            beneath.held_picture(frame, lanes, detail, values),
             beneath.cover(frame, values),
             frame.finish(slots, words.number(slots)),
         ]
-    if own:
-        parts.append(_own(frame, own))
+    if run:
+        parts.append(_run_parts(frame, run))
     step = f"a step of {svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
-    found = "ranks wait for one another for ever" if setting.waits else f"{step}; beneath, what each rank holds"
-    many = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
-    return frame.figure(parts, f"{setting.label} on {many}: {found}.")
+    outcome = "ranks wait for one another for ever" if setting.waits else f"{step}; beneath, what each rank holds"
+    counts = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
+    return frame.figure(parts, f"{setting.label} on {counts}: {outcome}.")
 
 
-def _own(frame: Frame, run: dict) -> str:
+def _run_parts(frame: Frame, run: dict) -> str:
     """Where a reader's run ended, if it is of what is set, and what it was."""
-    step, low, out = record.of(run, frame.setting), frame.height - OWN + 10, []
+    step, low, parts = record.matching_step(run, frame.setting), frame.height - RUN_HEIGHT + 10, []
     if step:
         plane = Plane(LEFT, ABOVE - 8, frame.rows.width, frame.axis - ABOVE + 8, Axis(0, frame.rows.until), Axis(0, 1))
-        at = plane.at_x(step[4])
-        out = [svg.line(at, plane.top, at, frame.rows.bottom, "key", 2, "5 4"), plane.own(step[4], 0, "your run's end")]
-    for n, said in enumerate(record.words(run, step, frame.setting)):
-        out.append(svg.text(6, low + 16 * n, cut(said, frame.width - 12), fill="key", size=svg.SMALL, bold=not n))
-    return "".join(out)
+        end_x = plane.at_x(step[4])
+        parts = [
+            svg.line(end_x, plane.top, end_x, frame.rows.bottom, "key", 2, "5 4"),
+            plane.own(step[4], 0, "your run's end"),
+        ]
+    for n, line in enumerate(record.words(run, step, frame.setting)):
+        parts.append(svg.text(6, low + 16 * n, cut(line, frame.width - 12), fill="key", size=svg.SMALL, bold=not n))
+    return "".join(parts)
 
 
-def asked(setting, look, width: int) -> str:
+def locked(setting, look, width: int) -> str:
     """GPipe's step, without a number of slots."""
     frame = Frame(setting, look, width)
     lanes = [setting.lane(rank) for rank in frame.ranks]
@@ -69,7 +72,7 @@ def asked(setting, look, width: int) -> str:
         beneath.sorted_time(frame, values),
         _timeline(frame, lanes, "blocks"),
         _hops(frame, lanes),
-        beneath.held(frame, lanes, "blocks", values),
+        beneath.held_picture(frame, lanes, "blocks", values),
         frame.finish(setting.slots, ""),
     ]
     return frame.figure(parts, "GPipe's step on each rank, and what it holds meanwhile; when 1F1B's ends is asked.")
@@ -82,12 +85,12 @@ def _caption(frame: Frame, detail: str) -> str:
     setting = frame.setting
     if setting.schedule == YOURS:
         return "Drag a block along its row, or press arrow keys on it."
-    some = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
-    kinds = f"{some}forward faint, backward solid{', weights grey' * setting.splits}"
+    shown_ranks = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
+    kinds = f"{shown_ranks}forward faint, backward solid{', weights grey' * setting.splits}"
     column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting hatched"
     lit = f"; micro-batch {frame.lit} in colour"
     room = frame.width - LEFT - 4
-    return fitting([kinds + column + lit, kinds + column, kinds, f"{some}forward faint"], room)
+    return fitting([kinds + column + lit, kinds + column, kinds, f"{shown_ranks}forward faint"], room)
 
 
 def _column(frame: Frame) -> float:
@@ -95,21 +98,21 @@ def _column(frame: Frame) -> float:
 
 
 def _timeline(frame: Frame, lanes, detail: str) -> str:
-    on, setting = frame.rows, frame.setting
+    rows, setting = frame.rows, frame.setting
     if detail == "bars":
-        return pipeline_lanes.bars(on, lanes) + pipeline_lanes.followed(on, lanes, frame.lit)
+        return pipeline_lanes.bars(rows, lanes) + pipeline_lanes.followed(rows, lanes, frame.lit)
     if detail == "shares":
-        coarse = pipeline_lanes.shares(on, lanes, setting.slots, _column(frame))
-        return coarse + pipeline_lanes.followed(on, lanes, frame.lit)
+        coarse = pipeline_lanes.shares(rows, lanes, setting.slots, _column(frame))
+        return coarse + pipeline_lanes.followed(rows, lanes, frame.lit)
     if setting.schedule == YOURS:
-        return yours.blocks(on, lanes, frame.lit)
-    wide = setting.piece * on.scale
-    bodies, numbers = pipeline_lanes.blocks(on, lanes, frame.lit, wide >= HAND)
+        return yours.blocks(rows, lanes, frame.lit)
+    wide = setting.piece * rows.scale
+    bodies, numbers = pipeline_lanes.blocks(rows, lanes, frame.lit, wide >= HAND)
     if wide >= HAND:
         bodies = {
             micro: svg.press(
                 body,
-                (on.at(micro * setting.piece), frame.sorted - 1, wide, 26),
+                (rows.at(micro * setting.piece), frame.sorted - 1, wide, 26),
                 "lit",
                 micro,
                 f"micro-batch {micro}{', in colour' * (micro == frame.lit)}",
@@ -117,58 +120,58 @@ def _timeline(frame: Frame, lanes, detail: str) -> str:
             )
             for micro, body in bodies.items()
         }
-    return "".join(bodies.values()) + numbers + pipeline_lanes.strips(on, lanes)
+    return "".join(bodies.values()) + numbers + pipeline_lanes.strips(rows, lanes)
 
 
 def _hops(frame: Frame, lanes) -> str:
     """The messages of the micro-batch that is followed, where both ends are drawn."""
-    on, hop, out = frame.rows, frame.setting.hop, []
-    found = [
+    rows, hop, parts = frame.rows, frame.setting.hop, []
+    blocks = [
         (kind != "F", stage if kind == "F" else -stage, row, start, end)
         for row, lane in enumerate(lanes)
         for kind, stage, start, end in lane.of(frame.lit)
         if kind != "W"
     ]
-    for (back, stage, row, _, end), (_, nearby, other, start, _) in pairwise(sorted(found)):
-        if row != other:
+    for (backward, stage, row, _, end), (_, nearby, next_row, start, _) in pairwise(sorted(blocks)):
+        if row != next_row:
             came = end + hop if abs(nearby - stage) == 1 else start  # else ranks between are not drawn
-            ends = (on.at(end), on.top(row) + on.bar / 2, on.at(came), on.top(other) + on.bar / 2)
-            out.append(svg.line(*ends, "c4", 2.5, mark=f"hop{'B' if back else 'F'}{abs(stage)}"))
-    return f'<g pointer-events="none">{"".join(out)}</g>'
+            ends = (rows.at(end), rows.top(row) + rows.bar / 2, rows.at(came), rows.top(next_row) + rows.bar / 2)
+            parts.append(svg.line(*ends, "c4", 2.5, mark=f"hop{'B' if backward else 'F'}{abs(stage)}"))
+    return f'<g pointer-events="none">{"".join(parts)}</g>'
 
 
 def _framed(frame: Frame, lanes) -> str:
     """A frame around what is on the critical path, or in a ring that waits; one where actions follow each other."""
-    on, boxes, setting = frame.rows, [], frame.setting
+    rows, boxes, setting = frame.rows, [], frame.setting
     if setting.waits:
-        found = {one.action for one in setting.waits}
+        actions = {item.action for item in setting.waits}
     elif frame.look.path and setting.framed:
-        found = {run.action for run in setting.timeline.critical}
+        actions = {run.action for run in setting.timeline.critical}
     else:
         return ""
     for row, lane in enumerate(lanes):
         spans: list[list[float]] = []
         for *action, start, end in lane.actions:
-            if tuple(action) not in found:
+            if tuple(action) not in actions:
                 continue
             if spans and start - spans[-1][1] < 1e-9:
                 spans[-1][1] = end
             else:
                 spans.append([start, end])
         for start, end in spans:
-            wide = f"{max(1.0, (end - start) * on.scale - 2):.1f}"
-            boxes.append(f"M{on.at(start) + 1:.1f} {on.top(row) + 1:.1f}h{wide}v{on.bar - 2:.1f}h-{wide}z")
+            wide = f"{max(1.0, (end - start) * rows.scale - 2):.1f}"
+            boxes.append(f"M{rows.at(start) + 1:.1f} {rows.top(row) + 1:.1f}h{wide}v{rows.bar - 2:.1f}h-{wide}z")
     stroke = svg.colour("accent" if setting.waits else "ink")
     return f'<path d="{"".join(boxes)}" fill="none" stroke="{stroke}" stroke-width="2" pointer-events="none"/>'
 
 
 def _ring(frame: Frame) -> str:
     """Which ranks wait for what, of a step that never ends."""
-    said = [
-        f"rank {one.rank} waits at {words.name(one.action)} for {words.name(one.for_action)} of rank {one.of_rank}"
-        for one in frame.setting.waits
+    waits = [
+        f"rank {wait.rank} waits at {words.name(wait.action)} for {words.name(wait.for_action)} of rank {wait.of_rank}"
+        for wait in frame.setting.waits
     ]
-    lines = ["it never ends:", *said]
+    lines = ["it never ends:", *waits]
     return "".join(
         svg.text(LEFT if frame.wide else 6, frame.held.y + 18 * n, line, fill="accent", bold=not n, size=svg.SMALL)
         for n, line in enumerate(lines)

@@ -14,9 +14,9 @@ from scaleout.timing.pipeline_waits import Wait
 from scaleout.views.pipeline import yours
 
 YOURS = "yours"
-MOST = 256  # micro-batches
+MOST_MICRO_BATCHES = 256  # micro-batches
 DRAWN = 8  # ranks at most
-MANY = 1500  # actions, about, whose critical path is no longer looked for
+MOST_ACTIONS = 1500  # actions, about, whose critical path is no longer looked for
 RANKS, BENT = 64, 32  # at most; of a schedule that bends back, whose filling alone is p x p actions
 CHUNKS = 4  # a rank at most
 FINE = 4096  # micro-batches on all ranks up to which there are more than two chunks: a redraw has to be quick
@@ -42,7 +42,7 @@ class Setting:
     """
 
     schedule: str
-    asked: int  # micro-batches
+    requested: int  # micro-batches
     ranks: int
     hop: float = 0.0
     wanted: int = 2  # chunks
@@ -65,8 +65,8 @@ class Setting:
         """v, as near to what the reader wants as the schedule can be."""
         if self.schedule == YOURS:
             return 1
-        least, most = spec.SCHEDULES[self.schedule].chunks
-        return max(least, min(self.wanted, most or self.finest))
+        least, highest = spec.SCHEDULES[self.schedule].chunks
+        return max(least, min(self.wanted, highest or self.finest))
 
     @cached_property
     def finest(self) -> int:
@@ -76,7 +76,7 @@ class Setting:
     @cached_property
     def micro_batches(self) -> int:
         """m, the nearest to what was asked that the schedule can have."""
-        return _nearest(self.schedule, self.ranks, self.asked)
+        return _nearest(self.schedule, self.ranks, self.requested)
 
     @cached_property
     def costs(self) -> Costs:
@@ -125,12 +125,12 @@ class Setting:
     @cached_property
     def peaks(self) -> tuple[float, ...]:
         """The most that each rank holds, in micro-batches of its whole share."""
-        return tuple(one / self.chunks for one in self.summary.in_flight)
+        return tuple(count / self.chunks for count in self.summary.in_flight)
 
     @cached_property
     def framed(self) -> bool:
         """Whether the critical path can be shown: there is one, and its actions can be told apart."""
-        return not self.waits and 3 * self.ranks * self.micro_batches * self.chunks <= MANY
+        return not self.waits and 3 * self.ranks * self.micro_batches * self.chunks <= MOST_ACTIONS
 
     def lane(self, rank: int) -> Lane:
         """What a rank does when."""
@@ -156,17 +156,17 @@ class Setting:
         """Messages of a micro-batch between ranks, there and back."""
         if self.schedule == YOURS:
             return 2 * (self.ranks - 1)
-        on = spec.ranks_of(self.schedule, self.ranks, self.chunks)
-        return 2 * sum(a != b for a, b in pairwise(on))
+        stage_ranks = spec.ranks_of(self.schedule, self.ranks, self.chunks)
+        return 2 * sum(a != b for a, b in pairwise(stage_ranks))
 
     @cached_property
     def gpipe(self) -> Setting:
         """The same work in GPipe's order."""
-        return self.other(schedule="gpipe", wanted=1)
+        return self.changed(schedule="gpipe", wanted=1)
 
-    def other(self, **change) -> Setting:
+    def changed(self, **change) -> Setting:
         """A setting to compare this one with."""
-        return replace(self, **{"asked": self.micro_batches, "order": "", "priced": True, **change})
+        return replace(self, **{"requested": self.micro_batches, "order": "", "priced": True, **change})
 
     @property
     def plain(self) -> bool:
@@ -191,16 +191,20 @@ def _costs(stages: int, chunks: int, head: float, backward: float, hop: float, b
 
 
 @lru_cache(maxsize=8)  # they are large; the same for all that a reader can ask for and not have
-def _timeline(schedule: str, ranks: int, many: int, chunks: int, costs: Costs, order: str = "") -> Timeline:
-    return timeline(yours.orders(order), costs) if schedule == YOURS else step(schedule, ranks, many, chunks, costs)
+def _timeline(schedule: str, ranks: int, micro_batches: int, chunks: int, costs: Costs, order: str = "") -> Timeline:
+    return (
+        timeline(yours.orders(order), costs)
+        if schedule == YOURS
+        else step(schedule, ranks, micro_batches, chunks, costs)
+    )
 
 
 @lru_cache(maxsize=8)
-def _sketch(schedule: str, ranks: int, many: int, chunks: int, costs: Costs) -> Sketch:
-    return sketch(schedule, ranks, many, chunks, costs, shown(ranks))
+def _sketch(schedule: str, ranks: int, micro_batches: int, chunks: int, costs: Costs) -> Sketch:
+    return sketch(schedule, ranks, micro_batches, chunks, costs, shown(ranks))
 
 
-_summary, _seconds = (lru_cache(maxsize=256)(found) for found in (summary, seconds))
+_summary, _seconds = (lru_cache(maxsize=256)(function) for function in (summary, seconds))
 
 
 @lru_cache(maxsize=64)
@@ -213,7 +217,7 @@ def _lane(setting: Setting, rank: int) -> Lane:
 
 
 @lru_cache(maxsize=256)
-def _nearest(schedule: str, ranks: int, asked: int) -> int:
+def _nearest(schedule: str, ranks: int, wanted: int) -> int:
     if schedule == YOURS:
-        return yours.MANY
-    return spec.nearest(schedule, ranks, asked)
+        return yours.MICRO_BATCHES
+    return spec.nearest(schedule, ranks, wanted)

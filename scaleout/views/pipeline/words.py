@@ -5,39 +5,39 @@ from __future__ import annotations
 from scaleout.draw.labels import short
 
 KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
-SAME = 0.005  # share by which two steps may differ and still be called as long
+ALIKE = 0.005  # share by which two steps may differ and still be called as long
 
 
 def sentence(setting, values: dict) -> str:
     """How long the step is, what of it is waiting, and what is held; beside GPipe's."""
     if setting.waits:
         return _stuck(setting)
-    many = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
-    if setting.asked != setting.micro_batches and setting.schedule != "yours":
-        many += f" (nearest to {setting.asked} that it can have)"
-    found = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of them waiting"
-    first = f"**{setting.label}**, {setting.ranks} ranks, {many}: {found}"
-    return f"{first}{_beside(setting, values)}."
+    micro_batches = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
+    if setting.requested != setting.micro_batches and setting.schedule != "yours":
+        micro_batches += f" (nearest to {setting.requested} that it can have)"
+    result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of them waiting"
+    first = f"**{setting.label}**, {setting.ranks} ranks, {micro_batches}: {result}"
+    return f"{first}{_held_words(setting, values)}."
 
 
-def _beside(setting, values: dict) -> str:
+def _held_words(setting, values: dict) -> str:
     """What is held, and GPipe's step and what that holds."""
-    held = f"rank 0 holds {amount(values['held'][0])}" if setting.ranks > 1 else ""
+    held_text = f"rank 0 holds {amount(values['held'][0])}" if setting.ranks > 1 else ""
     if setting.schedule == "gpipe":
         return f"; every rank holds all {setting.micro_batches}"
     longer = values["slots"] / values["gpipe_slots"] - 1
-    as_long = "as in GPipe" if abs(longer) < SAME else f"GPipe: {number(values['gpipe_slots'])}"
-    return f", {as_long}; {held}, GPipe {setting.micro_batches}"
+    as_long = "as in GPipe" if abs(longer) < ALIKE else f"GPipe: {number(values['gpipe_slots'])}"
+    return f", {as_long}; {held_text}, GPipe {setting.micro_batches}"
 
 
 def _stuck(setting) -> str:
     """The ring, at its first wait."""
     first, last = setting.waits[0], setting.waits[-1]
-    said = f"rank {first.rank} waits at {name(first.action)} for {name(first.for_action)} of rank {first.of_rank}"
+    first_text = f"rank {first.rank} waits at {name(first.action)} for {name(first.for_action)} of rank {first.of_rank}"
     if len(setting.waits) == 1:
-        return f"**It never ends**: {said}, which comes later in its own order."
-    back = f"rank {last.rank} at {name(last.action)} for {name(last.for_action)} of rank {last.of_rank}"
-    return f"**It never ends**: {said}, and {back}."
+        return f"**It never ends**: {first_text}, which comes later in its own order."
+    second = f"rank {last.rank} at {name(last.action)} for {name(last.for_action)} of rank {last.of_rank}"
+    return f"**It never ends**: {first_text}, and {second}."
 
 
 def name(action) -> str:
@@ -58,8 +58,8 @@ def slots(count: float) -> str:
     return f"{number(count)} slots"
 
 
-def amount(held: float) -> str:
-    return short(round(held, 1))
+def amount(micro_batches: float) -> str:
+    return short(round(micro_batches, 1))
 
 
 def idle(setting, wait: float) -> str:
@@ -79,7 +79,7 @@ def law(setting, values: dict) -> list[str]:
     p, m, v = setting.ranks, setting.micro_batches, setting.chunks
     bubble = values["bubble"]
     if setting.waits:
-        return ["Each waits for another, in a ring:", " → ".join(f"rank {one.rank}" for one in _ring(setting)), ""]
+        return ["Each waits for another, in a ring:", " → ".join(f"rank {wait.rank}" for wait in _ring(setting)), ""]
     textbook = (p - 1) / (v * m + p - 1)
     if setting.plain and abs(bubble - textbook) < 1e-6:
         formula = f"(p − 1) / (m + p − 1) = {p - 1}/{m + p - 1} = {bubble:.0%}"
@@ -90,14 +90,14 @@ def law(setting, values: dict) -> list[str]:
         words = "The bubble: what is left of p ranks' time beside their work:"
         work = number(values["work_slots"] / p)
         formula = f"1 − {work} / {number(values['slots'])} = {bubble:.0%}"
-    return [words, formula, _after(setting, values)]
+    return [words, formula, _formula_words(setting, values)]
 
 
 def _ring(setting) -> list:
     return [*setting.waits, setting.waits[0]]
 
 
-def _after(setting, values: dict) -> str:
+def _formula_words(setting, values: dict) -> str:
     hops = f"A micro-batch crosses {values['hops']:,} hops there and back"
     cost = f", {short(setting.hop)} slots each." if setting.hop else "; here they cost nothing."
     return f"A slot is a rank's forward of one micro-batch. {hops}{cost}"

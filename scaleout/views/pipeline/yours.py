@@ -16,12 +16,14 @@ from scaleout.timing.pipeline_waits import Wait, blocked
 from scaleout.views import rows_of
 from scaleout.views.pipeline import words
 
-RANKS, MANY = 3, 4  # with one stage each; micro-batches
+RANKS, MICRO_BATCHES = 3, 4  # with one stage each; micro-batches
 
 
 def opening() -> list[list[str]]:
     """GPipe's rows, their backward in two halves."""
-    return [[f"F{n}" for n in range(MANY)] + [f"{kind}{n}" for n in range(MANY) for kind in "IW"]] * RANKS
+    return [
+        [f"F{n}" for n in range(MICRO_BATCHES)] + [f"{kind}{n}" for n in range(MICRO_BATCHES) for kind in "IW"]
+    ] * RANKS
 
 
 @lru_cache(maxsize=16)
@@ -50,31 +52,31 @@ def stuck(order: str, costs: Costs) -> Summary:
     return Summary(inf, work, tuple(max(held(row)) for row in rows))
 
 
-def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
+def blocks(rows: Rows, lanes: Sequence[Lane], lit: int) -> str:
     """A mark for each action that ran, to be moved along its row."""
-    out = []
+    parts = []
     for row, lane in enumerate(lanes):
         for kind, _, micro, start, end in lane.actions:
             fill, edge, ink = pipeline_lanes.look(kind, micro == lit)
-            wide = (end - start) * on.scale
-            body = svg.rect(0, 0, wide, on.bar, edge) + svg.rect(1, 1, wide - 2, on.bar - 2, fill)
+            wide = (end - start) * rows.scale
+            body = svg.rect(0, 0, wide, rows.bar, edge) + svg.rect(1, 1, wide - 2, rows.bar - 2, fill)
             if pipeline_lanes.numbered(micro, wide):
                 loud = ink == pipeline_lanes.LOUD
                 body += svg.text(
                     wide / 2,
-                    on.bar / 2 + 4,
+                    rows.bar / 2 + 4,
                     str(micro),
                     anchor="middle",
                     fill="ink" if loud else ink,
                     size=svg.SMALLEST,
                     halo=loud,
                 )
-            out.append(
+            parts.append(
                 svg.movable(
-                    on.at(start),
-                    on.top(row),
+                    rows.at(start),
+                    rows.top(row),
                     body,
-                    (wide, on.bar),
+                    (wide, rows.bar),
                     "order",
                     row,
                     f"{kind}{micro}",
@@ -82,4 +84,4 @@ def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
                     f"{kind}{micro}-rank{row}",
                 )
             )
-    return "".join(out)
+    return "".join(parts)

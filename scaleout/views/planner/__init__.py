@@ -40,7 +40,7 @@ MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "
 DEGREES = [(2**k, str(2**k)) for k in range(7)]
 
 
-def kept(text: str) -> str:
+def config_link(text: str) -> str:
     """What a link has of a config.json, once it is known to be a model."""
     hugging_face.shape(text)
     return json.dumps(hugging_face.read(text), separators=(",", ":"))
@@ -54,12 +54,12 @@ CONTROLS = (
     *more(
         select("program", "Run by", "megatron", list(RUNS.items()),
                help="Kernels, overlap and the band of the prediction are the program's."),
-        paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, kept,
+        paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, config_link,
               help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
         select("seq", "Tokens per sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
                help="At most as many as a model with learned positions has."),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
-        select("network", "Between nodes of 8", "ndr", [(key, said) for key, (_, _, said) in NETWORKS.items()]),
+        select("network", "Between nodes of 8", "ndr", [(key, label) for key, (_, _, label) in NETWORKS.items()]),
         select("tp", "Yours: tensor (tp)", 1, DEGREES[:5]),
         select("pp", "Yours: pipeline (pp)", 1, DEGREES),
         select("cp", "Yours: context (cp)", 1, DEGREES[:5]),
@@ -97,14 +97,14 @@ def _shown(setting: Setting, params: dict) -> str:
 
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why."""
-    off = {"model": "config.json is the model: empty its box"} if setting.question.model.startswith("{") else {}
-    off |= dict.fromkeys(("network", "show"), "no layout divides this") if not setting.every else {}
-    off |= {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
+    idle = {"model": "config.json is the model: empty its box"} if setting.question.model.startswith("{") else {}
+    idle |= dict.fromkeys(("network", "show"), "no layout divides this") if not setting.plans else {}
+    idle |= {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
     if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
-        off["seq"] = "the model has positions for 1,024 tokens"
+        idle["seq"] = "the model has positions for 1,024 tokens"
     if setting.best is None:
-        off |= dict.fromkeys(("tokens", "price", "watts"), "nothing fits, so there is no run")
-    return {name: {"off": why} for name, why in off.items()}
+        idle |= dict.fromkeys(("tokens", "price", "watts"), "nothing fits, so there is no run")
+    return {name: {"off": reason} for name, reason in idle.items()}
 
 
 def advice(params: dict) -> str:
@@ -116,14 +116,14 @@ def beneath(params: dict, name: str) -> dict:
     """One of SECTIONS."""
     setting = setting_of(params)
     if name == "run":
-        return costs.whole(setting, run(setting, params), params)
+        return costs.whole_run(setting, run(setting, params), params)
     tell = {
         "clusters": clusters.strip,
         "what-if": clusters.what_if,
         "figures": costs.figures,
-        "away": costs.away,
-        "cut": pieces.told,
-        "launch": launch.told,
+        "away": costs.one_step,
+        "cut": pieces.section,
+        "launch": launch.section,
     }
     return tell[name](setting)
 
@@ -131,8 +131,8 @@ def beneath(params: dict, name: str) -> dict:
 def prepare(params: dict, name: str) -> bool:
     """One of the searches that a section takes; whether there are more of them."""
     setting = setting_of(params)
-    asked = {"clusters": clusters.questions, "what-if": clusters.what_questions}.get(name, lambda setting: [])
-    return ask_one(asked(setting))
+    questions = {"clusters": clusters.questions, "what-if": clusters.what_questions}.get(name, lambda setting: [])
+    return ask_one(questions(setting))
 
 
 @lru_cache(maxsize=8)
@@ -141,10 +141,10 @@ def _picture(setting: Setting, width: int, show: str) -> str:
     beneath = places.plane[1] + places.plane[3] + 38
     body = landscape.drawn(setting, width, show) + bars.drawn(setting, width, beneath)
     label = (
-        f"{len(setting.every)} layouts of {words.head(setting)}: step time from left to right, bytes of the "
+        f"{len(setting.plans)} layouts of {words.head(setting)}: step time from left to right, bytes of the "
         "fullest GPU from below. Beneath, step time and bytes of the best layout by part, and of yours."
     )
-    return svg.figure(width, places.all, body, label)
+    return svg.figure(width, places.height, body, label)
 
 
 def run(setting: Setting, params: dict) -> dict | None:
@@ -160,36 +160,36 @@ def run(setting: Setting, params: dict) -> dict | None:
 @lru_cache(maxsize=16)
 def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
-    best, own = setting.best, setting.yours
+    best, yours = setting.best, setting.yours
     return {
         "model": setting.question.name,
-        "layouts": len(setting.every),
+        "layouts": len(setting.plans),
         "counts": setting.counts,
         "fits": best is not None,
-        "refused": sum(setting.found.refused.values()),
+        "refused": sum(setting.result.refused.values()),
         "usable_gb": setting.usable / 1e9,
         "seq": setting.job.seq,
         "loss": setting.question.loss,
         "program": setting.question.program,
-        "band": setting.found.band.share,
-        "fastest": setting.found.plans[0].seconds if best else None,
-        "best": _of(setting, best),
-        "smallest": _of(setting, setting.smallest),
+        "band": setting.result.band.share,
+        "fastest": setting.result.plans[0].seconds if best else None,
+        "best": _plan_values(setting, best),
+        "smallest": _plan_values(setting, setting.smallest),
         "asked": list(setting.cuts),
-        "yours": _of(setting, own) if isinstance(own, Plan) else {"refused": own},
+        "yours": _plan_values(setting, yours) if isinstance(yours, Plan) else {"refused": yours},
     }
 
 
-def _of(setting: Setting, plan: Plan | None) -> dict | None:
+def _plan_values(setting: Setting, plan: Plan | None) -> dict | None:
     if plan is None:
         return None
-    at = plan.layout
+    layout = plan.layout
     return {
         **cuts_of(plan)._asdict(),
-        "dp": at.dp,
-        "chunks": at.chunks,
+        "dp": layout.dp,
+        "chunks": layout.chunks,
         "batch": plan.job.batch,
-        "micro_batches": at.m,
+        "micro_batches": layout.m,
         "fits": plan.fits,
         "gb": plan.bytes / 1e9,
         "seconds": plan.seconds,
@@ -197,5 +197,5 @@ def _of(setting: Setting, plan: Plan | None) -> dict | None:
         "why": setting.reason(plan),
         "parts": plan.parts,
         "cannot": plan.cannot,
-        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.held(plan).items()},
+        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.bytes_by_kind(plan).items()},
     }

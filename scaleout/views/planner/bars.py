@@ -33,14 +33,14 @@ BYTES = (
 
 
 @lru_cache(maxsize=64)
-def _held(job: Job) -> dict[str, int]:
+def _bytes_by_kind(job: Job) -> dict[str, int]:
     peak = fullest(job).peak
     return {name: sum(peak.get(kind, 0) for kind in kinds) for name, _, kinds in BYTES}
 
 
-def held(plan: Plan) -> dict[str, int]:
+def bytes_by_kind(plan: Plan) -> dict[str, int]:
     """Bytes of the fullest GPU at its peak, by kind (BYTES)."""
-    return _held(plan.job)
+    return _bytes_by_kind(plan.job)
 
 
 def spent(plan: Plan) -> dict[str, float]:
@@ -58,39 +58,41 @@ def drawn(setting: Setting, width: int, top: float) -> str:
     """Two pairs of bars with their keys, from `top` down: 128 CSS pixels, on a phone 124."""
     wide = width == svg.WIDE
     left, right, high = (52.0 if wide else 50.0), width - 6.0, (13 if wide else 11)
-    some = rows(setting)
-    if not some:
+    plans = rows(setting)
+    if not plans:
         return ""
     pitch, half = high + 3, 68 if wide else 64
-    out = [_title(setting, left, right, top + 11, "seconds"), _title(setting, left, right, top + half + 11, "bytes")]
-    slowest = max(plan.seconds for _, plan in some)
-    most = max(*(plan.bytes for _, plan in some), setting.job.device.memory_bytes)
-    for i, (name, plan) in enumerate(some):
+    parts = [_title(setting, left, right, top + 11, "seconds"), _title(setting, left, right, top + half + 11, "bytes")]
+    slowest = max(plan.seconds for _, plan in plans)
+    most_bytes = max(*(plan.bytes for _, plan in plans), setting.job.device.memory_bytes)
+    for i, (name, plan) in enumerate(plans):
         for kind, y in (("seconds", top + 17 + i * pitch), ("bytes", top + half + 17 + i * pitch)):
-            scale = (right - left) / (slowest if kind == "seconds" else 1.02 * most)
+            scale = (right - left) / (slowest if kind == "seconds" else 1.02 * most_bytes)
             fill = "key" if name == "yours" else "ink"
-            out.append(svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST, bold=True))
-            out.append(_bar(plan, kind, left, y, high, scale))
+            parts.append(
+                svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST, bold=True)
+            )
+            parts.append(_bar(plan, kind, left, y, high, scale))
             if name == "yours":
                 long = scale * (plan.seconds if kind == "seconds" else plan.bytes)
-                out.append(_dashed(left, y, long, high))
-    limit = left + setting.usable * (right - left) / (1.02 * most)
-    low = top + half + 17 + len(some) * pitch
-    out.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
+                parts.append(_dashed(left, y, long, high))
+    limit = left + setting.usable * (right - left) / (1.02 * most_bytes)
+    low = top + half + 17 + len(plans) * pitch
+    parts.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
     for names, y in ((SECONDS, top), (BYTES, top + half)):
-        out.append(_keys(names, left if wide else 4, y + 17 + 2 * pitch + 3, wide))
-    return "".join(out)
+        parts.append(_keys(names, left if wide else 4, y + 17 + 2 * pitch + 3, wide))
+    return "".join(parts)
 
 
 def _keys(names: tuple, x: float, y: float, wide: bool) -> str:
     """In one row."""
-    out = []
-    for name, fill, *more in names:
-        said = name if wide else name.split(",")[0]
-        out.append(hatch.box(x, y, 10, 10, fill) if more[0] is True else svg.rect(x, y, 10, 10, fill, opacity=0.85))
-        out.append(svg.text(x + 13, y + 9, said, size=svg.SMALLEST))
-        x += 13 + svg.measure(said, svg.SMALLEST) + (16 if wide else 7)
-    return "".join(out)
+    parts = []
+    for name, fill, *looks in names:
+        text = name if wide else name.split(",")[0]
+        parts.append(hatch.box(x, y, 10, 10, fill) if looks[0] is True else svg.rect(x, y, 10, 10, fill, opacity=0.85))
+        parts.append(svg.text(x + 13, y + 9, text, size=svg.SMALLEST))
+        x += 13 + svg.measure(text, svg.SMALLEST) + (16 if wide else 7)
+    return "".join(parts)
 
 
 def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> str:
@@ -103,7 +105,7 @@ def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> 
 
 
 def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -> str:
-    out = []
+    pieces = []
     if kind == "seconds":
         parts = [
             (name, fill, striped, took(size), size)
@@ -112,19 +114,19 @@ def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -
     else:
         parts = [
             (name, fill, False, amount(size, 10**9), size)
-            for (name, fill, _), size in zip(BYTES, held(plan).values(), strict=True)
+            for (name, fill, _), size in zip(BYTES, bytes_by_kind(plan).values(), strict=True)
         ]
     for name, fill, striped, words, size in parts:
         long = scale * size
         if long > 0.1:
             title = f"{name}: {words}"
-            out.append(
+            pieces.append(
                 hatch.box(x, y, long, high, fill, title=title)
                 if striped
                 else svg.rect(x, y, long, high, fill, title=title, opacity=0.85)
             )
         x += long
-    return "".join(out)
+    return "".join(pieces)
 
 
 def _dashed(x: float, y: float, long: float, high: float) -> str:

@@ -23,18 +23,18 @@ HIGH = 27  # of a chip, as a finger finds it
 def drawn(setting: Setting, width: int, top: float, show: str) -> str:
     """A title, and from `top` down the chips, in one row where the kinds' long names or short ones allow it. show: the
     kind that is lit, "" for all; a press on its chip lights all again."""
-    total = len(setting.every)
-    said = [f"{total:,} layouts of {words.head(setting)}", f"{total:,} layouts"]
-    out = [svg.text(4, 13, fitting(said, width - 8, svg.FONT, True), bold=True)]
-    there = {kind: count for kind, count in setting.counts.items() if count}
-    long, short = ([f"{count:,} {LOOKS[kind][3][place]}" for kind, count in there.items()] for place in (0, 1))
+    total = len(setting.plans)
+    titles = [f"{total:,} layouts of {words.head(setting)}", f"{total:,} layouts"]
+    parts = [svg.text(4, 13, fitting(titles, width - 8, svg.FONT, True), bold=True)]
+    kinds = {kind: count for kind, count in setting.counts.items() if count}
+    long, short = ([f"{count:,} {LOOKS[kind][3][place]}" for kind, count in kinds.items()] for place in (0, 1))
     x, y = 4.0, top
-    for kind, text in zip(there, long if sum(map(_long, long)) <= width - 2 else short, strict=True):
+    for kind, text in zip(kinds, long if sum(map(_long, long)) <= width - 2 else short, strict=True):
         if x > 4 and x + _long(text) > width + 2:
             x, y = 4.0, y + HIGH + 2
-        out.append(_chip(kind, text, x, y, show == kind))
+        parts.append(_chip(kind, text, x, y, show == kind))
         x += _long(text)
-    return "".join(out)
+    return "".join(parts)
 
 
 def _long(text: str) -> float:

@@ -11,7 +11,7 @@ from scaleout.spec.devices import DEVICES
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import SECONDS, spent
-from scaleout.views.planner.setting import MOST, Question, Setting, answer, best_of, cuts_of, job_of, picked
+from scaleout.views.planner.setting import MOST_GPUS, Question, Setting, answer, best_of, cuts_of, job_of, picked
 
 # Rows under the columns: a name, and what a plan has of it.
 ROWS = (
@@ -27,7 +27,7 @@ CHANGES = ("network half as fast", "network twice as fast", "links in a node hal
 
 def counts(gpus: int) -> list[int]:
     """Numbers of GPUs: doublings, and how many there are now."""
-    return sorted({gpus, *(2**k for k in range(MOST.bit_length()))})
+    return sorted({gpus, *(2**k for k in range(MOST_GPUS.bit_length()))})
 
 
 def questions(setting: Setting) -> list[Question]:
@@ -37,56 +37,56 @@ def questions(setting: Setting) -> list[Question]:
 
 def columns(setting: Setting) -> list[tuple[int, Plan | None, float]]:
     """(GPUs, the best plan there or None, its MFU)."""
-    out = []
+    results = []
     for gpus in counts(setting.question.gpus):
-        there = setting.asking(gpus=gpus)
-        best = best_of(there.question)
-        out.append((gpus, best, best.mfu if best else 0.0))
-    return out
+        moved = setting.asking(gpus=gpus)
+        best = best_of(moved.question)
+        results.append((gpus, best, best.mfu if best else 0.0))
+    return results
 
 
 def strip(setting: Setting) -> dict:
     """The same batch on other clusters."""
-    found = columns(setting)
-    pictures = [_strip(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
-    said = "Each column is a GPU's time in a step of the best layout there; solid it computes. Press one to go there."
-    return {"title": "The same batch on other clusters", "blocks": [("words", said), ("pictures", *pictures)]}
+    results = columns(setting)
+    pictures = [_strip(setting, results, width) for width in (svg.WIDE, svg.NARROW)]
+    text = "Each column is a GPU's time in a step of the best layout there; solid it computes. Press one to go there."
+    return {"title": "The same batch on other clusters", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
-def _strip(setting: Setting, found: list, width: int) -> str:
+def _strip(setting: Setting, results: list, width: int) -> str:
     wide = width == svg.WIDE
     if not wide:  # a phone has room for eight: those around the reader's own
-        at = counts(setting.question.gpus).index(setting.question.gpus)
-        first = min(max(0, at - 4), len(found) - 8)
-        found = found[first : first + 8]
+        chosen = counts(setting.question.gpus).index(setting.question.gpus)
+        first = min(max(0, chosen - 4), len(results) - 8)
+        results = results[first : first + 8]
     left = 66.0
-    pitch = (width - left - 2) / len(found)
+    pitch = (width - left - 2) / len(results)
     tall, top = 110, 6
     low = top + tall
-    out = []
-    for i, (gpus, plan, mfu) in enumerate(found):
+    parts = []
+    for i, (gpus, plan, mfu) in enumerate(results):
         x, long = left + i * pitch + 1, pitch - 2
-        out.append(_column(setting, gpus, plan, mfu, (x, top, long, tall)))
-    rows = [("GPUs", [_count(gpus) for gpus, _, _ in found])]
-    rows += [(name, [told(plan) if plan else "" for _, plan, _ in found]) for name, told in ROWS]
-    rows.append(("MFU %", [f"{100 * mfu:.0f}" if plan else "" for _, plan, mfu in found]))
-    rows.append(("step", [_seconds(plan.seconds) if plan else "" for _, plan, _ in found]))
+        parts.append(_column(setting, gpus, plan, mfu, (x, top, long, tall)))
+    rows = [("GPUs", [_count(gpus) for gpus, _, _ in results])]
+    rows += [(name, [cell(plan) if plan else "" for _, plan, _ in results]) for name, cell in ROWS]
+    rows.append(("MFU %", [f"{100 * mfu:.0f}" if plan else "" for _, plan, mfu in results]))
+    rows.append(("step", [_seconds(plan.seconds) if plan else "" for _, plan, _ in results]))
     for k, (name, cells) in enumerate(rows):
         y = low + 17 + 19 * k
-        out.append(svg.text(0, y, name, fill="muted", size=svg.SMALLEST))
-        out.append(_cells(cells, left, pitch, y, merged=0 < k < 6))
+        parts.append(svg.text(0, y, name, fill="muted", size=svg.SMALLEST))
+        parts.append(_cells(cells, left, pitch, y, merged=0 < k < 6))
     height = low + 17 + 19 * len(rows) - 8
-    lit = next(i for i, (gpus, _, _) in enumerate(found) if gpus == setting.question.gpus)
-    out.append(
+    lit = next(i for i, (gpus, _, _) in enumerate(results) if gpus == setting.question.gpus)
+    parts.append(
         f'<rect x="{svg.num(left + lit * pitch - 0.5)}" y="{top - 4}" width="{svg.num(pitch + 1)}" '
         f'height="{svg.num(height - top + 2)}" rx="5" fill="none" stroke="{svg.colour("key")}" '
         'stroke-width="2"/>'
     )
     label = "The best layout on each number of GPUs: " + "; ".join(
         f"{gpus:,}: {words.layout(plan)}, {100 * mfu:.0f}% MFU" if plan else f"{gpus:,}: nothing fits"
-        for gpus, plan, mfu in found
+        for gpus, plan, mfu in results
     )
-    return svg.figure(width, height, "".join(out), label)
+    return svg.figure(width, height, "".join(parts), label)
 
 
 def _count(gpus: int) -> str:
@@ -104,34 +104,34 @@ def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tup
         body = svg.rect(x, y, long, tall, "grid", opacity=0.25)
         body += svg.text(x + long / 2, y + tall / 2 + 4, "×", anchor="middle", fill="muted")
     else:
-        out, low = [], y + tall
+        parts, low = [], y + tall
         for (_, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True):
             high = tall * size / plan.seconds
             low -= high
             if high > 0.3:
-                out.append(
+                parts.append(
                     hatch.box(x, low, long, high, fill) if striped else svg.rect(x, low, long, high, fill, opacity=0.85)
                 )
-        body = "".join(out)
+        body = "".join(parts)
     if gpus == setting.question.gpus:
         return body
-    said = f"{words.layout(plan)}: {100 * mfu:.0f}% MFU" if plan else "× nothing fits"
-    return svg.press(body, box, "gpus", gpus, f"{gpus:,} GPUs: {said}", f"column {gpus}")
+    text = f"{words.layout(plan)}: {100 * mfu:.0f}% MFU" if plan else "× nothing fits"
+    return svg.press(body, box, "gpus", gpus, f"{gpus:,} GPUs: {text}", f"column {gpus}")
 
 
 def _cells(cells: list[str], left: float, pitch: float, y: float, merged: bool) -> str:
     """Words under columns; equal neighbours share one cell."""
-    out, start = [], 0
+    parts, start = [], 0
     for i in range(1, len(cells) + 1):
         if i < len(cells) and merged and cells[i] == cells[start]:
             continue
         x, long = left + start * pitch, (i - start) * pitch
         if cells[start] and merged:
-            out.append(svg.rect(x + 1, y - 12, long - 2, 16, "grid", opacity=0.4))
-        said = fitting((cells[start], cells[start].removesuffix(" s")), long + 2, svg.SMALLEST)
-        out.append(svg.text(x + long / 2, y, said, anchor="middle", size=svg.SMALLEST))
+            parts.append(svg.rect(x + 1, y - 12, long - 2, 16, "grid", opacity=0.4))
+        text = fitting((cells[start], cells[start].removesuffix(" s")), long + 2, svg.SMALLEST)
+        parts.append(svg.text(x + long / 2, y, text, anchor="middle", size=svg.SMALLEST))
         start = i
-    return "".join(out)
+    return "".join(parts)
 
 
 # --- what if ----------------------------------------------------------------------------------------------------
@@ -160,70 +160,74 @@ def what_questions(setting: Setting) -> list[Question]:
 def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
     """(What is otherwise, tokens a second of the kept layout by the best's now, and of the plan then; None where it
     cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
-    out = []
-    now = setting.rate(setting.best)
+    results = []
+    rate = setting.rate(setting.best)
     for change in CHANGES:
         question = changed(setting.question, change)
         if question is None:
             continue
-        kept, (best, limit) = picked(question, cuts_of(setting.best)), answer(question)
+        same_layout, (best, limit) = picked(question, cuts_of(setting.best)), answer(question)
         stays = None
-        if isinstance(kept, Plan) and kept.fits and not kept.cannot:
-            stays = setting.rate(kept) / now - 1
-            best = kept if kept.seconds <= limit else best
-        out.append((change, stays, setting.rate(best) / now - 1 if best else None, best))
-    return out
+        if isinstance(same_layout, Plan) and same_layout.fits and not same_layout.cannot:
+            stays = setting.rate(same_layout) / rate - 1
+            best = same_layout if same_layout.seconds <= limit else best
+        results.append((change, stays, setting.rate(best) / rate - 1 if best else None, best))
+    return results
 
 
 def what_if(setting: Setting) -> dict:
     """One thing otherwise: with the layout kept, and planned again."""
     if setting.best is None:
         return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
-    found = gains(setting)
-    pictures = [_gains(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
-    said = "Tokens a second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
-    return {"title": "What if", "blocks": [("words", said), ("pictures", *pictures)]}
+    results = gains(setting)
+    pictures = [_gains(setting, results, width) for width in (svg.WIDE, svg.NARROW)]
+    text = "Tokens a second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
+    return {"title": "What if", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
-def _gains(setting: Setting, found: list, width: int) -> str:
+def _gains(setting: Setting, results: list, width: int) -> str:
     wide = width == svg.WIDE
     row, left, right = 23 if wide else 36, 176.0 if wide else 6.0, 380.0 if wide else width - 6.0
-    ends = [one for _, stays, then, _ in found for one in (stays, then) if one is not None]
+    ends = [gain for _, stays, replanned, _ in results for gain in (stays, replanned) if gain is not None]
     low, high = min(-0.05, *ends), max(0.05, *ends)
     room = 74.0 if wide else 80.0  # for the figures on either side
 
-    def at(value: float) -> float:
+    def at_x(value: float) -> float:
         return left + room / 2 + (right - left - room - room / 2) * (value - low) / (high - low)
 
-    out = [svg.line(at(0), 2, at(0), row * len(found) + 2, "muted")]
-    for i, (change, stays, then, best) in enumerate(found):
+    parts = [svg.line(at_x(0), 2, at_x(0), row * len(results) + 2, "muted")]
+    for i, (change, stays, replanned, best) in enumerate(results):
         y = i * row + (16 if wide else 28)
-        out.append(svg.text(0, y if wide else y - 14, change, size=svg.SMALL))
-        if then is None:
-            out.append(svg.text(at(0) + 8, y, "nothing fits", fill="accent", size=svg.SMALL))
+        parts.append(svg.text(0, y if wide else y - 14, change, size=svg.SMALL))
+        if replanned is None:
+            parts.append(svg.text(at_x(0) + 8, y, "nothing fits", fill="accent", size=svg.SMALL))
             continue
-        out.append(svg.line(at(0), y - 4, at(then), y - 4, "compute", 2.5))
-        if stays is not None and abs(at(stays) - at(then)) > 3:
-            out.append(_dot(at(stays), y - 4, hollow=True))
-        out.append(_dot(at(then), y - 4))
-        far = max(at(0), at(then), at(stays) if stays is not None else 0.0)
-        both = f"{_percent(stays)} → {_percent(then)}" if stays is not None and abs(stays - then) > 0.005 else ""
-        out.append(svg.text(far + 9, y, both or _percent(then), size=svg.SMALLEST, bold=True))
-        same = cuts_of(best) == cuts_of(setting.best)
-        said = "the same layout" if same else words.layout(best, dp=False)
+        parts.append(svg.line(at_x(0), y - 4, at_x(replanned), y - 4, "compute", 2.5))
+        if stays is not None and abs(at_x(stays) - at_x(replanned)) > 3:
+            parts.append(_dot(at_x(stays), y - 4, hollow=True))
+        parts.append(_dot(at_x(replanned), y - 4))
+        right_end = max(at_x(0), at_x(replanned), at_x(stays) if stays is not None else 0.0)
+        percents = (
+            f"{_percent(stays)} → {_percent(replanned)}" if stays is not None and abs(stays - replanned) > 0.005 else ""
+        )
+        parts.append(svg.text(right_end + 9, y, percents or _percent(replanned), size=svg.SMALLEST, bold=True))
+        unchanged = cuts_of(best) == cuts_of(setting.best)
+        text = "the same layout" if unchanged else words.layout(best, dp=False)
         x, anchor = (width - 210.0, "start") if wide else (width - 2.0, "end")
-        out.append(
+        parts.append(
             svg.text(
                 x,
                 y if wide else y - 14,
-                fitting((said, said.split(", ZeRO")[0]), 210 if wide else 190, svg.SMALLEST),
+                fitting((text, text.split(", ZeRO")[0]), 210 if wide else 190, svg.SMALLEST),
                 anchor=anchor,
                 fill="muted",
                 size=svg.SMALLEST,
             )
         )
-    label = "What if: " + "; ".join(f"{name} {_percent(then)}" for name, _, then, _ in found if then is not None)
-    return svg.figure(width, row * len(found) + 8, "".join(out), label)
+    label = "What if: " + "; ".join(
+        f"{name} {_percent(replanned)}" for name, _, replanned, _ in results if replanned is not None
+    )
+    return svg.figure(width, row * len(results) + 8, "".join(parts), label)
 
 
 def _percent(share: float) -> str:

@@ -9,7 +9,7 @@ from scaleout.timing.job import PARTS
 from scaleout.timing.plan import Plan
 from scaleout.timing.quick import RECOMPUTE
 from scaleout.views.planner import words
-from scaleout.views.planner.bars import held
+from scaleout.views.planner.bars import bytes_by_kind
 from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
 
 # Parts of a step as a table names them.
@@ -25,34 +25,34 @@ NAMES = {"none": "nothing", "selective": "attention", "full": "every block"}
 
 def figures(setting: Setting) -> dict:
     """Seconds and bytes of the best layout, and of the reader's."""
-    some = [plan for plan in (setting.shown, setting.yours) if isinstance(plan, Plan)]
+    plans = [plan for plan in (setting.shown, setting.yours) if isinstance(plan, Plan)]
     heads = [
         "",
         *(["best" if setting.best else "smallest"] if setting.shown else []),
         *(["yours"] if isinstance(setting.yours, Plan) else []),
     ]
     rows = [
-        [CALLED.get(part, part), *(_time(plan.parts[part]) for plan in some)]
+        [CALLED.get(part, part), *(_time(plan.parts[part]) for plan in plans)]
         for part in PARTS
-        if any(plan.parts[part] > 5e-4 * plan.seconds for plan in some)
+        if any(plan.parts[part] > 5e-4 * plan.seconds for plan in plans)
     ]
-    rows.append(["**a step**", *(f"**{took(plan.seconds)}**" for plan in some)])
-    sizes = [held(plan) for plan in some]
+    rows.append(["**a step**", *(f"**{took(plan.seconds)}**" for plan in plans)])
+    sizes = [bytes_by_kind(plan) for plan in plans]
     kinds = [
-        [kind, *(_size(one[kind]) for one in sizes)]
+        [kind, *(_size(size[kind]) for size in sizes)]
         for kind in (sizes[0] if sizes else ())
-        if any(one[kind] for one in sizes)
+        if any(size[kind] for size in sizes)
     ]
     kinds.append(
-        [f"**in all**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in some)]
+        [f"**in all**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
     )
-    own = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
+    refusal = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
     return {
         "title": "Where the time goes, and what fills the fullest GPU",
         "blocks": [
-            *([("words", own)] if own else []),
+            *([("words", refusal)] if refusal else []),
             ("table", heads, rows),
-            ("words", setting.found.band.why),
+            ("words", setting.result.band.why),
             ("link", "how good these numbers are", ACCURACY),
             ("table", heads, kinds),
         ],
@@ -67,7 +67,7 @@ def _size(size: int) -> str:
     return amount(size, 10**9) if size else "–"
 
 
-def whole(setting: Setting, run: dict | None, params: dict) -> dict:
+def whole_run(setting: Setting, run: dict | None, params: dict) -> dict:
     """Days, GPU-hours, energy and price of a run with the best layout."""
     if run is None:
         return {"title": "The whole run", "blocks": [("words", "Nothing fits, so there is nothing to run.")]}
@@ -79,11 +79,11 @@ def whole(setting: Setting, run: dict | None, params: dict) -> dict:
         [f"at {params['price']:g} EUR a GPU-hour", f"{svg.quantity(run['price'])} EUR"],
     ]
     rate = svg.quantity(setting.rate(setting.best))
-    said = (
+    text = (
         f"{params['tokens']:g} T tokens at {rate} tokens/s, ± {setting.percent}. "
         "Failures, checkpoints and restarts come on top; tokens, price and power are under More."
     )
-    return {"title": "The whole run", "blocks": [("table", ["", ""], rows), ("words", said)]}
+    return {"title": "The whole run", "blocks": [("table", ["", ""], rows), ("words", text)]}
 
 
 # --- one step away ----------------------------------------------------------------------------------------------
@@ -91,17 +91,23 @@ def whole(setting: Setting, run: dict | None, params: dict) -> dict:
 
 def steps(start: Cuts) -> list[tuple[str, Cuts]]:
     """Each axis halved and doubled, the other shard, and the other ways to recompute."""
-    out = []
+    neighbours = []
     for axis in ("tp", "pp", "cp"):
         size = getattr(start, axis)
-        out += [(f"{axis} {to}", start._replace(**{axis: to})) for to in (size // 2, 2 * size) if to >= 1]
-    other = 3 if start.zero == 1 else 1
-    out.append((words.SHARDS[other], start._replace(zero=other)))
-    out += [(f"recompute {NAMES[how]}", start._replace(recompute=how)) for how in RECOMPUTE if how != start.recompute]
-    return out
+        neighbours += [
+            (f"{axis} {degree}", start._replace(**{axis: degree})) for degree in (size // 2, 2 * size) if degree >= 1
+        ]
+    shard = 3 if start.zero == 1 else 1
+    neighbours.append((words.SHARDS[shard], start._replace(zero=shard)))
+    neighbours += [
+        (f"recompute {NAMES[method]}", start._replace(recompute=method))
+        for method in RECOMPUTE
+        if method != start.recompute
+    ]
+    return neighbours
 
 
-def away(setting: Setting) -> dict:
+def one_step(setting: Setting) -> dict:
     """What one step from the best costs."""
     best = setting.best
     if best is None:
@@ -114,20 +120,20 @@ def because(setting: Setting) -> str:
     """Why the best is cut as it is: what becomes of it with half of each degree, and of FSDP alone."""
     best = cuts_of(setting.best)
     halves = [(axis, getattr(best, axis) // 2) for axis in ("tp", "cp", "pp") if getattr(best, axis) > 1]
-    some = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
-    plain = [picked(setting.question, Cuts(1, 1, 1, 3, how)) for how in RECOMPUTE]
-    there = [plan for plan in plain if isinstance(plan, Plan)] or plain
+    results = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
+    plain = [picked(setting.question, Cuts(1, 1, 1, 3, checkpointing)) for checkpointing in RECOMPUTE]
+    feasible = [plan for plan in plain if isinstance(plan, Plan)] or plain
     alone = (
-        min(there, key=lambda plan: (not plan.fits, bool(plan.cannot), plan.seconds))
-        if there is not plain
+        min(feasible, key=lambda plan: (not plan.fits, bool(plan.cannot), plan.seconds))
+        if feasible is not plain
         else (plain[0])
     )
     if best[:3] != (1, 1, 1):
-        how = alone.checkpointing if isinstance(alone, Plan) else "none"
-        said = f", {words.RECOMPUTES[how]}" if how != "none" else ""
-        some.append((f"FSDP alone{said}", alone))
-    told = [f"{name}: {fate(setting, plan)}" for name, plan in some if setting.job.cluster.ranks > 1]
-    return f"Why so? {'; '.join(told)}." if told else ""
+        checkpointing = alone.checkpointing if isinstance(alone, Plan) else "none"
+        suffix = f", {words.RECOMPUTES[checkpointing]}" if checkpointing != "none" else ""
+        results.append((f"FSDP alone{suffix}", alone))
+    fates = [f"{name}: {fate(setting, plan)}" for name, plan in results if setting.job.cluster.ranks > 1]
+    return f"Why so? {'; '.join(fates)}." if fates else ""
 
 
 def fate(setting: Setting, plan: Plan | str) -> str:
@@ -135,8 +141,8 @@ def fate(setting: Setting, plan: Plan | str) -> str:
     if isinstance(plan, str):
         return "cannot be: " + plan.split(":")[0]
     if not plan.fits or plan.cannot:
-        return setting.found.reason(plan)
-    more = plan.seconds / setting.best.seconds - 1
-    percent = f"{100 * more:+.1f}%" if abs(more) < 0.1 else f"{100 * more:+.0f}%"
-    said = "equal within the band" if setting.found.equal(plan) else plan.loses_by(setting.best)
-    return f"{percent}: {said}"
+        return setting.result.reason(plan)
+    excess = plan.seconds / setting.best.seconds - 1
+    percent = f"{100 * excess:+.1f}%" if abs(excess) < 0.1 else f"{100 * excess:+.0f}%"
+    reason = "equal within the band" if setting.result.equal(plan) else plan.loses_by(setting.best)
+    return f"{percent}: {reason}"

@@ -14,13 +14,13 @@ from scaleout.draw.spots import Spots
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import chips, words
 from scaleout.views.planner.chips import LOOKS
-from scaleout.views.planner.published import beside
+from scaleout.views.planner.published import published_run
 from scaleout.views.planner.setting import ALONE, KINDS, Cuts, Question, Setting, cuts_of
 
-FAR = 5.0  # times the best that the axis of seconds goes to
+FARTHEST = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to
 
-HOW = "point: why one loses; press: make it yours"
+HINT = "point: why one loses; press: make it yours"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Places:
 
     plane: tuple[float, float, float, float]
     keys: float
-    all: float
+    height: float
 
 
 PLACES = {
@@ -47,27 +47,27 @@ class Scene:
     show: str = ""
 
     @cached_property
-    def at(self) -> Places:
+    def places(self) -> Places:
         return PLACES[self.width]
 
     @cached_property
     def plane(self) -> Plane:
         card = self.setting.job.device.memory_bytes
-        own = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
+        yours = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
         quick, sizes = _reach(self.setting.question)
-        seconds, sizes = [*quick, *(one.seconds for one in own)], [*sizes, *(one.bytes for one in own)]
+        seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*sizes, *(plan.bytes for plan in yours)]
         start = self.start if quick else min(seconds, default=1.0)
         left, last = min(quick, default=start), max(seconds, default=2.0)
         low, high = min(sizes, default=card), max(sizes, default=card)
-        x = Axis(max(0.97 * left, 0.8 * start), min(max(1.03 * last, 1.6 * start), FAR * start), log=True)
+        x = Axis(max(0.97 * left, 0.8 * start), min(max(1.03 * last, 1.6 * start), FARTHEST * start), log=True)
         y = Axis(min(0.8 * low, 0.6 * card), min(max(1.25 * high, 1.6 * card), HIGH * card), log=True)
-        return Plane(*self.at.plane, x, y)
+        return Plane(*self.places.plane, x, y)
 
     @cached_property
     def start(self) -> float:
         """Seconds of the quickest that fits, or of all where none does."""
-        every = self.setting.found.plans or self.setting.found.over
-        return min((plan.seconds for plan in every), default=1.0)
+        plans = self.setting.result.plans or self.setting.result.over
+        return min((plan.seconds for plan in plans), default=1.0)
 
     def xy(self, plan: Plan) -> tuple[float, float]:
         return _xy(self.plane, plan)
@@ -83,15 +83,15 @@ def _xy(plane: Plane, plan: Plan) -> tuple[float, float]:
 @lru_cache(maxsize=8)
 def _reach(question: Question) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The least and the most seconds of all layouts, and bytes; nothing where there are none."""
-    every = Setting(question, ALONE).every
-    seconds, sizes = [plan.seconds for plan in every], [plan.bytes for plan in every]
-    return ((min(seconds), max(seconds)), (min(sizes), max(sizes))) if every else ((), ())
+    plans = Setting(question, ALONE).plans
+    seconds, sizes = [plan.seconds for plan in plans], [plan.bytes for plan in plans]
+    return ((min(seconds), max(seconds)), (min(sizes), max(sizes))) if plans else ((), ())
 
 
 @lru_cache(maxsize=8)
 def _places(question: Question, plane: Plane) -> tuple[tuple[float, float], ...]:
-    """Where each layout is, in the order of `Setting.every`."""
-    return tuple(_xy(plane, plan) for plan in Setting(question, ALONE).every)
+    """Where each layout is, in the order of `Setting.plans`."""
+    return tuple(_xy(plane, plan) for plan in Setting(question, ALONE).plans)
 
 
 def drawn(setting: Setting, width: int, show: str = "") -> str:
@@ -100,7 +100,7 @@ def drawn(setting: Setting, width: int, show: str = "") -> str:
     body = [_ground(scene), _cloud(question, scene.plane, show), _front(question, scene.plane)]
     spots = _spots(scene)
     body += [_published(scene, spots), _chosen(scene, spots), _alone(scene, spots)]
-    keys = chips.drawn(setting, width, scene.at.keys, show)
+    keys = chips.drawn(setting, width, scene.places.keys, show)
     return "".join([*body, keys, _field(question, scene.plane, width, show)])
 
 
@@ -110,13 +110,13 @@ def drawn(setting: Setting, width: int, show: str = "") -> str:
 def _ground(scene: Scene) -> str:
     """Axes, the band, and the line of what tensors may take."""
     plane, setting, start = scene.plane, scene.setting, scene.start
-    multiples = (1, 1.5, 2, 3, 5, 1.25, 4) if setting.every else ()
-    times = _apart(plane, [(start * k, took(start * k)) for k in multiples])
+    multiples = (1, 1.5, 2, 3, 5, 1.25, 4) if setting.plans else ()
+    times = _clear_ticks(plane, [(start * k, took(start * k)) for k in multiples])
     gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, 0.85 * plane.y.hi / 1e9)]
-    out = []
+    parts = []
     if setting.best:
-        left, right = plane.at_x(start), min(plane.right, plane.at_x((1 + setting.found.band.share) * start))
-        out.append(
+        left, right = plane.at_x(start), min(plane.right, plane.at_x((1 + setting.result.band.share) * start))
+        parts.append(
             svg.rect(
                 left,
                 plane.top,
@@ -129,12 +129,12 @@ def _ground(scene: Scene) -> str:
             )
         )
     line = plane.at_y(setting.usable)
-    out.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
-    out.append(plane.grid("", "", times, gbs))
+    parts.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
+    parts.append(plane.grid("", "", times, gbs))
     room = amount(setting.usable, 10**9)
-    out.append(svg.line(plane.left, line, plane.right, line, "accent", 2, "4 2", mark="room line"))
+    parts.append(svg.line(plane.left, line, plane.right, line, "accent", 2, "4 2", mark="room line"))
     ways = (f"above {room}: does not fit", "above: no fit")
-    out.append(
+    parts.append(
         svg.text(
             plane.right - 3,
             line - 5,
@@ -146,9 +146,9 @@ def _ground(scene: Scene) -> str:
         )
     )
     low = plane.bottom + 29
-    if setting.every:
+    if setting.plans:
         best = "▴ the fastest" if setting.best else "▴ the fastest, which does not fit"
-        out.append(
+        parts.append(
             svg.text(
                 max(plane.left, plane.at_x(start) - 4),
                 low,
@@ -157,30 +157,30 @@ def _ground(scene: Scene) -> str:
                 size=svg.SMALLEST,
             )
         )
-    far = f", to {FAR:g} times the fastest" if scene.width == svg.WIDE and setting.every else ""
-    out.append(svg.text(plane.right, low, f"step time{far} ▸", anchor="end", fill="muted", size=svg.SMALLEST))
-    out.append(
+    reach = f", to {FARTHEST:g} times the fastest" if scene.width == svg.WIDE and setting.plans else ""
+    parts.append(svg.text(plane.right, low, f"step time{reach} ▸", anchor="end", fill="muted", size=svg.SMALLEST))
+    parts.append(
         svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST, halo=True)
     )
-    return "".join(out)
+    return "".join(parts)
 
 
-def _apart(plane: Plane, some: list[tuple[float, str]]) -> list[tuple[float, str]]:
+def _clear_ticks(plane: Plane, ticks: list[tuple[float, str]]) -> list[tuple[float, str]]:
     """Of these ticks those that are on the axis and in the way of none before them."""
-    out, taken = [], []
-    for value, said in some:
-        half = svg.measure(said, svg.SMALL) / 2 + 4
-        at = min(plane.at_x(value), plane.right + 8 - half)  # where `Plane.grid` writes it
-        if value <= plane.x.hi and all(abs(at - other) > half + wide for other, wide in taken):
-            taken.append((at, half))
-            out.append((value, said))
-    return out
+    clear, spans = [], []
+    for value, label in ticks:
+        half = svg.measure(label, svg.SMALL) / 2 + 4
+        center = min(plane.at_x(value), plane.right + 8 - half)  # where `Plane.grid` writes it
+        if value <= plane.x.hi and all(abs(center - middle) > half + wide for middle, wide in spans):
+            spans.append((center, half))
+            clear.append((value, label))
+    return clear
 
 
 def _powers(low: float, high: float) -> list[int]:
     """Whole GB that are labelled: doublings of five, thinned to at most six."""
-    some = [5 * 2**k for k in range(-2, 14) if low <= 5 * 2**k <= high and 5 * 2**k >= 5]
-    return some[:: max(1, -(-len(some) // 6))]
+    labels = [5 * 2**k for k in range(-2, 14) if low <= 5 * 2**k <= high and 5 * 2**k >= 5]
+    return labels[:: max(1, -(-len(labels) // 6))]
 
 
 @lru_cache(maxsize=8)
@@ -189,19 +189,19 @@ def _cloud(question: Question, plane: Plane, show: str) -> str:
     places: dict[str, list] = {kind: [] for kind in KINDS}
     for kind, place in zip(Setting(question, ALONE).kinds, _places(question, plane), strict=True):
         places[kind].append(place)
-    out = []
+    parts = []
     for kind in reversed(KINDS):
         shape, fill, filled, _ = LOOKS[kind]
         faint = 0.15 if show not in ("", kind) else 0.55 if kind == "over" and not show else 1.0
-        out.append(shapes(places[kind], shape, fill, filled, faint, True))
-    return "".join(out)
+        parts.append(shapes(places[kind], shape, fill, filled, faint, True))
+    return "".join(parts)
 
 
 @lru_cache(maxsize=8)
 def _front(question: Question, plane: Plane) -> str:
     """Less memory costs this much: no layout that fits is both quicker and smaller than one on this line."""
     steps, least = [], None
-    for plan in Setting(question, ALONE).found.plans:
+    for plan in Setting(question, ALONE).result.plans:
         if least is None or plan.bytes < least:
             x, y = _xy(plane, plan)
             steps.append(f"M{svg.num(x)} {svg.num(y)}" if least is None else f"H{svg.num(x)}V{svg.num(y)}")
@@ -223,15 +223,15 @@ def _spots(scene: Scene) -> Spots:
     """Where names may stand: inside the plane, clear of the words at its edges and of the marks that have names."""
     plane, setting = scene.plane, scene.setting
     line = plane.at_y(setting.usable)
-    taken = [
+    boxes = [
         (plane.left, plane.top, plane.left + 140, plane.top + 15),
         (plane.right - 160, line - 17, plane.right, line),
     ]
     for plan in (setting.shown, setting.yours):
         if isinstance(plan, Plan):
             x, y = scene.xy(plan)
-            taken.append((x - 8, y - 8, x + 8, y + 8))
-    return Spots((plane.left, plane.top, plane.right, plane.bottom), _places(setting.question, plane), taken)
+            boxes.append((x - 8, y - 8, x + 8, y + 8))
+    return Spots((plane.left, plane.top, plane.right, plane.bottom), _places(setting.question, plane), boxes)
 
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
@@ -244,44 +244,48 @@ def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
 
 def _chosen(scene: Scene, spots: Spots) -> str:
     """The best, or where nothing fits the smallest, and the reader's own."""
-    setting, out = scene.setting, []
+    setting, parts = scene.setting, []
     if setting.shown:
         x, y = scene.xy(setting.shown)
         name = "best" if setting.best else "least"
-        said = took(setting.shown.seconds) if setting.best else f"{words.gb(setting.shown.bytes)} GB"
-        out += [_ring(x, y, "ink", "best"), spots.say(x, y, (f"{name}: {said}", name), "ink", "best")]
+        text = took(setting.shown.seconds) if setting.best else f"{words.gb(setting.shown.bytes)} GB"
+        parts += [_ring(x, y, "ink", "best"), spots.say(x, y, (f"{name}: {text}", name), "ink", "best")]
     if isinstance(setting.yours, Plan):
         x, y = scene.xy(setting.yours)
-        out.append(_ring(x, y, "key", "yours", "4 2.5"))
+        parts.append(_ring(x, y, "key", "yours", "4 2.5"))
         if setting.best is None or cuts_of(setting.yours) != cuts_of(setting.best):
             alone = ", FSDP alone" if cuts_of(setting.yours)[:4] == ALONE[:4] else ""
-            said = f"yours{alone}: {took(setting.yours.seconds)}"
-            out.append(spots.say(x, y, (said, "yours"), "key", "yours"))
-    return "".join(out)
+            text = f"yours{alone}: {took(setting.yours.seconds)}"
+            parts.append(spots.say(x, y, (text, "yours"), "key", "yours"))
+    return "".join(parts)
 
 
 def _alone(scene: Scene, spots: Spots) -> str:
     """Where a pure strategy lands."""
     if scene.setting.cuts[:4] == ALONE[:4]:
         return ""
-    some = [plan for plan in scene.setting.every if cuts_of(plan)[:4] == ALONE[:4] and plan is not scene.setting.shown]
-    plan = min(some, key=lambda one: (not one.fits, one.seconds), default=None)
+    plans = [plan for plan in scene.setting.plans if cuts_of(plan)[:4] == ALONE[:4] and plan is not scene.setting.shown]
+    plan = min(plans, key=lambda candidate: (not candidate.fits, candidate.seconds), default=None)
     return spots.say(*scene.xy(plan), ("FSDP alone",), "muted", "fsdp") if plan else ""
 
 
 def _published(scene: Scene, spots: Spots) -> str:
     """A run that somebody made, and from it to what is predicted of it here."""
-    run = beside(scene.setting)
+    run = published_run(scene.setting)
     if run is None:
         return ""
     y = scene.plane.at_y(run.bytes)
-    said, here = scene.plane.at_x(run.seconds), scene.plane.at_x(run.predicted)
+    published_x, predicted_x = scene.plane.at_x(run.seconds), scene.plane.at_x(run.predicted)
     words_ = spots.say(
-        said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.predicted)}", run.who), "ink", "published"
+        published_x,
+        y,
+        (f"{run.runner}: {took(run.seconds)}, here {took(run.predicted)}", run.runner),
+        "ink",
+        "published",
     )
     return (
-        svg.line(said, y, here, y, "ink", 2, mark="published error")
-        + f'<path d="M{svg.num(said)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
+        svg.line(published_x, y, predicted_x, y, "ink", 2, mark="published error")
+        + f'<path d="M{svg.num(published_x)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
         f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_
     )
 
@@ -290,20 +294,20 @@ def _published(scene: Scene, spots: Spots) -> str:
 
 
 @lru_cache(maxsize=8)
-def _told(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
+def _layouts(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
     """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
     setting = Setting(question, ALONE)
-    some = [plan for plan, kind in zip(setting.every, setting.kinds, strict=True) if show in ("", kind)]
+    plans = [plan for plan, kind in zip(setting.plans, setting.kinds, strict=True) if show in ("", kind)]
     return [
-        (plan, cuts_of(plan), cut(_said(setting, plan), width - 10))
-        for plan in sorted(some, key=lambda one: one.seconds)
+        (plan, cuts_of(plan), cut(_remark(setting, plan), width - 10))
+        for plan in sorted(plans, key=lambda candidate: candidate.seconds)
     ]
 
 
-def _said(setting: Setting, plan: Plan) -> str:
+def _remark(setting: Setting, plan: Plan) -> str:
     """Seconds of a step where they are those of the whole model, of others how many times the fastest's; what it loses
     by; its degrees."""
-    times = f"about {plan.seconds / setting.found.plans[0].seconds:.2g} times the fastest" if plan.fits else ""
+    times = f"about {plan.seconds / setting.result.plans[0].seconds:.2g} times the fastest" if plan.fits else ""
     first = took(plan.seconds) if plan.exact else times
     reason = ", ".join(filter(None, (first, setting.reason(plan))))
     return f"{reason}: {words.layout(plan, dp=False)}"
@@ -312,7 +316,7 @@ def _said(setting: Setting, plan: Plan) -> str:
 @lru_cache(maxsize=8)
 def _field(question: Question, plane: Plane, width: int, show: str) -> str:
     """The control: the nearest of all that fit, or of those that do not."""
-    points = [(*_xy(plane, plan), cuts, said) for plan, cuts, said in _told(question, width, show)]
+    points = [(*_xy(plane, plan), cuts, remark) for plan, cuts, remark in _layouts(question, width, show)]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
-    at = (plane.left - 36, plane.top - 7, HOW)
-    return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, at, label)
+    hint = (plane.left - 36, plane.top - 7, HINT)
+    return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, hint, label)

@@ -18,36 +18,36 @@ CHUNKS = 8  # of a pipeline rank, at most, in the chapter's picture
 def commands(setting: Setting, plan: Plan) -> list[tuple[str, str, str]]:
     """(A framework, its lines or "", in one line what it cannot do or ""): of what runs the program that was priced;
     the book's own job is eager torch."""
-    some, out = [frameworks.RUNS[setting.question.program]], []
-    for framework in some + [BOOK] * (setting.question.program == "eager"):
+    runs, blocks = [frameworks.RUNS[setting.question.program]], []
+    for framework in runs + [BOOK] * (setting.question.program == "eager"):
         try:
-            out.append((framework.name, " \\\n  ".join(frameworks.lines(plan.job, framework)), ""))
+            blocks.append((framework.name, " \\\n  ".join(frameworks.lines(plan.job, framework)), ""))
         except ValueError as error:
-            out.append((framework.name, "", str(error)))
-    return out
+            blocks.append((framework.name, "", str(error)))
+    return blocks
 
 
 def ranks(setting: Setting, plan: Plan) -> str:
     """The address of the chapter's picture with this layout, of its chunks as many as the picture has; "" where that
     picture does not take the rest."""
-    at, asked = plan.layout, setting.question
+    layout, question = plan.layout, setting.question
     params = {
-        "model": asked.model,
-        "device": asked.device,
-        "gpus": asked.gpus,
-        "link": NETWORKS[asked.network][0],
+        "model": question.model,
+        "device": question.device,
+        "gpus": question.gpus,
+        "link": NETWORKS[question.network][0],
         "node": 8,
-        "tp": at.tp,
-        "pp": at.pp,
-        "cp": at.cp,
-        "zero": at.zero,
-        "chunks": min(CHUNKS, at.chunks),
-        "micro_batches": at.m,
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "cp": layout.cp,
+        "zero": layout.zero,
+        "chunks": min(CHUNKS, layout.chunks),
+        "micro_batches": layout.m,
         "seq": setting.job.seq,
         "batch": plan.job.batch,
         "recompute": plan.checkpointing,
     }
-    if NETWORKS[asked.network][:2] not in (("ib-ndr", 8), ("ib-hdr", 8)):
+    if NETWORKS[question.network][:2] not in (("ib-ndr", 8), ("ib-hdr", 8)):
         return ""
     try:
         views.clean("mesh", params)
@@ -56,20 +56,20 @@ def ranks(setting: Setting, plan: Plan) -> str:
     return f"{CHAPTER}?{urlencode(params)}"
 
 
-def told(setting: Setting) -> dict:
+def section(setting: Setting) -> dict:
     """The best layout's lines, and the reader's."""
-    own = setting.yours if isinstance(setting.yours, Plan) else None
-    some = [("The best", setting.best)] if setting.best else []
-    if own and (setting.best is None or cuts_of(own) != cuts_of(setting.best)):
-        some.append(("Yours", own))
+    yours = setting.yours if isinstance(setting.yours, Plan) else None
+    plans = [("The best", setting.best)] if setting.best else []
+    if yours and (setting.best is None or cuts_of(yours) != cuts_of(setting.best)):
+        plans.append(("Yours", yours))
     blocks = []
-    for name, plan in some:
+    for name, plan in plans:
         blocks.append(("words", f"**{name}:** {words.layout(plan)}."))
         for program, lines, cannot in commands(setting, plan):
             blocks.append(("fold", program, lines) if lines else ("words", f"{program} cannot: {cannot}."))
         if address := ranks(setting, plan):
             fewer = ", with fewer chunks" if plan.layout.chunks > CHUNKS else ""
             blocks.append(("link", f"{name.lower()}: see its ranks and what they send{fewer}", address))
-    others = ", ".join(said for name, said in RUNS.items() if name != setting.question.program)
-    blocks += [("words", f"Other programs take other seconds: choose {others} under More.")] * bool(blocks)
+    other_programs = ", ".join(label for name, label in RUNS.items() if name != setting.question.program)
+    blocks += [("words", f"Other programs take other seconds: choose {other_programs} under More.")] * bool(blocks)
     return {"title": "To run it", "blocks": blocks or [("words", "Nothing fits, and yours cannot be.")]}

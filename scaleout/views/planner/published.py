@@ -15,11 +15,11 @@ from scaleout.views.planner.setting import Setting
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Weak scaling of a model on H100. each: sequences of a GPU and a step; seconds: of a step, by GPUs."""
+    """Weak scaling of a model on H100. gpu_sequences: sequences of a GPU and a step; seconds: of a step, by GPUs."""
 
     model: str
     seq: int
-    each: int
+    gpu_sequences: int
     layout: Layout  # dp is what is left
     seconds: dict[int, float]
     dropout: float = 0.0
@@ -29,7 +29,7 @@ class Runs:
 class Run:
     """One of them. predicted: seconds of the same job by the book's model; bytes: of its fullest GPU."""
 
-    who: str
+    runner: str
     layout: Layout
     seconds: float
     predicted: float
@@ -47,23 +47,23 @@ RUNS = (
                                        schedule="interleaved"),
          {128: 8.309, 256: 8.408, 512: 8.42, 1024: 8.453, 2048: 8.49}, 0.1),
 )  # fmt: skip
-WHO = "NVIDIA ran"
+RUNNER = "NVIDIA ran"
 
 
-def beside(setting: Setting) -> Run | None:
+def published_run(setting: Setting) -> Run | None:
     """The published run of this very job, if there is one."""
-    asked = setting.question
+    question = setting.question
     for runs in RUNS:
-        here = (asked.model, asked.device, asked.network, asked.program)
-        alike = asked.gpus in runs.seconds and asked.sequences == runs.each * asked.gpus
-        if here == (runs.model, "h100-sxm", "ndr", "megatron") and alike and setting.job.seq == runs.seq:
+        job_key = (question.model, question.device, question.network, question.program)
+        alike = question.gpus in runs.seconds and question.sequences == runs.gpu_sequences * question.gpus
+        if job_key == (runs.model, "h100-sxm", "ndr", "megatron") and alike and setting.job.seq == runs.seq:
             return _run(runs, setting.job)
     return None
 
 
 @lru_cache(maxsize=16)
 def _run(runs: Runs, job: Job) -> Run:
-    gpus, at = job.cluster.ranks, runs.layout
-    layout = replace(at, dp=gpus // (at.tp * at.cp * at.pp))
+    gpus, published_layout = job.cluster.ranks, runs.layout
+    layout = replace(published_layout, dp=gpus // (published_layout.tp * published_layout.cp * published_layout.pp))
     job = replace(job, batch=1, layout=layout, recipe=replace(job.recipe, dropout=runs.dropout, loss="eager"))
-    return Run(WHO, layout, runs.seconds[gpus], step(job).seconds, fullest(job).peak_bytes)
+    return Run(RUNNER, layout, runs.seconds[gpus], step(job).seconds, fullest(job).peak_bytes)

@@ -21,9 +21,9 @@ from scaleout.timing.search import Found, cut
 from scaleout.timing.search import search as searched
 from scaleout.views.choices import NAMES, NODE
 
-MOST = 2**14  # GPUs
+MOST_GPUS = 2**14  # GPUs
 # How many GPUs, and how many sequences: up to a node each, from there on 1, 3, 5, 7 and 9 doubled again and again.
-DOUBLED = tuple(sorted(odd * 2**k for odd in (1, 3, 5, 7, 9) for k in range(1, 15) if NODE < odd * 2**k <= MOST))
+DOUBLED = tuple(sorted(odd * 2**k for odd in (1, 3, 5, 7, 9) for k in range(1, 15) if NODE < odd * 2**k <= MOST_GPUS))
 GPUS = (1, 2, 3, 4, 6, NODE, *(n for n in DOUBLED if n % NODE == 0))
 
 # Between nodes, by name: (link, adapters of a node, words).
@@ -80,8 +80,8 @@ class Question(NamedTuple):
         """The model, in words."""
         if self.model.startswith("{"):
             size = total_parameters(self.shape)
-            one, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
-            return f"{hugging_face.read(self.model)['model_type']} of {svg.quantity(size / one)}{letter}"
+            unit, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
+            return f"{hugging_face.read(self.model)['model_type']} of {svg.quantity(size / unit)}{letter}"
         return NAMES[self.model]
 
 
@@ -94,8 +94,8 @@ class Ask(NamedTuple):
 
 def cuts_of(plan: Plan) -> Cuts:
     """What of a plan the reader picks."""
-    at = plan.layout
-    return Cuts(at.tp, at.pp, at.cp, at.zero, plan.checkpointing)
+    layout = plan.layout
+    return Cuts(layout.tp, layout.pp, layout.cp, layout.zero, plan.checkpointing)
 
 
 @lru_cache(maxsize=256)
@@ -147,16 +147,16 @@ class Answer(NamedTuple):
 
 
 _ANSWERS: dict[Question, Answer] = {}
-KEPT = 512
+MOST_ANSWERS = 512
 
 
 def answer(question: Question) -> Answer:
     if question not in _ANSWERS:
-        if len(_ANSWERS) >= KEPT:
+        if len(_ANSWERS) >= MOST_ANSWERS:
             _ANSWERS.clear()
-        found = searched(*job_of(question))
-        limit = (1 + found.band.share) * found.plans[0].seconds if found.plans else 0.0
-        _ANSWERS[question] = Answer(found.best, limit)
+        result = searched(*job_of(question))
+        limit = (1 + result.band.share) * result.plans[0].seconds if result.plans else 0.0
+        _ANSWERS[question] = Answer(result.best, limit)
     return _ANSWERS[question]
 
 
@@ -167,7 +167,7 @@ def best_of(question: Question) -> Plan | None:
 
 def ask_one(questions: list[Question]) -> bool:
     """Answer the first of these that is not known yet; whether there are others."""
-    new = [one for one in questions if one not in _ANSWERS]
+    new = [question for question in questions if question not in _ANSWERS]
     if new:
         answer(new[0])
     return len(new) > 1
@@ -206,16 +206,16 @@ class Setting:
         return usable(self.job.device.memory_bytes)
 
     @cached_property
-    def found(self) -> Found:
+    def result(self) -> Found:
         return search(self.question)
 
     @cached_property
     def best(self) -> Plan | None:
-        return self.found.best
+        return self.result.best
 
     @cached_property
     def smallest(self) -> Plan | None:
-        return self.found.over[0] if self.found.over else None
+        return self.result.over[0] if self.result.over else None
 
     @cached_property
     def shown(self) -> Plan | None:
@@ -225,26 +225,26 @@ class Setting:
     @cached_property
     def yours(self) -> Plan | str:
         """The reader's own; the best where it is cut so, with as few chunks as that has."""
-        own = picked(self.question, self.cuts)
-        same = isinstance(own, Plan) and self.best and cuts_of(own) == cuts_of(self.best)
-        return self.best if same else own
+        plan = picked(self.question, self.cuts)
+        is_best = isinstance(plan, Plan) and self.best and cuts_of(plan) == cuts_of(self.best)
+        return self.best if is_best else plan
 
     @property
     def percent(self) -> str:
         """The band around what is predicted."""
-        return f"{100 * self.found.band.share:.0f}%"
+        return f"{100 * self.result.band.share:.0f}%"
 
     @property
     def program(self) -> str:
         return RUNS[self.question.program]
 
     @cached_property
-    def every(self) -> tuple[Plan, ...]:
-        return self.found.plans + self.found.over
+    def plans(self) -> tuple[Plan, ...]:
+        return self.result.plans + self.result.over
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each layout of `every`."""
+        """The kind of each layout of `plans`."""
         return _kinds(self.question)
 
     @cached_property
@@ -256,7 +256,7 @@ class Setting:
         """Why a layout is not the best: one of KINDS."""
         if not plan.fits:
             return "over"
-        if self.found.equal(plan):
+        if self.result.equal(plan):
             return "alike"
         part = plan.lost(self.best)
         return next((kind for kind, parts in LOSSES.items() if part in parts), "rest")
@@ -265,9 +265,9 @@ class Setting:
         """Why it loses, in words."""
         if plan == self.best:
             return "the best"
-        if self.found.equal(plan) and not plan.cannot:
+        if self.result.equal(plan) and not plan.cannot:
             return f"equal within {self.percent}"
-        return self.found.reason(plan)
+        return self.result.reason(plan)
 
     def rate(self, plan: Plan) -> float:
         """Tokens a second of the whole cluster."""
@@ -284,7 +284,7 @@ ALONE = Cuts(1, 1, 1, 3, "none")  # FSDP and nothing else
 @lru_cache(maxsize=8)
 def _kinds(question: Question) -> tuple[str, ...]:
     setting = Setting(question, ALONE)
-    return tuple(setting.kind(plan) for plan in setting.every)
+    return tuple(setting.kind(plan) for plan in setting.plans)
 
 
 @lru_cache(maxsize=32)
@@ -294,6 +294,6 @@ def _setting(question: Question, cuts: Cuts) -> Setting:
 
 def setting_of(params: dict) -> Setting:
     """From clean parameters of the view."""
-    one = {name: params[name] for name in Question._fields if name in params}
-    one["model"] = params["config"] or one["model"]
-    return _setting(Question(**one), Cuts(*(params[name] for name in Cuts._fields)))
+    fields = {name: params[name] for name in Question._fields if name in params}
+    fields["model"] = params["config"] or fields["model"]
+    return _setting(Question(**fields), Cuts(*(params[name] for name in Cuts._fields)))

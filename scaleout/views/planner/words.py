@@ -6,7 +6,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import took
 from scaleout.spec import frameworks
 from scaleout.timing.plan import Plan
-from scaleout.views.planner.setting import DOUBLED, MOST, Setting, best_of, cuts_of, picked
+from scaleout.views.planner.setting import DOUBLED, MOST_GPUS, Setting, best_of, cuts_of, picked
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
 RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "full recomputation"}
@@ -17,11 +17,11 @@ def layout(plan: Plan, dp: bool = True) -> str:
 
     "tp 4, cp 2, pp 4, dp 16, ZeRO-1, full recomputation"
     """
-    at = plan.layout
-    degrees = [(name, getattr(at, name)) for name in ("tp", "cp", "pp", "dp")]
-    some = [f"{name} {size:,}" for name, size in degrees if size > 1 and (dp or name != "dp")]
-    some = some or [f"dp {at.dp:,}"] * (at.dp > 1)
-    return ", ".join(filter(None, [*some, SHARDS[at.zero], RECOMPUTES[plan.checkpointing]])) or "one GPU"
+    cut = plan.layout
+    degrees = [(name, getattr(cut, name)) for name in ("tp", "cp", "pp", "dp")]
+    named = [f"{name} {size:,}" for name, size in degrees if size > 1 and (dp or name != "dp")]
+    named = named or [f"dp {cut.dp:,}"] * (cut.dp > 1)
+    return ", ".join(filter(None, [*named, SHARDS[cut.zero], RECOMPUTES[plan.checkpointing]])) or "one GPU"
 
 
 def gb(size: float) -> str:
@@ -31,8 +31,8 @@ def gb(size: float) -> str:
 
 def head(setting: Setting) -> str:
     """ "Llama 3 70B on 512 H100, Megatron-LM"."""
-    asked = setting.question
-    return f"{asked.name} on {asked.gpus:,} {card(setting)}, {setting.program}"
+    question = setting.question
+    return f"{question.name} on {question.gpus:,} {card(setting)}, {setting.program}"
 
 
 def card(setting: Setting) -> str:
@@ -45,11 +45,11 @@ def sentence(setting: Setting) -> str:
     best = setting.best
     if best is None:
         return f"{head(setting)}: {_nothing(setting)}"
-    far = " or more" if setting.found.band.outside else ""
-    across = " tp crosses nodes: nothing else fits." if setting.found.across else ""
+    open_end = " or more" if setting.result.band.outside else ""
+    crossing = " tp crosses nodes: nothing else fits." if setting.result.across else ""
     return (
-        f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{far},** "
-        f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{across} {_yours(setting)}"
+        f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{open_end},** "
+        f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{crossing} {_yours(setting)}"
     )
 
 
@@ -78,19 +78,19 @@ def least(gpus: int, sequences: int) -> int:
 
 
 def _yours(setting: Setting) -> str:
-    own, best = setting.yours, setting.best
-    if isinstance(own, str):
+    plan, best = setting.yours, setting.best
+    if isinstance(plan, str):
         return "Yours cannot be."
-    if not own.fits:
-        return f"Yours {setting.found.reason(own)}."
-    if own.cannot:
+    if not plan.fits:
+        return f"Yours {setting.result.reason(plan)}."
+    if plan.cannot:
         return f"{frameworks.RUNS[setting.question.program].name} cannot run yours."
-    if own is best:
+    if plan is best:
         return "It is yours."
-    if setting.found.equal(own):
+    if setting.result.equal(plan):
         return "Yours is one of these."
-    ratio = own.seconds / best.seconds
-    return f"Yours: {ratio:.{1 if ratio >= 2 else 2}f} times as long, {own.loses_by(best).split(',')[0]}."
+    ratio = plan.seconds / best.seconds
+    return f"Yours: {ratio:.{1 if ratio >= 2 else 2}f} times as long, {plan.loses_by(best).split(',')[0]}."
 
 
 def advice(setting: Setting) -> str:
@@ -98,17 +98,17 @@ def advice(setting: Setting) -> str:
     if setting.best is None:
         gpus, plan = first_that_fits(setting)
         return f"From **{gpus:,} GPUs** on it fits: {layout(plan)}." if plan else ""
-    more = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
-    if isinstance(more, str) or not more.fits or more.cannot or 2 * setting.question.sequences > MOST:
+    doubled = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
+    if isinstance(doubled, str) or not doubled.fits or doubled.cannot or 2 * setting.question.sequences > MOST_GPUS:
         return ""
-    gain = 2 * setting.best.seconds / more.seconds - 1  # of this layout; planned again it is no less
+    gain = 2 * setting.best.seconds / doubled.seconds - 1  # of this layout; planned again it is no less
     return f"**Twice the sequences:** {100 * gain:+.0f}% tokens/s." if gain > 0.01 else ""
 
 
 def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:
     """The next larger cluster on which a layout fits, and its best; (0, None) where none here is."""
     gpus = setting.question.gpus
-    while gpus < MOST:
+    while gpus < MOST_GPUS:
         gpus *= 2
         best = best_of(setting.question._replace(gpus=gpus))
         if best:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from scaleout.draw.ruler import power
 from scaleout.views import guess, more, play, select, slider
 from scaleout.views.precision import levers, picture, words
-from scaleout.views.precision.setting import ALL, MOST, PARTS, STEPS, Setting, setting_of
+from scaleout.views.precision.setting import EVERY_PART, MOST_OCTAVES, PARTS, STEPS, Setting, setting_of
 
 TITLE = "Where a number format ends"
 
@@ -18,9 +18,9 @@ CONTROLS = (
     play("step", "Let the scaler search, step by step", 0, 0, STEPS),
     select("format", "Format of the gradients", "fp16",
            [(name, name) for name in ("fp16", "bf16", "e5m2", "e4m3", "e2m1")]),
-    slider("scale", "Loss scale, log₂", 0, 0, MOST),
+    slider("scale", "Loss scale, log₂", 0, 0, MOST_OCTAVES),
     select("part", "Part of the model", "block 4, queries and keys",
-           [(ALL, "all parts together"), *((part, part) for part in PARTS), ("head", "head")]),
+           [(EVERY_PART, "all parts together"), *((part, part) for part in PARTS), ("head", "head")]),
     select("moment", "Step of the run", "last step", [("first step", "first"), ("last step", "last")]),
     *more(
         select("kind", "Which gradients", "activations",
@@ -56,7 +56,7 @@ def advice(params: dict) -> str:
 
 def locked(params: dict, width: int) -> str:
     """The gradients, and the format's normal numbers."""
-    return picture.asked(setting_of(params), width)
+    return picture.locked(setting_of(params), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -66,31 +66,31 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 def _levers(s: Setting) -> dict:
     """Controls that change nothing now, and why."""
-    found = {}
+    levers = {}
     if s.format != "fp16":
-        found["step"] = {"off": "GradScaler is fp16's: bf16 needs no scale, 8 bits share theirs"}
+        levers["step"] = {"off": "GradScaler is fp16's: bf16 needs no scale, 8 bits share theirs"}
     if s.searches:
-        found["scale"] = {"off": "the scaler sets it: step back to 0", "takes": s.octaves}
+        levers["scale"] = {"off": "the scaler sets it: step back to 0", "takes": s.octaves}
     elif s.shares:
-        found["scale"] = {"off": "shared scales undo it"}
+        levers["scale"] = {"off": "shared scales undo it"}
     if s.f.bits > 8:
-        found["shared"] = {"off": "16 bits do without"}
+        levers["shared"] = {"off": "16 bits do without"}
     if not s.shares or s.shared == "tensor":
-        found["block"] = {"off": "no blocks share a scale"}
+        levers["block"] = {"off": "no blocks share a scale"}
     if not s.searches:
-        found["interval"] = {"off": "it is the search's: press Play"}
-    return found
+        levers["interval"] = {"off": "it is the search's: press Play"}
+    return levers
 
 
 @lru_cache(maxsize=16)
 def _values(s: Setting) -> dict:
     """What is the same at both widths."""
-    found = s.found if s.shares else s.fate
+    fate_shown = s.shared_fate if s.shares else s.fate
     values = {
-        "zero_percent": round(100 * found.zero, 1),
-        "few_percent": _percent(found.few),
-        "whole_percent": _percent(found.whole),
-        "beyond_percent": _percent(found.clipped if s.shares else found.beyond),
+        "zero_percent": round(100 * fate_shown.zero, 1),
+        "few_percent": _percent(fate_shown.few),
+        "whole_percent": _percent(fate_shown.whole),
+        "beyond_percent": _percent(fate_shown.clipped if s.shares else fate_shown.beyond),
         "bits": s.f.digits,
         "scale_log2": s.octaves,
         "zero_below_log2": s.zero_below,
@@ -103,17 +103,20 @@ def _values(s: Setting) -> dict:
     if s.shares:
         b = s.blocks
         return values | {
-            "error_percent": _percent(found.error),
+            "error_percent": _percent(fate_shown.error),
             "numbers_a_scale": b.size or s.h.total,
             "bits_a_number": b.bits(s.h.total),
         }
-    values |= {"middle_bits": s.kept, "zero_percent_by_part": {part: _percent(one) for part, one in s.zeros.items()}}
+    values |= {
+        "middle_bits": s.kept_bits,
+        "zero_percent_by_part": {part: _percent(share) for part, share in s.zeros.items()},
+    }
     if s.searches:
         values |= {
             "step": s.step,
-            "skipped": s.now.skipped,
-            "scales": [one.scale for one in s.course],
-            "skipped_so_far": sum(one.skipped for one in s.course[: s.step]),
+            "skipped": s.current.skipped,
+            "scales": [share.scale for share in s.course],
+            "skipped_so_far": sum(share.skipped for share in s.course[: s.step]),
         }
     return values
 

@@ -9,18 +9,18 @@ def percent(share: float, short: bool = False) -> str:
     >>> percent(0.4123), percent(0.0), percent(0.0003), percent(0.9999), percent(1.0), percent(0.0003, short=True)
     ('41.2%', '0%', 'under 0.1%', 'over 99.9%', '100%', '<0.1%')
     """
-    said = 100 * share
-    if 0 < said < 0.05:
+    value = 100 * share
+    if 0 < value < 0.05:
         return "<0.1%" if short else "under 0.1%"
-    if 99.95 <= said < 100 - 1e-9:
+    if 99.95 <= value < 100 - 1e-9:
         return ">99.9%" if short else "over 99.9%"
-    return f"{said:.1f}".removesuffix(".0") + "%"
+    return f"{value:.1f}".removesuffix(".0") + "%"
 
 
-def of(part: str) -> str:
+def spoken(part: str) -> str:
     """A part as it is spoken of.
 
-    >>> of("block 4, queries and keys"), of("head"), of("tables"), of("all")
+    >>> spoken("block 4, queries and keys"), spoken("head"), spoken("tables"), spoken("all")
     ('queries and keys in block 4', 'the head', 'the tables', 'all parts')
     """
     if ", " in part:
@@ -36,7 +36,7 @@ def gradients(part: str) -> str:
     ('the gradients of MLP in block 4', "the head's gradients", "the tables' gradients", 'all gradients')
     """
     if ", " in part:
-        return f"the gradients of {of(part)}"
+        return f"the gradients of {spoken(part)}"
     return "all gradients" if part == "all" else f"the {part}'{'' if part.endswith('s') else 's'} gradients"
 
 

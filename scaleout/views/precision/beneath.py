@@ -8,7 +8,7 @@ import math
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
 from scaleout.draw.ruler import raised, two
-from scaleout.views.precision.amounts import of, percent
+from scaleout.views.precision.amounts import percent, spoken
 from scaleout.views.precision.frame import Axes
 from scaleout.views.precision.setting import HEADS, PARTS, STEPS
 
@@ -22,7 +22,7 @@ HIGH = 27  # CSS pixels of a cell: what a finger finds
 
 def parts(axes: Axes, alive: bool = True) -> str:
     """What becomes zero in each part, as cells that fill; pressing one shows its gradients. Not alive: empty cells."""
-    s, (top, foot) = axes.setting, axes.at.panel
+    s, (top, foot) = axes.setting, axes.places.panel
     ways = (
         f"per cent that {s.format} makes zero, part by part: press one to see it",
         "per cent zero, by part: press one",
@@ -30,14 +30,14 @@ def parts(axes: Axes, alive: bool = True) -> str:
     ways = ways if alive else ("per cent that become zero, part by part",)
     left, right = axes.ruler.left - 1, axes.ruler.right + 1
     pitch = (right - left) / (len(PARTS) + 1)
-    out = [svg.text(axes.ruler.left, top - 8, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)]
+    pieces = [svg.text(axes.ruler.left, top - 8, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)]
     for i, part in enumerate((*PARTS, HEADS[s.kind])):
-        out.append(_cell(axes, part, left + i * pitch, top, pitch, alive))
+        pieces.append(_cell(axes, part, left + i * pitch, top, pitch, alive))
     for i in range(4):
         x = left + (3 * i + 1.5) * pitch
-        out.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))
-    out.append(svg.text(right, foot, HEADS[s.kind], anchor="end", fill="muted", size=svg.SMALLEST))
-    return "".join(out)
+        pieces.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))
+    pieces.append(svg.text(right, foot, HEADS[s.kind], anchor="end", fill="muted", size=svg.SMALLEST))
+    return "".join(pieces)
 
 
 def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -> str:
@@ -46,7 +46,7 @@ def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -
     mine, inner = s.part == value, wide - 2
     body, frame = [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)], _frame(x + 1, y, inner, HIGH)
     kind = (SHORT if wide > 34 else TINY).get(part.partition(", ")[2], "")
-    under = (
+    caption = (
         svg.text(
             x + wide / 2,
             y + HIGH + 12,
@@ -60,22 +60,22 @@ def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -
         else ""
     )
     if not alive:
-        return "".join([*body, frame * mine, under])
+        return "".join([*body, frame * mine, caption])
     share = s.zeros[part]
     body += [
         svg.rect(x + 1, y + HIGH * (1 - share), inner, HIGH * share, "accent", opacity=0.42, mark=f"zero {part}"),
         svg.text(x + wide / 2, y + HIGH / 2 + 4, _figure(share), anchor="middle", bold=mine, size=svg.SMALL),
         frame * mine,
     ]
-    label = f"Show {of(part)}: {percent(share)} of its gradients become zero{', shown now' if mine else ''}"
+    label = f"Show {spoken(part)}: {percent(share)} of its gradients become zero{', shown now' if mine else ''}"
     # Its rounded figure is no part of the button's name, which says it more exactly
-    return "".join(body) + svg.press("", (x, y, wide, HIGH), "part", value, label, f"cell {part}") + under
+    return "".join(body) + svg.press("", (x, y, wide, HIGH), "part", value, label, f"cell {part}") + caption
 
 
 def _figure(share: float) -> str:
     """Per cent in two letters."""
-    said = 100 * share
-    return "0" if not said else "<1" if said < 0.5 else f"{said:.0f}"
+    value = 100 * share
+    return "0" if not value else "<1" if value < 0.5 else f"{value:.0f}"
 
 
 def _frame(x: float, y: float, wide: float, high: float) -> str:
@@ -88,9 +88,9 @@ def _frame(x: float, y: float, wide: float, high: float) -> str:
 
 def course(axes: Axes) -> str:
     """The loss scale of each step so far as stairs, under what the step bears; a cross where it was too much."""
-    s, (top, foot) = axes.setting, axes.at.panel
-    bears = [math.log2(s.f.largest / one.largest * one.scale) for one in s.course]
-    scales = [math.log2(one.scale) for one in s.course]
+    s, (top, foot) = axes.setting, axes.places.panel
+    bears = [math.log2(s.f.largest / step.largest * step.scale) for step in s.course]
+    scales = [math.log2(step.scale) for step in s.course]
     lo, hi = math.floor(min([*bears, *scales])) - 0.3, math.ceil(max([*bears, *scales])) + 0.3
     left = axes.ruler.left + 32
     pitch = (axes.ruler.right - left) / STEPS
@@ -98,31 +98,33 @@ def course(axes: Axes) -> str:
     def y(size: float) -> float:
         return foot - (foot - top) * (size - lo) / (hi - lo)
 
-    every = max(1, math.ceil((hi - lo) / 4))
-    out = [svg.text(axes.ruler.left, top - 8, fitting(_course_words(s), axes.width - 8), fill="muted", size=svg.SMALL)]
-    for n in range(math.ceil(lo), math.floor(hi) + 1, every):
-        out.append(svg.line(left, y(n), axes.ruler.right, y(n)))
-        out.append(raised(svg.text(left - 5, y(n) + 5, two(n), anchor="end", fill="muted", size=svg.SMALLEST)))
+    interval = max(1, math.ceil((hi - lo) / 4))
+    parts = [
+        svg.text(axes.ruler.left, top - 8, fitting(_course_words(s), axes.width - 8), fill="muted", size=svg.SMALL)
+    ]
+    for n in range(math.ceil(lo), math.floor(hi) + 1, interval):
+        parts.append(svg.line(left, y(n), axes.ruler.right, y(n)))
+        parts.append(raised(svg.text(left - 5, y(n) + 5, two(n), anchor="end", fill="muted", size=svg.SMALLEST)))
     stairs = "".join(
-        f"L{svg.num(pitch * i)} {svg.num(y(one) - top)}L{svg.num(pitch * (i + 1))} {svg.num(y(one) - top)}"
-        for i, one in enumerate(scales)
+        f"L{svg.num(pitch * i)} {svg.num(y(step) - top)}L{svg.num(pitch * (i + 1))} {svg.num(y(step) - top)}"
+        for i, step in enumerate(scales)
     )
     line = (
         f'<path d="M{stairs[1:]}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" stroke-linejoin="round"/>'
     )
-    bear = " ".join(f"{svg.num(left + pitch * (i + 0.5))},{svg.num(y(one))}" for i, one in enumerate(bears))
-    out.append(
+    bear = " ".join(f"{svg.num(left + pitch * (i + 0.5))},{svg.num(y(step))}" for i, step in enumerate(bears))
+    parts.append(
         f'<polyline points="{bear}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.5" stroke-dasharray="2 2"/>'
     )
-    out.append(
+    parts.append(
         f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(pitch * s.step - 1)}" '
         f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>'
     )
-    out += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
-    at = f'cx="{svg.num(left + pitch * (s.step - 0.5))}" cy="{svg.num(y(scales[s.step - 1]))}"'
-    fill = "accent" if s.now.skipped else "ink"
-    out.append(f'<circle {at} r="4" fill="{svg.colour(fill)}" data-mark="now"/>')
-    return "".join(out)
+    parts += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
+    center = f'cx="{svg.num(left + pitch * (s.step - 0.5))}" cy="{svg.num(y(scales[s.step - 1]))}"'
+    fill = "accent" if s.current.skipped else "ink"
+    parts.append(f'<circle {center} r="4" fill="{svg.colour(fill)}" data-mark="now"/>')
+    return "".join(parts)
 
 
 def _cross(x: float, y: float) -> str:
@@ -131,8 +133,8 @@ def _cross(x: float, y: float) -> str:
 
 
 def _course_words(s) -> list[str]:
-    out = sum(one.skipped for one in s.course[: s.step])
-    left = f"{out} of {s.step} step{'s' if s.step > 1 else ''} left out"
+    skipped = sum(step.skipped for step in s.course[: s.step])
+    left = f"{skipped} of {s.step} step{'s' if s.step > 1 else ''} left out"
     return [
         f"loss scale by step; dotted: what its largest gradient bears; {left}",
         f"loss scale by step, and what it bears; {left}",
@@ -145,13 +147,13 @@ def _course_words(s) -> list[str]:
 
 def shares(axes: Axes, alive: bool = True) -> str:
     """What becomes of the gradients: a bar of shares, and each in words; not alive: before it is said."""
-    s, (y, high), ruler = axes.setting, axes.at.shares, axes.ruler
-    found = s.found if s.shares else s.fate
-    beyond = found.clipped if s.shares else found.beyond
+    s, (y, high), ruler = axes.setting, axes.places.shares, axes.ruler
+    result = s.shared_fate if s.shares else s.fate
+    beyond = result.clipped if s.shares else result.beyond
     rows = [
-        ("zero", found.zero, "accent", 1.0, "become zero", "zero"),
-        ("few", found.few, "c6", 0.45, "keep fewer bits", "fewer bits"),
-        ("whole", found.whole, "c6", 1.0, f"keep all {s.f.digits} bits", f"all {s.f.digits} bits"),
+        ("zero", result.zero, "accent", 1.0, "become zero", "zero"),
+        ("few", result.few, "c6", 0.45, "keep fewer bits", "fewer bits"),
+        ("whole", result.whole, "c6", 1.0, f"keep all {s.f.digits} bits", f"all {s.f.digits} bits"),
         (
             "beyond",
             beyond,
@@ -161,22 +163,22 @@ def shares(axes: Axes, alive: bool = True) -> str:
             "cut" if s.f.saturates or s.shares else "infinite",
         ),
     ]
-    out, x, whole = [], ruler.left, ruler.right - ruler.left
+    pieces, x, full = [], ruler.left, ruler.right - ruler.left
     if not alive:
-        out.append(svg.rect(x, y, whole, high, "grid", opacity=0.4))
+        pieces.append(svg.rect(x, y, full, high, "grid", opacity=0.4))
     for name, share, fill, strong, *_ in rows if alive else ():
-        out.append(svg.rect(x, y, whole * share, high, fill, opacity=strong, mark=f"share {name}"))
+        pieces.append(svg.rect(x, y, full * share, high, fill, opacity=strong, mark=f"share {name}"))
         if fill == "accent":
-            out.append(hatch.hatched(x, y, whole * share, high, "paper", f"stripes {name}"))
-        x += whole * share
-    pitch = whole / 4
+            pieces.append(hatch.hatched(x, y, full * share, high, "paper", f"stripes {name}"))
+        x += full * share
+    pitch = full / 4
     for i, (name, share, fill, strong, *ways) in enumerate(rows):
         left = ruler.left + i * pitch
         words = fitting(ways, pitch - 14, svg.SMALLEST)
-        out.append(svg.rect(left, y + high + 8, 8, 8, fill, opacity=strong))
+        pieces.append(svg.rect(left, y + high + 8, 8, 8, fill, opacity=strong))
         figure = percent(share, short=True) if alive else "?"
-        out.append(
+        pieces.append(
             svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14, mark=f"figure {name}")
         )
-        out.append(svg.text(left + 12, y + high + 31, words, fill="muted", size=svg.SMALLEST))
-    return "".join(out)
+        pieces.append(svg.text(left + 12, y + high + 31, words, fill="muted", size=svg.SMALLEST))
+    return "".join(pieces)

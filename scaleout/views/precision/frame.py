@@ -13,8 +13,8 @@ from scaleout.views.precision.setting import Setting
 @dataclass(frozen=True)
 class Places:
     """In CSS pixels: baselines of the title and of the ends of the format; top and foot of the histogram, the strip and
-    the panel; top and height of the bar of shares; and the height of all. ruler: lo, hi, left, right; every: octaves
-    from one number of its axis to the next."""
+    the panel; top and height of the bar of shares; and the height of all. ruler: lo, hi, left, right;
+    tick_octaves: octaves from one number of its axis to the next."""
 
     title: float
     ends: float
@@ -22,9 +22,9 @@ class Places:
     strip: tuple[float, float]
     panel: tuple[float, float]
     shares: tuple[float, float]
-    all: float
+    height: float
     ruler: tuple[float, float, float, float]
-    every: int
+    tick_octaves: int
 
 
 PLACES = {
@@ -42,13 +42,13 @@ class Axes:
     width: int
 
     @cached_property
-    def at(self) -> Places:
+    def places(self) -> Places:
         return PLACES[self.width]
 
     @cached_property
     def ruler(self) -> Ruler:
         """Shorter where no loss scale moves anything."""
-        lo, hi, left, right = self.at.ruler
+        lo, hi, left, right = self.places.ruler
         return Ruler(*((lo + 4, 2) if self.setting.shares else (lo, hi)), left, right)
 
     @property
@@ -58,4 +58,4 @@ class Axes:
     @property
     def bit(self) -> float:
         """CSS pixels of a significant bit."""
-        return (self.at.strip[1] - self.at.strip[0]) / BITS
+        return (self.places.strip[1] - self.places.strip[0]) / BITS

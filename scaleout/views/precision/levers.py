@@ -33,27 +33,27 @@ def advice(setting) -> Advice | None:
 def _scaling(setting) -> Advice | None:
     best = setting.best
     if best is not None and best != setting.scale:
-        then = setting.other(scale=best)
+        changed = setting.changed(scale=best)
         words = f"a loss scale of {power(best)}" if best else "no loss scale"
         if setting.leaves_out:
-            return Advice({"scale": best}, words, f"nothing overflows, {percent(then.fate.zero)} become zero")
-        if then.lost < setting.lost - WORTH:
-            return Advice({"scale": best}, words, _left(then))
+            return Advice({"scale": best}, words, f"nothing overflows, {percent(changed.fate.zero)} become zero")
+        if changed.lost < setting.lost - WORTH:
+            return Advice({"scale": best}, words, _left(changed))
     for change, words in _instead(setting):
-        then = setting.other(**change)
-        if (then.found.zero if then.shares else then.lost) < setting.lost - WORTH:
-            return Advice(change, words, _left(then))
+        changed = setting.changed(**change)
+        if (changed.shared_fate.zero if changed.shares else changed.lost) < setting.lost - WORTH:
+            return Advice(change, words, _left(changed))
     if best is not None and best != setting.scale:
-        then = setting.other(scale=best)
+        changed = setting.changed(scale=best)
         words = f"a loss scale of {power(best)}" if best else "no loss scale"
-        if then.fate.few + then.fate.zero < setting.fate.few + setting.fate.zero - WORTH:
-            return Advice({"scale": best}, words, f"{percent(then.fate.few)} keep fewer bits")
+        if changed.fate.few + changed.fate.zero < setting.fate.few + setting.fate.zero - WORTH:
+            return Advice({"scale": best}, words, f"{percent(changed.fate.few)} keep fewer bits")
     return None
 
 
-def _left(then) -> str:
-    zero = then.found.zero if then.shares else then.fate.zero
-    cut = then.found.clipped if then.shares else then.fate.beyond
+def _left(setting) -> str:
+    zero = setting.shared_fate.zero if setting.shares else setting.fate.zero
+    cut = setting.shared_fate.clipped if setting.shares else setting.fate.beyond
     return f"{percent(zero)} become zero{f', {percent(cut)} are cut' if cut else ''}"
 
 
@@ -63,7 +63,7 @@ def _instead(setting) -> Iterator[tuple[dict, str]]:
         yield {"shared": "up", "block": 32}, "a scale for each 32 numbers"
         yield {"shared": "nv", "block": 16}, "NVFP4's scales"
     if setting.format == "e4m3":
-        yield {"format": "e5m2", "scale": setting.other(format="e5m2").best or 0}, "e5m2"
+        yield {"format": "e5m2", "scale": setting.changed(format="e5m2").best or 0}, "e5m2"
     if setting.format != "bf16":
         yield {"format": "bf16", "scale": 0}, "bf16"
 
@@ -73,9 +73,9 @@ def _instead(setting) -> Iterator[tuple[dict, str]]:
 
 def _sharing(setting) -> Advice | None:
     for change, words in _closer(setting):
-        then = setting.other(**change)
-        if then.found.error < BETTER * setting.found.error:
-            return Advice(change, words, f"off by {percent(then.found.error)}")
+        changed = setting.changed(**change)
+        if changed.shared_fate.error < BETTER * setting.shared_fate.error:
+            return Advice(change, words, f"off by {percent(changed.shared_fate.error)}")
     return None
 
 

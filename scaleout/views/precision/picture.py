@@ -10,7 +10,7 @@ from scaleout.draw.labels import fitting
 from scaleout.draw.ruler import Clear, bars, outline, power, raised, strip, two
 from scaleout.numerics.formats import FORMATS
 from scaleout.views.precision import beneath, windows
-from scaleout.views.precision.amounts import number, of, percent
+from scaleout.views.precision.amounts import number, percent, spoken
 from scaleout.views.precision.frame import Axes
 from scaleout.views.precision.setting import Setting
 
@@ -21,7 +21,7 @@ PALE = 0.45  # of bars that keep fewer bits
 def picture(setting: Setting, width: int) -> str:
     """All of it."""
     axes = Axes(setting, width)
-    body = [_title(axes), _bars(axes, True), axes.ruler.axis(axes.at.bars[1], axes.at.every)]
+    body = [_title(axes), _bars(axes, True), axes.ruler.axis(axes.places.bars[1], axes.places.tick_octaves)]
     if setting.shares:
         body += [windows.named(axes), windows.rows(axes), windows.keys(axes)]
     else:
@@ -29,28 +29,28 @@ def picture(setting: Setting, width: int) -> str:
         body += [beneath.course(axes) if setting.searches else beneath.parts(axes)]
     body += [beneath.shares(axes), mark(axes)]
     label = (
-        f"Gradients of {of(setting.own)} by octave, above what {setting.format} can hold: as wide as its range, "
-        "as high as its significant bits. Bars beyond either end are lost."
+        f"Gradients of {spoken(setting.recorded)} by octave, above what {setting.format} can hold: as wide as its "
+        "range, as high as its significant bits. Bars beyond either end are lost."
     )
-    return svg.figure(width, axes.at.all, "".join(body), label)
+    return svg.figure(width, axes.places.height, "".join(body), label)
 
 
-def asked(setting: Setting, width: int) -> str:
+def locked(setting: Setting, width: int) -> str:
     """The gradients as they are, above the format's normal numbers alone."""
     axes = Axes(setting, width)
-    f, (top, foot), ruler = setting.f, axes.at.strip, axes.ruler
+    f, (top, foot), ruler = setting.f, axes.places.strip, axes.ruler
     left, right = ruler.x(f.lowest_octave), ruler.x(math.log2(f.largest))
     words = (f"{f.name}'s normal numbers", f"{f.digits} bits, from {two(f.lowest_octave)} on")
     body = [
         _title(axes),
         _bars(axes, False),
-        ruler.axis(axes.at.bars[1], axes.at.every),
+        ruler.axis(axes.places.bars[1], axes.places.tick_octaves),
         svg.text(ruler.left, top - 8, fitting(TITLES["asked"], width - 8), fill="muted", size=svg.SMALL),
         svg.rect(left, foot - f.digits * axes.bit, right - left, f.digits * axes.bit, "compute", opacity=0.22),
         svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"),
         *(
-            raised(svg.text((left + right) / 2, (top + foot) / 2 + down, one, anchor="middle", size=svg.SMALL))
-            for one, down in zip(words, (-4, 14), strict=True)
+            raised(svg.text((left + right) / 2, (top + foot) / 2 + drop, line, anchor="middle", size=svg.SMALL))
+            for line, drop in zip(words, (-4, 14), strict=True)
         ),
         svg.text((ruler.at(f.lowest_octave - 6)), (top + foot) / 2 + 6, "?", anchor="middle", bold=True, size=16),
         beneath.parts(axes, False),
@@ -58,10 +58,10 @@ def asked(setting: Setting, width: int) -> str:
         mark(axes),
     ]
     label = (
-        f"Gradients of {of(setting.own)} by octave, above the normal numbers of {f.name}, from "
+        f"Gradients of {spoken(setting.recorded)} by octave, above the normal numbers of {f.name}, from "
         f"{power(f.lowest_octave)} on. What lies below them is not drawn."
     )
-    return svg.figure(width, axes.at.all, "".join(body), label)
+    return svg.figure(width, axes.places.height, "".join(body), label)
 
 
 TITLES = {
@@ -75,11 +75,11 @@ def _title(axes: Axes) -> str:
     s = axes.setting
     kind = "gradients of the weights of" if s.kind == "weights" else "gradients that come back to"
     ways = (
-        f"{kind} {of(s.own)}, {s.moment}: a bar an octave",
-        f"{of(s.own)}, {s.moment}: a bar an octave",
-        f"{of(s.own)}, {s.moment}",
+        f"{kind} {spoken(s.recorded)}, {s.moment}: a bar an octave",
+        f"{spoken(s.recorded)}, {s.moment}: a bar an octave",
+        f"{spoken(s.recorded)}, {s.moment}",
     )
-    return svg.text(axes.ruler.left, axes.at.title, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
+    return svg.text(axes.ruler.left, axes.places.title, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
 
 
 # --- the histogram --------------------------------------------------------------------------------------------------
@@ -87,36 +87,36 @@ def _title(axes: Axes) -> str:
 
 def _bars(axes: Axes, alive: bool) -> str:
     """Bars of an octave each; alive: coloured by what becomes of them."""
-    s, (top, foot) = axes.setting, axes.at.bars
+    s, (top, foot) = axes.setting, axes.places.bars
     shift, f = s.octaves if alive else 0, s.f
     rows = s.h.items()
-    most = max(n for _, n in rows)
+    tallest = max(n for _, n in rows)
     fills = []
     for octave, _ in rows:
         v = octave + shift
         lost = v < s.zero_below or v > f.highest_octave
-        few = v < f.lowest_octave
+        subnormal = v < f.lowest_octave
         plain = not alive or s.shares
-        fills.append(("c6", 1.0) if plain else ("accent", 1.0) if lost else ("c6", PALE if few else 1.0))
+        fills.append(("c6", 1.0) if plain else ("accent", 1.0) if lost else ("c6", PALE if subnormal else 1.0))
     total = sum(s.h.counts)
-    drawn = [(e, (foot - top) * n / most, f"{power(e)}: {percent(n / total)}" if alive else "") for e, n in rows]
+    drawn = [(e, (foot - top) * n / tallest, f"{power(e)}: {percent(n / total)}" if alive else "") for e, n in rows]
     return bars(axes.ruler, drawn, shift, foot, fills)
 
 
 def _ends(axes: Axes) -> str:
     """Where zero begins and where the format ends."""
-    s, ruler, out = axes.setting, axes.ruler, []
-    f, y, (_, foot), (top, low) = s.f, axes.at.ends, axes.at.bars, axes.at.strip
-    for name, at in (("zero", s.zero_below), ("top", math.log2(f.largest))):
-        x = ruler.x(at)
-        shown = 1.0 if ruler.holds(at) else 0.0
+    s, ruler, parts = axes.setting, axes.ruler, []
+    f, y, (_, foot), (top, low) = s.f, axes.places.ends, axes.places.bars, axes.places.strip
+    for name, octave in (("zero", s.zero_below), ("top", math.log2(f.largest))):
+        x = ruler.x(octave)
+        shown = 1.0 if ruler.holds(octave) else 0.0
         lines = svg.line(x, y + 4, x, foot, "accent", 1.5, mark=f"{name} line") + svg.line(
             x, top, x, low, "accent", 1.5, mark=f"{name} end"
         )
-        out.append(f'<g opacity="{svg.num(shown)}">{lines}</g>')
+        parts.append(f'<g opacity="{svg.num(shown)}">{lines}</g>')
     if ruler.holds(s.zero_below):
         x = ruler.at(s.zero_below)
-        out.append(
+        parts.append(
             raised(
                 svg.text(
                     x - 5,
@@ -131,7 +131,7 @@ def _ends(axes: Axes) -> str:
             )
         )
     else:
-        out.append(
+        parts.append(
             raised(
                 svg.text(
                     ruler.left, y, f"◂ zero below {two(s.zero_below)}", fill="muted", size=svg.SMALL, mark="zero words"
@@ -139,9 +139,9 @@ def _ends(axes: Axes) -> str:
             )
         )
     if ruler.holds(math.log2(f.largest)):
-        out.append(_top(axes, ruler.at(math.log2(f.largest))))
+        parts.append(_top(axes, ruler.at(math.log2(f.largest))))
     else:
-        out.append(
+        parts.append(
             raised(
                 svg.text(
                     ruler.right,
@@ -154,7 +154,7 @@ def _ends(axes: Axes) -> str:
                 )
             )
         )
-    return "".join(out)
+    return "".join(parts)
 
 
 def _top(axes: Axes, x: float) -> str:
@@ -165,7 +165,7 @@ def _top(axes: Axes, x: float) -> str:
     right = svg.measure(words, svg.SMALL, bold=True) < ruler.right - x - 6
     return svg.text(
         x + 5 if right else x - 5,
-        axes.at.ends,
+        axes.places.ends,
         words,
         anchor="start" if right else "end",
         fill="accent",
@@ -177,32 +177,32 @@ def _top(axes: Axes, x: float) -> str:
 
 def _marks(axes: Axes) -> str:
     """The largest gradient of the part, and of all that share its loss scale."""
-    s, ruler, foot, out = axes.setting, axes.ruler, axes.at.bars[1], []
+    s, ruler, foot, parts = axes.setting, axes.ruler, axes.places.bars[1], []
     of_all = s.peak[0] + s.octaves
     words = f"largest of step {s.step}" if s.searches else "largest of all"
     rows = [("all", of_all, words, 34)]
     if of_all - s.largest > 0.01:
         rows.append(("part", s.largest, "largest here", 18))
     for name, size, words, high in rows:
-        over = name == "all" and s.overflows
-        x, fill = ruler.x(size), "accent" if over else "ink"
+        overflowing = name == "all" and s.overflows
+        x, fill = ruler.x(size), "accent" if overflowing else "ink"
         half = svg.measure(words, svg.SMALLEST) / 2
         middle = min(max(x, ruler.left + half), ruler.right - half)
-        out.append(svg.line(x, foot - high + 3, x, foot, fill, 2 if over else 1.5, mark=f"largest {name}"))
-        out.append(
+        parts.append(svg.line(x, foot - high + 3, x, foot, fill, 2 if overflowing else 1.5, mark=f"largest {name}"))
+        parts.append(
             svg.text(
                 middle,
                 foot - high,
                 words,
                 anchor="middle",
                 fill=fill,
-                bold=over,
+                bold=overflowing,
                 size=svg.SMALLEST,
                 halo=True,
                 mark=f"largest words {name}",
             )
         )
-    return "".join(out)
+    return "".join(parts)
 
 
 def mark(axes: Axes) -> str:
@@ -214,7 +214,9 @@ def mark(axes: Axes) -> str:
             stops.append((100 * seen / total, ruler.x(octave + s.octaves)))
             seen += n
     stops.append((100.0, ruler.x(s.h.items()[-1][0] + 1 + s.octaves)))
-    return guess.mark(stops, (axes.at.ends - 4, axes.at.bars[1]), "x", axes.at.ends - 4)  # beneath it stand words
+    return guess.mark(
+        stops, (axes.places.ends - 4, axes.places.bars[1]), "x", axes.places.ends - 4
+    )  # beneath it stand words
 
 
 # --- the strip ------------------------------------------------------------------------------------------------------
@@ -222,38 +224,42 @@ def mark(axes: Axes) -> str:
 
 def _strips(axes: Axes) -> str:
     """The format's own, filled; of the others, outlines; and how high the middle gradient stands on it."""
-    s, ruler, (top, foot), bit = axes.setting, axes.ruler, axes.at.strip, axes.bit
-    words = fitting([one.format(s.format) for one in TITLES["strip"]], axes.width - 8)
-    out = [svg.text(ruler.left, top - 8, words, fill="muted", size=svg.SMALL)]
+    s, ruler, (top, foot), bit = axes.setting, axes.ruler, axes.places.strip, axes.bit
+    words = fitting([title.format(s.format) for title in TITLES["strip"]], axes.width - 8)
+    parts = [svg.text(ruler.left, top - 8, words, fill="muted", size=svg.SMALL)]
     ghosts = [name for name in SHOWN if name != s.format]
-    out += [outline(strip(ruler, FORMATS[name], foot, bit), "", 0, "muted", 1, "3 3") for name in ghosts]
-    out.append(outline(strip(ruler, s.f, foot, bit), "compute", 0.3, "ink", 1.5, mark="strip"))
-    out.append(svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"))
+    parts += [outline(strip(ruler, FORMATS[name], foot, bit), "", 0, "muted", 1, "3 3") for name in ghosts]
+    parts.append(outline(strip(ruler, s.f, foot, bit), "compute", 0.3, "ink", 1.5, mark="strip"))
+    parts.append(svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"))
     clear = Clear(ruler.left, ruler.right, foot + 1)
     clear.take(ruler.left, ruler.left + svg.measure(words, svg.SMALL), top - 8, svg.SMALL)
-    x, y = _point(axes, out, clear)
-    words = f"the middle one keeps {s.kept}" if axes.wide else f"middle: {s.kept}"
-    beside = [
-        (x + side * 9, y + up, anchor) for up in (16, -6, -21, 30, -36) for side, anchor in ((1, "start"), (-1, "end"))
+    x, y = _point(axes, parts, clear)
+    words = f"the middle one keeps {s.kept_bits}" if axes.wide else f"middle: {s.kept_bits}"
+    word_places = [
+        (x + side * 9, y + rise, anchor)
+        for rise in (16, -6, -21, 30, -36)
+        for side, anchor in ((1, "start"), (-1, "end"))
     ]
-    out.append(clear.words(words, beside, mark="middle words"))
-    out.append(
+    parts.append(clear.words(words, word_places, mark="middle words"))
+    parts.append(
         clear.words(
             f"{s.format}: {s.f.digits} bits", _name(axes, s.format), bold=True, size=svg.FONT, mark="strip words"
         )
     )
-    out += [clear.words(name, _name(axes, name, True)) for name in ghosts]
-    return "".join(out)
+    parts += [clear.words(name, _name(axes, name, True)) for name in ghosts]
+    return "".join(parts)
 
 
-def _point(axes: Axes, out: list[str], clear: Clear) -> tuple[float, float]:
+def _point(axes: Axes, parts: list[str], clear: Clear) -> tuple[float, float]:
     """The middle gradient: beneath its bar, and a point on the strip; where that is."""
-    s, ruler, (top, foot) = axes.setting, axes.ruler, axes.at.strip
-    x, y = ruler.x(s.middle + 0.5), foot - s.kept * axes.bit
-    out.append(svg.line(x, axes.at.bars[1], x, axes.at.bars[1] + 5, "ink", 3, mark="middle tick"))
-    out.append(svg.line(x, top - 3, x, y, "ink", 1, "2 3", mark="middle line"))
-    at = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
-    out.append(f'<circle {at} r="4.5" fill="{svg.colour("c6")}" stroke="{svg.colour("ink")}" data-mark="middle"/>')
+    s, ruler, (top, foot) = axes.setting, axes.ruler, axes.places.strip
+    x, y = ruler.x(s.middle + 0.5), foot - s.kept_bits * axes.bit
+    parts.append(svg.line(x, axes.places.bars[1], x, axes.places.bars[1] + 5, "ink", 3, mark="middle tick"))
+    parts.append(svg.line(x, top - 3, x, y, "ink", 1, "2 3", mark="middle line"))
+    center = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
+    parts.append(
+        f'<circle {center} r="4.5" fill="{svg.colour("c6")}" stroke="{svg.colour("ink")}" data-mark="middle"/>'
+    )
     clear.take(x - 6, x + 6, y + 4, 12)
     return x, y
 
@@ -262,10 +268,10 @@ def _name(axes: Axes, name: str, ghost: bool = False) -> list[tuple[float, float
     """Places for the name of a strip: under its upper edge, at its ends or in the middle, else beside it."""
     f, ruler = FORMATS[name], axes.ruler
     left, right = ruler.x(f.lowest_octave), ruler.x(math.log2(f.largest))
-    y = axes.at.strip[1] - f.digits * axes.bit + 13
+    y = axes.places.strip[1] - f.digits * axes.bit + 13
     words, size = (name, svg.SMALLEST) if ghost else (f"{name}: {f.digits} bits", svg.FONT)
-    down, middle = 0 if ghost else 4, (left + right) / 2
-    ends = [(right - 5 - down, y + down, "end"), (left + 5 + down, y + down, "start")]
+    drop, middle = 0 if ghost else 4, (left + right) / 2
+    ends = [(right - 5 - drop, y + drop, "end"), (left + 5 + drop, y + drop, "start")]
     inside = ends if ghost else [(middle, y + 4, "middle"), *ends, (middle, y + 24, "middle")]
     if not ghost and f.digits < 5:  # too low for words beside a point
         inside = [(right, y - 19, "end"), (middle, y - 19, "middle"), (left, y - 19, "start")]

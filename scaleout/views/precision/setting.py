@@ -15,12 +15,12 @@ from scaleout.numerics.rounding import beyond
 from scaleout.numerics.scaling import Scaler, Step, search
 from scaleout.numerics.shared import Shared, shared
 
-ALL = "all"
+EVERY_PART = "all"
 HEADS = {"activations": "head", "weights": "tables"}  # the head's weights are the tables'
 KINDS = ("queries and keys", "values and output", "MLP")
 PARTS = tuple(f"block {i}, {kind}" for i in (1, 2, 3, 4) for kind in KINDS)
 STEPS = len(LARGEST)
-MOST = 24  # octaves of a loss scale
+MOST_OCTAVES = 24  # octaves of a loss scale
 SCALES = {"tensor": ("fp32", "floor"), "floor": ("e8m0", "floor"), "up": ("e8m0", "up"), "nv": ("e4m3", "floor")}
 
 
@@ -40,7 +40,7 @@ class Setting:
     interval: int
     smaller: int
 
-    def other(self, **change) -> Setting:
+    def changed(self, **change) -> Setting:
         """A setting to compare this one with."""
         return known(replace(self, **change))
 
@@ -53,19 +53,19 @@ class Setting:
     @cached_property
     def parts(self) -> dict[str, Histogram]:
         """Gradients of this moment and kind, of the blocks' parts and of the head."""
-        found = GRADIENTS[self.moment][self.kind]
-        return {part: found[part].scaled(-self.smaller) for part in (*PARTS, HEADS[self.kind])}
+        recorded = GRADIENTS[self.moment][self.kind]
+        return {part: recorded[part].scaled(-self.smaller) for part in (*PARTS, HEADS[self.kind])}
 
     @property
-    def own(self) -> str:
+    def recorded(self) -> str:
         """The part as the recording calls it."""
         return HEADS[self.kind] if self.part == "head" else self.part
 
     @cached_property
     def h(self) -> Histogram:
         """The part's gradients, unscaled."""
-        if self.part != ALL:
-            return self.parts[self.own]
+        if self.part != EVERY_PART:
+            return self.parts[self.recorded]
         return together(GRADIENTS[self.moment][self.kind].values()).scaled(-self.smaller)
 
     @cached_property
@@ -73,7 +73,7 @@ class Setting:
         """log2 of the largest gradient that is brought into the format, unscaled, its part and its kind. 16-bit
         products make both kinds; those of fewer bits take activations' in, and give the weights' out in more."""
         if self.searches:
-            return math.log2(self.now.largest / self.now.scale), "", ""
+            return math.log2(self.current.largest / self.current.scale), "", ""
         kinds = HEADS if self.f.bits > 8 else (self.kind,)
         rows = [(h.largest, part, kind) for kind in kinds for part, h in GRADIENTS[self.moment][kind].items()]
         largest, part, kind = max(rows)
@@ -97,7 +97,7 @@ class Setting:
         return course(self.interval, self.smaller)
 
     @property
-    def now(self) -> Step | None:
+    def current(self) -> Step | None:
         """The scaler's step that is shown."""
         return self.course[self.step - 1] if self.searches else None
 
@@ -105,7 +105,7 @@ class Setting:
     def octaves(self) -> int:
         """log2 of the loss scale in use."""
         if self.searches:
-            return round(math.log2(self.now.scale))
+            return round(math.log2(self.current.scale))
         return 0 if self.shares else self.scale
 
     # --- what the format makes of them ------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Setting:
         return self.h.middle() + self.octaves
 
     @property
-    def kept(self) -> int:
+    def kept_bits(self) -> int:
         """Significant bits that the median keeps."""
         return kept_bits(self.middle, self.f)
 
@@ -159,7 +159,7 @@ class Setting:
     def best(self) -> int | None:
         """log2 of a loss scale: the largest of the control's at which no step is left out; where the format saturates,
         the one that loses least."""
-        ways = [self.other(step=0, shared="none", scale=k) for k in range(MOST, -1, -1)]
+        ways = [self.changed(step=0, shared="none", scale=k) for k in range(MOST_OCTAVES, -1, -1)]
         if self.f.saturates:
             return min(ways, key=lambda way: way.lost).scale
         return next((way.scale for way in ways if not way.leaves_out), None)
@@ -177,7 +177,7 @@ class Setting:
         return Blocks(self.shared, self.f, size, FORMATS[SCALES[self.shared][0]], self.shared == "nv")
 
     @cached_property
-    def found(self) -> Shared:
+    def shared_fate(self) -> Shared:
         """What that makes of the part's gradients."""
         return shared(self.h, self.blocks, self.rule)
 
@@ -185,7 +185,7 @@ class Setting:
 @lru_cache(maxsize=32)
 def course(interval: int, smaller: int) -> tuple[Step, ...]:
     """GradScaler on the recorded largest gradients, from its own first scale."""
-    largest = [math.ldexp(one, -smaller) for one in LARGEST]
+    largest = [math.ldexp(size, -smaller) for size in LARGEST]
     return search(largest, FORMATS["fp16"], Scaler(interval=interval), again=True)
 
 

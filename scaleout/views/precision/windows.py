@@ -11,7 +11,7 @@ from scaleout.views.precision.amounts import named as standard
 from scaleout.views.precision.frame import Axes
 
 ROWS = {svg.WIDE: 15, svg.NARROW: 13}
-UNDER = 22  # CSS pixels of the keys beneath
+KEYS_HEIGHT = 22  # CSS pixels of the keys beneath
 DOTS = 20  # numbers of a block that are drawn, at most
 GOLDEN = 0.618  # so that the rows do not show the same ones
 
@@ -20,48 +20,50 @@ def rows(axes: Axes) -> str:
     """One row for each equal part of all blocks, ascending: the range of the format, laid by the block's largest
     number, paler where numbers keep fewer bits; the block's numbers as strokes."""
     s, ruler, f = axes.setting, axes.ruler, axes.setting.f
-    top, foot, count = axes.at.strip[0], axes.at.panel[1] - UNDER, ROWS[axes.width]
+    top, foot, count = axes.places.strip[0], axes.places.panel[1] - KEYS_HEIGHT, ROWS[axes.width]
     pitch = (foot - top) / count
-    out = [svg.text(ruler.left, top - 8, fitting(_words(s, count), axes.width - 8), fill="muted", size=svg.SMALL)]
+    parts = [svg.text(ruler.left, top - 8, fitting(_words(s, count), axes.width - 8), fill="muted", size=svg.SMALL)]
     strokes = {"c6": [], "accent": [], "ink": []}
     for row, (largest, scale) in enumerate(windows(s.h, s.blocks, s.rule, count)):
-        y, at = top + row * pitch + 1, math.log2(scale)
-        ends = [ruler.x(at + end) for end in (f.lowest_octave - f.mantissa - 1, f.lowest_octave, math.log2(f.largest))]
-        out.append(svg.rect(ends[0], y, ends[1] - ends[0], pitch - 2, "compute", opacity=0.14, mark=f"few {row}"))
-        out.append(svg.rect(ends[1], y, ends[2] - ends[1], pitch - 2, "compute", opacity=0.34, mark=f"window {row}"))
+        y, octave = top + row * pitch + 1, math.log2(scale)
+        ends = [
+            ruler.x(octave + end) for end in (f.lowest_octave - f.mantissa - 1, f.lowest_octave, math.log2(f.largest))
+        ]
+        parts.append(svg.rect(ends[0], y, ends[1] - ends[0], pitch - 2, "compute", opacity=0.14, mark=f"few {row}"))
+        parts.append(svg.rect(ends[1], y, ends[2] - ends[1], pitch - 2, "compute", opacity=0.34, mark=f"window {row}"))
         high = f"{svg.num(y + 1)}v{svg.num(pitch - 4)}"
-        edge = at + math.log2(f.largest + math.ldexp(0.5, f.highest_octave - f.mantissa)) + 1e-9
+        edge = octave + math.log2(f.largest + math.ldexp(0.5, f.highest_octave - f.mantissa)) + 1e-9
         for size in numbers(s, largest, row):
             if ruler.holds(size):
-                kept = at + s.zero_below <= size <= edge
-                strokes["c6" if kept else "accent"].append(f"M{ruler.at(size):.1f} {high}")
+                inside = octave + s.zero_below <= size <= edge
+                strokes["c6" if inside else "accent"].append(f"M{ruler.at(size):.1f} {high}")
         strokes["accent" if largest > edge else "ink"].append(
             f"M{svg.num(ruler.at(largest))} {svg.num(y - 1)}v{svg.num(pitch)}"
         )
-    for fill, found in strokes.items():
-        if found:
-            out.append(f'<path d="{"".join(found)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>')
-    return "".join(out)
+    for fill, paths in strokes.items():
+        if paths:
+            parts.append(f'<path d="{"".join(paths)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>')
+    return "".join(parts)
 
 
 def named(axes: Axes) -> str:
     """What such blocks are called, and the bits that a number takes."""
     s = axes.setting
     words = f"{standard(s.format, s.shared, s.block)}: {s.blocks.bits(s.h.total):.3g} bits a number"
-    return svg.text(axes.ruler.left, axes.at.ends, words, bold=True, size=svg.SMALL, mark="standard")
+    return svg.text(axes.ruler.left, axes.places.ends, words, bold=True, size=svg.SMALL, mark="standard")
 
 
 def keys(axes: Axes) -> str:
     """What the strokes are."""
     window = "its window, fainter where bits go" if axes.wide else "window"
-    whose = "tensor" if axes.setting.shared == "tensor" else "block"
+    sharer = "tensor" if axes.setting.shared == "tensor" else "block"
     items = [
-        ("ink", f"the {whose}'s largest" if axes.wide else "largest"),
+        ("ink", f"the {sharer}'s largest" if axes.wide else "largest"),
         ("c6", "kept"),
         ("accent", "lost"),
         ("compute%", window),
     ]
-    return labels.keys(axes.ruler.left, axes.at.panel[1] - 14, axes.width - 8, items)[0]
+    return labels.keys(axes.ruler.left, axes.places.panel[1] - 14, axes.width - 8, items)[0]
 
 
 def numbers(s, largest: float, row: int) -> list[float]:

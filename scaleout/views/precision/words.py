@@ -7,7 +7,7 @@ import math
 from scaleout.draw import svg
 from scaleout.draw.ruler import power
 from scaleout.numerics.octaves import fate
-from scaleout.views.precision.amounts import gradients, named, number, of, percent
+from scaleout.views.precision.amounts import gradients, named, number, percent, spoken
 from scaleout.views.precision.levers import Advice
 
 BEST = "Nothing here loses less."
@@ -18,45 +18,45 @@ def sentence(s) -> str:
     if s.shares:
         return _sharing(s)
     scale = f"loss scale {power(s.octaves)}" if s.octaves else "no loss scale"
-    zero = f"{_zero(s.fate.zero)} of {gradients(s.own)} become zero"
+    zero = f"{_zero(s.fate.zero)} of {gradients(s.recorded)} become zero"
     if s.searches:
         start = f"Step {s.step}, {scale}"
-        if s.now.skipped:
-            after = power(round(math.log2(s.now.after)))
-            return f"{start}: the largest gradient is infinite. **The step is left out**, the scale halved to {after}."
+        if s.current.skipped:
+            halved = power(round(math.log2(s.current.after)))
+            return f"{start}: the largest gradient is infinite. **The step is left out**, the scale halved to {halved}."
         return f"{start}: nothing overflows, {zero}."
     start = f"{s.format}, {scale}"
     if s.leaves_out:
         lost = f"**the step is left out**; {_zero(s.fate.zero)} become zero."
         if s.fate.beyond:
-            return f"{start}: {percent(s.fate.beyond)} of {gradients(s.own)} are infinite, and {lost}"
+            return f"{start}: {percent(s.fate.beyond)} of {gradients(s.recorded)} are infinite, and {lost}"
         _, part, kind = s.peak
-        one = f"one of the {kind}' in {of(part)}"
-        return f"{start}: none of {gradients(s.own)} is infinite, but the largest, {one}, is: {lost}"
+        example = f"one of the {kind}' in {spoken(part)}"
+        return f"{start}: none of {gradients(s.recorded)} is infinite, but the largest, {example}, is: {lost}"
     cut = f", {percent(s.fate.beyond)} are cut to {number(s.f.largest)}" if s.fate.beyond else ""
-    return f"{start}: {zero}{cut}; the middle one keeps **{_bits(s.kept, s.f.digits)}**."
+    return f"{start}: {zero}{cut}; the middle one keeps **{_bits(s.kept_bits, s.f.digits)}**."
 
 
 def _zero(share: float) -> str:
     return f"**{percent(share)}**" if share else "**none**"
 
 
-def _bits(kept: int, digits: int) -> str:
-    return f"all {digits} bits" if kept == digits else f"{kept} of {digits} bits"
+def _bits(count: int, digits: int) -> str:
+    return f"all {digits} bits" if count == digits else f"{count} of {digits} bits"
 
 
 def _sharing(s) -> str:
-    found = s.found
-    who = "the tensor shares a scale" if s.shared == "tensor" else f"{s.block:,} numbers share a scale"
-    cut = f", {percent(found.clipped)} are cut" if found.clipped else ""
-    zero = f"{_zero(found.zero)} of {gradients(s.own)} become zero"
-    off = f"together they are off by **{percent(found.error)}** (root of mean squares)"
-    return f"{named(s.format, s.shared, s.block)}, {who}: {zero}{cut}; {off}."
+    result = s.shared_fate
+    sharer = "the tensor shares a scale" if s.shared == "tensor" else f"{s.block:,} numbers share a scale"
+    cut = f", {percent(result.clipped)} are cut" if result.clipped else ""
+    zero = f"{_zero(result.zero)} of {gradients(s.recorded)} become zero"
+    error_words = f"together they are off by **{percent(result.error)}** (root of mean squares)"
+    return f"{named(s.format, s.shared, s.block)}, {sharer}: {zero}{cut}; {error_words}."
 
 
-def advice(s, found: Advice | None) -> str:
+def advice(s, lever: Advice | None) -> str:
     """The one lever worth trying now."""
-    return f"Try **{found.words}**: {found.gives}." if found else BEST
+    return f"Try **{lever.words}**: {lever.gives}." if lever else BEST
 
 
 # --- the law --------------------------------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ def law(s) -> list[str]:
     if s.shares:
         return _law_of_blocks(s)
     if s.searches:
-        top, unscaled = number(s.f.largest), svg.quantity(s.now.largest / s.now.scale)
-        bears = s.f.largest / (s.now.largest / s.now.scale)
+        top, unscaled = number(s.f.largest), svg.quantity(s.current.largest / s.current.scale)
+        bears = s.f.largest / (s.current.largest / s.current.scale)
         return [
             f"The largest gradient of step {s.step} bears a loss scale of",
             f"{top} / {unscaled} = {svg.quantity(bears)}",
-            f"It is {'too much' if s.now.skipped else 'not too much'}: the scale is {number(s.now.scale)}. After "
-            f"{s.interval:,} good steps in a row it doubles.",
+            f"It is {'too much' if s.current.skipped else 'not too much'}: the scale is {number(s.current.scale)}. "
+            f"After {s.interval:,} good steps in a row it doubles.",
         ]
     f = s.f
     formula = f"2^({_minus(f.lowest_octave)} − {f.mantissa} − 1) = {power(s.zero_below)}"
@@ -113,16 +113,16 @@ def _law_of_blocks(s) -> list[str]:
             f"2^⌈log₂(m / {top})⌉",
             end,
         ]
-    whose = "the tensor" if s.shared == "tensor" else "a block"
-    how = "in fp32" if s.shared == "tensor" else "rounded to e4m3, times one in fp32 for the tensor"
-    return [f"The scale of {whose} whose largest number is m, {how}:", f"m / {top}", end]
+    owner = "the tensor" if s.shared == "tensor" else "a block"
+    rounding = "in fp32" if s.shared == "tensor" else "rounded to e4m3, times one in fp32 for the tensor"
+    return [f"The scale of {owner} whose largest number is m, {rounding}:", f"m / {top}", end]
 
 
 def slips(s) -> list[tuple[float, str]]:
     """Per cent that likely mistakes give, of the opening setting."""
     f = s.f
-    every = sum(h.total - h.zeros for h in s.parts.values())
-    all_parts = sum(fate(h, f).zero * (h.total - h.zeros) for h in s.parts.values()) / every
+    total = sum(h.total - h.zeros for h in s.parts.values())
+    all_parts = sum(fate(h, f).zero * (h.total - h.zeros) for h in s.parts.values()) / total
     return [
         (100, "all below the smallest normal number: below it fp16 goes on for ten octaves, with a bit less in each"),
         (

@@ -55,7 +55,7 @@ def advice(params: dict) -> str:
 
 def locked(params: dict, width: int) -> str:
     """All tiles, kept, and no curve."""
-    return picture.asked(setting_of(params).other(dropped=0), width)
+    return picture.locked(setting_of(params).changed(dropped=0), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -67,19 +67,19 @@ def slips(params: dict) -> list[tuple[float, str]]:
 def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
     case = setting.case
-    every = setting.other(dropped=100)
+    all_dropped = setting.changed(dropped=100)
     return {
-        "all_percent": round(100 * every.share, 1),
+        "all_percent": round(100 * all_dropped.share, 1),
         "longer_percent": 100 * setting.share,
         "by_blocks_percent": 100 * setting.by_blocks,
         "freed_gb": setting.freed / 1e9,
-        "kept_gb": setting.kept / 1e9,
+        "kept_gb": setting.kept_bytes / 1e9,
         "block_mb": (case.block + case.input) / 1e6,
         "seconds": setting.seconds,
         "plain_seconds": case.plain.seconds,
         "parts": setting.parts,
         "held_gb": setting.peak / 1e9,
-        "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
+        "by_kind_gb": {kind: size / 1e9 for kind, size in setting.peak_kinds.items()},
         "usable_gb": case.usable / 1e9,
         "fits": setting.fits,
         "fits_from_percent": setting.least,

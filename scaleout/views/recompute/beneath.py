@@ -21,16 +21,16 @@ KINDS = (
 def memory(axes, setting) -> str:
     """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. axes: `frame.Axes`.
     The dashed line is usable memory; what is over it is hatched."""
-    (y, high), case, left, right, words = axes.at.memory, setting.case, axes.at.left, axes.right, axes.words
-    usable, whole = case.usable, setting.other(dropped=0).peak
-    scale = (right - left) / (1.02 * max(whole, usable))
+    (y, high), case, left, right, words = axes.places.memory, setting.case, axes.places.left, axes.right, axes.words
+    usable, full_peak = case.usable, setting.changed(dropped=0).peak
+    scale = (right - left) / (1.02 * max(full_peak, usable))
     limit, x = left + usable * scale, left
-    out = [svg.text(words, y - 7, fitting(_said(setting), right - words), size=svg.SMALL)]
-    out.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
+    parts = [svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL)]
+    parts.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
     named = []
     for names, fill, kinds in KINDS:
-        size = sum(setting.held.get(kind, 0) for kind in kinds)
-        out.append(
+        size = sum(setting.peak_kinds.get(kind, 0) for kind in kinds)
+        parts.append(
             svg.rect(
                 x,
                 y,
@@ -44,14 +44,14 @@ def memory(axes, setting) -> str:
         )
         named.append(_inside(x, min(limit, x + size * scale), y, high, names))
         x += size * scale
-    freed = max(0.0, left + whole * scale - x)
-    out.append(svg.rect(x, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed"))
+    freed = max(0.0, left + full_peak * scale - x)
+    parts.append(svg.rect(x, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed"))
     named.append(_inside(max(x, limit), x + freed, y, high, ("freed",)))
-    over = max(0.0, x - limit)
-    out.append(svg.rect(limit, y, over, high, "paper", opacity=0.45, mark="veil"))
-    out.append(hatch.hatched(limit, y, over, high, "accent", "over"))
-    out.append(svg.line(limit, y - 4, limit, y + high + 4, "accent", 2, "4 2", mark="limit"))
-    return "".join([*out, *named])
+    excess = max(0.0, x - limit)
+    parts.append(svg.rect(limit, y, excess, high, "paper", opacity=0.45, mark="veil"))
+    parts.append(hatch.hatched(limit, y, excess, high, "accent", "over"))
+    parts.append(svg.line(limit, y - 4, limit, y + high + 4, "accent", 2, "4 2", mark="limit"))
+    return "".join([*parts, *named])
 
 
 def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...]) -> str:
@@ -60,23 +60,26 @@ def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...])
     return svg.text((x + end) / 2, y + high / 2 + 4, words, anchor="middle", size=svg.SMALLEST) if words else ""
 
 
-def _said(setting) -> list[str]:
-    held, usable = amount(setting.peak, GIGA), amount(setting.case.usable, GIGA)
+def _memory_words(setting) -> list[str]:
+    needed, usable = amount(setting.peak, GIGA), amount(setting.case.usable, GIGA)
     if setting.fits:
-        return [f"a step needs {held} of the usable {usable}: it fits", f"needs {held} of {usable}: it fits"]
-    over = amount(setting.peak - setting.case.usable, GIGA)
-    return [f"a step needs {held}, {over} more than the usable {usable}", f"needs {held}, {over} too much"]
+        return [f"a step needs {needed} of the usable {usable}: it fits", f"needs {needed} of {usable}: it fits"]
+    excess = amount(setting.peak - setting.case.usable, GIGA)
+    return [f"a step needs {needed}, {excess} more than the usable {usable}", f"needs {needed}, {excess} too much"]
 
 
 def seconds(axes, setting) -> str:
     """A step's seconds side by side; striped what dropping adds to it."""
-    (y, high), parts, left, right, words = axes.at.seconds, setting.parts, axes.at.left, axes.right, axes.words
-    said = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
-    whole, last, by = took(setting.seconds), [*parts][-1], PROGRAMS[setting.case.program]
-    large = [words_ for name, words_ in said.items() if name == last or parts[name] > 0.02 * setting.seconds]
-    ways = [f"a step by {by} takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
-    ways += [f"{by}, {whole}: {', '.join(large[-1:])}", f"a step by {by} takes {whole}"]
-    out, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
+    (y, high), parts, left, right, words = axes.places.seconds, setting.parts, axes.places.left, axes.right, axes.words
+    phrases = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
+    total, last, program_label = took(setting.seconds), [*parts][-1], PROGRAMS[setting.case.program]
+    large = [words_ for name, words_ in phrases.items() if name == last or parts[name] > 0.02 * setting.seconds]
+    ways = [
+        f"a step by {program_label} takes {total}: {', '.join(chosen)}"
+        for chosen in (phrases.values(), large, large[-1:])
+    ]
+    ways += [f"{program_label}, {total}: {', '.join(large[-1:])}", f"a step by {program_label} takes {total}"]
+    pieces, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
     fills = {
         "computes": "compute",
         "updates": "c2",
@@ -87,7 +90,7 @@ def seconds(axes, setting) -> str:
     for name, size in parts.items():
         wide = (right - left) * size / setting.seconds
         striped = name not in ("computes", "updates")
-        out.append(
+        pieces.append(
             svg.rect(
                 x,
                 y,
@@ -100,6 +103,6 @@ def seconds(axes, setting) -> str:
             )
         )
         if striped:
-            out.append(hatch.hatched(x, y, wide, high, fills[name], f"stripes {name}"))
+            pieces.append(hatch.hatched(x, y, wide, high, fills[name], f"stripes {name}"))
         x += wide
-    return "".join(out)
+    return "".join(pieces)

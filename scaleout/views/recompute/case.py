@@ -24,7 +24,7 @@ from scaleout.timing.knapsack import Priced
 
 NODE = 8  # GPUs of a node
 DROPOUT = 0.1
-FEW = (3, 4)  # blocks that are walked: each more holds as much more as the fourth; FSDP gathers ahead in three
+WALKED = (3, 4)  # blocks that are walked: each more holds as much more as the fourth; FSDP gathers ahead in three
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Case:
     def job(self) -> Job:
         """Keeps everything: no block is made again."""
         ranks = self.dp * self.tp
-        each = min(ranks, NODE)
+        node_gpus = min(ranks, NODE)
         return Job(
             self.shape,
             self.tokens,
             self.card,
-            topology.cluster(ranks // each, each, self.card.link, "ib-ndr", each),
+            topology.cluster(ranks // node_gpus, node_gpus, self.card.link, "ib-ndr", node_gpus),
             self.batch,
             Layout(dp=self.dp, tp=self.tp, zero=3 if self.dp > 1 else 0),
             Recipe("bf16-master", attention=self.attention, dropout=DROPOUT if self.dropout else 0.0),
@@ -101,7 +101,7 @@ class Case:
         return {item.name: item for item in timing.priced(self.job, self.rank)}
 
     @cached_property
-    def rest(self) -> float:
+    def rest_seconds(self) -> float:
         """Seconds that a block which drops all of them takes beside them, for it is run again as a whole."""
         return timing.rest_seconds(self.job, self.rank)
 
@@ -115,8 +115,8 @@ class Case:
         """Seconds that the blocks wait where so many bytes go to the host's memory and come back: (out, back)."""
         layers = self.shape.layers
         block = self.plain.work[0]
-        beside = [layers * seconds for seconds in (block.forward_seconds, block.backward_seconds)]
-        return timing.offload(size, self.slot, *beside)
+        layer_seconds = [layers * seconds for seconds in (block.forward_seconds, block.backward_seconds)]
+        return timing.offload(size, self.slot, *layer_seconds)
 
     # --- bytes ------------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Case:
         return self.z.x
 
     @cached_property
-    def whole(self) -> dict[str, dict[str, float]]:
+    def undropped(self) -> dict[str, dict[str, float]]:
         """By moment and kind, what a step holds that drops nothing."""
         return self._walked(recompute.none)
 
@@ -145,19 +145,19 @@ class Case:
 
     def _walked(self, policy) -> dict[str, dict[str, float]]:
         """Of all blocks, from steps of a few: `accounts.account` walks each, which takes longer than a picture may."""
-        few, more = (self._account(policy, layers) for layers in FEW)
-        ahead = self.blocks - FEW[0]
+        fewer, longer = (self._account(policy, layers) for layers in WALKED)
+        extra = self.blocks - WALKED[0]
         return {
-            moment: {kind: size + ahead * (more[moment][kind] - size) for kind, size in kinds.items()}
-            for moment, kinds in few.items()
+            moment: {kind: size + extra * (longer[moment][kind] - size) for kind, size in kinds.items()}
+            for moment, kinds in fewer.items()
         }
 
     def _account(self, policy, layers: int) -> dict[str, dict[str, int]]:
         job = replace(self.job, shape=replace(self.shape, layers=layers))
-        found = accounts.account(
+        account = accounts.account(
             job.shape, job.batch, job.seq, job.recipe, job.layout, policy=policy(timing.sizes(job))
         )
-        return found.moments
+        return account.moments
 
     @property
     def usable(self) -> int:

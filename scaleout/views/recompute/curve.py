@@ -16,20 +16,20 @@ STOPS = 40  # points of a curve that bends between tiles
 
 def shares(axes: Axes) -> str:
     """The axes of the curve; where it stays low, a break beneath the upper end."""
-    at, scale, out = axes.at, axes.scale, []
+    places, scale, parts = axes.places, axes.scale, []
     ways = ["the step is longer by, %: the area so far", "the step is longer by, %"]
     if axes.setting.way == "offload":
         ways = ["the step is longer by, %: what the wire cannot hide", "the step is longer by, %"]
-    out.append(svg.text(4, at.curve[0] - 10, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL))
+    parts.append(svg.text(4, places.curve[0] - 10, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL))
     broken = len(scale) > 2
     for share in [0, 0.1, 0.2, 0.3, 0.4, 1.0] if broken else svg.ticks(scale[-1][0]):
         y = axes.y(share)
-        out.append(svg.line(at.left, y, axes.right, y))
-        out.append(svg.text(at.left - 5, y + 4, f"{100 * share:.0f}", anchor="end", fill="muted", size=svg.SMALL))
+        parts.append(svg.line(places.left, y, axes.right, y))
+        parts.append(svg.text(places.left - 5, y + 4, f"{100 * share:.0f}", anchor="end", fill="muted", size=svg.SMALL))
     if broken:
         y = axes.low - (scale[1][1] + scale[2][1]) / 2
         for dy in (2, -3):
-            out.append(svg.line(at.left - 12, y + dy + 3, at.left - 4, y + dy - 2, "muted", 1.2))
+            parts.append(svg.line(places.left - 12, y + dy + 3, places.left - 4, y + dy - 2, "muted", 1.2))
     size, name = unit(axes.bytes, 10**9)
     marks = svg.ticks(axes.bytes / size, 6 if axes.width == svg.WIDE else 4)
     last = f"{name} dropped of one block"
@@ -37,10 +37,10 @@ def shares(axes: Axes) -> str:
         x = axes.x(value * size)
         words = f"{value:,g}"
         if x + svg.measure(words, svg.SMALL) / 2 + 8 < axes.right - svg.measure(last, svg.SMALL):
-            out.append(svg.text(x, axes.low + 15, words, anchor="middle", fill="muted", size=svg.SMALL))
-        out.append(svg.line(x, axes.low, x, axes.low + 3))
-    out.append(svg.text(axes.right, axes.low + 15, last, anchor="end", fill="muted", size=svg.SMALL))
-    return "".join(out)
+            parts.append(svg.text(x, axes.low + 15, words, anchor="middle", fill="muted", size=svg.SMALL))
+        parts.append(svg.line(x, axes.low, x, axes.low + 3))
+    parts.append(svg.text(axes.right, axes.low + 15, last, anchor="end", fill="muted", size=svg.SMALL))
+    return "".join(parts)
 
 
 def _points(axes: Axes, setting: Setting, way: str) -> list[tuple[float, float]]:
@@ -49,25 +49,25 @@ def _points(axes: Axes, setting: Setting, way: str) -> list[tuple[float, float]]
 
 def drawn(axes: Axes) -> str:
     """What all of it would cost, dotted, and drawn as far as the cut; thin, what it is to be compared with."""
-    setting, top = axes.setting, axes.at.curve[0]
+    setting, top = axes.setting, axes.places.curve[0]
     points = _points(axes, setting, setting.way)
     x, y = axes.x(setting.freed / setting.case.blocks), axes.y(setting.share)
-    at = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
+    center = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
     words, right, high = f"{setting.percent}%", x > axes.width * 0.6, max(top + 12, y - 8)
     long = svg.measure(words, LARGE, bold=True)
     start = x - 9 - long if right else x + 9
     words_taken, end = [(start, start + long, high)], ""
     if abs(points[-1][0] - x) > 130:
-        whole = f"all: {setting.other(dropped=100).percent}%"
+        all_words = f"all: {setting.changed(dropped=100).percent}%"
         below = points[-1][1]  # beneath the end where there is room: above it a guess of a third would strike the words
         below = below + 34 if len(axes.scale) > 2 and below + 38 < axes.low else max(top + 11, below - 8)
-        end = svg.text(axes.right, below, whole, anchor="end", fill="muted", size=svg.SMALL, halo=True)
-        words_taken.append((axes.right - svg.measure(whole, svg.SMALL), axes.right, below))
-    out = [
+        end = svg.text(axes.right, below, all_words, anchor="end", fill="muted", size=svg.SMALL, halo=True)
+        words_taken.append((axes.right - svg.measure(all_words, svg.SMALL), axes.right, below))
+    parts = [
         _compared(axes, words_taken),
         tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
         tiles.so_far(points, axes.low, top, x, "compute"),
-        f'<circle {at} r="5" fill="{svg.colour("ink")}" data-mark="now"/>',
+        f'<circle {center} r="5" fill="{svg.colour("ink")}" data-mark="now"/>',
         svg.text(
             x - 9 if right else x + 9,
             high,
@@ -80,24 +80,24 @@ def drawn(axes: Axes) -> str:
         ),
         end,
     ]
-    return "".join(out)
+    return "".join(parts)
 
 
-def _compared(axes: Axes, taken: Sequence[tuple[float, float, float]]) -> str:
+def _compared(axes: Axes, word_spans: Sequence[tuple[float, float, float]]) -> str:
     """Another curve, with its name where there is room: of what is made again beside what is moved; of the cheapest
-    first beside another order; beside that, of some blocks' every tile. taken: where words stand already, each from
-    left to right, and its baseline."""
+    first beside another order; beside that, of some blocks' every tile. word_spans: where words stand already, each
+    from left to right, and its baseline."""
     setting = axes.setting
     moved, dear = setting.way == "offload", setting.order != "cheapest"
     words = "made again" if moved else "cheapest first" if dear else "all tiles of some blocks"
-    other = setting.other(way="rebuild") if moved else setting.other(order="cheapest")
-    points = _points(axes, other, "rebuild" if moved or dear else "blocks")
+    compared = setting.changed(way="rebuild") if moved else setting.changed(order="cheapest")
+    points = _points(axes, compared, "rebuild" if moved or dear else "blocks")
     long = svg.measure(words, svg.SMALLEST)
     name = ""
     for x, y in (points[len(points) * part // 12] for part in (9, 7, 11, 8)):
         low = min(axes.low - 4, y + 16 if dear and not moved else y - 5)
-        clear = all(x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE for left, right, high in taken)
-        if not name and clear and x - long > axes.at.left:
+        clear = all(x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE for left, right, high in word_spans)
+        if not name and clear and x - long > axes.places.left:
             name = svg.text(x, low, words, anchor="end", fill="muted", size=svg.SMALLEST, halo=True)
     return tiles.line(points, "c3", 1.5, mark="other") + name
 

@@ -24,7 +24,7 @@ class Places:
     curve: tuple[float, float]
     memory: tuple[float, float]
     seconds: tuple[float, float]
-    all: float
+    height: float
 
 
 PLACES = {
@@ -41,7 +41,7 @@ class Axes:
     width: int
 
     @cached_property
-    def at(self) -> Places:
+    def places(self) -> Places:
         return PLACES[self.width]
 
     @cached_property
@@ -51,14 +51,14 @@ class Axes:
     @cached_property
     def words(self) -> float:
         """Where words above a bar begin."""
-        return self.at.left if self.width == svg.WIDE else 4.0
+        return self.places.left if self.width == svg.WIDE else 4.0
 
     @cached_property
     def bytes(self) -> int:
         return self.setting.case.block + self.setting.case.input
 
     def x(self, size: float) -> float:
-        return self.at.left + (self.right - self.at.left) * size / self.bytes
+        return self.places.left + (self.right - self.places.left) * size / self.bytes
 
     @cached_property
     def dearest(self) -> float:
@@ -66,21 +66,21 @@ class Axes:
         return 1.08 * MICRO * max(item.price for item in self.setting.tiles)
 
     def high(self, price: float) -> float:
-        return self.at.tiles[1] * price * MICRO / self.dearest
+        return self.places.tiles[1] * price * MICRO / self.dearest
 
     @cached_property
     def base(self) -> float:
-        return sum(self.at.tiles)
+        return sum(self.places.tiles)
 
     @cached_property
     def low(self) -> float:
-        return sum(self.at.curve)
+        return sum(self.places.curve)
 
     @cached_property
     def scale(self) -> list[tuple[float, float]]:
         """Pairs of share and height above the curve's base line, between which both rise evenly."""
-        high = self.at.curve[1]
-        top = max(self.setting.other(dropped=100, way=way).share for way in ("rebuild", self.setting.way))
+        high = self.places.curve[1]
+        top = max(self.setting.changed(dropped=100, way=way).share for way in ("rebuild", self.setting.way))
         if top <= BREAK:
             return [(0.0, 0.0), (BREAK, BELOW * high), (1.0, high)]
         step = svg.ticks(top)[1]
@@ -88,7 +88,7 @@ class Axes:
 
     def y(self, share: float) -> float:
         """Of a share of the step, at most the curve's upper edge."""
-        for (low, from_), (high, to) in pairwise(self.scale):
+        for (low, low_y), (high, high_y) in pairwise(self.scale):
             if share <= high:
-                return self.low - from_ - (to - from_) * (share - low) / (high - low)
-        return self.low - self.at.curve[1]
+                return self.low - low_y - (high_y - low_y) * (share - low) / (high - low)
+        return self.low - self.places.curve[1]

@@ -40,26 +40,28 @@ def pace(setting) -> float:
 def _fitting(setting) -> Advice | None:
     """The least that fits; then other levers with the least that fits beside them."""
     for words, change in _for_memory(setting):
-        then = setting.other(**change)
-        if then.least is None:
+        changed = setting.changed(**change)
+        if changed.least is None:
             continue
-        change = change | ({"dropped": then.least} if then.least != setting.dropped else {})
-        then = setting.other(**change)
-        part = f"{then.dropped}% dropped" if then.dropped else "nothing dropped"
-        both = [words, part if "dropped" in change else ""]
+        change = change | ({"dropped": changed.least} if changed.least != setting.dropped else {})
+        changed = setting.changed(**change)
+        part = f"{changed.dropped}% dropped" if changed.dropped else "nothing dropped"
+        phrases = [words, part if "dropped" in change else ""]
         return Advice(
-            change, " and ".join(filter(None, both)), f"{amount(then.peak, 10**9)}, which fits, {longer(then)}"
+            change, " and ".join(filter(None, phrases)), f"{amount(changed.peak, 10**9)}, which fits, {longer(changed)}"
         )
     return None
 
 
 def _for_memory(setting) -> Iterator[Change]:
     case = setting.case
-    cheap = setting.other(way="rebuild", order="cheapest")
-    here = [setting, setting.other(way="rebuild"), cheap]
+    cheap = setting.changed(way="rebuild", order="cheapest")
+    variants = [setting, setting.changed(way="rebuild"), cheap]
     if case.attention == "naive":
         yield "fused attention", {"attention": "sdpa"}
-    costs = [one.other(dropped=one.least).share if one.least is not None else None for one in here]
+    costs = [
+        variant.changed(dropped=variant.least).share if variant.least is not None else None for variant in variants
+    ]
     if costs[0] is not None:
         if setting.way == "offload" and costs[1] < costs[0] - WORTH:
             yield "making again", {"way": "rebuild"}
@@ -71,8 +73,8 @@ def _for_memory(setting) -> Iterator[Change]:
         yield from ((f"states on {n * case.tp} GPUs", {"dp": n}) for n in (8, 64) if n > case.dp)
     yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > case.tp)
     if case.dp < ENDS["dp"]:
-        most = {"dp": ENDS["dp"], "tp": ENDS["tp"], "batch": 1}
-        yield "one sequence, 8 ranks a group, 64 groups", most
+        widest = {"dp": ENDS["dp"], "tp": ENDS["tp"], "batch": 1}
+        yield "one sequence, 8 ranks a group, 64 groups", widest
 
 
 def _sequences(count: int) -> str:
@@ -85,13 +87,13 @@ def _sequences(count: int) -> str:
 def _faster(setting) -> Advice | None:
     """The first lever that saves time for a token, and fits."""
     for words, change in _for_time(setting):
-        then = setting.other(**change)
-        if then.fits and pace(then) < (1 - WORTH) * pace(setting):
-            fits = f"{amount(then.peak, 10**9)} fits too, "
+        changed = setting.changed(**change)
+        if changed.fits and pace(changed) < (1 - WORTH) * pace(setting):
+            fits = f"{amount(changed.peak, 10**9)} fits too, "
             return Advice(
                 change,
                 words,
-                f"{fits if 'dropped' in change else ''}{took(then.seconds)} a step, not {took(setting.seconds)}",
+                f"{fits if 'dropped' in change else ''}{took(changed.seconds)} a step, not {took(setting.seconds)}",
             )
     return None
 

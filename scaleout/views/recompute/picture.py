@@ -13,14 +13,14 @@ from scaleout.views.recompute.frame import MICRO, Axes
 from scaleout.views.recompute.setting import Setting
 
 SHORT = {"attention": "attn.", "dropped scores": "dropout"}  # names where there is little room
-GONE = {"rebuild": "◂ made again", "offload": "◂ moved out"}
-KEPT = "kept ▸"
+DROPPED = {"rebuild": "◂ made again", "offload": "◂ moved out"}
+KEPT_LABEL = "kept ▸"
 
 
 def picture(setting: Setting, width: int) -> str:
     """All of it."""
     axes = Axes(setting, width)
-    at, case = axes.at, setting.case
+    places, case = axes.places, setting.case
     body = [
         _above(axes),
         _prices(axes),
@@ -37,10 +37,10 @@ def picture(setting: Setting, width: int) -> str:
         "the time to make one of them again; beneath, how much longer the step is for the bytes that are "
         "dropped, what a GPU holds, and the seconds of a step."
     )
-    return svg.figure(width, at.all, "".join(body), label)
+    return svg.figure(width, places.height, "".join(body), label)
 
 
-def asked(setting: Setting, width: int) -> str:
+def locked(setting: Setting, width: int) -> str:
     """The tiles, all kept, and an axis without the curve."""
     axes = Axes(setting, width)
     body = [
@@ -55,7 +55,7 @@ def asked(setting: Setting, width: int) -> str:
         "What one block keeps for its backward: each tile as wide as its bytes and as high as the time to make "
         "one of them again; beneath, an axis for how much longer the step is."
     )
-    return svg.figure(width, axes.at.all, "".join(body), label)
+    return svg.figure(width, axes.places.height, "".join(body), label)
 
 
 # --- tiles ----------------------------------------------------------------------------------------------------------
@@ -71,77 +71,77 @@ def _above(axes: Axes) -> str:
             "what a block keeps, by what making a MB again would take, in microseconds",
             "µs that making a MB again would take",
         ]
-    return svg.text(4, axes.at.words, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
+    return svg.text(4, axes.places.words, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
 
 
 def _prices(axes: Axes) -> str:
     """Lines of so many microseconds a MB."""
-    out = []
+    parts = []
     for value in svg.ticks(axes.dearest, 5):
-        y = axes.base - axes.at.tiles[1] * value / axes.dearest
-        out.append(svg.line(axes.at.left, y, axes.right, y))
-        out.append(svg.text(axes.at.left - 5, y + 4, short(value), anchor="end", fill="muted", size=svg.SMALL))
-    return "".join(out)
+        y = axes.base - axes.places.tiles[1] * value / axes.dearest
+        parts.append(svg.line(axes.places.left, y, axes.right, y))
+        parts.append(svg.text(axes.places.left - 5, y + 4, short(value), anchor="end", fill="muted", size=svg.SMALL))
+    return "".join(parts)
 
 
 def laid(axes: Axes) -> list[Tile]:
     """The tiles in the order in which they go, side by side."""
-    setting, out, at = axes.setting, [], 0
+    setting, laid_tiles, offset = axes.setting, [], 0
     for item in setting.tiles:
         size, name = unit(item.bytes, 10**9)
         title = f"{item.name}: {svg.quantity(item.bytes / size)} {name}, {svg.quantity(item.price * MICRO, 2)} µs a MB"
-        x = axes.x(at)
-        at += item.bytes
-        out.append(
+        x = axes.x(offset)
+        offset += item.bytes
+        laid_tiles.append(
             Tile(
                 item.name,
                 x,
-                axes.x(at) - x,
+                axes.x(offset) - x,
                 max(2.0, axes.high(item.price)),
                 setting.counts[item.name] / item.count,
                 title,
             )
         )
-    return out
+    return laid_tiles
 
 
 def _tiles(axes: Axes, alive: bool) -> str:
     """All tiles; the block's input stays, for nothing makes it again."""
-    setting, base, top = axes.setting, axes.base, axes.at.tiles[0]
-    away, out, names = setting.way == "offload", [], []
-    for one in laid(axes):
-        out.append(tiles.tile(one, base, "c3", "compute" if alive else "", away))
-        names.append(tiles.name(one, base, top, SHORT.get(one.name, "") if axes.width == svg.NARROW else ""))
+    setting, base, top = axes.setting, axes.base, axes.places.tiles[0]
+    offloaded, parts, names = setting.way == "offload", [], []
+    for tile in laid(axes):
+        parts.append(tiles.tile(tile, base, "c3", "compute" if alive else "", offloaded))
+        names.append(tiles.name(tile, base, top, SHORT.get(tile.name, "") if axes.width == svg.NARROW else ""))
     start = axes.x(setting.case.block)
-    stays = Tile(INPUT, start, axes.right - start, axes.at.tiles[1], 0, "the block's input stays")
+    stays = Tile(INPUT, start, axes.right - start, axes.places.tiles[1], 0, "the block's input stays")
     rect = svg.rect(
         start + 1,
         top,
         max(0.5, axes.right - start - 1),
-        axes.at.tiles[1],
+        axes.places.tiles[1],
         "c3",
         opacity=0.22,
         title=stays.title,
         mark=f"tile {INPUT}",
     )
-    return "".join([*out, rect, _cut(axes) if alive else "", *names, tiles.name(stays, base, top, f"{INPUT}: stays")])
+    return "".join([*parts, rect, _cut(axes) if alive else "", *names, tiles.name(stays, base, top, f"{INPUT}: stays")])
 
 
 def _cut(axes: Axes) -> str:
     """The line between what is dropped and what is kept, through both planes."""
-    setting, (top, _) = axes.setting, axes.at.tiles
+    setting, (top, _) = axes.setting, axes.places.tiles
     x = axes.x(setting.freed / setting.case.blocks)
-    out = [
+    parts = [
         svg.line(x, top - 14, x, axes.base, "ink", 2, mark="cut"),
-        svg.line(x, axes.at.curve[0], x, axes.low, "ink", 1, mark="cut below"),
+        svg.line(x, axes.places.curve[0], x, axes.low, "ink", 1, mark="cut below"),
     ]
-    if setting.freed and svg.measure(GONE[setting.way], svg.SMALLEST, bold=True) < x - 10:
-        out.append(
-            svg.text(x - 6, top - 6, GONE[setting.way], anchor="end", bold=True, size=svg.SMALLEST, mark="dropped")
+    if setting.freed and svg.measure(DROPPED[setting.way], svg.SMALLEST, bold=True) < x - 10:
+        parts.append(
+            svg.text(x - 6, top - 6, DROPPED[setting.way], anchor="end", bold=True, size=svg.SMALLEST, mark="dropped")
         )
-    if svg.measure(KEPT, svg.SMALLEST, bold=True) < axes.right - x - 8:
-        out.append(svg.text(x + 6, top - 6, KEPT, bold=True, size=svg.SMALLEST, mark="kept"))
-    return "".join(out)
+    if svg.measure(KEPT_LABEL, svg.SMALLEST, bold=True) < axes.right - x - 8:
+        parts.append(svg.text(x + 6, top - 6, KEPT_LABEL, bold=True, size=svg.SMALLEST, mark="kept"))
+    return "".join(parts)
 
 
 def _fits(axes: Axes) -> str:
@@ -149,12 +149,12 @@ def _fits(axes: Axes) -> str:
     setting = axes.setting
     if not setting.least:
         return ""
-    x = axes.x(setting.other(dropped=setting.least).freed / setting.case.blocks)
+    x = axes.x(setting.changed(dropped=setting.least).freed / setting.case.blocks)
     words = f"fits from {setting.least}% on"
     half = svg.measure(words, svg.SMALLEST) / 2
-    middle = min(max(x, axes.at.left + half), axes.right - half)
+    middle = min(max(x, axes.places.left + half), axes.right - half)
     return (
         svg.line(x, axes.base, x, axes.base + 5, "accent", 2, mark="fits above")
         + svg.text(middle, axes.base + 15, words, anchor="middle", fill="accent", size=svg.SMALLEST, mark="fits")
-        + svg.line(x, axes.at.curve[0], x, axes.low, "accent", 1.5, "4 3", mark="fits below")
+        + svg.line(x, axes.places.curve[0], x, axes.low, "accent", 1.5, "4 3", mark="fits below")
     )

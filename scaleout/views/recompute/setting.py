@@ -23,11 +23,11 @@ class Setting:
     order: str
     way: str
 
-    def other(self, **change) -> Setting:
+    def changed(self, **change) -> Setting:
         """A setting to compare this one with."""
-        own = {name: change.pop(name) for name in ("dropped", "order", "way") if name in change}
+        own_fields = {name: change.pop(name) for name in ("dropped", "order", "way") if name in change}
         case = case_of(replace(self.case, **change)) if change else self.case
-        return known(replace(self, case=case, **own))
+        return known(replace(self, case=case, **own_fields))
 
     # --- what is dropped --------------------------------------------------------------------------------------------
 
@@ -41,14 +41,14 @@ class Setting:
     def counts(self) -> dict[str, int]:
         """In how many blocks each tile is dropped: whole tiles one after the other, of the last one as many as it
         takes."""
-        blocks, free, found = self.case.blocks, self.asked, {}
+        blocks, free, blocks_by_tile = self.case.blocks, self.requested_bytes, {}
         for item in self.tiles:
-            found[item.name] = max(0, min(blocks, ceil(free / item.bytes)))
-            free -= found[item.name] * item.bytes
-        return found
+            blocks_by_tile[item.name] = max(0, min(blocks, ceil(free / item.bytes)))
+            free -= blocks_by_tile[item.name] * item.bytes
+        return blocks_by_tile
 
     @property
-    def asked(self) -> int:
+    def requested_bytes(self) -> int:
         """Bytes to be freed, of all blocks."""
         return ceil(self.case.blocks * self.case.block * self.dropped / 100)
 
@@ -57,17 +57,17 @@ class Setting:
         return sum(n * self.case.items[name].bytes for name, n in self.counts.items())
 
     @property
-    def kept(self) -> int:
+    def kept_bytes(self) -> int:
         """Bytes that the blocks keep between forward and backward."""
         return self.case.blocks * (self.case.block + self.case.input) - self.freed
 
     # --- what it takes ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def again(self) -> float:
+    def recompute_seconds(self) -> float:
         """Seconds that making it again takes. A block that drops all of its tiles is run again as a whole."""
         tiles = fsum(n * self.case.items[name].seconds for name, n in self.counts.items())
-        return tiles + min(self.counts.values()) * self.case.rest
+        return tiles + min(self.counts.values()) * self.case.rest_seconds
 
     @cached_property
     def waits(self) -> tuple[float, float]:
@@ -79,7 +79,7 @@ class Setting:
         """Seconds by which the step is longer."""
         if self.way == "offload":
             return fsum(self.waits)
-        return self.case.seconds(self.again) - self.case.plain.seconds
+        return self.case.seconds(self.recompute_seconds) - self.case.plain.seconds
 
     @property
     def share(self) -> float:
@@ -88,8 +88,8 @@ class Setting:
     @property
     def percent(self) -> str:
         """The share in per cent, as it is said."""
-        said = 100 * self.share
-        return f"{said:.1f}" if 9.95 <= said < 99.95 else f"{said:,.0f}" if said > 99 else svg.quantity(said, 2)
+        value = 100 * self.share
+        return f"{value:.1f}" if 9.95 <= value < 99.95 else f"{value:,.0f}" if value > 99 else svg.quantity(value, 2)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -111,41 +111,51 @@ class Setting:
     def rise(self, way: str, stops: int = 0) -> list[tuple[float, float]]:
         """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends
         between them, at so many stops. way: as the control's, or "blocks": all tiles in some of the blocks."""
-        at = [0, *accumulate(item.bytes for item in self.tiles)]
+        sizes = [0, *accumulate(item.bytes for item in self.tiles)]
         plain, blocks = self.case.plain.seconds, self.case.blocks
-        spent, took = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.seconds
-        spent[-1] += self.case.rest
+        spent, block_seconds = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.seconds
+        spent[-1] += self.case.rest_seconds
         if way == "rebuild":
-            return [(size, took(blocks * one) / plain - 1) for size, one in zip(at, spent, strict=True)]
-        every = [at[-1] * k / stops for k in range(stops + 1)]
+            return [
+                (size, block_seconds(blocks * seconds) / plain - 1) for size, seconds in zip(sizes, spent, strict=True)
+            ]
+        stop_sizes = [sizes[-1] * k / stops for k in range(stops + 1)]
         if way == "blocks":
-            return [(size, took(size / at[-1] * blocks * spent[-1]) / plain - 1) for size in every]
-        return [(size, fsum(self.case.moved(blocks * size)) / plain) for size in every]
+            return [(size, block_seconds(size / sizes[-1] * blocks * spent[-1]) / plain - 1) for size in stop_sizes]
+        return [(size, fsum(self.case.moved(blocks * size)) / plain) for size in stop_sizes]
 
     @property
     def by_blocks(self) -> float:
         """The share, were as many bytes dropped by some of the blocks, all tiles of each."""
-        every = self.other(dropped=100, way="rebuild")
-        return self.case.seconds(self.freed / every.freed * every.again) / self.case.plain.seconds - 1
+        all_dropped = self.changed(dropped=100, way="rebuild")
+        return (
+            self.case.seconds(self.freed / all_dropped.freed * all_dropped.recompute_seconds) / self.case.plain.seconds
+            - 1
+        )
 
     # --- what a GPU holds -------------------------------------------------------------------------------------------
 
     @cached_property
-    def held(self) -> dict[str, float]:
+    def peak_kinds(self) -> dict[str, float]:
         """Bytes by kind where the step holds most. What is dropped is missing from the end of the forward on; in a
         block's backward it is there again. With a part dropped, the moments that keep nothing bound it from below;
         where FSDP's gathered blocks are as large as what is kept, a walk of all blocks finds up to 2.5% more."""
-        back = sum(self.case.items[name].bytes for name, n in self.counts.items() if n == self.case.blocks)
-        found = [*self.case.bare.values()] if self.freed else []
-        for moment, kinds in self.case.whole.items():
-            less = {"forward": self.freed, "loss": self.freed, "head": self.freed, "block": self.freed - back}
-            gone = min(less.get(moment, 0), kinds["activations"])
-            found.append(kinds | {"activations": kinds["activations"] - gone})
-        return max(found, key=lambda kinds: fsum(kinds.values()))
+        freed_block = sum(self.case.items[name].bytes for name, n in self.counts.items() if n == self.case.blocks)
+        moments = [*self.case.bare.values()] if self.freed else []
+        for moment, kinds in self.case.undropped.items():
+            freed_at = {
+                "forward": self.freed,
+                "loss": self.freed,
+                "head": self.freed,
+                "block": self.freed - freed_block,
+            }
+            freed = min(freed_at.get(moment, 0), kinds["activations"])
+            moments.append(kinds | {"activations": kinds["activations"] - freed})
+        return max(moments, key=lambda kinds: fsum(kinds.values()))
 
     @cached_property
     def peak(self) -> float:
-        return fsum(self.held.values())
+        return fsum(self.peak_kinds.values())
 
     @property
     def fits(self) -> bool:
@@ -154,16 +164,16 @@ class Setting:
     @cached_property
     def least(self) -> int | None:
         """Per cent, on the control's stops, from which the step fits; None where it does not."""
-        if not self.other(dropped=100).fits:
+        if not self.changed(dropped=100).fits:
             return None
         low, high = -1, 100 // STEP  # the last that does not, the first that does
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.other(dropped=STEP * middle).fits else (middle, high)
+            low, high = (low, middle) if self.changed(dropped=STEP * middle).fits else (middle, high)
         return STEP * high
 
 
-FIELDS = tuple(one.name for one in fields(Case))
+FIELDS = tuple(field.name for field in fields(Case))
 
 
 @lru_cache(maxsize=32)

@@ -17,18 +17,19 @@ def sentence(setting) -> str:
     """What is freed, what it takes, and whether the step fits."""
     case = setting.case
     start = f"{NAMES[case.model]}, {case.batch} × {case.tokens:,} tokens"
-    held = f"holds {amount(setting.peak, GIGA)} and {'fits' if setting.fits else 'does not fit'}"
+    peak_words = f"holds {amount(setting.peak, GIGA)} and {'fits' if setting.fits else 'does not fit'}"
     if not setting.freed:
-        return f"{start}: nothing is dropped. A GPU keeps {amount(setting.kept, GIGA)} of its blocks, **{held}**."
-    done = "dropping" if setting.way == "rebuild" else "moving out"
+        kept_text = amount(setting.kept_bytes, GIGA)
+        return f"{start}: nothing is dropped. A GPU keeps {kept_text} of its blocks, **{peak_words}**."
+    action = "dropping" if setting.way == "rebuild" else "moving out"
     cost = f"{'for a step ' if setting.longer else ''}**{longer(setting)}**"
-    return f"{start}: {done} {setting.dropped}% frees **{amount(setting.freed, GIGA)}** {cost}; it {held}."
+    return f"{start}: {action} {setting.dropped}% frees **{amount(setting.freed, GIGA)}** {cost}; it {peak_words}."
 
 
-def advice(setting, found: Advice | None) -> str:
+def advice(setting, lever: Advice | None) -> str:
     """The one lever worth trying now."""
-    if found:
-        return f"Try **{found.words}**: {found.gives}."
+    if lever:
+        return f"Try **{lever.words}**: {lever.gives}."
     if not setting.fits:
         return "Nothing here makes it fit."
     if setting.dropped == setting.least > 0:
@@ -48,22 +49,22 @@ def law(setting) -> list[str]:
             way,
             f"It hides beside {hides[0]} of forward and {hides[1]} of backward; the rest is waited for.",
         ]
-    gone = [item for item in setting.tiles if setting.counts[item.name]]
-    last = (gone or setting.tiles)[len(gone) - 1 if gone else 0]
+    dropped = [item for item in setting.tiles if setting.counts[item.name]]
+    last = (dropped or setting.tiles)[len(dropped) - 1 if dropped else 0]
     blocks = setting.counts[last.name] or case.blocks
-    many = f"{case.blocks} blocks" if blocks == case.blocks else f"up to {case.blocks} blocks"
-    tiles_ = f"{len(gone)} tiles in {many} take" if len(gone) > 1 else f"In {blocks} blocks it takes"
+    blocks_words = f"{case.blocks} blocks" if blocks == case.blocks else f"up to {case.blocks} blocks"
+    tiles_ = f"{len(dropped)} tiles in {blocks_words} take" if len(dropped) > 1 else f"In {blocks} blocks it takes"
     spent = f"{tiles_} {took(setting.longer)}; the step without, {plain}."
     return [
         f"To make {last.name} again in each block takes",
         f"{_price(case, last.name)} = {took(last.seconds)}",
-        spent if gone else f"The step takes {plain}.",
+        spent if dropped else f"The step takes {plain}.",
     ]
 
 
 def _price(case, name: str) -> str:
     """FLOPs and bytes of a tile's kernels at the rates that they reach; then its exposed communication."""
-    tile, phase = next(one for one in tiles(case.z) if one.name == name), case.phases[name]
+    tile, phase = next(candidate for candidate in tiles(case.z) if candidate.name == name), case.phases[name]
     multiplies, moves = phase.matmul + phase.attention, phase.moves + phase.launches
     terms = []
     if multiplies:

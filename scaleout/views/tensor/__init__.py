@@ -19,7 +19,7 @@ MODELS = ("gpt-3-175b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "llama-3-405b
 CUTS = [("columns", "columns"), ("rows", "rows"), ("copies", "not at all: copies")]
 CONTROLS = (
     guess("Four matrices of a GPT-3 block, each cut among four GPUs. How many **all-reduces of x** does the block "
-          "need, forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
+          "need, forward and backward together?", "all_reduces", lo=0, hi=beneath.AXIS_ALL_REDUCES, step=1),
     play("step", "Through the block, and back", LAST, 0, LAST),
     select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8)]),
     toggle("sequence", "Sequence parallel", False, help="Outside the matrices, each GPU has its own tokens."),
@@ -42,13 +42,13 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The ribbon after some of its moments, the wire filled as far, and what the whole block holds and takes."""
     setting = _setting(params)
     step, lit = params["step"], min(params["lit"], setting.tp - 1)
-    values = {**_values(setting), "step": step, "lit": lit, **setting.at(step), "lit_heads": setting.heads(lit)}
+    values = {**_values(setting), "step": step, "lit": lit, **setting.progress(step), "lit_heads": setting.heads(lit)}
     return {
-        "svg": picture.picture(setting, step, lit, values, width, own),
+        "svg": picture.picture(setting, step, lit, values, width, run),
         "sentence": words.sentence(setting, values),
         "law": words.law(setting, values),
         "values": values,
@@ -63,12 +63,12 @@ def advice(params: dict) -> str:
 
 def _levers(setting: Setting) -> dict:
     """Where ranges end now, and what changes nothing."""
-    found: dict = {"lit": {"hi": setting.tp - 1}}
+    levers: dict = {"lit": {"hi": setting.tp - 1}}
     if setting.sent == 0:
-        found["link"] = {"off": "nothing is sent"}
+        levers["link"] = {"off": "nothing is sent"}
     if not _overlaps(setting):
-        found["overlap"] = {"off": "no communication here has a matmul beside it"}
-    return found
+        levers["overlap"] = {"off": "no communication here has a matmul beside it"}
+    return levers
 
 
 def _overlaps(setting: Setting) -> bool:
@@ -81,7 +81,7 @@ measured = record.measured
 
 def locked(params: dict, width: int) -> str:
     """The block and its cut, without a collective, a byte sent or a second."""
-    return picture.asked(_setting(params), width)
+    return picture.locked(_setting(params), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -102,28 +102,28 @@ def _known(setting: Setting) -> Setting:
 @lru_cache(maxsize=16)
 def _values(setting: Setting) -> dict:
     """What is the same at every moment and width."""
-    block, (weights, kept) = setting.block, setting.held
+    block, (weights, kept_bytes) = setting.block, setting.held_bytes
     times = {link: setting.seconds(link) for link in LINKS}
-    now = times[setting.link]
+    link_seconds = times[setting.link]
     return {
         "all_reduces": setting.worth,
         "sent_mb": setting.sent / 1e6,
-        "one_mb": setting.one / 1e6,
+        "one_mb": setting.all_reduce_bytes / 1e6,
         "forward": block.counts("forward"),
         "backward": block.counts("backward"),
         "legal": block.legal,
         "troubles": words.troubles(setting),
         "weights_mb": weights / 1e6,
-        "kept_mb": kept / 1e6,
-        "held_mb": (weights + kept) / 1e6,
+        "kept_mb": kept_bytes / 1e6,
+        "held_mb": (weights + kept_bytes) / 1e6,
         "alone_mb": sum(setting.alone) / 1e6,
         "flops_share": block.flops / setting.uncut.flops,
         "overlap": setting.overlapped if _overlaps(setting) else "none",
-        "seconds": fsum(now),
-        "exposed_seconds": now[1],
-        "exposed_percent": 100 * now[1] / fsum(now),
-        "seconds_by_link": {link: fsum(one) for link, one in times.items()},
-        "exposed_by_link": {link: one[1] for link, one in times.items()},
-        "weights": {one.name: list(one.local) for one in block.weights},
-        "tensors": {one.name: [one.placed.value, *one.local] for one in block.tensors},
+        "seconds": fsum(link_seconds),
+        "exposed_seconds": link_seconds[1],
+        "exposed_percent": 100 * link_seconds[1] / fsum(link_seconds),
+        "seconds_by_link": {link: fsum(item) for link, item in times.items()},
+        "exposed_by_link": {link: item[1] for link, item in times.items()},
+        "weights": {item.name: list(item.local) for item in block.weights},
+        "tensors": {item.name: [item.placed.value, *item.local] for item in block.tensors},
     }

@@ -10,9 +10,9 @@ from scaleout.draw import guess, hatch, labels, plot, svg
 from scaleout.draw.amounts import amount
 
 LEFT = 4
-MOST = 12  # all-reduces of x: where the axis of the wire ends, unless more are sent
+AXIS_ALL_REDUCES = 12  # all-reduces of x: where the axis of the wire ends, unless more are sent
 CELL = {svg.WIDE: 20.0, svg.NARROW: 16.0}
-OWN = 16.0  # what a line of a reader's own takes, where it stands beneath
+RUN_HEIGHT = 16.0  # what a line of a reader's own takes, where it stands beneath
 OVERLAPPED = {"none": "no overlap", "backward": "overlap in backward", "chunked": "overlap in chunks"}
 ROW = {svg.WIDE: 19.0, svg.NARROW: 17.0}  # from one link to the next
 
@@ -42,36 +42,42 @@ class Wait:
 
 
 def wire(
-    cells: Sequence[Cell], done: int, one: float, names: dict[str, str], y: float, width: int, asked: bool = False
+    cells: Sequence[Cell],
+    filled: int,
+    all_reduce_bytes: float,
+    names: dict[str, str],
+    y: float,
+    width: int,
+    locked: bool = False,
 ) -> str:
-    """Cells from y down, the first `done` of them filled; an axis of all-reduces of x, `one` bytes each, and the mark
-    of a guess. names: of collectives by their letters. asked: without what is sent."""
+    """Cells from y down, the first `filled` of them filled; an axis of all-reduces of x, `all_reduce_bytes` each, and
+    the mark of a guess. names: of collectives by their letters. locked: without what is sent."""
     total = fsum(cell.worth for cell in cells)
-    end = MOST if asked else max(MOST, ceil(total * 1.04))
+    end = AXIS_ALL_REDUCES if locked else max(AXIS_ALL_REDUCES, ceil(total * 1.04))
     high, scale = CELL[width], (width - 2 * LEFT) / end
-    out = _head([] if asked else cells, one, names, y - 7, width)
-    out.append(svg.line(LEFT, y + high + 2, width - LEFT, y + high + 2))
-    out += _ticks(end, scale, y + high, width)
-    if asked:
-        out.append(svg.text(LEFT + 6 * scale, y + high - 4, "?", anchor="middle", fill="muted", bold=True, size=16))
+    parts = _head([] if locked else cells, all_reduce_bytes, names, y - 7, width)
+    parts.append(svg.line(LEFT, y + high + 2, width - LEFT, y + high + 2))
+    parts += _ticks(end, scale, y + high, width)
+    if locked:
+        parts.append(svg.text(LEFT + 6 * scale, y + high - 4, "?", anchor="middle", fill="muted", bold=True, size=16))
     else:
-        out += _cells(cells, done, y, scale, high)
+        parts += _cells(cells, filled, y, scale, high)
     stops = [(0.0, float(LEFT)), (end, LEFT + end * scale)]
-    return "".join(out) + guess.mark(stops, (y - 6, y + high + 6), "x")
+    return "".join(parts) + guess.mark(stops, (y - 6, y + high + 6), "x")
 
 
-def _head(cells: Sequence[Cell], one: float, names: dict[str, str], y: float, width: int) -> list[str]:
+def _head(cells: Sequence[Cell], all_reduce_bytes: float, names: dict[str, str], y: float, width: int) -> list[str]:
     """What the axis counts, and the letters that are there; without cells, the first alone."""
     met = {cell.letters for cell in cells}
     letters = ", ".join(f"{short} {name}" for short, name in names.items() if short in met)
-    said = f"1 is an all-reduce of x, {amount(one, 10**9)}"
+    unit_words = f"1 is an all-reduce of x, {amount(all_reduce_bytes, 10**9)}"
     if not cells:
         words = ("sent by each GPU, in all-reduces of x", "")
     elif width == svg.WIDE:
-        words = (f"sent by each GPU: {said}", letters)
+        words = (f"sent by each GPU: {unit_words}", letters)
     else:
-        both, room = (f"{said}. {letters}", f"1: all-reduce of x. {letters}"), width - LEFT
-        words = (labels.cut(both[svg.measure(both[0], svg.SMALL) > room], room), "")
+        long_words, room = (f"{unit_words}. {letters}", f"1: all-reduce of x. {letters}"), width - LEFT
+        words = (labels.cut(long_words[svg.measure(long_words[0], svg.SMALL) > room], room), "")
     return [
         svg.text(LEFT - 2, y, words[0], fill="muted", size=svg.SMALL),
         svg.text(width - LEFT, y, words[1], fill="muted", size=svg.SMALLEST, anchor="end"),
@@ -79,64 +85,64 @@ def _head(cells: Sequence[Cell], one: float, names: dict[str, str], y: float, wi
 
 
 def _ticks(end: int, scale: float, y: float, width: int) -> list[str]:
-    step = next(one for one in (1, 2, 5, 10, 20, 50) if end / one <= 14)
-    out = []
+    step = next(step_size for step_size in (1, 2, 5, 10, 20, 50) if end / step_size <= 14)
+    parts = []
     for value in range(0, end + 1, step):
         x = LEFT + value * scale
         anchor = "start" if value == 0 else "end" if x > width - 12 else "middle"
-        out.append(svg.line(x, y + 2, x, y + 5))
-        out.append(svg.text(x, y + 16, str(value), anchor=anchor, fill="muted", size=svg.SMALLEST))
-    return out
+        parts.append(svg.line(x, y + 2, x, y + 5))
+        parts.append(svg.text(x, y + 16, str(value), anchor=anchor, fill="muted", size=svg.SMALLEST))
+    return parts
 
 
-def _cells(cells: Sequence[Cell], done: int, y: float, scale: float, high: float) -> list[str]:
-    out, at = [], float(LEFT)
+def _cells(cells: Sequence[Cell], filled: int, y: float, scale: float, high: float) -> list[str]:
+    parts, cell_x = [], float(LEFT)
     for i, cell in enumerate(cells):
         wide = cell.worth * scale
-        long = max(0.5, wide - 1.5) if i < done else 0.0
-        out.append(
+        long = max(0.5, wide - 1.5) if i < filled else 0.0
+        parts.append(
             svg.rect(
-                at, y, long, high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title, mark=f"cell {i}"
+                cell_x, y, long, high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title, mark=f"cell {i}"
             )
         )
         words = f"{cell.letters} {'fwd' if cell.forward else 'bwd'}"
-        fitting = next((one for one in (words, cell.letters) if svg.measure(one, svg.SMALLEST) < long - 3), "")
+        fitting = next((label for label in (words, cell.letters) if svg.measure(label, svg.SMALLEST) < long - 3), "")
         if fitting:
-            middle = (at + wide / 2, y + high / 2 + 4)
-            out.append(svg.text(*middle, fitting, anchor="middle", size=svg.SMALLEST, halo=True))
-        at += wide
-    return out
+            middle = (cell_x + wide / 2, y + high / 2 + 4)
+            parts.append(svg.text(*middle, fitting, anchor="middle", size=svg.SMALLEST, halo=True))
+        cell_x += wide
+    return parts
 
 
 # --- what a GPU holds ------------------------------------------------------------------------------------------------
 
 
-def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y: float, width: float) -> str:
+def memory(weights: float, activations: float, alone: tuple[float, float], x: float, y: float, width: float) -> str:
     """Bytes that a GPU holds as a bar `width` wide, weights and activations, within the outline of what one GPU alone
-    would hold. whole: its weights and activations."""
-    scale, high = width / sum(whole), 12.0
-    head = f"a GPU holds {amount(weights + kept, 10**9)} of this block"
+    would hold. alone: its weights and activations."""
+    scale, high = width / sum(alone), 12.0
+    head = f"a GPU holds {amount(weights + activations, 10**9)} of this block"
     keys, _ = labels.keys(
         x,
         y + high + 6,
         width,
         [
             ("c1", f"weights {amount(weights, 10**9)}"),
-            ("c3", f"activations kept {amount(kept, 10**9)}"),
+            ("c3", f"activations kept {amount(activations, 10**9)}"),
         ],
     )
     return "".join(
         [
             svg.text(x - 2, y - 6, head, size=svg.SMALL),
             svg.text(
-                x + width, y - 6, f"alone: {amount(sum(whole), 10**9)}", anchor="end", fill="muted", size=svg.SMALLEST
+                x + width, y - 6, f"alone: {amount(sum(alone), 10**9)}", anchor="end", fill="muted", size=svg.SMALLEST
             ),
             svg.rect(x, y, width, high, "grid", opacity=0.45, title="held by one GPU alone"),
             svg.rect(x, y, weights * scale, high, "c1", title="weights", mark="held weights"),
             svg.rect(
                 x + weights * scale,
                 y,
-                kept * scale,
+                activations * scale,
                 high,
                 "c3",
                 title="activations kept for the backward",
@@ -163,43 +169,43 @@ def seconds(
     of time. run: a reader's own, the share of its step that waits, shown on the chosen bar, and words, which stand
     beneath, or above where room is short.
     """
-    name = max(svg.measure(one.words, svg.SMALL, bold=True) for one in rows) + 8
+    name = max(svg.measure(wait.words, svg.SMALL, bold=True) for wait in rows) + 8
     figures = 92 if width == svg.WIDE else 84
-    longest = max(one.computes + one.waits for one in rows)
+    longest = max(wait.computes + wait.waits for wait in rows)
     scale, pitch = (right - x - name - figures) / longest, ROW[width]
-    out, wide = [], width == svg.WIDE
+    parts, wide = [], width == svg.WIDE
     if wide or not run:
-        out.append(svg.text(x - 2, y - 6, f"Megatron-LM, {OVERLAPPED[overlap]}: computing, waiting", size=svg.SMALL))
+        parts.append(svg.text(x - 2, y - 6, f"Megatron-LM, {OVERLAPPED[overlap]}: computing, waiting", size=svg.SMALL))
     if run:
         words = labels.cut(run[1 if wide else 2], width - 2 * LEFT, bold=True)
-        under = y + len(rows) * pitch + OWN - 4 if wide else y - 6
-        out.append(svg.text(LEFT - 2, under, words, size=svg.SMALL, fill="key", bold=True))
-    for i, one in enumerate(rows):
-        out.append(_row(one, x, y + i * pitch, name, scale, right))
-        if run and one.chosen:
-            at = x + name + (1 - run[0]) * (one.computes + one.waits) * scale
+        run_y = y + len(rows) * pitch + RUN_HEIGHT - 4 if wide else y - 6
+        parts.append(svg.text(LEFT - 2, run_y, words, size=svg.SMALL, fill="key", bold=True))
+    for i, wait in enumerate(rows):
+        parts.append(_row(wait, x, y + i * pitch, name, scale, right))
+        if run and wait.chosen:
+            run_x = x + name + (1 - run[0]) * (wait.computes + wait.waits) * scale
             middle = y + i * pitch + 6.5
-            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(middle)}" r="9" fill="{svg.colour("paper")}"/>'
-            out.append(ground + plot.ringed(at, middle, run[1]))
-    return "".join(out)
+            ground = f'<circle cx="{svg.num(run_x)}" cy="{svg.num(middle)}" r="9" fill="{svg.colour("paper")}"/>'
+            parts.append(ground + plot.ringed(run_x, middle, run[1]))
+    return "".join(parts)
 
 
-def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float) -> str:
+def _row(wait: Wait, x: float, y: float, name: float, scale: float, right: float) -> str:
     high, start = 11.0, x + name
-    computes, waits = one.computes * scale, one.waits * scale
-    share = one.waits / (one.computes + one.waits)
-    said = f"{labels.took(one.computes + one.waits)}, {share:.0%}"
+    computes, waits = wait.computes * scale, wait.waits * scale
+    share = wait.waits / (wait.computes + wait.waits)
+    text = f"{labels.took(wait.computes + wait.waits)}, {share:.0%}"
     body = [
-        svg.text(x - 2, y + 10, one.words, size=svg.SMALL, bold=one.chosen, fill="ink" if one.chosen else "muted"),
+        svg.text(x - 2, y + 10, wait.words, size=svg.SMALL, bold=wait.chosen, fill="ink" if wait.chosen else "muted"),
         svg.rect(
             start,
             y + 1,
             computes,
             high,
             "compute",
-            opacity=1.0 if one.chosen else 0.55,
-            title=f"computing: {labels.took(one.computes)}",
-            mark=f"computes {one.key}",
+            opacity=1.0 if wait.chosen else 0.55,
+            title=f"computing: {labels.took(wait.computes)}",
+            mark=f"computes {wait.key}",
         ),
         svg.rect(
             start + computes,
@@ -208,12 +214,12 @@ def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float)
             high,
             "accent",
             opacity=hatch.PALE,
-            title=f"waiting: {labels.took(one.waits)}",
-            mark=f"ground {one.key}",
+            title=f"waiting: {labels.took(wait.waits)}",
+            mark=f"ground {wait.key}",
         ),
-        hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {one.key}"),
+        hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {wait.key}"),
         svg.text(
-            right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen, fill="ink" if one.chosen else "muted"
+            right, y + 10, text, anchor="end", size=svg.SMALL, bold=wait.chosen, fill="ink" if wait.chosen else "muted"
         ),
     ]
     return "".join(body)

@@ -25,13 +25,13 @@ class Advice:
 def advice(setting) -> Advice | None:
     """The first lever that saves WORTH: what is faster by a cut or a link, then what holds less, then what hides
     messages. setting: of the view."""
-    now, held = sum(setting.seconds(setting.link)), sum(setting.held)
-    for change, words, less in _levers(setting):
-        then = replace(setting, **change)
-        seconds, holds = sum(then.seconds(then.link)), sum(then.held)
-        if less and holds < (1 - WORTH) * held:
-            return Advice(change, words, f"a GPU holds {amount(holds, 10**9)}, not {amount(held, 10**9)}")
-        if not less and seconds < (1 - WORTH) * now:
+    seconds_now, held_bytes = sum(setting.seconds(setting.link)), sum(setting.held_bytes)
+    for change, words, for_memory in _levers(setting):
+        changed = replace(setting, **change)
+        seconds, holds = sum(changed.seconds(changed.link)), sum(changed.held_bytes)
+        if for_memory and holds < (1 - WORTH) * held_bytes:
+            return Advice(change, words, f"a GPU holds {amount(holds, 10**9)}, not {amount(held_bytes, 10**9)}")
+        if not for_memory and seconds < (1 - WORTH) * seconds_now:
             return Advice(change, words, took(seconds))
     return None
 
@@ -41,8 +41,8 @@ def _levers(setting):
     wrong = {name: cut for name, cut in MEGATRON.items() if setting.cuts[name] != cut}
     for name, cut in wrong.items():
         yield {name: cut}, f"{MATRICES[name]} in {cut}", False
-    for less in (False, True) if wrong else ():
-        yield wrong, "columns, then rows, in both halves", less
+    for for_memory in (False, True) if wrong else ():
+        yield wrong, "columns, then rows, in both halves", for_memory
     if setting.link != "nvlink":
         yield {"link": "nvlink"}, "NVLink", False
     if not setting.sequence:

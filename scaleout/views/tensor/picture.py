@@ -24,7 +24,7 @@ class Places:
     wire: float
     memory: float
     seconds: float
-    all: float
+    height: float
 
 
 PLACES = {
@@ -33,70 +33,70 @@ PLACES = {
 }
 
 
-def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own: dict | None) -> str:
-    """All of it, at a moment. lit: the GPU whose parts are solid; own: a reader's run."""
-    at, halves = PLACES[width], setting.scene.halves(step)
+def picture(setting: Setting, step: int, lit: int, values: dict, width: int, run: dict | None) -> str:
+    """All of it, at a moment. lit: the GPU whose parts are solid; run: a reader's."""
+    places, halves = PLACES[width], setting.scene.halves(step)
     cells = [
-        beneath.Cell(LETTERS[move.collective], one.forward, move.sent / setting.one, one.said(move))
-        for one in setting.scene.moments
-        for move in one.moves
+        beneath.Cell(LETTERS[move.collective], item.forward, move.sent / setting.all_reduce_bytes, item.label(move))
+        for item in setting.scene.moments
+        for move in item.moves
     ]
-    waits = [beneath.Wait(said, link, *setting.seconds(link), link == setting.link) for link, said in SHORT.items()]
+    waits = [beneath.Wait(text, link, *setting.seconds(link), link == setting.link) for link, text in SHORT.items()]
     body = [
         _ribbon(halves, values["troubles"], lit, width, True),
-        beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
+        beneath.memory(*setting.held_bytes, setting.alone, *_memory(places, width)),
         beneath.seconds(
-            waits, values["overlap"], *_seconds(at, width), width, own and record.point(own, setting.sequence)
+            waits, values["overlap"], *_seconds(places, width), width, run and record.point(run, setting.sequence)
         ),
         _pulse(setting, step, width),
-        beneath.wire(cells, values["messages_so_far"], setting.one, NAMES, at.wire, width),
+        beneath.wire(cells, values["messages_so_far"], setting.all_reduce_bytes, NAMES, places.wire, width),
     ]
     label = (
         f"A transformer block cut among {setting.tp} GPUs: each tensor as copies, strips or terms of a sum, and the "
         f"collectives of forward and backward. Each GPU sends {amount(setting.sent, 10**9)}. "
-        f"{' '.join(one.trouble for one in halves)}"
+        f"{' '.join(item.trouble for item in halves)}"
     ).strip()
-    more = beneath.OWN if own and width == svg.WIDE else 0
-    return svg.figure(width, at.all + more, "".join(body), label)
+    run_height = beneath.RUN_HEIGHT if run and width == svg.WIDE else 0
+    return svg.figure(width, places.height + run_height, "".join(body), label)
 
 
-def asked(setting: Setting, width: int) -> str:
+def locked(setting: Setting, width: int) -> str:
     """The block and its cut, without a collective, a byte sent or a second."""
-    at = PLACES[width]
+    places = PLACES[width]
     halves = setting.scene.halves(None)
     body = [
         _ribbon(halves, {}, 0, width, False),
-        beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
-        beneath.wire((), 0, setting.one, NAMES, at.wire, width, asked=True),
+        beneath.memory(*setting.held_bytes, setting.alone, *_memory(places, width)),
+        beneath.wire((), 0, setting.all_reduce_bytes, NAMES, places.wire, width, locked=True),
     ]
     label = f"A transformer block cut among {setting.tp} GPUs, each tensor as copies, strips or terms of a sum."
-    return svg.figure(width, at.all, "".join(body), label)
+    return svg.figure(width, places.height, "".join(body), label)
 
 
 def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width: int, alive: bool) -> str:
-    at, out = PLACES[width], []
-    for one in halves:
-        title, middle, back = at.attention if one.name == "attention" else at.mlp
-        out.append(svg.text(2, title, one.title, bold=True))
-        x = 2 + svg.measure(one.title, bold=True) + 8
-        trouble = troubles.get(one.name, "")
+    places, parts = PLACES[width], []
+    for half_drawn in halves:
+        title, middle, backward_y = places.attention if half_drawn.name == "attention" else places.mlp
+        parts.append(svg.text(2, title, half_drawn.title, bold=True))
+        x = 2 + svg.measure(half_drawn.title, bold=True) + 8
+        trouble = troubles.get(half_drawn.name, "")
         if trouble:
-            out.append(svg.text(x, title, trouble, fill="accent", size=svg.SMALL, bold=True))
-        elif one.name == "attention":
-            out.append(svg.text(x, title, KEY[width].format(lit), fill="muted", size=svg.SMALLEST))
-        out.append(ribbon.half(one, middle, back, width, lit, alive))
-    return "".join(out)
+            parts.append(svg.text(x, title, trouble, fill="accent", size=svg.SMALL, bold=True))
+        elif half_drawn.name == "attention":
+            parts.append(svg.text(x, title, KEY[width].format(lit), fill="muted", size=svg.SMALLEST))
+        parts.append(ribbon.half(half_drawn, middle, backward_y, width, lit, alive))
+    return "".join(parts)
 
 
 def _pulse(setting: Setting, step: int, width: int) -> str:
-    now = setting.scene.moments[step]
-    _, middle, back = getattr(PLACES[width], now.half)
-    return ribbon.pulse(now.at, now.forward, middle, back, width, step < LAST)
+    moment = setting.scene.moments[step]
+    _, middle, backward_y = getattr(PLACES[width], moment.half)
+    return ribbon.pulse(moment.place, moment.forward, middle, backward_y, width, step < LAST)
 
 
-def _memory(at: Places, width: int) -> tuple[float, float, float]:
-    return (beneath.LEFT, at.memory, 262.0 if width == svg.WIDE else width - 2 * beneath.LEFT)
+def _memory(places: Places, width: int) -> tuple[float, float, float]:
+    return (beneath.LEFT, places.memory, 262.0 if width == svg.WIDE else width - 2 * beneath.LEFT)
 
 
-def _seconds(at: Places, width: int) -> tuple[float, float, float]:
-    return (296.0 if width == svg.WIDE else beneath.LEFT, at.seconds, width - beneath.LEFT)
+def _seconds(places: Places, width: int) -> tuple[float, float, float]:
+    return (296.0 if width == svg.WIDE else beneath.LEFT, places.seconds, width - beneath.LEFT)

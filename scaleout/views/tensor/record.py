@@ -8,7 +8,7 @@ from scaleout.views import own
 LAB = "labs/tensor.py"
 WAYS = ("by hand", "parallelize_module")  # the first that the Record has
 SEQUENCE = ", sequence"  # ends the name of a way with sequence parallelism
-KEPT = "bytes the blocks keep"
+KEPT_BYTES = "bytes the blocks keep"
 COMPUTES = "share of the step that computes"  # of a run over a link between hosts
 
 
@@ -16,20 +16,20 @@ def measured(record: dict) -> dict:
     """{"ranks", "device", "hosts", "waits", "waits_sequence", "kept"} of a Record: shares of a step in messages that
     nothing hides, without and with sequence parallelism (None where that did not run), and bytes kept by those that
     were predicted (None in 16 bits). ValueError, in one line, for any other file."""
-    found = own.run(record, "tensor", LAB)
-    if found["ranks"] == 1:
+    run = own.run(record, "tensor", LAB)
+    if run["ranks"] == 1:
         raise ValueError("this Record is of one process, which sends nothing: use one of two or more")
-    seen, said = own.table(record, "measurement", LAB), own.table(record, "prediction", LAB)
+    seen, predicted = own.table(record, "measurement", LAB), own.table(record, "prediction", LAB)
     hosts = record.get("nodes")
-    found["hosts"] = hosts if checks.is_whole(hosts) and 1 <= hosts <= found["ranks"] else 1
+    run["hosts"] = hosts if checks.is_whole(hosts) and 1 <= hosts <= run["ranks"] else 1
     if COMPUTES in seen:
         waits = 1 - min(1.0, own.amount(seen, COMPUTES, LAB))
-        return found | {"waits": waits, "waits_sequence": None, "kept": None}
+        return run | {"waits": waits, "waits_sequence": None, "kept": None}
     way = next((way for way in WAYS if f"seconds a step, {way}" in seen), WAYS[0])
-    again = _share(seen, way + SEQUENCE) if f"seconds a step, {way}{SEQUENCE}" in seen else None
-    key = f"{KEPT}, {way}"
-    kept = own.amount(seen, key, LAB) / own.amount(said, key, LAB) if key in seen else None
-    return found | {"waits": _share(seen, way), "waits_sequence": again, "kept": kept}
+    sequence_share = _share(seen, way + SEQUENCE) if f"seconds a step, {way}{SEQUENCE}" in seen else None
+    key = f"{KEPT_BYTES}, {way}"
+    kept_ratio = own.amount(seen, key, LAB) / own.amount(predicted, key, LAB) if key in seen else None
+    return run | {"waits": _share(seen, way), "waits_sequence": sequence_share, "kept": kept_ratio}
 
 
 def _share(seen: dict, way: str) -> float:
@@ -42,7 +42,7 @@ def _share(seen: dict, way: str) -> float:
 def point(run: dict, sequence: bool) -> tuple[float, str, str]:
     """(share of a step that waits for the wire, words, fewer words); without sequence parallelism where none ran."""
     share = run["waits_sequence"] if sequence and run["waits_sequence"] else run["waits"]
-    kept = f", keeps {run['kept']:.3f} of the predicted" if run["kept"] else ""
-    start, where = f"your run: waits {share:.0%}", own.where(run)
-    where = f"{run['hosts']} hosts, {where}" if run["hosts"] > 1 else where
-    return share, f"{start}{kept}, {where}", f"{start}, {where}"
+    kept_words = f", keeps {run['kept']:.3f} of the predicted" if run["kept"] else ""
+    start, machine = f"your run: waits {share:.0%}", own.machine(run)
+    machine = f"{run['hosts']} hosts, {machine}" if run["hosts"] > 1 else machine
+    return share, f"{start}{kept_words}, {machine}", f"{start}, {machine}"

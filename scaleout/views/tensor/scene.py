@@ -25,7 +25,7 @@ TITLES = {"attention": "Attention", "mlp": "MLP"}
 FIRST = {"attention": ("q", "k", "v"), "mlp": ("gate", "up")}
 PRODUCTS = ("product", "sums")
 LAST = len(HALVES) * (2 * len(WAY) - len(PRODUCTS)) - 1  # the last moment's number
-HELD = {"R": "copies", "P": "partial", "S(1)": "by tokens", "S(2)": "split"}
+PLACED_WORDS = {"R": "copies", "P": "partial", "S(1)": "by tokens", "S(2)": "split"}
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Moment:
     wrong: of each, whether no message belongs there."""
 
     half: str
-    at: str
+    place: str
     forward: bool
     moves: tuple[Move, ...] = ()
     wrong: tuple[bool, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.half}, {self.at}, {'forward' if self.forward else 'backward'}"
+        return f"{self.half}, {self.place}, {'forward' if self.forward else 'backward'}"
 
-    def said(self, move: Move) -> str:
+    def label(self, move: Move) -> str:
         """One of its messages in words."""
         way = "forward" if self.forward else "backward"
         return f"{NAMES[LETTERS[move.collective]]} in the {way}: each GPU sends {amount(move.sent, 10**9)}"
@@ -60,28 +60,33 @@ class Scene:
     @cached_property
     def joins(self) -> dict[str, dict[str, Join]]:
         """By half and place."""
-        return {half: {one.at: one for one in self.block.joins if one.half == half} for half in HALVES}
+        return {half: {join.at: join for join in self.block.joins if join.half == half} for half in HALVES}
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        return {one.name: one for one in self.block.tensors}
+        return {tensor.name: tensor for tensor in self.block.tensors}
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """LAST of them after the first, whatever the cuts: forward through attention and the MLP, then back."""
-        there = [self._moment(half, at, True) for half in HALVES for at in WAY]
-        back = [self._moment(half, at, False) for half in reversed(HALVES) for at in WAY[::-1] if at not in PRODUCTS]
-        return (*there, *back)
+        forward = [self._moment(half, place, True) for half in HALVES for place in WAY]
+        backward = [
+            self._moment(half, place, False)
+            for half in reversed(HALVES)
+            for place in WAY[::-1]
+            if place not in PRODUCTS
+        ]
+        return (*forward, *backward)
 
-    def _moment(self, half: str, at: str, forward: bool) -> Moment:
-        joins = [self.joins[half][name] for name in JOINS.get(at, ())]
-        found = [
+    def _moment(self, half: str, place: str, forward: bool) -> Moment:
+        joins = [self.joins[half][name] for name in JOINS.get(place, ())]
+        messages = [
             (move, forward and not join.legal)
             for join in (joins if forward else joins[::-1])
             for move in (join.forward if forward else join.backward)
         ]
-        moves, wrong = zip(*found, strict=True) if found else ((), ())
-        return Moment(half, at, forward, moves, wrong)
+        moves, wrong = zip(*messages, strict=True) if messages else ((), ())
+        return Moment(half, place, forward, moves, wrong)
 
     def halves(self, step: int | None) -> list[ribbon.Half]:
         """Attention and the MLP at a moment; None: all of them, without any collective."""
@@ -89,22 +94,24 @@ class Scene:
         return [self._half(half, seen, step is not None) for half in HALVES]
 
     def _half(self, half: str, seen: int, moves: bool) -> ribbon.Half:
-        reached = {one.at for one in self.moments[:seen] if one.half == half and one.forward}
-        strong = {at: 1.0 if at in reached else ribbon.FAINT for at in WAY}
+        reached = {item.place for item in self.moments[:seen] if item.half == half and item.forward}
+        strong = {place: 1.0 if place in reached else ribbon.FAINT for place in WAY}
         joins, attention, (first, second) = self.joins[half], half == "attention", HALVES[half]
-        weights = [one for one in self.block.weights if one.name in FIRST[half]]
-        given, summed = joins["middle"].gives, joins["out of"].gives
-        product = tuple(self._activation(one.name, given, strong["product"]) for one in weights)
-        held = "split by heads" if attention and given.value == "S(2)" else HELD[given.value]
+        weights = [item for item in self.block.weights if item.name in FIRST[half]]
+        input_placed, summed = joins["middle"].gives, joins["out of"].gives
+        product = tuple(self._activation(item.name, input_placed, strong["product"]) for item in weights)
+        placed_words = (
+            "split by heads" if attention and input_placed.value == "S(2)" else PLACED_WORDS[input_placed.value]
+        )
         return ribbon.Half(
             half,
             TITLES[half],
             self._end("enters", strong),
             self._cut(weights, first),
-            ribbon.Group(product, held, f"s×{self._columns(weights, given.value == 'S(2)')}"),
+            ribbon.Group(product, placed_words, f"s×{self._columns(weights, input_placed.value == 'S(2)')}"),
             "softmax" if attention else "SwiGLU" if self.shape.gated_mlp else "GeLU",
-            self._cut([one for one in self.block.weights if one.name == second], second),
-            ribbon.Group((self._activation(f"{half} sum", summed, strong["sums"]),), "", HELD[summed.value]),
+            self._cut([item for item in self.block.weights if item.name == second], second),
+            ribbon.Group((self._activation(f"{half} sum", summed, strong["sums"]),), "", PLACED_WORDS[summed.value]),
             self._end("leaves", strong),
             joins["middle"].reason,
             tuple(self._badges(half, seen)) if moves else (),
@@ -114,44 +121,44 @@ class Scene:
 
     def _activation(self, name: str, placed: Placed, strong: float, mark: str = "") -> ribbon.Part:
         """A tensor as it is placed before a join, which may be otherwise than after it."""
-        one, t = self.tensors[name], self.block.tp
-        parts = min(t, one.shape[2] // one.local[2]) if one.placed.value == "S(2)" else t
+        tensor, t = self.tensors[name], self.block.tp
+        parts = min(t, tensor.shape[2] // tensor.local[2]) if tensor.placed.value == "S(2)" else t
         laid = {
             "R": {"copies": t},
             "P": {"copies": t, "partial": True},
             "S(1)": {"parts": t, "cut": "rows"},
             "S(2)": {"parts": parts, "copies": t // parts},
         }[placed.value]
-        title = f"{name}: {one.shape[1]:,} × {one.shape[2]:,}, {HELD[placed.value]}"
-        return ribbon.Part(mark or name, self._wide(one.shape[2]), 0.0, "c3", **laid, strong=strong, title=title)
+        title = f"{name}: {tensor.shape[1]:,} × {tensor.shape[2]:,}, {PLACED_WORDS[placed.value]}"
+        return ribbon.Part(mark or name, self._wide(tensor.shape[2]), 0.0, "c3", **laid, strong=strong, title=title)
 
-    def _end(self, at: str, strong: dict[str, float]) -> ribbon.Group:
+    def _end(self, place: str, strong: dict[str, float]) -> ribbon.Group:
         """What enters or leaves a half."""
         placed, t = self.tensors["x"].placed, self.block.tp
-        over, under = ("tokens split", f"s/{t}×h") if placed.value == "S(1)" else (f"{t} copies", "s×h")
-        return ribbon.Group((self._activation("x", placed, strong[at], mark=at),), over, under)
+        upper, lower = ("tokens split", f"s/{t}×h") if placed.value == "S(1)" else (f"{t} copies", "s×h")
+        return ribbon.Group((self._activation("x", placed, strong[place], mark=place),), upper, lower)
 
     def _cut(self, weights: list[Weight], name: str) -> ribbon.Group:
         """Matrices that are cut alike, with what pressing them does."""
-        cut, many = self.cuts[name], name in ("qkv", "up")
-        over = f"{self.block.tp} copies" if cut == "copies" else f"in {cut}"
-        over += ", by heads" * (name == "qkv" and cut == "columns")
+        cut, several = self.cuts[name], name in ("qkv", "up")
+        upper = f"{self.block.tp} copies" if cut == "copies" else f"in {cut}"
+        upper += ", by heads" * (name == "qkv" and cut == "columns")
         rows = self._times(weights[0].shape[0]) + f"/{self.block.tp}" * (cut == "rows")
-        label = f"{MATRICES[name]}, {over}: press for {NEXT[cut]}"
+        label = f"{MATRICES[name]}, {upper}: press for {NEXT[cut]}"
         return ribbon.Group(
-            tuple(self._matrix(one) for one in weights),
-            over,
+            tuple(self._matrix(weight) for weight in weights),
+            upper,
             f"{rows}×{self._columns(weights, cut == 'columns')}",
-            cut if many else "",
+            cut if several else "",
             (name, NEXT[cut], label),
         )
 
-    def _matrix(self, one: Weight) -> ribbon.Part:
-        (a, b), (c, d) = one.shape, one.local
-        parts, cut = round(a * b / (c * d)), "rows" if one.cut == "rows" else "columns"
-        title = f"{one.name}: {c:,} × {d:,} of {a:,} × {b:,} on each GPU"
+    def _matrix(self, weight: Weight) -> ribbon.Part:
+        (a, b), (c, d) = weight.shape, weight.local
+        parts, cut = round(a * b / (c * d)), "rows" if weight.cut == "rows" else "columns"
+        title = f"{weight.name}: {c:,} × {d:,} of {a:,} × {b:,} on each GPU"
         copies = self.block.tp // parts
-        return ribbon.Part(f"W{one.name}", self._wide(b), self._wide(a), "c1", parts, cut, copies, title=title)
+        return ribbon.Part(f"W{weight.name}", self._wide(b), self._wide(a), "c1", parts, cut, copies, title=title)
 
     def _wide(self, width: int) -> float:
         """In widths of x."""
@@ -164,30 +171,35 @@ class Scene:
     def _columns(self, weights: list[Weight], split: bool) -> str:
         """Of all of them; of one rank where they are split, with what it holds beside its own for others too."""
         if not split:
-            return self._times(sum(one.shape[1] for one in weights))
-        own = [one for one in weights if one.local[1] * self.block.tp == one.shape[1]]
-        shared = len(weights) - len(own)
-        return f"{self._times(sum(one.shape[1] for one in own))}/{self.block.tp}" + f" + {shared} heads" * bool(shared)
+            return self._times(sum(weight.shape[1] for weight in weights))
+        split_weights = [weight for weight in weights if weight.local[1] * self.block.tp == weight.shape[1]]
+        shared = len(weights) - len(split_weights)
+        return (
+            f"{self._times(sum(weight.shape[1] for weight in split_weights))}/{self.block.tp}"
+            + f" + {shared} heads" * bool(shared)
+        )
 
     # --- collectives -------------------------------------------------------------------------------------------------
 
     def _badges(self, half: str, seen: int) -> Iterator[ribbon.Badge]:
         """One for each message of a half, beside each other where a place has two; a ring where only the other way has
         any."""
-        here = {(one.at, one.forward): (i, one) for i, one in enumerate(self.moments) if one.half == half}
-        for (at, forward), (i, one) in here.items():
-            first = 1 - len(one.moves) if forward else 0  # to the left, where a matrix is at the right
-            for k, (move, wrong) in enumerate(zip(one.moves, one.wrong, strict=True)):
+        moments = {
+            (moment.place, moment.forward): (i, moment) for i, moment in enumerate(self.moments) if moment.half == half
+        }
+        for (place, forward), (i, moment) in moments.items():
+            first = 1 - len(moment.moves) if forward else 0  # to the left, where a matrix is at the right
+            for k, (move, wrong) in enumerate(zip(moment.moves, moment.wrong, strict=True)):
                 yield ribbon.Badge(
-                    f"{half} {at} {forward} {k}",
+                    f"{half} {place} {forward} {k}",
                     LETTERS[move.collective],
-                    at,
+                    place,
                     forward,
                     i < seen,
-                    one.said(move),
+                    moment.label(move),
                     first + k,
                     wrong,
                 )
-            if at in JOINS and not one.moves and here[at, not forward][1].moves:
+            if place in JOINS and not moment.moves and moments[place, not forward][1].moves:
                 way = "forward" if forward else "backward"
-                yield ribbon.Badge("", "", at, forward, True, f"nothing to send in the {way}")
+                yield ribbon.Badge("", "", place, forward, True, f"nothing to send in the {way}")

@@ -49,8 +49,8 @@ class Setting:
 
     @cached_property
     def shape(self) -> Shape:
-        own = PRESETS[self.model]
-        return own if self.kv == "own" else replace(own, kv_heads=int(self.kv))
+        preset = PRESETS[self.model]
+        return preset if self.kv == "own" else replace(preset, kv_heads=int(self.kv))
 
     @property
     def tokens(self) -> int:
@@ -60,9 +60,9 @@ class Setting:
     @cached_property
     def job(self) -> Job:
         """The whole model, one sequence, on one group of tp GPUs; its matrices cut as Megatron cuts them."""
-        return self.over(self.link, self.overlap)
+        return self.job_over(self.link, self.overlap)
 
-    def over(self, link: str, overlap: str) -> Job:
+    def job_over(self, link: str, overlap: str) -> Job:
         """The job over another link, or with another overlap: in a node, or in two with half of the GPUs each, and an
         adapter for each GPU."""
         nodes = 2 if link == "nodes" else 1
@@ -97,7 +97,7 @@ class Setting:
         return Scene(self.block, self.shape, self.cuts)
 
     @property
-    def one(self) -> float:
+    def all_reduce_bytes(self) -> float:
         """Bytes that a GPU sends in one all-reduce of x."""
         return Move("all_reduce", self.job.stream_bytes * self.tokens * self.shape.hidden, self.tp, ("x",)).sent
 
@@ -109,31 +109,31 @@ class Setting:
     @property
     def worth(self) -> float:
         """All-reduces of x that would send as much: a whole number where it is a count."""
-        count = round(self.sent / self.one, 9)
+        count = round(self.sent / self.all_reduce_bytes, 9)
         return int(count) if count.is_integer() else count
 
-    def at(self, step: int) -> dict:
+    def progress(self, step: int) -> dict:
         """What has been sent at a moment, and where the pass is."""
-        done = [move for one in self.scene.moments[: step + 1] for move in one.moves]
+        moves = [move for moment in self.scene.moments[: step + 1] for move in moment.moves]
         return {
             "moment": self.scene.moments[step].name,
-            "messages_so_far": len(done),
-            "sent_so_far_mb": fsum(one.sent for one in done) / 1e6,
+            "messages_so_far": len(moves),
+            "sent_so_far_mb": fsum(moment.sent for moment in moves) / 1e6,
         }
 
     # --- what is held ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def held(self) -> tuple[float, float]:
+    def held_bytes(self) -> tuple[float, float]:
         """Bytes of a GPU's weights, and of the activations that it keeps for the backward: under Megatron's cuts to the
         byte, under others with what kernels keep beside the block's tensors in proportion."""
         listed = _cut(self.job, MEGATRON).kept
-        return _weights(self.block, self.job), self.block.kept * _kept(self.job) / listed
+        return _weights(self.block, self.job), self.block.kept * _kept_bytes(self.job) / listed
 
     @cached_property
     def alone(self) -> tuple[float, float]:
         """The same where one GPU holds it all."""
-        return _weights(self.uncut, self.one_gpu), _kept(self.one_gpu)
+        return _weights(self.uncut, self.one_gpu), _kept_bytes(self.one_gpu)
 
     def heads(self, rank: int) -> list[list[int]]:
         """Query heads and key-value heads of a rank, each [first, one past the last]: all of them unless Q, K and V are
@@ -167,17 +167,17 @@ def _cut(job: Job, cuts: dict[str, str]) -> Block:
 
 @lru_cache(maxsize=64)  # a redraw asks for each of a few several times
 def _work(setting: Setting, link: str, overlap: str) -> Work:
-    job = setting.over(link, overlap)
+    job = setting.job_over(link, overlap)
     return compute.block(job, machine.from_datasheet(job), setting.block)
 
 
 def _weights(block: Block, job: Job) -> int:
     """Bytes of a GPU's matrices."""
     width = job.recipe.width("compute")
-    return sum(width * one.local[0] * one.local[1] for one in block.weights)
+    return sum(width * weight.local[0] * weight.local[1] for weight in block.weights)
 
 
-def _kept(job: Job) -> int:
+def _kept_bytes(job: Job) -> int:
     """Bytes of a block's activations that a GPU keeps for the backward."""
     sizes = Sizes(job.shape, job.batch, job.seq, job.recipe, job.layout)
     return sum(block_kept(sizes, "none").values())

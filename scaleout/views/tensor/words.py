@@ -16,43 +16,43 @@ def _size(size: float) -> str:
 def sentence(setting, values: dict) -> str:
     """What is sent and waited for, or why more than that moves."""
     start = f"{NAMES[setting.model]} on {setting.tp} H100s:"
-    whole, waits = took(values["seconds"]), took(values["exposed_seconds"])
+    total, waits = took(values["seconds"]), took(values["exposed_seconds"])
     if values["sent_mb"] == 0:
-        return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {whole} a block."
+        return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {total} a block."
     share = f"{values['exposed_percent']:.0f}%"
-    cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {whole} ({share})."
+    cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {total} ({share})."
     wrong = next((join for join in setting.block.joins if not join.legal), None)
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
 
 
-def advice(found: Advice | None) -> str:
+def advice(lever: Advice | None) -> str:
     """The one lever worth trying now."""
-    return f"Try **{found.words}**: {found.saves}." if found else f"No lever here saves {WORTH:.0%} of time or memory."
+    return f"Try **{lever.words}**: {lever.saves}." if lever else f"No lever here saves {WORTH:.0%} of time or memory."
 
 
 def law(setting, values: dict) -> list[str]:
     """Bytes sent, as so many all-reduces of x, or so many halves of one."""
-    x = setting.one * setting.tp / (2 * (setting.tp - 1))
+    x = setting.all_reduce_bytes * setting.tp / (2 * (setting.tp - 1))
     halves = setting.sequence
     count = f"{values['all_reduces'] * (2 if halves else 1):.3g}"
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
-    most = ", all that the model takes" if setting.tokens < int(setting.seq) else ""
-    sizes = f"s = {setting.tokens:,}{most}, h = {setting.shape.hidden:,}"
-    after = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
+    limit_words = ", all that the model takes" if setting.tokens < int(setting.seq) else ""
+    sizes = f"s = {setting.tokens:,}{limit_words}, h = {setting.shape.hidden:,}"
+    definitions = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
     if halves:
-        after += " An all-reduce is a reduce-scatter and an all-gather."
+        definitions += " An all-reduce is a reduce-scatter and an all-gather."
     if halves and setting.cuts == MEGATRON:
-        after += " Two gathers are made again in the backward, for the weights' gradients."
-    return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {_size(setting.sent)}", after]
+        definitions += " Two gathers are made again in the backward, for the weights' gradients."
+    return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {_size(setting.sent)}", definitions]
 
 
 def troubles(setting) -> dict[str, str]:
     """By half, in a few words, why what one operation gives cannot be used as it is by the next."""
-    out = {}
+    words_by_half = {}
     for join in setting.block.joins:
         if not join.legal:
-            out.setdefault(join.half, _trouble(join, "SwiGLU" if setting.shape.gated_mlp else "GeLU"))
-    return out
+            words_by_half.setdefault(join.half, _trouble(join, "SwiGLU" if setting.shape.gated_mlp else "GeLU"))
+    return words_by_half
 
 
 def _trouble(join, function: str) -> str:

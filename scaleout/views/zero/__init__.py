@@ -8,7 +8,7 @@ from scaleout.memory.zero import splits
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
-from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, known, whole
+from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, integral, known
 
 TITLE = "Who holds what in ZeRO"
 
@@ -40,12 +40,12 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict, width: int, own: dict | None = None) -> dict:
+def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The grid at a moment of the step, and beneath it the card, the wire and the seconds."""
     setting, moment = _setting(params), params["moment"]
-    values = {**_values(setting), **_now(setting, moment)}
+    values = {**_values(setting), **_at_moment(setting, moment)}
     return {
-        "svg": picture.picture(setting, moment, width, own),
+        "svg": picture.picture(setting, moment, width, run),
         "sentence": words.sentence(setting, values),
         "law": words.law(setting, values),
         "values": values,
@@ -63,7 +63,7 @@ def advice(params: dict) -> str:
 
 def locked(params: dict, width: int) -> str:
     """The same in stage 0."""
-    return picture.asked(_setting(params).other(stage=0), width)
+    return picture.locked(_setting(params).changed(stage=0), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -77,21 +77,21 @@ def _setting(params: dict) -> Setting:
 
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, or less than they say, and why."""
-    off = {}
+    reasons = {}
     if setting.stage < 3:
-        off["keep"] = "only stage 3 gathers weights to compute with"
+        reasons["keep"] = "only stage 3 gathers weights to compute with"
     if not setting.stage:
-        off["offload"] = "nobody owns a part of a copy: stages 1 to 3"
+        reasons["offload"] = "nobody owns a part of a copy: stages 1 to 3"
     elif setting.muon:
-        off["offload"] = "Muon's products need the GPU"
-    if setting.away == "none":
-        off["to"] = "nothing is offloaded"
+        reasons["offload"] = "Muon's products need the GPU"
+    if setting.offloaded == "none":
+        reasons["to"] = "nothing is offloaded"
     elif setting.stage < 3:
-        off["to"] = "NVMe is for stage 3"
-    found = {name: {"off": why} for name, why in off.items()}
-    if setting.offload == "parameters" and setting.away == "optimizer":
-        found["offload"] = {"note": "below stage 3 the weights stay on the GPU: only the optimizer is offloaded"}
-    return found
+        reasons["to"] = "NVMe is for stage 3"
+    levers = {name: {"off": reason} for name, reason in reasons.items()}
+    if setting.offload == "parameters" and setting.offloaded == "optimizer":
+        levers["offload"] = {"note": "below stage 3 the weights stay on the GPU: only the optimizer is offloaded"}
+    return levers
 
 
 @lru_cache(maxsize=16)
@@ -102,18 +102,18 @@ def _values(setting: Setting) -> dict:
         "pieces": setting.pieces,
         "piece_gb": setting.piece / 1e9,
         "sent_gb": setting.sent / 1e9,
-        "held_gb": setting.held() / 1e9,
-        "host_gb": setting.held("host") / 1e9,
-        "nvme_gb": setting.held("nvme") / 1e9,
-        "outside_gb": setting.held(setting.tier) / 1e9,
+        "held_gb": setting.held_bytes() / 1e9,
+        "host_gb": setting.held_bytes("host") / 1e9,
+        "nvme_gb": setting.held_bytes("nvme") / 1e9,
+        "outside_gb": setting.held_bytes(setting.tier) / 1e9,
         "pieces_by_way": setting.by_way,
-        "fullest_gb": setting.most / 1e9,
+        "fullest_gb": setting.fullest_bytes / 1e9,
         "usable_gb": setting.usable / 1e9,
         "states_fit": setting.states_fit,
         "peak_gb": setting.peak / 1e9,
-        "beside_gb": setting.beside / 1e9,
+        "beside_gb": setting.pass_bytes / 1e9,
         "fits": setting.step_fits,
-        "bytes_each": setting.held() / setting.parameters,
+        "bytes_each": setting.held_bytes() / setting.parameters,
         "each": setting.widths,
         "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},
         "by_stage_gb": [size / 1e9 for size in setting.by_stage],
@@ -124,22 +124,22 @@ def _values(setting: Setting) -> dict:
         "exposed_seconds": setting.exposed,
         "exposed_percent": 100 * setting.exposed / time.seconds,
         "wire_seconds": time.communication,
-        "away": setting.away,
+        "away": setting.offloaded,
         "node_host_gb": setting.node_host / 1e9,
         "host_fits": setting.host_fits,
     }
 
 
-def _now(setting: Setting, moment: int) -> dict:
+def _at_moment(setting: Setting, moment: int) -> dict:
     """What is held and sent at a moment."""
-    number, part = setting.at(moment)
+    number, part = setting.frame_at(moment)
     frame = picture.resting(setting) if moment == MOMENTS else setting.frames[number]
-    held = setting.bytes_at(frame)
-    sent = sum(cell.done for cell in picture.cells(setting, number, part))
+    held_bytes = setting.bytes_at(frame)
+    sent = sum(cell.sent for cell in picture.cells(setting, number, part))
     return {
         "moment": frame.phase,
-        "moment_gb": sum(held.values()) / 1e9,
-        "moment_held_gb": {kind: size / 1e9 for kind, size in held.items()},
-        "sent_so_far": whole(sent),
-        "crossed_so_far": whole(setting.frames[number].crossed),
+        "moment_gb": sum(held_bytes.values()) / 1e9,
+        "moment_held_gb": {kind: size / 1e9 for kind, size in held_bytes.items()},
+        "sent_so_far": integral(sent),
+        "crossed_so_far": integral(setting.frames[number].crossed),
     }

@@ -12,7 +12,7 @@ from scaleout.draw.labels import fitting, took
 from scaleout.views.zero.amounts import gigabytes
 
 AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
-NEAR = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
+LEAST_GAP = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
 SECONDS = {"compute": "compute", "exposed data": "communication", "update": "update", "exposed host": "host copies",
            "rest": "other"}  # fmt: skip
 FILLS = {"compute": "compute", "update": "c2", "rest": "muted"}
@@ -49,7 +49,7 @@ class Cell:
 
     words: tuple[str, ...]
     pieces: float
-    done: float
+    sent: float
 
 
 # --- what a GPU holds ------------------------------------------------------------------------------------------------
@@ -62,18 +62,22 @@ def scale(band: Band, sizes: Sequence[float], outside: float, words: str) -> flo
 
 
 def memory(
-    band: Band, parts: Sequence[Part], scale: float, usable: int, stages: Sequence[float], chosen: int, beside: int
+    band: Band, parts: Sequence[Part], scale: float, usable: int, stages: Sequence[float], chosen: int, activations: int
 ) -> str:
-    """Bytes as a bar; what is over usable memory is hatched. scale: CSS pixels a byte; stages: bytes of each; beside:
-    those of activations."""
-    held, limit = sum(part.size for part in parts), band.x + usable * scale
-    out = [svg.text(band.words, band.y - 6, fitting(_memory_words(held, usable, beside), band.room), size=svg.SMALL)]
-    out.append(svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"))
-    at = band.x
+    """Bytes as a bar; what is over usable memory is hatched. scale: CSS pixels a byte; stages: bytes of each;
+    activations: their bytes."""
+    held_bytes, limit = sum(part.size for part in parts), band.x + usable * scale
+    pieces = [
+        svg.text(
+            band.words, band.y - 6, fitting(_memory_words(held_bytes, usable, activations), band.room), size=svg.SMALL
+        )
+    ]
+    pieces.append(svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"))
+    part_x = band.x
     for part in parts:
-        out.append(
+        pieces.append(
             svg.rect(
-                at,
+                part_x,
                 band.y,
                 part.size * scale,
                 band.height,
@@ -83,51 +87,56 @@ def memory(
                 mark=f"held {part.key}",
             )
         )
-        at += part.size * scale
-    over = max(0.0, at - limit)
-    out.append(svg.rect(limit, band.y, over, band.height, "paper", opacity=0.45, mark="veil"))
-    out.append(hatch.hatched(limit, band.y, over, band.height, "accent", "over"))
-    out.append(svg.line(limit, band.y - 4, limit, band.y + band.height + 4, "accent", 2, "4 2", mark="limit"))
-    return "".join([*out, *_marks(band, scale, stages, chosen)])
+        part_x += part.size * scale
+    excess = max(0.0, part_x - limit)
+    pieces.append(svg.rect(limit, band.y, excess, band.height, "paper", opacity=0.45, mark="veil"))
+    pieces.append(hatch.hatched(limit, band.y, excess, band.height, "accent", "over"))
+    pieces.append(svg.line(limit, band.y - 4, limit, band.y + band.height + 4, "accent", 2, "4 2", mark="limit"))
+    return "".join([*pieces, *_marks(band, scale, stages, chosen)])
 
 
-def _memory_words(held: float, usable: int, beside: int) -> list[str]:
-    own, all_of, take = gigabytes(held), gigabytes(usable), gigabytes(beside)
-    if not held:
+def _memory_words(held_bytes: float, usable: int, activations: int) -> list[str]:
+    held_words, all_of, take = gigabytes(held_bytes), gigabytes(usable), gigabytes(activations)
+    if not held_bytes:
         return [
             f"each holds nothing now: all of the usable {all_of} are left for activations, which take {take}",
             f"each holds nothing now: {all_of} are left",
         ]
-    if held > usable:
-        over = gigabytes(held - usable)
-        return [f"each holds {own}, {over} more than the usable {all_of}", f"{own}: {over} over {all_of}"]
-    left = f"{svg.quantity((usable - held) / 1e9, 2)} GB"
+    if held_bytes > usable:
+        excess = gigabytes(held_bytes - usable)
+        return [
+            f"each holds {held_words}, {excess} more than the usable {all_of}",
+            f"{held_words}: {excess} over {all_of}",
+        ]
+    left = f"{svg.quantity((usable - held_bytes) / 1e9, 2)} GB"
     return [
-        f"each holds {own} of the usable {all_of}; {left} are left for activations, which take {take}",
-        f"each holds {own} of {all_of}; {left} left, activations take {take}",
-        f"{own} of {all_of}, activations {take}",
-        f"{own} of {all_of}",
+        f"each holds {held_words} of the usable {all_of}; {left} are left for activations, which take {take}",
+        f"each holds {held_words} of {all_of}; {left} left, activations take {take}",
+        f"{held_words} of {all_of}, activations {take}",
+        f"{held_words} of {all_of}",
     ]
 
 
 def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> list[str]:
     """Beneath the bar, where each stage's ends; stages that end at one place share a mark."""
     low, groups = band.y + band.height, []
-    for stage, size in sorted(enumerate(stages), key=lambda one: (one[1], one[0])):
-        at = band.x + size * scale
-        if groups and at - groups[-1][0] < NEAR:
+    for stage, size in sorted(enumerate(stages), key=lambda item: (item[1], item[0])):
+        mark_x = band.x + size * scale
+        if groups and mark_x - groups[-1][0] < LEAST_GAP:
             groups[-1][1].append(stage)
         else:
-            groups.append((at, [stage]))
-    out = [svg.text(band.x - 7, low + 13, "in stage", anchor="end", fill="muted", size=svg.SMALLEST)] if stages else []
+            groups.append((mark_x, [stage]))
+    parts = (
+        [svg.text(band.x - 7, low + 13, "in stage", anchor="end", fill="muted", size=svg.SMALLEST)] if stages else []
+    )
     free = band.x - 3
-    for at, found in groups:
-        mine, words = chosen in found, "–".join(map(str, sorted({min(found), max(found)})))
+    for mark_x, group in groups:
+        mine, words = chosen in group, "–".join(map(str, sorted({min(group), max(group)})))
         wide = svg.measure(words, svg.SMALLEST, bold=True)
-        left = max(free, at - wide / 2)
+        left = max(free, mark_x - wide / 2)
         free = left + wide + 4
-        out.append(svg.line(at, low, at, low + 3, "ink" if mine else "muted", 2 if mine else 1))
-        out.append(
+        parts.append(svg.line(mark_x, low, mark_x, low + 3, "ink" if mine else "muted", 2 if mine else 1))
+        parts.append(
             svg.text(
                 left + wide / 2,
                 low + 13,
@@ -138,17 +147,21 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
                 size=svg.SMALLEST,
             )
         )
-    return out
+    return parts
 
 
 def host(band: Band, parts: Sequence[Part], scale: float, words: str) -> str:
     """What lies outside the GPU, on the scale of what lies on it."""
-    boxes, at = [], band.x
+    boxes, part_x = [], band.x
     for part in parts:
         wide = part.size * scale
-        boxes.append(hatch.area([(at, band.y, wide, band.height)], part.fill, part.key) if part.size else "")
-        at += wide
-    return "".join(boxes) + svg.text(at + 6, band.y + band.height - 1, words, size=svg.SMALLEST) if at > band.x else ""
+        boxes.append(hatch.area([(part_x, band.y, wide, band.height)], part.fill, part.key) if part.size else "")
+        part_x += wide
+    return (
+        "".join(boxes) + svg.text(part_x + 6, band.y + band.height - 1, words, size=svg.SMALLEST)
+        if part_x > band.x
+        else ""
+    )
 
 
 # --- the wire --------------------------------------------------------------------------------------------------------
@@ -159,31 +172,36 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float
     guess, which has the line beneath to itself. piece: its bytes. run: pieces of a reader's own."""
     end = max(AXIS, ceil(sum(cell.pieces for cell in cells)) + 0.2)
     scale, low = band.width / end, band.y + band.height
-    out = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
-    out.append(
+    parts = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
+    parts.append(
         svg.text(
             band.x - 7, band.y + band.height / 2 + 4, f"stage {stage}", anchor="end", fill="muted", size=svg.SMALLEST
         )
     )
-    out.append(svg.line(band.x, band.y - 1, band.x + band.width, band.y - 1))
-    step = next(one for one in (1, 2, 5, 10, 20) if end / one <= 8)
+    parts.append(svg.line(band.x, band.y - 1, band.x + band.width, band.y - 1))
+    step = next(step_size for step_size in (1, 2, 5, 10, 20) if end / step_size <= 8)
     for value in range(0, int(end) + 1, step):
-        at = band.x + value * scale
-        out.append(svg.line(at, band.y - 4, at, band.y - 1))
-        out.append(svg.text(at, band.y - 6, str(value), anchor="middle", fill="muted", size=svg.SMALLEST))
-    at = band.x
+        cell_x = band.x + value * scale
+        parts.append(svg.line(cell_x, band.y - 4, cell_x, band.y - 1))
+        parts.append(svg.text(cell_x, band.y - 6, str(value), anchor="middle", fill="muted", size=svg.SMALLEST))
+    cell_x = band.x
     for i, cell in enumerate(cells):
-        out += _cell(cell, i, at, cell.pieces * scale, band)
-        at += cell.pieces * scale
+        parts += _cell(cell, i, cell_x, cell.pieces * scale, band)
+        cell_x += cell.pieces * scale
     stops = [(0.0, band.x), (AXIS, band.x + AXIS * scale)]
     if run:
-        out.append(plot.ringed(band.x + min(run, end) * scale, band.y + band.height / 2, f"your run: {run:.2f} times"))
-    return "".join(out) + guess.mark(stops, (band.y - 4, low + 4), "x")
+        parts.append(
+            plot.ringed(band.x + min(run, end) * scale, band.y + band.height / 2, f"your run: {run:.2f} times")
+        )
+    return "".join(parts) + guess.mark(stops, (band.y - 4, low + 4), "x")
 
 
 def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
-    size, total, done = gigabytes(piece), *(sum(getattr(one, of) for one in cells) * piece for of in ("pieces", "done"))
-    sent = gigabytes(total) if done > (1 - 1e-9) * total else f"{gigabytes(done)} of {gigabytes(total)}"
+    size, total, sent_bytes = (
+        gigabytes(piece),
+        *(sum(getattr(cell, field) for cell in cells) * piece for field in ("pieces", "sent")),
+    )
+    sent = gigabytes(total) if sent_bytes > (1 - 1e-9) * total else f"{gigabytes(sent_bytes)} of {gigabytes(total)}"
     return [
         f"sent by each GPU: {sent}; 1 is every weight once, {size}",
         f"each sends {sent}; 1 is every weight once",
@@ -193,13 +211,13 @@ def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
 
 def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
     long = max(0.0, wide - 1.5)
-    full = long * cell.done / cell.pieces
-    out = [svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0])]
-    out.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.38, title=cell.words[0], mark=f"cell {i}"))
+    full = long * cell.sent / cell.pieces
+    parts = [svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0])]
+    parts.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.38, title=cell.words[0], mark=f"cell {i}"))
     words = fitting(cell.words, long - 4, svg.SMALLEST)
     if words:
-        out.append(svg.text(x + long / 2, band.y + band.height / 2 + 4, words, anchor="middle", size=svg.SMALLEST))
-    return out
+        parts.append(svg.text(x + long / 2, band.y + band.height / 2 + 4, words, anchor="middle", size=svg.SMALLEST))
+    return parts
 
 
 # --- the seconds -----------------------------------------------------------------------------------------------------
@@ -207,26 +225,26 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
 
 def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
     """A step's seconds by what they are spent on, side by side; hatched what communication and the host cost."""
-    whole = sum(parts.values())
+    total = sum(parts.values())
     named = SECONDS | ({"update": "update on the host"} if "update" in waits else {})
-    said = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
+    items = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
     ways = [
-        f"a step takes {took(whole)}: {said}",
-        f"{took(whole)}: {said}",
-        f"{took(whole)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
+        f"a step takes {took(total)}: {items}",
+        f"{took(total)}: {items}",
+        f"{took(total)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
     ]
-    out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
+    pieces, bar_x = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
     for name, words in named.items():
-        wide = band.width * parts[name] / whole
+        wide = band.width * parts[name] / total
         title = f"{words} {took(parts[name])}"
         if name in waits:
-            out.append(
+            pieces.append(
                 svg.rect(
-                    at, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title, mark=f"ground {name}"
+                    bar_x, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title, mark=f"ground {name}"
                 )
             )
-            out.append(hatch.hatched(at, band.y, wide, band.height, "accent", f"waits {name}"))
+            pieces.append(hatch.hatched(bar_x, band.y, wide, band.height, "accent", f"waits {name}"))
         else:
-            out.append(svg.rect(at, band.y, wide, band.height, FILLS[name], title=title, mark=f"works {name}"))
-        at += wide
-    return "".join(out)
+            pieces.append(svg.rect(bar_x, band.y, wide, band.height, FILLS[name], title=title, mark=f"works {name}"))
+        bar_x += wide
+    return "".join(pieces)

@@ -16,7 +16,7 @@ from scaleout.timing.job import Step
 GATHER = "gather the momentum"  # of each matrix, to all ranks, in 16 bits
 
 
-def rest(setting) -> float:
+def adamw_share(setting) -> float:
     """Share of the parameters that AdamW steps, with a second state: tables, head, norms."""
     return 1 - matrix_parameters(setting.shape) / setting.parameters
 
@@ -29,13 +29,13 @@ def messages(setting) -> tuple[Message, ...]:
 def frames(plain: tuple[Frame, ...], pieces: float) -> Iterator[Frame]:
     """A step with the gathers in its update. pieces: of all of them."""
     ranks, extra = len(plain[0].held["momentum"]), 0.0
-    for one in plain:
-        yield replace(one, sent=one.sent + extra)
-        if one.phase == "update" and pieces:
+    for frame in plain:
+        yield replace(frame, sent=frame.sent + extra)
+        if frame.phase == "update" and pieces:
             for shard in range(ranks):
                 extra = pieces * (shard + 1) / ranks
-                held = one.held | {"momentum": _lent(one.held["momentum"], shard)}
-                yield Frame(GATHER, held, one.sent + extra, one.crossed, ("momentum", shard, "out"))
+                held_states = frame.held | {"momentum": _lent(frame.held["momentum"], shard)}
+                yield Frame(GATHER, held_states, frame.sent + extra, frame.crossed, ("momentum", shard, "out"))
 
 
 def _lent(grid, shard: int):
@@ -45,10 +45,10 @@ def _lent(grid, shard: int):
 
 def time(setting, plain: Step) -> Step:
     """A step with Muon's matrix multiplications in its update, and its messages exposed."""
-    more = muon.seconds(setting.job)
+    muon_seconds = muon.seconds(setting.job)
     parts = plain.parts | {
-        "update": plain.parts["update"] + more["matmuls"],
-        "exposed data": plain.parts["exposed data"] + more["communication"],
+        "update": plain.parts["update"] + muon_seconds["matmuls"],
+        "exposed data": plain.parts["exposed data"] + muon_seconds["communication"],
     }
-    communication = plain.communication + more["communication"]
+    communication = plain.communication + muon_seconds["communication"]
     return replace(plain, parts=parts, seconds=fsum(parts.values()), communication=communication)

@@ -33,12 +33,12 @@ class Places:
     left: float
     right: float
     unit: float
-    apart: dict[int, float]
+    column_steps: dict[int, float]
     memory: tuple[float, float]
     host: tuple[float, float]
     wire: tuple[float, float]
     seconds: tuple[float, float]
-    all: float
+    height: float
 
 
 PLACES = {
@@ -47,42 +47,42 @@ PLACES = {
 }
 
 
-def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
-    """All of it, at a moment; MOMENTS: what the update finds, and the whole step's bytes. own: a reader's run."""
-    frame, part = setting.at(moment)
-    now = resting(setting) if moment == MOMENTS else setting.frames[frame]
-    at, grid = PLACES[width], _grid(setting, width)
+def picture(setting: Setting, moment: int, width: int, run: dict | None) -> str:
+    """All of it, at a moment; MOMENTS: what the update finds, and the whole step's bytes. run: a reader's."""
+    frame, part = setting.frame_at(moment)
+    shown = resting(setting) if moment == MOMENTS else setting.frames[frame]
+    places, grid = PLACES[width], _grid(setting, width)
     flying = [] if moment == MOMENTS else flights(setting, moment)
-    under, over = grid.flights(flying)
+    lower, upper = grid.flights(flying)
     body = [
         _above(setting, moment, width),
         _names(setting, grid, width, True),
         grid.frames(),
-        under,
-        grid.cells(now.held, grid.landed(flying)),
-        over,
-        _memory(setting, now, width),
+        lower,
+        grid.cells(shown.held, grid.landed(flying)),
+        upper,
+        _memory(setting, shown, width),
         beneath.wire(
-            _band(at.wire, width),
+            _band(places.wire, width),
             cells(setting, frame, part),
             setting.piece,
             setting.stage,
-            (record.of(own, setting) or [None])[0],
+            (record.matching_stage(run, setting) or [None])[0],
         ),
-        _own(setting, own, width) if own else "",
-        beneath.seconds(_band(at.seconds, width), setting.spent, setting.waits),
+        _run_text(setting, run, width) if run else "",
+        beneath.seconds(_band(places.seconds, width), setting.spent, setting.waits),
     ]
     label = (
         f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
         f"{setting.stage}, areas as bytes; beneath, a GPU's usable memory, the {setting.pieces:.3g} pieces that "
         "each sends in a step, and its seconds."
     )
-    return svg.figure(width, at.all, "".join(body), label)
+    return svg.figure(width, places.height, "".join(body), label)
 
 
-def asked(setting: Setting, width: int) -> str:
+def locked(setting: Setting, width: int) -> str:
     """Stage 0, with what it sends: what stage 2 does is asked."""
-    at, grid = PLACES[width], _grid(setting, width)
+    places, grid = PLACES[width], _grid(setting, width)
     last = len(setting.frames) - 1
     body = [
         _above(setting, MOMENTS, width),
@@ -90,95 +90,99 @@ def asked(setting: Setting, width: int) -> str:
         grid.frames(),
         grid.cells(resting(setting).held),
         _memory(setting, resting(setting), width, alone=True),
-        beneath.wire(_band(at.wire, width), cells(setting, last, 0.0), setting.piece, 0),
+        beneath.wire(_band(places.wire, width), cells(setting, last, 0.0), setting.piece, 0),
     ]
     label = (
         f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
         "pieces that each sends in a step of DDP."
     )
-    return svg.figure(width, at.all, "".join(body), label)
+    return svg.figure(width, places.height, "".join(body), label)
 
 
 def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> str:
     """What a GPU holds, and what of it is elsewhere. alone: without the marks of other stages."""
-    at, limit, stages, outside = PLACES[width], setting.usable, setting.by_stage, _away(setting)
-    band, away = _band(at.memory, width), sum(part.size for part in outside)
-    words = f"{gigabytes(away)} {HOSTS[setting.tier]}"
-    scale = beneath.scale(band, [limit, *stages], away, words)
+    places, limit, stages, outside = PLACES[width], setting.usable, setting.by_stage, _outside(setting)
+    band, outside_bytes = _band(places.memory, width), sum(part.size for part in outside)
+    words = f"{gigabytes(outside_bytes)} {HOSTS[setting.tier]}"
+    scale = beneath.scale(band, [limit, *stages], outside_bytes, words)
     marks = stages[: 1 if alone else len(stages)]
-    held = beneath.memory(band, parts(setting, frame), scale, limit, marks, setting.stage, setting.beside)
-    return held + beneath.host(_band(at.host, width), outside, scale, words)
+    memory_bar = beneath.memory(band, parts(setting, frame), scale, limit, marks, setting.stage, setting.pass_bytes)
+    return memory_bar + beneath.host(_band(places.host, width), outside, scale, words)
 
 
-def _own(setting: Setting, run: dict, width: int) -> str:
+def _run_text(setting: Setting, run: dict, width: int) -> str:
     """What a reader's run was, where nothing else stands: above the wire, or where that is taken beneath it."""
-    at, words = PLACES[width], record.words(run, setting)
-    band = _band(at.wire if setting.away != "none" else at.host, width)
-    said = fitting(words, band.room, bold=True) or cut(words[1], band.room, bold=True)
-    y = band.y + band.height + (15 if setting.away != "none" else 0)
-    return svg.text(band.words, y, said, fill="key", bold=True, size=svg.SMALL)
+    places, words = PLACES[width], record.words(run, setting)
+    band = _band(places.wire if setting.offloaded != "none" else places.host, width)
+    text = fitting(words, band.room, bold=True) or cut(words[1], band.room, bold=True)
+    y = band.y + band.height + (15 if setting.offloaded != "none" else 0)
+    return svg.text(band.words, y, text, fill="key", bold=True, size=svg.SMALL)
 
 
-def _band(at: tuple[float, float], width: int) -> Band:
+def _band(span: tuple[float, float], width: int) -> Band:
     place = PLACES[width]
-    return Band(place.left if width == svg.WIDE else 4.0, place.left, at[0], width - place.left - place.right, at[1])
+    return Band(
+        place.left if width == svg.WIDE else 4.0, place.left, span[0], width - place.left - place.right, span[1]
+    )
 
 
 # --- the grid --------------------------------------------------------------------------------------------------------
 
 
 def _grid(setting: Setting, width: int) -> Grid:
-    at = PLACES[width]
+    places = PLACES[width]
     rows = tuple(Row(kind, size, *FILLS.get(kind, ("c2", ""))) for kind, size in setting.widths.items())
-    across = width - at.left - at.right
-    return Grid(rows, setting.ranks, at.left, at.grid, across, at.unit, at.apart[setting.ranks], 4)
+    inner_width = width - places.left - places.right
+    return Grid(
+        rows, setting.ranks, places.left, places.grid, inner_width, places.unit, places.column_steps[setting.ranks], 4
+    )
 
 
 def _above(setting: Setting, moment: int, width: int) -> str:
     """What areas are; while a step plays, what happens now."""
-    at = PLACES[width]
+    places = PLACES[width]
     if moment < MOMENTS:
-        return svg.text(4, at.words, doing(setting, moment), bold=True, size=svg.SMALL, mark="now")
+        return svg.text(4, places.words, doing(setting, moment), bold=True, size=svg.SMALL, mark="now")
     sizes = [*setting.widths.values()]
-    each = " + ".join(f"{one:g}" for one in (*sizes[:2], round(sum(sizes[2:]), 1)) if one)
+    byte_sum = " + ".join(f"{size:g}" for size in (*sizes[:2], round(sum(sizes[2:]), 1)) if size)
     column = {2: "half", 4: "quarter", 8: "eighth"}[setting.ranks]
     ways = [
-        f"area is bytes: {each} for each parameter; a narrow column is one {column} of the model",
-        f"area is bytes: {each} a parameter; columns: {column}s",
-        f"area is bytes: {each} a parameter",
+        f"area is bytes: {byte_sum} for each parameter; a narrow column is one {column} of the model",
+        f"area is bytes: {byte_sum} a parameter; columns: {column}s",
+        f"area is bytes: {byte_sum} a parameter",
     ]
-    return svg.text(4, at.words, fitting(ways, width - 8), fill="muted", size=svg.SMALL)
+    return svg.text(4, places.words, fitting(ways, width - 8), fill="muted", size=svg.SMALL)
 
 
 def _names(setting: Setting, grid: Grid, width: int, alive: bool) -> str:
     """Of columns and rows; those of rows are pressed to split them, or to copy them again."""
-    at, wide, out = PLACES[width], width == svg.WIDE, []
+    places, wide, parts = PLACES[width], width == svg.WIDE, []
     for rank in range(setting.ranks):
         name = f"GPU {rank}" if wide or setting.ranks < 8 else str(rank)
-        out.append(
-            svg.text(grid.left(rank) + grid.column / 2, at.names, name, anchor="middle", bold=True, size=svg.SMALL)
+        parts.append(
+            svg.text(grid.left(rank) + grid.column / 2, places.names, name, anchor="middle", bold=True, size=svg.SMALL)
         )
     for stage, group in GROUPS:
         rows = [row for row in grid.rows if splits(row.key) == stage]
         if not rows:
             continue
-        body = "".join(_name(row, grid, at) for row in rows)
-        to = stage if setting.stage < stage else stage - 1
+        body = "".join(_name(row, grid, places) for row in rows)
+        next_stage = stage if setting.stage < stage else stage - 1
         top = grid.tops[rows[0].key] - 2 * (stage > 1)
         end = grid.tops[rows[-1].key] + rows[-1].size * grid.unit + 1
         if stage == 3:  # there is room above
             top = min(top, end - PRESS)
-        box = (1.0, top, at.left - 4, max(PRESS, end - top))
-        how = "copied: press to split" if setting.stage < stage else "split: press to copy"
-        out.append(body)  # and the button over it: so it is called by its label alone
+        box = (1.0, top, places.left - 4, max(PRESS, end - top))
+        press_words = "copied: press to split" if setting.stage < stage else "split: press to copy"
+        parts.append(body)  # and the button over it: so it is called by its label alone
         if alive:
-            out.append(svg.press("", box, "stage", to, f"{group}, {how}", f"name {group}"))
-    return "".join(out)
+            parts.append(svg.press("", box, "stage", next_stage, f"{group}, {press_words}", f"name {group}"))
+    return "".join(parts)
 
 
-def _name(row: Row, grid: Grid, at: Places) -> str:
+def _name(row: Row, grid: Grid, places: Places) -> str:
     """A kind, and beneath it, where there is room, its bytes."""
-    x, high, size = at.left - 7, row.size * grid.unit, f"{round(row.size, 2):g} B"
+    x, high, size = places.left - 7, row.size * grid.unit, f"{round(row.size, 2):g} B"
     middle = grid.tops[row.key] + high / 2
     if high < 25:
         return svg.text(x, middle + 4, row.key, anchor="end", size=svg.SMALLEST)
@@ -189,43 +193,45 @@ def _name(row: Row, grid: Grid, at: Places) -> str:
 
 def doing(setting: Setting, moment: int) -> str:
     """What happens at a moment of the step."""
-    frame, part = setting.at(moment)
+    frame, part = setting.frame_at(moment)
     coming = setting.frames[min(frame + 1, len(setting.frames) - 1)]
-    now = coming if part and coming.move else setting.frames[frame]
-    if now.move is None:
-        return now.phase
-    kind, shard, way = now.move
-    said = {
+    shown = coming if part and coming.move else setting.frames[frame]
+    if shown.move is None:
+        return shown.phase
+    kind, shard, way = shown.move
+    way_words = {
         "out": f"GPU {shard} to all",
         "in": f"all to GPU {shard}",
         "both": "summed, on all",
         "down": f"GPU {shard} to its host",
         "up": f"to GPU {shard}",
     }[way]
-    return f"{now.phase}: {kind}, part {shard}, {said}"
+    return f"{shown.phase}: {kind}, part {shard}, {way_words}"
 
 
 def flights(setting: Setting, moment: int) -> list[Flight]:
     """What has come since the moment before, and what will have left by the next one."""
-    (before, _), (now, part), (after, _) = (setting.at(one) for one in (max(0, moment - 1), moment, moment + 1))
-    out = []
-    for number in range(before + 1, max(after, now + (part > 0)) + 1):
+    (previous, _), (current, part), (following, _) = (
+        setting.frame_at(flight) for flight in (max(0, moment - 1), moment, moment + 1)
+    )
+    result = []
+    for number in range(previous + 1, max(following, current + (part > 0)) + 1):
         move = setting.frames[number].move
         if move is None:
             continue
-        done = 1.0 if number <= now else part if number == now + 1 else 0.0
-        out.append(_flight(setting, number, move, done, now))
-    return [one for one in out if one]
+        progress = 1.0 if number <= current else part if number == current + 1 else 0.0
+        result.append(_flight(setting, number, move, progress, current))
+    return [flight for flight in result if flight]
 
 
-def _flight(setting: Setting, number: int, move, done: float, now: int) -> Flight | None:
+def _flight(setting: Setting, number: int, move, progress: float, current: int) -> Flight | None:
     """None for what has come and is gone again."""
     kind, shard, way = move
-    other = (shard + 1) % setting.ranks
-    lent = setting.frames[number].held[kind][other][shard] == LENT
-    if done == 1 and lent and setting.frames[now].held[kind][other][shard] != LENT:
+    neighbour = (shard + 1) % setting.ranks
+    lent = setting.frames[number].held[kind][neighbour][shard] == LENT
+    if progress == 1 and lent and setting.frames[current].held[kind][neighbour][shard] != LENT:
         return None
-    return Flight(f"{kind}{number}", kind, shard, way, done, lent and way == "out")
+    return Flight(f"{kind}{number}", kind, shard, way, progress, lent and way == "out")
 
 
 # --- what it comes to ------------------------------------------------------------------------------------------------
@@ -233,39 +239,39 @@ def _flight(setting: Setting, number: int, move, done: float, now: int) -> Fligh
 
 def resting(setting: Setting) -> Frame:
     """The states as the update finds them."""
-    return next(one for one in setting.frames if one.phase == "update")
+    return next(frame for frame in setting.frames if frame.phase == "update")
 
 
 def parts(setting: Setting, frame: Frame) -> list[Part]:
     """Bytes on a GPU by kind, what is lent apart."""
-    each = setting.parameters / setting.ranks
-    found = {
-        (kind, state): size * each * row.count(state)
+    rank_parameters = setting.parameters / setting.ranks
+    sizes = {
+        (kind, state): size * rank_parameters * row.count(state)
         for kind, size in setting.widths.items()
         for row in (frame.held[kind][0],)
         for state in (OWNED, LENT)
     }
     states, lent = (
-        sum(size for (kind, state), size in found.items() if splits(kind) == 1 and state == which)
-        for which in (OWNED, LENT)
+        sum(size for (kind, state), size in sizes.items() if splits(kind) == 1 and state == state_shown)
+        for state_shown in (OWNED, LENT)
     )
     return [
-        Part("weights", "c1", found["weights", OWNED]),
-        Part("borrowed weights", "c5", found["weights", LENT]),
-        Part("gradients", "c6", found["gradients", OWNED]),
-        Part("gradients for a moment", "c6", found["gradients", LENT], 0.45),
+        Part("weights", "c1", sizes["weights", OWNED]),
+        Part("borrowed weights", "c5", sizes["weights", LENT]),
+        Part("gradients", "c6", sizes["gradients", OWNED]),
+        Part("gradients for a moment", "c6", sizes["gradients", LENT], 0.45),
         Part("optimizer", "c2", states),
         Part("borrowed momentum", "c2", lent, 0.45),
     ]
 
 
-def _away(setting: Setting) -> list[Part]:
+def _outside(setting: Setting) -> list[Part]:
     """What is outside the GPU."""
-    found = setting.rest[setting.tier]
-    optimizer = sum(size for kind, size in found.items() if splits(kind) == 1)
+    sizes = setting.resting_bytes[setting.tier]
+    optimizer = sum(size for kind, size in sizes.items() if splits(kind) == 1)
     return [
-        Part("weights", "c1", found["weights"]),
-        Part("gradients", "c6", found["gradients"]),
+        Part("weights", "c1", sizes["weights"]),
+        Part("gradients", "c6", sizes["gradients"]),
         Part("optimizer", "c2", optimizer),
     ]
 
@@ -286,21 +292,24 @@ WORDS = {
 def cells(setting: Setting, frame: int, part: float) -> list[Cell]:
     """The messages of a step by what they carry, and how far they have been sent. part: of the next frame."""
     pieces: dict[str, float] = {}
-    done: dict[str, float] = {}
+    sent_by_key: dict[str, float] = {}
     for number, key, sent in _sent(setting):
         pieces[key] = pieces.get(key, 0.0) + sent
         share = 1.0 if number <= frame else part if number == frame + 1 else 0.0
-        done[key] = done.get(key, 0.0) + share * sent
+        sent_by_key[key] = sent_by_key.get(key, 0.0) + share * sent
     earlier = setting.passes - 1 if setting.stage >= 2 else 0  # passes that have sent as much, but for the update
-    before = {key: earlier * size * (key not in UPDATE) for key, size in pieces.items()}
-    return [Cell(WORDS[key], size + before[key], done[key] + before[key]) for key, size in pieces.items()]
+    earlier_pieces = {key: earlier * size * (key not in UPDATE) for key, size in pieces.items()}
+    return [
+        Cell(WORDS[key], size + earlier_pieces[key], sent_by_key[key] + earlier_pieces[key])
+        for key, size in pieces.items()
+    ]
 
 
 def _sent(setting: Setting) -> Iterator[tuple[int, str, float]]:
     """(number of the frame, what it sends, pieces); an all-reduce as its two halves."""
-    for number, (last, one) in enumerate(pairwise(setting.frames), 1):
-        sent = one.sent - last.sent
-        if sent and one.move[2] == "both":
+    for number, (last, frame) in enumerate(pairwise(setting.frames), 1):
+        sent = frame.sent - last.sent
+        if sent and frame.move[2] == "both":
             yield from ((number, "sum", sent / 2), (number, "back", sent / 2))
         elif sent:
-            yield number, one.phase, sent
+            yield number, frame.phase, sent

@@ -11,40 +11,40 @@ LAB = "labs/zero.py"
 FP32 = 4  # bytes of a number that the lab holds and sends
 NAMES = {"0": "DDP", "1": "stage 1 by hand", "2": "stage 2 by hand", "3": "stage 3 by hand",
          "keep": "fully_shard, kept"}  # fmt: skip
-SENT, HELD = "bytes sent a step", ("weights", "gradients", "momentum", "variance")
+SENT, HELD_KINDS = "bytes sent a step", ("weights", "gradients", "momentum", "variance")
 
 
 def measured(record: dict) -> dict:
     """{"ranks", "device", "passes", "stages": {a key of NAMES: [pieces sent in a step, bytes held of a parameter]}} of
     a Record; ValueError, in one line, for any other file."""
-    found = own.run(record, "zero", LAB)
-    if found["ranks"] == 1:
+    run = own.run(record, "zero", LAB)
+    if run["ranks"] == 1:
         raise ValueError("this Record is of one process, which sends nothing: use one of two or more")
     seen, recipe = own.table(record, "measurement", LAB), own.table(record, "recipe", LAB)
     if recipe.get("optimizer") != "adamw":
         raise ValueError(f"this Record of {LAB} is of another optimizer: use one with AdamW")
     parameters = _parameters(own.table(record, "model", LAB))
-    piece = FP32 * parameters * (found["ranks"] - 1) / found["ranks"]
+    piece = FP32 * parameters * (run["ranks"] - 1) / run["ranks"]
     stages = {}
     for key, name in NAMES.items():
         if f"{SENT}, {name}" in seen:
-            sizes = [own.amount(seen, f"bytes of {kind}, {name}", LAB) for kind in HELD]
+            sizes = [own.amount(seen, f"bytes of {kind}, {name}", LAB) for kind in HELD_KINDS]
             stages[key] = [own.amount(seen, f"{SENT}, {name}", LAB) / piece, sum(sizes) / parameters]
     if not stages:
         raise ValueError(f"this Record of {LAB} has no bytes sent by any stage: run the lab again with --save")
-    return found | {"passes": own.amount(recipe, "accumulation", LAB), "stages": stages}
+    return run | {"passes": own.amount(recipe, "accumulation", LAB), "stages": stages}
 
 
 def _parameters(model: dict) -> int:
     """Of the shape that a Record tells. ValueError for one that no model can have."""
-    known = {one.name for one in fields(Shape)}
+    known = {field.name for field in fields(Shape)}
     try:
         return total_parameters(Shape(**{name: value for name, value in model.items() if name in known}))
     except (TypeError, ValueError) as error:
         raise ValueError(f"this Record of {LAB} has no sound model: {str(error).splitlines()[0][:80]}") from None
 
 
-def of(run: dict | None, setting) -> list | None:
+def matching_stage(run: dict | None, setting) -> list | None:
     """[pieces, bytes of a parameter] of the stage that is set, if the run had it, in as many passes."""
     if run is None or run["passes"] != setting.passes:
         return None
@@ -53,9 +53,9 @@ def of(run: dict | None, setting) -> list | None:
 
 def words(run: dict, setting) -> tuple[str, str]:
     """What the run sent and held, and on what; or what would have to be set; and in fewer words."""
-    found = of(run, setting)
-    if found:
-        said = f"your run: sent {found[0]:.2f} times, holds {found[1]:.3g} B a parameter"
-        return f"{said}, {own.where(run)}", said
+    stage = matching_stage(run, setting)
+    if stage:
+        text = f"your run: sent {stage[0]:.2f} times, holds {stage[1]:.3g} B a parameter"
+        return f"{text}, {own.machine(run)}", text
     passes = f"{run['passes']:g} pass{'es' if run['passes'] > 1 else ''} a step"
-    return f"your run: {own.where(run)}, {passes}", f"your run: {run['ranks']} ranks, {passes}"
+    return f"your run: {own.machine(run)}, {passes}", f"your run: {run['ranks']} ranks, {passes}"

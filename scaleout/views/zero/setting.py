@@ -64,7 +64,7 @@ class Setting:
         return self.keep and self.stage == 3
 
     @property
-    def away(self) -> str:
+    def offloaded(self) -> str:
         """What is offloaded: as much of what was asked for as the stage can; Muon's products need the GPU."""
         if not self.stage or self.muon:
             return "none"
@@ -75,7 +75,7 @@ class Setting:
         """Where it lies."""
         return self.to if self.stage == 3 else "host"
 
-    def other(self, **change) -> Setting:
+    def changed(self, **change) -> Setting:
         """A setting to compare this one with."""
         return known(replace(self, **change))
 
@@ -108,30 +108,30 @@ class Setting:
 
     def _one_state(self, by_kind: dict) -> dict:
         """With the second state of what has one alone: under Muon, of what it does not step."""
-        return by_kind | {"variance": by_kind["variance"] * muon.rest(self)} if self.muon else by_kind
+        return by_kind | {"variance": by_kind["variance"] * muon.adamw_share(self)} if self.muon else by_kind
 
     # --- what is held -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def rest(self) -> dict[str, dict[str, float]]:
+    def resting_bytes(self) -> dict[str, dict[str, float]]:
         """Bytes by tier and kind as the update finds them."""
-        found = zero.at_rest(self.parameters, self.recipe, self.layout, self.away, self.tier)
-        return {tier: self._one_state(sizes) for tier, sizes in found.items()}
+        tiers = zero.at_rest(self.parameters, self.recipe, self.layout, self.offloaded, self.tier)
+        return {tier: self._one_state(sizes) for tier, sizes in tiers.items()}
 
-    def held(self, tier: str = "device") -> float:
-        return sum(self.rest[tier].values())
+    def held_bytes(self, tier: str = "device") -> float:
+        return sum(self.resting_bytes[tier].values())
 
     @cached_property
     def by_stage(self) -> list[float]:
         """Bytes of states on a GPU in each stage, at rest."""
         offload = self.offload if self.stage else "none"
-        return [self.other(stage=stage, offload=offload).held() for stage in STAGES]
+        return [self.changed(stage=stage, offload=offload).held_bytes() for stage in STAGES]
 
     @cached_property
-    def most(self) -> float:
+    def fullest_bytes(self) -> float:
         """Bytes of states on a GPU at its fullest, where a block is gathered or reduced at a time."""
         unit = block_parameters(self.shape)
-        _, tiers = zero.fullest(self.parameters, self.recipe, self.layout, unit, self.keeps, self.away, self.tier)
+        _, tiers = zero.fullest(self.parameters, self.recipe, self.layout, unit, self.keeps, self.offloaded, self.tier)
         return sum(self._one_state(tiers["device"]).values())
 
     @property
@@ -142,22 +142,24 @@ class Setting:
     @property
     def states_fit(self) -> bool:
         """Whether the states alone do."""
-        return self.most <= self.usable
+        return self.fullest_bytes <= self.usable
 
     @cached_property
-    def beside(self) -> int:
+    def pass_bytes(self) -> int:
         """Bytes beside the states at the fullest moment of a pass: activations, logits, temporaries."""
         kinds = ("activations", "logits", "temporaries")
         return max(
-            sum(held[kind] for kind in kinds) for name, held in fullest(self.job).moments.items() if name != "optimizer"
+            sum(kind_bytes[kind] for kind in kinds)
+            for name, kind_bytes in fullest(self.job).moments.items()
+            if name != "optimizer"
         )
 
     @cached_property
     def peak(self) -> float:
         """Bytes on a GPU at the fullest moment of a step. Where states are offloaded, or Muon keeps one fewer, the
         fullest moments of states and of the rest are taken for one."""
-        plain = self.away == "none" and not self.muon
-        return fullest(self.job).peak_bytes if plain else self.most + self.beside
+        plain = self.offloaded == "none" and not self.muon
+        return fullest(self.job).peak_bytes if plain else self.fullest_bytes + self.pass_bytes
 
     @property
     def fits(self) -> bool:
@@ -172,22 +174,22 @@ class Setting:
     @property
     def node_host(self) -> float:
         """Bytes of host memory that the GPUs of one node ask for."""
-        return self.held("host") * self.job.cluster.gpus_per_node
+        return self.held_bytes("host") * self.job.cluster.gpus_per_node
 
     @property
     def host_fits(self) -> bool:
         """Whether a node of 8 H100 has as much."""
-        return allocator.host_fits(self.held("host"), self.job.cluster.gpus_per_node)
+        return allocator.host_fits(self.held_bytes("host"), self.job.cluster.gpus_per_node)
 
     # --- what moves -------------------------------------------------------------------------------------------------
 
     @cached_property
     def frames(self) -> tuple[Frame, ...]:
         """Of the step, or of its last pass, with what the passes before it have sent."""
-        found = _frames(self.recipe, self.layout, self.keeps, self.passes, self.away)
+        step_frames = _frames(self.recipe, self.layout, self.keeps, self.passes, self.offloaded)
         if not self.muon:
-            return found
-        return tuple(muon.frames(found, wire.sent(muon.messages(self), self.ranks) / self.piece))
+            return step_frames
+        return tuple(muon.frames(step_frames, wire.sent(muon.messages(self), self.ranks) / self.piece))
 
     def bytes_at(self, frame: Frame) -> dict[str, float]:
         """On a GPU, by kind, at a moment."""
@@ -196,7 +198,7 @@ class Setting:
     @property
     def pieces(self) -> float:
         """Times that all weights' bytes are sent in a step: a whole number where it is a count."""
-        return whole(self.frames[-1].sent)
+        return integral(self.frames[-1].sent)
 
     @cached_property
     def piece(self) -> float:
@@ -206,8 +208,8 @@ class Setting:
     @cached_property
     def sent(self) -> float:
         """Bytes that a GPU sends in a step."""
-        found = wire.messages(self.parameters, self.recipe, self.layout, keep=self.keeps, passes=self.passes)
-        return wire.sent((*found, *(muon.messages(self) if self.muon else ())), self.ranks)
+        messages = wire.messages(self.parameters, self.recipe, self.layout, keep=self.keeps, passes=self.passes)
+        return wire.sent((*messages, *(muon.messages(self) if self.muon else ())), self.ranks)
 
     @cached_property
     def by_way(self) -> dict[str, float]:
@@ -216,10 +218,10 @@ class Setting:
         if self.muon:
             return {}
         ways = [way for way, stages in wire.WAYS.items() if self.stage in stages and way not in ("paper", ALIKE)]
-        of = (self.parameters, self.recipe, self.layout)
-        return {way: whole(wire.pieces(*of, way, keep=self.keeps, passes=self.passes)) for way in ways}
+        job_args = (self.parameters, self.recipe, self.layout)
+        return {way: integral(wire.pieces(*job_args, way, keep=self.keeps, passes=self.passes)) for way in ways}
 
-    def at(self, moment: int) -> tuple[int, float]:
+    def frame_at(self, moment: int) -> tuple[int, float]:
         """The frame of a moment, and how far it is to the next one; MOMENTS: the last."""
         last = len(self.frames) - 1
         if moment >= MOMENTS - 1:
@@ -233,7 +235,7 @@ class Setting:
     def job(self) -> Job:
         """Stage 3 that keeps what it gathered is `fully_shard`'s, which the job calls stage 2 without resharding."""
         layout = replace(self.layout, zero=2 if self.keeps else self.stage, micro_batches=self.passes)
-        how = Replicas(reshard=not self.keeps, offload=self.away, offload_to=self.tier)
+        replicas = Replicas(reshard=not self.keeps, offload=self.offloaded, offload_to=self.tier)
         return Job(
             self.shape,
             self.shape.tokens(SEQ),
@@ -243,13 +245,13 @@ class Setting:
             layout,
             self.recipe,
             PROGRAMS["compiled"],
-            how,
+            replicas,
         )
 
     @cached_property
     def time(self) -> Step:
-        found = step(self.job)
-        return muon.time(self, found) if self.muon else found
+        timed = step(self.job)
+        return muon.time(self, timed) if self.muon else timed
 
     @cached_property
     def spent(self) -> dict[str, float]:
@@ -259,7 +261,7 @@ class Setting:
     @property
     def waits(self) -> tuple[str, ...]:
         """What communication costs and what the host does, whose update is one with offload."""
-        return ("exposed data", "exposed host") + ("update",) * (self.away != "none")
+        return ("exposed data", "exposed host") + ("update",) * (self.offloaded != "none")
 
     @property
     def exposed(self) -> float:
@@ -270,10 +272,10 @@ class Setting:
     def cluster(self) -> topology.Cluster:
         if self.link == "own":
             return topology.cluster(1, self.ranks, self.card.link)
-        across = "ib-ndr" if self.link == "nodes" else "ethernet-100g"
-        each = self.ranks // 2
-        nics = each if self.link == "nodes" else 1
-        return topology.cluster(2, each, self.card.link, across, nics, rdma=self.link == "nodes")
+        node_link = "ib-ndr" if self.link == "nodes" else "ethernet-100g"
+        node_gpus = self.ranks // 2
+        nics = node_gpus if self.link == "nodes" else 1
+        return topology.cluster(2, node_gpus, self.card.link, node_link, nics, rdma=self.link == "nodes")
 
 
 @lru_cache(maxsize=64)
@@ -284,20 +286,24 @@ def known(setting: Setting) -> Setting:
 
 @lru_cache(maxsize=64)  # the same for every model, and every card
 def _frames(recipe: Recipe, layout: Layout, keep: bool, passes: int, offload: str) -> tuple[Frame, ...]:
-    one = zero_frames.frames(recipe, layout, keep, 1, offload)
+    frame = zero_frames.frames(recipe, layout, keep, 1, offload)
     if passes == 1:
-        return one
+        return frame
     two = zero_frames.frames(recipe, layout, keep, 2, offload)
-    begins = len(two) - len(one) + 1  # the frame after the first pass
-    before, more = two[begins - 1], passes - 2
-    done = Frame(f"{passes - 1} of {passes} passes done", before.held, before.sent, before.crossed)
+    begins = len(two) - len(frame) + 1  # the frame after the first pass
+    first_pass, extra_passes = two[begins - 1], passes - 2
+    earlier = Frame(f"{passes - 1} of {passes} passes done", first_pass.held, first_pass.sent, first_pass.crossed)
     return tuple(
-        replace(one, sent=one.sent + more * before.sent, crossed=one.crossed + more * before.crossed)
-        for one in (done, *two[begins:])
+        replace(
+            frame,
+            sent=frame.sent + extra_passes * first_pass.sent,
+            crossed=frame.crossed + extra_passes * first_pass.crossed,
+        )
+        for frame in (earlier, *two[begins:])
     )
 
 
-def whole(count: float) -> float:
+def integral(count: float) -> float:
     """A whole float as an int."""
     count = round(count, 9)
     return int(count) if count == int(count) else count

@@ -13,45 +13,45 @@ SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradien
 
 def sentence(setting, values: dict) -> str:
     """What is held, what is sent, and what a step loses to communication and to the host."""
-    rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
+    resting = gigabytes(setting.held_bytes()) if setting.held_bytes() else "nothing at rest"
     fits = "" if setting.states_fit else " (too much)"
-    beside = _outside(setting)
+    extra = _outside(setting)
     if setting.keeps:
-        beside = f", {gigabytes(setting.most)} for a moment{fits}"
+        extra = f", {gigabytes(setting.fullest_bytes)} for a moment{fits}"
         fits = ""
     return (
         f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
-        f"**{rest}**{fits}{beside}, sends all weights **{times(values['pieces'])}**, loses "
+        f"**{resting}**{fits}{extra}, sends all weights **{times(values['pieces'])}**, loses "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
 
 def _outside(setting) -> str:
     """What each GPU asks of its host or of NVMe."""
-    if setting.held("nvme"):
-        return f", with {gigabytes(setting.held('nvme'))} on NVMe"
-    if not setting.held("host"):
+    if setting.held_bytes("nvme"):
+        return f", with {gigabytes(setting.held_bytes('nvme'))} on NVMe"
+    if not setting.held_bytes("host"):
         return ""
-    few = "" if setting.host_fits else f" (too much: {gigabytes(setting.node_host)} a node, a DGX H100 has 2 TB)"
-    return f", with {gigabytes(setting.held('host'))} of host memory{few}"
+    excess = "" if setting.host_fits else f" (too much: {gigabytes(setting.node_host)} a node, a DGX H100 has 2 TB)"
+    return f", with {gigabytes(setting.held_bytes('host'))} of host memory{excess}"
 
 
-def advice(found: Advice | None) -> str:
+def advice(lever: Advice | None) -> str:
     """The one lever worth trying now."""
-    if not found:
+    if not lever:
         return f"No lever here saves {WORTH:.0%} of memory or time for free."
-    return f"Try **{found.words}**{found.host}: {found.gives}."
+    return f"Try **{lever.words}**{lever.host}: {lever.gives}."
 
 
 def law(setting, values: dict) -> list[str]:
     """Bytes of a parameter that a GPU keeps, and what a piece is."""
-    n, billions, kept = setting.ranks, svg.quantity(setting.parameters / 1e9), setting.rest["device"]
+    n, billions, resting = setting.ranks, svg.quantity(setting.parameters / 1e9), setting.resting_bytes["device"]
     terms = [
         f"{size:.3g}/{n}" if values["split"][kind] else f"{size:.3g}"
         for kind, size in values["each"].items()
-        if kept[kind]
+        if resting[kind]
     ]
-    formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held())}"
+    formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held_bytes())}"
     if not terms:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
     piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
@@ -67,15 +67,15 @@ def _fullest(setting) -> str:
     """What is there for a moment where a block is gathered at a time, and not a W-th of the model as drawn."""
     if setting.stage < 3 or setting.keeps:
         return ""
-    return f" Gathered block by block, {gigabytes(setting.most)} at the fullest: less than these parts show."
+    return f" Gathered block by block, {gigabytes(setting.fullest_bytes)} at the fullest: less than these parts show."
 
 
 def _elsewhere(values: dict) -> str:
     """Where a program sends more than the paper says."""
-    more = {way: pieces for way, pieces in values["pieces_by_way"].items() if pieces > values["pieces"]}
-    if not more:
+    exceeding = {way: pieces for way, pieces in values["pieces_by_way"].items() if pieces > values["pieces"]}
+    if not exceeding:
         return ""
-    return f" Installed, {' and '.join(f'{way} sends {pieces:.3g}' for way, pieces in more.items())}."
+    return f" Installed, {' and '.join(f'{way} sends {pieces:.3g}' for way, pieces in exceeding.items())}."
 
 
 def slips(setting) -> list[tuple[float, str]]:
