@@ -84,7 +84,7 @@ BREAKS = [
      "timing/test_recompute.py"),
     ("timing/knapsack.py", "if point.seconds < least:", "if point.seconds <= least:", "timing/test_recompute.py"),
     ("numerics/scaling.py", "position + (not (repeats and skipped))", "position + 1", "numerics/test_scaling.py"),
-    ("numerics/shared.py", "+ fixed * (below[low] - below[zero])", "", "numerics/test_shared.py"),
+    ("numerics/shared.py", "+ fixed * (shares[low] - shares[zero])", "", "numerics/test_shared.py"),
     ("numerics/shared.py", "smaller_weight = sizes.below[k + 1] ** n - ", "smaller_weight = sizes.below[k] ** n - ",
      "numerics/test_shared.py"),
     ("memory/allocator.py", "/ (1 + FRAGMENTS[1])", "/ (1 + FRAGMENTS[0])", "memory/test_allocator.py"),

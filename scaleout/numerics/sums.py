@@ -20,7 +20,7 @@ INTERVAL = 128
 
 
 def running(values: Sequence[float], f: Format, method: str = "plain", interval: int = INTERVAL) -> list[float]:
-    """The total after each addend, kept in the format, whose addends are rounded to it first.
+    """The total after each addend, kept in the format; the addends are rounded to it first.
 
     method: "plain", "kahan", or "promoted", which adds its total into one in fp32 after every `interval` addends. The
     pairwise sum has no order: see `total`.
