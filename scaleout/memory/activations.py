@@ -61,14 +61,16 @@ class Sizes:
     def in_flight(self) -> int:
         """Activations of one chunk and one micro-batch that stand side by side: under 1F1B, where a rank has one
         chunk, a micro-batch for each rank from here on (arXiv 2205.05198, section 4.2.3)."""
-        at = self.layout
-        return pipeline.in_flight(at.schedule, at.pp, at.m, at.chunks)[self.stage] if at.pp > 1 else 1
+        layout = self.layout
+        return (
+            pipeline.in_flight(layout.schedule, layout.pp, layout.m, layout.chunks)[self.stage] if layout.pp > 1 else 1
+        )
 
     @cached_property
     def ends_in_flight(self) -> tuple[int, int]:
         """Micro-batches of which the last stage has (inputs of norm and head, logits): `pipeline.ends_in_flight`."""
-        at = self.layout
-        return pipeline.ends_in_flight(at.schedule, at.pp, at.m) if at.pp > 1 else (1, 1)
+        layout = self.layout
+        return pipeline.ends_in_flight(layout.schedule, layout.pp, layout.m) if layout.pp > 1 else (1, 1)
 
     @cached_property
     def chunk_layers(self) -> int:
@@ -121,7 +123,7 @@ class Sizes:
         return self.layout.sequence_parallel and self.layout.tp > 1
 
     @cached_property
-    def again(self) -> bool:
+    def regathers(self) -> bool:
         """Whether what is gathered is not kept, but gathered again; it is cast before, and otherwise after."""
         return self.gathers and self.layout.gather_again
 
@@ -133,12 +135,12 @@ class Sizes:
     @cached_property
     def read_kept(self) -> int:
         """What is kept of it: this rank's tokens, where they are gathered again."""
-        return self.y if self.again else self.read
+        return self.y if self.regathers else self.read
 
     @cached_property
     def gathered(self) -> int:
         """What a gather makes, as wide as what it gathers; 0 where there is none."""
-        return (self.read if self.again else self.read * self.r // self.e) if self.gathers else 0
+        return (self.read if self.regathers else self.read * self.r // self.e) if self.gathers else 0
 
     @cached_property
     def x(self) -> int:
@@ -260,9 +262,9 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
     """Bytes kept by one block between its forward and its backward, by operation."""
     if checkpointing == "full":
         return {"block input": z.x}
-    once = not z.auto or z.again  # autocast casts once for each consumer
+    once = not z.auto or z.regathers  # autocast casts once for each consumer
     times = (1, 1) if once else (3, 2 if z.shape.gated_mlp else 1)
-    out = {
+    sizes = {
         "norm 1": norm_kept(z),
         "input of q, k, v": times[0] * z.read_kept,
         "attention": core_kept(z) if checkpointing == "none" else core_inputs(z),
@@ -272,10 +274,10 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
         "input of down": z.f,
     }
     if z.mask:
-        out["dropout masks"] = 2 * z.mask
+        sizes["dropout masks"] = 2 * z.mask
     if z.frozen:
-        out["between adapters"] = adapters_kept(z)
-    return out
+        sizes["between adapters"] = adapters_kept(z)
+    return sizes
 
 
 def copies_kept(z: Sizes, checkpointing: str) -> int:

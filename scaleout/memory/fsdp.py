@@ -187,10 +187,10 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
     tape.hold("gradients", held["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
     units_forward(z, tape, blocks)
-    tape.at("loss")
+    tape.enter("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
-    tape.at("head")
+    tape.enter("head")
     head(z, back)
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
@@ -204,7 +204,7 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
     embedding(z, back)
     tape.finish()
     tape.drop("activations", z.batch_bytes)
-    tape.at("optimizer")
+    tape.enter("optimizer")
     tape.passing("temporaries", *updates)
     tape.close()
 

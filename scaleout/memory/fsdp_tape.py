@@ -121,8 +121,8 @@ class FsdpTape(Tape):
         """Write the moment that is open."""
         self.moments.append(Moment(*self._open, *self._snapshot))
 
-    def at(self, moment: str) -> None:
-        """The moments of a plain tape: they tell the phase."""
+    def enter(self, moment: str) -> None:
+        """Begin the phase that belongs to this moment of a plain tape."""
         phase = {"forward": "forward", "loss": "loss", "optimizer": "update"}.get(moment, "backward")
         self.begin(phase, "", "compute")
 

@@ -31,11 +31,11 @@ def fullest_rank(job: Job) -> int:
 def _fullest(job: Job) -> tuple[int, Account]:
     """Of those that may be the one: a page asks for every job that a lever leads to."""
     checks.instance("job", job, Job)
-    some = (
+    candidates = (
         (
             end.rank,
             mesh.rank_account(job.shape, job.batch, job.seq, job.recipe, job.layout, end.rank, job.blocks, job.context),
         )
         for end in ends_of(job.layout, job.stages)
     )
-    return max(some, key=lambda one: (one[1].peak_bytes, -one[0]))
+    return max(candidates, key=lambda candidate: (candidate[1].peak_bytes, -candidate[0]))

@@ -64,7 +64,7 @@ def _norm(z: Sizes, name: str, read: int) -> Tile:
     each matrix reads and casts it for itself."""
     readers = 3 if name == "norm 1" else 1 + z.shape.gated_mlp
     cast = readers * z.x + read if z.auto else 0
-    gathered = (("all_gather", z.read),) if z.gathers and not z.again else ()
+    gathered = (("all_gather", z.read),) if z.gathers and not z.regathers else ()
     return Tile(name, norm_kept(z) - z.x + read, 0, 2 * z.x + cast, "norm", gathered)
 
 
@@ -86,7 +86,7 @@ def _summed(z: Sizes) -> tuple[tuple[str, int], ...]:
 
 def _gathered(z: Sizes) -> tuple[tuple[str, int], ...]:
     """Where a matrix reads what is gathered again: once for all that read it."""
-    return (("all_gather", z.read),) if z.again else ()
+    return (("all_gather", z.read),) if z.regathers else ()
 
 
 def _attention(z: Sizes) -> list[Tile]:

@@ -20,8 +20,8 @@ class Tape:
         self.moment = MOMENTS[0]
         self.fullest: dict[str, tuple[int, dict[str, int]]] = {}
 
-    def at(self, moment: str) -> None:
-        """The moment that follows."""
+    def enter(self, moment: str) -> None:
+        """Begin this moment of the step."""
         self.moment = moment
         self._look()
 
@@ -38,9 +38,9 @@ class Tape:
         self.held[kind] -= n
         self.total -= n
 
-    def swap(self, kind: str, made: int, *freed: int) -> None:
+    def swap(self, kind: str, allocated: int, *freed: int) -> None:
         """Make one tensor from others of the same kind, which are freed once it is there."""
-        self.hold(kind, made)
+        self.hold(kind, allocated)
         self.drop(kind, *freed)
 
     def passing(self, kind: str, *amounts: int) -> None:
