@@ -72,7 +72,7 @@ BREAKS = [
      "memory/test_published.py"),
     ("memory/activations.py", "(2 * z.per_token * z.r if", "(z.per_token * z.r if", "memory/test_published.py"),
     ("memory/backward.py", "n // self.z.layout.dp if self.z.layout.zero >= 2 else n", "n", "memory/test_layouts.py"),
-    ("memory/fsdp_stretch.py", "grown.get(kind, 0) + (i - before) * n", "(i - before) * n", "memory/test_fsdp.py"),
+    ("memory/fsdp_stretch.py", "grown.get(kind, 0) + (i - previous) * n", "(i - previous) * n", "memory/test_fsdp.py"),
     ("timing/recompute.py", "(compute.ROTARY_UNFUSED[0] - compute.ROTARY[0]) * made", "compute.ROTARY[0] * made",
      "timing/test_recompute.py"),
     ("timing/recompute.py", "whole if drop >= every else", "whole if not every else", "timing/test_recompute.py"),

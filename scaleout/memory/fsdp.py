@@ -14,7 +14,7 @@ from math import ceil
 from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.fsdp_stretch import most, stretch
+from scaleout.memory.fsdp_stretch import fullest_moment, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.recompute import Policy
@@ -48,10 +48,10 @@ class FsdpAccount:
         """Every moment of the step, in the order of time."""
         return self.some(1)
 
-    def some(self, every: int, fullest: bool = False) -> tuple[Moment, ...]:
-        """Moments; of the blocks that are alike, those of each `every`-th and of the last (with 0 of the first and the
+    def some(self, stride: int, fullest: bool = False) -> tuple[Moment, ...]:
+        """Moments; of the blocks that are alike, those of each `stride`-th and of the last (with 0 of the first and the
         last, between which none is fuller), or only the fullest of each."""
-        return tuple(stretch(self.walked, self.middle, self.extra, every, fullest))
+        return tuple(stretch(self.walked, self.middle, self.extra, stride, fullest))
 
     @cached_property
     def ends(self) -> tuple[Moment, ...]:
@@ -60,12 +60,12 @@ class FsdpAccount:
 
     def most(self, kind: str) -> int:
         """Bytes of a kind where it has the most."""
-        return most(self.walked, self.middle, self.extra, kind).held[kind]
+        return fullest_moment(self.walked, self.middle, self.extra, kind).held[kind]
 
     @cached_property
     def peak_moment(self) -> Moment:
         """The fullest; without the names of what is gathered."""
-        return most(self.walked, self.middle, self.extra)
+        return fullest_moment(self.walked, self.middle, self.extra)
 
     @property
     def peak(self) -> dict[str, int]:
@@ -94,16 +94,16 @@ def fsdp_account(
     that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    few, margin, extra = _few(shape, sharding) if policy is None else (shape, 0, 0)
-    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
+    walked, margin, extra = _walked_shape(shape, sharding) if policy is None else (shape, 0, 0)
+    return _walk(walked, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
 
 
-def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
+def _walked_shape(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
     """The layers that are walked, the number of the one that stands for more, and how many more."""
-    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
-    margin = max(2, 1 + ceil(sharding.prefetch / each)) if each else 2
-    few = min(shape.layers, 2 * margin + 1)
-    return replace(shape, layers=few), margin, shape.layers - few
+    block_units = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
+    margin = max(2, 1 + ceil(sharding.prefetch / block_units)) if block_units else 2
+    layers = min(shape.layers, 2 * margin + 1)
+    return replace(shape, layers=layers), margin, shape.layers - layers
 
 
 def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
@@ -123,52 +123,52 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
 
 
 def _walk(
-    few, batch, seq, recipe, sharding, on_cuda, margin, extra, policy=None
+    walked, batch, seq, recipe, sharding, on_cuda, margin, extra, policy=None
 ) -> tuple[FsdpAccount, dict[str, Group]]:
-    """Walk `few` layers, with the states of `extra` more."""
-    parts, _ = few_units(replace(few, layers=few.layers + extra), sharding, few.layers, margin)
-    widths = Widths.of(recipe.width("weight"), sharding)
+    """Walk the layers of `walked`, with the states of `extra` more."""
+    parts, _ = few_units(replace(walked, layers=walked.layers + extra), sharding, walked.layers, margin)
+    widths = Widths.from_sharding(recipe.width("weight"), sharding)
     groups = _groups(parts, widths, sharding)
     for name, group in groups.items():
         if f"{name}.".startswith(f"blocks.{margin}."):
             group.times += extra
-    held = _states(groups, recipe)
-    z = Sizes(few, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout())
-    host = dict.fromkeys(held, 0)
+    sizes = _states(groups, recipe)
+    z = Sizes(walked, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout())
+    host = dict.fromkeys(sizes, 0)
     if sharding.offload and on_cuda:
-        held, host = host, held
+        sizes, host = host, sizes
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
-    updates = update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held)
-    _step(z, tape, held, updates, None if policy is None else Blocks(z, policy))
-    return FsdpAccount(tuple(tape.moments), margin, extra, held, host), groups
+    updates = update(z, sizes) if recipe.foreach else _one_by_one(walked, recipe, sharding, sizes)
+    _step(z, tape, sizes, updates, None if policy is None else Blocks(z, policy))
+    return FsdpAccount(tuple(tape.moments), margin, extra, sizes, host), groups
 
 
 def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
     """Shards of rank 0: weights and gradients lie padded, in pieces that messages can be cut from; the optimizer's
     state has no padding."""
     padded = recipe.width("weight") * sum(group.times * group.shard for group in groups.values())
-    own = sum(group.times * group.unit.own(group.sharding.ranks) for group in groups.values())
-    return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(own * optimizer_width(recipe))}
+    elements = sum(group.times * group.unit.own(group.sharding.ranks) for group in groups.values())
+    return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(elements * optimizer_width(recipe))}
 
 
-def _one_by_one(few: Shape, recipe: Recipe, sharding: Sharding, held: dict[str, int]) -> tuple[int, ...]:
+def _one_by_one(walked: Shape, recipe: Recipe, sharding: Sharding, state_bytes: dict[str, int]) -> tuple[int, ...]:
     """What AdamW makes without foreach, on the shards of rank 0."""
-    if recipe.optimizer != "adamw" or not held["optimizer"]:
+    if recipe.optimizer != "adamw" or not state_bytes["optimizer"]:
         return (0,)
-    sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(few).items()]
-    return (min(recipe.width("weight") * one_by_one(sizes), held["optimizer"]),)
+    sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(walked).items()]
+    return (min(recipe.width("weight") * one_by_one(sizes), state_bytes["optimizer"]),)
 
 
 def _groups(parts: tuple[Unit, ...], widths: Widths, sharding: Sharding) -> dict[str, Group]:
     """Each unit, with those that it gathers ahead: the next ones in the forward, the ones before in the backward.
     The root stays whole, and nobody gathers it ahead in the backward."""
     names = [unit.name for unit in parts]
-    below, ahead = [name for name in names if name], sharding.prefetch
+    blocks, prefetch = [name for name in names if name], sharding.prefetch
     groups = {}
     for i, unit in enumerate(parts):
-        before = below if unit.name == "" else below[: below.index(unit.name)]
-        after = names[i + 1 : i + 1 + ahead]
-        groups[unit.name] = Group(unit, widths, sharding, 1, tuple(after), tuple(before[::-1][:ahead]))
+        earlier = blocks if unit.name == "" else blocks[: blocks.index(unit.name)]
+        following = names[i + 1 : i + 1 + prefetch]
+        groups[unit.name] = Group(unit, widths, sharding, 1, tuple(following), tuple(earlier[::-1][:prefetch]))
     return groups
 
 
@@ -180,28 +180,28 @@ class WholeGradients(Backward):
         self.tape.hold("whole gradients", n)
 
 
-def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None) -> None:
-    back = WholeGradients(z, tape)
-    tape.hold("weights", held["weights"])
-    tape.hold("optimizer", held["optimizer"])
-    tape.hold("gradients", held["gradients"] if tape.accumulates else 0)
+def _step(z: Sizes, tape: FsdpTape, sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None) -> None:
+    backward = WholeGradients(z, tape)
+    tape.hold("weights", sizes["weights"])
+    tape.hold("optimizer", sizes["optimizer"])
+    tape.hold("gradients", sizes["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
     units_forward(z, tape, blocks)
     tape.enter("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
     tape.enter("head")
-    head(z, back)
+    head(z, backward)
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
         if blocks:
             blocks.rebuild(tape, i, "blocks.{}")
-        back.block()
+        backward.block()
         tape.post_backward("")
     tape.inside = ""
-    embedding(z, back)
+    embedding(z, backward)
     tape.finish()
     tape.drop("activations", z.batch_bytes)
     tape.enter("optimizer")
@@ -248,14 +248,14 @@ def collectives(shape: Shape, sharding: Sharding, recipe: Recipe | None = None) 
     """
     recipe = recipe or Recipe(precision="fp32")
     _check(recipe, sharding, "cuda")
-    few, margin, extra = _few(shape, sharding)
-    groups = _walk(few, 1, 1, recipe, sharding, True, margin, extra)[1].values()
+    walked, margin, extra = _walked_shape(shape, sharding)
+    groups = _walk(walked, 1, 1, recipe, sharding, True, margin, extra)[1].values()
     sent = {
         "all_gather": [(group.times * n, group.whole) for group in groups for n in group.gathers.values()],
         "reduce_scatter": [(group.times, group.reduce_in) for group in groups if sharding.ranks > 1],
         "all_reduce": [(group.times, group.reduce_out) for group in groups if sharding.replicas > 1],
     }
     return {
-        name: {"count": sum(n for n, _ in many), "bytes": sum(n * size for n, size in many)}
-        for name, many in sent.items()
+        name: {"count": sum(n for n, _ in messages), "bytes": sum(n * size for n, size in messages)}
+        for name, messages in sent.items()
     }

@@ -18,7 +18,7 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
     any, autocast casts its weights once more, and no copy of them waits for the backward.
     """
     tape = Tape()
-    back = Backward(z, tape)
+    backward = Backward(z, tape)
     for kind, size in resting(z, states).items():
         tape.hold(kind, size)
     waiting = (z.in_flight - 1) * kept(z, policy) + z.in_flight * (z.mask if z.first else 0)
@@ -34,14 +34,14 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
     tape.drop("weights", blocks.cached)
     if z.last:
         loss(z, tape)
-        head(z, back)
+        head(z, backward)
     else:
         tape.hold("temporaries", z.x)  # the gradient that the next stage sends
     tape.enter("block")
     for i in reversed(range(z.chunk_layers)):
         blocks.rebuild(tape, i)
-        back.block()
-    embedding(z, back) if z.first else tape.drop("temporaries", z.x)
+        backward.block()
+    embedding(z, backward) if z.first else tape.drop("temporaries", z.x)
     tape.drop("activations", waiting - (z.mask if z.first else 0))
     for kind, size in ends.items():
         tape.drop(kind, size)

@@ -144,4 +144,4 @@ def test_a_deeper_model_is_walked_no_longer():
     per_block = sum(moment.unit == "blocks.40" for moment in deep.moments)
     flat = fsdp_account(replace(SMALL, layers=5), 1, 48, Recipe("fp32"), Sharding(8))
     assert len(deep.moments) - len(flat.moments) == 75 * per_block
-    assert fsdp._few(replace(SMALL, layers=80), Sharding(8))[0].layers == 5
+    assert fsdp._walked_shape(replace(SMALL, layers=80), Sharding(8))[0].layers == 5
