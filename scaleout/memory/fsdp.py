@@ -46,9 +46,9 @@ class FsdpAccount:
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """Every moment of the step, in the order of time."""
-        return self.some(1)
+        return self.sampled(1)
 
-    def some(self, stride: int, fullest: bool = False) -> tuple[Moment, ...]:
+    def sampled(self, stride: int, fullest: bool = False) -> tuple[Moment, ...]:
         """Moments; of the blocks that are alike, those of each `stride`-th and of the last (with 0 of the first and the
         last, between which none is fuller), or only the fullest of each."""
         return tuple(stretch(self.walked, self.middle, self.extra, stride, fullest))
@@ -56,9 +56,9 @@ class FsdpAccount:
     @cached_property
     def ends(self) -> tuple[Moment, ...]:
         """The moments among which the fullest of each phase is."""
-        return self.some(0)
+        return self.sampled(0)
 
-    def most(self, kind: str) -> int:
+    def most_bytes(self, kind: str) -> int:
         """Bytes of a kind where it has the most."""
         return fullest_moment(self.walked, self.middle, self.extra, kind).held[kind]
 
