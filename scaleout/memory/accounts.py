@@ -1,4 +1,4 @@
-"""The account: what one rank holds at each moment of a training step, by kind, and where that is fullest."""
+"""The account: the memory of one rank at each moment of a training step, by kind, and its peak."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temp
 @dataclass(frozen=True)
 class Account:
     """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind. `rest`: bytes by
-    kind between two steps; empty where nobody looked."""
+    kind between two steps; empty where they were not computed."""
 
     moments: dict[str, dict[str, int]]
     states: dict[str, int]  # weights, master copies, gradients and optimizer state, whole or sharded
@@ -59,7 +59,7 @@ def account(
     layout: Layout | None = None,
     policy: Policy | None = None,
 ) -> Account:
-    """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
+    """The memory of one rank in a training step on `batch` sequences of `seq` tokens (per rank).
 
     With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
     the last, which has the logits: the fuller of the two. ZeRO stage 3 is FSDP's: a block is gathered while another
@@ -68,7 +68,7 @@ def account(
     gradients the units are priced by their sizes alone (`units`). Each rank of a pipeline, and context parallelism:
     memory/mesh.py. Not priced: what sequence parallelism gathers again, a copy of a pipeline's messages. What adapters
     make is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. policy: what the blocks drop
-    and make again (memory/recompute.py), where the recipe's checkpointing is "none". Raises ValueError, in one line,
+    and recompute (memory/recompute.py), where the recipe's checkpointing is "none". Raises ValueError, in one line,
     for sizes that do not divide or values that cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()

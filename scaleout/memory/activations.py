@@ -1,4 +1,4 @@
-"""What each operation of a block keeps for its backward, and how large the tensors of one rank are.
+"""The activations that each operation of a block saves for its backward, and the sizes of one rank's tensors.
 
 The rule is one: an operation keeps what its derivative needs. A matrix product keeps its input; a norm keeps its
 input and one or two numbers a token; GELU keeps its input; a product keeps both factors; fused attention keeps Q,
@@ -124,7 +124,7 @@ class Sizes:
 
     @cached_property
     def regathers(self) -> bool:
-        """Whether what is gathered is not kept, but gathered again; it is cast before, and otherwise after."""
+        """Whether gathered inputs are not saved but gathered again in the backward; they are then cast before it."""
         return self.gathers and self.layout.gather_again
 
     @cached_property
@@ -134,12 +134,12 @@ class Sizes:
 
     @cached_property
     def read_kept(self) -> int:
-        """What is kept of it: this rank's tokens, where they are gathered again."""
+        """What is saved of such an input: this rank's tokens, where they are gathered again."""
         return self.y if self.regathers else self.read
 
     @cached_property
     def gathered(self) -> int:
-        """What a gather makes, as wide as what it gathers; 0 where there is none."""
+        """The output of a gather, in the dtype of its input; 0 where nothing is gathered."""
         return (self.read if self.regathers else self.read * self.r // self.e) if self.gathers else 0
 
     @cached_property

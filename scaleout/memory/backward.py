@@ -1,4 +1,4 @@
-"""The backward of one transformer block, as allocations and frees. What each operation kept: `activations`."""
+"""The backward of one transformer block, as allocations and frees. `activations` has what each operation saved."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Backward:
         self.tape.pre_backward(part)
 
     def _adapters(self) -> None:
-        """Adapters, in one piece: what they kept goes, their gradients come."""
+        """The backward of the adapters in one piece: their activations are freed, their gradients allocated."""
         z, t = self.z, self.tape
         t.drop("activations", adapters_kept(z))
         t.drop("weights", copies_kept(z, "none"))
@@ -67,11 +67,11 @@ class Backward:
         return branch_gradient
 
     def gather(self) -> None:
-        """What a matrix cut in columns read, once more, where it was not kept."""
+        """Gather the input of a column-parallel matrix once more, where it was not saved."""
         self.tape.hold("temporaries", self.z.gathered if self.z.regathers else 0)
 
     def scatter(self) -> None:
-        """Its gradient, a part of a sum on every rank: each keeps its own tokens of the sum."""
+        """Reduce-scatter that input's gradient, a partial sum on every rank: each rank keeps its tokens of the sum."""
         z, t = self.z, self.tape
         if z.regathers:
             t.drop("temporaries", z.gathered)
@@ -221,7 +221,7 @@ class Backward:
             (keep or self.keep_gradient)(weights * self.width)
 
     def keep_gradient(self, n: int) -> None:
-        """A finished weight gradient of n bytes: it becomes the gradient, or is added to the one that is there."""
+        """A finished weight gradient of n bytes: it becomes the gradient, or is added to the accumulated one."""
         self.tape.drop("temporaries", n)
         if not self.z.keeps_gradients:
             self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)

@@ -1,4 +1,4 @@
-"""The forward of one transformer block, as allocations and frees: what is made, kept and let go, module by module."""
+"""The forward of one transformer block, module by module, as allocations and frees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATHS = {
 def forward(z: Sizes, tape: Tape, checkpointing: str = "none") -> None:
     """The forward of one block that keeps all it needs, or, with "selective" checkpointing, not attention's core.
 
-    Under autocast a norm's fp32 output is held, beside the 16-bit casts of it that are kept, until the function that
+    Under autocast a norm's fp32 output stays, beside the 16-bit casts of it that are saved, until the function that
     took it returns; so are Q, K and V where attention copied them.
     """
     sizes, widened = block_kept(z, checkpointing), z.x if z.auto else 0
@@ -62,7 +62,7 @@ def _module(tape: Tape, name: str, *outputs: int) -> None:
 
 
 def _core(z: Sizes, tape: Tape, attention: int, checkpointing: str) -> None:
-    """Attention's core, once Q, K and V are there. `attention`: bytes of it that are kept, these included."""
+    """Attention's core, once Q, K and V exist. `attention`: bytes of it that are saved, these included."""
     qkv = z.q + 2 * z.kv
     if checkpointing == "selective":
         tape.hold("activations", tables(z))
@@ -108,7 +108,7 @@ def passing_forward(z: Sizes, tape: Tape) -> None:
 
 
 def _passing_mlp(z: Sizes, tape: Tape) -> None:
-    """From the norm's output to y bytes of output."""
+    """The MLP, from the norm's output to y bytes of output."""
     tape.pre_forward("mlp")
     tape.hold("activations", z.gathered)
     if z.shape.gated_mlp:
@@ -156,7 +156,7 @@ def _rotate(z: Sizes, tape: Tape) -> None:
 
 
 def _passing_naive(z: Sizes, tape: Tape) -> None:
-    """A naive core that keeps nothing: what stands beside Q, K and V until it has its output."""
+    """A naive core that saves nothing: its temporaries beside Q, K and V until it has its output."""
     grouped, (copies_before, copies_after) = z.kv != z.q, copied(z)
     repeated = 2 * z.q if grouped else 0
     tape.hold("activations", repeated)

@@ -1,4 +1,4 @@
-"""Memory of a training step under FSDP: what one rank holds, unit by unit, over time.
+"""Memory of a training step under FSDP: the bytes allocated on one rank, unit by unit, over time.
 
 The step is walked on a tape whose modules are gathered and reduced (fsdp_tape.py), with the operations of a plain
 step between (forward.py, backward.py, walk.py). Blocks are alike, so a few are walked and the middle one is repeated;
@@ -59,12 +59,12 @@ class FsdpAccount:
         return self.sampled(0)
 
     def most_bytes(self, kind: str) -> int:
-        """Bytes of a kind where it has the most."""
+        """The largest number of bytes of this kind at any moment."""
         return fullest_moment(self.walked, self.middle, self.extra, kind).held[kind]
 
     @cached_property
     def peak_moment(self) -> Moment:
-        """The fullest; without the names of what is gathered."""
+        """The moment with the most bytes; it does not name the units that are gathered."""
         return fullest_moment(self.walked, self.middle, self.extra)
 
     @property
@@ -86,11 +86,11 @@ def fsdp_account(
     device_kind: str = "cuda",
     policy: Policy | None = None,
 ) -> FsdpAccount:
-    """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
+    """The memory of rank 0 through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
     It is not the first step: the optimizer's state exists. device_kind: "cuda", or "cpu", where offloaded shards
     lie beside everything else and a gather's buffer is freed as soon as it is copied out. policy: what the blocks drop
-    and make again, beside checkpointing "none"; then every block is walked. Raises ValueError, in one line, for sizes
+    and recompute, beside checkpointing "none"; then every block is walked. Raises ValueError, in one line, for sizes
     that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
@@ -99,7 +99,7 @@ def fsdp_account(
 
 
 def _walked_shape(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
-    """The layers that are walked, the number of the one that stands for more, and how many more."""
+    """A shape of the layers that are walked, the number of the one that is repeated, and how often it is repeated."""
     block_units = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
     margin = max(2, 1 + ceil(sharding.prefetch / block_units)) if block_units else 2
     layers = min(shape.layers, 2 * margin + 1)
@@ -123,7 +123,15 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
 
 
 def _walk(
-    walked, batch, seq, recipe, sharding, on_cuda, margin, extra, policy=None
+    walked: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe,
+    sharding: Sharding,
+    on_cuda: bool,
+    margin: int,
+    extra: int,
+    policy: Policy | None = None,
 ) -> tuple[FsdpAccount, dict[str, Group]]:
     """Walk the layers of `walked`, with the states of `extra` more."""
     parts, _ = few_units(replace(walked, layers=walked.layers + extra), sharding, walked.layers, margin)
@@ -132,15 +140,15 @@ def _walk(
     for name, group in groups.items():
         if f"{name}.".startswith(f"blocks.{margin}."):
             group.times += extra
-    sizes = _states(groups, recipe)
+    state_sizes = _states(groups, recipe)
     z = Sizes(walked, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout())
-    host = dict.fromkeys(sizes, 0)
+    host = dict.fromkeys(state_sizes, 0)
     if sharding.offload and on_cuda:
-        sizes, host = host, sizes
+        state_sizes, host = host, state_sizes
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
-    updates = update(z, sizes) if recipe.foreach else _one_by_one(walked, recipe, sharding, sizes)
-    _step(z, tape, sizes, updates, None if policy is None else Blocks(z, policy))
-    return FsdpAccount(tuple(tape.moments), margin, extra, sizes, host), groups
+    updates = update(z, state_sizes) if recipe.foreach else _one_by_one(walked, recipe, sharding, state_sizes)
+    _step(z, tape, state_sizes, updates, None if policy is None else Blocks(z, policy))
+    return FsdpAccount(tuple(tape.moments), margin, extra, state_sizes, host), groups
 
 
 def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
@@ -151,17 +159,17 @@ def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
     return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(elements * optimizer_width(recipe))}
 
 
-def _one_by_one(walked: Shape, recipe: Recipe, sharding: Sharding, state_bytes: dict[str, int]) -> tuple[int, ...]:
-    """What AdamW makes without foreach, on the shards of rank 0."""
-    if recipe.optimizer != "adamw" or not state_bytes["optimizer"]:
+def _one_by_one(walked: Shape, recipe: Recipe, sharding: Sharding, state_sizes: dict[str, int]) -> tuple[int, ...]:
+    """Temporaries of AdamW without foreach, on the shards of rank 0, in bytes."""
+    if recipe.optimizer != "adamw" or not state_sizes["optimizer"]:
         return (0,)
     sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(walked).items()]
-    return (min(recipe.width("weight") * one_by_one(sizes), state_bytes["optimizer"]),)
+    return (min(recipe.width("weight") * one_by_one(sizes), state_sizes["optimizer"]),)
 
 
 def _groups(parts: tuple[Unit, ...], widths: Widths, sharding: Sharding) -> dict[str, Group]:
-    """Each unit, with those that it gathers ahead: the next ones in the forward, the ones before in the backward.
-    The root stays whole, and nobody gathers it ahead in the backward."""
+    """Each unit, with those that it prefetches: the next ones in the forward, the ones before in the backward.
+    The root stays gathered, and nobody prefetches it in the backward."""
     names = [unit.name for unit in parts]
     blocks, prefetch = [name for name in names if name], sharding.prefetch
     groups = {}
@@ -180,11 +188,13 @@ class WholeGradients(Backward):
         self.tape.hold("whole gradients", n)
 
 
-def _step(z: Sizes, tape: FsdpTape, sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None) -> None:
+def _step(
+    z: Sizes, tape: FsdpTape, state_sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None
+) -> None:
     backward = WholeGradients(z, tape)
-    tape.hold("weights", sizes["weights"])
-    tape.hold("optimizer", sizes["optimizer"])
-    tape.hold("gradients", sizes["gradients"] if tape.accumulates else 0)
+    tape.hold("weights", state_sizes["weights"])
+    tape.hold("optimizer", state_sizes["optimizer"])
+    tape.hold("gradients", state_sizes["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
     units_forward(z, tape, blocks)
     tape.enter("loss")
@@ -210,7 +220,7 @@ def _step(z: Sizes, tape: FsdpTape, sizes: dict[str, int], updates: tuple[int, .
 
 
 def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None) -> None:
-    """Up to the logits. `z.x` bytes of residual stream are handed from part to part."""
+    """The forward up to the logits. `z.x` bytes of residual stream are passed from part to part."""
     tape.pre_forward("")
     tape.pre_forward("tokens")
     tape.hold("activations", z.x, z.mask)

@@ -3,7 +3,7 @@
 Ranks of one stage hold as much as one another, so that a mesh has as many accounts as its pipeline has ranks. Stages
 need not be alike: the first has the token table and the most micro-batches in flight, the last the head and the logits,
 and each may have its own number of blocks. A context-parallel rank is one of a shorter sequence whose weights its
-neighbours have too; beside its own it holds keys and values that are passing (`passing`).
+neighbours have too; beside its own it has keys and values of other ranks (`passing`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rank_parameters(shape: Shape, layout: Layout, rank: int, stage_blocks: Seque
 
 
 def passing(z: Sizes, cp: int, context: str) -> int:
-    """Bytes of others' keys and values that are on a rank while it attends.
+    """Bytes of other ranks' keys and values that are on a rank while it computes attention.
 
     "ring": those that it uses, and those that are on their way to it (Liu et al. 2023, arXiv 2310.01889); "gather": all
     of the sequence's, gathered before (Llama 3, arXiv 2407.21783, section 3.3.2).
@@ -49,8 +49,8 @@ def rank_account(
     stage_blocks: Sequence[int] | None = None,
     context: str = "ring",
 ) -> Account:
-    """What a rank of the pipeline holds in a step on micro-batches of `batch` sequences of `seq` tokens, which its cp
-    ranks share.
+    """The memory of a rank of the pipeline in a step on micro-batches of `batch` sequences of `seq` tokens, which its
+    cp ranks share.
 
     stage_blocks: the blocks of each stage (`spec.mesh.blocks_of`). Where the chunks of one rank differ in blocks, its
     activations are those of chunks as long as its longest. ValueError, in one line, for what does not divide, for a
@@ -86,7 +86,9 @@ def states(shape: Shape, recipe: Recipe, layout: Layout, rank: int, blocks: int)
 
 
 @lru_cache(maxsize=64)
-def _accounts(shape, batch, seq, recipe, layout, stage_blocks, context) -> tuple[Account, ...]:
+def _accounts(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage_blocks: Sequence[int], context: str
+) -> tuple[Account, ...]:
     return tuple(
         rank_account(shape, batch, seq, recipe, layout, rank, stage_blocks, context) for rank in range(layout.pp)
     )

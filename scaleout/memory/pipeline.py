@@ -24,7 +24,7 @@ def held(order: Sequence[Action]) -> tuple[int, ...]:
 
 
 def in_flight(schedule: str, p: int, m: int, v: int = 1) -> tuple[int, ...]:
-    """The most that each rank holds at one time, by rank. Raises ValueError as `spec.pipeline.refuse` does."""
+    """The largest number of activations on each rank at one time. Raises ValueError as `spec.pipeline.refuse` does."""
     refuse(schedule, p, m, v)
     return _in_flight(schedule, p, m, v)
 
@@ -35,8 +35,8 @@ def _in_flight(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
 
 
 def rank_in_flight(schedule: str, p: int, m: int, v: int, rank: int) -> int:
-    """The same of one rank, of a schedule that can be. From the phases: a pattern that comes again and again is fullest
-    in its first or in its last turn."""
+    """`in_flight` of one rank, of a schedule that exists. From the phases: a pattern that repeats is fullest in its
+    first or in its last turn."""
     highest = current = 0
     for pattern, times in phases(schedule, p, m, v, rank):
         if times:
@@ -59,7 +59,7 @@ def ends_in_flight(schedule: str, p: int, m: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _pattern_change(pattern: str) -> tuple[int, int]:
-    """The most that a pattern adds on its way, and what it adds in all."""
+    """The most that a pattern adds at any time, and what it adds in all."""
     changes = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
     return max(changes), changes[-1]
 

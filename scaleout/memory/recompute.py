@@ -1,6 +1,6 @@
-"""What a block keeps for its backward, tile by tile, and what it takes to make each tile again.
+"""The activations that a block saves for its backward, tile by tile, and the cost of recomputing each tile.
 
-A tile is what one operation leaves for the backward: its bytes are those of `activations.block_kept`, told apart. A
+A tile is what one operation leaves for the backward: its bytes are those of `activations.block_kept`, split up. A
 dropped tile is made again before the block's backward, from tiles that are kept or have been made again: so what
 several cost is the sum of what each costs. Products are counted in FLOPs as `transformer.flops` counts them, all other
 operations by the bytes that they read and write one after another, as the book's model runs them.
@@ -202,7 +202,7 @@ def refuse(z: Sizes, policy: Policy) -> None:
 
 
 def dropped_bytes(z: Sizes, policy: Policy) -> list[int]:
-    """Bytes that each block drops."""
+    """Bytes of activations that each block drops."""
     refuse(z, policy)
     size = {tile.name: tile.bytes for tile in tiles(z)}
     if not policy.outputs:

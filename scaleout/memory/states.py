@@ -1,4 +1,4 @@
-"""What is held for each parameter through the whole step: weights, master copies, gradients, optimizer states."""
+"""The memory of each parameter through the whole step: weights, master copies, gradients, optimizer states."""
 
 from __future__ import annotations
 

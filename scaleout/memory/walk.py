@@ -43,19 +43,19 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:
-    """What of the states is held between two steps: of the gradients those that are kept, or DDP's buckets."""
+    """Bytes of the states between two steps: of the gradients those that are kept, or DDP's buckets."""
     gradients = states["gradients"] if z.keeps_gradients else bucket_bytes(z.shape, z.recipe, z.layout, z.stage)
     return states | {"gradients": gradients}
 
 
 def _micro_batch_kept(z: Sizes) -> int:
-    """What one micro-batch keeps of all blocks of a chunk, and of the token table's dropout."""
+    """Activations of one micro-batch: those of all blocks of a chunk, and the dropout mask of the embedding."""
     mask = z.mask if z.first else 0
     return mask + z.chunk_layers * sum(block_kept(z, z.recipe.checkpointing).values())
 
 
 def _forward(z: Sizes, tape: Tape) -> None:
-    """Up to the loss: the batch (two int64 a token), all that is kept, and the logits."""
+    """The forward up to the loss: the batch (two int64 a token), all that is saved, and the logits."""
     checkpointing = z.recipe.checkpointing
     block_bytes, copies = sum(block_kept(z, checkpointing).values()), copies_kept(z, checkpointing)
     # the last block is walked, for what it has in passing; of full checkpointing its input is there
@@ -74,7 +74,7 @@ def _forward(z: Sizes, tape: Tape) -> None:
 
 
 def _blocks(z: Sizes, backward: Backward) -> None:
-    """The last block, those between in one piece, the first."""
+    """The backward of the last block, of those between in one piece, and of the first."""
     tape, layers = backward.tape, z.chunk_layers
     tape.enter("block")
     gradients_before = tape.held["gradients"]
@@ -117,7 +117,7 @@ def embedding(z: Sizes, backward: Backward) -> None:
 
 
 def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
-    """What the optimizer's step makes beside the states.
+    """Temporaries of the optimizer's step, in bytes, beside the states.
 
     fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
     beside the one before. torch keeps the denominator in the dtype of the weights that it steps.

@@ -1,4 +1,4 @@
-"""What each rank holds under ZeRO: states by kind, split by stage, and with offload. `zero_frames` plays a step.
+"""The memory of each rank under ZeRO: states by kind, split by stage, and with offload. `zero_frames` plays a step.
 
 ZeRO (Rajbhandari et al., arXiv 1910.02054, section 5) cuts the parameters into as many shards as ranks; who owns a
 shard keeps the states of it. Offload puts an owner's states into its host's memory or on NVMe (ZeRO-Offload, arXiv

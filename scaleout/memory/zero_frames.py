@@ -58,7 +58,7 @@ def frames(
 
 @dataclass
 class _Play:
-    """The grid as it is now, changed shard by shard; counts are of shards, so that nothing is rounded on the way."""
+    """The current grid of shards, changed shard by shard; counts are of shards, so that nothing is rounded."""
 
     recipe: Recipe
     n: int
@@ -122,7 +122,7 @@ class _Play:
         yield from self.update()
 
     def forward(self) -> Iterator[Frame]:
-        """Where nothing is gathered it is one frame."""
+        """The forward, shard by shard; where nothing is gathered it is one frame."""
         if not self.gathers:
             yield self.frame("forward")
             return

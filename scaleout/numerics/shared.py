@@ -21,7 +21,7 @@ from scaleout.numerics.formats import FORMATS, Format
 from scaleout.numerics.octaves import Histogram
 from scaleout.numerics.rounding import beyond, rounded
 
-PARTS = 8  # of an octave, in which sizes are told apart
+PARTS = 8  # of an octave: the resolution of sizes
 RARE = 1e-7  # a window that so few numbers meet is left out
 CHECKED = 8  # numbers of a part at which the largest of a block is rounded
 
@@ -29,7 +29,7 @@ CHECKED = 8  # numbers of a part at which the largest of a block is rounded
 @dataclass(frozen=True)
 class Shared:
     """Shares of numbers that add up to 1: they become zero; keep fewer bits than the element has; keep all; are cut to
-    the element's largest. error: root of the mean square of what they are off by, over that of the numbers."""
+    the element's largest. error: root of the mean square of the errors, over that of the numbers."""
 
     zero: float
     few: float
@@ -133,7 +133,7 @@ def _add(sums: list[float], weight: float, terms: Sequence[float]) -> None:
 
 def _smaller(sizes: Spread, b: Blocks, scale: float, k: int) -> tuple[float, ...]:
     """Sums over the numbers in parts before k under a scale: of shares that become zero, keep fewer bits, are clipped;
-    of squares that they are off by; and of all shares. Rounding is off by a twelfth of the square of a step."""
+    of squared errors; and of all shares. Rounding has a mean squared error of a twelfth of the square of a step."""
     f, place = b.element, round(math.log2(scale) * PARTS)
     top = f.largest * scale
     ends = [
@@ -165,7 +165,7 @@ def _half(f: Format) -> float:
 
 @lru_cache(maxsize=512)
 def _largest(phase: int, b: Blocks, rule: str, tensor: float) -> tuple[float, float]:
-    """(share clipped, mean square of what it is off by over its own) of the largest number of a block, in a part of the
+    """(share clipped, mean squared relative error) of the largest number of a block, in a part of the
     logarithm: it is rounded, or cut. The same in every octave, but where the scales end, and few are."""
     clipped, error = 0, 0.0
     for i in range(CHECKED):
