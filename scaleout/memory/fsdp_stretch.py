@@ -66,7 +66,7 @@ def _copies(
 
 def _copied(moment: Moment, shift: int, grown: Growth, gathered: tuple[str, ...]) -> Moment:
     sizes = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
-    return Moment(moment.phase, _renamed(moment.unit, shift), moment.what, sizes, gathered)
+    return Moment(moment.phase, _renamed(moment.unit, shift), moment.activity, sizes, gathered)
 
 
 def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int, int, range]]:

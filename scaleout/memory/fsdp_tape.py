@@ -26,13 +26,13 @@ NOTHING = float("-inf")  # less than any sum of bytes; what is left out of a wal
 class Moment:
     """A stretch of a step, at its fullest instant.
 
-    phase: "forward", "loss", "backward" or "update". unit: the name of the one at work, "" for the root. what:
+    phase: "forward", "loss", "backward" or "update". unit: the name of the one at work, "" for the root. activity:
     "gather", "compute" or "reduce". held: bytes on the device by kind. gathered: names of the units that are whole.
     """
 
     phase: str
     unit: str
-    what: str
+    activity: str
     held: dict[str, int]
     gathered: tuple[str, ...]
 
