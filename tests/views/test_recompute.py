@@ -237,6 +237,8 @@ def test_the_lever_that_is_named_keeps_its_promise():
         {"dropped": 60, "order": "dearest"},
         {"dropped": 60, "batch": 1},
         {"way": "offload", "dropped": 60},
+        {"attention": "naive"},
+        {"seq": "16384", "device": "a100-40gb"},
         *by_chance("recompute", 50, 9),
     ):
         now = setting(**params)
