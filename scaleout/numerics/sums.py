@@ -16,7 +16,7 @@ from scaleout.numerics.rounding import rounded
 from scaleout.spec import checks
 
 METHODS = ("plain", "kahan", "pairwise", "promoted")
-INTERVAL = 128
+INTERVAL = 128  # addends between promotions to fp32, as in DeepSeek-V3
 
 
 def running(values: Sequence[float], f: Format, method: str = "plain", interval: int = INTERVAL) -> list[float]:
