@@ -153,7 +153,7 @@ def longer(work: Work, more: Phase) -> Work:
     """A block that makes so much again before its backward."""
     last = work.matrices[-1][0]
     matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in work.matrices)
-    return replace(work, backward=work.backward + more, again=more, matrices=matrices)
+    return replace(work, backward=work.backward + more, repeated=more, matrices=matrices)
 
 
 def step(job: Job, found: Policy, rank: Machine | None = None) -> Step:
