@@ -39,9 +39,9 @@ LINE_OF = {"all_to_all": "all_gather", "reduce": "reduce_scatter"}
 class Machine:
     """One rank. tensor, context, data: seconds of collectives among its tp ranks, its cp ranks, and the replicas of its
     weights; shards, copies: among the ranks that share one copy of the states, and among the copies; keepers: among
-    those that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage. host:
-    of a copy over the device's slot. crossing: the axes whose groups lie on several nodes. nvme_bytes_per_s: read and
-    written."""
+    those that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage.
+    host: of a copy over the device's slot. crossing: the axes whose groups lie on several nodes. nvme_bytes_per_s: read
+    and written."""
 
     rates: Rates
     tensor: Price

@@ -18,7 +18,7 @@ WORDS = {
     "exposed data": "exposed dp communication", "update": "optimizer step", "exposed host": "host copies",
     "host": "host", "stragglers": "stragglers",
 }  # fmt: skip
-WITHIN = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
+NODE_AXES = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Plan:
         """What this plan's step has most more of than the best one's, with its share of the step."""
         part = self.lost(best)
         share = f"{100 * self.parts[part] / self.seconds:.0f}%"
-        crossing = f", {WITHIN[part]} across nodes" if WITHIN.get(part) in self.crossing else ""
+        crossing = f", {NODE_AXES[part]} across nodes" if NODE_AXES.get(part) in self.crossing else ""
         return f"{WORDS[part]} {share}{crossing}"
 
 

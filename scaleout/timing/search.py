@@ -30,7 +30,7 @@ ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less a
 
 
 @dataclass(frozen=True)
-class Found:
+class Ranking:
     """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
     the band of the fastest, with as few chunks as lie within it, None where nothing fits. refused: how many cuts there
     cannot be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
@@ -57,7 +57,7 @@ class Found:
         return "equal within the band" if self.equal(plan) else plan.loses_by(self.best)
 
 
-def search(job: Job, sequences: int | None = None, *, usable: int | None = None, most_cp: int = 16) -> Found:
+def search(job: Job, sequences: int | None = None, *, usable: int | None = None, most_cp: int = 16) -> Ranking:
     """Every cut of the job's model on its cluster, for as many sequences in a step (None: as it has).
 
     usable: bytes that tensors may take on a GPU, None for `allocator.usable`. most_cp: the largest degree of context
@@ -70,10 +70,10 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
             'micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
         )
     checks.whole("most_cp", most_cp)
-    ask = _asked(job, sequences, usable)
-    inside = ask.every(most_cp, False)
+    ask = _search(job, sequences, usable)
+    inside = ask.run(most_cp, False)
     if inside.best is None and job.cluster.nodes > 1:
-        wide = ask.every(most_cp, True)
+        wide = ask.run(most_cp, True)
         return wide if wide.best else inside
     return inside
 
@@ -92,13 +92,13 @@ def cut(
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
-    ask, asked = _asked(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
+    ask, layout = _search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
     gpus, ranks = job.cluster.ranks, tp * cp * pp
     check_tensor(job.shape, tp)
-    within(asked, job.seq)
+    within(layout, job.seq)
     mesh.filled(job.shape.layers, pp)
     if gpus % ranks:
-        nearest = mesh.nearest(job.shape, asked, gpus)
+        nearest = mesh.nearest(job.shape, layout, gpus)
         raise ValueError(
             f"tp {tp} x cp {cp} x pp {pp} does not divide {gpus:,} GPUs: the nearest that works is tp "
             f"{nearest.tp}, cp {nearest.cp}, pp {nearest.pp}"
@@ -110,12 +110,12 @@ def cut(
         raise ValueError(
             f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, not {ask.sequences:,}"
         )
-    base = replace(asked, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
+    base = replace(layout, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
 
 
 @lru_cache(maxsize=4)
-def _asked(job: Job, sequences: int | None, usable: int | None) -> _Search:
+def _search(job: Job, sequences: int | None, usable: int | None) -> _Search:
     """The last ones are kept: a page asks for one cut after another of the job that it searched."""
     return _Search(job, sequences, usable)
 
@@ -132,11 +132,11 @@ class _Search:
         self.price = Pricer(job)
         self.refused: dict[tuple, str] = {}
 
-    def every(self, most_cp: int, across: bool) -> Found:
-        """across: with tensor parallelism across two nodes."""
+    def run(self, most_cp: int, across_nodes: bool) -> Ranking:
+        """across_nodes: with tensor parallelism across two nodes."""
         refused: Counter[str] = Counter()
         fit, large = [], []
-        for base in self._cuts(most_cp, across, refused):
+        for base in self._cuts(most_cp, across_nodes, refused):
             ways = list(self.ways(base))
             if not ways:
                 refused["no micro-batch of the job's kind"] += 1
@@ -148,9 +148,9 @@ class _Search:
                 (fit if plan.fits else large).append(plan)
         fit.sort(key=lambda plan: plan.seconds)
         large.sort(key=lambda plan: plan.bytes)
-        return self._told(fit, large, dict(refused), across)
+        return self._results(fit, large, dict(refused), across_nodes)
 
-    def _told(self, fit: list[Plan], large: list[Plan], refused: dict[str, int], across: bool) -> Found:
+    def _results(self, fit: list[Plan], large: list[Plan], refused: dict[str, int], across_nodes: bool) -> Ranking:
         """With the exact seconds of the leaders, and the best of those within the band."""
         spread, lead, fastest = band(self.job), [], float("inf")
         while fit and (
@@ -171,7 +171,7 @@ class _Search:
         large.sort(key=lambda plan: plan.bytes)
         if best is None and large:
             large[0] = exact(large[0], self.usable)
-        return Found(tuple(plans), tuple(large), best, spread, refused, across)
+        return Ranking(tuple(plans), tuple(large), best, spread, refused, across_nodes)
 
     def _fewest(self, plan: Plan, limit: float) -> Plan:
         """The same cut and micro-batch with the fewest chunks whose step takes no longer than the limit."""
@@ -198,7 +198,7 @@ class _Search:
         equal = [way for way in fitting if seconds[way] <= (1 + ALIKE) * fastest]
         way = min(equal, key=lambda way: (way.job.layout.chunks, -way.job.batch, seconds[way]))
         return Plan(
-            self._with(way, checkpointing),
+            self._job(way, checkpointing),
             size[way],
             size[way] - self.usable,
             way.rank.crossing,
@@ -213,10 +213,10 @@ class _Search:
         layout = way.job.layout
         key = layout.tp > 1, layout.cp > 1, layout.replicas > 1, layout.pp, layout.zero, checkpointing
         if key not in self.refused:
-            self.refused[key] = frameworks.refusal(self._with(way, checkpointing))
+            self.refused[key] = frameworks.refusal(self._job(way, checkpointing))
         return self.refused[key]
 
-    def _with(self, way: Way, checkpointing: str) -> Job:
+    def _job(self, way: Way, checkpointing: str) -> Job:
         return replace(way.job, recipe=self.price.recipes[checkpointing])
 
     def ways(self, base: Layout, *batches: int) -> Iterator[Way]:
@@ -237,10 +237,10 @@ class _Search:
                 except ValueError:  # of the job's own replicas: hybrid sharding that does not divide these
                     continue
 
-    def _cuts(self, most_cp: int, across: bool, refused: Counter[str]) -> Iterator[Layout]:
+    def _cuts(self, most_cp: int, across_nodes: bool, refused: Counter[str]) -> Iterator[Layout]:
         """Degrees and ZeRO stages that fill the cluster with the model."""
         job, gpus, node = self.job, self.job.cluster.ranks, self.job.cluster.gpus_per_node
-        for tp in checks.divisors(min(gpus, node * (1 + across))):
+        for tp in checks.divisors(min(gpus, node * (1 + across_nodes))):
             if gpus % tp:
                 continue
             if not divides(job.shape, tp):
