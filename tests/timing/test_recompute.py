@@ -55,7 +55,7 @@ def test_none_and_full_are_the_job_s_own_step(one):
     assert recompute.step(one, memory.none(z)) == none and recompute.step(one, memory.full(z)) == full
     block = compute.block(one, rank)
     by_hand = timing_job.step_on(
-        one, rank, recompute.longer(block, recompute.again(one, rank, memory.full(z)).times(1 / z.chunk_layers))
+        one, rank, recompute.longer(block, recompute.repeated(one, rank, memory.full(z)).times(1 / z.chunk_layers))
     )
     assert by_hand.seconds == pytest.approx(full.seconds, rel=1e-12)
     core = recompute.step(one, memory.selective(z, {"attention"})).seconds

@@ -143,7 +143,7 @@ def test_whole_units_are_where_the_step_has_them():
     body = fsdp_units.whole(fsdp_units.Strip(0, 0, 400, 130, one.line.seconds), rows)
     found = {title: bars(d) for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>')}
     scale = 400 / one.line.seconds
-    spans = [span for life in rows for span in life.whole]
+    spans = [span for life in rows for span in life.gathered]
     assert [x for x, _ in found["whole"]] == pytest.approx([start * scale for start, _ in spans], abs=0.06)
     assert [w for _, w in found["whole"]] == pytest.approx([(b - a) * scale for a, b in spans], abs=0.06)
     assert len(spans) == 25, "the root's is one, a block's are two"

@@ -177,7 +177,7 @@ class Setting:
         z = Sizes(PRESETS[self.model], self.batch, self.tokens, recipe, Layout())
         kept, most = (sum(block_kept(z, how).values()) for how in (self.checkpointing, "none"))
         ranks = min(fsdp_life.DRAWN, self.sharding.ranks)
-        return fsdp_life.Unit(ranks, self.life.again is None, self.offload, kept / most)
+        return fsdp_life.Unit(ranks, self.life.regather is None, self.offload, kept / most)
 
     @cached_property
     def rows(self) -> list[fsdp_hill.Placed]:
