@@ -47,7 +47,7 @@ def frames(
     MOST_PASSES passes.
     """
     check(recipe, layout, keep, offload)
-    checks.whole("passes", passes, most=MOST_PASSES)
+    checks.whole("passes", passes, limit=MOST_PASSES)
     if layout.dp > MOST:
         raise ValueError(f"frames are a picture of at most {MOST} ranks, not {layout.dp}: at_rest has no such limit")
     play = _Play(recipe, layout.dp, layout.zero, keep, offload)
@@ -184,7 +184,7 @@ def frame_bytes(frame: Frame, parameters: int, recipe: Recipe, rank: int = 0) ->
     out, kinds = {}, widths(recipe)
     if strange := [kind for kind in kinds if kind not in frame.held]:
         raise ValueError(f"this frame has no {' and no '.join(strange)}: give the recipe that `frames` was given")
-    checks.whole("rank", rank, 0, most=len(frame.held["weights"]) - 1)
+    checks.whole("rank", rank, 0, limit=len(frame.held["weights"]) - 1)
     for kind, width in kinds.items():
         row = frame.held[kind][rank]
         out[kind] = ceil(parameters * width * sum(one in (OWNED, BORROWED) for one in row) / len(row))

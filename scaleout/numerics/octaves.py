@@ -52,7 +52,7 @@ class Histogram:
 
 
 def _whole(octaves: int) -> None:
-    checks.whole("octaves", octaves, -MOST, most=MOST)
+    checks.whole("octaves", octaves, -MOST, limit=MOST)
 
 
 def of_counts(counts: dict[int, int], zeros: int, largest: float) -> Histogram:

@@ -97,8 +97,8 @@ def within(layout: Layout, seq: int) -> tuple[Layout, int]:
         return layout, seq
     pieces = 2 * layout.cp
     if seq % pieces:
-        near = max(pieces, round(seq / pieces) * pieces)
-        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {near:,}")
+        nearest = max(pieces, round(seq / pieces) * pieces)
+        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {nearest:,}")
     return replace(layout, dp=layout.replicas, cp=1), seq // layout.cp
 
 
