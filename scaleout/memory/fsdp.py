@@ -24,8 +24,7 @@ from scaleout.memory.walk import embedding, one_by_one, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding, Unit, tensors, units
-from scaleout.spec.sharding import few as few_units
+from scaleout.spec.sharding import Sharding, Unit, stand_in_units, tensors, units
 from scaleout.spec.transformer import Shape
 
 
@@ -126,7 +125,7 @@ def _walk(
     few, batch, seq, recipe, sharding, on_cuda, margin, extra, policy=None
 ) -> tuple[FsdpAccount, dict[str, Group]]:
     """Walk `few` layers, with the states of `extra` more."""
-    parts, _ = few_units(replace(few, layers=few.layers + extra), sharding, few.layers, margin)
+    parts, _ = stand_in_units(replace(few, layers=few.layers + extra), sharding, few.layers, margin)
     widths = Widths.of(recipe.width("weight"), sharding)
     groups = _groups(parts, widths, sharding)
     for name, group in groups.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from scaleout.spec import checks, mesh
 from scaleout.spec.devices import DEVICES, Device
-from scaleout.spec.layout import CONTEXTS, Layout, within
+from scaleout.spec.layout import CONTEXTS, Layout, context_share
 from scaleout.spec.program import PROGRAMS, Program, program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
@@ -58,7 +58,7 @@ class Job:
         mesh.grid(self.layout, self.order)
         check_tensor(self.shape, self.layout.tp)
         mesh.refuse(self.shape, self.layout, self.cluster.ranks)
-        _, tokens = within(self.layout, self.seq)
+        _, tokens = context_share(self.layout, self.seq)
         if self.layout.tp > 1 and self.layout.sequence_parallel:
             check_sequence(tokens, self.layout.tp)
         if self.layout.cp > 1 and self.recipe.attention == "naive":

@@ -86,7 +86,7 @@ class Layout:
         return pipeline.rank_of(self.schedule, self.stages - 1, self.pp)
 
 
-def within(layout: Layout, seq: int) -> tuple[Layout, int]:
+def context_share(layout: Layout, seq: int) -> tuple[Layout, int]:
     """The layout and the tokens of a sequence as one context-parallel rank sees them: the others are replicas to it.
 
     Each rank has one piece from the front and one from the back of the sequence, so that causal attention takes all

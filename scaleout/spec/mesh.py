@@ -111,7 +111,7 @@ def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
 
 
 @lru_cache(maxsize=1024)
-def apart(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
+def group_cluster(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
     """A group of ranks along axes, (stride, size) of each, as a cluster of its own.
 
     All groups of the same axes send at once, and share what leaves a node: a group's adapter is its part of them.
@@ -125,7 +125,7 @@ def apart(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
     return Cluster(size // in_node, in_node, cluster.inside, share, 1)
 
 
-def on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
+def group_on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
     """The group along these axes as a cluster of its own. Those that lie side by side in the grid are one; another
     axis may lie between, as the pipeline's between Llama 3's replicas (arXiv 2407.21783, section 3.3.2)."""
     merged: list[tuple[int, int]] = []
@@ -135,7 +135,7 @@ def on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
             if merged and stride == prod(merged[-1]):
                 stride, size = merged[-1][0], merged.pop()[1] * size
             merged.append((stride, size))
-    return apart(cluster, *merged)
+    return group_cluster(cluster, *merged)
 
 
 def link(cluster: Cluster, grid: Grid, axis: str) -> Wire:

@@ -160,14 +160,14 @@ def _reached(module: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else _ORDER.index(part) for part in module.split(".") if part)
 
 
-def few(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
+def stand_in_units(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
     """Units of a model of `layers` layers that stands for `shape`, and how many more layers that has: what they leave
     to the root is in it, and the units of block `middle` stand for theirs."""
-    return _few(shape, sharding.wrap, sharding.least_parameters, layers, middle)
+    return _stand_in_units(shape, sharding.wrap, sharding.least_parameters, layers, middle)
 
 
 @lru_cache(maxsize=64)
-def _few(shape: Shape, wrap: str, least: int, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
+def _stand_in_units(shape: Shape, wrap: str, least: int, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
     extra = shape.layers - layers
     parts = _units(replace(shape, layers=layers), wrap, least)
     if not extra or parts[0].name:
@@ -183,7 +183,7 @@ def _few(shape: Shape, wrap: str, least: int, layers: int, middle: int) -> tuple
 
 def alike(shape: Shape, sharding: Sharding) -> list[tuple[Unit, int]]:
     """Each unit that differs from the others, and how often the model has it."""
-    parts, extra = few(shape, sharding, 1, 0)
+    parts, extra = stand_in_units(shape, sharding, 1, 0)
     return [(unit, 1 + extra * unit.name.startswith("blocks.")) for unit in parts]
 
 

@@ -120,7 +120,7 @@ class Pricer:
         key = at.dp, at.cp, at.tp, at.pp
         if key not in self.machines:
             groups = (
-                *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
+                *(mesh.group_on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
                 mesh.link(job.cluster, job.grid, "cp"),
             )
             self.machines[key] = machine.from_datasheet(job), groups
