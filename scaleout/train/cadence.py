@@ -69,7 +69,7 @@ class Cadence:
 
     def _saved_since(self) -> bool:
         """The newest checkpoint is of this launch: what lies there from before may be a future that was given up."""
-        newest = next(iter(checkpoints.every(self.kept.folder)), None) if self.s.main else None
+        newest = next(iter(checkpoints.listing(self.kept.folder)), None) if self.s.main else None
         try:
             mine = newest is not None and checkpoints.manifest(newest)["extra"].get("launch") == _launch()
         except ValueError:  # damaged: `load` names it
@@ -77,7 +77,7 @@ class Cadence:
         return self.s.agree(mine or not self.s.main)
 
     def _refuse_old(self) -> None:
-        found = checkpoints.every(self.kept.folder)
+        found = checkpoints.listing(self.kept.folder)
         if not self.s.agree(not found):
             raise ValueError(
                 f"--resume none: {self.o.folder} holds checkpoints of an earlier run: use --resume auto "

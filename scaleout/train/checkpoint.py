@@ -152,7 +152,7 @@ class Checkpoints:
         model.
         """
         self.finish()
-        steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.every(self.folder)])
+        steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.listing(self.folder)])
         if which != "auto" and int(which) not in steps:
             there = f", or one of {sorted(steps)}" if steps else ": it has none yet"
             raise ValueError(f"{self.folder} has no checkpoint of step {which}: use auto{there}")
