@@ -65,7 +65,7 @@ def write(folder: Path) -> None:
 def room_html(stem: str, root: str) -> str:
     """What of a chapter is for a class, as links: its question on a projector, its card on paper.
 
-    `up` leads from the page to the site's root.
+    `root` leads from the page to the site's root.
     """
     parts = [f'<a href="{root}projector/{stem}.html">its question, step by step, for a projector</a>'] * (
         stem in stems()

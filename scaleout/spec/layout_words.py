@@ -82,14 +82,14 @@ def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
 def micro_batches(layout: Layout, batch: int, limit: int | None = None) -> Layout:
     """The layout with the micro-batches of a step of `batch` sequences over all replicas.
 
-    Those that it asks for; else the fewest that fill its pipeline with at most `most` sequences in one (None: any
+    Those that it asks for; else the fewest that fill its pipeline with at most `limit` sequences in one (None: any
     number). ValueError, in one line with what works, where replicas and micro-batches do not divide the batch.
     """
     checks.whole("batch", batch, limit=mesh.MOST_GPUS)
     if batch % layout.dp:
         least = layout.dp * layout.m
-        near = max(least, round(batch / least) * least)
-        raise ValueError(f"dp {layout.dp} does not divide a batch of {batch} sequences: the nearest batch is {near}")
+        nearest = max(least, round(batch / least) * least)
+        raise ValueError(f"dp {layout.dp} does not divide a batch of {batch} sequences: the nearest batch is {nearest}")
     sequences = batch // layout.dp
     fits = [n for n in checks.divisors(sequences) if limit is None or sequences // n <= limit]
     if layout.pp > 1:
