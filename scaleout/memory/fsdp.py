@@ -24,8 +24,7 @@ from scaleout.memory.walk import embedding, one_by_one, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding, Unit, tensors, units
-from scaleout.spec.sharding import few as few_units
+from scaleout.spec.sharding import Sharding, Unit, stand_in_units, tensors, units
 from scaleout.spec.transformer import Shape
 
 
@@ -134,7 +133,7 @@ def _walk(
     policy: Policy | None = None,
 ) -> tuple[FsdpAccount, dict[str, Group]]:
     """Walk the layers of `walked`, with the states of `extra` more."""
-    parts, _ = few_units(replace(walked, layers=walked.layers + extra), sharding, walked.layers, margin)
+    parts, _ = stand_in_units(replace(walked, layers=walked.layers + extra), sharding, walked.layers, margin)
     widths = Widths.from_sharding(recipe.width("weight"), sharding)
     groups = _groups(parts, widths, sharding)
     for name, group in groups.items():

@@ -16,7 +16,7 @@ from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
 from scaleout.memory.states import state_bytes
 from scaleout.spec import checks, mesh
-from scaleout.spec.layout import CONTEXTS, Layout, within
+from scaleout.spec.layout import CONTEXTS, Layout, context_share
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import stage_parameters
 from scaleout.spec.transformer import Shape
@@ -63,7 +63,7 @@ def rank_account(
         raise ValueError(f"rank {rank!r} of the pipeline is not there: they go from 0 to {layout.pp - 1}")
     if layout.cp > 1 and recipe.attention == "naive":
         raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
-    flat, tokens = within(layout, seq)
+    flat, tokens = context_share(layout, seq)
     chunks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, stage_blocks))
     z = Sizes(replace(shape, layers=flat.stages * max(chunks)), batch, tokens, recipe, flat, rank)
     if flat.zero == 3 and flat.dp == flat.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":

@@ -47,7 +47,7 @@ def frames(
     or MAX_PASSES passes.
     """
     check(recipe, layout, keep, offload)
-    checks.whole("passes", passes, most=MAX_PASSES)
+    checks.whole("passes", passes, limit=MAX_PASSES)
     if layout.dp > MAX_RANKS:
         raise ValueError(
             f"frames are a picture of at most {MAX_RANKS} ranks, not {layout.dp}: at_rest has no such limit"
@@ -187,7 +187,7 @@ def frame_bytes(frame: Frame, parameters: int, recipe: Recipe, rank: int = 0) ->
     sizes, kinds = {}, widths(recipe)
     if strange := [kind for kind in kinds if kind not in frame.held]:
         raise ValueError(f"this frame has no {' and no '.join(strange)}: give the recipe that `frames` was given")
-    checks.whole("rank", rank, 0, most=len(frame.held["weights"]) - 1)
+    checks.whole("rank", rank, 0, limit=len(frame.held["weights"]) - 1)
     for kind, width in kinds.items():
         row = frame.held[kind][rank]
         sizes[kind] = ceil(parameters * width * sum(state in (OWNED, BORROWED) for state in row) / len(row))

@@ -52,7 +52,7 @@ class Histogram:
 
 
 def _check_octaves(octaves: int) -> None:
-    checks.whole("octaves", octaves, -MAX_OCTAVES, most=MAX_OCTAVES)
+    checks.whole("octaves", octaves, -MAX_OCTAVES, limit=MAX_OCTAVES)
 
 
 def of_counts(counts: dict[int, int], zeros: int, largest: float) -> Histogram:
