@@ -30,7 +30,8 @@ def amount(size: float, giga: int) -> str:
 
 
 def adding_up(sizes: Sequence[float], unit_bytes: float, places: int) -> list[float]:
-    """The sizes in units of `one`, rounded so that they add up to their rounded sum: the largest remainders go up."""
+    """The sizes in units of `unit_bytes`, rounded so that they add up to their rounded sum: the largest
+    remainders go up."""
     steps = [size / unit_bytes * 10**places for size in sizes]
     floors = [int(step) for step in steps]
     order = sorted(range(len(steps)), key=lambda i: floors[i] - steps[i])
@@ -49,7 +50,7 @@ class Scale:
 
     @classmethod
     def above(cls, largest: float, giga: int) -> Scale:
-        """A scale with a round end that has room above `most` bytes, in GB or what is above."""
+        """A scale with a round end that has room above `largest` bytes, in GB or what is above."""
         need = largest * 1.06
         power = next((k for k in range(GIGA, 5) if need <= 0.8 * _thousand(giga) ** (k + 1)), 5)
         size = _thousand(giga) ** power

@@ -23,7 +23,7 @@ class Piece:
 
 
 def pieces(parts: Sequence[tuple[str, float]], gpu_bytes: float) -> list[Piece]:
-    """(kind, bytes) dealt out over GPUs of `each` bytes, cut where a GPU is full."""
+    """(kind, bytes) dealt out over GPUs of `gpu_bytes`, cut where a GPU is full."""
     result, start = [], 0.0
     for kind, size in parts:
         end = start + size / gpu_bytes

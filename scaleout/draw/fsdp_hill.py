@@ -1,4 +1,4 @@
-"""What one GPU holds through a step of FSDP, as a hill of kinds over the seconds of the step."""
+"""Memory of one GPU through a step of FSDP, as a hill of kinds over the seconds of the step."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ BAND = 6  # CSS pixels of the activations under a rank's cells
 
 @dataclass(frozen=True)
 class Unit:
-    """What decides a unit's life: ranks that are drawn; whether it stays unsharded between forward and backward; whether
-    its shards are offloaded to CPU memory; the share of its activations that is saved for backward."""
+    """What decides a unit's life: ranks that are drawn; whether it stays unsharded between forward and backward;
+    whether its shards are offloaded to CPU memory; the share of its activations that is saved for backward."""
 
     ranks: int
     stays_whole: bool

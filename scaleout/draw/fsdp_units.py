@@ -13,7 +13,7 @@ from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
 
-ROWS = 34  # units that are drawn at most
+ROWS = 34  # units drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
 SEEN = 1.0  # CSS pixels of a gather that its row shows
 LANE, BAR = 13, 8  # CSS pixels from lane to lane, and of its bar
@@ -97,7 +97,7 @@ def _wires(timeline: ShortTimeline) -> list[str]:
 
 
 def lanes(timeline: ShortTimeline, strip: Strip, wires: bool, named: bool = True) -> str:
-    """What is computed, with its gaps, and where there is room (`every`) each kind of message or copy that there is,
+    """What is computed, with its gaps, and where there is room (`wires`) each kind of message or copy that there is,
     from on.y down. Neighbours are one mark where they are many, as long as all of them, so that nothing is lost."""
     forward, backward, by_lane = _sorted(timeline)
     y, shapes, clock, waits = strip.y + 2, [], 0.0, []
@@ -156,7 +156,7 @@ def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], di
 
 
 def grouped(rows: Sequence[Interval], limit: int = GROUPS) -> list[Interval]:
-    """At most about `most` intervals: neighbours together, pushed to the end of their last. Their sum stays."""
+    """At most about `limit` intervals: neighbours together, pushed to the end of their last. Their sum stays."""
     size = max(1, -(-len(rows) // limit))
     groups = []
     for i in range(0, len(rows), size):

@@ -47,7 +47,7 @@ def step(wrap: str) -> tuple[FsdpAccount, Step]:
 
 
 def most(wrap: str) -> float:
-    """GiB of units, at the moment when they take the most: whole ones, their buffers, gradients not yet reduced."""
+    """Peak GiB of gathered units, their buffers, and gradients not yet reduced."""
     return max(sum(moment.held[kind] for kind in KINDS) for moment in step(wrap)[0].ends) / GIB
 
 
@@ -114,7 +114,7 @@ def _computed(line: ShortTimeline, strip: fsdp_units.Strip) -> str:
 
 
 def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
-    """The hill of what units take, whatever else is held."""
+    """The hill of the memory that gathered units take, without all else."""
     rows = [
         (start, end, replace(moment, held={kind: n * (kind in KINDS) for kind, n in moment.held.items()}))
         for start, end, moment in fsdp_hill.placed(account.some(3), line)

@@ -82,7 +82,7 @@ class Lanes:
         return "".join([*body, self._update(), self._waits()])
 
     def asked(self) -> str:
-        """The lanes before anybody has said what sticks out: what computes, and no message."""
+        """The lanes before the reader has guessed what is exposed: compute alone, and no communication."""
         busy = self.timeline.compute_seconds
         body = [self._frame("communication: until when?")]
         for micro_batch in self.timeline.passes:

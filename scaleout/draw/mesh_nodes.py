@@ -56,7 +56,7 @@ class Tiles:
         return f'<path d="{d}" fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}"/>' if d else ""
 
     def parts(self, ranks: Iterable[int], whole_index: int, parts: Mapping[int, Part], fill: str) -> str:
-        """What each rank has of one of the two wholes, in its colour, on the pale whole."""
+        """Each rank's part of the model (whole_index 0) or of the batch (1), in its colour, on the pale whole."""
         left, top, wide, high = self.boxes[whole_index]
         ground, pale, full = [], [], []
         for rank in ranks:

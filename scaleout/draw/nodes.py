@@ -18,7 +18,7 @@ ENDS = (0, GPUS - 1, GPUS - 1 + 2 * (NODES - 1), 2 * (GPUS - 1) + 2 * (NODES - 1
 
 
 def states() -> list[list[list[set[int]]]]:
-    """What each rank holds before, and after each phase: whose numbers are in each part.
+    """The contents of each rank before, and after each phase: whose numbers are in each part.
 
     Sums that a rank has passed on, and that are out of date, are left out.
     """

@@ -47,7 +47,7 @@ class Frames:
 
     @property
     def full(self) -> int:
-        """What a cell holds in the end."""
+        """The value of a cell once every rank's numbers are in it."""
         return 2**self.ranks - 1
 
     def contributors(self, step: int, rank: int) -> list[int]:
@@ -56,7 +56,7 @@ class Frames:
 
     @cached_property
     def sent(self) -> list[float]:
-        """Messages that the busiest rank sends, by step."""
+        """Share of the message that the busiest rank sends, by step."""
         by_rank = [[0.0] * self.steps for _ in range(self.ranks + 1)]
         for step, parcels in enumerate(self.parcels):
             for parcel in parcels:
@@ -65,7 +65,7 @@ class Frames:
 
     @cached_property
     def owners(self) -> list[int]:
-        """The rank, or switch, that is first to hold the sum of each chunk."""
+        """The rank, or switch, that has the whole sum of each chunk first."""
         full = self.full
         return [
             next(rank for state in self.held for rank, cells in enumerate(state) if cells[chunk] == full)
@@ -95,16 +95,17 @@ def _frozen(state: list[list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _parcels(step: int, moves: list[messages.Message], previous: tuple[Parcel, ...]) -> tuple[Parcel, ...]:
-    """One parcel for each pair of ranks. One whose chunks have just come in goes on under the name they came by."""
+    """One parcel for each pair of ranks. Chunks that have just arrived travel on under the name of their parcel."""
     pairs: dict[tuple[int, int, bool], list[int]] = {}
     for message in moves:
         pairs.setdefault((message.source, message.target, message.adds), []).append(message.chunk)
     free, parcels = list(previous), []
     for (source, target, adds), chunks in pairs.items():
-        came = next((message for message in free if message.target == source and {*message.chunks} & {*chunks}), None)
-        if came:
-            free.remove(came)
-        parcels.append(Parcel(came.name if came else f"{step}-{source}-{target}", source, target, tuple(chunks), adds))
+        arrived = next((p for p in free if p.target == source and {*p.chunks} & {*chunks}), None)
+        if arrived:
+            free.remove(arrived)
+        name = arrived.name if arrived else f"{step}-{source}-{target}"
+        parcels.append(Parcel(name, source, target, tuple(chunks), adds))
     return tuple(parcels)
 
 

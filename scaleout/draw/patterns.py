@@ -23,7 +23,7 @@ WIDTH, HEIGHT = RANKS * SQUARE + (RANKS - 1) * GAP + 2, DROP + SQUARE + 2
 
 
 def states(collective: str) -> tuple[Contents, Contents]:
-    """What ranks hold before and after."""
+    """The contents of ranks before and after a collective."""
     cells = [(rank, part) for rank in range(RANKS) for part in range(RANKS)]
 
     def contents(contributors) -> Contents:

@@ -1,5 +1,5 @@
-"""Activations that a pipeline's ranks hold over time, as SVG: a life for each micro-batch, from its forward to the end
-of its backward; where they are too many for that, how many there are."""
+"""Saved activations of a pipeline's ranks over time, as SVG: a bar for each micro-batch, from its forward to the end of
+its backward; where they are too many for that, how many there are."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lives(rows: Rows, lanes: Sequence[Lane], unit: float, lit: int) -> str:
 
 
 def amounts(rows: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str:
-    """How many a rank holds, each `unit` CSS pixels high, in the middle of each COLUMN of pixels."""
+    """The number of micro-batches with saved activations, each `unit` CSS pixels high, in each COLUMN of pixels."""
     count = max(1, int(slots * rows.scale / COLUMN))
     edges = step_edges(rows.at(slots * k / count) for k in range(count + 1))
     middles = [slots * (k + 0.5) / count for k in range(count)]
@@ -48,7 +48,7 @@ def amounts(rows: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str
 
 
 def in_flight(lane: Lane, moments: Sequence[float]) -> list[int]:
-    """How many have come by then and not gone: they go with the weight gradient, where that is apart."""
+    """Micro-batches whose activations are saved at each moment: the weight gradient frees them, where it is apart."""
     strands = lane.strands
     begun = map(bisect_right, repeat(strands["F"].starts), moments)
     freed = [strands[kind].ended(moments) for kind in GO if kind in strands]

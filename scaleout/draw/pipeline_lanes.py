@@ -73,7 +73,7 @@ class Lane:
 
 
 class Sketched(Lane):
-    """The same of a sketch: what is asked of many actions is answered without making columns of them."""
+    """A lane of a sketch: it answers for many actions without making columns of them."""
 
     def __init__(self, rank: int, step: Sketch) -> None:
         self.rank, self.step = rank, step
@@ -155,7 +155,7 @@ def detail(rows: Rows, lanes: Sequence[Lane]) -> str:
 
 
 def blocks(rows: Rows, lanes: Sequence[Lane], lit: int, separate: bool) -> tuple[dict[int, str], str]:
-    """(a named mark for each action, by micro-batch if they are to stand `apart`, else all under 0; the numbers of
+    """(a named mark for each action, by micro-batch if `separate`, else all under 0; the numbers of
     micro-batches where they fit, which lie over them and let a hand through: a button is called by all words in it)."""
     marks: dict[int, dict[tuple[str, str], list[str]]] = {}
     words: dict[str, list[str]] = {}
@@ -277,8 +277,8 @@ def step_edges(edges: Iterable[float]) -> list[str]:
 
 
 def steps(xs: Sequence[str], base: float, amounts: Iterable[float]) -> str:
-    """A path between the edges of `across` from the height `base`, so many CSS pixels down (or up, below 0), in halves
-    of one."""
+    """A path between the edges of `step_edges` from the height `base`, so many CSS pixels down (or up, below 0), in
+    halves of one."""
     halves = [0, *(round(2 * amount) for amount in amounts)]
     path = [
         f"H{x}V{_height(base + current / 2)}"

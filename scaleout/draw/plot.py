@@ -55,7 +55,7 @@ def ringed(x: float, y: float, title: str) -> str:
 
 
 def log_ticks(lo: float, hi: float, limit: int = 6) -> list[float]:
-    """Powers of ten from lo to hi, thinned evenly to at most `most`."""
+    """Powers of ten from lo to hi, thinned evenly to at most `limit`."""
     first, last = math.ceil(math.log10(lo) - 1e-9), math.floor(math.log10(hi) + 1e-9)
     stride = max(1, -(-(last - first + 1) // limit))
     return [10.0**k for k in range(first, last + 1, stride)]

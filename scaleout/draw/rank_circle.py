@@ -218,7 +218,7 @@ def _sum(cells: tuple[int, ...], ranks: int, wide: float, high: float) -> str:
 
 
 def _progress(parcel: Parcel, shown: Frames, step: int, way: float, circle: Circle) -> float:
-    """The part of its way that a parcel has gone: near the outer end where the way leads through the middle."""
+    """The part of its way that a parcel has travelled: near the outer end where the way leads through the middle."""
     if step == 0:
         return 0.0
     if shown.algorithm == "ring":

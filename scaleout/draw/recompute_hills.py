@@ -1,5 +1,5 @@
-"""What the blocks of a model hold through a step, with everything kept and with parts of it made again; and what each
-way to hold less costs the step. Llama 2 7B, four sequences of 4,096 tokens a GPU, states split among eight H100s."""
+"""Activations that the blocks of a model save through a step, without and with recomputation; and the time that each
+policy adds to the step. Llama 2 7B, four sequences of 4,096 tokens a GPU, states split among eight H100s."""
 
 from __future__ import annotations
 

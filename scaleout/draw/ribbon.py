@@ -128,8 +128,8 @@ ROOMS = {
 
 
 def half(block: Half, y: float, backward_y: float, width: int, lit: int, alive: bool) -> str:
-    """A half whose middle is at height y, with the way back at height `back`. lit: the rank whose parts are solid;
-    alive: its matrices can be pressed."""
+    """A half whose middle is at height y, with the way back at height `backward_y`. lit: the rank whose parts are
+    solid; alive: its matrices can be pressed."""
     room = ROOMS[width]
     groups = [
         ("enters", block.enters),

@@ -1,5 +1,5 @@
-"""What ranks hold: a square for each rank, a column for each part of the message, a stripe for each rank whose numbers
-have been added there."""
+"""The contents of ranks: a square for each rank, a column for each part of the message, a stripe for each rank whose
+numbers have been added there."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def press(
     mark: str,
     **settings: object,
 ) -> str:
-    """Marks that are a button: it sets a control of the view to `value`, and those in `also` to theirs. `box`
+    """Marks that are a button: it sets a control of the view to `value`, and those in `settings` to theirs. `box`
     (x, y, width, height) is what a finger finds: 27 or more each way, which a phone shows as 24. `label` says to who
     does not see it what the button does, and how things stand.
 

@@ -27,7 +27,7 @@ class Tile:
 
 
 def tile(tile: Tile, base: float, fill: str, cover: str = "", offloaded: bool = False) -> str:
-    """A tile on a base line. gone: the colour of what is gone; away: it is elsewhere, striped."""
+    """A tile on a base line. cover: the colour over the part that is removed; offloaded: that part is striped."""
     left, top, wide = tile.x + GAP, base - tile.height, max(0.5, tile.width - 2 * GAP)
     marks = [
         svg.rect(left, top, wide, tile.height, "paper", mark=f"bare {tile.name}"),
