@@ -52,13 +52,13 @@ def whole(strip: Strip, rows: Sequence[Life], computes: bool = True) -> str:
     marks = [f'<path d="{lines}" stroke="{svg.colour("c1")}" stroke-opacity="0.35" fill="none"/>']
     pairs = list(zip(centres, rows, strict=True))
     marks.append(
-        strip.path([(y, span) for y, life in pairs if life.gather for span in life.whole], high, "c5", "whole")
+        strip.path([(y, span) for y, life in pairs if life.gather for span in life.gathered], high, "c5", "whole")
     )
     scale = strip.width / strip.seconds
     sent = [
         (y, span)
         for y, life in pairs
-        for span in (life.gather, life.again)
+        for span in (life.gather, life.regather)
         if span and (span[1] - span[0]) * scale > SEEN
     ]  # the lane beneath has all of them
     marks.append(strip.path(sent, high, "c4", "gathered"))
@@ -74,7 +74,7 @@ def frame(strip: Strip, rows: Sequence[Life], life: Life) -> str:
     pitch = strip.height / len(rows)
     y = strip.y + pitch * rows.index(life) - 2.5
     marks = []
-    for k, (start, end) in enumerate(life.whole):
+    for k, (start, end) in enumerate(life.gathered):
         x = strip.at(start) - 3
         marks.append(
             f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(strip.at(end) - x + 3)}" '

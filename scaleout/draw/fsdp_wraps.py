@@ -117,6 +117,6 @@ def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
     """The hill of the memory that gathered units take, without all else."""
     rows = [
         (start, end, replace(moment, held={kind: n * (kind in KINDS) for kind, n in moment.held.items()}))
-        for start, end, moment in fsdp_hill.placed(account.some(3), line)
+        for start, end, moment in fsdp_hill.placed(account.sampled(3), line)
     ]
     return fsdp_hill.area(rows, plane, GIB)
