@@ -9,7 +9,7 @@ from scaleout.collectives import messages
 from scaleout.draw import plot, svg
 
 Span = tuple[int, str, float, float]  # rank, "sends" or "receives", from, to (seconds)
-OTHER = {"sends": "receives", "receives": "sends"}
+OPPOSITE = {"sends": "receives", "receives": "sends"}
 PALE = 0.35  # of the colour, where a card receives
 WAYS = {"naive": "All to one, and back", "ring": "Around a ring"}
 
@@ -90,7 +90,7 @@ def _lanes(intervals: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
         marks.append(svg.line(sheet.left, middle, sheet.width - 14, middle))
     thick = sheet.row - 3
     for rank, does, start, end in intervals:
-        duplex = any(span[:2] == (rank, OTHER[does]) and span[2] < end and start < span[3] for span in intervals)
+        duplex = any(span[:2] == (rank, OPPOSITE[does]) and span[2] < end and start < span[3] for span in intervals)
         top = y + rank * sheet.row + 1.5 + (thick / 2 if duplex and does == "receives" else 0)
         x, long = sheet.left + start * sheet.scale, (end - start) * sheet.scale
         faded = 1.0 if does == "sends" else PALE

@@ -94,10 +94,10 @@ def heads(width: float) -> str:
                 if rank * count // RANKS <= head < max((rank + 1) * count // RANKS, rank * count // RANKS + 1)
             ]
             for copy, rank in reversed(list(enumerate(owners))):  # copies stand behind each other
-                shift, less = 7 * copy, 7 * (len(owners) - 1)
+                shift, inset = 7 * copy, 7 * (len(owners) - 1)
                 marks.append(
-                    f'<rect x="{svg.num(x + head * strip + shift)}" y="{svg.num(top + less - shift)}" '
-                    f'width="{svg.num(strip - 2 - less)}" height="{svg.num(high - less)}" '
+                    f'<rect x="{svg.num(x + head * strip + shift)}" y="{svg.num(top + inset - shift)}" '
+                    f'width="{svg.num(strip - 2 - inset)}" height="{svg.num(high - inset)}" '
                     f'fill="{ramp.colour(rank, RANKS)}" stroke="{svg.colour("paper")}"/>'
                 )
         x += wide + gap

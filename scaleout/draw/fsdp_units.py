@@ -17,7 +17,7 @@ ROWS = 34  # units drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
 SEEN = 1.0  # CSS pixels of a gather that its row shows
 LANE, BAR = 13, 8  # CSS pixels from lane to lane, and of its bar
-REST = "the host, and the slowest GPU"  # of a step, after its update
+HOST = "the host, and the slowest GPU"  # of a step, after its update
 NAMES = {"gather": "gathers", "reduce": "reduces", "across": "all-reduces", "copy in": "copies in",
          "copy out": "copies out"}  # fmt: skip
 
@@ -110,7 +110,7 @@ def lanes(timeline: ShortTimeline, strip: Strip, wires: bool, named: bool = True
     update_start = timeline.passes[-1][1]
     waits.append((clock, update_start))
     shapes.append(_marks(strip, y, [(update_start, timeline.seconds)], "c2", "update", 1.0))
-    shapes.append(_marks(strip, y, [(timeline.seconds, strip.seconds)], "muted", REST, 0.45))
+    shapes.append(_marks(strip, y, [(timeline.seconds, strip.seconds)], "muted", HOST, 0.45))
     scale = strip.width / strip.seconds
     boxes = [(strip.at(start), y, (end - start) * scale, BAR) for start, end in waits if (end - start) * scale >= 0.02]
     shapes.append(hatch.area(boxes, title="exposed communication: compute waits"))

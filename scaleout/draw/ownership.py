@@ -66,11 +66,11 @@ class Grid:
     @cached_property
     def tops(self) -> dict[str, float]:
         """Where each row begins."""
-        out, y = {}, self.y
+        tops, y = {}, self.y
         for row in self.rows:
-            out[row.key] = y
+            tops[row.key] = y
             y += row.size * self.unit + self.row_gap
-        return out
+        return tops
 
     @property
     def bottom(self) -> float:

@@ -198,8 +198,8 @@ class Drawing:
 
     def ruler(self) -> str:
         """Bytes of one parameter, a block each, pale where they are not there at this moment."""
-        ruler, (left, across) = self.tank.ruler, self.at.ruler
-        middle, base, marks, numbers = left + across / 2, 0.0, [], []
+        ruler, (left, ruler_width) = self.tank.ruler, self.at.ruler
+        middle, base, marks, numbers = left + ruler_width / 2, 0.0, [], []
         byte = self.y(0) - self.y(ruler.each)
         dash = f"{svg.num(byte - 1.5)} 1.5" if byte >= 4 else ""
         least = min(size for size in ruler.whole.values() if size)
@@ -215,7 +215,7 @@ class Drawing:
                     middle,
                     low - size * byte + (1.5 if dash else 0),
                     layer.fill,
-                    across,
+                    ruler_width,
                     dash,
                     mark=f"{name} {layer.key}",
                 )
@@ -246,13 +246,13 @@ class Drawing:
         """A ring on the ruler at the memory that the reader's run used, and the words on it."""
         if self.tank.own is None:
             return ""
-        left, across = self.at.ruler
+        left, ruler_width = self.at.ruler
         y, marks = self.y(self.tank.own.each * self.tank.ruler.each), []
         if self.tank.own.drawn:
             key = svg.colour("key")
             marks.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
             marks.append(
-                f'<circle cx="{svg.num(left + across / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
+                f'<circle cx="{svg.num(left + ruler_width / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
                 'stroke-width="2.5" data-mark="own"/>'
             )
         first = self.height - NOTE * len(self.notes) + 8
