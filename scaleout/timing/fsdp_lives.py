@@ -53,7 +53,9 @@ class _Spans:
     """The spans of the sample, by what they are of."""
 
     def __init__(self, line: ShortTimeline) -> None:
-        self.line, self.by_unit, self.by_piece = line, {}, {}
+        self.line = line
+        self.by_unit: dict[tuple[str, bool, int], tuple[float, float, float]] = {}
+        self.by_piece: dict[tuple[str, int], tuple[float, float, float]] = {}
         for in_backward, block, (lane, name, start, end, piece, unit) in line.placed:
             if lane == "compute":
                 self.by_piece[name.partition(" ")[0], piece] = (block, start, end)

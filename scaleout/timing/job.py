@@ -71,16 +71,17 @@ class Step:
 
     @property
     def mfu(self) -> float:
-        return self._share("forward", "backward")
+        return utilization(self.job, self.seconds, "forward", "backward")
 
     @property
     def hfu(self) -> float:
-        return self._share("forward", "backward", "recompute")
+        return utilization(self.job, self.seconds, "forward", "backward", "recompute")
 
-    def _share(self, *kinds: str) -> float:
-        job = self.job
-        counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
-        return sum(counts[kind] for kind in kinds) / self.seconds / job.peak_flop_per_s / job.layout.ranks
+
+def utilization(job: Job, seconds: float, *kinds: str) -> float:
+    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks."""
+    counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+    return sum(counts[kind] for kind in kinds) / seconds / job.peak_flop_per_s / job.layout.ranks
 
 
 @lru_cache(maxsize=64)

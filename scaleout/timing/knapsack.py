@@ -81,7 +81,7 @@ def exact(items: Sequence[Priced], free: int) -> Choice:
         kinds.setdefault((item.bytes, item.seconds), []).append(item)
     sizes = [(size, spent, sum(item.count for item in alike)) for (size, spent), alike in kinds.items()]
     first = greedy(items, free)
-    best = [first.seconds * (1 + 1e-12), None]
+    best: list = [first.seconds * (1 + 1e-12), None]
     _search(sizes, 0, free, 0.0, [], best)
     if best[1] is None:
         return first

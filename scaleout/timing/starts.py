@@ -11,6 +11,7 @@ from scaleout.spec import mesh
 from scaleout.spec.job import Job
 from scaleout.spec.sharding import alike
 from scaleout.spec.topology import Cluster
+from scaleout.timing.ddp import Timeline
 from scaleout.timing.job import step
 from scaleout.timing.machine import replica_group, shard_group
 
@@ -24,8 +25,9 @@ def starts(job: Job) -> float:
     if job.layout.ranks == 1:
         return 0.0
     group = mesh.on(job.cluster, job.grid, "dp", "cp")
-    if not job.sharded:
-        sizes = Counter(step(job).timeline.message_bytes)
+    timeline = None if job.sharded else step(job).timeline
+    if isinstance(timeline, Timeline):
+        sizes = Counter(timeline.message_bytes)
         return fsum(times * latency("all_reduce", size, group) for size, times in sizes.items())
     return job.layout.m * _units(job, group)
 
