@@ -36,11 +36,11 @@ def height(ranks: int) -> int:
     return (ranks - 1).bit_length()
 
 
-def _hop(cluster: Cluster, inside: float | None, across: float | None) -> tuple[float, float]:
-    """(seconds, alpha) of a step: a rank moves `inside` bytes, a node `across` bytes; None: nothing goes there."""
+def _hop(cluster: Cluster, inside: float | None, network: float | None) -> tuple[float, float]:
+    """(seconds, alpha) of a step: a rank moves `inside` bytes, a node `network` bytes; None: nothing goes there."""
     hops = [
         (wire.seconds(size), wire.alpha_seconds)
-        for wire, size in ((cluster.near, inside), (cluster.pool, across))
+        for wire, size in ((cluster.near, inside), (cluster.pool, network))
         if size is not None
     ]
     return max(hops, default=(0.0, 0.0))
@@ -107,12 +107,12 @@ def _tree(size: float, cluster: Cluster) -> Cost:
         return NOTHING
     wire, h, blocks_a_step = cluster.slowest(), height(cluster.ranks), 1 if cluster.ranks == 2 else 2
 
-    def of(k: int) -> Cost:
+    def blocked(k: int) -> Cost:
         hop = (wire.seconds(blocks_a_step * size / (2 * k)), wire.alpha_seconds)
         return _total([(2 * (h + k - 1), hop)], 0.5 * min(cluster.ranks, 4) * size)
 
     fill = (h - 1) * blocks_a_step * size / 2 / wire.bytes_per_s
-    return min((of(k) for k in _blocks(fill, wire.alpha_seconds, size / 2)), key=lambda cost: cost.seconds)
+    return min((blocked(k) for k in _blocks(fill, wire.alpha_seconds, size / 2)), key=lambda cost: cost.seconds)
 
 
 def _blocks(fill: float, alpha: float, size: float) -> set[int]:
@@ -215,11 +215,11 @@ def _chain(size: float, cluster: Cluster) -> Cost:
         return NOTHING
     slow = cluster.slowest()
 
-    def of(k: int) -> Cost:
+    def blocked(k: int) -> Cost:
         return _total([(p + k - 2, _along(cluster, size / k))], size)
 
     options = _blocks((p - 2) * size / slow.bytes_per_s, slow.alpha_seconds, size)
-    return min((of(k) for k in options), key=lambda cost: cost.seconds)
+    return min((blocked(k) for k in options), key=lambda cost: cost.seconds)
 
 
 def _pairwise(size: float, cluster: Cluster) -> Cost:

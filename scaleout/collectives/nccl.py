@@ -132,7 +132,7 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
         with_trees = collective == "all_reduce"
         trees = [_tree_line(protocol, cluster) for protocol in protocols(cluster)] if with_trees else []
 
-    def of(size: float) -> float:
+    def priced(size: float) -> float:
         if size not in known:
             known[size] = _priced(size) if rings and size >= 0 else price(collective, size, cluster).seconds
         return known[size]
@@ -142,11 +142,11 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
         options = [latency + steps * size / p / rate + call for latency, steps, rate, call in rings]
         if with_trees:
             reached = _tree_reaches(size, cluster)
-            options += [latency + size * max(inside, between / reached) for latency, inside, between in trees]
+            options += [latency + size * max(inside, network / reached) for latency, inside, network in trees]
             options += [_switches(size, cluster).seconds] if _switched(cluster) else []
         return min(options)
 
-    return of
+    return priced
 
 
 def protocols(cluster: Cluster) -> tuple[str, ...]:
@@ -229,9 +229,9 @@ def _effective(protocol: str, cluster: Cluster) -> Cluster:
 def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:
     """Up and down a chain in each node, and a double tree between nodes."""
     n, g = cluster.nodes, cluster.gpus_per_node
-    latency, inside, between = _tree_line(protocol, cluster)
+    latency, inside, network = _tree_line(protocol, cluster)
     moved = max((_crossings(n) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
-    seconds = latency + size * max(inside, between / _tree_reaches(size, cluster))
+    seconds = latency + size * max(inside, network / _tree_reaches(size, cluster))
     return Cost(2 * sum(k for k, _ in _tree_hops(cluster)), moved, moved, seconds, latency)
 
 
@@ -253,8 +253,8 @@ def _tree_line(protocol: str, cluster: Cluster) -> tuple[float, float, float]:
     hops = sum(k * _hop(line, "tree", protocol) for k, line in _tree_hops(cluster))
     n, node, pool = cluster.nodes, cluster.near, cluster.pool
     inside = 2 / _rate(node, protocol, share, n) if cluster.gpus_per_node > 1 else 0.0
-    between = _crossings(n) / _rate(pool, protocol, share, n) if n > 1 else 0.0
-    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, inside, between
+    network = _crossings(n) / _rate(pool, protocol, share, n) if n > 1 else 0.0
+    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, inside, network
 
 
 def _switches(size: float, cluster: Cluster) -> Cost:

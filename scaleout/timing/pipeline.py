@@ -143,7 +143,7 @@ class Timeline(Summary):
 
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
-        kinds, stages, took = self.costs.places
+        kinds, stages, lengths = self.costs.places
         rank = self._known(rank)
         places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
@@ -151,7 +151,7 @@ class Timeline(Summary):
             [*map(stages.__getitem__, places)],
             [number % self.m for number in self.rows[rank]],
             starts,
-            [*map(add, starts, map(took.__getitem__, places))],
+            [*map(add, starts, map(lengths.__getitem__, places))],
         )
 
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:

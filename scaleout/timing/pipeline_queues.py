@@ -82,9 +82,9 @@ class Queues:
         backward_queues: list[deque[float]] = [*(deque() for _ in homes), forward_queues[-1]]
         hops = [hop if a != b else 0.0 for a, b in pairwise(homes)]
         self.steps: dict[tuple[str, int], Step] = {}
-        for kind, took in (("F", forward), ("I", input), ("B", [*map(add, input, weight)])):
+        for kind, durations in (("F", forward), ("I", input), ("B", [*map(add, input, weight)])):
             lags = [*hops, 0.0] if kind == "F" else [0.0, *hops]
-            for stage, home, busy, lag in zip(range(stages), homes, took, lags, strict=True):
+            for stage, home, busy, lag in zip(range(stages), homes, durations, lags, strict=True):
                 queues = (
                     (forward_queues[stage], forward_queues[stage + 1])
                     if kind == "F"

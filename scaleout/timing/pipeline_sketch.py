@@ -62,13 +62,13 @@ class Sketch(Summary):
         return {rank: stages_of(self.schedule, rank, self.p, self.v) for rank in self.starts}
 
     def _totals(self, rank: int, kind: str, count: int) -> Sequence[float]:
-        took = [self._took(kind)[stage] for stage in self.stages[rank]]
-        if len({*took}) == 1:
-            return _alike(took[0], count)
+        lengths = [self._lengths(kind)[stage] for stage in self.stages[rank]]
+        if len({*lengths}) == 1:
+            return _alike(lengths[0], count)
         numbers = chunks(self.schedule, self.p, self.m, self.v, rank, kind)
-        return [0.0, *accumulate(map(took.__getitem__, numbers))]
+        return [0.0, *accumulate(map(lengths.__getitem__, numbers))]
 
-    def _took(self, kind: str) -> tuple[float, ...]:
+    def _lengths(self, kind: str) -> tuple[float, ...]:
         return {"F": self.costs.forward, "B": self.costs.backward, "I": self.costs.input, "W": self.costs.weight}[kind]
 
     def of(self, rank: int, micro: int) -> list[tuple[str, int, float, float]]:
@@ -77,12 +77,12 @@ class Sketch(Summary):
         for chunk, stage in enumerate(self.stages[rank]):
             for kind, position in places(self.schedule, self.p, self.m, self.v, rank, chunk, micro).items():
                 start = self.starts[rank][kind][position]
-                actions.append((kind, stage, start, start + self._took(kind)[stage]))
+                actions.append((kind, stage, start, start + self._lengths(kind)[stage]))
         return sorted(actions, key=lambda action: action[2])
 
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """As `Timeline.lane`."""
-        kinds, stages, took = self.costs.places
+        kinds, stages, lengths = self.costs.places
         numbers = order(self.schedule, self.p, self.m, self.v, rank)
         action_places = [number // self.m for number in numbers]
         begun = {kind: iter(starts) for kind, starts in self.starts[rank].items()}
@@ -92,15 +92,15 @@ class Sketch(Summary):
             [stages[place] for place in action_places],
             [number % self.m for number in numbers],
             starts,
-            [start + took[place] for start, place in zip(starts, action_places, strict=True)],
+            [start + lengths[place] for start, place in zip(starts, action_places, strict=True)],
         )
 
 
 def sketch(schedule: str, p: int, m: int, v: int, costs: Costs, ranks: Sequence[int]) -> Sketch:
     """The step with the actions of these ranks. ValueError as `pipeline.step`."""
     starts: dict[int, dict[str, list[float]]] = {rank: {} for rank in ranks}
-    took = seconds(schedule, p, m, v, costs, starts)
-    return Sketch(took, *loads(schedule, p, m, v, costs), schedule, p, m, v, costs, starts)
+    total = seconds(schedule, p, m, v, costs, starts)
+    return Sketch(total, *loads(schedule, p, m, v, costs), schedule, p, m, v, costs, starts)
 
 
 @lru_cache(maxsize=16)

@@ -72,7 +72,7 @@ def _breadth_first(
 
 
 def _queue(runs: list[Run], time: float, length: float) -> list[Run]:
-    """When a rank that is free at `now` and takes so long for `each` begins what comes in these runs."""
+    """When a rank that is free at `time` and takes `length` for each action begins what arrives in these runs."""
     queued: list[Run] = []
     for first, gap, count in runs:
         if first < time:  # it is behind, and catches up where they come at longer intervals

@@ -28,8 +28,8 @@ class Wait(NamedTuple):
                 f"rank {self.rank} sends the result of {self.action}, which rank {self.of_rank} will take "
                 f"for {self.for_action}"
             )
-        where = "which comes later in its own order" if self.of_rank == self.rank else f"of rank {self.of_rank}"
-        return f"rank {self.rank} waits at {self.action} for {self.for_action}, {where}"
+        place = "which comes later in its own order" if self.of_rank == self.rank else f"of rank {self.of_rank}"
+        return f"rank {self.rank} waits at {self.action} for {self.for_action}, {place}"
 
 
 def needs(action: Action, stages: int) -> Action | None:
@@ -65,8 +65,8 @@ def check(order: Order, stages: int) -> int:
         for micro in range(m):
             kinds = {kind for kind in "FBIW" if Action(kind, stage, micro) in home}
             if kinds not in WHOLE:
-                has = ", ".join(sorted(kinds)) or "nothing"
-                raise ValueError(f"micro-batch {micro} on stage {stage} has {has}: give it F and B, or F, I and W")
+                listed = ", ".join(sorted(kinds)) or "nothing"
+                raise ValueError(f"micro-batch {micro} on stage {stage} has {listed}: give it F and B, or F, I and W")
     return m
 
 
@@ -100,10 +100,10 @@ def blocked(order: Order, rendezvous: bool = False) -> tuple[Wait, ...]:
         if sending[rank]:
             sent = order[rank][position[rank] - 1]
             receiver = home[takers[sent]]
-            taken = (
+            ready = (
                 not sending[receiver] and order[receiver][position[receiver]] == takers[sent]
             )  # the taker cannot have run
-            return None if taken else Wait(rank, sent, takers[sent], receiver, True)
+            return None if ready else Wait(rank, sent, takers[sent], receiver, True)
         action = order[rank][position[rank]]
         need = _listed(needs(action, stages), home)
         return None if need is None or need in finished else Wait(rank, action, need, home[need], False)
