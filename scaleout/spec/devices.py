@@ -66,10 +66,11 @@ class Device:
             "bf16": self.bf16_flop_per_s,
             "fp8": self.fp8_flop_per_s,
         }
-        if known("dtype", dtype, rates) is None:
-            able = ", ".join(key for key, rate in rates.items() if rate)
+        rate = known("dtype", dtype, rates)
+        if rate is None:
+            able = ", ".join(key for key, peak in rates.items() if peak)
             raise ValueError(f"{self.name} has no {dtype} unit: use one of {able}")
-        return rates[dtype]
+        return rate
 
 
 def device(key: str) -> Device:
@@ -79,7 +80,7 @@ def device(key: str) -> Device:
 
 def reported_as(name: str) -> Device | None:
     """The device that torch or nvidia-smi calls `name`, "NVIDIA H100 80GB HBM3"; None where no row has it."""
-    return next((one for one in DEVICES.values() if re.search(rf"\b(?:{one.reported})$", name)), None)
+    return next((row for row in DEVICES.values() if re.search(rf"\b(?:{row.reported})$", name)), None)
 
 
 _MODAL = "nvidia-smi, thundergolfer.com/blog/nvidia-gpu-memory-capacity (Modal's cards)"

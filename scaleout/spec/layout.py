@@ -86,7 +86,7 @@ class Layout:
         return pipeline.rank_of(self.schedule, self.stages - 1, self.pp)
 
 
-def within(layout: Layout, seq: int) -> tuple[Layout, int]:
+def context_share(layout: Layout, seq: int) -> tuple[Layout, int]:
     """The layout and the tokens of a sequence as one context-parallel rank sees them: the others are replicas to it.
 
     Each rank has one piece from the front and one from the back of the sequence, so that causal attention takes all
@@ -97,8 +97,8 @@ def within(layout: Layout, seq: int) -> tuple[Layout, int]:
         return layout, seq
     pieces = 2 * layout.cp
     if seq % pieces:
-        near = max(pieces, round(seq / pieces) * pieces)
-        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {near:,}")
+        nearest = max(pieces, round(seq / pieces) * pieces)
+        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {nearest:,}")
     return replace(layout, dp=layout.replicas, cp=1), seq // layout.cp
 
 

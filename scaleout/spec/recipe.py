@@ -82,8 +82,8 @@ class Recipe:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of stored gradient for one trained parameter."""
-        own = self.width("gradient")
-        return {"none": own, "instead": 4, "beside": own + 4}[self.main_gradients]
+        width = self.width("gradient")
+        return {"none": width, "instead": 4, "beside": width + 4}[self.main_gradients]
 
     @property
     def keeps_gradients(self) -> bool:

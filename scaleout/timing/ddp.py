@@ -300,7 +300,7 @@ def _worked(start: float, work: float, free: float, contention: float) -> float:
 def _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention) -> None:
     if not layers or not all(isinstance(layer, Layer) for layer in layers):
         raise ValueError("a step needs at least one layer, and each must be a Layer")
-    checks.whole("accumulation", accumulation, of=" of passes")
+    checks.whole("accumulation", accumulation, unit=" of passes")
     checks.flag("overlap", overlap)
     checks.flag("sync_every_pass", sync_every_pass)
     if not checks.is_number(compression) or compression < 1:

@@ -11,7 +11,7 @@ from math import fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
-from scaleout.spec.sharding import Sharding, few
+from scaleout.spec.sharding import Sharding, stand_in_units
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing.compute import Work
@@ -154,7 +154,7 @@ def one_pass(
     """The schedule of so many blocks, with the messages of the whole model."""
     replicas, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
-    cut, _ = few(job.shape, sharding, blocks, middle)
+    cut, _ = stand_in_units(job.shape, sharding, blocks, middle)
     bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
     line = fsdp_step(
         with_copies(bare, rank, replicas.reshard is not False, share),

@@ -259,7 +259,7 @@ def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict
 def _check(work, reshard, regather_seconds, accumulation) -> None:
     if not work or not all(isinstance(piece, Piece) for piece in work):
         raise ValueError("a step needs at least one piece, and each must be a Piece")
-    checks.whole("accumulation", accumulation, of=" of passes")
+    checks.whole("accumulation", accumulation, unit=" of passes")
     if not isinstance(reshard, bool) and (not isinstance(reshard, int) or reshard < 2):
         raise ValueError(f"reshard must be True, False or a number of ranks from 2 up, not {reshard!r}")
     if not isinstance(reshard, bool) and regather_seconds is None:

@@ -66,14 +66,14 @@ class Machine:
 def from_datasheet(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
     cluster, grid = job.cluster, job.grid
-    group = mesh.on(cluster, grid, "dp", "cp")
+    group = mesh.group_on(cluster, grid, "dp", "cp")
     ranks, keepers = job.shards, _keepers(job)
     slot = host(job.device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         device_rates(job.device, job.program, job.dtype),
-        priced(mesh.on(cluster, grid, "tp")),
-        priced(mesh.on(cluster, grid, "cp")),
+        priced(mesh.group_on(cluster, grid, "tp")),
+        priced(mesh.group_on(cluster, grid, "cp")),
         priced(group),
         priced(shard_group(group, ranks)),
         priced(replica_group(group, ranks)),
@@ -108,7 +108,7 @@ def replica_group(group: Cluster, ranks: int) -> Cluster:
     """The ranks that hold the same shard, every `ranks`-th of a group; all such groups send at once."""
     if ranks == group.ranks:
         return Cluster(1, 1, group.inside, group.across, 1)
-    return mesh.apart(group, (ranks, group.ranks // ranks))
+    return mesh.group_cluster(group, (ranks, group.ranks // ranks))
 
 
 @lru_cache(maxsize=4096)

@@ -187,7 +187,7 @@ class Timeline(Summary):
         return tuple(reversed(path))
 
     def _known(self, rank: int) -> int:
-        checks.whole("rank", rank, 0, most=len(self.rows) - 1)
+        checks.whole("rank", rank, 0, limit=len(self.rows) - 1)
         return rank
 
     def _run(self, rank: int, i: int) -> Run:

@@ -120,7 +120,7 @@ class Pricer:
         key = layout.dp, layout.cp, layout.tp, layout.pp
         if key not in self.machines:
             groups = (
-                *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
+                *(mesh.group_on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
                 mesh.link(job.cluster, job.grid, "cp"),
             )
             self.machines[key] = machine.from_datasheet(job), groups

@@ -18,7 +18,7 @@ from typing import Any
 from scaleout.memory import allocator
 from scaleout.spec import checks, frameworks, mesh
 from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout, within
+from scaleout.spec.layout import Layout, context_share
 from scaleout.spec.slices import check_tensor, divides
 from scaleout.timing.band import Band, band
 from scaleout.timing.plan import Plan, exact
@@ -96,7 +96,7 @@ def cut(
     ask, layout = _search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
     gpus, ranks = job.cluster.ranks, tp * cp * pp
     check_tensor(job.shape, tp)
-    within(layout, job.seq)
+    context_share(layout, job.seq)
     mesh.filled(job.shape.layers, pp)
     if gpus % ranks:
         nearest = mesh.nearest(job.shape, layout, gpus)

@@ -24,7 +24,7 @@ def starts(job: Job) -> float:
         raise ValueError(f"starts are those of replicas alone: use tp 1 and pp 1, not {job.layout.tp}, {job.layout.pp}")
     if job.layout.ranks == 1:
         return 0.0
-    group = mesh.on(job.cluster, job.grid, "dp", "cp")
+    group = mesh.group_on(job.cluster, job.grid, "dp", "cp")
     timeline = None if job.sharded else step(job).timeline
     if isinstance(timeline, Timeline):
         sizes = Counter(timeline.message_bytes)

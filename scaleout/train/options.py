@@ -247,9 +247,9 @@ def check_kept(o):
 def check_resume(o):
     """ValueError, one line, for a --resume of a step that the folder has not, before anything is written to it."""
     if options.digits(o.resume):
-        there = [checkpoints.step_of(path) for path in checkpoints.every(Path(o.folder) / CHECKPOINTS)]
-        if int(o.resume) not in there:
-            have = f"one of {sorted(there)}" if there else "it has none yet"
+        steps = [checkpoints.step_of(path) for path in checkpoints.listing(Path(o.folder) / CHECKPOINTS)]
+        if int(o.resume) not in steps:
+            have = f"one of {sorted(steps)}" if steps else "it has none yet"
             raise ValueError(f"--resume {o.resume}: {o.folder} has no checkpoint of that step: use auto, or {have}")
 
 

@@ -32,12 +32,12 @@ def test_every_moment_has_its_place_in_time(model, wrap, prefetch):
         if moment.phase == "backward":
             assert start >= half - 1e-9
     for phase in ("forward", "backward"):
-        starts = [start for start, _, moment in rows if moment.phase == phase and moment.what == "compute"]
+        starts = [start for start, _, moment in rows if moment.phase == phase and moment.activity == "compute"]
         assert starts == sorted(starts), "in the order of the program"
     if wrap == "block":  # a block's memory is shown while it computes
         spans = {e.name.replace("root", ""): (e.start, e.end) for e in events if e.lane == "compute"}
         for start, end, moment in rows:
-            if moment.unit.startswith("blocks.") and moment.what == "compute":
+            if moment.unit.startswith("blocks.") and moment.activity == "compute":
                 assert (start, end) == pytest.approx(spans[f"{moment.phase} {moment.unit}"])
 
 

@@ -116,7 +116,7 @@ def published(on: Setting, algorithm: str) -> Measured | None:
     points = []
     for kib, rate in found.rows:
         size = kib * 1024.0
-        if found.by == algorithm or on.fastest(size) == algorithm:
+        if found.algorithm == algorithm or on.fastest(size) == algorithm:
             points.append((size, size * alpha_beta.bus_factor("all_reduce", on.ranks) / (rate * 1e9)))
     # with the latency that the band has there, a protocol's: what took longer lies off its curve
     shares = tuple((size, took, on.way(algorithm, size).cost.latency_seconds / took) for size, took in points)
