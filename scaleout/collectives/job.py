@@ -27,7 +27,7 @@ class Sent:
 
     @property
     def bytes(self) -> float:
-        """That a rank sends, and as many that it receives, in the step."""
+        """Bytes that a rank sends in the step; it receives as many."""
         share = 1.0 if self.collective == "send" else bus_factor(self.collective, self.ranks)
         return self.count * self.size * share
 

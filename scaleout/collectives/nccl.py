@@ -281,5 +281,5 @@ def _tree_reaches(size: float, cluster: Cluster) -> float:
 
 
 def _levels(nodes: int) -> int:
-    """Of a tree, as tuning.cc counts them: log2 of the nodes, rounded down."""
+    """Levels of a tree, as tuning.cc counts them: log2 of the nodes, rounded down."""
     return nodes.bit_length() - 1

@@ -89,7 +89,7 @@ class Block:
     scores: int  # elements of its scores on a rank
 
     def moves(self, phase: str) -> list[Move]:
-        """Of "forward", in its order, or of "backward", in its own. ValueError for another phase."""
+        """Messages of "forward" or of "backward", each in its own order. ValueError for another phase."""
         checks.one_of("phase", phase, ("forward", "backward"))
         joins = self.joins if phase == "forward" else self.joins[::-1]
         return [move for join in joins for move in getattr(join, phase)]

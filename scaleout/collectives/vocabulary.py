@@ -36,7 +36,7 @@ class Ends:
     gathered: tuple[Move, ...]
 
     def moves(self, phase: str) -> list[Move]:
-        """Of "forward" or "backward". ValueError for another phase."""
+        """Messages of "forward" or "backward". ValueError for another phase."""
         checks.one_of("phase", phase, ("forward", "backward"))
         return [move for part in getattr(self, phase).values() for move in part]
 

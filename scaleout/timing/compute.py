@@ -91,7 +91,7 @@ class Work:
 
     @property
     def exposed(self) -> float:
-        """Of tensor parallelism's communication."""
+        """Seconds of tensor parallelism's exposed communication."""
         return self.forward.exposed + self.backward.exposed
 
     @property
@@ -101,7 +101,7 @@ class Work:
 
     @property
     def launches(self) -> float:
-        """Of what is computed for the first time."""
+        """Seconds between kernels of what is computed for the first time."""
         return self.forward.launches + self.backward.launches - self.repeated.launches
 
 

@@ -213,7 +213,7 @@ def _timeline(work: tuple[Piece, ...], runs: list[Run], update_seconds: float) -
 
 
 def _totals(runs: tuple[tuple[Span, ...], ...]) -> tuple[float, float, int, int]:
-    """Of the spans of some passes: seconds of compute and of communication, gathers, reduce-scatters."""
+    """Seconds of compute and of communication, gathers and reduce-scatters of some passes."""
     compute = fsum(fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute") for spans in runs)
     sent = fsum(fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute") for spans in runs)
     lanes = [span[0] for spans in runs for span in spans]

@@ -118,7 +118,7 @@ class ShortTimeline:
     # --- what a picture shows -----------------------------------------------------------------------------------
 
     def _copies(self, step: int) -> dict[int, int]:
-        """Of the middle block and its copies, by number from 0, each `every`-th and the last; and the last of those
+        """Of the middle block and its copies, by number from 0, each `step`-th and the last; and the last of those
         that it stands for."""
         shown = sorted({*range(0, self.extra + 1, step), self.extra})
         return {copy: following - 1 for copy, following in zip(shown, [*shown[1:], self.extra + 1], strict=True)}

@@ -60,7 +60,7 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all ranks."""
+        """Tokens a second of all ranks."""
         return self.job.tokens_per_step / self.seconds
 
     @property
@@ -170,7 +170,7 @@ def overheads(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
 
 
 def action_seconds(job: Job) -> float:
-    """Of a rank's forwards and backwards of one micro-batch, beside what they compute."""
+    """Seconds that a rank's forwards and backwards of one micro-batch take beside what they compute."""
     return 2 * job.layout.chunks * job.program.action_seconds if job.layout.pp > 1 else 0.0
 
 

@@ -94,7 +94,7 @@ def exact(items: Sequence[Priced], free: int) -> Choice:
 
 
 def _search(sizes, kind: int, free: int, spent: float, counts: list[int], best: list) -> None:
-    """Of the kinds from `kind` on. best: [seconds, how many of each kind]."""
+    """Try the kinds from `kind` on, and put what is better into best: [seconds, how many of each kind]."""
     if free <= 0:
         if spent < best[0]:
             best[:] = spent, list(counts)

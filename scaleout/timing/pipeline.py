@@ -130,7 +130,7 @@ class Timeline(Summary):
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, ...], ...]:
-        """Of each rank, in its order."""
+        """The actions of each rank, in its order."""
         return tuple(tuple(self._run(rank, i) for i in range(len(row))) for rank, row in enumerate(self.rows))
 
     def window(self, rank: int, start: float, end: float) -> tuple[Run, ...]:
@@ -239,7 +239,7 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
 
 
 def seconds(schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None) -> float:
-    """Its seconds and no more. notes: by rank a dict, to be filled with the starts of its actions by kind."""
+    """Seconds of the step and no more. notes: by rank a dict, to be filled with the starts of its actions by kind."""
     _check(schedule, p, m, v, costs)
     lengths, hop = (costs.forward, costs.input, costs.weight), costs.hop if p > 1 else 0.0
     if SCHEDULES[schedule].v_shaped:

@@ -76,7 +76,7 @@ class Plan:
 
 
 def exact(plan: Plan, usable: int | None = None) -> Plan:
-    """With the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
+    """The plan with the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
     timed = step(plan.job)
     plan = replace(plan, seconds=timed.seconds, parts=timed.parts, exact=True)
     if usable is None:

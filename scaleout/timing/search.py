@@ -154,7 +154,7 @@ class _Search:
         return self._results(fit, large, dict(refused), across_nodes)
 
     def _results(self, fit: list[Plan], large: list[Plan], refused: dict[str, int], across_nodes: bool) -> Ranking:
-        """With the exact seconds of the leaders, and the best of those within the band."""
+        """The ranking, with the exact seconds of the leaders and the best of those within the band."""
         lead: list[Plan] = []
         spread, fastest = band(self.job), float("inf")
         while fit and (

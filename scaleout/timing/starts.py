@@ -17,7 +17,7 @@ from scaleout.timing.machine import replica_group, shard_group
 
 
 def starts(job: Job) -> float:
-    """Of all collectives of a step of a job whose ranks are replicas; of units all passes alike, of buckets the last.
+    """Seconds of latency of all collectives of a step whose ranks are replicas: units in all passes, buckets in the last.
 
     ValueError, in one line, for a job with other axes."""
     if job.layout.replicas != job.layout.ranks:
@@ -33,7 +33,7 @@ def starts(job: Job) -> float:
 
 
 def _units(job: Job, group: Cluster) -> float:
-    """Of a pass: each unit is gathered twice, but the root once, and reduced once."""
+    """Seconds of latency of a pass: each unit is gathered twice, but the root once, and reduced once."""
     sharding, wide, seconds = job.sharding, job.recipe.width("compute"), 0.0
     shards, copies = shard_group(group, sharding.ranks), replica_group(group, sharding.ranks)
     for unit, times in alike(job.shape, sharding):
