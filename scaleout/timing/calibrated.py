@@ -104,9 +104,9 @@ def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float]
 
 
 def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
-    """The rates with what the host takes for a block and for the ends, forward and backward, beside the kernels that are counted
-    one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a queue it
-    is all of it, for it runs beside them."""
+    """The rates with the host's seconds for a block and for the ends, forward and backward, beside the kernels that are
+    counted one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a
+    queue it is all of it, for it runs beside them."""
     if len(points) < 2:
         return rates
     (fewest, small), (most_layers, large) = sorted((point["layers"], point) for point in points)

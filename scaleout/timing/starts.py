@@ -17,7 +17,7 @@ from scaleout.timing.machine import replica_group, shard_group
 
 
 def starts(job: Job) -> float:
-    """Seconds of latency of all collectives of a step whose ranks are replicas: units in all passes, buckets in the last.
+    """Latency of all collectives of a step whose ranks are replicas: units in all passes, buckets in the last.
 
     ValueError, in one line, for a job with other axes."""
     if job.layout.replicas != job.layout.ranks:
