@@ -1,7 +1,7 @@
 """Collectives message by message: who sends which chunk to whom in which step, and what every rank then holds.
 
 Nothing here knows a formula. What a rank holds, the bytes it sends and the seconds follow from the list of messages.
-All messages of a step leave at its beginning, from what their senders held before it.
+All messages of a step leave at its beginning, from what their senders have before it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> Sta
 
 
 def run(sent: Iterable[Message], initial: State) -> list[State]:
-    """What every rank holds before the first step and after each step, from what it held at the start."""
+    """What every rank has before the first step and after each step, from what it has at the start."""
     states = [initial]
     for _, step in itertools.groupby(sent, key=lambda message: message.step):
         earlier, later = states[-1], [list(chunks) for chunks in states[-1]]

@@ -52,7 +52,7 @@ SWITCH_TREE_LEVEL, SWITCH_TREE_SHARE = 14e-6, 5 / 6
 # the logarithm between. Fitted to 4 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on
 # four nodes of 8 B200 (togethercomputer/together-nccl-tests). NCCL's own corrections there are 0.7 to 0.9 and 0.9 to 1;
 # what was measured is lower. With one GPU a node, and between partitions of GB200, all of it is reached (issue 232 of
-# NVIDIA/nccl-tests; issue 1801 of NVIDIA/nccl): the latter are told here at half of what they reach.
+# NVIDIA/nccl-tests; issue 1801 of NVIDIA/nccl): the latter are predicted here at half of what they reach.
 TREE_REACHES = ((2**24, 0.35), (2**28, 0.57))
 
 

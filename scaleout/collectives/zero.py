@@ -110,9 +110,9 @@ def messages(
     reduction = Message("backward", _reduction(way, layout.zero), "gradients", *_calls(parameters, unit, fine, reduced))
     if layout.zero == 3:
         gather = [
-            Message(phase, "all_gather", "weights", *_calls(count_gathered, unit, wide, passes))
-            for phase, count_gathered in (("forward", parameters), ("backward", parameters - resident))
-            if count_gathered
+            Message(phase, "all_gather", "weights", *_calls(gathered, unit, wide, passes))
+            for phase, gathered in (("forward", parameters), ("backward", parameters - resident))
+            if gathered
         ]
         return (*gather, reduction)
     spread = "broadcast" if way == "ZeroRedundancyOptimizer" else "all_gather"

@@ -26,7 +26,7 @@ from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline import Costs, Summary
 
-# Parts of a step, in the order in which they are told.
+# Parts of a step, in the order in which they are listed.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
          "exposed data", "update", "exposed host", "host", "stragglers")  # fmt: skip
 
