@@ -301,7 +301,7 @@ def over_links(s, tier, o):
         made = mesh_link.recorded(RESULTS)
     else:
         s.say(f"{HOSTS} hosts with {EACH} ranks each, {lab_mesh.title(o.laid(HOSTS * EACH)[0])}")
-        found, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], each=EACH)
+        found, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], processes=EACH)
         made = [mesh_link.record(tier, plan(o), found)]
     for r in made:
         s.say(f"\n{r.device}, size {r.tier}\n{mesh_link.show(r)}")
