@@ -171,7 +171,7 @@ BREAKS = [
     ("views/tensor/setting.py", "first = rank * self.shape.kv // self.tp", "first = rank", "views/test_tensor.py"),
     ("views/controls.py", '"play" else 4', '"play" else 2', "views/test_controls.py"),
     ("exercises/engine/units.py", '"GiB": 2**30', '"GiB": 10**9', "exercises/test_units.py"),
-    ("train/order.py", "first = step * batch + rank * own", "first = step * batch + rank", "train/test_order.py"),
+    ("train/order.py", "first = step * batch + rank * share", "first = step * batch + rank", "train/test_order.py"),
     ("records/checkpoints.py", "for _, body in sound], keep)", "for _, body in sound], keep + 1)",
      "records/test_checkpoints.py"),
 ]  # fmt: skip
