@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from hashlib import blake2b
 
 from scaleout import views
 from scaleout.views.controls import Control, stops
@@ -54,10 +55,16 @@ def few(control: Control) -> list:
     return sorted({every[0], every[len(every) // 2], every[-1]})
 
 
+def pick(some: list, *toss: object) -> object:
+    """One of them by chance, the same for the same `toss`. An option more changes the picks that it wins itself, and
+    no other: each option has a lot of its own, and the highest wins."""
+    return max(some, key=lambda value: blake2b(repr((*toss, value)).encode(), digest_size=8).digest())
+
+
 def by_chance(stem: str, count: int, seed: int) -> list[dict]:
     """Every control at one of its values, the same for the same seed. A view may refuse some of them."""
-    dice, choices = random.Random(seed), {name: values(one) for name, one in controls(stem).items()}
-    return [{name: dice.choice(some) for name, some in choices.items()} for _ in range(count)]
+    choices = {name: values(one) for name, one in controls(stem).items()}
+    return [{name: pick(some, seed, n, name) for name, some in choices.items()} for n in range(count)]
 
 
 def grid(stem: str, mixed: int) -> list[dict]:

@@ -210,8 +210,8 @@ class _Sheet:
         """Attention's core or the activation function: what it reads, and the name of what it gives."""
         s = self.s
         widths = {"q": s.heads * s.d, "k": s.kv * s.d, "v": s.kv * s.d, "up": s.h_ff, "gate": s.h_ff}
-        if half == "attention" and given == TOKENS:  # each query needs the keys and values of all tokens
-            reason = "each query needs the keys and values of all tokens, and a rank has those of its own"
+        if half == "attention" and given == TOKENS:
+            reason = "each query needs the keys and values of all tokens"
             self.join("middle", half, given, READ, ("k", "v"), widths["k"] + widths["v"], reason=reason)
             places = {"q": TOKENS, "k": READ, "v": READ}
         else:

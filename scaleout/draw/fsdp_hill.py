@@ -96,7 +96,7 @@ def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], since
 
 def _around(moments: list[Moment], before: float, start: float, end: float, after: float) -> Iterator[Placed]:
     """Moments of one piece: equal shares of its compute, and what comes first and last in the gaps beside it."""
-    work = [k for k, moment in enumerate(moments) if moment.what == "compute"]
+    work = [k for k, moment in enumerate(moments) if moment.activity == "compute"]
     first, last = (work[0], work[-1]) if work else (len(moments), len(moments))
     share, past = (end - start) / max(1, len(work)), 0
     for k, moment in enumerate(moments):
@@ -105,7 +105,7 @@ def _around(moments: list[Moment], before: float, start: float, end: float, afte
         elif k > last:
             yield end, after, moment
         else:
-            wide = moment.what == "compute"
+            wide = moment.activity == "compute"
             yield start + past * share, start + (past + wide) * share, moment
             past += wide
 

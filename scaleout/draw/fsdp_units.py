@@ -51,10 +51,13 @@ def whole(on: Strip, rows: Sequence[Life], computes: bool = True) -> str:
     lines = "".join(f"M{svg.num(on.x)} {y:.1f}h{svg.num(on.width)}" for y in at)
     out = [f'<path d="{lines}" stroke="{svg.colour("c1")}" stroke-opacity="0.35" fill="none"/>']
     pairs = list(zip(at, rows, strict=True))
-    out.append(on.path([(y, span) for y, one in pairs if one.gather for span in one.whole], high, "c5", "whole"))
+    out.append(on.path([(y, span) for y, one in pairs if one.gather for span in one.gathered], high, "c5", "whole"))
     scale = on.width / on.seconds
     sent = [
-        (y, span) for y, one in pairs for span in (one.gather, one.again) if span and (span[1] - span[0]) * scale > SEEN
+        (y, span)
+        for y, one in pairs
+        for span in (one.gather, one.regather)
+        if span and (span[1] - span[0]) * scale > SEEN
     ]  # the lane beneath has all of them
     out.append(on.path(sent, high, "c4", "gathered"))
     if computes:
@@ -69,7 +72,7 @@ def frame(on: Strip, rows: Sequence[Life], life: Life) -> str:
     pitch = on.height / len(rows)
     y = on.y + pitch * rows.index(life) - 2.5
     out = []
-    for k, (start, end) in enumerate(life.whole):
+    for k, (start, end) in enumerate(life.gathered):
         x = on.at(start) - 3
         out.append(
             f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(on.at(end) - x + 3)}" '

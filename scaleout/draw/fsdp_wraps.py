@@ -112,6 +112,6 @@ def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
     """The hill of what units take, whatever else is held."""
     rows = [
         (start, end, replace(one, held={kind: n * (kind in KINDS) for kind, n in one.held.items()}))
-        for start, end, one in fsdp_hill.placed(account.some(3), line)
+        for start, end, one in fsdp_hill.placed(account.sampled(3), line)
     ]
     return fsdp_hill.area(rows, plane, GIB)

@@ -193,8 +193,7 @@ def damage(damaged, used):
 
 
 def keepers(candidates, keep):
-    """The steps (set) to keep of `candidates`, [(step, loss or None)] newest first: the last `keep`, and the lowest
-    loss."""
+    """The steps (set) to keep of `candidates`, [(step, loss or None)] newest first: the last `keep`, and the best."""
     if keep < 1:
         raise ValueError(f"keep {keep}: keep at least one checkpoint")
     steps = {step for step, _ in candidates[:keep]}

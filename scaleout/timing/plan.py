@@ -18,7 +18,7 @@ WORDS = {
     "exposed data": "exposed dp communication", "update": "optimizer step", "exposed host": "host copies",
     "host": "host", "stragglers": "stragglers",
 }  # fmt: skip
-WITHIN = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
+NODE_AXES = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Plan:
     @property
     def axes(self) -> int:
         """Along how many axes the model and its states are cut."""
-        at = self.layout
-        return sum((at.tp > 1, at.cp > 1, at.pp > 1, at.zero > 0))
+        layout = self.layout
+        return sum((layout.tp > 1, layout.cp > 1, layout.pp > 1, layout.zero > 0))
 
     @property
     def simple(self) -> tuple:
@@ -71,14 +71,14 @@ class Plan:
         """What this plan's step has most more of than the best one's, with its share of the step."""
         part = self.lost(best)
         share = f"{100 * self.parts[part] / self.seconds:.0f}%"
-        across = f", {WITHIN[part]} across nodes" if WITHIN.get(part) in self.crossing else ""
-        return f"{WORDS[part]} {share}{across}"
+        crossing = f", {NODE_AXES[part]} across nodes" if NODE_AXES.get(part) in self.crossing else ""
+        return f"{WORDS[part]} {share}{crossing}"
 
 
 def exact(plan: Plan, usable: int | None = None) -> Plan:
     """With the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
-    found = step(plan.job)
-    plan = replace(plan, seconds=found.seconds, parts=found.parts, exact=True)
+    timed = step(plan.job)
+    plan = replace(plan, seconds=timed.seconds, parts=timed.parts, exact=True)
     if usable is None:
         return plan
     size = memory.fullest(plan.job).peak_bytes

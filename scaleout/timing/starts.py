@@ -32,19 +32,19 @@ def starts(job: Job) -> float:
 
 def _units(job: Job, group: Cluster) -> float:
     """Of a pass: each unit is gathered twice, but the root once, and reduced once."""
-    how, wide, found = job.sharding, job.recipe.width("compute"), 0.0
-    shards, copies = shard_group(group, how.ranks), replica_group(group, how.ranks)
-    for unit, times in alike(job.shape, how):
-        size = unit.shard(how.ranks) * how.ranks
-        if how.ranks > 1:
-            gathers = 1 + bool(unit.name and how.reshard is not False)
-            found += times * gathers * latency("all_gather", wide * size, shards)
-            found += times * latency("reduce_scatter", job.recipe.gradient_bytes * size, shards)
-        if how.replicas > 1:
-            found += times * latency("all_reduce", job.recipe.gradient_bytes * size / how.ranks, copies)
-    return found
+    sharding, wide, seconds = job.sharding, job.recipe.width("compute"), 0.0
+    shards, copies = shard_group(group, sharding.ranks), replica_group(group, sharding.ranks)
+    for unit, times in alike(job.shape, sharding):
+        size = unit.shard(sharding.ranks) * sharding.ranks
+        if sharding.ranks > 1:
+            gathers = 1 + bool(unit.name and sharding.reshard is not False)
+            seconds += times * gathers * latency("all_gather", wide * size, shards)
+            seconds += times * latency("reduce_scatter", job.recipe.gradient_bytes * size, shards)
+        if sharding.replicas > 1:
+            seconds += times * latency("all_reduce", job.recipe.gradient_bytes * size / sharding.ranks, copies)
+    return seconds
 
 
-def latency(collective: str, size: float, on: Cluster) -> float:
+def latency(collective: str, size: float, group: Cluster) -> float:
     """Seconds of one collective before its bytes count."""
-    return nccl.price(collective, size, on).cost.latency_seconds
+    return nccl.price(collective, size, group).cost.latency_seconds

@@ -33,7 +33,7 @@ def options(o, world):
 
 
 def extend(spans, step, options):
-    """(the spans of a run that goes on after a step with `options`, a line for each option that changes)."""
+    """(the spans of a run that goes on after a step with the options `options`, a line for each changed option)."""
     previous = spans[-1]["options"] if spans else {}
     lines = [
         f"{name} {previous[name]} -> {value} from step {step + 1:,} on"

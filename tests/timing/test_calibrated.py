@@ -214,7 +214,7 @@ def test_a_part_that_is_missing_falls_back():
 
 def test_a_share_that_was_seen_stands_for_all_kernels():
     rates = profile_rates(profile(), "fp32", 0.5)
-    assert rates.matmul_flop_per_s == 4.5e10 and rates.kernel_seconds == 0.0 and rates.beside.call == (0.0, 0.0)
+    assert rates.matmul_flop_per_s == 4.5e10 and rates.kernel_seconds == 0.0 and rates.overhead.call == (0.0, 0.0)
     with pytest.raises(ValueError, match="share"):
         profile_rates(profile(), "fp32", 0)
 

@@ -133,8 +133,8 @@ def test_the_tank_shows_the_moment_that_the_sentence_is_of_until_it_is_moved():
 
 
 def test_every_control_changes_the_values_or_is_off():
-    off = Counter()
-    for params in ({}, *CHANCE):
+    off = set()
+    for params in ({}, {"model": "gpt2-xl"}, {"checkpointing": "selective", "seq": "128"}, *CHANCE):
         now = views.render("memory", params)
         for name, control in controls("memory").items():
             why = now["levers"].get(name, {}).get("off")
@@ -142,8 +142,8 @@ def test_every_control_changes_the_values_or_is_off():
             moves = any(views.render("memory", {**params, name: value})["values"] != now["values"] for value in others)
             assert moves is (why is None), (name, params)
             assert why is None or len(why) < 45
-            off[name] += why is not None
-    assert off["zero"] and off["tp"] and off["attention"] and sum(off.values()) < 60
+            off |= {name} if why else set()
+    assert {"zero", "tp", "attention"} <= off
 
 
 def test_a_model_takes_what_it_can_have_of_a_setting_and_says_so():
@@ -166,7 +166,6 @@ def test_sentence_says_fit_and_lever():
     over = "It does not fit on one H100 SXM 80 GB: 1.84 times its usable 73.4 GB"
     assert not large["values"]["fits"] and over in large["sentence"]
     assert "The largest part is Adam's averages (40%). Try **ZeRO-" in large["sentence"]
-    assert max(len(views.render("memory", params)["sentence"]) for params in CHANCE) < 245
 
 
 def test_the_law_of_the_question():

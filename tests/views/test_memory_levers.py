@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections import Counter
 
 import pytest
 from view_settings import by_chance, controls, values
@@ -15,7 +14,18 @@ from scaleout.views.memory import levers
 CHOICES = {name: values(one) for name, one in controls("memory").items()}
 
 
-GRID = [{}, *by_chance("memory", 120, 3)]
+# Where each lever is the best one: one that makes it fit, and one that cannot.
+BEST = (
+    ("gpus", {}),
+    ("zero", {}),
+    ("checkpointing", {"model": "gpt2-medium", "batch": 12}),
+    ("seq", {"model": "llama-2-13b", "seq": "32768", "tp": "4"}),
+    ("seq", {"model": "llama-2-70b", "batch": 56, "seq": "16384"}),
+    ("batch", {"model": "llama-3-405b", "batch": 56}),
+    ("gpus", {"model": "llama-3-405b", "checkpointing": "full", "batch": 4, "device": "rtx-4090", "seq": "512"}),
+    ("batch", {"model": "gpt2-xl", "optimizer": "adamw-8bit", "batch": 40, "device": "rtx-4090"}),
+)
+GRID = [*(params for _, params in BEST), *by_chance("memory", 120, 3)]
 
 
 def shown(params, **change):
@@ -28,7 +38,7 @@ def full(params):
 
 def test_the_largest_part_is_the_largest_layer_of_the_picture_and_most_is_more_than_half():
     """Copies of weights are a layer of their own, and no part of the weights that the sentence speaks of."""
-    words = Counter()
+    words = set()
     for params in GRID:
         result = views.render("memory", {**params, "moment": memory.FULLEST})
         titles = re.findall(r"<title>([^<:]+): [^<]+</title></rect>", result["svg"])
@@ -38,12 +48,11 @@ def test_the_largest_part_is_the_largest_layer_of_the_picture_and_most_is_more_t
         share /= sum(layers.values())
         start = "Most of it is" if share > 0.5 else "The largest part is"
         assert f"{start} {largest} ({share:.0%})" in result["sentence"], params
-        words[start] += 1
-    assert min(words.values()) > 5, "both are met"
+        words.add(start)
+    assert len(words) == 2, "both are met"
 
 
 def test_the_lever_lowers_the_peak_when_it_is_tried():
-    named = Counter()
     for params in GRID:
         found = memory.lever(full(params))
         if found is None:
@@ -54,13 +63,16 @@ def test_the_lever_lowers_the_peak_when_it_is_tried():
         assert then["peak_gb"] * 1e9 == pytest.approx(found.peak_bytes), (params, found)
         assert then["fits"] == found.fits, (params, found)
         assert f"Try **{found.words}**: " in views.render("memory", params)["sentence"]
-        named.update(list(found.change))
-    assert named.total() > len(GRID) / 2 and set(named) >= {"zero", "gpus", "checkpointing", "batch"}
+
+
+@pytest.mark.parametrize(("name", "params"), BEST)
+def test_each_lever_is_the_best_one_somewhere(name, params):
+    assert name in memory.lever(full(params)).change
 
 
 def test_a_number_of_gpus_sequences_or_tokens_is_the_mildest_that_fits():
     """One place back on the control does not fit; what does not fit at all is at the control's end."""
-    tried = Counter()
+    tried = set()
     for params in GRID:
         found = memory.lever(full(params))
         numbers = ("batch", "gpus", "seq") if found and not shown(params)["fits"] else ()
@@ -73,8 +85,8 @@ def test_a_number_of_gpus_sequences_or_tokens_is_the_mildest_that_fits():
                 assert not shown(params, **{**found.change, name: places[at - 1]})["fits"], (params, found)
             else:
                 assert at == len(places) - 1, (params, found)
-            tried[name] += 1
-    assert tried["gpus"] > 3 and tried.total() > 20
+            tried.add(name)
+    assert tried == {"batch", "gpus", "seq"}
 
 
 def test_on_one_gpu_nobody_is_told_to_split():

@@ -196,7 +196,16 @@ def test_the_locked_picture_has_no_message_and_the_slips_count_something():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"sequence": True}, {"link": "pcie"}, {"up": "rows"}, *by_chance("tensor", 60, 9)):
+    for params in (
+        {},
+        {"sequence": True},
+        {"link": "pcie"},
+        {"up": "rows"},
+        {"qkv": "rows"},
+        {"sequence": True, "down": "columns"},
+        {"seq": "1024", "kv": "4", "out": "copies"},
+        *by_chance("tensor", 60, 9),
+    ):
         given = {**views.defaults("tensor"), **params}
         setting = tensor._setting(given)
         found = levers.advice(setting)

@@ -170,7 +170,15 @@ def test_slips_count_something():
 
 def test_the_lever_that_is_named_keeps_its_promise():
     seen = set()
-    for params in ({}, {"stage": 0}, {"stage": 3, "link": "ethernet"}, *by_chance("zero", 80, 9)):
+    for params in (
+        {},
+        {"stage": 0},
+        {"stage": 3, "link": "ethernet"},
+        {"model": "llama-3-70b"},
+        {"stage": 0, "model": "gpt2-xl", "link": "ethernet"},
+        {"keep": True, "model": "llama-3-70b", "optimizer": "muon"},
+        *by_chance("zero", 80, 9),
+    ):
         given = {**views.defaults("zero"), **params}
         found = levers.advice(setting(**given))
         if found is None:

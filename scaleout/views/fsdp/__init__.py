@@ -177,12 +177,12 @@ class Setting:
         z = Sizes(PRESETS[self.model], self.batch, self.tokens, recipe, Layout())
         kept, most = (sum(block_kept(z, how).values()) for how in (self.checkpointing, "none"))
         ranks = min(fsdp_life.DRAWN, self.sharding.ranks)
-        return fsdp_life.Unit(ranks, self.life.again is None, self.offload, kept / most)
+        return fsdp_life.Unit(ranks, self.life.regather is None, self.offload, kept / most)
 
     @cached_property
     def rows(self) -> list[fsdp_hill.Placed]:
         """What is held when: of blocks that are alike the fullest moment of each of some."""
-        few = self.account.some(self.account.extra // BLOCKS + 1, self.account.extra > 2)
+        few = self.account.sampled(self.account.extra // BLOCKS + 1, self.account.extra > 2)
         return fsdp_hill.placed(few, self.line)
 
     @cached_property
@@ -301,7 +301,7 @@ def _values(setting: Setting) -> dict:
             f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
             for name, (*_, kinds) in fsdp_hill.STACK.items()
         },
-        "gathered_most_gib": account.most("gathered") / GIB,
+        "gathered_most_gib": account.most_bytes("gathered") / GIB,
         "host_gib": sum(account.host.values()) / GIB,
         "host_fits": setting.host_fits,
         "fits": setting.fits,

@@ -66,10 +66,14 @@ def _levers(setting: Setting) -> dict:
     found: dict = {"lit": {"hi": setting.tp - 1}}
     if setting.sent == 0:
         found["link"] = {"off": "nothing is sent"}
-    waits = {setting.work(setting.link, overlap).exposed for overlap in OVERLAPS}
-    if len(waits) == 1:
+    if not _overlaps(setting):
         found["overlap"] = {"off": "no communication here has a matmul beside it"}
     return found
+
+
+def _overlaps(setting: Setting) -> bool:
+    """Whether communication can be hidden here at all."""
+    return len({setting.work(setting.link, overlap).exposed for overlap in OVERLAPS}) > 1
 
 
 measured = record.measured
@@ -114,7 +118,7 @@ def _values(setting: Setting) -> dict:
         "held_mb": (weights + kept) / 1e6,
         "alone_mb": sum(setting.alone) / 1e6,
         "flops_share": block.flops / setting.uncut.flops,
-        "overlap": setting.overlapped,
+        "overlap": setting.overlapped if _overlaps(setting) else "none",
         "seconds": fsum(now),
         "exposed_seconds": now[1],
         "exposed_percent": 100 * now[1] / fsum(now),
