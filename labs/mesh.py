@@ -188,13 +188,13 @@ def train(s, tier, o, text):
         series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()},
     )
     rows = {via: (middles[via], guess if via == "hand" else None) for via in ways}
-    s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.held(held), lab_mesh.steps(rows)))))
+    s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.state_table(held), lab_mesh.steps(rows)))))
     s.say(
         "\n".join(
             [
                 "",
                 lab_mesh.made_of(parts),
-                *lab_mesh.told(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
+                *lab_mesh.profile_lines(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
                 *(f"built: {note}" for note in notes),
                 *report.verdicts(r.checks, r.skipped),
             ]
@@ -237,7 +237,7 @@ def record(s, tier, o, laid, skipped=(), **fields):
 
 def search(s, tier, o, text):
     """Predict a step of every layout from its pieces, run four whose predictions differ, compare the orders."""
-    every = lab_mesh.every(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
+    every = lab_mesh.layouts(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
     units = mesh_seconds.Units(s, o, every)
     for _ in range(SAMPLES):
         units.sample()

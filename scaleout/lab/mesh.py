@@ -43,7 +43,7 @@ def layout(shape, text, world, sequences, sequence_parallel=False):
     return parsed, sequences // parsed.dp // parsed.m
 
 
-def every(shape, world, sequences, **options):
+def layouts(shape, world, sequences, **options):
     """[(Layout, sequences of a micro-batch)]: all that this many ranks, this shape and these sequences can have."""
     cuts = [(tp, pp) for tp in checks.divisors(world) for pp in checks.divisors(world // tp)]
     return [
@@ -84,7 +84,7 @@ def kilobytes(size):
     return f"{size / 1e3:,.1f}"
 
 
-def held(rows):
+def state_table(rows):
     """Bytes of each stage's ranks by what they are, as text. rows: [(rank of the pipeline, {state: bytes}, the same
     predicted)]."""
     lines = [
@@ -169,7 +169,7 @@ def made_of(parts):
     )
 
 
-def told(profiled, seconds, world, cores=None):
+def profile_lines(profiled, seconds, world, cores=None):
     """Lines on what the machine's profile predicts beside what was measured; none where there is no profile. cores:
     that ranks share, None where each has a device of its own."""
     if not profiled:

@@ -61,7 +61,7 @@ def calls(counts):
     return " + ".join(f"{n} {SHORT.get(name, name)}" for name, n in sorted(counts.items())) or "-"
 
 
-def kept(rows):
+def saved(rows):
     """Bytes that the blocks of one rank keep for the backward, measured and predicted, as text; "" in 16 bits."""
     lines = [
         (

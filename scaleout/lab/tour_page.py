@@ -223,7 +223,7 @@ def _details(tour: Tour) -> list[Block]:
     parts: list[Block] = []
     for visit in tour.visits:
         for record in visit.records:
-            names = told(record)
+            names = shown_names(record)
             rows = tuple(pair(record, name) for name in names[:MOST_ROWS])
             remaining = len(record.prediction) - len(rows)
             parts += [
@@ -235,7 +235,7 @@ def _details(tour: Tour) -> list[Block]:
     return [Heading("Prediction and measurement"), *parts] if parts else []
 
 
-def told(record) -> list[str]:
+def shown_names(record) -> list[str]:
     """Which predictions of a Record the page has: the seconds first, none that is zero on both sides; of a sweep the
     all-reduces of the sizes that their line has not seen."""
     names = [name for name in record.prediction if record.prediction[name] or record.measurement[name]]

@@ -54,7 +54,7 @@ def parity(errors):
     )
 
 
-def held(rows):
+def rank_states(rows):
     """What one rank holds of each state when its backward is over, as text."""
     lines = []
     for via, row in rows.items():
