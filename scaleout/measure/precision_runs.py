@@ -168,4 +168,4 @@ def compare(s, o, names: list[str], found: Reference) -> dict:
 def predicted_scales(o, found: Reference) -> list:
     """What the scaler should do, from the reference's largest gradients: numerics.scaling.Step of each step. A step
     that is left out leaves the weights as they are, and the reference's gradient of that step comes again."""
-    return [*search(found.tops, FORMATS["fp16"], Scaler(FIRST_SCALE, interval=o.growth_interval), again=True)]
+    return [*search(found.tops, FORMATS["fp16"], Scaler(FIRST_SCALE, interval=o.growth_interval), repeats=True)]

@@ -96,12 +96,12 @@ def zero_step(shape: Shape, batch: int, seq: int, ranks: int, stage: int) -> dic
         tape.hold(kind, size)
     tape.hold("activations", z.batch_bytes)
     units_forward(z, tape)
-    tape.at("loss")
+    tape.enter("loss")
     tape.pre_backward("")
     loss(z, tape)
     back = WholeGradients(z, tape)
     head(z, back)
-    tape.at("block")
+    tape.enter("block")
     for i in reversed(range(shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.pre_backward("")
@@ -112,6 +112,6 @@ def zero_step(shape: Shape, batch: int, seq: int, ranks: int, stage: int) -> dic
     tape.post_backward("")
     for name in tape.units if stage == 1 else ():
         tape.reduce(name)
-    tape.at("optimizer")
+    tape.enter("optimizer")
     tape.passing("temporaries", *update(z, held))
     return {moment: kinds for moment, (_, kinds) in tape.fullest.items()}

@@ -1,4 +1,4 @@
-"""The account: what one rank holds at each moment of a training step, by kind, and where that is fullest."""
+"""The account: the memory of one rank at each moment of a training step, by kind, and its peak."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temp
 @dataclass(frozen=True)
 class Account:
     """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind. `rest`: bytes by
-    kind between two steps; empty where nobody looked."""
+    kind between two steps; empty where they were not computed."""
 
     moments: dict[str, dict[str, int]]
     states: dict[str, int]  # weights, master copies, gradients and optimizer state, whole or sharded
@@ -59,16 +59,16 @@ def account(
     layout: Layout | None = None,
     policy: Policy | None = None,
 ) -> Account:
-    """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
+    """The memory of one rank in a training step on `batch` sequences of `seq` tokens (per rank).
 
     With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
     the last, which has the logits: the fuller of the two. ZeRO stage 3 is FSDP's: a block is gathered while another
-    computes (fsdp.py), and its kinds are told in this account's words; with fp32 weights or copies of them the
+    computes (fsdp.py), and its kinds are counted under this account's names; with fp32 weights or copies of them the
     shards are fp32 and what is gathered is 16 bits. Beside tensor or pipeline parallelism, an adapter or main
     gradients the units are priced by their sizes alone (`units`). Each rank of a pipeline, and context parallelism:
     memory/mesh.py. Not priced: what sequence parallelism gathers again, a copy of a pipeline's messages. What adapters
     make is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. policy: what the blocks drop
-    and make again (memory/recompute.py), where the recipe's checkpointing is "none". Raises ValueError, in one line,
+    and recompute (memory/recompute.py), where the recipe's checkpointing is "none". Raises ValueError, in one line,
     for sizes that do not divide or values that cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
@@ -77,19 +77,21 @@ def account(
     checks.instance("layout", layout, Layout)
     plain = recipe.adapter == recipe.main_gradients == "none"
     if layout.zero == 3 and layout.dp == layout.ranks > 1 and plain:
-        return _byunits(shape, batch, seq, recipe, layout.dp, policy)
+        return _account_by_units(shape, batch, seq, recipe, layout.dp, policy)
     ends = {0, layout.pp - 1}
     return max(
         (_stage(shape, batch, seq, recipe, layout, stage, policy) for stage in sorted(ends)),
-        key=lambda held: held.peak_bytes,
+        key=lambda candidate: candidate.peak_bytes,
     )
 
 
-def _byunits(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None) -> Account:
+def _account_by_units(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None
+) -> Account:
     """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
-    found = fsdp_account(
+    fsdp = fsdp_account(
         shape,
         batch,
         seq,
@@ -98,45 +100,48 @@ def _byunits(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, pol
         policy=policy,
     )
     moments: dict[str, dict[str, int]] = {}
-    for moment, kinds in _told(found.ends):
+    for moment, kinds in _step_moments(fsdp.ends):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):
             moments[moment] = kinds
-    rest = dict.fromkeys(KINDS, 0) | found.states | ({} if recipe.keeps_gradients else {"gradients": 0})
-    return Account({name: moments[name] for name in MOMENTS}, found.states, rest)
+    between_steps = dict.fromkeys(KINDS, 0) | fsdp.states | ({} if recipe.keeps_gradients else {"gradients": 0})
+    return Account({name: moments[name] for name in MOMENTS}, fsdp.states, between_steps)
 
 
-def _told(found: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
-    """(moment, bytes by kind) of each of FSDP's. What the root does before the blocks' backward is the head's."""
+def _step_moments(fsdp_moments: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
+    """(moment of a step, bytes by kind) of each of FSDP's moments.
+
+    What the root does before the blocks' backward is the head's.
+    """
     blocks = False
-    for one in found:
-        blocks = blocks or (one.phase == "backward" and one.unit != "")
-        inside = "block" if one.unit else "embedding" if blocks else "head"
-        moment = {"update": "optimizer", "backward": inside}.get(one.phase, one.phase)
+    for moment in fsdp_moments:
+        blocks = blocks or (moment.phase == "backward" and moment.unit != "")
+        inside = "block" if moment.unit else "embedding" if blocks else "head"
+        name = {"update": "optimizer", "backward": inside}.get(moment.phase, moment.phase)
         kinds = dict.fromkeys(KINDS, 0)
-        for kind, size in one.held.items():
+        for kind, size in moment.held.items():
             kinds[UNITS.get(kind, kind)] += size
-        yield moment, kinds
+        yield name, kinds
 
 
 def _stage(
     shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int, policy: Policy | None = None
 ) -> Account:
-    held = states(shape, recipe, layout, stage)
-    return of_sizes(Sizes(shape, batch, seq, recipe, layout, stage), held, policy)
+    state_sizes = states(shape, recipe, layout, stage)
+    return of_sizes(Sizes(shape, batch, seq, recipe, layout, stage), state_sizes, policy)
 
 
-def of_sizes(z: Sizes, held: dict[str, int], policy: Policy | None = None) -> Account:
+def of_sizes(z: Sizes, state_sizes: dict[str, int], policy: Policy | None = None) -> Account:
     """The account of a rank from the sizes of its tensors and the bytes of its states (`states.states`)."""
     layout = z.layout
-    tape = policy_walk(z, held, policy) if policy else walk(z, held)
-    rest = dict.fromkeys(KINDS, 0) | resting(z, held)
+    tape = policy_walk(z, state_sizes, policy) if policy else walk(z, state_sizes)
+    between_steps = dict.fromkeys(KINDS, 0) | resting(z, state_sizes)
     moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
     if layout.zero == 3 and layout.dp > 1:
         block, root = units(z.shape, z.recipe, layout, z.stage)
         for name in moments.keys() - {"optimizer"}:
             moments[name]["weights"] += root + 2 * block  # one that computes, and one that is gathered ahead
             moments[name]["temporaries"] += block  # the buffer that it is gathered in
-    return Account(moments, held, rest)
+    return Account(moments, state_sizes, between_steps)
 
 
 def units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int, int]:

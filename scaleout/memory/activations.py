@@ -1,4 +1,4 @@
-"""What each operation of a block keeps for its backward, and how large the tensors of one rank are.
+"""The activations that each operation of a block saves for its backward, and the sizes of one rank's tensors.
 
 The rule is one: an operation keeps what its derivative needs. A matrix product keeps its input; a norm keeps its
 input and one or two numbers a token; GELU keeps its input; a product keeps both factors; fused attention keeps Q,
@@ -61,14 +61,16 @@ class Sizes:
     def in_flight(self) -> int:
         """Activations of one chunk and one micro-batch that stand side by side: under 1F1B, where a rank has one
         chunk, a micro-batch for each rank from here on (arXiv 2205.05198, section 4.2.3)."""
-        at = self.layout
-        return pipeline.in_flight(at.schedule, at.pp, at.m, at.chunks)[self.stage] if at.pp > 1 else 1
+        layout = self.layout
+        return (
+            pipeline.in_flight(layout.schedule, layout.pp, layout.m, layout.chunks)[self.stage] if layout.pp > 1 else 1
+        )
 
     @cached_property
     def ends_in_flight(self) -> tuple[int, int]:
         """Micro-batches of which the last stage has (inputs of norm and head, logits): `pipeline.ends_in_flight`."""
-        at = self.layout
-        return pipeline.ends_in_flight(at.schedule, at.pp, at.m) if at.pp > 1 else (1, 1)
+        layout = self.layout
+        return pipeline.ends_in_flight(layout.schedule, layout.pp, layout.m) if layout.pp > 1 else (1, 1)
 
     @cached_property
     def chunk_layers(self) -> int:
@@ -121,8 +123,8 @@ class Sizes:
         return self.layout.sequence_parallel and self.layout.tp > 1
 
     @cached_property
-    def again(self) -> bool:
-        """Whether what is gathered is not kept, but gathered again; it is cast before, and otherwise after."""
+    def regathers(self) -> bool:
+        """Whether gathered inputs are not saved but gathered again in the backward; they are then cast before it."""
         return self.gathers and self.layout.gather_again
 
     @cached_property
@@ -132,13 +134,13 @@ class Sizes:
 
     @cached_property
     def read_kept(self) -> int:
-        """What is kept of it: this rank's tokens, where they are gathered again."""
-        return self.y if self.again else self.read
+        """What is saved of such an input: this rank's tokens, where they are gathered again."""
+        return self.y if self.regathers else self.read
 
     @cached_property
     def gathered(self) -> int:
-        """What a gather makes, as wide as what it gathers; 0 where there is none."""
-        return (self.read if self.again else self.read * self.r // self.e) if self.gathers else 0
+        """The output of a gather, in the dtype of its input; 0 where nothing is gathered."""
+        return (self.read if self.regathers else self.read * self.r // self.e) if self.gathers else 0
 
     @cached_property
     def x(self) -> int:
@@ -260,9 +262,9 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
     """Bytes kept by one block between its forward and its backward, by operation."""
     if checkpointing == "full":
         return {"block input": z.x}
-    once = not z.auto or z.again  # autocast casts once for each consumer
+    once = not z.auto or z.regathers  # autocast casts once for each consumer
     times = (1, 1) if once else (3, 2 if z.shape.gated_mlp else 1)
-    out = {
+    sizes = {
         "norm 1": norm_kept(z),
         "input of q, k, v": times[0] * z.read_kept,
         "attention": core_kept(z) if checkpointing == "none" else core_inputs(z),
@@ -272,10 +274,10 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
         "input of down": z.f,
     }
     if z.mask:
-        out["dropout masks"] = 2 * z.mask
+        sizes["dropout masks"] = 2 * z.mask
     if z.frozen:
-        out["between adapters"] = adapters_kept(z)
-    return out
+        sizes["between adapters"] = adapters_kept(z)
+    return sizes
 
 
 def copies_kept(z: Sizes, checkpointing: str) -> int:

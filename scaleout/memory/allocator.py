@@ -82,8 +82,8 @@ def effects(peak_bytes: int, tensors: int) -> tuple[Effect, ...]:
 
 def band(peak_bytes: int, tensors: int = 0) -> tuple[int, int]:
     """(low, high): what nvidia-smi may show for a step whose tensors take `peak_bytes` in `tensors` pieces."""
-    found = effects(peak_bytes, tensors)
-    return peak_bytes + sum(effect.low for effect in found), peak_bytes + sum(effect.high for effect in found)
+    parts = effects(peak_bytes, tensors)
+    return peak_bytes + sum(effect.low for effect in parts), peak_bytes + sum(effect.high for effect in parts)
 
 
 def usable(memory_bytes: int) -> int:

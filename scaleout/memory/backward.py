@@ -1,6 +1,8 @@
-"""The backward of one transformer block, as allocations and frees. What each operation kept: `activations`."""
+"""The backward of one transformer block, as allocations and frees. `activations` has what each operation saved."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, relaid, tables
 from scaleout.memory.forward import PATHS, copied, forward, naive_forward
@@ -10,21 +12,21 @@ from scaleout.spec.transformer import norm_parameters
 
 
 class Backward:
-    """Backward operations on a tape. Between them the residual's gradient (`z.x` bytes) is held."""
+    """Backward operations on a tape. Between them the residual's gradient (`z.x` bytes) stays allocated."""
 
     def __init__(self, z: Sizes, tape: Tape) -> None:
         self.z, self.tape, self.width = z, tape, z.recipe.width("weight")
         self.trains = z.recipe.adapter == "none"
-        self.naive, self.how = z.recipe.attention == "naive", z.recipe.checkpointing
+        self.naive, self.checkpointing = z.recipe.attention == "naive", z.recipe.checkpointing
 
     def block(self) -> None:
         if not self.z.mask:  # a mask would be the first thing that is needed
             self._begin("mlp", "down")
-        own = self._branch(recompute=self.how == "full")
-        self._mlp(own)
+        branch_gradient = self._branch(recompute=self.checkpointing == "full")
+        self._mlp(branch_gradient)
         self.norm("norm2", residual=True)
-        own = self._branch()
-        self._attention(own)
+        branch_gradient = self._branch()
+        self._attention(branch_gradient)
         self.norm("norm1", residual=True)
         if self.z.frozen:
             self._adapters()
@@ -35,7 +37,7 @@ class Backward:
         self.tape.pre_backward(part)
 
     def _adapters(self) -> None:
-        """Adapters, in one piece: what they kept goes, their gradients come."""
+        """The backward of the adapters in one piece: their activations are freed, their gradients allocated."""
         z, t = self.z, self.tape
         t.drop("activations", adapters_kept(z))
         t.drop("weights", copies_kept(z, "none"))
@@ -47,31 +49,31 @@ class Backward:
         """The residual's gradient enters a branch: cast under autocast, masked under dropout. Returns its bytes
         where that made a tensor of its own."""
         z, t = self.z, self.tape
-        own = 0
+        branch_gradient = 0
         if z.auto:
             t.hold("temporaries", z.y)
-            own = z.y
+            branch_gradient = z.y
         if recompute:
             self._recompute()
         if z.mask:
             t.hold("temporaries", z.y)
-            t.drop("temporaries", own)
+            t.drop("temporaries", branch_gradient)
             t.drop("activations", z.mask)
-            own = z.y
+            branch_gradient = z.y
         if z.gathers:
             t.hold("temporaries", z.read)
-            t.drop("temporaries", own)
-            own = z.read
-        return own
+            t.drop("temporaries", branch_gradient)
+            branch_gradient = z.read
+        return branch_gradient
 
     def gather(self) -> None:
-        """What a matrix cut in columns read, once more, where it was not kept."""
-        self.tape.hold("temporaries", self.z.gathered if self.z.again else 0)
+        """Gather the input of a column-parallel matrix once more, where it was not saved."""
+        self.tape.hold("temporaries", self.z.gathered if self.z.regathers else 0)
 
     def scatter(self) -> None:
-        """Its gradient, a part of a sum on every rank: each keeps its own tokens of the sum."""
+        """Reduce-scatter that input's gradient, a partial sum on every rank: each rank keeps its tokens of the sum."""
         z, t = self.z, self.tape
-        if z.again:
+        if z.regathers:
             t.drop("temporaries", z.gathered)
             t.swap("temporaries", z.y, z.gathered)
             if z.auto:
@@ -87,10 +89,10 @@ class Backward:
         if self.z.mask:
             self.tape.passing("activations", self.z.y, self.z.y)
 
-    def _mlp(self, own: int) -> None:
+    def _mlp(self, branch_gradient: int) -> None:
         z, t = self.z, self.tape
         self._begin("mlp", "down")
-        self._linear("down", z.f, False, own, z.f)
+        self._linear("down", z.f, False, branch_gradient, z.f)
         if not z.shape.gated_mlp:
             t.swap("temporaries", z.f, z.f)
             t.drop("activations", z.f)
@@ -108,12 +110,12 @@ class Backward:
         self.scatter()
         t.post_backward("mlp")
 
-    def _attention(self, own: int) -> None:
+    def _attention(self, branch_gradient: int) -> None:
         z, t = self.z, self.tape
         # the projection's input is the fused kernel's own output, and lives as long as that needs it
-        separate = self.naive or self.how == "selective"
+        separate = self.naive or self.checkpointing == "selective"
         self._begin("attention", "out")
-        self._linear("out", z.q, False, own, z.q if separate else relaid(z))
+        self._linear("out", z.q, False, branch_gradient, z.q if separate else relaid(z))
         (self._naive_core if self.naive else self._fused_core)()
         if z.shape.positions == "rotary":
             t.passing("temporaries", 2 * z.q)
@@ -128,15 +130,15 @@ class Backward:
         """Of the matrices that read the same input: its gradients add up, and the last one frees what was kept of it,
         of which autocast has a copy for each."""
         z = self.z
-        kept = z.read_kept if last or (z.auto and not z.again) else 0
-        self._linear(name, z.read, True, gradient, kept)
+        input_kept = z.read_kept if last or (z.auto and not z.regathers) else 0
+        self._linear(name, z.read, True, gradient, input_kept)
         if not first:
-            whole = z.gathered or z.x
-            self.tape.swap("temporaries", whole, whole, whole)
+            input_gradient = z.gathered or z.x
+            self.tape.swap("temporaries", input_gradient, input_gradient, input_gradient)
 
     def _fused_core(self) -> None:
         z, t = self.z, self.tape
-        if self.how == "selective":
+        if self.checkpointing == "selective":
             t.hold("activations", z.q, z.lse)
         t.hold("temporaries", z.q, z.kv, z.kv)
         t.drop("temporaries", z.q)
@@ -145,10 +147,10 @@ class Backward:
     def _naive_core(self) -> None:
         z, t = self.z, self.tape
         drop = bool(z.recipe.dropout)
-        before, after = copied(z) if self.how == "selective" else (3, 0)
-        values = 0 if (before, after) == (0, 0) else 1
-        if self.how == "selective":
-            naive_forward(z, t, before, after)
+        copies_before, copies_after = copied(z) if self.checkpointing == "selective" else (3, 0)
+        values = 0 if (copies_before, copies_after) == (0, 0) else 1
+        if self.checkpointing == "selective":
+            naive_forward(z, t, copies_before, copies_after)
         t.swap("temporaries", z.q, z.q)
         t.hold("temporaries", z.q, z.scores)
         t.drop("temporaries", z.q)
@@ -163,50 +165,63 @@ class Backward:
         t.swap("temporaries", z.scores, z.scores)
         t.hold("temporaries", z.q, z.q)
         t.drop("temporaries", z.scores)
-        t.drop("activations", (before + after - values) * z.q)
+        t.drop("activations", (copies_before + copies_after - values) * z.q)
         if z.kv != z.q:
             t.swap("temporaries", z.kv, z.q)
             t.swap("temporaries", z.kv, z.q)
-        if self.how == "selective":
+        if self.checkpointing == "selective":
             t.drop("activations", z.q, 2 * z.kv)
 
-    def _linear(self, name: str, made: int, cast: bool, gradient: int, kept: int) -> None:
+    def _linear(self, name: str, input_gradient: int, cast: bool, gradient: int, input_kept: int) -> None:
         rows, columns = self.z.matrices[name]
         bias = columns if self.z.shape.bias else 0
         unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
         self.tape.pre_backward(PATHS[name])
         self.tape.hold("temporaries", unpacked)
-        self.matrix(rows * columns, bias, made, cast, ("temporaries", gradient), kept, self.z.copies(name))
+        self.matrix(
+            rows * columns, bias, input_gradient, cast, ("temporaries", gradient), input_kept, self.z.copies(name)
+        )
         self.tape.drop("temporaries", unpacked)
         self.tape.post_backward(PATHS[name])
 
-    def matrix(self, n, bias, made, cast, gradient, kept, copy, keep=None) -> None:
-        """Backward of a product with n weights. Makes the input's gradient, `made` bytes, and the weights'; frees
-        the incoming `gradient` (kind, bytes), the `kept` input and the 16-bit weight `copy`.
+    def matrix(
+        self,
+        n: int,
+        bias: int,
+        input_gradient: int,
+        cast: bool,
+        gradient: tuple[str, int],
+        input_kept: int,
+        copy: int,
+        keep: Callable[[int], None] | None = None,
+    ) -> None:
+        """Backward of a matrix multiplication with n weights, in bytes. Makes the `input_gradient` and the weights'
+        gradient; frees the incoming `gradient` (kind, bytes), the saved input and the 16-bit weight `copy`.
 
         Under autocast weight gradients are made in 16 bits and then widened; so is the input's gradient where the
         input had been cast.
         """
         z, t = self.z, self.tape
         n, bias = (n, bias) if self.trains else (0, 0)
-        t.hold("temporaries", made, n * z.e)
-        early = kept if self.how == "full" else 0  # what was recomputed is held by nothing else, and goes first
-        t.drop("activations", early)
+        t.hold("temporaries", input_gradient, n * z.e)
+        # what was recomputed is referenced by nothing else, and is freed first
+        freed_first = input_kept if self.checkpointing == "full" else 0
+        t.drop("activations", freed_first)
         t.hold("temporaries", bias * z.e)
-        t.drop("activations", kept - early)
+        t.drop("activations", input_kept - freed_first)
         t.drop("weights", copy)
         t.drop(*gradient)
         if z.frozen:
-            t.passing("temporaries", 2 * made)  # the adapter's part, and the sum
-        if cast and z.auto and not z.again:
-            t.swap("temporaries", 2 * made, made)
+            t.passing("temporaries", 2 * input_gradient)  # the adapter's part, and the sum
+        if cast and z.auto and not z.regathers:
+            t.swap("temporaries", 2 * input_gradient, input_gradient)
         for weights in (n, bias):
             if z.auto:
                 t.swap("temporaries", 4 * weights, 2 * weights)
             (keep or self.keep_gradient)(weights * self.width)
 
     def keep_gradient(self, n: int) -> None:
-        """A finished weight gradient of n bytes: it becomes the gradient, or is added to the one that is there."""
+        """A finished weight gradient of n bytes: it becomes the gradient, or is added to the accumulated one."""
         self.tape.drop("temporaries", n)
         if not self.z.keeps_gradients:
             self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)

@@ -1,4 +1,4 @@
-"""The forward of one transformer block, as allocations and frees: what is made, kept and let go, module by module."""
+"""The forward of one transformer block, module by module, as allocations and frees."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ PATHS = {
 }
 
 
-def forward(z: Sizes, tape: Tape, how: str = "none") -> None:
+def forward(z: Sizes, tape: Tape, checkpointing: str = "none") -> None:
     """The forward of one block that keeps all it needs, or, with "selective" checkpointing, not attention's core.
 
-    Under autocast a norm's fp32 output is held, beside the 16-bit casts of it that are kept, until the function that
+    Under autocast a norm's fp32 output stays, beside the 16-bit casts of it that are saved, until the function that
     took it returns; so are Q, K and V where attention copied them.
     """
-    kept, widened = block_kept(z, how), z.x if z.auto else 0
-    copies, first = copies_kept(z, how), z.copies("q", "k", "v")
-    passing = z.gathered if z.again or z.auto else 0
-    _module(tape, "norm1", kept["norm 1"], kept["input of q, k, v"], widened)
+    sizes, widened = block_kept(z, checkpointing), z.x if z.auto else 0
+    copies, first = copies_kept(z, checkpointing), z.copies("q", "k", "v")
+    passing = z.gathered if z.regathers or z.auto else 0
+    _module(tape, "norm1", sizes["norm 1"], sizes["input of q, k, v"], widened)
     tape.pre_forward("attention")
     tape.hold("activations", passing)
-    for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
-        _module(tape, PATHS[name], made)
+    for name, output in (("q", z.q), ("k", z.kv), ("v", z.kv)):
+        _module(tape, PATHS[name], output)
     tape.drop("activations", passing)
     tape.hold("weights", first)
-    _core(z, tape, kept["attention"], how)
+    _core(z, tape, sizes["attention"], checkpointing)
     _module(tape, PATHS["out"])
     _scattered(z, tape)
     tape.post_forward("attention")
     tape.drop("activations", widened)
     tape.hold("weights", copies - first)
-    inputs = kept["input of up and gate" if z.shape.gated_mlp else "input of up"]
-    _module(tape, "norm2", kept["norm 2"], inputs, widened)
+    inputs = sizes["input of up and gate" if z.shape.gated_mlp else "input of up"]
+    _module(tape, "norm2", sizes["norm 2"], inputs, widened)
     tape.pre_forward("mlp")
     tape.hold("activations", passing)
     for name in ("gate", "up") if z.shape.gated_mlp else ("up",):
         _module(tape, PATHS[name], z.f)
     tape.drop("activations", passing)
-    rest = kept["activation function"] - (2 if z.shape.gated_mlp else 1) * z.f
-    tape.hold("activations", rest, kept["input of down"])
-    _module(tape, PATHS["down"], kept.get("dropout masks", 0), kept.get("between adapters", 0))
+    activation = sizes["activation function"] - (2 if z.shape.gated_mlp else 1) * z.f
+    tape.hold("activations", activation, sizes["input of down"])
+    _module(tape, PATHS["down"], sizes.get("dropout masks", 0), sizes.get("between adapters", 0))
     _scattered(z, tape)
     tape.post_forward("mlp")
     tape.drop("activations", widened)
@@ -55,28 +55,28 @@ def _scattered(z: Sizes, tape: Tape) -> None:
         tape.passing("activations", z.read, z.y)
 
 
-def _module(tape: Tape, name: str, *made: int) -> None:
+def _module(tape: Tape, name: str, *outputs: int) -> None:
     tape.pre_forward(name)
-    tape.hold("activations", *made)
+    tape.hold("activations", *outputs)
     tape.post_forward(name)
 
 
-def _core(z: Sizes, tape: Tape, attention: int, how: str) -> None:
-    """Attention's core, once Q, K and V are there. `attention`: bytes of it that are kept, these included."""
-    there = z.q + 2 * z.kv
-    if how == "selective":
+def _core(z: Sizes, tape: Tape, attention: int, checkpointing: str) -> None:
+    """Attention's core, once Q, K and V exist. `attention`: bytes of it that are saved, these included."""
+    qkv = z.q + 2 * z.kv
+    if checkpointing == "selective":
         tape.hold("activations", tables(z))
         if z.recipe.attention == "naive":
             _passing_naive(z, tape)
         tape.drop("activations", tables(z))
     elif z.recipe.attention == "naive":
         tape.hold("activations", tables(z))
-        before, after = copied(z)
-        naive_forward(z, tape, before, after, z.q)
+        copies_before, copies_after = copied(z)
+        naive_forward(z, tape, copies_before, copies_after, z.q)
         tape.hold("activations", z.q)  # the projection's input; the core holds the rest
-        tape.drop("activations", (before + after - 1) * z.q + 2 * z.kv)
+        tape.drop("activations", (copies_before + copies_after - 1) * z.q + 2 * z.kv)
         return
-    tape.hold("activations", attention - there)
+    tape.hold("activations", attention - qkv)
 
 
 def passing_forward(z: Sizes, tape: Tape) -> None:
@@ -85,8 +85,8 @@ def passing_forward(z: Sizes, tape: Tape) -> None:
     _passing_norm(z, tape, "norm1")
     tape.pre_forward("attention")
     tape.hold("activations", z.gathered)
-    for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
-        _passing_product(z, tape, name, made)
+    for name, output in (("q", z.q), ("k", z.kv), ("v", z.kv)):
+        _passing_product(z, tape, name, output)
     tape.drop("activations", z.gathered)
     if z.shape.positions == "rotary":
         _rotate(z, tape)
@@ -108,7 +108,7 @@ def passing_forward(z: Sizes, tape: Tape) -> None:
 
 
 def _passing_mlp(z: Sizes, tape: Tape) -> None:
-    """From the norm's output to y bytes of output."""
+    """The MLP, from the norm's output to y bytes of output."""
     tape.pre_forward("mlp")
     tape.hold("activations", z.gathered)
     if z.shape.gated_mlp:
@@ -132,13 +132,13 @@ def _passing_norm(z: Sizes, tape: Tape, name: str) -> None:
     tape.post_forward(name)
 
 
-def _passing_product(z: Sizes, tape: Tape, name: str, made: int, cast: bool = True) -> None:
+def _passing_product(z: Sizes, tape: Tape, name: str, output: int, cast: bool = True) -> None:
     """A matrix product. Autocast casts its fp32 input, and keeps copies of the weights until the forward ends."""
     tape.pre_forward(PATHS[name])
-    own = z.y if z.auto and cast else 0
+    cast_input = z.y if z.auto and cast else 0
     tape.hold("weights", z.copies(name))
-    tape.hold("activations", own, made)
-    tape.drop("activations", own)
+    tape.hold("activations", cast_input, output)
+    tape.drop("activations", cast_input)
     tape.post_forward(PATHS[name])
 
 
@@ -156,11 +156,11 @@ def _rotate(z: Sizes, tape: Tape) -> None:
 
 
 def _passing_naive(z: Sizes, tape: Tape) -> None:
-    """A naive core that keeps nothing: what stands beside Q, K and V until it has its output."""
-    grouped, (before, after) = z.kv != z.q, copied(z)
+    """A naive core that saves nothing: its temporaries beside Q, K and V until it has its output."""
+    grouped, (copies_before, copies_after) = z.kv != z.q, copied(z)
     repeated = 2 * z.q if grouped else 0
     tape.hold("activations", repeated)
-    tape.passing("activations", before * z.q - repeated, z.scores)
+    tape.passing("activations", copies_before * z.q - repeated, z.scores)
     tape.passing("activations", 2 * z.scores)
     tape.hold("activations", z.scores, z.seq**2)
     tape.passing("activations", 2 * z.scores)
@@ -168,17 +168,17 @@ def _passing_naive(z: Sizes, tape: Tape) -> None:
     if z.recipe.dropout:
         tape.passing("activations", z.scores, z.scores // z.e)
         tape.hold("activations", z.scores)
-    tape.passing("activations", after * z.q, z.q)
+    tape.passing("activations", copies_after * z.q, z.q)
     tape.drop("activations", (2 + bool(z.recipe.dropout)) * z.scores, z.seq**2, repeated)
 
 
-def naive_forward(z: Sizes, tape: Tape, before: int, after: int, out: int = 0) -> None:
-    """A naive core: copies of Q, K or V, `before` the scores or `after`; scores, masked scores and probabilities side
-    by side, then what is kept. `out` bytes of output are left out where a recomputation stops before it."""
-    tape.hold("activations", before * z.q, z.seq**2, z.scores)
+def naive_forward(z: Sizes, tape: Tape, copies_before: int, copies_after: int, output: int = 0) -> None:
+    """A naive core: copies of Q, K or V, made before the scores or after; scores, masked scores and probabilities side
+    by side, then what is kept. The `output` is left out (0 bytes) where a recomputation stops before it."""
+    tape.hold("activations", copies_before * z.q, z.seq**2, z.scores)
     tape.passing("activations", 2 * z.scores)
     tape.hold("activations", z.scores)  # the scores live as long as the function
-    tape.hold("activations", after * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0, out)
+    tape.hold("activations", copies_after * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0, output)
     tape.drop("activations", z.scores)
 
 
@@ -188,6 +188,6 @@ def copied(z: Sizes) -> tuple[int, int]:
     K and V are copied at once to repeat grouped heads; what is left is copied for its product, to bring the heads
     of several sequences together, which rotary positions have done for Q and K already.
     """
-    apart, turned = z.batch > 1, z.shape.positions == "rotary"
-    queries = int(apart and not turned)
-    return (queries + 2, 0) if z.kv != z.q else (2 * queries, int(apart))
+    several, turned = z.batch > 1, z.shape.positions == "rotary"
+    queries = int(several and not turned)
+    return (queries + 2, 0) if z.kv != z.q else (2 * queries, int(several))

@@ -1,4 +1,4 @@
-"""Memory of a training step under FSDP: what one rank holds, unit by unit, over time.
+"""Memory of a training step under FSDP: the bytes allocated on one rank, unit by unit, over time.
 
 The step is walked on a tape whose modules are gathered and reduced (fsdp_tape.py), with the operations of a plain
 step between (forward.py, backward.py, walk.py). Blocks are alike, so a few are walked and the middle one is repeated;
@@ -14,7 +14,7 @@ from math import ceil
 from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.fsdp_stretch import most, stretch
+from scaleout.memory.fsdp_stretch import fullest_moment, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.recompute import Policy
@@ -24,8 +24,7 @@ from scaleout.memory.walk import embedding, one_by_one, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding, Unit, tensors, units
-from scaleout.spec.sharding import few as few_units
+from scaleout.spec.sharding import Sharding, Unit, stand_in_units, tensors, units
 from scaleout.spec.transformer import Shape
 
 
@@ -46,26 +45,26 @@ class FsdpAccount:
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """Every moment of the step, in the order of time."""
-        return self.some(1)
+        return self.sampled(1)
 
-    def some(self, every: int, fullest: bool = False) -> tuple[Moment, ...]:
-        """Moments; of the blocks that are alike, those of each `every`-th and of the last (with 0 of the first and the
+    def sampled(self, stride: int, fullest: bool = False) -> tuple[Moment, ...]:
+        """Moments; of the blocks that are alike, those of each `stride`-th and of the last (with 0 of the first and the
         last, between which none is fuller), or only the fullest of each."""
-        return tuple(stretch(self.walked, self.middle, self.extra, every, fullest))
+        return tuple(stretch(self.walked, self.middle, self.extra, stride, fullest))
 
     @cached_property
     def ends(self) -> tuple[Moment, ...]:
         """The moments among which the fullest of each phase is."""
-        return self.some(0)
+        return self.sampled(0)
 
-    def most(self, kind: str) -> int:
-        """Bytes of a kind where it has the most."""
-        return most(self.walked, self.middle, self.extra, kind).held[kind]
+    def most_bytes(self, kind: str) -> int:
+        """The largest number of bytes of this kind at any moment."""
+        return fullest_moment(self.walked, self.middle, self.extra, kind).held[kind]
 
     @cached_property
     def peak_moment(self) -> Moment:
-        """The fullest; without the names of what is gathered."""
-        return most(self.walked, self.middle, self.extra)
+        """The moment with the most bytes; it does not name the units that are gathered."""
+        return fullest_moment(self.walked, self.middle, self.extra)
 
     @property
     def peak(self) -> dict[str, int]:
@@ -86,24 +85,24 @@ def fsdp_account(
     device_kind: str = "cuda",
     policy: Policy | None = None,
 ) -> FsdpAccount:
-    """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
+    """The memory of rank 0 through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
     It is not the first step: the optimizer's state exists. device_kind: "cuda", or "cpu", where offloaded shards
     lie beside everything else and a gather's buffer is freed as soon as it is copied out. policy: what the blocks drop
-    and make again, beside checkpointing "none"; then every block is walked. Raises ValueError, in one line, for sizes
+    and recompute, beside checkpointing "none"; then every block is walked. Raises ValueError, in one line, for sizes
     that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    few, margin, extra = _few(shape, sharding) if policy is None else (shape, 0, 0)
-    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
+    walked, margin, extra = _walked_shape(shape, sharding) if policy is None else (shape, 0, 0)
+    return _walk(walked, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
 
 
-def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
-    """The layers that are walked, the number of the one that stands for more, and how many more."""
-    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
-    margin = max(2, 1 + ceil(sharding.prefetch / each)) if each else 2
-    few = min(shape.layers, 2 * margin + 1)
-    return replace(shape, layers=few), margin, shape.layers - few
+def _walked_shape(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
+    """A shape of the layers that are walked, the number of the one that is repeated, and how often it is repeated."""
+    block_units = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
+    margin = max(2, 1 + ceil(sharding.prefetch / block_units)) if block_units else 2
+    layers = min(shape.layers, 2 * margin + 1)
+    return replace(shape, layers=layers), margin, shape.layers - layers
 
 
 def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
@@ -123,52 +122,60 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
 
 
 def _walk(
-    few, batch, seq, recipe, sharding, on_cuda, margin, extra, policy=None
+    walked: Shape,
+    batch: int,
+    seq: int,
+    recipe: Recipe,
+    sharding: Sharding,
+    on_cuda: bool,
+    margin: int,
+    extra: int,
+    policy: Policy | None = None,
 ) -> tuple[FsdpAccount, dict[str, Group]]:
-    """Walk `few` layers, with the states of `extra` more."""
-    parts, _ = few_units(replace(few, layers=few.layers + extra), sharding, few.layers, margin)
-    widths = Widths.of(recipe.width("weight"), sharding)
+    """Walk the layers of `walked`, with the states of `extra` more."""
+    parts, _ = stand_in_units(replace(walked, layers=walked.layers + extra), sharding, walked.layers, margin)
+    widths = Widths.from_sharding(recipe.width("weight"), sharding)
     groups = _groups(parts, widths, sharding)
     for name, group in groups.items():
         if f"{name}.".startswith(f"blocks.{margin}."):
             group.times += extra
-    held = _states(groups, recipe)
-    z = Sizes(few, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout())
-    host = dict.fromkeys(held, 0)
+    state_sizes = _states(groups, recipe)
+    z = Sizes(walked, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout())
+    host = dict.fromkeys(state_sizes, 0)
     if sharding.offload and on_cuda:
-        held, host = host, held
+        state_sizes, host = host, state_sizes
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
-    updates = update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held)
-    _step(z, tape, held, updates, None if policy is None else Blocks(z, policy))
-    return FsdpAccount(tuple(tape.moments), margin, extra, held, host), groups
+    updates = update(z, state_sizes) if recipe.foreach else _one_by_one(walked, recipe, sharding, state_sizes)
+    _step(z, tape, state_sizes, updates, None if policy is None else Blocks(z, policy))
+    return FsdpAccount(tuple(tape.moments), margin, extra, state_sizes, host), groups
 
 
 def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
     """Shards of rank 0: weights and gradients lie padded, in pieces that messages can be cut from; the optimizer's
     state has no padding."""
     padded = recipe.width("weight") * sum(group.times * group.shard for group in groups.values())
-    own = sum(group.times * group.unit.own(group.sharding.ranks) for group in groups.values())
-    return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(own * optimizer_width(recipe))}
+    elements = sum(group.times * group.unit.own(group.sharding.ranks) for group in groups.values())
+    return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(elements * optimizer_width(recipe))}
 
 
-def _one_by_one(few: Shape, recipe: Recipe, sharding: Sharding, held: dict[str, int]) -> tuple[int, ...]:
-    """What AdamW makes without foreach, on the shards of rank 0."""
-    if recipe.optimizer != "adamw" or not held["optimizer"]:
+def _one_by_one(walked: Shape, recipe: Recipe, sharding: Sharding, state_sizes: dict[str, int]) -> tuple[int, ...]:
+    """Temporaries of AdamW without foreach, on the shards of rank 0, in bytes."""
+    if recipe.optimizer != "adamw" or not state_sizes["optimizer"]:
         return (0,)
-    sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(few).items()]
-    return (min(recipe.width("weight") * one_by_one(sizes), held["optimizer"]),)
+    sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(walked).items()]
+    return (min(recipe.width("weight") * one_by_one(sizes), state_sizes["optimizer"]),)
 
 
 def _groups(parts: tuple[Unit, ...], widths: Widths, sharding: Sharding) -> dict[str, Group]:
-    """Each unit, with those that it gathers ahead: the next ones in the forward, the ones before in the backward.
-    The root stays whole, and nobody gathers it ahead in the backward."""
+    """Each unit, with those that it prefetches: the next ones in the forward, the ones before in the backward.
+    The root stays gathered, and nobody prefetches it in the backward."""
     names = [unit.name for unit in parts]
-    below, ahead = [name for name in names if name], sharding.prefetch
+    blocks, prefetch = [name for name in names if name], sharding.prefetch
     groups = {}
     for i, unit in enumerate(parts):
-        before = below if unit.name == "" else below[: below.index(unit.name)]
-        after = names[i + 1 : i + 1 + ahead]
-        groups[unit.name] = Group(unit, widths, sharding, 1, tuple(after), tuple(before[::-1][:ahead]))
+        earlier = blocks if unit.name == "" else blocks[: blocks.index(unit.name)]
+        following = names[i + 1 : i + 1 + prefetch]
+        groups[unit.name] = Group(unit, widths, sharding, 1, tuple(following), tuple(earlier[::-1][:prefetch]))
     return groups
 
 
@@ -180,37 +187,39 @@ class WholeGradients(Backward):
         self.tape.hold("whole gradients", n)
 
 
-def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None) -> None:
-    back = WholeGradients(z, tape)
-    tape.hold("weights", held["weights"])
-    tape.hold("optimizer", held["optimizer"])
-    tape.hold("gradients", held["gradients"] if tape.accumulates else 0)
+def _step(
+    z: Sizes, tape: FsdpTape, state_sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None
+) -> None:
+    backward = WholeGradients(z, tape)
+    tape.hold("weights", state_sizes["weights"])
+    tape.hold("optimizer", state_sizes["optimizer"])
+    tape.hold("gradients", state_sizes["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
     units_forward(z, tape, blocks)
-    tape.at("loss")
+    tape.enter("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
-    tape.at("head")
-    head(z, back)
+    tape.enter("head")
+    head(z, backward)
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
         if blocks:
             blocks.rebuild(tape, i, "blocks.{}")
-        back.block()
+        backward.block()
         tape.post_backward("")
     tape.inside = ""
-    embedding(z, back)
+    embedding(z, backward)
     tape.finish()
     tape.drop("activations", z.batch_bytes)
-    tape.at("optimizer")
+    tape.enter("optimizer")
     tape.passing("temporaries", *updates)
     tape.close()
 
 
 def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None) -> None:
-    """Up to the logits. `z.x` bytes of residual stream are handed from part to part."""
+    """The forward up to the logits. `z.x` bytes of residual stream are passed from part to part."""
     tape.pre_forward("")
     tape.pre_forward("tokens")
     tape.hold("activations", z.x, z.mask)
@@ -248,14 +257,14 @@ def collectives(shape: Shape, sharding: Sharding, recipe: Recipe | None = None) 
     """
     recipe = recipe or Recipe(precision="fp32")
     _check(recipe, sharding, "cuda")
-    few, margin, extra = _few(shape, sharding)
-    groups = _walk(few, 1, 1, recipe, sharding, True, margin, extra)[1].values()
+    walked, margin, extra = _walked_shape(shape, sharding)
+    groups = _walk(walked, 1, 1, recipe, sharding, True, margin, extra)[1].values()
     sent = {
         "all_gather": [(group.times * n, group.whole) for group in groups for n in group.gathers.values()],
         "reduce_scatter": [(group.times, group.reduce_in) for group in groups if sharding.ranks > 1],
         "all_reduce": [(group.times, group.reduce_out) for group in groups if sharding.replicas > 1],
     }
     return {
-        name: {"count": sum(n for n, _ in many), "bytes": sum(n * size for n, size in many)}
-        for name, many in sent.items()
+        name: {"count": sum(n for n, _ in messages), "bytes": sum(n * size for n, size in messages)}
+        for name, messages in sent.items()
     }

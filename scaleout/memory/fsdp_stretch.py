@@ -14,59 +14,59 @@ _BLOCK = re.compile(r"blocks\.(\d+)(.*)")
 Growth = dict[str, int]  # bytes by kind that blocks beside those that were walked add
 
 
-def stretch(moments: Sequence[Moment], middle: int, extra: int, every: int, fullest: bool = False) -> Iterator[Moment]:
+def stretch(moments: Sequence[Moment], middle: int, extra: int, stride: int, fullest: bool = False) -> Iterator[Moment]:
     """The moments of a model that has `extra` more blocks beside number `middle`.
 
-    What a block adds to each kind from its first moment to the next block's first, each more of them adds again, so
-    that none between the first and the last is fuller than both. every: of the blocks that are alike, each such one is
+    What a block adds to each kind from its first moment to the next block's first, each further block adds again, so
+    that none between the first and the last is fuller than both. stride: of the blocks that are alike, each such one is
     given, and the last; with 0 the first and the last. `gathered` is empty unless all are. fullest: only that moment of
     each of them.
     """
     if not extra:
         yield from moments
         return
-    whole: dict[str, None] = {}
-    for own, was, shift, grown, alike in _copies(moments, middle, extra, every):
-        for moment in [max(own, key=lambda one: one.bytes)] if fullest and alike else own:
-            if every == 1:
-                _follow(whole, was, moment.gathered, shift)
-                was = moment.gathered
-            yield _grown(moment, shift, grown, tuple(whole))
+    gathered: dict[str, None] = {}
+    for part, previous, shift, grown, alike in _copies(moments, middle, extra, stride):
+        for moment in [max(part, key=lambda m: m.bytes)] if fullest and alike else part:
+            if stride == 1:
+                _follow(gathered, previous, moment.gathered, shift)
+                previous = moment.gathered
+            yield _copied(moment, shift, grown, tuple(gathered))
 
 
-def most(moments: Sequence[Moment], middle: int, extra: int, kind: str = "") -> Moment:
-    """The moment of the stretched ones that holds the most, of all kinds or of one; the first of them."""
+def fullest_moment(moments: Sequence[Moment], middle: int, extra: int, kind: str = "") -> Moment:
+    """The first of the stretched moments with the most bytes, of all kinds or of one."""
     if not extra:
-        return max(moments, key=lambda one: one.held[kind] if kind else one.bytes)
-    best, found = -1, None
-    for own, _, shift, grown, _ in _copies(moments, middle, extra, 0):
-        more = grown.get(kind, 0) if kind else sum(grown.values())
-        for moment in own:
-            size = more + (moment.held[kind] if kind else moment.bytes)
-            if size > best:
-                best, found = size, (moment, shift, grown)
-    return _grown(*found, ())
+        return max(moments, key=lambda m: m.held[kind] if kind else m.bytes)
+    highest = -1
+    for part, _, shift, grown, _ in _copies(moments, middle, extra, 0):
+        extra_bytes = grown.get(kind, 0) if kind else sum(grown.values())
+        for moment in part:
+            size = extra_bytes + (moment.held[kind] if kind else moment.bytes)
+            if size > highest:
+                highest, best = size, (moment, shift, grown)
+    return _copied(*best, ())
 
 
 def _copies(
-    moments: Sequence[Moment], middle: int, extra: int, every: int
+    moments: Sequence[Moment], middle: int, extra: int, stride: int
 ) -> Iterator[tuple[Sequence[Moment], Sequence[str], int, Growth, bool]]:
     """Stretches of moments in the order of time, each with the units that were whole before, what is added to the
     numbers of blocks and to its bytes, and whether it is of the blocks that are alike."""
     grown: Growth = {}
     for first, last, shifts in _parts(moments, middle, extra):
         step = _difference(moments[first], moments[last]) if len(shifts) > 1 else {}
-        shown = sorted({0, *range(0, len(shifts), every or len(shifts)), len(shifts) - 1})
-        for before, i in pairwise((0, *shown)):
-            if i > before:
-                grown = {kind: grown.get(kind, 0) + (i - before) * n for kind, n in step.items()}
-            was = moments[first - 1].gathered if first else ()
-            yield moments[first:last], was, shifts[i], grown, len(shifts) > 1
+        shown = sorted({0, *range(0, len(shifts), stride or len(shifts)), len(shifts) - 1})
+        for previous, i in pairwise((0, *shown)):
+            if i > previous:
+                grown = {kind: grown.get(kind, 0) + (i - previous) * n for kind, n in step.items()}
+            gathered = moments[first - 1].gathered if first else ()
+            yield moments[first:last], gathered, shifts[i], grown, len(shifts) > 1
 
 
-def _grown(moment: Moment, shift: int, grown: Growth, whole: tuple[str, ...]) -> Moment:
-    held = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
-    return Moment(moment.phase, _renamed(moment.unit, shift), moment.what, held, whole)
+def _copied(moment: Moment, shift: int, grown: Growth, gathered: tuple[str, ...]) -> Moment:
+    sizes = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
+    return Moment(moment.phase, _renamed(moment.unit, shift), moment.activity, sizes, gathered)
 
 
 def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int, int, range]]:
@@ -74,8 +74,8 @@ def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int
     forward, what follows, the block in the backward, the rest."""
     edges = []
     for phase in ("forward", "backward"):
-        own = [i for i, moment in enumerate(moments) if moment.phase == phase and _number(moment.unit) == middle]
-        edges += [own[0], own[-1] + 1]
+        indices = [i for i, moment in enumerate(moments) if moment.phase == phase and _number(moment.unit) == middle]
+        edges += [indices[0], indices[-1] + 1]
     a, b, c, d = edges
     return [
         (0, a, range(1)),
@@ -87,25 +87,25 @@ def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int
 
 
 def _number(unit: str) -> int | None:
-    found = _BLOCK.match(unit)
-    return int(found[1]) if found else None
+    match = _BLOCK.match(unit)
+    return int(match[1]) if match else None
 
 
 def _renamed(unit: str, shift: int) -> str:
-    if not shift or not (found := _BLOCK.match(unit)):
+    if not shift or not (match := _BLOCK.match(unit)):
         return unit
-    return f"blocks.{int(found[1]) + shift}{found[2]}"
+    return f"blocks.{int(match[1]) + shift}{match[2]}"
 
 
-def _difference(first: Moment, then: Moment) -> dict[str, int]:
-    return {kind: then.held[kind] - n for kind, n in first.held.items() if then.held[kind] != n}
+def _difference(first: Moment, last: Moment) -> dict[str, int]:
+    return {kind: last.held[kind] - n for kind, n in first.held.items() if last.held[kind] != n}
 
 
-def _follow(whole: dict[str, None], was: Sequence[str], now: Sequence[str], shift: int) -> None:
-    """Bring the names of whole units up to date with a change from `was` to `now`."""
-    for name in was:
-        if name not in now:
-            whole.pop(_renamed(name, shift), None)
-    for name in now:
-        if name not in was:
-            whole[_renamed(name, shift)] = None
+def _follow(gathered: dict[str, None], previous: Sequence[str], current: Sequence[str], shift: int) -> None:
+    """Bring the names of whole units up to date with a change from `previous` to `current`."""
+    for name in previous:
+        if name not in current:
+            gathered.pop(_renamed(name, shift), None)
+    for name in current:
+        if name not in previous:
+            gathered[_renamed(name, shift)] = None

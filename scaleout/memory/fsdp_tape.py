@@ -26,13 +26,13 @@ NOTHING = float("-inf")  # less than any sum of bytes; what is left out of a wal
 class Moment:
     """A stretch of a step, at its fullest instant.
 
-    phase: "forward", "loss", "backward" or "update". unit: the name of the one at work, "" for the root. what:
+    phase: "forward", "loss", "backward" or "update". unit: the name of the one at work, "" for the root. activity:
     "gather", "compute" or "reduce". held: bytes on the device by kind. gathered: names of the units that are whole.
     """
 
     phase: str
     unit: str
-    what: str
+    activity: str
     held: dict[str, int]
     gathered: tuple[str, ...]
 
@@ -50,7 +50,7 @@ class Widths:
     reduce: int
 
     @classmethod
-    def of(cls, stored: int, sharding: Sharding) -> Widths:
+    def from_sharding(cls, stored: int, sharding: Sharding) -> Widths:
         """What `MixedPrecisionPolicy` makes of shards of `stored` bytes a number. fp32 means that nothing is cast;
         gradients are made in the dtype that was gathered, and reduced in it unless the policy says otherwise."""
         mixed = sharding.parameter != "fp32" or sharding.reduce != "fp32"
@@ -66,9 +66,9 @@ class Group:
     widths: Widths
     sharding: Sharding
     times: int = 1  # how often the model has it, where one stands for several
-    ahead: tuple[str, ...] = ()  # units gathered when its forward begins
-    behind: tuple[str, ...] = ()  # and when its backward begins
-    where: str = "sharded"  # or "whole", or "kept": resharded over fewer ranks
+    forward_prefetch: tuple[str, ...] = ()  # units gathered when its forward begins
+    backward_prefetch: tuple[str, ...] = ()  # and when its backward begins
+    placement: str = "sharded"  # or "whole", or "kept": resharded over fewer ranks
     state: str = "idle"  # "forward", "backward", "reduced"
     pending: bool = False  # gathered, and not yet copied out
     gathers: dict[int, int] = field(default_factory=dict)  # all-gathers so far, by the ranks they are among
@@ -83,7 +83,7 @@ class Group:
         # a name in foreach_reduce's loop keeps the last gradient until it returns; one rank alone has no such loop
         self.last = prod(self.unit.tensors[-1][1]) * w.parameter if ranks > 1 else 0
         self.reduce_in, self.reduce_out = self.shard * ranks * w.reduce, self.shard * w.reduce
-        self.largest = max(-(-rows // ranks) * each for rows, each, _ in self.unit.rows)
+        self.largest = max(-(-rows // ranks) * row_elements for rows, row_elements, _ in self.unit.rows)
 
 
 class FsdpTape(Tape):
@@ -100,15 +100,16 @@ class FsdpTape(Tape):
         self._outermost: str | None = None  # unit whose forward holds the others'; in a recomputation any can be it
         self._whole: dict[str, None] = {}
         self._deferred = self._reduced = 0  # bytes of a gather's output, and of a reduction's input, not yet freed
-        self._open, self._most, self._snapshot = ("forward", "", "compute"), NOTHING, (dict(self.held), ())
+        self._open, self._most = ("forward", "", "compute"), NOTHING
+        self._snapshot: tuple[dict[str, int], tuple[str, ...]] = (dict(self.held), ())
         self._look()
         self._used = False
 
     # --- time ---------------------------------------------------------------------------------------------------
 
-    def begin(self, phase: str | None, unit: str, what: str) -> None:
+    def begin(self, phase: str | None, unit: str, activity: str) -> None:
         """Another thing is done from here on; the one before is closed."""
-        opened = (phase or self._open[0], unit, what)
+        opened = (phase or self._open[0], unit, activity)
         if opened == self._open:
             return
         if self._used:
@@ -121,8 +122,8 @@ class FsdpTape(Tape):
         """Write the moment that is open."""
         self.moments.append(Moment(*self._open, *self._snapshot))
 
-    def at(self, moment: str) -> None:
-        """The moments of a plain tape: they tell the phase."""
+    def enter(self, moment: str) -> None:
+        """Begin the phase that belongs to this moment of a plain tape."""
         phase = {"forward": "forward", "loss": "loss", "optimizer": "update"}.get(moment, "backward")
         self.begin(phase, "", "compute")
 
@@ -159,7 +160,7 @@ class FsdpTape(Tape):
         self._outermost = group.unit.name if self._outermost is None else self._outermost
         group.state = "forward"
         self._gather(group, forward=True)
-        for name in group.ahead:
+        for name in group.forward_prefetch:
             self._unshard(self.groups[name])
         self.begin(None, group.unit.name, "compute")
 
@@ -182,7 +183,7 @@ class FsdpTape(Tape):
             return
         group.state = "backward"
         self._gather(group, forward=False)
-        for name in group.behind:
+        for name in group.backward_prefetch:
             self._unshard(self.groups[name])
         self.begin(None if group.root else "backward", group.unit.name, "compute")
 
@@ -211,9 +212,9 @@ class FsdpTape(Tape):
             if self.groups[name].state != "reduced":
                 self.post_backward(name)
         for group in self.groups.values():
-            late = group.reduce_out if self._reduces_late(group) else 0
-            left = group.whole if group.pending and self._ranks(group) > 1 else 0  # gathered for nobody
-            self.drop("buffers", group.times * (late + left))
+            deferred = group.reduce_out if self._reduces_late(group) else 0
+            unused = group.whole if group.pending and self._ranks(group) > 1 else 0  # gathered for nobody
+            self.drop("buffers", group.times * (deferred + unused))
         self.drop("buffers", self._reduced)
         self._reduced = 0
 
@@ -221,7 +222,7 @@ class FsdpTape(Tape):
 
     def _gather(self, group: Group, forward: bool) -> None:
         """All-gather, unless that has begun, and copy out."""
-        if group.where == "whole" and not group.pending:
+        if group.placement == "whole" and not group.pending:
             return
         self.begin(None, group.unit.name, "gather")
         self._unshard(group)
@@ -237,15 +238,15 @@ class FsdpTape(Tape):
         else:
             self.drop("buffers", group.whole)
         group.pending = False
-        if group.where == "kept":
+        if group.placement == "kept":
             self.drop("gathered", group.kept)
-        group.where = "whole"
+        group.placement = "whole"
         self._whole[group.unit.name] = None
         self._look()
 
     def _unshard(self, group: Group) -> None:
         """The all-gather. Its input is a cast or a copy of the shards, or, of fp32 ones, a part of its output."""
-        if group.pending or group.where == "whole":
+        if group.pending or group.placement == "whole":
             return
         group.pending = True
         ranks = self._ranks(group)
@@ -254,39 +255,39 @@ class FsdpTape(Tape):
         group.gathers[ranks] = group.gathers.get(ranks, 0) + 1
         w, elements = group.widths, group.shard * self.sharding.ranks // ranks
         cast = elements * w.parameter if w.parameter != w.stored else 0
-        if self.sharding.offload and group.where == "kept":
+        if self.sharding.offload and group.placement == "kept":
             cast = 0
-        moved = elements * w.stored if self.sharding.offload and self.on_cuda and group.where == "sharded" else 0
+        moved = elements * w.stored if self.sharding.offload and self.on_cuda and group.placement == "sharded" else 0
         self.hold("buffers", cast, moved, group.whole)
         self.drop("buffers", cast, moved)
 
     def _ranks(self, group: Group) -> int:
-        return self.sharding.kept_ranks if group.where == "kept" else self.sharding.ranks
+        return self.sharding.kept_ranks if group.placement == "kept" else self.sharding.ranks
 
     def _release(self) -> None:
         self.drop("buffers", self._deferred)
         self._deferred = 0
 
-    def _free(self, group: Group, where: str) -> None:
-        if group.where == "whole":
+    def _free(self, group: Group, placement: str) -> None:
+        if group.placement == "whole":
             self.drop("gathered", group.whole)
             self._whole.pop(group.unit.name, None)
-        group.where = where
+        group.placement = placement
 
     def _reduces_late(self, group: Group) -> bool:
         """Hybrid sharding holds what it all-reduces until the backward ends, beside gradients that are other tensors:
         in another dtype, or there already."""
-        other = self.accumulates or group.widths.reduce != group.widths.stored
-        return self.sharding.replicas > 1 and other
+        separate = self.accumulates or group.widths.reduce != group.widths.stored
+        return self.sharding.replicas > 1 and separate
 
     def _keep_shard(self, group: Group) -> None:
         """What the reduction gives, in the dtype of the shards, is the gradient, or is added to the one there is."""
-        w, own = group.widths, group.shard * group.widths.stored
-        cast = own if w.reduce != w.stored else 0
+        w, shard_bytes = group.widths, group.shard * group.widths.stored
+        cast = shard_bytes if w.reduce != w.stored else 0
         self.hold("buffers", group.reduce_out)
         self.hold("buffers", cast)
-        late = group.reduce_out if self._reduces_late(group) else 0
-        self.drop("buffers", group.reduce_out - late, cast)
+        deferred = group.reduce_out if self._reduces_late(group) else 0
+        self.drop("buffers", group.reduce_out - deferred, cast)
         if not self.accumulates and not (self.sharding.offload and self.on_cuda):
-            self.hold("gradients", own)
+            self.hold("gradients", shard_bytes)
         self._look()

@@ -1,4 +1,4 @@
-"""What each rank of a job holds, by kind and by moment: the one account that every page, lab and search asks."""
+"""The memory of each rank of a job, by kind and by moment: the account that every page, lab and search uses."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from scaleout.spec.job import Job
 
 
 def accounts(job: Job) -> tuple[Account, ...]:
-    """The account of each rank of the pipeline, first to last; all ranks of one stage hold as much as one another."""
+    """The account of each rank of the pipeline, first to last; all ranks of one stage use the same memory."""
     checks.instance("job", job, Job)
     return mesh.accounts(job.shape, job.batch, job.seq, job.recipe, job.layout, job.blocks, context=job.context)
 
 
 def fullest(job: Job) -> Account:
-    """Of these the one with the highest peak."""
+    """The account of the rank with the highest peak."""
     return _fullest(job)[1]
 
 
 def fullest_rank(job: Job) -> int:
-    """The rank of the pipeline that has it; of several the first."""
+    """The rank of the pipeline with the highest peak; of several the first."""
     return _fullest(job)[0]
 
 
 @lru_cache(maxsize=64)
 def _fullest(job: Job) -> tuple[int, Account]:
-    """Of those that may be the one: a page asks for every job that a lever leads to."""
+    """(rank, account) of the highest peak, from the few ranks that can have it: a page needs this for many jobs."""
     checks.instance("job", job, Job)
-    some = (
+    candidates = (
         (
             end.rank,
             mesh.rank_account(job.shape, job.batch, job.seq, job.recipe, job.layout, end.rank, job.blocks, job.context),
         )
         for end in ends_of(job.layout, job.stages)
     )
-    return max(some, key=lambda one: (one[1].peak_bytes, -one[0]))
+    return max(candidates, key=lambda candidate: (candidate[1].peak_bytes, -candidate[0]))

@@ -10,7 +10,7 @@ al. 2024, Liger Kernel, arXiv 2410.10989). Tensor parallelism cuts the vocabular
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from scaleout.memory.activations import Sizes, block_kept, norm_kept
 from scaleout.memory.backward import Backward
@@ -32,8 +32,8 @@ def early_gradients(z: Sizes) -> tuple[int, int]:
     return z.read, 0 if z.frozen else z.shape.hidden * z.vocab * z.e
 
 
-def others(z: Sizes) -> dict[str, int]:
-    """What the last stage keeps at its fullest of other micro-batches than the one whose loss is made, by kind."""
+def kept_in_flight(z: Sizes) -> dict[str, int]:
+    """Bytes by kind that the last stage keeps at its fullest of micro-batches other than the one whose loss is made."""
     inputs, outputs = (n - 1 for n in z.ends_in_flight)
     return {
         "activations": inputs * (norm_kept(z) + _head_input(z)),
@@ -44,26 +44,26 @@ def others(z: Sizes) -> dict[str, int]:
 
 def logits(z: Sizes, tape: Tape) -> None:
     """The end of the forward: the last norm, the head and what the loss makes in its forward."""
-    cache, copy, own = autocast_cache(z), _head_copy(z), z.recipe.loss
+    cache, copy, method = autocast_cache(z), _head_copy(z), z.recipe.loss
     tape.hold("weights", copy, cache)
     tape.pre_forward("norm")
-    tape.hold("activations", norm_kept(z), z.read_kept if own == "chunked" else _head_input(z))
+    tape.hold("activations", norm_kept(z), z.read_kept if method == "chunked" else _head_input(z))
     tape.post_forward("norm")
     tape.pre_forward("head")
-    passing = z.gathered if z.again or z.auto else 0
+    passing = z.gathered if z.regathers or z.auto else 0
     tape.hold("activations", passing)
     narrow = z.logits if z.e == 2 else 0
-    if own == "chunked":
+    if method == "chunked":
         tape.hold("temporaries", *early_gradients(z))
         tape.passing("logits", (z.vocab32 + narrow) * z.loss_chunk // z.tokens)
     else:
         tape.hold("logits", z.logits)
     tape.drop("activations", passing)
     tape.post_forward("head")
-    if own == "eager":
+    if method == "eager":
         tape.hold("logits", z.vocab32 if narrow else 0, z.vocab32)  # as computed, in fp32, and their log-softmax
         tape.drop("logits", narrow, z.vocab32)
-    elif own == "chunked":
+    elif method == "chunked":
         tape.drop("activations", z.read_kept)
         tape.drop("weights", copy)
     tape.drop("weights", cache)
@@ -95,42 +95,42 @@ def loss(z: Sizes, tape: Tape) -> None:
     that is cut, the probabilities, of which a copy becomes the gradient (parallel/tensor.py). "chunked": torch fills
     with zeros, once, gradients that nobody asks for.
     """
-    tape.at("loss")
+    tape.enter("loss")
     if z.recipe.loss == "chunked":
         tape.passing("temporaries", *early_gradients(z))
     elif z.recipe.loss == "fused":
         tape.swap("logits", z.logits, z.logits)
     else:
-        made = (z.vocab32, z.vocab32) if z.layout.tp == 1 else (z.vocab32,)
-        tape.hold("logits", *made)
-        tape.drop("logits", *made)
+        sizes = (z.vocab32, z.vocab32) if z.layout.tp == 1 else (z.vocab32,)
+        tape.hold("logits", *sizes)
+        tape.drop("logits", *sizes)
         if z.e == 2:
             tape.swap("logits", z.logits, z.vocab32)
 
 
-def head(z: Sizes, back: Backward) -> None:
+def head(z: Sizes, backward: Backward) -> None:
     """The backward of the head and of the last norm."""
-    back.tape.at("head")
-    later = back.add_later if z.shape.tied_head else back.keep_gradient
-    back.tape.pre_backward("head")
-    back.gather()
+    backward.tape.enter("head")
+    later = backward.add_later if z.shape.tied_head else backward.keep_gradient
+    backward.tape.pre_backward("head")
+    backward.gather()
     if z.recipe.loss == "chunked":
-        _widened(z, back, later)
+        _widened(z, backward, later)
     else:
-        back.matrix(
+        backward.matrix(
             z.shape.hidden * z.vocab, 0, z.read, True, ("logits", z.logits), _head_input(z), _head_copy(z), later
         )
-    back.scatter()
-    back.tape.post_backward("head")
-    back.norm("norm", residual=False)
+    backward.scatter()
+    backward.tape.post_backward("head")
+    backward.norm("norm", residual=False)
 
 
-def _widened(z: Sizes, back: Backward, keep) -> None:
+def _widened(z: Sizes, backward: Backward, keep: Callable[[int], None]) -> None:
     """Gradients that are there since the forward, in the dtypes of what they are of."""
     hidden, weights = early_gradients(z)
     if z.auto:
-        back.tape.swap("temporaries", 0 if z.again else 2 * hidden, 0 if z.again else hidden)
-        back.tape.swap("temporaries", 2 * weights, weights)
+        backward.tape.swap("temporaries", 0 if z.regathers else 2 * hidden, 0 if z.regathers else hidden)
+        backward.tape.swap("temporaries", 2 * weights, weights)
     keep(2 * weights if z.auto else weights)
 
 
@@ -143,8 +143,8 @@ def stage_kept(shape: Shape, batch: int, seq: int, layers: Sequence[int], recipe
     """
     z = Sizes(shape, batch, seq, recipe, Layout())
     block = sum(block_kept(z, recipe.checkpointing).values())
-    found = [{"weights": n * block, "input": 0} for n in layers]
-    found[0]["weights"] += 8 * seq if shape.positions == "learned" else 0
-    found[-1]["weights"] += norm_kept(z) + _head_input(z)
-    found[-1]["input"] = logits_kept(z) + sum(early_gradients(z))
-    return found
+    stages = [{"weights": n * block, "input": 0} for n in layers]
+    stages[0]["weights"] += 8 * seq if shape.positions == "learned" else 0
+    stages[-1]["weights"] += norm_kept(z) + _head_input(z)
+    stages[-1]["input"] = logits_kept(z) + sum(early_gradients(z))
+    return stages

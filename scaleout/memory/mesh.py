@@ -3,7 +3,7 @@
 Ranks of one stage hold as much as one another, so that a mesh has as many accounts as its pipeline has ranks. Stages
 need not be alike: the first has the token table and the most micro-batches in flight, the last the head and the logits,
 and each may have its own number of blocks. A context-parallel rank is one of a shorter sequence whose weights its
-neighbours have too; beside its own it holds keys and values that are passing (`passing`).
+neighbours have too; beside its own it has keys and values of other ranks (`passing`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
 from scaleout.memory.states import state_bytes
 from scaleout.spec import checks, mesh
-from scaleout.spec.layout import CONTEXTS, Layout, within
+from scaleout.spec.layout import CONTEXTS, Layout, context_share
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import stage_parameters
 from scaleout.spec.transformer import Shape
 
 
-def rank_parameters(shape: Shape, layout: Layout, rank: int, each: Sequence[int] | None = None) -> int:
+def rank_parameters(shape: Shape, layout: Layout, rank: int, stage_blocks: Sequence[int] | None = None) -> int:
     """Model parameters on one rank of the pipeline, before ZeRO."""
-    blocks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, each))
+    blocks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, stage_blocks))
     return stage_parameters(shape, layout, rank, sum(blocks))
 
 
 def passing(z: Sizes, cp: int, context: str) -> int:
-    """Bytes of others' keys and values that are on a rank while it attends.
+    """Bytes of other ranks' keys and values that are on a rank while it computes attention.
 
     "ring": those that it uses, and those that are on their way to it (Liu et al. 2023, arXiv 2310.01889); "gather": all
     of the sequence's, gathered before (Llama 3, arXiv 2407.21783, section 3.3.2).
@@ -46,13 +46,13 @@ def rank_account(
     recipe: Recipe,
     layout: Layout,
     rank: int = 0,
-    each: Sequence[int] | None = None,
+    stage_blocks: Sequence[int] | None = None,
     context: str = "ring",
 ) -> Account:
-    """What a rank of the pipeline holds in a step on micro-batches of `batch` sequences of `seq` tokens, which its cp
-    ranks share.
+    """The memory of a rank of the pipeline in a step on micro-batches of `batch` sequences of `seq` tokens, which its
+    cp ranks share.
 
-    each: the blocks of each stage (`spec.mesh.blocks_of`). Where the chunks of one rank differ in blocks, its
+    stage_blocks: the blocks of each stage (`spec.mesh.blocks_of`). Where the chunks of one rank differ in blocks, its
     activations are those of chunks as long as its longest. ValueError, in one line, for what does not divide, for a
     rank that is not there, and for naive attention across cp, whose scores are not priced.
     """
@@ -63,19 +63,19 @@ def rank_account(
         raise ValueError(f"rank {rank!r} of the pipeline is not there: they go from 0 to {layout.pp - 1}")
     if layout.cp > 1 and recipe.attention == "naive":
         raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
-    flat, tokens = within(layout, seq)
-    chunks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, each))
+    flat, tokens = context_share(layout, seq)
+    chunks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, stage_blocks))
     z = Sizes(replace(shape, layers=flat.stages * max(chunks)), batch, tokens, recipe, flat, rank)
     if flat.zero == 3 and flat.dp == flat.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
-        found = account(shape, batch, tokens, recipe, flat)
+        base = account(shape, batch, tokens, recipe, flat)
     else:
-        found = of_sizes(z, states(shape, recipe, flat, rank, sum(chunks)))
-    more = passing(z, layout.cp, context)
+        base = of_sizes(z, states(shape, recipe, flat, rank, sum(chunks)))
+    passing_bytes = passing(z, layout.cp, context)
     moments = {
-        name: kinds | {"temporaries": kinds["temporaries"] + more * (name in ("forward", "block"))}
-        for name, kinds in found.moments.items()
+        name: kinds | {"temporaries": kinds["temporaries"] + passing_bytes * (name in ("forward", "block"))}
+        for name, kinds in base.moments.items()
     }
-    return replace(found, moments=moments)
+    return replace(base, moments=moments)
 
 
 def states(shape: Shape, recipe: Recipe, layout: Layout, rank: int, blocks: int) -> dict[str, int]:
@@ -86,8 +86,12 @@ def states(shape: Shape, recipe: Recipe, layout: Layout, rank: int, blocks: int)
 
 
 @lru_cache(maxsize=64)
-def _accounts(shape, batch, seq, recipe, layout, each, context) -> tuple[Account, ...]:
-    return tuple(rank_account(shape, batch, seq, recipe, layout, rank, each, context) for rank in range(layout.pp))
+def _accounts(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage_blocks: Sequence[int], context: str
+) -> tuple[Account, ...]:
+    return tuple(
+        rank_account(shape, batch, seq, recipe, layout, rank, stage_blocks, context) for rank in range(layout.pp)
+    )
 
 
 def accounts(
@@ -96,14 +100,14 @@ def accounts(
     seq: int,
     recipe: Recipe,
     layout: Layout,
-    each: Sequence[int] | None = None,
+    stage_blocks: Sequence[int] | None = None,
     context: str = "ring",
 ) -> tuple[Account, ...]:
     """The account of each rank of the pipeline, first to last; all ranks of one stage hold as much. Errors as in
     `rank_account`."""
-    return _accounts(shape, batch, seq, recipe, layout, mesh.blocks_of(shape, layout, each), context)
+    return _accounts(shape, batch, seq, recipe, layout, mesh.blocks_of(shape, layout, stage_blocks), context)
 
 
-def fullest(found: Sequence[Account]) -> int:
+def fullest(rank_accounts: Sequence[Account]) -> int:
     """The rank of the pipeline that has the highest peak; of several the first."""
-    return max(range(len(found)), key=lambda rank: (found[rank].peak_bytes, -rank))
+    return max(range(len(rank_accounts)), key=lambda rank: (rank_accounts[rank].peak_bytes, -rank))

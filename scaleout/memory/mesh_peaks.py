@@ -16,7 +16,7 @@ from typing import NamedTuple
 from scaleout.memory.accounts import of_sizes, units
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.mesh import passing
-from scaleout.memory.pipeline import most
+from scaleout.memory.pipeline import rank_in_flight
 from scaleout.memory.states import state_bytes, states
 from scaleout.memory.walk import update
 from scaleout.spec.layout import Layout
@@ -34,14 +34,14 @@ class End(NamedTuple):
     blocks: int
 
 
-def ends_of(layout: Layout, each: Sequence[int]) -> tuple[End, ...]:
+def ends_of(layout: Layout, stage_blocks: Sequence[int]) -> tuple[End, ...]:
     """The ranks of a pipeline that may hold most, whose stages have so many blocks each: the first, the last, and of
     those between them the first, with the most in flight, and the first of those with the longest chunks. Of schedules
     that go round: the last rank has the head."""
-    chunks = [rank_blocks(layout, rank, each) for rank in range(layout.pp)]
+    chunks = [rank_blocks(layout, rank, stage_blocks) for rank in range(layout.pp)]
     inside = range(1, layout.pp - 1)
-    some = {0, *inside[:1], max(inside, key=lambda rank: max(chunks[rank]), default=0), layout.pp - 1}
-    return tuple(End(rank, max(chunks[rank]), sum(chunks[rank])) for rank in sorted(some))
+    ranks = {0, *inside[:1], max(inside, key=lambda rank: max(chunks[rank]), default=0), layout.pp - 1}
+    return tuple(End(rank, max(chunks[rank]), sum(chunks[rank])) for rank in sorted(ranks))
 
 
 @lru_cache(maxsize=4)
@@ -69,29 +69,33 @@ class Peaks:
     def peak(self, batch: int, recipe: Recipe, layout: Layout, ends: Sequence[End]) -> tuple[int, int]:
         """(bytes, rank of the pipeline) of the one that holds most. ends: those that may (`ends_of`). The recipe's
         gradients stay from micro-batch to micro-batch."""
-        return max(((self._rank(batch, recipe, layout, end), end.rank) for end in ends), key=lambda one: one[0])
+        return max(
+            ((self._rank(batch, recipe, layout, end), end.rank) for end in ends), key=lambda candidate: candidate[0]
+        )
 
     def _rank(self, batch: int, recipe: Recipe, layout: Layout, end: End) -> int:
-        z, kept = self._sizes(batch, recipe, layout)
-        held = self._states(recipe, layout, end)
-        at_rest = sum(held.values())
+        z, block_bytes = self._sizes(batch, recipe, layout)
+        state_sizes = self._states(recipe, layout, end)
+        at_rest = sum(state_sizes.values())
         mask = z.mask if end.rank == 0 else 0
-        busy = self._in_flight(layout, end.rank) * (end.longest * kept + mask) + passing(z, layout.cp, self.context)
-        busy += self._rest(z, recipe, layout, (end.rank == 0, end.rank == layout.pp - 1))
+        busy = self._in_flight(layout, end.rank) * (end.longest * block_bytes + mask) + passing(
+            z, layout.cp, self.context
+        )
+        busy += self._other_bytes(z, recipe, layout, (end.rank == 0, end.rank == layout.pp - 1))
         if layout.zero == 3 and layout.replicas > 1:
             block, root = units(self.shape, recipe, layout, end.rank)
             busy += root + 3 * block
-        return at_rest + max(busy, sum(update(z, held)))
+        return at_rest + max(busy, sum(update(z, state_sizes)))
 
     def parameters(self, layout: Layout, end: End) -> int:
-        """Of the model, on a rank of the pipeline."""
+        """Parameters of the model on a rank of the pipeline."""
         key = layout.tp, layout.pp, end
         if key not in self.counts:
             self.counts[key] = stage_parameters(self.shape, layout, end.rank, end.blocks)
         return self.counts[key]
 
     def _states(self, recipe: Recipe, layout: Layout, end: End) -> dict[str, int]:
-        """No matter what is recomputed, and of how large a micro-batch."""
+        """Bytes of each state: the same whatever is recomputed, and however large a micro-batch is."""
         key = self.parameters(layout, end), layout.replicas, layout.zero
         if key not in self.held:
             self.held[key] = state_bytes(key[0], recipe, layout)
@@ -102,32 +106,35 @@ class Peaks:
             return 1
         key = layout.schedule, layout.pp, layout.m, layout.chunks, rank
         if key not in self.flights:
-            self.flights[key] = most(*key)
+            self.flights[key] = rank_in_flight(*key)
         return self.flights[key]
 
     def _sizes(self, batch: int, recipe: Recipe, layout: Layout) -> tuple[Sizes, int]:
-        """Of a micro-batch on one rank; with the bytes that a block keeps of it."""
+        """The Sizes of a micro-batch on one rank, and the bytes that a block saves of it."""
         key = batch, recipe.checkpointing, layout.tp, layout.cp, layout.sequence_parallel, layout.gather_again
         if key not in self.sizes:
-            z = self._few(batch, self.seq // layout.cp, recipe, layout, 1, 0)
+            z = self._two_blocks(batch, self.seq // layout.cp, recipe, layout, 1, 0)
             self.sizes[key] = z, sum(block_kept(z, recipe.checkpointing).values())
         return self.sizes[key]
 
-    def _rest(self, z: Sizes, recipe: Recipe, layout: Layout, ends: tuple[bool, bool]) -> int:
-        """Of two blocks' account. ends: whether the token table is there, and whether the head is. Several sequences
-        are taken for one as long as all of them, but for a table of positions, which ends."""
+    def _other_bytes(self, z: Sizes, recipe: Recipe, layout: Layout, ends: tuple[bool, bool]) -> int:
+        """Bytes beside states and blocks, from the account of two blocks.
+
+        ends: whether the rank has the embedding, and whether it has the head. Several sequences are taken for one as
+        long as all of them, unless there is a table of positions, which ends.
+        """
         batch, seq = (1, z.tokens) if self.shape.positions == "rotary" else (z.batch, z.seq)
         key = batch, seq, recipe.checkpointing, layout.tp, layout.sequence_parallel, layout.gather_again, ends
         if key not in self.rests:
-            z = self._few(batch, seq, recipe, layout, *AS[ends])
-            held = states(z.shape, recipe, z.layout, z.stage)
-            found = of_sizes(z, held)
-            kept = 2 * sum(block_kept(z, recipe.checkpointing).values()) + (z.mask if z.first else 0)
-            fullest = max(sum(kinds.values()) for moment, kinds in found.moments.items() if moment != "optimizer")
-            self.rests[key] = fullest - sum(held.values()) - z.in_flight * kept
+            z = self._two_blocks(batch, seq, recipe, layout, *AS[ends])
+            state_sizes = states(z.shape, recipe, z.layout, z.stage)
+            account = of_sizes(z, state_sizes)
+            kept_bytes = 2 * sum(block_kept(z, recipe.checkpointing).values()) + (z.mask if z.first else 0)
+            fullest = max(sum(kinds.values()) for moment, kinds in account.moments.items() if moment != "optimizer")
+            self.rests[key] = fullest - sum(state_sizes.values()) - z.in_flight * kept_bytes
         return self.rests[key]
 
-    def _few(self, batch: int, seq: int, recipe: Recipe, layout: Layout, pp: int, rank: int) -> Sizes:
+    def _two_blocks(self, batch: int, seq: int, recipe: Recipe, layout: Layout, pp: int, rank: int) -> Sizes:
         """The sizes of two blocks on a rank of one replica."""
-        few = Layout(tp=layout.tp, pp=pp, sequence_parallel=layout.sequence_parallel, gather_again=layout.gather_again)
-        return Sizes(replace(self.shape, layers=2 * pp), batch, seq, recipe, few, rank)
+        cut = Layout(tp=layout.tp, pp=pp, sequence_parallel=layout.sequence_parallel, gather_again=layout.gather_again)
+        return Sizes(replace(self.shape, layers=2 * pp), batch, seq, recipe, cut, rank)

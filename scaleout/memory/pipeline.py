@@ -24,25 +24,25 @@ def held(order: Sequence[Action]) -> tuple[int, ...]:
 
 
 def in_flight(schedule: str, p: int, m: int, v: int = 1) -> tuple[int, ...]:
-    """The most that each rank holds at one time, by rank. Raises ValueError as `spec.pipeline.refuse` does."""
+    """The largest number of activations on each rank at one time. Raises ValueError as `spec.pipeline.refuse` does."""
     refuse(schedule, p, m, v)
     return _in_flight(schedule, p, m, v)
 
 
 @lru_cache(maxsize=64)
 def _in_flight(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
-    return tuple(most(schedule, p, m, v, rank) for rank in range(p))
+    return tuple(rank_in_flight(schedule, p, m, v, rank) for rank in range(p))
 
 
-def most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
-    """The same of one rank, of a schedule that can be. From the phases: a pattern that comes again and again is fullest
-    in its first or in its last turn."""
-    highest = now = 0
+def rank_in_flight(schedule: str, p: int, m: int, v: int, rank: int) -> int:
+    """`in_flight` of one rank, of a schedule that exists. From the phases: a pattern that repeats is fullest in its
+    first or in its last turn."""
+    highest = current = 0
     for pattern, times in phases(schedule, p, m, v, rank):
         if times:
-            top, net = _within(pattern)
-            highest = max(highest, now + top + max(0, net * (times - 1)))
-            now += net * times
+            top, net = _pattern_change(pattern)
+            highest = max(highest, current + top + max(0, net * (times - 1)))
+            current += net * times
     return highest
 
 
@@ -58,13 +58,13 @@ def ends_in_flight(schedule: str, p: int, m: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def _within(pattern: str) -> tuple[int, int]:
-    """The most that a pattern adds on its way, and what it adds in all."""
-    held = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
-    return max(held), held[-1]
+def _pattern_change(pattern: str) -> tuple[int, int]:
+    """The most that a pattern adds at any time, and what it adds in all."""
+    changes = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
+    return max(changes), changes[-1]
 
 
-def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]) -> list[int]:
+def most_held(orders: Sequence[Sequence[Action]], stage_bytes: Sequence[dict[str, int]]) -> list[int]:
     """The most bytes that each rank keeps at a time, in a step of these orders, of stages that keep `kept`
     (`loss.stage_kept`)."""
     change = {
@@ -73,4 +73,4 @@ def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]
         "I": lambda k: -k["input"],
         "W": lambda k: -k["weights"],
     }
-    return [max(accumulate(change[action.kind](kept[action.stage]) for action in order)) for order in orders]
+    return [max(accumulate(change[action.kind](stage_bytes[action.stage]) for action in order)) for order in orders]

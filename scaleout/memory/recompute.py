@@ -1,6 +1,6 @@
-"""What a block keeps for its backward, tile by tile, and what it takes to make each tile again.
+"""The activations that a block saves for its backward, tile by tile, and the cost of recomputing each tile.
 
-A tile is what one operation leaves for the backward: its bytes are those of `activations.block_kept`, told apart. A
+A tile is what one operation leaves for the backward: its bytes are those of `activations.block_kept`, split up. A
 dropped tile is made again before the block's backward, from tiles that are kept or have been made again: so what
 several cost is the sum of what each costs. Products are counted in FLOPs as `transformer.flops` counts them, all other
 operations by the bytes that they read and write one after another, as the book's model runs them.
@@ -44,19 +44,19 @@ def tiles(z: Sizes) -> tuple[Tile, ...]:
         raise ValueError(f"tiles are of a block that keeps all: use checkpointing none, not {z.recipe.checkpointing}")
     if z.frozen:
         raise ValueError("what adapters keep is not told apart here: use adapter none")
-    kept = block_kept(z, "none")
+    sizes = block_kept(z, "none")
     middle = Tile("middle", z.x + z.mask, _product(z, "out"), 2 * z.x + z.y + _masking(z), "sum", _summed(z))
-    out = [
+    parts = [
         Tile(INPUT, z.x, 0, 0, "input"),
-        _norm(z, "norm 1", kept["input of q, k, v"]),
+        _norm(z, "norm 1", sizes["input of q, k, v"]),
         *_attention(z),
         middle,
-        _norm(z, "norm 2", kept["input of up and gate" if z.shape.gated_mlp else "input of up"]),
+        _norm(z, "norm 2", sizes["input of up and gate" if z.shape.gated_mlp else "input of up"]),
         *_mlp(z),
     ]
     if z.mask:
-        out.append(Tile("mask", z.mask, _product(z, "down"), _masking(z), "mask", _summed(z)))
-    return tuple(out)
+        parts.append(Tile("mask", z.mask, _product(z, "down"), _masking(z), "mask", _summed(z)))
+    return tuple(parts)
 
 
 def _norm(z: Sizes, name: str, read: int) -> Tile:
@@ -64,7 +64,7 @@ def _norm(z: Sizes, name: str, read: int) -> Tile:
     each matrix reads and casts it for itself."""
     readers = 3 if name == "norm 1" else 1 + z.shape.gated_mlp
     cast = readers * z.x + read if z.auto else 0
-    gathered = (("all_gather", z.read),) if z.gathers and not z.again else ()
+    gathered = (("all_gather", z.read),) if z.gathers and not z.regathers else ()
     return Tile(name, norm_kept(z) - z.x + read, 0, 2 * z.x + cast, "norm", gathered)
 
 
@@ -86,31 +86,31 @@ def _summed(z: Sizes) -> tuple[tuple[str, int], ...]:
 
 def _gathered(z: Sizes) -> tuple[tuple[str, int], ...]:
     """Where a matrix reads what is gathered again: once for all that read it."""
-    return (("all_gather", z.read),) if z.again else ()
+    return (("all_gather", z.read),) if z.regathers else ()
 
 
 def _attention(z: Sizes) -> list[Tile]:
     """Q, K and V as the core reads them, and what the core leaves."""
     turned, naive = z.shape.positions == "rotary", z.recipe.attention == "naive"
     width = {"q": z.q, "k": z.q if naive else z.kv, "v": z.q if naive else z.kv}  # a naive core repeats grouped heads
-    out = []
-    for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
+    parts = []
+    for name, output in (("q", z.q), ("k", z.kv), ("v", z.kv)):
         turns = turned and name != "v"  # four products and two sums of halves, then both in one tensor: nine passes
-        moved = (9 * made if turns else 0) + (made + width[name] if width[name] > made else 0)
+        moved = (9 * output if turns else 0) + (output + width[name] if width[name] > output else 0)
         angles = tables(z) // 2 if turns else 0
-        out.append(
+        parts.append(
             Tile(name, width[name] + angles, _product(z, name), moved, "product", _gathered(z) if name == "q" else ())
         )
     half = 2 * z.tokens * z.seq * z.shape.heads * z.shape.d // z.layout.tp  # Q K^T, or the weighted sum of V
     if not naive:
-        out.append(Tile("attention", z.q + z.lse, 2 * half, 0, "attention"))
-        return [*out, Tile("copy", relaid(z), 0, 2 * relaid(z), "copy")] if relaid(z) else out
+        parts.append(Tile("attention", z.q + z.lse, 2 * half, 0, "attention"))
+        return [*parts, Tile("copy", relaid(z), 0, 2 * relaid(z), "copy")] if relaid(z) else parts
     # scaled, masked and made probabilities: three times read and written
-    out.append(Tile("scores", z.scores + z.seq**2, half, 6 * z.scores + z.seq**2, "attention"))
+    parts.append(Tile("scores", z.scores + z.seq**2, half, 6 * z.scores + z.seq**2, "attention"))
     if z.recipe.dropout:
         mask = z.scores // z.e
-        out.append(Tile("dropped scores", z.scores + mask, 0, 2 * z.scores + mask, "mask"))
-    return [*out, Tile("attention", z.q, half, 0, "attention")]
+        parts.append(Tile("dropped scores", z.scores + mask, 0, 2 * z.scores + mask, "mask"))
+    return [*parts, Tile("attention", z.q, half, 0, "attention")]
 
 
 def _mlp(z: Sizes) -> list[Tile]:
@@ -161,7 +161,7 @@ def full(z: Sizes) -> Policy:
     return Policy((names(z),) * z.chunk_layers)
 
 
-def every(z: Sizes, k: int) -> Policy:
+def every_kth(z: Sizes, k: int) -> Policy:
     """Every k-th block, the first among them, keeps its input alone; the others keep everything."""
     checks.whole("k", k)
     return Policy(tuple(frozenset() if i % k else names(z) for i in range(z.chunk_layers)))
@@ -175,10 +175,10 @@ def segments(z: Sizes, k: int) -> Policy:
 
 def selective(z: Sizes, dropped: Iterable[str]) -> Policy:
     """The same tiles in every block. ValueError for one that there is not."""
-    wanted, there = frozenset(dropped), names(z)
-    if wanted - there:
+    wanted, existing = frozenset(dropped), names(z)
+    if wanted - existing:
         names_ = ", ".join(tile.name for tile in tiles(z)[1:])
-        raise ValueError(f"a block has no tile {min(wanted - there)!r} to drop: use some of {names_}")
+        raise ValueError(f"a block has no tile {min(wanted - existing)!r} to drop: use some of {names_}")
     return Policy((wanted,) * z.chunk_layers)
 
 
@@ -202,13 +202,13 @@ def refuse(z: Sizes, policy: Policy) -> None:
 
 
 def dropped_bytes(z: Sizes, policy: Policy) -> list[int]:
-    """Bytes that each block drops."""
+    """Bytes of activations that each block drops."""
     refuse(z, policy)
     size = {tile.name: tile.bytes for tile in tiles(z)}
     if not policy.outputs:
         return [sum(size[name] for name in drop) for drop in policy.drops]
-    whole, size = sum(size.values()), outputs(z) | {INPUT: z.x}
-    return [whole - sum(n for name, n in size.items() if name not in drop) if drop else 0 for drop in policy.drops]
+    block_size, size = sum(size.values()), outputs(z) | {INPUT: z.x}
+    return [block_size - sum(n for name, n in size.items() if name not in drop) if drop else 0 for drop in policy.drops]
 
 
 def block_bytes(z: Sizes, dropped: Iterable[str]) -> int:
@@ -226,8 +226,8 @@ def flops(z: Sizes, policy: Policy) -> int:
     """FLOPs made again on this rank for one micro-batch. A block whose output is dropped runs its last product again
     too; the others stop before it, as torch's checkpoint does (its early stop)."""
     refuse(z, policy)
-    each, last = {tile.name: tile.flops for tile in tiles(z)}, 0 if z.mask else _product(z, "down")
-    return sum(each[name] for drop in policy.drops for name in drop) + last * sum(
+    tile_flops, last = {tile.name: tile.flops for tile in tiles(z)}, 0 if z.mask else _product(z, "down")
+    return sum(tile_flops[name] for drop in policy.drops for name in drop) + last * sum(
         INPUT in drop for drop in policy.drops
     )
 
@@ -242,11 +242,11 @@ def outputs(z: Sizes) -> dict[str, int]:
     Not in it: the output of an RMS norm, which the book writes as several operations; what dropout makes, for random
     numbers that are not drawn again shift those behind them.
     """
-    own = {"q": z.q, "k": z.kv, "v": z.kv, "middle": z.y, "scores": z.scores}
+    widths = {"q": z.q, "k": z.kv, "v": z.kv, "middle": z.y, "scores": z.scores}
     if z.shape.norm == "layernorm":
-        own |= {"norm 1": norm_kept(z), "norm 2": norm_kept(z)}
+        widths |= {"norm 1": norm_kept(z), "norm 2": norm_kept(z)}
     plain = {"attention", "copy", "gate", "up", "SiLU", "GELU", "product"}
-    return {tile.name: own.get(tile.name, tile.bytes) for tile in tiles(z) if tile.name in plain | own.keys()}
+    return {tile.name: widths.get(tile.name, tile.bytes) for tile in tiles(z) if tile.name in plain | widths.keys()}
 
 
 def outputs_flops(z: Sizes, policy: Policy, early_stop: bool = True) -> int:
@@ -254,12 +254,14 @@ def outputs_flops(z: Sizes, policy: Policy, early_stop: bool = True) -> int:
     lead to one that is kept, as Q K^T does to the probabilities. early_stop: nothing behind the last tile, as in
     torch's checkpoint."""
     refuse(z, policy)
-    own, size, last = {tile.name: tile.flops for tile in tiles(z)}, outputs(z), _product(z, "down")
+    tile_flops, size, last = {tile.name: tile.flops for tile in tiles(z)}, outputs(z), _product(z, "down")
     total = 0
     for i, drop in enumerate(policy.drops):
         if drop:
             total += sum(
-                own[name] for name in own if (name in drop or name not in size or name == "scores") and name != "mask"
+                tile_flops[name]
+                for name in tile_flops
+                if (name in drop or name not in size or name == "scores") and name != "mask"
             )
             inside = i + 1 < len(policy.drops) and INPUT in policy.drops[i + 1]
             total += last if z.mask or inside or not early_stop else 0
@@ -279,17 +281,17 @@ class Moment:
 def moments(z: Sizes, policy: Policy) -> tuple[Moment, ...]:
     """The activations of the blocks through forward and backward of one micro-batch, beside those of the micro-batches
     that a pipeline has in flight."""
-    dropped, whole = dropped_bytes(z, policy), sum(block_kept(z, "none").values())
-    held, out, back = (z.in_flight - 1) * kept(z, policy), [], set()
-    for i, less in enumerate(dropped):
-        held += whole - less
-        out.append(Moment("forward", i, held))
+    dropped, block_size = dropped_bytes(z, policy), sum(block_kept(z, "none").values())
+    allocated, steps, rebuilt = (z.in_flight - 1) * kept(z, policy), [], set()
+    for i, freed in enumerate(dropped):
+        allocated += block_size - freed
+        steps.append(Moment("forward", i, allocated))
     for i in reversed(range(len(dropped))):
-        again = sum(dropped[j] for j in policy.together(i)) if i not in back else 0
-        back |= set(policy.together(i))
-        if again:
-            held += again
-            out.append(Moment("rebuild", i, held))
-        held -= whole
-        out.append(Moment("backward", i, held))
-    return tuple(out)
+        regained = sum(dropped[j] for j in policy.together(i)) if i not in rebuilt else 0
+        rebuilt |= set(policy.together(i))
+        if regained:
+            allocated += regained
+            steps.append(Moment("rebuild", i, allocated))
+        allocated -= block_size
+        steps.append(Moment("backward", i, allocated))
+    return tuple(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.loss import head, logits, loss, others
+from scaleout.memory.loss import head, kept_in_flight, logits, loss
 from scaleout.memory.recompute import INPUT, Policy, dropped_bytes, kept, names
 from scaleout.memory.tape import Tape
 from scaleout.memory.walk import embedding, resting, update
@@ -18,12 +18,12 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
     any, autocast casts its weights once more, and no copy of them waits for the backward.
     """
     tape = Tape()
-    back = Backward(z, tape)
+    backward = Backward(z, tape)
     for kind, size in resting(z, states).items():
         tape.hold(kind, size)
     waiting = (z.in_flight - 1) * kept(z, policy) + z.in_flight * (z.mask if z.first else 0)
     tape.hold("activations", z.batch_bytes, waiting)
-    ends = others(z) if z.last else {}
+    ends = kept_in_flight(z) if z.last else {}
     for kind, size in ends.items():
         tape.hold(kind, size)
     blocks = Blocks(z, policy)
@@ -34,18 +34,18 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
     tape.drop("weights", blocks.cached)
     if z.last:
         loss(z, tape)
-        head(z, back)
+        head(z, backward)
     else:
         tape.hold("temporaries", z.x)  # the gradient that the next stage sends
-    tape.at("block")
+    tape.enter("block")
     for i in reversed(range(z.chunk_layers)):
         blocks.rebuild(tape, i)
-        back.block()
-    embedding(z, back) if z.first else tape.drop("temporaries", z.x)
+        backward.block()
+    embedding(z, backward) if z.first else tape.drop("temporaries", z.x)
     tape.drop("activations", waiting - (z.mask if z.first else 0))
     for kind, size in ends.items():
         tape.drop(kind, size)
-    tape.at("optimizer")
+    tape.enter("optimizer")
     tape.passing("temporaries", *update(z, states))
     return tape
 

@@ -1,4 +1,4 @@
-"""What is held for each parameter through the whole step: weights, master copies, gradients, optimizer states."""
+"""The memory of each parameter through the whole step: weights, master copies, gradients, optimizer states."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def check_layout(shape: Shape, layout: Layout) -> None:
     """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
     check_tensor(shape, layout.tp)
     if shape.layers % layout.pp:
-        near = checks.nearest(layout.pp, checks.divisors(shape.layers))
-        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: the nearest that works is {near}")
+        nearest = checks.nearest(layout.pp, checks.divisors(shape.layers))
+        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: the nearest that works is {nearest}")
     if shape.layers % layout.stages:
-        each = shape.layers // layout.pp
-        near = checks.nearest(layout.chunks, checks.divisors(each))
-        raise ValueError(f"chunks {layout.chunks} does not divide {each} layers of a rank: the nearest is {near}")
+        rank_layers = shape.layers // layout.pp
+        nearest = checks.nearest(layout.chunks, checks.divisors(rank_layers))
+        raise ValueError(
+            f"chunks {layout.chunks} does not divide {rank_layers} layers of a rank: the nearest is {nearest}"
+        )
 
 
 def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
@@ -63,17 +65,19 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
         name: layout.replicas if layout.zero >= stage else 1
         for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))
     }
-    each = {
+    parameter_bytes = {
         "weights": recipe.width("weight"),
         "master": recipe.width("master"),
         "gradients": recipe.gradient_bytes,
         "optimizer": optimizer_width(recipe),
     }
-    out = {name: ceil(parameters * each[name] / share[name]) for name in STATES}
+    sizes = {name: ceil(parameters * parameter_bytes[name] / share[name]) for name in STATES}
     if recipe.main_gradients == "beside":  # the fp32 ones belong to the optimizer, and are split with it
-        own, main = recipe.width("gradient"), 4
-        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(parameters * main / share["optimizer"])
-    return out
+        width, main = recipe.width("gradient"), 4
+        sizes["gradients"] = ceil(parameters * width / share["gradients"]) + ceil(
+            parameters * main / share["optimizer"]
+        )
+    return sizes
 
 
 def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> int:
@@ -82,8 +86,8 @@ def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> in
     quantized = 0
     if recipe.adapter == "qlora":
         quantized = layers * sum(a * b for a, b in slice_linears(shape, layout.tp).values())
-    held = (total - quantized) * recipe.width("compute") + quantized * NF4_BYTES
-    return ceil(held / (layout.replicas if layout.zero == 3 else 1))
+    size = (total - quantized) * recipe.width("compute") + quantized * NF4_BYTES
+    return ceil(size / (layout.replicas if layout.zero == 3 else 1))
 
 
 def bucket_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
@@ -103,11 +107,11 @@ def trained_parameters(shape: Shape, recipe: Recipe, layout: Layout, stage: int 
 
 def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict[str, int]:
     """Bytes of each state on one rank of a pipeline stage; DDP's buckets are gradients."""
-    out = state_bytes(trained_parameters(shape, recipe, layout, stage), recipe, layout)
-    out["gradients"] += bucket_bytes(shape, recipe, layout, stage)
+    sizes = state_bytes(trained_parameters(shape, recipe, layout, stage), recipe, layout)
+    sizes["gradients"] += bucket_bytes(shape, recipe, layout, stage)
     if recipe.adapter != "none":
-        out["weights"] += frozen_bytes(shape, recipe, layout, stage)
-    return out
+        sizes["weights"] += frozen_bytes(shape, recipe, layout, stage)
+    return sizes
 
 
 def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:

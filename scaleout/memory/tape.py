@@ -1,4 +1,4 @@
-"""A ledger of bytes held, by kind, with the fullest instant of each moment of a step."""
+"""A ledger of allocated bytes, by kind, with the peak of each moment of a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOMENTS = ("forward", "loss", "head", "block", "embedding", "optimizer")
 
 
 class Tape:
-    """What is held now, and for every moment the split by kind at its fullest instant."""
+    """Bytes allocated now by kind, and for every moment of the step those at its peak."""
 
     inside = ""  # the module that the names of the four events below begin at
 
@@ -20,31 +20,31 @@ class Tape:
         self.moment = MOMENTS[0]
         self.fullest: dict[str, tuple[int, dict[str, int]]] = {}
 
-    def at(self, moment: str) -> None:
-        """The moment that follows."""
+    def enter(self, moment: str) -> None:
+        """Begin this moment of the step."""
         self.moment = moment
         self._look()
 
     def hold(self, kind: str, *amounts: int) -> None:
-        """Allocate: the amounts stand side by side."""
+        """Allocate these amounts, which stay side by side."""
         n = sum(amounts)
         self.held[kind] += n
         self.total += n
         self._look()
 
     def drop(self, kind: str, *amounts: int) -> None:
-        """Free."""
+        """Free these amounts."""
         n = sum(amounts)
         self.held[kind] -= n
         self.total -= n
 
-    def swap(self, kind: str, made: int, *freed: int) -> None:
-        """Make one tensor from others of the same kind, which are freed once it is there."""
-        self.hold(kind, made)
+    def swap(self, kind: str, allocated: int, *freed: int) -> None:
+        """Allocate one tensor that is computed from others of the same kind, and then free those."""
+        self.hold(kind, allocated)
         self.drop(kind, *freed)
 
     def passing(self, kind: str, *amounts: int) -> None:
-        """Allocate, and free again."""
+        """Allocate these amounts, and free them again."""
         self.hold(kind, *amounts)
         self.drop(kind, *amounts)
 
@@ -56,10 +56,10 @@ class Tape:
         """The forward of a module has ended."""
 
     def pre_backward(self, module: str) -> None:
-        """The gradient of a module's output is there."""
+        """The gradient of a module's output has been computed."""
 
     def post_backward(self, module: str) -> None:
-        """The gradient of a module's input is there."""
+        """The gradient of a module's input has been computed."""
 
     def _look(self) -> None:
         if self.moment not in self.fullest or self.total > self.fullest[self.moment][0]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.loss import head, logits, loss, others
+from scaleout.memory.loss import head, kept_in_flight, logits, loss
 from scaleout.memory.states import bucket_bytes, tensor_sizes
 from scaleout.memory.tape import Tape
 
@@ -19,78 +19,79 @@ from scaleout.memory.tape import Tape
 def walk(z: Sizes, states: dict[str, int]) -> Tape:
     """The whole step, from bytes of the states on this rank. What is left at its end is the states and gradients."""
     tape = Tape()
-    back = Backward(z, tape)
+    backward = Backward(z, tape)
     for kind, size in resting(z, states).items():
         tape.hold(kind, size)
-    waiting = others(z) if z.last else {}
+    waiting = kept_in_flight(z) if z.last else {}
     for kind, size in waiting.items():
         tape.hold(kind, size)
     _forward(z, tape)
     if z.last:
         loss(z, tape)
-        head(z, back)
+        head(z, backward)
     else:
         tape.hold("temporaries", z.x)  # the gradient that the next stage sends
-    _blocks(z, back)
-    embedding(z, back) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
+    _blocks(z, backward)
+    embedding(z, backward) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
     # what is left belongs to micro-batches whose backward is still to come; the update waits for them
-    tape.drop("activations", (z.in_flight - 1) * _kept(z))
+    tape.drop("activations", (z.in_flight - 1) * _micro_batch_kept(z))
     for kind, size in waiting.items():
         tape.drop(kind, size)
-    tape.at("optimizer")
+    tape.enter("optimizer")
     tape.passing("temporaries", *update(z, states))
     return tape
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:
-    """What of the states is held between two steps: of the gradients those that are kept, or DDP's buckets."""
+    """Bytes of the states between two steps: of the gradients those that are kept, or DDP's buckets."""
     gradients = states["gradients"] if z.keeps_gradients else bucket_bytes(z.shape, z.recipe, z.layout, z.stage)
     return states | {"gradients": gradients}
 
 
-def _kept(z: Sizes) -> int:
-    """What one micro-batch keeps of all blocks of a chunk, and of the token table's dropout."""
+def _micro_batch_kept(z: Sizes) -> int:
+    """Activations of one micro-batch: those of all blocks of a chunk, and the dropout mask of the embedding."""
     mask = z.mask if z.first else 0
     return mask + z.chunk_layers * sum(block_kept(z, z.recipe.checkpointing).values())
 
 
 def _forward(z: Sizes, tape: Tape) -> None:
-    """Up to the loss: the batch (two int64 a token), all that is kept, and the logits."""
-    how = z.recipe.checkpointing
-    kept, copies = sum(block_kept(z, how).values()), copies_kept(z, how)
+    """The forward up to the loss: the batch (two int64 a token), all that is saved, and the logits."""
+    checkpointing = z.recipe.checkpointing
+    block_bytes, copies = sum(block_kept(z, checkpointing).values()), copies_kept(z, checkpointing)
     # the last block is walked, for what it has in passing; of full checkpointing its input is there
-    tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
+    walked_bytes = block_bytes if checkpointing != "full" else 0
+    tape.hold("activations", z.batch_bytes, z.in_flight * _micro_batch_kept(z) - walked_bytes)
     tape.hold("weights", copies * (z.chunk_layers - 1))
-    if how == "full":
+    if checkpointing == "full":
         cached = z.copies(*z.matrices)
         tape.hold("weights", cached * (z.chunk_layers - 1))  # until the forward ends: autocast_cache
         passing_forward(z, tape)
         tape.drop("weights", cached * z.chunk_layers)
     else:
-        forward(z, tape, how)
+        forward(z, tape, checkpointing)
     if z.last:
         logits(z, tape)
 
 
-def _blocks(z: Sizes, back: Backward) -> None:
-    """The last block, those between in one piece, the first."""
-    tape, layers = back.tape, z.chunk_layers
-    tape.at("block")
-    before = tape.held["gradients"]
-    back.block()
+def _blocks(z: Sizes, backward: Backward) -> None:
+    """The backward of the last block, of those between in one piece, and of the first."""
+    tape, layers = backward.tape, z.chunk_layers
+    tape.enter("block")
+    gradients_before = tape.held["gradients"]
+    backward.block()
     if layers == 1:
         return
-    made = tape.held["gradients"] - before
+    block_gradients = tape.held["gradients"] - gradients_before
     tape.drop("weights", (layers - 2) * copies_kept(z, z.recipe.checkpointing))
     tape.drop("activations", (layers - 2) * sum(block_kept(z, z.recipe.checkpointing).values()))
-    tape.hold("gradients", (layers - 2) * made)
-    back.block()
+    tape.hold("gradients", (layers - 2) * block_gradients)
+    backward.block()
 
 
-def embedding(z: Sizes, back: Backward) -> None:
+def embedding(z: Sizes, backward: Backward) -> None:
     """The position and token tables get dense gradients; a tied head's part is added to the latter."""
-    tape, width = back.tape, back.width
-    tape.at("embedding")
+    tape, width = backward.tape, backward.width
+    tape.enter("embedding")
     tape.pre_backward("tokens")
     if z.mask:
         tape.swap("temporaries", z.x, z.x)
@@ -101,22 +102,22 @@ def embedding(z: Sizes, back: Backward) -> None:
         tape.hold("temporaries", summed)
         tape.hold("temporaries", z.shape.max_seq * z.shape.hidden * width)
         tape.drop("temporaries", summed)
-        back.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
+        backward.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
     table = z.vocab * z.shape.hidden * width if trains else 0
-    whole = z.x * (z.layout.tp if z.gathers else 1)
+    token_gradients = z.x * (z.layout.tp if z.gathers else 1)
     if z.gathers:  # each rank has rows that tokens of all ranks point to
-        tape.swap("temporaries", whole, z.x)
+        tape.swap("temporaries", token_gradients, z.x)
     if z.layout.tp > 1:  # those of the tokens that are in its part of the table
-        tape.swap("temporaries", whole, whole)
-    tape.swap("temporaries", table, whole)
+        tape.swap("temporaries", token_gradients, token_gradients)
+    tape.swap("temporaries", table, token_gradients)
     if z.shape.tied_head and z.last:
         # added: in place where the head's part is a tensor of its own, as a cast is
         tape.drop("temporaries", table) if z.auto else tape.swap("temporaries", table, table, table)
-    back.keep_gradient(table)
+    backward.keep_gradient(table)
 
 
 def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
-    """What the optimizer's step makes beside the states.
+    """Temporaries of the optimizer's step, in bytes, beside the states.
 
     fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
     beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
@@ -133,4 +134,4 @@ def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
 
 def one_by_one(sizes: list[int]) -> int:
     """Elements that AdamW has at most without foreach: of a tensor's denominator, a copy of it, and the one before."""
-    return max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
+    return max(previous + 2 * n for previous, n in zip([0, *sizes], sizes, strict=False))

@@ -11,8 +11,8 @@ from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 
-MOST, MOST_PASSES = 64, 8  # ranks and passes of a picture: it grows with the cube of the one, and with the other
-NOTHING, OWNED, BORROWED, AWAY = range(4)
+MAX_RANKS, MAX_PASSES = 64, 8  # ranks and passes of a picture: it grows with the cube of the one, and with the other
+NOTHING, OWNED, BORROWED, OFFLOADED = range(4)
 
 Grid = tuple[tuple[int, ...], ...]
 Move = tuple[str, int, str]
@@ -43,20 +43,22 @@ def frames(
     """A step of the paper's, shard by shard: what moves is gathered, computed with and freed one shard at a time.
 
     It is not the first step: the optimizer's states exist. passes: forward and backward before the update; without
-    split gradients (stages 0 and 1) only the last one sends. ValueError as in `check`, and above MOST ranks or
-    MOST_PASSES passes.
+    split gradients (stages 0 and 1) only the last one sends. ValueError as in `check`, and above MAX_RANKS ranks
+    or MAX_PASSES passes.
     """
     check(recipe, layout, keep, offload)
-    checks.whole("passes", passes, most=MOST_PASSES)
-    if layout.dp > MOST:
-        raise ValueError(f"frames are a picture of at most {MOST} ranks, not {layout.dp}: at_rest has no such limit")
+    checks.whole("passes", passes, limit=MAX_PASSES)
+    if layout.dp > MAX_RANKS:
+        raise ValueError(
+            f"frames are a picture of at most {MAX_RANKS} ranks, not {layout.dp}: at_rest has no such limit"
+        )
     play = _Play(recipe, layout.dp, layout.zero, keep, offload)
     return tuple(play.step(passes))
 
 
 @dataclass
 class _Play:
-    """The grid as it is now, changed shard by shard; counts are of shards, so that nothing is rounded on the way."""
+    """The current grid of shards, changed shard by shard; counts are of shards, so that nothing is rounded."""
 
     recipe: Recipe
     n: int
@@ -74,22 +76,23 @@ class _Play:
             if kind != "gradients" or self.recipe.keeps_gradients:
                 for s in range(self.n):
                     self.settle(kind, s)
-        self.still = {kind: _grid(held) for kind, held in self.held.items() if kind not in ("weights", "gradients")}
+        self.still = {kind: _grid(rows) for kind, rows in self.held.items() if kind not in ("weights", "gradients")}
 
     @property
     def gathers(self) -> bool:
         return self.stage == 3 and (self.n > 1 or self.offload == "parameters")
 
-    def away(self, kind: str) -> bool:
+    def offloaded(self, kind: str) -> bool:
         """Whether owners have this kind in their hosts' memory."""
         return self.offload != "none" and (kind != "weights" or self.offload == "parameters")
 
     def settle(self, kind: str, s: int) -> None:
         """Shard s as it is between its uses: with its owner, or with every rank before its stage."""
         split = self.stage >= splits(kind)
+        owned = OFFLOADED if self.offloaded(kind) and split else OWNED
         for r in range(self.n):
             mine = r == s
-            self.held[kind][r][s] = (AWAY if self.away(kind) and split else OWNED) if mine or not split else NOTHING
+            self.held[kind][r][s] = owned if mine or not split else NOTHING
 
     def lend(self, kind: str, s: int, owned: bool = True) -> None:
         """Shard s on every GPU; its owner's is its own, unless it too is a copy or not yet the sum."""
@@ -99,15 +102,15 @@ class _Play:
     def frame(self, phase: str, move: Move | None = None, sent: int = 0, crossed: int = 0) -> Frame:
         self.sent += sent * (self.n > 1)
         self.crossed += crossed
-        held = {kind: self.still.get(kind) or _grid(held) for kind, held in self.held.items()}
-        return Frame(phase, held, self.sent / self.n, self.crossed / self.n, move)
+        grids = {kind: self.still.get(kind) or _grid(rows) for kind, rows in self.held.items()}
+        return Frame(phase, grids, self.sent / self.n, self.crossed / self.n, move)
 
     def gather(self, phase: str, s: int) -> Iterator[Frame]:
         """Shard s of the weights to every GPU, from its owner's host if it is there."""
-        if self.away("weights"):
+        if self.offloaded("weights"):
             self.held["weights"][s][s] = BORROWED
             yield self.frame("from the host", ("weights", s, "up"), crossed=1)
-        self.lend("weights", s, owned=not self.away("weights"))
+        self.lend("weights", s, owned=not self.offloaded("weights"))
         if self.n > 1:
             yield self.frame(phase, ("weights", s, "out"), sent=1)
 
@@ -119,7 +122,7 @@ class _Play:
         yield from self.update()
 
     def forward(self) -> Iterator[Frame]:
-        """Where nothing is gathered it is one frame."""
+        """The forward, shard by shard; where nothing is gathered it is one frame."""
         if not self.gathers:
             yield self.frame("forward")
             return
@@ -145,7 +148,7 @@ class _Play:
             self.lend("gradients", s)
         else:
             self.settle("gradients", s)
-        if self.away("gradients") and self.stage >= 2:
+        if self.offloaded("gradients") and self.stage >= 2:
             self.held["gradients"][s][s] = OWNED
         if self.n > 1:
             yield self.frame(
@@ -155,7 +158,7 @@ class _Play:
                     else ("all-reduce", ("gradients", s, "both"), 2)
                 )
             )
-        if self.away("gradients"):
+        if self.offloaded("gradients"):
             if self.stage >= 2:
                 self.settle("gradients", s)
             yield self.frame("to the host", ("gradients", s, "down"), crossed=1)
@@ -163,7 +166,7 @@ class _Play:
     def update(self) -> Iterator[Frame]:
         yield self.frame("update")
         for s in range(self.n):
-            if self.away("gradients") and not self.away("weights"):
+            if self.offloaded("gradients") and not self.offloaded("weights"):
                 yield self.frame("from the host", ("weights", s, "up"), crossed=1)
             if self.stage in (1, 2) and self.n > 1:
                 yield self.frame("gather new weights", ("weights", s, "out"), sent=1)
@@ -172,8 +175,8 @@ class _Play:
         yield self.frame("step done")
 
 
-def _grid(held: list[list[int]]) -> Grid:
-    return tuple(map(tuple, held))
+def _grid(rows: list[list[int]]) -> Grid:
+    return tuple(map(tuple, rows))
 
 
 def frame_bytes(frame: Frame, parameters: int, recipe: Recipe, rank: int = 0) -> dict[str, int]:
@@ -181,11 +184,11 @@ def frame_bytes(frame: Frame, parameters: int, recipe: Recipe, rank: int = 0) ->
     is of another recipe, and for a rank that it has not."""
     checks.instance("frame", frame, Frame)
     checks.whole("parameters", parameters)
-    out, kinds = {}, widths(recipe)
+    sizes, kinds = {}, widths(recipe)
     if strange := [kind for kind in kinds if kind not in frame.held]:
         raise ValueError(f"this frame has no {' and no '.join(strange)}: give the recipe that `frames` was given")
-    checks.whole("rank", rank, 0, most=len(frame.held["weights"]) - 1)
+    checks.whole("rank", rank, 0, limit=len(frame.held["weights"]) - 1)
     for kind, width in kinds.items():
         row = frame.held[kind][rank]
-        out[kind] = ceil(parameters * width * sum(one in (OWNED, BORROWED) for one in row) / len(row))
-    return out
+        sizes[kind] = ceil(parameters * width * sum(state in (OWNED, BORROWED) for state in row) / len(row))
+    return sizes

@@ -41,8 +41,8 @@ class Blocks:
         if count is not None:
             checks.whole("count", count)
         shared = self.scale.bits / self.size if self.size else 0.0
-        whole = (32 if self.tensor or not self.size else 0) / count if count else 0.0
-        return self.element.bits + shared + whole
+        tensor_bits = (32 if self.tensor or not self.size else 0) / count if count else 0.0
+        return self.element.bits + shared + tensor_bits
 
 
 def _blocks(name: str, element: str, size: int | None, scale: str, tensor: bool = False) -> Blocks:
@@ -66,8 +66,8 @@ BLOCKS = {
 
 @dataclass(frozen=True)
 class Quantized:
-    """Numbers after a way through blocks. scales: one a block, without that of the tensor. clipped: numbers cut to the
-    element's largest; flushed: numbers that were not zero, and are."""
+    """Numbers after quantization in blocks. scales: one a block, without that of the tensor. clipped: how many numbers
+    were cut to the element's largest; flushed: how many were not zero before, and are now."""
 
     values: tuple[float, ...]
     scales: tuple[float, ...]
@@ -97,33 +97,35 @@ def quantized(
     b: Blocks,
     rule: str = "floor",
     rounding: Callable[[float, Format], float] = rounded,
-    most: float = 0.0,
+    largest: float = 0.0,
 ) -> Quantized:
-    """Numbers as they come back from blocks; the last block may be shorter. rounding: of the elements. most: the
-    largest |x| of the tensor, where the numbers are a part of it that may lack it. Raises ValueError for a number that
-    fp32 does not hold."""
+    """Quantize numbers in blocks, and return them as floats; the last block may be shorter. rounding: of the elements.
+    largest: the largest |x| of the tensor, where the numbers are a part of it that may lack it. Raises ValueError for a
+    number that fp32 cannot represent."""
     values, fp32 = list(values), FORMATS["fp32"]
     checks.one_of("rule", rule, RULES)
-    if not all(abs(x) <= fp32.largest for x in [most, *values]):
+    if not all(abs(x) <= fp32.largest for x in [largest, *values]):
         raise ValueError("blocks hold finite numbers, of fp32 at most: look for what overflowed before")
-    most = max(map(abs, [most, *values]))
-    tensor = rounded(most / b.element.largest / b.scale.largest, fp32) if b.tensor and most else 1.0
+    largest = max(map(abs, [largest, *values]))
+    tensor = rounded(largest / b.element.largest / b.scale.largest, fp32) if b.tensor and largest else 1.0
     tensor = max(tensor, fp32.smallest_normal)
-    size, found, scales, clipped = b.size or max(len(values), 1), [], [], 0
+    size = b.size or max(len(values), 1)
+    restored: list[float] = []
+    scales, clipped = [], 0
     for start in range(0, len(values), size):
         block = values[start : start + size]
-        scale = scale_of(max(map(abs, block)) if b.size else most, b, rule, tensor)
+        scale = scale_of(max(map(abs, block)) if b.size else largest, b, rule, tensor)
         scales.append(scale)
         inside = [x / (scale * tensor) for x in block]
         clipped += sum(beyond(x, b.element) for x in inside)
         top = b.element.largest
-        found += [min(max(rounding(x, b.element), -top), top) * scale * tensor for x in inside]
-    flushed = sum(1 for x, y in zip(values, found, strict=True) if x and not y)
-    return Quantized(tuple(found), tuple(scales), tensor, clipped, flushed)
+        restored += [min(max(rounding(x, b.element), -top), top) * scale * tensor for x in inside]
+    flushed = sum(1 for x, y in zip(values, restored, strict=True) if x and not y)
+    return Quantized(tuple(restored), tuple(scales), tensor, clipped, flushed)
 
 
-def relative_error(found: Sequence[float], wanted: Sequence[float]) -> float:
-    """Root of the mean square of found - wanted, over that of wanted; 0 where all are zero."""
-    off = math.fsum((x - y) ** 2 for x, y in zip(found, wanted, strict=True))
+def relative_error(values: Sequence[float], wanted: Sequence[float]) -> float:
+    """Root of the mean square of values - wanted, over that of wanted; 0 where all are zero."""
+    error = math.fsum((x - y) ** 2 for x, y in zip(values, wanted, strict=True))
     size = math.fsum(y * y for y in wanted)
-    return math.sqrt(off / size) if size else math.sqrt(off)
+    return math.sqrt(error / size) if size else math.sqrt(error)

@@ -58,8 +58,8 @@ class Format:
     @cached_property
     def highest_octave(self) -> int:
         """Exponent of the largest number."""
-        taken = self.codes == "ieee" or (self.codes == "nan" and not self.mantissa)
-        return 2**self.exponent - 1 - taken - self.bias
+        reserved = self.codes == "ieee" or (self.codes == "nan" and not self.mantissa)
+        return 2**self.exponent - 1 - reserved - self.bias
 
     @cached_property
     def largest(self) -> float:

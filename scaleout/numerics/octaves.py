@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from scaleout.numerics.formats import Format
 from scaleout.spec import checks
 
-MOST = 512  # octaves that a scale moves numbers, either way: what is left of fp32's is a float still
+MAX_OCTAVES = 512  # octaves that a scale moves numbers, either way: what is left of fp32's is a float still
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Histogram:
         return [(self.first + i, n) for i, n in enumerate(self.counts)]
 
     def scaled(self, octaves: int) -> Histogram:
-        """All numbers times 2^octaves, at most MOST either way."""
-        _whole(octaves)
+        """All numbers times 2^octaves, at most MAX_OCTAVES either way."""
+        _check_octaves(octaves)
         return Histogram(self.first + octaves, self.counts, self.zeros, math.ldexp(self.largest, octaves))
 
     def below(self, octave: int) -> float:
@@ -51,8 +51,8 @@ class Histogram:
         raise ValueError("a histogram of zeros alone has no middle")
 
 
-def _whole(octaves: int) -> None:
-    checks.whole("octaves", octaves, -MOST, most=MOST)
+def _check_octaves(octaves: int) -> None:
+    checks.whole("octaves", octaves, -MAX_OCTAVES, limit=MAX_OCTAVES)
 
 
 def of_counts(counts: dict[int, int], zeros: int, largest: float) -> Histogram:
@@ -63,25 +63,27 @@ def of_counts(counts: dict[int, int], zeros: int, largest: float) -> Histogram:
 
 
 def histogram(values: Iterable[float]) -> Histogram:
-    """Of finite numbers. Raises ValueError for one that is not."""
-    counts, zeros, largest = Counter(), 0, 0.0
-    for x in values:
-        if not math.isfinite(x):
-            raise ValueError(f"a histogram is of finite numbers, not {x!r}")
-        if x:
-            counts[math.frexp(x)[1] - 1] += 1
-            largest = max(largest, abs(x))
+    """The Histogram of finite numbers. Raises ValueError for one that is not."""
+    counts: Counter[int] = Counter()
+    zeros, largest = 0, 0.0
+    for value in values:
+        if not math.isfinite(value):
+            raise ValueError(f"a histogram is of finite numbers, not {value!r}")
+        if value:
+            counts[math.frexp(value)[1] - 1] += 1
+            largest = max(largest, abs(value))
         else:
             zeros += 1
     return of_counts(counts, zeros, largest)
 
 
 def together(histograms: Iterable[Histogram]) -> Histogram:
-    """One Histogram of several."""
-    rows, counts = list(histograms), Counter()
-    for one in rows:
-        counts.update(dict(one.items()))
-    return of_counts(counts, sum(one.zeros for one in rows), max((one.largest for one in rows), default=0.0))
+    """The sum of several Histograms."""
+    parts = list(histograms)
+    counts: Counter[int] = Counter()
+    for h in parts:
+        counts.update(dict(h.items()))
+    return of_counts(counts, sum(h.zeros for h in parts), max((h.largest for h in parts), default=0.0))
 
 
 @dataclass(frozen=True)
@@ -110,16 +112,16 @@ def fate(h: Histogram, f: Format, octaves: int = 0) -> Fate:
     logarithm: half of the smallest number, where zero begins, is the end of an octave.
     """
     checks.instance("h", h, Histogram)
-    _whole(octaves)
+    _check_octaves(octaves)
     count = max(sum(h.counts), 1)
     zero_below = f.lowest_octave - f.mantissa - 1
     edge = f.largest + math.ldexp(0.5, f.highest_octave - f.mantissa)
-    over = max(0.0, f.highest_octave + 1 - math.log2(edge)) if math.ldexp(h.largest, octaves) > edge else 0.0
-    found = {"zero": 0.0, "few": 0.0, "whole": 0.0, "beyond": 0.0}
-    for own, n in h.items():
-        octave = own + octaves
-        part = over if octave == f.highest_octave else float(octave > f.highest_octave)
+    share_beyond = max(0.0, f.highest_octave + 1 - math.log2(edge)) if math.ldexp(h.largest, octaves) > edge else 0.0
+    numbers = {"zero": 0.0, "few": 0.0, "whole": 0.0, "beyond": 0.0}
+    for unscaled, n in h.items():
+        octave = unscaled + octaves
+        part = share_beyond if octave == f.highest_octave else float(octave > f.highest_octave)
         kind = "zero" if octave < zero_below else "few" if octave < f.lowest_octave else "whole"
-        found["beyond"] += part * n
-        found[kind] += (1 - part) * n
-    return Fate(**{kind: n / count for kind, n in found.items()})
+        numbers["beyond"] += part * n
+        numbers[kind] += (1 - part) * n
+    return Fate(**{kind: n / count for kind, n in numbers.items()})

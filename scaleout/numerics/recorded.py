@@ -141,13 +141,14 @@ def _rows() -> list[tuple[str, list[str]]]:
 
 
 def _read() -> dict[str, dict[str, dict[str, Histogram]]]:
-    found = {}
+    """Histograms by moment of the run, kind of tensor and part of the model."""
+    histograms: dict[str, dict[str, dict[str, Histogram]]] = {}
     for words, (first, zeros, largest, *counts) in _rows()[1:]:
         moment, kind, part = words.split(", ", 2)
-        found.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
+        histograms.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
             int(first), tuple(map(int, counts)), int(zeros), float(largest)
         )
-    return found
+    return histograms
 
 
 GRADIENTS = _read()

@@ -108,13 +108,13 @@ def decode(code: int, f: Format) -> float:
     if not 0 <= code < 2**f.bits:
         raise ValueError(f"{f.name} has codes from 0 to {2**f.bits - 1}, not {code!r}")
     negative = f.signed and code >> (f.bits - 1)
-    own = code & (2 ** (f.exponent + f.mantissa) - 1)
-    field, mantissa = own >> f.mantissa, own & (2**f.mantissa - 1)
-    if f.codes == "zero" and negative and not own:
+    magnitude = code & (2 ** (f.exponent + f.mantissa) - 1)
+    field, mantissa = magnitude >> f.mantissa, magnitude & (2**f.mantissa - 1)
+    if f.codes == "zero" and negative and not magnitude:
         return math.nan
     if field == 2**f.exponent - 1 and f.codes == "ieee":
         return math.nan if mantissa else math.copysign(math.inf, -1 if negative else 1)
-    if own == 2 ** (f.exponent + f.mantissa) - 1 and f.codes == "nan":
+    if magnitude == 2 ** (f.exponent + f.mantissa) - 1 and f.codes == "nan":
         return math.nan
     normal = field > 0 or not f.signed
     steps = mantissa + 2**f.mantissa * normal
@@ -126,5 +126,5 @@ def numbers(f: Format) -> tuple[float, ...]:
     """All numbers of the format from 0 up, ascending. Raises ValueError for a format of more than 16 bits."""
     if f.bits > MOST_BITS:
         raise ValueError(f"{f.name} has {2**f.bits:,} codes: list a format of at most {MOST_BITS} bits")
-    found = (decode(code, f) for code in range(2 ** (f.exponent + f.mantissa)))
-    return tuple(x for x in found if math.isfinite(x))
+    values = (decode(code, f) for code in range(2 ** (f.exponent + f.mantissa)))
+    return tuple(x for x in values if math.isfinite(x))

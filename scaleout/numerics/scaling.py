@@ -68,19 +68,22 @@ class Step:
     after: float
 
 
-def search(largest: Iterable[float], f: Format, scaler: Scaler | None = None, again: bool = False) -> tuple[Step, ...]:
+def search(
+    largest: Iterable[float], f: Format, scaler: Scaler | None = None, repeats: bool = False
+) -> tuple[Step, ...]:
     """What a scaler does from step to step. largest: the largest |gradient| of each step, unscaled.
 
-    again: a step that is left out leaves the weights as they are, and its gradient comes again in the next step; the
+    repeats: a step that is left out leaves the weights as they are, and its gradient comes again in the next step; the
     last ones of `largest` are then never met. A format that saturates overflows where its largest number is passed,
     which a training in it has to look for.
     """
-    scaler, met, found, rows = scaler or Scaler(), 0, [], list(largest)
-    for i in range(1, len(rows) + 1):
-        one = rows[met]
-        checks.number("a largest gradient", one, 0)
-        skipped = beyond(one * scaler.scale, f)
-        after = scaler.after(skipped)
-        found.append(Step(i, scaler.scale, one * scaler.scale, skipped, after.scale))
-        scaler, met = after, met + (not (again and skipped))
-    return tuple(found)
+    scaler, gradients = scaler or Scaler(), list(largest)
+    position, steps = 0, []
+    for i in range(1, len(gradients) + 1):
+        gradient = gradients[position]
+        checks.number("a largest gradient", gradient, 0)
+        skipped = beyond(gradient * scaler.scale, f)
+        following = scaler.after(skipped)
+        steps.append(Step(i, scaler.scale, gradient * scaler.scale, skipped, following.scale))
+        scaler, position = following, position + (not (repeats and skipped))
+    return tuple(steps)

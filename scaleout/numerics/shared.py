@@ -17,11 +17,11 @@ from functools import lru_cache
 from itertools import accumulate
 
 from scaleout.numerics.blocks import Blocks, scale_of
-from scaleout.numerics.formats import FORMATS
+from scaleout.numerics.formats import FORMATS, Format
 from scaleout.numerics.octaves import Histogram
 from scaleout.numerics.rounding import beyond, rounded
 
-PARTS = 8  # of an octave, in which sizes are told apart
+PARTS = 8  # of an octave: the resolution of sizes
 RARE = 1e-7  # a window that so few numbers meet is left out
 CHECKED = 8  # numbers of a part at which the largest of a block is rounded
 
@@ -29,7 +29,7 @@ CHECKED = 8  # numbers of a part at which the largest of a block is rounded
 @dataclass(frozen=True)
 class Shared:
     """Shares of numbers that add up to 1: they become zero; keep fewer bits than the element has; keep all; are cut to
-    the element's largest. error: root of the mean square of what they are off by, over that of the numbers."""
+    the element's largest. error: root of the mean square of the errors, over that of the numbers."""
 
     zero: float
     few: float
@@ -44,7 +44,8 @@ class Spread:
 
     def __init__(self, h: Histogram) -> None:
         total, edge = sum(h.counts), math.log2(h.largest)
-        self.first, self.share = h.first * PARTS, []
+        self.first = h.first * PARTS
+        self.share: list[float] = []
         for octave, n in h.items():
             inside = max(1, min(PARTS, round((edge - octave) * PARTS)))  # no number is above the largest
             self.share += [n / total / inside] * inside
@@ -52,13 +53,13 @@ class Spread:
         self.size = [2.0 ** ((self.first + i + 0.5) / PARTS) for i in range(len(self.share))]
         self.sum = self._sums(self.size)
         self.squares = self._sums([x * x for x in self.size])
-        self._steps = {}
+        self._steps: dict[int, list[float]] = {}
 
     def _sums(self, values: Sequence[float]) -> list[float]:
         return [0.0, *accumulate(p * x for p, x in zip(self.share, values, strict=True))]
 
-    def at(self, part: int) -> int:
-        """Where a part of the logarithm stands in the sums."""
+    def position(self, part: int) -> int:
+        """The index of a part of the logarithm in the sums."""
         return min(max(part - self.first, 0), len(self.share))
 
     def steps(self, phase: int) -> list[float]:
@@ -96,12 +97,12 @@ def tensor_scale(h: Histogram, b: Blocks) -> float:
 def windows(h: Histogram, b: Blocks, rule: str, count: int) -> list[tuple[float, float]]:
     """(log2 of the largest number, scale with that of the tensor) of so many blocks, one for each equal part of all
     that can be drawn, ascending."""
-    sizes, tensor, found = spread(h), tensor_scale(h, b), []
+    sizes, tensor, pairs = spread(h), tensor_scale(h, b), []
     for i in range(count):
         top = sizes.quantile(((i + 0.5) / count) ** (1 / b.size)) if b.size else math.log2(h.largest)
         top = min(top, math.log2(h.largest))
-        found.append((top, scale_of(2.0**top if b.size else h.largest, b, rule, tensor) * tensor))
-    return found
+        pairs.append((top, scale_of(2.0**top if b.size else h.largest, b, rule, tensor) * tensor))
+    return pairs
 
 
 @lru_cache(maxsize=256)
@@ -113,26 +114,26 @@ def shared(h: Histogram, b: Blocks, rule: str = "floor") -> Shared:
         scale = scale_of(h.largest, b, rule)
         _add(sums, 1.0, _smaller(sizes, b, scale, last))
     for k in range(last) if b.size else ():
-        meets = sizes.below[k + 1] ** n - (sizes.below[k] ** n if n else 0.0)
-        own = sizes.share[k] * sizes.below[k + 1] ** n
-        if own < RARE and meets < RARE:
+        smaller_weight = sizes.below[k + 1] ** n - (sizes.below[k] ** n if n else 0.0)
+        weight = sizes.share[k] * sizes.below[k + 1] ** n
+        if weight < RARE and smaller_weight < RARE:
             continue
-        _add(sums, meets, _smaller(sizes, b, scale_of(sizes.size[k], b, rule, tensor) * tensor, k))
-        clipped, off = _largest(_phase(sizes.first + k, tensor), b, rule, tensor)
-        _add(sums, own, (0.0, 0.0, clipped, off * sizes.size[k] ** 2, 1.0))
-    zero, few, clipped, error, seen = sums
-    whole = max(0.0, seen - zero - few - clipped)
-    return Shared(zero / seen, few / seen, whole / seen, clipped / seen, math.sqrt(error / sizes.squares[-1]))
+        _add(sums, smaller_weight, _smaller(sizes, b, scale_of(sizes.size[k], b, rule, tensor) * tensor, k))
+        clipped, error_at_largest = _largest(_phase(sizes.first + k, tensor), b, rule, tensor)
+        _add(sums, weight, (0.0, 0.0, clipped, error_at_largest * sizes.size[k] ** 2, 1.0))
+    zero, fewer_bits, clipped, error, seen = sums
+    all_bits = max(0.0, seen - zero - fewer_bits - clipped)
+    return Shared(zero / seen, fewer_bits / seen, all_bits / seen, clipped / seen, math.sqrt(error / sizes.squares[-1]))
 
 
-def _add(sums: list[float], weight: float, found: Sequence[float]) -> None:
-    for i, one in enumerate(found):
-        sums[i] += weight * one
+def _add(sums: list[float], weight: float, terms: Sequence[float]) -> None:
+    for i, term in enumerate(terms):
+        sums[i] += weight * term
 
 
 def _smaller(sizes: Spread, b: Blocks, scale: float, k: int) -> tuple[float, ...]:
     """Sums over the numbers in parts before k under a scale: of shares that become zero, keep fewer bits, are clipped;
-    of squares that they are off by; and of all shares. Rounding is off by a twelfth of the square of a step."""
+    of squared errors; and of all shares. Rounding has a mean squared error of a twelfth of the square of a step."""
     f, place = b.element, round(math.log2(scale) * PARTS)
     top = f.largest * scale
     ends = [
@@ -141,15 +142,15 @@ def _smaller(sizes: Spread, b: Blocks, scale: float, k: int) -> tuple[float, ...
         round(math.log2(top) * PARTS),
         round(math.log2(top + _half(f) * scale) * PARTS),
     ]
-    zero, low, high, over = (min(sizes.at(end), k) for end in ends)
-    below, phase = sizes.below, place % PARTS
+    zero, low, high, clip_start = (min(sizes.position(end), k) for end in ends)
+    shares, phase = sizes.below, place % PARTS
     fixed = math.ldexp(scale, f.lowest_octave - f.mantissa) ** 2 / 12
     rising = 4.0 ** (phase / PARTS - f.mantissa) / 12
     steps = sizes.steps(phase)
-    off = sizes.squares[zero] + fixed * (below[low] - below[zero]) + rising * (steps[high] - steps[low])
-    off += sizes.squares[k] - sizes.squares[high] - 2 * top * (sizes.sum[k] - sizes.sum[high])
-    off += top * top * (below[k] - below[high])
-    return below[zero], below[low] - below[zero], below[k] - below[over], off, below[k]
+    error = sizes.squares[zero] + fixed * (shares[low] - shares[zero]) + rising * (steps[high] - steps[low])
+    error += sizes.squares[k] - sizes.squares[high] - 2 * top * (sizes.sum[k] - sizes.sum[high])
+    error += top * top * (shares[k] - shares[high])
+    return shares[zero], shares[low] - shares[zero], shares[k] - shares[clip_start], error, shares[k]
 
 
 def _phase(part: int, tensor: float) -> int:
@@ -157,20 +158,20 @@ def _phase(part: int, tensor: float) -> int:
     return (part - round(math.log2(tensor) * PARTS)) % PARTS
 
 
-def _half(f) -> float:
+def _half(f: Format) -> float:
     """Half of the step at the format's largest number."""
     return math.ldexp(0.5, f.highest_octave - f.mantissa)
 
 
 @lru_cache(maxsize=512)
 def _largest(phase: int, b: Blocks, rule: str, tensor: float) -> tuple[float, float]:
-    """(share clipped, mean square of what it is off by over its own) of the largest number of a block, in a part of the
+    """(share clipped, mean squared relative error) of the largest number of a block, in a part of the
     logarithm: it is rounded, or cut. The same in every octave, but where the scales end, and few are."""
-    clipped, off = 0, 0.0
+    clipped, error = 0, 0.0
     for i in range(CHECKED):
         part = phase + b.element.highest_octave * PARTS  # an octave in which scales are normal numbers
         x = 2.0 ** ((part + (i + 0.5) / CHECKED) / PARTS) * tensor
         scale = scale_of(x, b, rule, tensor) * tensor
         clipped += beyond(x / scale, b.element)
-        off += (min(rounded(x / scale, b.element), b.element.largest) * scale / x - 1) ** 2
-    return clipped / CHECKED, off / CHECKED
+        error += (min(rounded(x / scale, b.element), b.element.largest) * scale / x - 1) ** 2
+    return clipped / CHECKED, error / CHECKED

@@ -15,37 +15,40 @@ from scaleout.numerics.formats import FORMATS, Format
 from scaleout.numerics.rounding import rounded
 from scaleout.spec import checks
 
-HOW = ("plain", "kahan", "pairwise", "promoted")
-EVERY = 128
+METHODS = ("plain", "kahan", "pairwise", "promoted")
+INTERVAL = 128  # addends between promotions to fp32, as in DeepSeek-V3
 
 
-def running(values: Sequence[float], f: Format, how: str = "plain", every: int = EVERY) -> list[float]:
-    """The total after each addend, kept in the format. how: "plain", "kahan", or "promoted", whose totals are in fp32
-    after every `every` addends. Addends are rounded to the format first. The pairwise sum has no order: see `total`."""
-    checks.one_of("how", how, tuple(one for one in HOW if one != "pairwise"))
-    checks.whole("every", every)
-    total = cut = whole = 0.0
-    found, fp32 = [], FORMATS["fp32"]
+def running(values: Sequence[float], f: Format, method: str = "plain", interval: int = INTERVAL) -> list[float]:
+    """The total after each addend, kept in the format; the addends are rounded to it first.
+
+    method: "plain", "kahan", or "promoted", which adds its total into one in fp32 after every `interval` addends. The
+    pairwise sum has no order: see `total`.
+    """
+    checks.one_of("method", method, tuple(name for name in METHODS if name != "pairwise"))
+    checks.whole("interval", interval)
+    total = cut = promoted = 0.0
+    totals, fp32 = [], FORMATS["fp32"]
     for i, value in enumerate(values, 1):
         x = rounded(value, f)
-        if how == "kahan":
+        if method == "kahan":
             x = rounded(x - cut, f)
             grown = rounded(total + x, f)
             cut = rounded(rounded(grown - total, f) - x, f)
             total = grown
         else:
             total = rounded(total + x, f)
-        if how == "promoted" and i % every == 0:
-            whole, total = rounded(whole + total, fp32), 0.0
-        found.append(rounded(whole + total, fp32) if how == "promoted" else total)
-    return found
+        if method == "promoted" and i % interval == 0:
+            promoted, total = rounded(promoted + total, fp32), 0.0
+        totals.append(rounded(promoted + total, fp32) if method == "promoted" else total)
+    return totals
 
 
-def total(values: Sequence[float], f: Format, how: str = "plain", every: int = EVERY) -> float:
-    """The sum of the values by one of HOW; 0.0 of none."""
-    checks.one_of("how", how, HOW)
-    if how != "pairwise":
-        return running(values, f, how, every)[-1] if values else 0.0
+def total(values: Sequence[float], f: Format, method: str = "plain", interval: int = INTERVAL) -> float:
+    """The sum of the values by one of METHODS; 0.0 of none."""
+    checks.one_of("method", method, METHODS)
+    if method != "pairwise":
+        return running(values, f, method, interval)[-1] if values else 0.0
     row = [rounded(x, f) for x in values] or [0.0]
     while len(row) > 1:
         row = [rounded(sum(row[i : i + 2]), f) for i in range(0, len(row), 2)]
@@ -57,5 +60,5 @@ def swamped_from(addend: float, f: Format) -> float:
     addend. Infinity where the format ends before."""
     checks.above_0("addend", addend)
     significand, octave = math.frexp(addend)
-    found = math.ldexp(1.0, octave - (significand == 0.5) + f.digits)
-    return found if found <= f.largest else math.inf
+    threshold = math.ldexp(1.0, octave - (significand == 0.5) + f.digits)
+    return threshold if threshold <= f.largest else math.inf

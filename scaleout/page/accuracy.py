@@ -40,12 +40,12 @@ WORST = 12
 
 def rows() -> list[dict]:
     """Every published step, with `error`, of the prediction by constants that its series did not make."""
-    found = json.loads(JUDGED.read_text(encoding="utf-8"))
-    out = []
-    for values in found["rows"]:
-        row = dict(zip(found["columns"], values, strict=True))
-        out.append(row | {"error": row["apart"] / row["measured"] - 1})
-    return out
+    judged = json.loads(JUDGED.read_text(encoding="utf-8"))
+    table_rows = []
+    for values in judged["rows"]:
+        row = dict(zip(judged["columns"], values, strict=True))
+        table_rows.append(row | {"error": row["apart"] / row["measured"] - 1})
+    return table_rows
 
 
 def ninth(values: Iterable[float]) -> float:
@@ -57,29 +57,29 @@ def percent(value: float, sign: bool = False) -> str:
     return f"{100 * value:+.0f}%" if sign else f"{100 * value:.1f}%"
 
 
-def summary(some: list[dict]) -> list[str]:
+def summary(group: list[dict]) -> list[str]:
     """Rows, median, nine of ten, the worst, and the share predicted too fast."""
-    error = [row["error"] for row in some]
+    error = [row["error"] for row in group]
     return [
-        str(len(some)),
+        str(len(group)),
         percent(median(map(abs, error))),
         percent(ninth(error)),
         percent(max(error, key=abs), True),
-        f"{100 * sum(one < 0 for one in error) / len(error):.0f}%",
+        f"{100 * sum(value < 0 for value in error) / len(error):.0f}%",
     ]
 
 
 HEAD = ["Steps", "Median", "Nine of ten within", "Worst", "Too fast"]
 
 
-def grouped(word: str, of: Callable[[dict], str], order: Iterable[str] | None = None) -> list[str]:
+def grouped(word: str, key: Callable[[dict], str], order: Iterable[str] | None = None) -> list[str]:
     """A table with a line a group, and one for all."""
-    found: dict[str, list[dict]] = {name: [] for name in order or ()}
-    every = rows()
-    for row in every:
-        found.setdefault(of(row), []).append(row)
-    lines = [[name, *summary(some)] for name, some in found.items() if some]
-    return table([word, *HEAD], [*lines, ["**all**", *summary(every)]], (word,))
+    groups: dict[str, list[dict]] = {name: [] for name in order or ()}
+    all_rows = rows()
+    for row in all_rows:
+        groups.setdefault(key(row), []).append(row)
+    lines = [[name, *summary(group)] for name, group in groups.items() if group]
+    return table([word, *HEAD], [*lines, ["**all**", *summary(all_rows)]], (word,))
 
 
 def _step(limits, value: float) -> str:
@@ -94,7 +94,7 @@ def _series(row: dict) -> str:
 
 TABLES = {
     "program": lambda: grouped("Program", lambda row: PROGRAMS[row["program"]].label,
-                               [one.label for one in PROGRAMS.values()]),
+                               [program.label for program in PROGRAMS.values()]),
     "series": lambda: grouped("Series", _series),
     "size": lambda: grouped("Parameters", lambda row: _step(SIZES, row["parameters"]), [words for _, words in SIZES]),
     "gpus": lambda: grouped("GPUs", lambda row: _step(COUNTS, row["gpus"]), [words for _, words in COUNTS]),
@@ -104,18 +104,24 @@ TABLES = {
 
 def worst() -> list[str]:
     """The rows that are farthest off."""
-    some = sorted(rows(), key=lambda row: -abs(row["error"]))[:WORST]
+    farthest = sorted(rows(), key=lambda row: -abs(row["error"]))[:WORST]
     return table(
         ["Series", "Job", "Measured", "Predicted", "Off"],
         [
-            [_series(row), said(row), f"{row['measured']:.3g} s", f"{row['apart']:.3g} s", percent(row["error"], True)]
-            for row in some
+            [
+                _series(row),
+                job_words(row),
+                f"{row['measured']:.3g} s",
+                f"{row['apart']:.3g} s",
+                percent(row["error"], True),
+            ]
+            for row in farthest
         ],
         ("Series", "Job"),
     )
 
 
-def said(row: dict) -> str:
+def job_words(row: dict) -> str:
     """A job in a few words."""
     size = row["parameters"]
     amount = f"{size / 1e9:.3g}B" if size >= 1e9 else f"{size / 1e6:.0f}M"
@@ -124,19 +130,19 @@ def said(row: dict) -> str:
 
 def picture(width: float) -> str:
     """A lane a program."""
-    every, lanes = rows(), []
+    all_rows, lanes = rows(), []
     for program in PROGRAMS.values():
-        some = [row for row in every if row["program"] == program.name]
-        if some:
-            band = ninth(row["error"] for row in some)
-            words = f"{len(some)} steps, nine of ten within {100 * band:.0f}%"
+        group = [row for row in all_rows if row["program"] == program.name]
+        if group:
+            band = ninth(row["error"] for row in group)
+            words = f"{len(group)} steps, nine of ten within {100 * band:.0f}%"
             dots = tuple(
                 errors.Dot(
                     row["error"],
                     FAMILIES[row["family"]][0],
-                    f"{_series(row)}: {said(row)}: {percent(row['error'], True)}",
+                    f"{_series(row)}: {job_words(row)}: {percent(row['error'], True)}",
                 )
-                for row in some
+                for row in group
             )
             lanes.append(errors.Lane(SHORT.get(program.name, program.label), words, band, dots))
     return errors.draw(width, lanes, LIMIT, list(FAMILIES.values()))

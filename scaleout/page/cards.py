@@ -80,14 +80,14 @@ def rich(words: str, tex: Tex) -> str:
 def _pairs(items: list[dict], tex: Tex) -> str:
     """Symbols or numbers with what they are."""
     rows = (
-        f"<dt>{tex(one['tex']) if 'tex' in one else escape(one['value'])}</dt><dd>{rich(one['words'], tex)}</dd>"
-        for one in items
+        f"<dt>{tex(item['tex']) if 'tex' in item else escape(item['value'])}</dt><dd>{rich(item['words'], tex)}</dd>"
+        for item in items
     )
     return f"<dl>{''.join(rows)}</dl>"
 
 
 def _formulas(card: dict, tex: Tex) -> str:
-    rows = (f"<div>{tex(one['tex'])}<p>{rich(one['words'], tex)}</p></div>" for one in card["formulas"])
+    rows = (f"<div>{tex(formula['tex'])}<p>{rich(formula['words'], tex)}</p></div>" for formula in card["formulas"])
     return f'<div class="card-formulas">{"".join(rows)}</div>'
 
 
@@ -100,17 +100,17 @@ def _table(table: dict, tex: Tex) -> str:
 
 
 def _patterns() -> str:
-    some = (
+    figures = (
         f"<div>{patterns.draw(key)}<b>{name}</b><small>{patterns.USES[key]}</small></div>"
         for key, name in patterns.NAMES.items()
     )
-    return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
+    return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(figures)}</div>'
 
 
 def _mesh() -> str:
-    some = (f"<div>{mesh_cuts.panel(name)}<b>{name.replace('x', '×')}</b></div>" for name in mesh_cuts.CUTS)
+    figures = (f"<div>{mesh_cuts.panel(name)}<b>{name.replace('x', '×')}</b></div>" for name in mesh_cuts.CUTS)
     head = "Eight GPUs, four cuts: blue of the model, green of the batch"
-    return f'<h2>{head}</h2><div class="card-pictures card-four">{"".join(some)}</div>'
+    return f'<h2>{head}</h2><div class="card-pictures card-four">{"".join(figures)}</div>'
 
 
 def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, paper: int = 72) -> str:
@@ -176,26 +176,26 @@ SHEET = """<!doctype html>
 def sheet_html(stem: str) -> str:
     """The whole sheet, as a page of its own."""
     card, (number, name) = load(stem), title(stem)
-    said = f"<p>{rich(card['sum'], mathml)}</p>" if "sum" in card else ""
+    summary = f"<p>{rich(card['sum'], mathml)}</p>" if "sum" in card else ""
     seen = PICTURES[card["pictures"]]() if "pictures" in card else ""
     costs = f"<h2>What it costs</h2>{_formulas(card, mathml)}"
     if card.get("pictures") in BROAD:
-        parts = [f'<section class="card-beside"><div>{seen}</div>{said}</section>', f"<section>{costs}</section>"]
+        parts = [f'<section class="card-beside"><div>{seen}</div>{summary}</section>', f"<section>{costs}</section>"]
     elif 'class="card-picture"' in seen:
-        parts = [f'<section class="card-beside"><div>{seen}{said}</div><div>{costs}</div></section>']
+        parts = [f'<section class="card-beside"><div>{seen}{summary}</div><div>{costs}</div></section>']
     else:
-        parts = [f"<section>{seen}{said}</section>", f"<section>{costs}</section>"]
+        parts = [f"<section>{seen}{summary}</section>", f"<section>{costs}</section>"]
     parts += [
         f'<section class="card-columns"><div><h2>Symbols</h2>{_pairs(card["symbols"], mathml)}</div>'
         f"<div><h2>Numbers to remember</h2>{_pairs(card['numbers'], mathml)}</div></section>"
     ]
     parts += [_table(table, mathml) for table in card.get("tables", ())]
     if mine := card.get("yours"):
-        lines = "".join(f"<span>{rich(one, mathml)}</span>" for one in mine["lines"])
+        lines = "".join(f"<span>{rich(line, mathml)}</span>" for line in mine["lines"])
         parts.append(f'<section class="card-yours"><h2>{escape(mine["title"])}</h2>{lines}</section>')
-    back = f"../notebooks/{number}_{stem}.html#card-{stem}"
+    href = f"../notebooks/{number}_{stem}.html#card-{stem}"
     tag = describe.meta(f"cards/{stem}")
-    return SHEET.format(title=escape(name), meta=tag, number=number, back=back, body="\n".join(parts))
+    return SHEET.format(title=escape(name), meta=tag, number=number, back=href, body="\n".join(parts))
 
 
 def write(folder: Path) -> None:

@@ -21,8 +21,8 @@ DRAWN = "How this figure was drawn"
 
 def name_and_code(source: str) -> tuple[str, str]:
     """The name of a cell, which is its first line where that is a comment, and its code."""
-    first, _, rest = source.partition("\n")
-    return (first.lstrip("# "), rest.strip("\n")) if first.startswith("#") else (NAMELESS, source)
+    first, _, body = source.partition("\n")
+    return (first.lstrip("# "), body.strip("\n")) if first.startswith("#") else (NAMELESS, source)
 
 
 def frame(name: str) -> tuple[str, str]:
@@ -46,14 +46,14 @@ def frame_live_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None
                 raise SphinxError(f"{docname}: a live cell shows text, for that is what a run of it on the page gives")
         name, code.rawsource = name_and_code(code.astext())
         code.children = [nodes.Text(code.rawsource)]
-        before, after = (nodes.raw("", html, format="html") for html in frame(name))
-        cell.children = [before, *cell.children, after]
+        start, end = (nodes.raw("", html, format="html") for html in frame(name))
+        cell.children = [start, *cell.children, end]
 
 
 def name_folds(app: Sphinx, doctree: nodes.document) -> None:
     """Give the fold of a hidden output, and of the code of a figure, words of its own; a cell's own stay. They are the
     same when it is open."""
-    for cell in (one for one in doctree.findall(nodes.container) if one.get("hide_mode")):
+    for cell in (node for node in doctree.findall(nodes.container) if node.get("hide_mode")):
         drawn = any(str(part.get("mime_type")).startswith("image/") for part in cell.findall(nodes.container))
         words = {"output": PRINTED, "input": DRAWN if drawn else None}.get(cell["hide_mode"])
         if words and cell["prompt_show"] == app.config.nb_code_prompt_show:

@@ -49,7 +49,7 @@ def description(name: str) -> str:
     if name in PAGES:
         return PAGES[name]
     kind, stem = name.split("/")[-2:] if "/" in name else ("", name)
-    rung = next((one for one in rungs() if one["stem"] == re.sub(r"^\d\d_", "", stem)), None)
+    rung = next((row for row in rungs() if row["stem"] == re.sub(r"^\d\d_", "", stem)), None)
     if kind not in KINDS or rung is None:
         raise ValueError(f"{name} has no description: give it one in scaleout/page/describe.py")
     return KINDS[kind].format(**rung)

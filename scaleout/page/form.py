@@ -17,7 +17,7 @@ from scaleout.page import live
 from scaleout.views import blocks
 from scaleout.views.blocks import bold
 
-FEW = 8  # settings of a view that are stored with the page, which then shows each without Python
+STORED_SETTINGS = 8  # settings of a view that are stored with the page, which then shows each without Python
 
 DATA = '<script type="application/json" class="live-data">'  # what the JSON of a widget stands in
 
@@ -54,9 +54,9 @@ def view(
         "seconds": live.LEARNER_SECONDS,
         "stopped": live.STOPPED,
     }
-    if few := views.settings(stem, FEW):
+    if settings := views.settings(stem, STORED_SETTINGS):
         widths = data["widths"]
-        data["every"] = [[setting, [views.render(stem, setting, width) for width in widths]] for setting in few]
+        data["every"] = [[setting, [views.render(stem, setting, width) for width in widths]] for setting in settings]
     return data | ({"question": views.question(stem, wide["values"])} if ask else {})
 
 
@@ -106,7 +106,7 @@ def plain(data: dict) -> str:
 
 
 def _question(data: dict) -> str:
-    return next(one["label"] for one in data["spec"]["controls"] if one["kind"] == "guess")
+    return next(control["label"] for control in data["spec"]["controls"] if control["kind"] == "guess")
 
 
 def _stored(data: dict) -> dict:
@@ -118,8 +118,8 @@ def _stored(data: dict) -> dict:
         return {**data, "result": {"values": data["result"]["values"], "levers": levers}}
     question = {name: value for name, value in data["question"].items() if name != "pictures"}
     hidden = json.dumps({"result": data["result"], "question": question}, allow_nan=False, separators=(",", ":"))
-    left = {name: value for name, value in data.items() if name != "question"}
-    return {**left, "result": {"levers": levers}, "sealed": base64.b64encode(hidden.encode()).decode()}
+    visible = {name: value for name, value in data.items() if name != "question"}
+    return {**visible, "result": {"levers": levers}, "sealed": base64.b64encode(hidden.encode()).decode()}
 
 
 def carried(data: dict) -> str:
@@ -130,19 +130,20 @@ def carried(data: dict) -> str:
 def _view_body(data: dict) -> str:
     """The strip with the question or the title; the picture at both widths, of which the style sheet shows one; at its
     side the law; beneath, the sentence."""
-    asked = data.get("question")
-    pictures = asked["pictures"] if asked else data["result"]["svg"]
-    law, sentence = ([], "") if asked else (data["result"]["law"], data["result"]["sentence"])
+    question = data.get("question")
+    title = _question(data) if question else data["spec"]["title"]
+    pictures = question["pictures"] if question else data["result"]["svg"]
+    law, sentence = ([], "") if question else (data["result"]["law"], data["result"]["sentence"])
     shown = "\n".join(
         f'<div class="live-figure live-{name}">{picture}</div>'
         for name, picture in zip(("wide", "narrow"), pictures, strict=True)
     )
     lines = "".join(f"<p>{bold(words)}</p>" for words in law)
     return (
-        f'<div class="live-strip"><p class="live-title">{bold(_question(data) if asked else data["spec"]["title"])}</p>'
+        f'<div class="live-strip"><p class="live-title">{bold(title)}</p>'
         f'</div>\n<div class="live-body"><div class="live-stage">{shown}</div>\n'
         f'<div class="live-side"><div class="live-law">{lines}</div></div></div>\n'
-        f'<p class="live-sentence">{bold(sentence)}</p>{"" if asked else _beneath(data["stem"], data["params"])}'
+        f'<p class="live-sentence">{bold(sentence)}</p>{"" if question else _beneath(data["stem"], data["params"])}'
     )
 
 
@@ -187,13 +188,13 @@ def markdown(text: str) -> str:
 
     Everything else is text: HTML in it shows as written.
     """
-    out = []
+    parts = []
     for index, block in enumerate(re.split(r"^```\w*\n(.*?)^```[ ]*$", text, flags=re.S | re.M)):
         if index % 2:
-            out.append(_pre(block.rstrip()))
+            parts.append(_pre(block.rstrip()))
         else:
-            out += [_block(part) for part in re.split(r"\n\s*\n", block.strip()) if part.strip()]
-    return "\n".join(out)
+            parts += [_block(part) for part in re.split(r"\n\s*\n", block.strip()) if part.strip()]
+    return "\n".join(parts)
 
 
 def _pre(text: str) -> str:

@@ -44,18 +44,18 @@ def there_html(rung: dict, href: str) -> str:
     )
 
 
-def coming_html(some: list[dict]) -> str:
+def coming_html(upcoming: list[dict]) -> str:
     """Rungs beside each other that are being written: their dashes, and their names."""
-    names = "".join(f"<b><span>{rung['number']}</span> {escape(rung['title'])}</b> " for rung in some)
-    return f'<li class="rungs-coming"><i aria-hidden="true">{"<i></i>" * len(some)}</i><p>{names.strip()}</p></li>'
+    names = "".join(f"<b><span>{rung['number']}</span> {escape(rung['title'])}</b> " for rung in upcoming)
+    return f'<li class="rungs-coming"><i aria-hidden="true">{"<i></i>" * len(upcoming)}</i><p>{names.strip()}</p></li>'
 
 
 def ladder_html(listed: list[dict], hrefs: dict[str, str]) -> str:
     """The ladder; `hrefs` has the address of each rung that is there, by stem."""
     items = []
-    for there, some in groupby(listed, key=lambda rung: rung["stem"] in hrefs):
-        group = list(some)
-        items += [there_html(rung, hrefs[rung["stem"]]) for rung in group] if there else [coming_html(group)]
+    for written, members in groupby(listed, key=lambda rung: rung["stem"] in hrefs):
+        group = list(members)
+        items += [there_html(rung, hrefs[rung["stem"]]) for rung in group] if written else [coming_html(group)]
     return f'<ol class="ladder" role="list">{"".join(items)}</ol>'
 
 

@@ -88,14 +88,14 @@ def execute(source: str, above: Sequence[str] = ()) -> dict:
     from scaleout.exercises.engine.function import Printed
 
     space: dict = {"__name__": "__main__", "input": _no_input}
-    for at, text in enumerate((*above, source)):
+    for index, text in enumerate((*above, source)):
         printed = Printed(CELL_OUTPUT)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            error = _run_cell(text, f"<cell {at}>", space)
+            error = _run_cell(text, f"<cell {index}>", space)
         if error:
             break
-    output = printed.kept + "\n… and more" * printed.more if at == len(above) else ""
-    return {"output": output, "error": error, "cell": at}
+    output = printed.kept + "\n… and more" * printed.more if index == len(above) else ""
+    return {"output": output, "error": error, "cell": index}
 
 
 def _no_input(prompt: object = "") -> str:
@@ -172,5 +172,5 @@ def _learner_line(error: BaseException, file: str | None) -> int | None:
     """The last line of the reader's own code that the exception went through."""
     from scaleout.exercises.engine.function import FILE
 
-    lines = [at for frame, at in walk_tb(error.__traceback__) if frame.f_code.co_filename == (file or FILE)]
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == (file or FILE)]
     return lines[-1] if lines else None

@@ -45,56 +45,58 @@ def keys() -> dict[str, str]:
 
 def authors(entry: Entry) -> str:
     """Young; Patarasuk and Yuan; Li et al."""
-    names = [" ".join(map(str, one.rich_prelast_names + one.rich_last_names)) for one in entry.persons["author"]]
+    names = [
+        " ".join(map(str, person.rich_prelast_names + person.rich_last_names)) for person in entry.persons["author"]
+    ]
     return f"{names[0]} et al." if len(names) > 2 or names[-1] == "others" else " and ".join(names)
 
 
-def cited(found: re.Match) -> str:
+def cited(match: re.Match) -> str:
     """A citation as a link. ValueError where its key has no entry, or the entry no address."""
-    entry = entries().get(found[2])
+    entry = entries().get(match[2])
     if entry is None or "url" not in entry.fields:
-        raise ValueError(f"{found[0]}: book/references.bib has no entry of that key with a url")
-    who, year, url = authors(entry), entry.fields["year"], entry.fields["url"]
-    return f"[{who} ({year})]({url})" if found[1] else f"([{who}, {year}]({url}))"
+        raise ValueError(f"{match[0]}: book/references.bib has no entry of that key with a url")
+    names, year, url = authors(entry), entry.fields["year"], entry.fields["url"]
+    return f"[{names} ({year})]({url})" if match[1] else f"([{names}, {year}]({url}))"
 
 
-def cite(found: re.Match) -> str:
+def cite(match: re.Match) -> str:
     """A link to a source as a citation; a link to something else as it is."""
-    key = keys().get(found[1] or found[2])
-    return f"{{cite{'' if found[1] else ':t'}}}`{key}`" if key else found[0]
+    key = keys().get(match[1] or match[2])
+    return f"{{cite{'' if match[1] else ':t'}}}`{key}`" if key else match[0]
 
 
-def term(found: re.Match) -> str:
+def term(match: re.Match) -> str:
     """A link into the glossary as a term."""
-    words, name = found[1], unquote(found[2])
+    words, name = match[1], unquote(match[2])
     return f"{{term}}`{words}`" if words == name else f"{{term}}`{words} <{name}>`"
 
 
-def quoted(found: re.Match) -> str:
+def quoted(match: re.Match) -> str:
     """A note for the margin as a quotation."""
-    return re.sub("^", "> ", found[1].strip(), flags=re.M)
+    return re.sub("^", "> ", match[1].strip(), flags=re.M)
 
 
-def margin(found: re.Match) -> str:
+def margin(match: re.Match) -> str:
     """A quotation as a note for the margin."""
-    return ":::{margin}\n" + re.sub("^> ?", "", found[0], flags=re.M) + "\n:::"
+    return ":::{margin}\n" + re.sub("^> ?", "", match[0], flags=re.M) + "\n:::"
 
 
-def dropdown(found: re.Match) -> str:
+def dropdown(match: re.Match) -> str:
     """A dropdown as HTML that folds."""
-    return f"<details>\n<summary>{found[1]}</summary>\n\n{found[2].strip()}\n\n</details>"
+    return f"<details>\n<summary>{match[1]}</summary>\n\n{match[2].strip()}\n\n</details>"
 
 
-def admonition(found: re.Match) -> str:
+def admonition(match: re.Match) -> str:
     """An admonition as its title in bold and its text, in an element that keeps its class."""
-    return f'<div class="admonition {found[2] or "note"}">\n\n**{found[1]}**\n\n{found[3].strip()}\n\n</div>'
+    return f'<div class="admonition {match[2] or "note"}">\n\n**{match[1]}**\n\n{match[3].strip()}\n\n</div>'
 
 
 PLAIN = (
     (r"\{cite(:t)?\}`([^`]+)`", cited),
-    (r"\{term\}`([^`<]+?)(?: <(.+?)>)?`", lambda one: f"[{one[1]}](../book/glossary.md#{quote(one[2] or one[1])})"),
+    (r"\{term\}`([^`<]+?)(?: <(.+?)>)?`", lambda m: f"[{m[1]}](../book/glossary.md#{quote(m[2] or m[1])})"),
     (r"^:::\{source\} (\S+)\n+((?:.+\n)*):::$",
-     lambda one: f"{' '.join(one[2].split()) or UNNAMED} ([`{one[1]}`](../{one[1].partition('::')[0]}))"),
+     lambda m: f"{' '.join(m[2].split()) or UNNAMED} ([`{m[1]}`](../{m[1].partition('::')[0]}))"),
     (r"^:::\{chapter-card\} (\w+)\n+:::$",
      r"[The card of this chapter](../book/cards/\1.yml): its formulas, symbols and numbers to remember"),
     (r"^:::\{margin\}\n+((?:.*\n)*?):::$", quoted),
@@ -135,7 +137,7 @@ LINK = re.compile(r"\]\((?:\.\./(book/[\w/-]+)\.md|(\d\d_\w+)\.ipynb)(#[^)\s]+)?
 
 def term_id(name: str) -> str:
     """The anchor of a term in the site's glossary, where Sphinx finds it whatever its capitals."""
-    name = next((one for one in terms().values() if one.lower() == name.lower()), name)
+    name = next((term_name for term_name in terms().values() if term_name.lower() == name.lower()), name)
     return anchor_of(name)
 
 
@@ -154,8 +156,8 @@ def terms() -> dict[str, str]:
 def to_site(text: str, site: str) -> str:
     """Links to files of pages as links to the site at the address `site`; as they are where there is none."""
 
-    def address(found: re.Match) -> str:
-        page, anchor = found[1] or f"notebooks/{found[2]}", found[3] or ""
+    def address(match: re.Match) -> str:
+        page, anchor = match[1] or f"notebooks/{match[2]}", match[3] or ""
         if page == "book/glossary" and anchor:
             anchor = f"#{term_id(unquote(anchor[1:]))}"
         return f"]({site}{page}.html{anchor})"
@@ -166,8 +168,8 @@ def to_site(text: str, site: str) -> str:
 def to_files(text: str, site: str) -> str:
     """What `to_site` took."""
 
-    def file(found: re.Match) -> str:
-        folder, name, anchor = found[1], found[2], found[3] or ""
+    def file(match: re.Match) -> str:
+        folder, name, anchor = match[1], match[2], match[3] or ""
         if name == "glossary" and anchor:
             anchor = f"#{quote(terms()[anchor[1:]])}"
         return f"]({name}.ipynb{anchor})" if folder == "notebooks" else f"](../book/{name}.md{anchor})"

@@ -53,9 +53,9 @@ def inline(stored: str, label: str, key: str) -> str:
     return body.replace("<svg ", f'<svg class="plot" role="img" aria-label="{escape(label)}" ', 1)
 
 
-def _variable(found: re.Match) -> str:
-    name = NAMES.get(found.group())
-    return f"var(--{name})" if name else found.group()
+def _variable(match: re.Match) -> str:
+    name = NAMES.get(match.group())
+    return f"var(--{name})" if name else match.group()
 
 
 class InlinePlots(SphinxTransform):
@@ -63,11 +63,13 @@ class InlinePlots(SphinxTransform):
 
     default_priority = 400
 
-    def apply(self, **_more: object) -> None:
-        stored = [one for one in self.document.findall(nodes.image) if one.parent.get("mime_type") == "image/svg+xml"]
-        for at, image in enumerate(stored, 1):
+    def apply(self, **_options: object) -> None:
+        stored = [
+            node for node in self.document.findall(nodes.image) if node.parent.get("mime_type") == "image/svg+xml"
+        ]
+        for number, image in enumerate(stored, 1):
             path = Path(self.env.relfn2path(image["uri"])[1])
-            html = inline(path.read_text(encoding="utf-8"), image.get("alt", ""), f"plot{at}")
+            html = inline(path.read_text(encoding="utf-8"), image.get("alt", ""), f"plot{number}")
             image.replace_self(nodes.raw("", html, format="html"))
 
 

@@ -62,13 +62,15 @@ def write(folder: Path) -> None:
         (folder / "projector" / f"{stem}.html").write_text(page_html(stem), encoding="utf-8")
 
 
-def room_html(stem: str, up: str) -> str:
+def room_html(stem: str, root: str) -> str:
     """What of a chapter is for a class, as links: its question on a projector, its card on paper.
 
-    `up` leads from the page to the site's root.
+    `root` leads from the page to the site's root.
     """
-    parts = [f'<a href="{up}projector/{stem}.html">its question, step by step, for a projector</a>'] * (stem in stems())
-    parts += [f'<a href="{up}cards/{stem}.html">its card, one page to print</a>'] * (stem in cards.stems())
+    parts = [f'<a href="{root}projector/{stem}.html">its question, step by step, for a projector</a>'] * (
+        stem in stems()
+    )
+    parts += [f'<a href="{root}cards/{stem}.html">its card, one page to print</a>'] * (stem in cards.stems())
     return f'<p class="for-the-room"><strong>For the room:</strong> {"; ".join(parts)}.</p>'
 
 

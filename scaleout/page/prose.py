@@ -18,18 +18,19 @@ UNIT = re.compile(
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{8,}(?=</span>)')
 PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[_.=(/-])(?=\w)")
 CELL = re.compile(r"<td\b.*?</td>", re.S)
-KEPT = (nodes.table, nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
+VERBATIM = (nodes.table, nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
 
 
 def keep_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """A no-break space between a number and its unit, in prose: tables have names of devices as they are sold."""
     for text in list(doctree.findall(nodes.Text)):
-        above = [*_above(text)]  # the code of a live cell, which is in its node's attributes too, stands under nothing
-        if UNIT.search(text) and above and not any(isinstance(one, KEPT) for one in above):
+        # The code of a live cell is in its node's attributes too: there it has no ancestors.
+        ancestors = [*_ancestors(text)]
+        if UNIT.search(text) and ancestors and not any(isinstance(node, VERBATIM) for node in ancestors):
             text.parent.replace(text, nodes.Text(UNIT.sub("\N{NO-BREAK SPACE}", text)))
 
 
-def _above(node: nodes.Node):
+def _ancestors(node: nodes.Node):
     while node.parent is not None:
         node = node.parent
         yield node
@@ -49,13 +50,13 @@ def say_rung(app: Sphinx, doctree: nodes.document) -> None:
     """Beneath the title of a chapter: its number, what is scarce, and the levers it pulls."""
     if not app.env.docname.startswith("notebooks/"):
         return
-    rung = next((one for one in rungs() if app.env.docname == page(one)), None)
+    rung = next((row for row in rungs() if app.env.docname == page(row)), None)
     title = next(doctree.findall(nodes.title), None)
     if rung and title:
         levers = ", ".join(rung["levers"])
         words = f"Rung {rung['number']} \N{MIDDLE DOT} scarce: {rung['scarce']} \N{MIDDLE DOT} what it does: {levers}"
-        at = title.parent.index(title) + 1
-        title.parent.insert(at, nodes.paragraph("", words, classes=["rung-line"]))
+        position = title.parent.index(title) + 1
+        title.parent.insert(position, nodes.paragraph("", words, classes=["rung-line"]))
 
 
 def setup(app: Sphinx) -> None:

@@ -50,14 +50,14 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
-        before = path.read_text(encoding="utf-8")
-        after = SECOND_TITLE.sub("", before)
-        if META not in after:
-            after = after.replace("<head>", f"<head>\n{META}", 1)
+        text = path.read_text(encoding="utf-8")
+        repaired = SECOND_TITLE.sub("", text)
+        if META not in repaired:
+            repaired = repaired.replace("<head>", f"<head>\n{META}", 1)
         for old, new in REPAIRS:
-            after = after.replace(old, new)
-        if after != before:
-            path.write_text(after, encoding="utf-8")
+            repaired = repaired.replace(old, new)
+        if repaired != text:
+            path.write_text(repaired, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:

@@ -31,12 +31,12 @@ def excerpt(source: str, name: str) -> str:
         return source.strip("\n")
     body: list[ast.stmt] = ast.parse(source).body
     for part in name.split("."):
-        found = next((node for node in body if isinstance(node, DEFINITIONS) and node.name == part), None)
-        if found is None:
+        definition = next((node for node in body if isinstance(node, DEFINITIONS) and node.name == part), None)
+        if definition is None:
             raise KeyError(part)
-        body = found.body
-    first = min(node.lineno for node in (found, *found.decorator_list))
-    return dedent("\n".join(source.splitlines()[first - 1 : found.end_lineno]))
+        body = definition.body
+    first = min(node.lineno for node in (definition, *definition.decorator_list))
+    return dedent("\n".join(source.splitlines()[first - 1 : definition.end_lineno]))
 
 
 class Source(SphinxDirective):
@@ -68,9 +68,9 @@ class Source(SphinxDirective):
 
     def words(self, path: str, lines: int) -> nodes.inline:
         """What the code is, where it is, and how long."""
-        said, messages = self.parse_inline(" ".join(self.content) or UNNAMED, lineno=self.lineno)
-        where = _html(f' <span class="where"><code>{escape(path)}</code>, {lines} lines</span>')
-        return nodes.inline("", "", *said, *messages, where)
+        words, messages = self.parse_inline(" ".join(self.content) or UNNAMED, lineno=self.lineno)
+        place = _html(f' <span class="where"><code>{escape(path)}</code>, {lines} lines</span>')
+        return nodes.inline("", "", *words, *messages, place)
 
 
 def _html(text: str) -> nodes.raw:

@@ -79,14 +79,14 @@ def page_modules() -> list[Path]:
     chapters = [path for path in (PACKAGE / "exercises").glob("*/__init__.py") if path.parent.name != "ranks"]
     rooms = ("spec", "memory", "numerics", "timing", "draw", "views", "records", "writeup")
     waiting = [PACKAGE / "page" / "live.py", *chapters, *(p for room in rooms for p in (PACKAGE / room).rglob("*.py"))]
-    found = set()
+    modules = set()
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in modules:
+            modules.add(path)
             faces = [folder / "__init__.py" for folder in path.parents if folder.is_relative_to(PACKAGE)]
             waiting += [*faces, *(file for name in _imports(path) if (file := _module_file(name)))]
-    return sorted(found)
+    return sorted(modules)
 
 
 def write_zip(target: Path) -> None:
@@ -219,7 +219,7 @@ def finish_page(app: Sphinx, pagename: str, templatename: str, context: dict, do
             options.get("repository_url", ""), options.get("repository_branch", "main"), pagename
         )
         context["header_buttons"][:0] = buttons
-        for button in (one for group in context["header_buttons"] for one in group.get("buttons", [])):
+        for button in (entry for group in context["header_buttons"] for entry in group.get("buttons", [])):
             if button["label"] == "download-source-button":
                 button["tooltip"] = "Download this notebook"
 

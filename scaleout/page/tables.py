@@ -71,9 +71,9 @@ class HardwareTable(MarkdownDirective):
     def lines(self) -> list[str]:
         head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
         sources = [
-            f"- {one.name}: {one.source}. Memory: {one.memory_source}."
-            + f" Its kernels are taken for {one.priced_as.capitalize()}'s, a guess." * bool(one.priced_as)
-            for one in DEVICES.values()
+            f"- {gpu.name}: {gpu.source}. Memory: {gpu.memory_source}."
+            + f" Its kernels are taken for {gpu.priced_as.capitalize()}'s, a guess." * bool(gpu.priced_as)
+            for gpu in DEVICES.values()
         ]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
@@ -98,11 +98,11 @@ class ProtocolTable(MarkdownDirective):
         rows = [
             [
                 name,
-                f"{CALL['ring'][at] * 1e6:.1f}",
-                *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
+                f"{CALL['ring'][index] * 1e6:.1f}",
+                *(f"{hop[index] * 1e6:.1f}" for hop in HOPS["ring"].values()),
                 f"{RING_SHARE[name]:.0%}",
             ]
-            for at, name in enumerate(PROTOCOLS)
+            for index, name in enumerate(PROTOCOLS)
         ]
         hops = {"between GPUs": "NVLink", "host to GPU": "PCIe", "between nodes": "network"}
         head = ["Protocol", "a call, µs", *(f"a hop on {hops[scope]}, µs" for scope in HOPS["ring"]), "of the rate"]

@@ -39,10 +39,10 @@ def bundle() -> str:
 
 def styles() -> str:
     """The style sheets as one: those that live.css imports, then itself."""
-    own = (STATIC / "live.css").read_text(encoding="utf-8")
+    main = (STATIC / "live.css").read_text(encoding="utf-8")
     pattern = r'^@import "(.+)";\n'
-    before = [(STATIC / name).read_text(encoding="utf-8") for name in re.findall(pattern, own, flags=re.M)]
-    return "\n".join([*before, re.sub(pattern, "", own, flags=re.M)])
+    imported = [(STATIC / name).read_text(encoding="utf-8") for name in re.findall(pattern, main, flags=re.M)]
+    return "\n".join([*imported, re.sub(pattern, "", main, flags=re.M)])
 
 
 def stored(html: str) -> str:
@@ -68,10 +68,10 @@ class Live(anywidget.AnyWidget):
         self.send({"id": message["id"], "result": answer(message["method"], message["args"])})
 
     def _repr_mimebundle_(self, **kwargs: object) -> tuple[dict, dict] | None:
-        made = super()._repr_mimebundle_(**kwargs)
-        if made is None:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
             return None
-        forms, metadata = made
+        forms, metadata = bundle
         return {**forms, "text/html": stored(self.html), "text/plain": self.words}, metadata
 
 

@@ -66,7 +66,7 @@ def publish(written, folder, body):
     for file, facts in body["files"].items():
         if not (written / file).is_file() or (written / file).stat().st_size != facts["bytes"]:
             raise ValueError(f"{file} is not what its rank wrote: all nodes must share the folder of the checkpoints")
-    body = body | {"schema": SCHEMA, "number": 1 + max((number(path) for path in every(folder)), default=0)}
+    body = body | {"schema": SCHEMA, "number": 1 + max((number(path) for path in listing(folder)), default=0)}
     write_text(written / MANIFEST, json.dumps({"sha256": _digest(body), "body": body}, allow_nan=False))
     _sync(written)
     if target.exists():  # an abandoned future: the job went back behind it and came here again
@@ -149,14 +149,14 @@ def problem(path, files):
         try:
             if (Path(path) / file).exists() and not (Path(path) / file).is_file():  # a pipe has no end
                 return f"{file} is no file"
-            found = checksum(Path(path) / file)
+            actual = checksum(Path(path) / file)
         except FileNotFoundError:
             return f"{file} is missing"
         except OSError as error:
             return f"{file} cannot be read: {error.strerror}"
-        if found["bytes"] != facts["bytes"]:
-            return f"{file} has {found['bytes']:,} bytes of {facts['bytes']:,}"
-        if found["sha256"] != facts["sha256"]:
+        if actual["bytes"] != facts["bytes"]:
+            return f"{file} has {actual['bytes']:,} bytes of {facts['bytes']:,}"
+        if actual["sha256"] != facts["sha256"]:
             return f"{file} differs from what was written"
     return None
 
@@ -175,29 +175,29 @@ def number(path):
         return 0
 
 
-def every(folder):
+def listing(folder):
     """The checkpoints (list of Path) in a folder, newest first; those without a sound manifest before all others."""
     if not Path(folder).is_dir():
         return []
-    found = [path for path in Path(folder).iterdir() if step_of(path) is not None and path.is_dir()]
-    return sorted(found, key=lambda path: (number(path) or float("inf"), step_of(path)), reverse=True)
+    paths = [path for path in Path(folder).iterdir() if step_of(path) is not None and path.is_dir()]
+    return sorted(paths, key=lambda path: (number(path) or float("inf"), step_of(path)), reverse=True)
 
 
-def damage(found, used):
+def damage(damaged, used):
     """Lines for the screen: what is wrong with each newer checkpoint, [(step, problem)], and the step used instead."""
-    lines = [f"checkpoint step {step} is damaged ({what}): using step {used}" for step, what in found]
+    lines = [f"checkpoint step {step} is damaged ({reason}): using step {used}" for step, reason in damaged]
     return [provenance.printable(line) for line in lines]  # a file's name may hold anything
 
 
 # --- tidying ------------------------------------------------------------------------------------------------
 
 
-def keepers(found, keep):
-    """The steps (set) to keep of `found`, [(step, loss or None)] newest first: the last `keep`, and the lowest loss."""
+def keepers(candidates, keep):
+    """The steps (set) to keep of `candidates`, [(step, loss or None)] newest first: the last `keep`, and the best."""
     if keep < 1:
         raise ValueError(f"keep {keep}: keep at least one checkpoint")
-    steps = {step for step, _ in found[:keep]}
-    rated = [(loss, step) for step, loss in found if loss is not None]
+    steps = {step for step, _ in candidates[:keep]}
+    rated = [(loss, step) for step, loss in candidates if loss is not None]
     return steps | ({min(rated)[1]} if rated else set())
 
 
@@ -206,21 +206,21 @@ def prune(folder, keep, damaged=()):
 
     damaged: steps that failed `problem`; a checkpoint without a sound manifest is known to be.
     """
-    sound, gone = [], []
-    for path in every(folder):
+    sound, doomed = [], []
+    for path in listing(folder):
         try:
             body = manifest(path)
         except ValueError:
             body = None
         if body is None or body["step"] in damaged:
-            gone.append(path)
+            doomed.append(path)
         else:
             sound.append((path, body))
-    kept = keepers([(body["step"], body["loss"]) for _, body in sound], keep)
-    gone += [path for path, body in sound if body["step"] not in kept]
-    for path in gone:
+    steps = keepers([(body["step"], body["loss"]) for _, body in sound], keep)
+    doomed += [path for path, body in sound if body["step"] not in steps]
+    for path in doomed:
         remove(path)
-    return sorted(step_of(path) for path in gone)
+    return sorted(step_of(path) for path in doomed)
 
 
 def remove(path):
@@ -238,7 +238,7 @@ def sweep(folder):
     """Remove what a killed job left unfinished. Returns the names (list). Only while no job writes to the folder."""
     if not Path(folder).is_dir():
         return []
-    left = sorted(path for path in Path(folder).iterdir() if path.name.startswith((WRITING, LEAVING)))
-    for path in left:
+    leftovers = sorted(path for path in Path(folder).iterdir() if path.name.startswith((WRITING, LEAVING)))
+    for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
-    return [path.name for path in left if not path.exists()]
+    return [path.name for path in leftovers if not path.exists()]

@@ -58,8 +58,8 @@ FIELDS = ("name", "cat", "ph", "pid", "tid", "ts", "dur", "args")
 def ranks(events):
     """{process id: rank} from the names of the processes, "rank 0" and so on; empty where none is named so."""
     names = {e.get("pid"): e.get("args", {}).get("name", "") for e in events if e.get("name") == "process_name"}
-    found = {pid: re.fullmatch(r"rank (\d+)\b.*", str(name)) for pid, name in names.items()}
-    return {pid: int(match[1]) for pid, match in found.items() if match}
+    matches = {pid: re.fullmatch(r"rank (\d+)\b.*", str(name)) for pid, name in names.items()}
+    return {pid: int(match[1]) for pid, match in matches.items() if match}
 
 
 def one_rank(data, rank):
@@ -69,21 +69,21 @@ def one_rank(data, rank):
     """
     events = data["traceEvents"] if isinstance(data, dict) else data
     base = data.get("baseTimeNanoseconds", 0) / 1e3 if isinstance(data, dict) else 0.0
-    kept = [
+    complete = [
         e
         for e in events
         if e.get("ph") == "X" and isinstance(e.get("pid"), int) and "dur" in e and e.get("cat") != "Trace"
     ]
-    moved = [{k: e[k] for k in FIELDS if k in e} | {"pid": rank, "ts": e["ts"] + base} for e in kept]
+    moved = [{k: e[k] for k in FIELDS if k in e} | {"pid": rank, "ts": e["ts"] + base} for e in complete]
     names = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
-    return [*named(rank, {t: n for t, n in names.items() if any(e["tid"] == t for e in kept)}), *moved]
+    return [*named(rank, {t: n for t, n in names.items() if any(e["tid"] == t for e in complete)}), *moved]
 
 
 def named(rank, threads):
     """Metadata events: the rank's row, and the threads under it ({thread: name})."""
 
-    def event(what, tid, **args):
-        return {"ph": "M", "name": what, "pid": rank, "tid": tid, "args": args}
+    def event(label, tid, **args):
+        return {"ph": "M", "name": label, "pid": rank, "tid": tid, "args": args}
 
     return [
         event("process_name", 0, name=f"rank {rank}"),

@@ -26,9 +26,9 @@ def problem(table, files, dtypes):
             return f"{name} {wrong}"
         for _, _, file, first, length in entry["chunks"]:
             spans.setdefault(file, []).append((first, first + length, name))
-    for file, found in spans.items():
-        found.sort()
-        for (_, end, name), (first, _, next_name) in pairwise(found):
+    for file, ranges in spans.items():
+        ranges.sort()
+        for (_, end, name), (first, _, next_name) in pairwise(ranges):
             if first < end:
                 return f"{next_name} shares bytes of {file} with {name}"
     return None
@@ -84,19 +84,21 @@ def _covered(size, chunks):
     """
     opened = []
     for offsets, sizes, *_ in sorted(chunks):
-        if any(at + n > whole for at, n, whole in zip(offsets, sizes, size, strict=True)):
+        if any(offset + n > total for offset, n, total in zip(offsets, sizes, size, strict=True)):
             return f"has a chunk at {offsets} of {_times(sizes)}, outside its {_times(size)}"
         opened = [box for box in opened if not size or box[0][0] + box[1][0] > offsets[0]]
         if any(_meet(box, (offsets, sizes)) for box in opened):
             return f"has two chunks for the same numbers, at {offsets}"
         opened.append((offsets, sizes))
-    there, whole = sum(prod(sizes) for _, sizes, *_ in chunks), prod(size)
-    return None if there == whole else f"has chunks of {there:,} numbers, and is {_times(size)}"
+    covered, total = sum(prod(sizes) for _, sizes, *_ in chunks), prod(size)
+    return None if covered == total else f"has chunks of {covered:,} numbers, and is {_times(size)}"
 
 
-def _meet(one, other):
+def _meet(first, second):
     """Whether two boxes (offsets, sizes) have a number in common."""
-    return all(max(a, b) < min(a + n, b + m) for a, n, b, m in zip(one[0], one[1], other[0], other[1], strict=True))
+    return all(
+        max(a, b) < min(a + n, b + m) for a, n, b, m in zip(first[0], first[1], second[0], second[1], strict=True)
+    )
 
 
 def _counts(value):

@@ -92,20 +92,20 @@ def load(folder):
             f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them) "
             "and no nccl_trace_rank_RANK (torch writes them)"
         )
-    found = {}
+    flights = {}
     for path, rank in sorted(files.items()):
         try:
             dump = read_json(path) if path.suffix == ".json" else _unpickled(path)
             flight = read({"rank": rank} | dump)
         except BROKEN as error:
-            why = f"no {error}" if isinstance(error, KeyError) else error
+            reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(
-                f"{path.name}: is not a flight recorder's dump: {' '.join(str(why).split())[:200]}"
+                f"{path.name}: is not a flight recorder's dump: {' '.join(str(reason).split())[:200]}"
             ) from None
-        if flight.rank in found:
+        if flight.rank in flights:
             raise ValueError(f"{path.name}: is of rank {flight.rank}, as another dump of the folder: leave one of them")
-        found[flight.rank] = flight
-    return dict(sorted(found.items()))
+        flights[flight.rank] = flight
+    return dict(sorted(flights.items()))
 
 
 class _Plain(pickle.Unpickler):
@@ -213,28 +213,28 @@ def odd(flights):
 
 
 def _odd(group, sequence, calls, counts, lines):
-    most = max((s for s in counts if s), key=lambda s: counts[s])
-    others = {rank: call for rank, call in calls.items() if call is None or call.signature != most}
-    wrong = {rank: call for rank, call in others.items() if call} or others  # a wrong call first, then a late rank
-    expected = next(call for call in calls.values() if call and call.signature == most)
-    found = next(iter(wrong.values()))
+    usual = max((s for s in counts if s), key=lambda s: counts[s])
+    unusual = {rank: call for rank, call in calls.items() if call is None or call.signature != usual}
+    wrong = {rank: call for rank, call in unusual.items() if call} or unusual  # a wrong call first, then a late rank
+    expected = next(call for call in calls.values() if call and call.signature == usual)
+    odd_call = next(iter(wrong.values()))
     return Odd(
         group,
         sequence,
         tuple(wrong),
-        "different" if found else "missing",
+        "different" if odd_call else "missing",
         expected,
-        found,
-        bool(found) and found.signature == _follower(lines, sequence, expected),
+        odd_call,
+        bool(odd_call) and odd_call.signature == _follower(lines, sequence, expected),
     )
 
 
 def _follower(lines, sequence, expected):
     """Signature of the call that came after the last earlier call like `expected`, as the ranks still were in step."""
     for pair in reversed(list(pairwise(n for n in lines if n < sequence))):
-        before, after = (next(iter(lines[n].values())) for n in pair)
-        if before and after and before.signature == expected.signature:
-            return after.signature
+        earlier, later = (next(iter(lines[n].values())) for n in pair)
+        if earlier and later and earlier.signature == expected.signature:
+            return later.signature
     return None
 
 

@@ -61,18 +61,18 @@ def find(path, device_kind, world):
 def several(path, device_kind, worlds, world):
     """{processes: profile or None} of each of `worlds`: of `world` at `path`, or at the default one; of fewer as groups
     of it, where it was measured in such, or at their default path."""
-    whole = find(path, device_kind, world)
-    return {n: whole if n == world else among(whole, n) or find(None, device_kind, n) for n in worlds}
+    full = find(path, device_kind, world)
+    return {n: full if n == world else among(full, n) or find(None, device_kind, n) for n in worlds}
 
 
 def lacking(known, world):
     """In words, what `several` has not found; "" where all is there. The profile of all ranks has those of groups."""
-    gone = [n for n, profile in known.items() if profile is None]
-    if not gone:
+    missing = [n for n, profile in known.items() if profile is None]
+    if not missing:
         return ""
     if known[world] is None:
         return f"no profile of {world} process{'es' * (world > 1)} (labs/calibrate.py)"
-    return f"the profile of {world} processes has no groups of {gone[0]} (run labs/calibrate.py again)"
+    return f"the profile of {world} processes has no groups of {missing[0]} (run labs/calibrate.py again)"
 
 
 def among(profile, n):
@@ -102,16 +102,16 @@ def validate(profile):
                 raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte, from 0")
 
 
-def _kernels(found):
+def _kernels(kernels):
     """ValueError unless every number in what was timed kernel by kernel is above 0; an older profile has none of it."""
-    if is_number(found):
-        if found <= 0:
+    if is_number(kernels):
+        if kernels <= 0:
             raise ValueError("kernels must hold numbers above 0")
-    elif isinstance(found, dict | list):
-        for one in found.values() if isinstance(found, dict) else found:
-            _kernels(one)
+    elif isinstance(kernels, dict | list):
+        for entry in kernels.values() if isinstance(kernels, dict) else kernels:
+            _kernels(entry)
     else:
-        raise ValueError(f"kernels: {found!r} is no number")
+        raise ValueError(f"kernels: {kernels!r} is no number")
 
 
 def _groups(profile):

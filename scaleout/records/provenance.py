@@ -14,11 +14,11 @@ def is_absolute(word):
 
 def commit():
     """Hash of this file's repository, "+changes" after it when tracked files differ; else "unknown"."""
-    here = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parent
 
     def git(*words):
-        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
-        return done.stdout.strip() if done.returncode == 0 else ""
+        result = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
+        return result.stdout.strip() if result.returncode == 0 else ""
 
     try:
         if not git("ls-files", "--", Path(__file__).name):  # a copy inside somebody else's repository
@@ -38,7 +38,7 @@ def command_line(argv=None, launcher=""):
     for word in words:
         flag, equals, value = word.partition("=")
         word = _short(f"{flag}={_short(value)}" if equals else word)
-        shown.append(re.sub(r"[^\s=]+", lambda found: _short(found[0]), word))  # a prompt may hold several words
+        shown.append(re.sub(r"[^\s=]+", lambda match: _short(match[0]), word))  # a prompt may hold several words
     return " ".join([launcher or "python", *(shlex.quote(printable(word)) for word in shown)])
 
 

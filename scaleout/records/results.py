@@ -16,7 +16,7 @@ from scaleout.spec.checks import is_number, is_whole
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
 LONGEST = 1e7  # seconds of a step: a hundred days and more
-AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
+CLOCK_ERROR = timedelta(days=1)  # by which the clock of another machine may be wrong
 BACKENDS = ("none", "gloo", "nccl")
 TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")  # all of them, or None in all
 
@@ -112,11 +112,11 @@ def save(record, path):
 def _in_time(record):
     """The Record; where it began in a time that has not come, with now as its time and a note."""
     try:
-        then = datetime.fromisoformat(record.started)
-        ahead = then.tzinfo is not None and then > datetime.now(UTC) + AHEAD
+        started = datetime.fromisoformat(record.started)
+        in_future = started.tzinfo is not None and started > datetime.now(UTC) + CLOCK_ERROR
     except (TypeError, ValueError):
-        ahead = False  # `validate` says what is wrong with it
-    if not ahead:
+        in_future = False  # `validate` says what is wrong with it
+    if not in_future:
         return record
     note = f"the clock was set back during the run, which began at {record.started} by the clock of then"
     return replace(record, started=datetime.now(UTC).isoformat(timespec="seconds"), notes=[*record.notes, note])
@@ -235,10 +235,10 @@ def _no_absolute_path(value):
 def _moment(value):
     """True for a time that has come, with its zone; a clock may be a day ahead."""
     try:
-        then = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return False
-    return then.tzinfo is not None and then <= datetime.now(UTC) + AHEAD
+    return moment.tzinfo is not None and moment <= datetime.now(UTC) + CLOCK_ERROR
 
 
 _DEVICES = (lambda v: is_whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")

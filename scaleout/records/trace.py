@@ -55,12 +55,12 @@ class Trace:
         kernels = any(e.get("cat") == "kernel" for e in events)
         threads = [e["tid"] for e in events if e["name"] in PHASES and e.get("cat") == "user_annotation"]
         main = threads[0] if threads else chrome.busiest(events)
-        found = {lane: [] for lane in (*PHASES, "compute", "communication", chrome.ON_DEVICE)}
+        lanes = {lane: [] for lane in (*PHASES, "compute", "communication", chrome.ON_DEVICE)}
         for e in events:
             lane = chrome.lane(e, kernels, main)
             if lane:
                 start = (e["ts"] - self._zero) / 1e6
-                found[lane].append(
+                lanes[lane].append(
                     Span(
                         rank,
                         lane,
@@ -71,7 +71,7 @@ class Trace:
                         e["tid"],
                     )
                 )
-        return {lane: sorted(spans, key=lambda s: (s.start, s.end)) for lane, spans in found.items()}
+        return {lane: sorted(spans, key=lambda s: (s.start, s.end)) for lane, spans in lanes.items()}
 
     def spans(self, rank, lane):
         """The Spans of one lane of a rank, by their start. ValueError for a rank or lane that is not there."""
@@ -121,16 +121,16 @@ class Trace:
 
         ValueError where the ranks ran different numbers of collectives.
         """
-        each = []
+        collectives = []
         for rank in self.ranks:
             windows = self.windows(rank)
-            each.append(
+            collectives.append(
                 [s for s in self.spans(rank, "communication") if any(start <= s.start < end for start, end in windows)]
             )
-        if len({len(spans) for spans in each}) > 1:
-            counts = ", ".join(f"rank {r}: {len(s)}" for r, s in zip(self.ranks, each, strict=True))
+        if len({len(spans) for spans in collectives}) > 1:
+            counts = ", ".join(f"rank {r}: {len(s)}" for r, s in zip(self.ranks, collectives, strict=True))
             raise ValueError(f"the ranks ran different numbers of collectives ({counts})")
-        return [list(spans) for spans in zip(*each, strict=True)]
+        return [list(spans) for spans in zip(*collectives, strict=True)]
 
 
 # --- reading a file ---------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def from_json(data):
 
 def merge(ranks):
     """One Trace of several ranks: a list of `chrome.one_rank` results. Times start at 0."""
-    events = [e for one in ranks for e in one]
+    events = [e for rank_events in ranks for e in rank_events]
     zero = min(e["ts"] for e in events if e["ph"] == "X")
     return Trace(
         [e if e["ph"] == "M" else e | {"ts": round(e["ts"] - zero, 3), "dur": round(e["dur"], 3)} for e in events]
@@ -291,12 +291,12 @@ def _threads(trace, rank):
 
 def _short(name):
     """gloo:all_reduce stays; a NCCL kernel's long name becomes gloo's form, so that a thinned trace reads alike."""
-    found = re.search(r"nccl\w*?_(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv)", name)
-    return f"gloo:{found[1]}" if found else name
+    match = re.search(r"nccl\w*?_(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv)", name)
+    return f"gloo:{match[1]}" if match else name
 
 
 def _stretches(busy, phases):
     """[(name, (start, end))]: each busy interval cut at the borders of the phases, named after them."""
     named = [(f"compute in {p.lane}", part) for p in phases for part in common(busy, [(p.start, p.end)])]
-    rest = subtract(busy, union([(p.start, p.end) for p in phases]))
-    return sorted([*named, *(("compute", part) for part in rest)], key=lambda item: item[1])
+    remainder = subtract(busy, union([(p.start, p.end) for p in phases]))
+    return sorted([*named, *(("compute", part) for part in remainder)], key=lambda item: item[1])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeGuard, TypeVar
+
+V = TypeVar("V")
 
 LONGEST = 80  # characters of a refused value that are repeated
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a real number that a float can hold, a finite one; True and False are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
@@ -28,18 +32,19 @@ def said(value: object) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def whole(name: str, value: object, least: int = 1, of: str = "", most: float = sys.float_info.max) -> None:
-    """Both ends are allowed. Without `most` it is what a float can hold: a share of it can be taken."""
-    if is_whole(value) and least <= value <= most:
+def whole(name: str, value: object, least: int = 1, unit: str = "", limit: float = sys.float_info.max) -> None:
+    """ValueError unless value is a whole number from least to limit, both included. Without a limit it is the largest
+    float, so that a share of the number can be taken. unit: words behind "whole number", such as " of bytes"."""
+    if is_whole(value) and least <= value <= limit:
         return
-    if is_whole(value) and value > most:
-        end = format(most, "," if is_whole(most) else "g")
-        raise ValueError(f"{name} must be a whole number{of} from {least} to {end}, not {said(value)}")
-    raise ValueError(f"{name} must be a whole number{of} of at least {least}, not {said(value)}")
+    if is_whole(value) and value > limit:
+        end = format(limit, "," if is_whole(limit) else "g")
+        raise ValueError(f"{name} must be a whole number{unit} from {least} to {end}, not {said(value)}")
+    raise ValueError(f"{name} must be a whole number{unit} of at least {least}, not {said(value)}")
 
 
 def number(name: str, value: object, low: float, high: float = math.inf) -> None:
-    """Both ends are allowed."""
+    """ValueError unless value is a finite number from low to high, both included."""
     if not is_number(value) or not low <= value <= high:
         allowed = f"from {low:g} up" if high == math.inf else f"from {low:g} to {high:g}"
         raise ValueError(f"{name} must be a finite number {allowed}, not {said(value)}")
@@ -60,8 +65,8 @@ def flag(name: str, value: object) -> None:
         raise ValueError(f"{name} must be True or False, not {said(value)}")
 
 
-def known(word: str, key: object, table: dict):
-    """What is filed under `key`. Raises ValueError that lists the keys when there is none."""
+def known(word: str, key: object, table: Mapping[str, V]) -> V:
+    """The entry of a table under `key`. Raises ValueError that lists the keys when there is none."""
     if not isinstance(key, str) or key not in table:
         raise ValueError(f"{word} {said(key)} is unknown: use one of {', '.join(table)}")
     return table[key]
@@ -72,7 +77,7 @@ def instance(name: str, value: object, kind: type) -> None:
         raise ValueError(f"{name} must be a {kind.__name__}, not {said(value)}")
 
 
-def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
+def one_of(name: str, value: object, options: tuple[object, ...]) -> None:
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(map(str, options))}, not {said(value)}")
 
@@ -85,5 +90,5 @@ def divisors(n: int) -> list[int]:
 
 
 def nearest(value: int, allowed: Iterable[int]) -> int:
-    """Of the allowed whole numbers the one nearest to value; of two the smaller."""
-    return min(allowed, key=lambda one: (abs(one - value), one))
+    """The allowed whole number that is nearest to value; of two the smaller."""
+    return min(allowed, key=lambda number: (abs(number - value), number))

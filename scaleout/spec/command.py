@@ -4,11 +4,11 @@ import argparse
 from typing import NoReturn
 
 
-def text(given: str) -> str:
+def text(value: str) -> str:
     """A value as it was given. Nothing but spaces is refused: `--folder "$RUN"` is that where RUN is not set."""
-    if not given.strip():
+    if not value.strip():
         raise argparse.ArgumentTypeError("needs a value that is not empty")
-    return given
+    return value
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,9 +18,9 @@ class Parser(argparse.ArgumentParser):
     doc: the description, printed as it stands.
     """
 
-    def __init__(self, doc: str, **more) -> None:
+    def __init__(self, doc: str, **options) -> None:
         super().__init__(
-            description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **more
+            description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
         self.register("type", None, text)
 

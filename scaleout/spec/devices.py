@@ -35,7 +35,7 @@ class Device:
     year: int
     memory_bytes: int  # what the driver reports
     memory_bytes_per_s: float
-    fp32_flop_per_s: float  # outside the tensor cores: what torch uses for fp32 unless told otherwise
+    fp32_flop_per_s: float  # outside the tensor cores: what torch uses for fp32 by default
     tf32_flop_per_s: float | None  # fp32 in and out, products of 10 bits: set_float32_matmul_precision("high")
     fp16_flop_per_s: float
     bf16_flop_per_s: float | None
@@ -55,7 +55,7 @@ class Device:
         return "bf16" if self.bf16_flop_per_s else "fp16"
 
     def matmul_flop_per_s(self, dtype: str) -> float:
-        """Peak dense rate of matrix products in `dtype` ("fp32", "tf32", "fp16", "bf16", "fp8").
+        """Peak dense rate of matrix multiplications in `dtype` ("fp32", "tf32", "fp16", "bf16", "fp8").
 
         Raises ValueError for an unknown dtype, or one that the device has no unit for.
         """
@@ -66,10 +66,11 @@ class Device:
             "bf16": self.bf16_flop_per_s,
             "fp8": self.fp8_flop_per_s,
         }
-        if known("dtype", dtype, rates) is None:
-            able = ", ".join(key for key, rate in rates.items() if rate)
+        rate = known("dtype", dtype, rates)
+        if rate is None:
+            able = ", ".join(key for key, peak in rates.items() if peak)
             raise ValueError(f"{self.name} has no {dtype} unit: use one of {able}")
-        return rates[dtype]
+        return rate
 
 
 def device(key: str) -> Device:
@@ -79,7 +80,7 @@ def device(key: str) -> Device:
 
 def reported_as(name: str) -> Device | None:
     """The device that torch or nvidia-smi calls `name`, "NVIDIA H100 80GB HBM3"; None where no row has it."""
-    return next((one for one in DEVICES.values() if re.search(rf"\b(?:{one.reported})$", name)), None)
+    return next((row for row in DEVICES.values() if re.search(rf"\b(?:{row.reported})$", name)), None)
 
 
 _MODAL = "nvidia-smi, thundergolfer.com/blog/nvidia-gpu-memory-capacity (Modal's cards)"

@@ -63,9 +63,9 @@ def accelerate(
             "--use-parallelism-config",
             *(f"--parallelism-config-{name}-size {size}" for name, size in degrees.items()),
         ]
-    own = ["train.py", f"--per_device_train_batch_size {batch}", f"--gradient_accumulation_steps {layout.m}"]
-    own += ["--gradient_checkpointing true"] * (recompute == "full" and layout.zero != 3)
-    return (*lines, *own)
+    trainer = ["train.py", f"--per_device_train_batch_size {batch}", f"--gradient_accumulation_steps {layout.m}"]
+    trainer += ["--gradient_checkpointing true"] * (recompute == "full" and layout.zero != 3)
+    return (*lines, *trainer)
 
 
 class Framework(NamedTuple):
@@ -88,11 +88,11 @@ RUNS = {"megatron": MEGATRON, "eager": TORCHTITAN, "compiled": TORCHTITAN, "hugg
 
 def lines(job: Job, framework: Framework | None = None) -> tuple[str, ...]:
     """The command of a job, in its program's framework or another. ValueError, in one line, for what that cannot do."""
-    found = framework or RUNS.get(job.program.name)
-    if found is None:
+    runner = framework or RUNS.get(job.program.name)
+    if runner is None:
         raise ValueError(f"no framework's options are known for {job.program.label}: use one of {', '.join(RUNS)}")
-    own = job.program if RUNS.get(job.program.name) is found else None
-    return found.lines(
+    matching = job.program if RUNS.get(job.program.name) is runner else None
+    return runner.lines(
         job.layout,
         job.batch,
         job.seq,
@@ -100,7 +100,7 @@ def lines(job: Job, framework: Framework | None = None) -> tuple[str, ...]:
         job.recipe.checkpointing,
         job.cluster.gpus_per_node,
         job.order,
-        **({"program": own} if own else {}),
+        **({"program": matching} if matching else {}),
     )
 
 
@@ -118,5 +118,5 @@ def refusal(job: Job) -> str:
 
 def usual(program: Program, tp: int) -> dict[str, bool]:
     """Options of a Layout with so much tensor parallelism, as the program's framework has them."""
-    found = RUNS.get(program.name, MEGATRON)
-    return {"sequence_parallel": tp > 1 and found.sequence_parallel, "gather_again": found.gather_again}
+    framework = RUNS.get(program.name, MEGATRON)
+    return {"sequence_parallel": tp > 1 and framework.sequence_parallel, "gather_again": framework.gather_again}

@@ -16,7 +16,7 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 # What a family takes where its config.json is silent, as its configuration class in transformers 5.24 has it
 # (models/*/configuration_*.py): key-value heads (None: as many as heads), width of a head (None: hidden / heads),
 # positions. A Qwen3 of hidden size 5,120 with 64 heads has heads of 128, and not of 80.
-SILENT = {
+SILENT: dict[str, dict[str, int | None]] = {
     "llama": {"num_key_value_heads": None, "head_dim": None, "max_position_embeddings": 2048},
     "mistral": {"num_key_value_heads": 8, "head_dim": None, "max_position_embeddings": 131_072},
     "qwen2": {"num_key_value_heads": 32, "head_dim": None, "max_position_embeddings": 32_768},
@@ -24,10 +24,10 @@ SILENT = {
 }
 KNOWN = (*SILENT, "gpt2")
 HEADS = ("ForCausalLM", "LMHeadModel")  # ends of the architectures whose head is as wide as the vocabulary
-MORE = ("model_type", "architectures", "num_key_value_heads", "head_dim", "max_position_embeddings",
+OPTIONAL = ("model_type", "architectures", "num_key_value_heads", "head_dim", "max_position_embeddings",
         "tie_word_embeddings", "n_positions", "n_inner")  # fmt: skip
-KEYS = tuple(dict.fromkeys((*MORE, *LLAMA, *GPT2, *EXPERTS)))  # all that is read
-MOST, DEEPEST = 10**14, 1024  # parameters, and layers
+KEYS = tuple(dict.fromkeys((*OPTIONAL, *LLAMA, *GPT2, *EXPERTS)))  # all that is read
+MOST_PARAMETERS, DEEPEST = 10**14, 1024  # parameters, and layers
 
 
 def read(text: str) -> dict:
@@ -38,10 +38,10 @@ def read(text: str) -> dict:
         raise ValueError("this is no JSON: paste a whole config.json, from { to }") from None
     if not isinstance(config, dict):
         raise ValueError("a config.json is an object, from { to }")
-    said = {key: config[key] for key in KEYS if config.get(key) is not None}
+    values = {key: config[key] for key in KEYS if config.get(key) is not None}
     if "num_key_value_heads" in config:  # null is as many as heads, and not what the family has where it is silent
-        said.setdefault("num_key_value_heads", None)
-    return said
+        values.setdefault("num_key_value_heads", None)
+    return values
 
 
 def shape(text: str) -> Shape:
@@ -52,28 +52,28 @@ def shape(text: str) -> Shape:
     if any(key in config for key in EXPERTS):
         raise ValueError("this config.json has experts, which are not priced yet: take a dense model")
     if kind not in KNOWN:
-        said = f"is of model_type {str(kind)[:40]!r}" if kind else "lacks model_type"
-        raise ValueError(f"this config.json {said}: {', '.join(KNOWN)} are known")
+        reason = f"is of model_type {str(kind)[:40]!r}" if kind else "lacks model_type"
+        raise ValueError(f"this config.json {reason}: {', '.join(KNOWN)} are known")
     _check_head(config.get("architectures", []))
     try:
-        found = _gpt2(config) if kind == "gpt2" else _llama(config)
+        model = _gpt2(config) if kind == "gpt2" else _llama(config)
     except ValueError as error:
         raise ValueError(f"this config.json: {error}") from None
-    if found.layers > DEEPEST or total_parameters(found) > MOST:
+    if model.layers > DEEPEST or total_parameters(model) > MOST_PARAMETERS:
         raise ValueError(
-            f"this config.json is of {found.layers:,} layers and {total_parameters(found):.1e} "
-            f"parameters: at most {DEEPEST:,} and {MOST:.0e} are priced"
+            f"this config.json is of {model.layers:,} layers and {total_parameters(model):.1e} "
+            f"parameters: at most {DEEPEST:,} and {MOST_PARAMETERS:.0e} are priced"
         )
-    return found
+    return model
 
 
 def _check_head(architectures: object) -> None:
     """ValueError for a model whose head is another than a language model's: a reward model's, a classifier's, none."""
     names = architectures if isinstance(architectures, list) else [architectures]
-    other = next((str(name)[:60] for name in names if not str(name).endswith(HEADS)), None)
-    if other:
+    wrong = next((str(name)[:60] for name in names if not str(name).endswith(HEADS)), None)
+    if wrong:
         raise ValueError(
-            f"this config.json is of a {other}, whose head is not the vocabulary's: language models "
+            f"this config.json is of a {wrong}, whose head is not the vocabulary's: language models "
             f"(...{HEADS[0]}) are priced, so paste that of the one it was made from"
         )
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 from scaleout.spec import checks, mesh
 from scaleout.spec.devices import DEVICES, Device
-from scaleout.spec.layout import CONTEXTS, Layout, within
+from scaleout.spec.layout import CONTEXTS, Layout, context_share
 from scaleout.spec.program import PROGRAMS, Program, program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
@@ -57,7 +58,7 @@ class Job:
         mesh.grid(self.layout, self.order)
         check_tensor(self.shape, self.layout.tp)
         mesh.refuse(self.shape, self.layout, self.cluster.ranks)
-        _, tokens = within(self.layout, self.seq)
+        _, tokens = context_share(self.layout, self.seq)
         if self.layout.tp > 1 and self.layout.sequence_parallel:
             check_sequence(tokens, self.layout.tp)
         if self.layout.cp > 1 and self.recipe.attention == "naive":
@@ -71,22 +72,24 @@ class Job:
             mesh.blocks_of(self.shape, self.layout, self.blocks)
 
     def _check_replicas(self) -> None:
-        layout, how = self.layout, self.replicas
-        if how.shards is not None and layout.replicas % how.shards:
-            near = checks.nearest(how.shards, checks.divisors(layout.replicas))
-            raise ValueError(f"shards must divide {layout.replicas} replicas, not {how.shards}: use {near}")
-        if how.reshard is False and layout.zero == 3:
+        layout, replicas = self.layout, self.replicas
+        if replicas.shards is not None and layout.replicas % replicas.shards:
+            nearest = checks.nearest(replicas.shards, checks.divisors(layout.replicas))
+            raise ValueError(f"shards must divide {layout.replicas} replicas, not {replicas.shards}: use {nearest}")
+        if replicas.reshard is False and layout.zero == 3:
             raise ValueError("ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True")
-        if layout.pp > 1 and (how.shards is not None or not isinstance(how.reshard, bool) or how.offload != "none"):
+        if layout.pp > 1 and (
+            replicas.shards is not None or not isinstance(replicas.reshard, bool) or replicas.offload != "none"
+        ):
             raise ValueError("shards, reshard to some ranks and offload are priced without a pipeline: use pp 1")
-        if how.offload != "none" and not layout.zero:
+        if replicas.offload != "none" and not layout.zero:
             raise ValueError("offload needs an owner for each shard: use zero 1, 2 or 3")
-        if layout.zero < 2 or (layout.zero == 2 and how.reshard is not False):
-            if how.offload == "parameters":
+        if layout.zero < 2 or (layout.zero == 2 and replicas.reshard is not False):
+            if replicas.offload == "parameters":
                 raise ValueError(f"offload of parameters needs zero 3, not {layout.zero}: or offload the optimizer")
-            if how.offload != "none" and how.offload_to == "nvme":
+            if replicas.offload != "none" and replicas.offload_to == "nvme":
                 raise ValueError(f"offload to NVMe needs zero 3, not {layout.zero}: or offload to the host")
-        if how.compression > 1 and (layout.pp > 1 or layout.zero):
+        if replicas.compression > 1 and (layout.pp > 1 or layout.zero):
             raise ValueError("compressed messages are priced for whole gradients in buckets: use zero 0 and pp 1")
         if self.sharded:
             self.sharding  # noqa: B018 - its own refusals
@@ -161,16 +164,16 @@ class Job:
     @property
     def sharding(self) -> Sharding:
         """The same in the words of `fully_shard`."""
-        how, ranks = self.replicas, self.shards
+        replicas, ranks = self.replicas, self.shards
         wide = {2: "bf16", 4: "fp32"}
         return Sharding(
             ranks,
             self.layout.replicas // ranks,
-            how.wrap,
-            how.least_parameters,
-            how.reshard,
-            how.prefetch,
-            how.offload == "parameters",
+            replicas.wrap,
+            replicas.least_parameters,
+            replicas.reshard,
+            replicas.prefetch,
+            replicas.offload == "parameters",
             wide[self.recipe.width("compute")],
             "bf16" if self.recipe.gradient_bytes == 2 else "fp32",
         )
@@ -182,87 +185,89 @@ class Job:
         for a preset, a device or a program. ValueError for a field that there is not, and as in Job.
         """
         named = {"shape": preset, "device": lambda key: checks.known("device", key, DEVICES), "program": program}
-        own = {name: value for name, value in changes.items() if name in self.__dict__}
-        own = {
+        own_values = {name: value for name, value in changes.items() if name in self.__dict__}
+        own_values = {
             name: named[name](value) if name in named and isinstance(value, str) else value
-            for name, value in own.items()
+            for name, value in own_values.items()
         }
-        rest = {name: value for name, value in changes.items() if name not in self.__dict__}
+        part_values = {name: value for name, value in changes.items() if name not in self.__dict__}
         for part in PARTS:
-            whole = own.get(part, getattr(self, part))
-            some = {name: rest.pop(name) for name in [f.name for f in fields(whole)] if name in rest}
-            if part == "layout" and "dp" not in some and "layout" not in own:
-                some["dp"] = self._rest(own.get("cluster", self.cluster), some)
-            if some:
-                own[part] = replace(whole, **some)
-        if rest:
-            raise ValueError(f"a job has no {', '.join(rest)}: it has {', '.join(field_names())}")
-        return replace(self, **own)
+            current = own_values.get(part, getattr(self, part))
+            changed = {name: part_values.pop(name) for name in [f.name for f in fields(current)] if name in part_values}
+            if part == "layout" and "dp" not in changed and "layout" not in own_values:
+                changed["dp"] = self._data_ranks(own_values.get("cluster", self.cluster), changed)
+            if changed:
+                own_values[part] = replace(current, **changed)
+        if part_values:
+            raise ValueError(f"a job has no {', '.join(part_values)}: it has {', '.join(field_names())}")
+        return replace(self, **own_values)
 
-    def _rest(self, cluster: Cluster, some: Mapping[str, int]) -> int:
-        """What of a cluster is left for dp."""
-        taken = 1
+    def _data_ranks(self, cluster: Cluster, degrees: Mapping[str, int]) -> int:
+        """The dp that fills a cluster beside the other degrees."""
+        model_ranks = 1
         for axis in ("tp", "pp", "cp"):
-            degree = some.get(axis, getattr(self.layout, axis))
+            degree = degrees.get(axis, getattr(self.layout, axis))
             checks.whole(axis, degree)
-            taken *= degree
-        return max(1, cluster.ranks // taken)
+            model_ranks *= degree
+        return max(1, cluster.ranks // model_ranks)
 
     # --- in words and in files --------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         """One line that a person can read."""
-        at = self.layout
+        layout = self.layout
         name = next(
             (key for key, shape in PRESETS.items() if shape == self.shape),
             f"{self.shape.layers} blocks of {self.shape.hidden}",
         )
-        said = [
+        phrases = [
             f"{name} on {self.cluster.ranks:,} {self.device.name}",
-            ", ".join(at.degrees) or "one rank",
-            f"ZeRO {at.zero}",
+            ", ".join(layout.degrees) or "one rank",
+            f"ZeRO {layout.zero}",
             f"{self.sequences:,} sequences of {self.seq:,} tokens a step",
             f"micro-batch {self.batch}",
             self.program.label,
         ]
         if self.recipe.checkpointing != "none":
-            said.append(f"{self.recipe.checkpointing} recomputation")
-        return "; ".join(said)
+            phrases.append(f"{self.recipe.checkpointing} recomputation")
+        return "; ".join(phrases)
 
     def to_json(self) -> str:
-        """All that is not as it is by default."""
-        found = {
+        """A JSON object of every field that differs from its default."""
+        document = {
             "shape": _key(PRESETS, self.shape),
             "device": _key(DEVICES, self.device),
             "program": _key(PROGRAMS, self.program),
             "cluster": asdict(self.cluster),
         }
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name not in found and value != _default(one):
-                found[one.name] = asdict(value) if is_dataclass(value) else value
-        return json.dumps(found)
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name not in document and value != _default(entry):
+                document[entry.name] = asdict(value) if entry.name in KINDS else value
+        return json.dumps(document)
 
     @staticmethod
     def from_json(text: str) -> Job:
         """The job that `to_json` wrote. ValueError, in one line, for text that is none."""
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError:
             raise ValueError("a job is a JSON object, as Job.to_json writes it") from None
-        checks.instance("a job", found, dict)
-        if unknown := found.keys() - {one.name for one in fields(Job)}:
+        checks.instance("a job", document, dict)
+        if unknown := document.keys() - {entry.name for entry in fields(Job)}:
             raise ValueError(f"a job has no {', '.join(sorted(unknown))}: it has {', '.join(KINDS)} and more")
-        found["cluster"] = _cluster(found.get("cluster"))
-        tables = {"shape": PRESETS, "device": DEVICES, "program": PROGRAMS}
+        document["cluster"] = _cluster(document.get("cluster"))
+        tables: dict[str, dict[str, Any]] = {"shape": PRESETS, "device": DEVICES, "program": PROGRAMS}
         for name, kind in KINDS.items():
-            value = found.get(name)
+            value = document.get(name)
             if name in tables and isinstance(value, str):
-                found[name] = checks.known(name, value, tables[name])
+                document[name] = checks.known(name, value, tables[name])
             elif isinstance(value, dict):
-                found[name] = _made(name, kind, value)
-        found |= {name: tuple(found[name]) for name in ("order", "blocks") if isinstance(found.get(name), list)}
-        return _made("job", Job, found)
+                document[name] = _build(name, kind, value)
+        document |= {
+            name: tuple(document[name]) for name in ("order", "blocks") if isinstance(document.get(name), list)
+        }
+        return _build("job", Job, document)
 
 
 KINDS = {"shape": Shape, "device": Device, "cluster": Cluster, "layout": Layout, "recipe": Recipe, "program": Program,
@@ -272,12 +277,12 @@ PARTS = ("shape", "layout", "recipe", "cluster", "replicas")  # whose fields `ot
 
 def field_names() -> list[str]:
     """What `Job.other` takes: a job's fields and those of its parts."""
-    parts = [one.name for part in PARTS for one in fields(KINDS[part])]
-    return list(dict.fromkeys([one.name for one in fields(Job)] + parts))
+    parts = [entry.name for part in PARTS for entry in fields(KINDS[part])]
+    return list(dict.fromkeys([entry.name for entry in fields(Job)] + parts))
 
 
-def _default(one):
-    return one.default_factory() if callable(one.default_factory) else one.default
+def _default(entry):
+    return entry.default_factory() if callable(entry.default_factory) else entry.default
 
 
 def _key(table: dict, value):
@@ -285,14 +290,16 @@ def _key(table: dict, value):
     return next((key for key, known in table.items() if known == value), None) or asdict(value)
 
 
-def _made(name: str, kind: type, found: dict):
+def _build(name: str, kind: type, values: dict):
     try:
-        return kind(**found)
+        return kind(**values)
     except TypeError as error:
         raise ValueError(f"{name}: {str(error).partition(') ')[2] or error}") from None
 
 
-def _cluster(found) -> Cluster:
-    checks.instance("cluster", found, dict)
-    wires = {name: _made(name, Wire, found[name]) for name in ("inside", "across") if isinstance(found.get(name), dict)}
-    return _made("cluster", Cluster, found | wires)
+def _cluster(values) -> Cluster:
+    checks.instance("cluster", values, dict)
+    wires = {
+        name: _build(name, Wire, values[name]) for name in ("inside", "across") if isinstance(values.get(name), dict)
+    }
+    return _build("cluster", Cluster, values | wires)

@@ -41,8 +41,8 @@ def book(
     """The lines for labs/capstone.py. batch: sequences of a micro-batch, of `seq` tokens; layers: blocks of the model;
     recompute: as `Recipe.checkpointing`; order: of the axes, outermost first.
 
-    Its tensor parallelism comes with sequence parallelism. Its `fully_shard` adds up whole gradients over a step's
-    micro-batches, so that zero=2 there holds what ZeRO 1 does. ValueError for what the job cannot do.
+    Its tensor parallelism comes with sequence parallelism. Its `fully_shard` accumulates unsharded gradients over
+    a step's micro-batches, so that zero=2 there needs the memory of ZeRO 1. ValueError for what the job cannot do.
     """
     check(layout, batch, seq, layers, recompute)
     if mesh.grid(Layout(), order).names != mesh.ORDER:
@@ -54,7 +54,7 @@ def book(
     facts = SCHEDULES[layout.schedule]
     if facts.splits and (layout.tp > 1 or layout.zero == 3):
         raise ValueError(f"the book's job has {facts.label} with tp 1 and zero 0 or 2 only: use schedule 1f1b")
-    words = {"pp": layout.pp, "tp": layout.tp, "zero": 2 if layout.zero == 1 else layout.zero}
+    words: dict[str, int | str] = {"pp": layout.pp, "tp": layout.tp, "zero": 2 if layout.zero == 1 else layout.zero}
     if layout.pp > 1:
         words |= {"v": layout.chunks, "schedule": layout.schedule}
     lines = _start(layout, gpus_per_node, "labs/capstone.py")
@@ -116,10 +116,10 @@ def _megatron_stages(layout: Layout, layers: int) -> list[str]:
     if layout.schedule not in ("1f1b", "interleaved"):
         label = SCHEDULES[layout.schedule].label
         raise ValueError(f"Megatron-LM has 1F1B, interleaved or not, and no {label}: use schedule 1f1b")
-    each = mesh.blocks(layers, layout.stages)
-    alike = len(set(each)) == 1
-    if not alike and len(set(_with_ends(each))) > 1:
-        rows = [f"t*{n}" for n in each]
+    sizes = mesh.blocks(layers, layout.stages)
+    alike = len(set(sizes)) == 1
+    if not alike and len(set(_with_ends(sizes))) > 1:
+        rows = [f"t*{n}" for n in sizes]
         return [f"--pipeline-model-parallel-layout 'E{'|'.join(rows)}L'", *_rounds(layout)]
     lines = [f"--num-virtual-stages-per-pipeline-rank {layout.chunks}"] if layout.chunks > 1 else []
     if not alike:
@@ -147,8 +147,8 @@ def _megatron_kernels(layout: Layout, gpus_per_node: int, order: Iterable[str], 
     """Transformer Engine's chunked overlap, which copies from GPU to GPU inside a node and needs sequence parallelism
     (`timing.compute.overlap`), and the kernel of attention: cuDNN's is its "fused" one."""
     place = mesh.grid(layout, order)
-    near = place.stride("tp") * layout.tp <= gpus_per_node
-    chunked = program.tensor_overlap == "chunked" and layout.tp > 1 and layout.sequence_parallel and near
+    in_node = place.stride("tp") * layout.tp <= gpus_per_node
+    chunked = program.tensor_overlap == "chunked" and layout.tp > 1 and layout.sequence_parallel and in_node
     backend = {"cudnn": "fused", "flash-2": "flash"}.get(program.attention)
     return ["--tp-comm-overlap"] * chunked + ([f"--attention-backend {backend}"] if backend else [])
 
@@ -218,8 +218,8 @@ def _titan_replicas(layout: Layout) -> list[str]:
     if layout.cp > 1 and not split:
         raise ValueError(f"torchtitan always splits weights over context parallelism: use zero {_zeros(layout)}")
     if split and (layout.zero == 1) != (layout.pp > 1):
-        what = "adds up whole gradients in a pipeline" if layout.pp > 1 else "splits gradients too"
-        raise ValueError(f"torchtitan {what}, so it has no ZeRO {layout.zero} here: use zero {_zeros(layout)}")
+        reason = "adds up whole gradients in a pipeline" if layout.pp > 1 else "splits gradients too"
+        raise ValueError(f"torchtitan {reason}, so it has no ZeRO {layout.zero} here: use zero {_zeros(layout)}")
     lines = [
         f"--parallelism.data_parallel_replicate_degree {1 if split else layout.dp}",
         f"--parallelism.data_parallel_shard_degree {layout.dp if split else 1}",
@@ -239,9 +239,9 @@ def _titan_stages(layout: Layout, layers: int, batch: int) -> list[str]:
     looped = schedule.chunks != (1, 1)
     if looped and layout.chunks == 1:
         raise ValueError(f"torchtitan gives each rank at least 2 stages of {schedule.label}: use chunks 2")
-    each = mesh.blocks(layers, layout.stages)
-    alike = len(set(each)) == 1
-    if not alike and len(set(_with_ends(each))) > 1:
+    sizes = mesh.blocks(layers, layout.stages)
+    alike = len(set(sizes)) == 1
+    if not alike and len(set(_with_ends(sizes))) > 1:
         raise ValueError(
             f"torchtitan shares {layers} layers over {layout.stages} stages otherwise: use as many stages "
             f"as divide {layers} or {layers + 2}"
@@ -250,7 +250,7 @@ def _titan_stages(layout: Layout, layers: int, batch: int) -> list[str]:
     return [
         f"--parallelism.pipeline_parallel_degree {layout.pp}",
         f"--parallelism.pipeline_parallel_schedule {schedule.torch}",
-        f"--parallelism.pipeline_parallel_layers_per_stage {max(each)}",
+        f"--parallelism.pipeline_parallel_layers_per_stage {max(sizes)}",
         f"--parallelism.pipeline_parallel_first_stage_less_layers {ends}",
         f"--parallelism.pipeline_parallel_last_stage_less_layers {ends}",
         f"--parallelism.pipeline_parallel_microbatch_size {batch}",
@@ -272,20 +272,20 @@ def check(layout: Layout, batch: int, seq: int, layers: int, recompute: str) -> 
         raise ValueError(f"cp {layout.cp} cuts a sequence into {2 * layout.cp} pieces, not {seq:,} tokens")
 
 
-def _start(layout: Layout, gpus_per_node: int, program: str, before: str = "") -> list[str]:
+def _start(layout: Layout, gpus_per_node: int, program: str, environment: str = "") -> list[str]:
     """The lines that start a process for each rank; several nodes meet at the first."""
-    nodes, each = nodes_of(layout, gpus_per_node), min(layout.ranks, gpus_per_node)
+    nodes, processes = nodes_of(layout, gpus_per_node), min(layout.ranks, gpus_per_node)
     if nodes == 1:
-        return [f"{before}torchrun --standalone --nproc-per-node {each}", program]
+        return [f"{environment}torchrun --standalone --nproc-per-node {processes}", program]
     meet = "--rdzv-backend c10d --rdzv-endpoint $HEAD:29500"
-    return [f"{before}torchrun --nnodes {nodes} --nproc-per-node {each}", meet, program]
+    return [f"{environment}torchrun --nnodes {nodes} --nproc-per-node {processes}", meet, program]
 
 
 def nodes_of(layout: Layout, gpus_per_node: int) -> int:
     """How many nodes the ranks fill. ValueError where they fill none."""
     checks.whole("gpus_per_node", gpus_per_node)
-    nodes, left = divmod(layout.ranks, min(layout.ranks, gpus_per_node))
-    if left:
+    nodes, remainder = divmod(layout.ranks, min(layout.ranks, gpus_per_node))
+    if remainder:
         raise ValueError(
             f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of {gpus_per_node}"
         )
@@ -297,6 +297,6 @@ def _sequences(layout: Layout, batch: int) -> int:
     return layout.dp * batch * layout.m
 
 
-def _with_ends(each: tuple[int, ...]) -> tuple[int, ...]:
+def _with_ends(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The same with the token table and the head counted as a block each."""
-    return (each[0] + 1, *each[1:-1], each[-1] + 1)
+    return (sizes[0] + 1, *sizes[1:-1], sizes[-1] + 1)

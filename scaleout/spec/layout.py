@@ -9,7 +9,7 @@ from scaleout.spec import checks, pipeline
 # How keys and values reach the ranks that share a sequence.
 CONTEXTS = ("ring", "gather")
 
-AXES = ("dp", "cp", "tp", "pp")  # in the order in which they are told
+AXES = ("dp", "cp", "tp", "pp")  # in the order in which they are printed
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Layout:
         return pipeline.rank_of(self.schedule, self.stages - 1, self.pp)
 
 
-def within(layout: Layout, seq: int) -> tuple[Layout, int]:
-    """The layout and the tokens of a sequence as one context-parallel rank sees them: the others are replicas to it.
+def context_share(layout: Layout, seq: int) -> tuple[Layout, int]:
+    """The layout and the tokens of a sequence on one context-parallel rank: the other cp ranks count as replicas.
 
     Each rank has one piece from the front and one from the back of the sequence, so that causal attention takes all
     of them as long: 2 cp pieces. ValueError, in one line with the nearest length that works, for other lengths.
@@ -97,8 +97,8 @@ def within(layout: Layout, seq: int) -> tuple[Layout, int]:
         return layout, seq
     pieces = 2 * layout.cp
     if seq % pieces:
-        near = max(pieces, round(seq / pieces) * pieces)
-        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {near:,}")
+        nearest = max(pieces, round(seq / pieces) * pieces)
+        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {nearest:,}")
     return replace(layout, dp=layout.replicas, cp=1), seq // layout.cp
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import gcd, prod
+from math import gcd, inf, prod
 
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
@@ -22,7 +22,7 @@ from scaleout.spec.transformer import Shape
 
 # Outermost first: Megatron's default, "tp-cp-ep-dp-pp", read from the right (megatron/core/parallel_state.py).
 ORDER = ("pp", "dp", "cp", "tp")
-MOST = 10**9  # GPUs whose divisors are all tried in a moment
+MOST_GPUS = 10**9  # GPUs whose divisors are all tried in a moment
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Grid:
         return self.strides[self._place(axis)]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where a rank stands, by axis. ValueError for a rank that is not there."""
+        """The coordinates of a rank, by axis. ValueError for a rank outside the grid."""
         if not checks.is_whole(rank) or not 0 <= rank < self.ranks:
             raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
         return {name: rank // step % size for (name, size), step in zip(self.axes, self.strides, strict=True)}
 
     def rank(self, coordinates: Mapping[str, int]) -> int:
-        """Who stands there. ValueError for other axes, and for a place that is not there."""
+        """The rank at these coordinates. ValueError for other axes, and for coordinates outside the grid."""
         if set(coordinates) != set(self.names):
             raise ValueError(f"coordinates are of {', '.join(self.names)}, not {', '.join(map(str, coordinates))}")
         for name, size in self.axes:
@@ -79,13 +79,13 @@ class Grid:
 
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """The ranks that differ from a rank along these axes only, in the order of the grid; itself among them."""
-        here = self.coordinates(rank)
+        origin = self.coordinates(rank)
         free = [name for name in self.names if name in {self.names[self._place(axis)] for axis in axes}]
-        found = [rank - sum(self.stride(name) * here[name] for name in free)]
+        ranks = [rank - sum(self.stride(name) * origin[name] for name in free)]
         for name in free:
             steps = range(0, self.stride(name) * self.size(name), self.stride(name))
-            found = [one + step for one in found for step in steps]
-        return tuple(found)
+            ranks = [start + step for start in ranks for step in steps]
+        return tuple(ranks)
 
     def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
         """All groups along these axes: each rank is in one of them."""
@@ -102,8 +102,8 @@ def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
     ValueError for other names."""
     order = tuple(order) if isinstance(order, Iterable) else (order,)
     if not all(axis in ORDER for axis in order) or sorted(order) != sorted(ORDER):
-        said = ", ".join(axis if axis in ORDER else checks.said(axis) for axis in order) or "nothing"
-        raise ValueError(f"the order names {', '.join(ORDER)}, each once, not {said}")
+        names = ", ".join(axis if axis in ORDER else checks.said(axis) for axis in order) or "nothing"
+        raise ValueError(f"the order names {', '.join(ORDER)}, each once, not {names}")
     return Grid(tuple((axis, getattr(layout, axis)) for axis in order))
 
 
@@ -111,31 +111,31 @@ def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
 
 
 @lru_cache(maxsize=1024)
-def apart(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
+def group_cluster(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
     """A group of ranks along axes, (stride, size) of each, as a cluster of its own.
 
     All groups of the same axes send at once, and share what leaves a node: a group's adapter is its part of them.
     Where a group neither lies in one node nor has as many ranks on each, it is taken for one with fewer on each.
     """
     g, size = cluster.gpus_per_node, prod(size for _, size in axes)
-    near = prod(gcd(size, g // stride) if stride < g and g % stride == 0 else 1 for stride, size in axes)
-    if near == size:
+    in_node = prod(gcd(size, g // stride) if stride < g and g % stride == 0 else 1 for stride, size in axes)
+    if in_node == size:
         return replace(cluster, nodes=1, gpus_per_node=size)
-    share = replace(cluster.across, bytes_per_s=cluster.pool.bytes_per_s * near / g)
-    return Cluster(size // near, near, cluster.inside, share, 1)
+    share = replace(cluster.across, bytes_per_s=cluster.pool.bytes_per_s * in_node / g)
+    return Cluster(size // in_node, in_node, cluster.inside, share, 1)
 
 
-def on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
+def group_on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
     """The group along these axes as a cluster of its own. Those that lie side by side in the grid are one; another
     axis may lie between, as the pipeline's between Llama 3's replicas (arXiv 2407.21783, section 3.3.2)."""
-    some: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for axis in reversed(grid.names):
         if axis in axes and grid.size(axis) > 1:
             stride, size = grid.stride(axis), grid.size(axis)
-            if some and stride == prod(some[-1]):
-                stride, size = some[-1][0], some.pop()[1] * size
-            some.append((stride, size))
-    return apart(cluster, *some)
+            if merged and stride == prod(merged[-1]):
+                stride, size = merged[-1][0], merged.pop()[1] * size
+            merged.append((stride, size))
+    return group_cluster(cluster, *merged)
 
 
 def link(cluster: Cluster, grid: Grid, axis: str) -> Wire:
@@ -159,19 +159,19 @@ def refuse(shape: Shape, layout: Layout, gpus: int) -> None:
     GPUs."""
     checks.whole("gpus", gpus)
     if layout.ranks != gpus:
-        near = nearest(shape, layout, gpus)
-        said = f"dp {layout.dp} x cp {layout.cp} x tp {layout.tp} x pp {layout.pp}"
-        use = f"dp {near.dp}, cp {near.cp}, tp {near.tp}, pp {near.pp}"
-        raise ValueError(f"{said} is {layout.ranks:,} ranks, there are {gpus:,}: the nearest that works is {use}")
+        best = nearest(shape, layout, gpus)
+        degrees = f"dp {layout.dp} x cp {layout.cp} x tp {layout.tp} x pp {layout.pp}"
+        use = f"dp {best.dp}, cp {best.cp}, tp {best.tp}, pp {best.pp}"
+        raise ValueError(f"{degrees} is {layout.ranks:,} ranks, there are {gpus:,}: the nearest that works is {use}")
 
 
 def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
     """Of the layouts that fill so many GPUs with this shape the one nearest to a layout: as many of tp, pp and cp kept
     as can be, the others changed by the smallest factor, and dp what is left. A tp above the key-value heads, which
     copies them and which torch's own parts do not cut, is kept where it was asked for, and never proposed. ValueError
-    for more than MOST GPUs."""
-    checks.whole("gpus", gpus, most=MOST)
-    best = None
+    for more than MOST_GPUS."""
+    checks.whole("gpus", gpus, limit=MOST_GPUS)
+    best = (inf, 0, 0, 0)
     for tp in checks.divisors(gpus):
         if not divides(shape, tp) or (tp > shape.kv and tp != layout.tp):
             continue
@@ -179,22 +179,23 @@ def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
             if pp > shape.layers:
                 break
             for cp in checks.divisors(gpus // (tp * pp)):
-                key = (_far(tp, layout.tp) * _far(pp, layout.pp) * _far(cp, layout.cp), tp, pp, cp)
-                best = min(best, key) if best else key
+                key = (_ratio(tp, layout.tp) * _ratio(pp, layout.pp) * _ratio(cp, layout.cp), tp, pp, cp)
+                best = min(best, key)
     _, tp, pp, cp = best
-    plain = {} if pp == layout.pp else {"chunks": 1, "micro_batches": None, "schedule": "1f1b"}
-    return replace(layout, dp=gpus // (tp * pp * cp), tp=tp, pp=pp, cp=cp, **plain)
+    if pp != layout.pp:
+        layout = replace(layout, chunks=1, micro_batches=None, schedule="1f1b")
+    return replace(layout, dp=gpus // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
 
 
-def _far(a: int, b: int) -> float:
+def _ratio(a: int, b: int) -> float:
     return max(a, b) / min(a, b)
 
 
 def filled(layers: int, stages: int) -> None:
     """ValueError, in one line with what works, where some stage would have no layer."""
     if layers < stages:
-        are, most = ("s are", f"{layers} stages") if layers > 1 else (" is", "1 stage")
-        raise ValueError(f"{layers} layer{are} fewer than {stages} stages: use at most {most}")
+        are, limit = ("s are", f"{layers} stages") if layers > 1 else (" is", "1 stage")
+        raise ValueError(f"{layers} layer{are} fewer than {stages} stages: use at most {limit}")
 
 
 def blocks(layers: int, stages: int) -> tuple[int, ...]:
@@ -209,34 +210,34 @@ def blocks(layers: int, stages: int) -> tuple[int, ...]:
     filled(layers, stages)
     if not layers % stages:
         return (layers // stages,) * stages
-    each, more = divmod(layers + 2, stages)
-    out = [each] * stages
-    first = (stages - more) // 2
-    for stage in range(first, first + more):
-        out[stage] += 1
-    out[0] -= 1
-    out[-1] -= 1
-    if min(out) == 0:  # two of the ends have nothing but a table: even, with the longer ones in the middle
-        each, more = divmod(layers, stages)
-        first = (stages - more) // 2
-        return tuple(each + (first <= stage < first + more) for stage in range(stages))
-    return tuple(out)
+    size, longer = divmod(layers + 2, stages)
+    sizes = [size] * stages
+    first = (stages - longer) // 2
+    for stage in range(first, first + longer):
+        sizes[stage] += 1
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    if min(sizes) == 0:  # two of the ends have nothing but a table: even, with the longer ones in the middle
+        size, longer = divmod(layers, stages)
+        first = (stages - longer) // 2
+        return tuple(size + (first <= stage < first + longer) for stage in range(stages))
+    return tuple(sizes)
 
 
-def blocks_of(shape: Shape, layout: Layout, each: Sequence[int] | None = None) -> tuple[int, ...]:
+def blocks_of(shape: Shape, layout: Layout, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
     """Blocks of each stage: those given, or as `blocks` shares them out. ValueError where they are not the
     model's, or a stage has none."""
-    if each is None:
+    if sizes is None:
         return blocks(shape.layers, layout.stages)
-    for n in each:
+    for n in sizes:
         checks.whole("the blocks of a stage", n)
-    if len(each) != layout.stages or sum(each) != shape.layers:
+    if len(sizes) != layout.stages or sum(sizes) != shape.layers:
         raise ValueError(
-            f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(each)} of {sum(each)}"
+            f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(sizes)} of {sum(sizes)}"
         )
-    return tuple(each)
+    return tuple(sizes)
 
 
-def rank_blocks(layout: Layout, rank: int, each: Sequence[int]) -> tuple[int, ...]:
+def rank_blocks(layout: Layout, rank: int, sizes: Sequence[int]) -> tuple[int, ...]:
     """Blocks of each chunk of a rank of the pipeline."""
-    return tuple(each[stage] for stage in stages_of(layout.schedule, rank, layout.pp, layout.chunks))
+    return tuple(sizes[stage] for stage in stages_of(layout.schedule, rank, layout.pp, layout.chunks))

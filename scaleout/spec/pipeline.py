@@ -4,7 +4,7 @@ A model of p x v stages runs on p ranks, v stages ("chunks") on each. A step has
 stage's forward and backward once. A schedule only says in which order a rank takes them. Seven are here, as the
 library has them (torch.distributed.pipelining, whose own tables the tests compare): GPipe (arXiv 1811.06965), 1F1B
 (arXiv 1806.03377), interleaved (arXiv 2104.04473), breadth-first (arXiv 2211.05953), the zero-bubble ZB1 and ZBV
-(arXiv 2401.10241) and DualPipeV (arXiv 2412.19437). When each action starts is told in `timing.pipeline`.
+(arXiv 2401.10241) and DualPipeV (arXiv 2412.19437). `timing.pipeline` computes when each action starts.
 How an order is woven from patterns is in `pipeline_weave`.
 """
 
@@ -82,16 +82,16 @@ def checked(schedule: str, **counts: int) -> Schedule:
     micro-batches, v: chunks a rank) that are no whole numbers above 0."""
     facts = checks.known("schedule", schedule, SCHEDULES)
     for name, value in counts.items():
-        checks.whole(name, value, of=" (ranks, micro-batches, chunks a rank)")
+        checks.whole(name, value, unit=" (ranks, micro-batches, chunks a rank)")
     return facts
 
 
 def stages_of(schedule: str, rank: int, p: int, v: int) -> tuple[int, ...]:
     """The stages of a rank, in the order of the model. ValueError as in `checked`, and for a rank that is not there."""
     facts = checked(schedule, p=p, v=v)
-    checks.whole("rank", rank, 0, most=p - 1)
-    back = p - 1 - rank if facts.v_shaped else rank
-    return tuple(lap * p + (back if lap % 2 else rank) for lap in range(v))
+    checks.whole("rank", rank, 0, limit=p - 1)
+    mirror = p - 1 - rank if facts.v_shaped else rank
+    return tuple(lap * p + (mirror if lap % 2 else rank) for lap in range(v))
 
 
 def allowed(schedule: str, p: int, m: int) -> bool:
@@ -106,20 +106,23 @@ def nearest(schedule: str, p: int, m: int) -> int:
     """Of the micro-batches that a schedule of p ranks can have, the number nearest to m; of two the larger.
     ValueError as in `checked`."""
     checked(schedule, p=p, m=m)
-    outward = (n for off in range(2 * p + 1) for n in (m + off, m - off) if n > 0)
+    outward = (n for distance in range(2 * p + 1) for n in (m + distance, m - distance) if n > 0)
     return next(n for n in outward if allowed(schedule, p, n))
 
 
 def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
     """Raise ValueError, with the nearest that works, for what the schedule cannot be."""
     facts = checked(schedule, p=p, m=m, v=v)
-    least, most = facts.chunks
-    if v < least or (most and v > most):
-        bound = f"{'' if most == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
-        raise ValueError(f"{schedule} has {bound} a rank, not {v}: use v = {least if v < least else most}")
+    least, highest = facts.chunks
+    if v < least or (highest and v > highest):
+        bound = f"{'' if highest == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
+        raise ValueError(f"{schedule} has {bound} a rank, not {v}: use v = {least if v < least else highest}")
     if not allowed(schedule, p, m):
-        why = {"1f1b": f"needs a micro-batch for each of {p} ranks", "dualpipev": f"needs two for each of {p} ranks"}
-        rule = why.get(schedule, f"takes micro-batches in equal rounds of at least {p}")
+        reasons = {
+            "1f1b": f"needs a micro-batch for each of {p} ranks",
+            "dualpipev": f"needs two for each of {p} ranks",
+        }
+        rule = reasons.get(schedule, f"takes micro-batches in equal rounds of at least {p}")
         raise ValueError(f"{schedule} {rule}, not {m}: use m = {nearest(schedule, p, m)}")
 
 

@@ -30,17 +30,17 @@ def row(kind: str, stage: int, stages: int, m: int) -> range:
 
 def weave(phases: Phases, threads: Threads, size: int) -> list[int]:
     """The order. size: how many actions there are of each kind."""
-    out: list[int] = []
+    order: list[int] = []
     for pattern, times in phases:
         woven = [-1] * (times * len(pattern))
         for place, letter in enumerate(pattern):
             if letter != "Q":
                 woven[place :: len(pattern)] = islice(threads[letter], times)
-        out += woven
+        order += woven
     if any("Q" in pattern for pattern, _ in phases):
-        inputs = (code for code in out if size <= code < 2 * size)
-        out = [next(inputs) + 2 * size if code < 0 else code for code in out]
-    return out
+        inputs = (code for code in order if size <= code < 2 * size)
+        order = [next(inputs) + 2 * size if code < 0 else code for code in order]
+    return order
 
 
 def round_size(p: int, m: int) -> int:
@@ -80,27 +80,27 @@ def places(schedule: str, p: int, m: int, v: int, rank: int, chunk: int, micro: 
     """How many actions of its kind a rank makes before each one of a micro-batch on one of its chunks, by kind."""
     if schedule not in ("zbv", "dualpipev"):
         size = m if schedule == "bfs" or v == 1 else round_size(p, m)
-        before, within = micro // size * size * v, micro % size
-        back = before + (v - 1 - chunk) * size + (m - 1 - micro if schedule == "bfs" else within)
-        return {"F": before + chunk * size + within} | dict.fromkeys("IW" if schedule == "zb1" else "B", back)
+        previous, offset = micro // size * size * v, micro % size
+        backward = previous + (v - 1 - chunk) * size + (m - 1 - micro if schedule == "bfs" else offset)
+        return {"F": previous + chunk * size + offset} | dict.fromkeys("IW" if schedule == "zb1" else "B", backward)
     woven = phases(schedule, p, m, v, rank)
-    found = dict(_place(woven, letters, micro) for letters in (("f", "ib", "w") if chunk else ("F", "IB", "W")))
-    if "I" in found and schedule == "dualpipev":
-        found["W"] = found["I"]  # the oldest input gradient's
-    found.pop("", None)
-    return found
+    counts = dict(_place(woven, letters, micro) for letters in (("f", "ib", "w") if chunk else ("F", "IB", "W")))
+    if "I" in counts and schedule == "dualpipev":
+        counts["W"] = counts["I"]  # the oldest input gradient's
+    counts.pop("", None)
+    return counts
 
 
 def _place(woven: Phases, letters: str, micro: int) -> tuple[str, int]:
     """(kind, actions of that kind before) of the action of a micro-batch among those of one chunk that have these
     letters, of which no pattern has two; ("", 0) where there is none."""
     for n, (pattern, times) in enumerate(woven):
-        at = max(map(pattern.find, letters))
-        if at >= 0 and micro < times:
-            kind = pattern[at].upper()
-            before = sum(some.upper().count(kind) * turns for some, turns in woven[:n])
-            return kind, before + micro * pattern.upper().count(kind) + pattern.upper().count(kind, 0, at)
-        micro -= 0 if at < 0 else times
+        index = max(map(pattern.find, letters))
+        if index >= 0 and micro < times:
+            kind = pattern[index].upper()
+            previous = sum(text.upper().count(kind) * turns for text, turns in woven[:n])
+            return kind, previous + micro * pattern.upper().count(kind) + pattern.upper().count(kind, 0, index)
+        micro -= 0 if index < 0 else times
     return "", 0
 
 
@@ -123,61 +123,61 @@ def _zb1(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     """1F1B whose rank r puts r weight gradients off, to do them where it would else wait."""
     warm = min(m * v, warm_up(schedule, p, m, v, rank))
     alone = min(rank, m * v - warm)
-    late = min(rank - alone, warm)
+    delayed = min(rank - alone, warm)
     return [
         ("F", warm),
         ("FI", alone),
         ("FIQ", m * v - warm - alone),
-        ("I", late),
-        ("IQ", warm - late),
-        ("Q", alone + late),
+        ("I", delayed),
+        ("IQ", warm - delayed),
+        ("Q", alone + delayed),
     ]
 
 
 def _zbv(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     """The second chunk comes back to the first rank, whose backwards so begin while others still fill. The order is
     made for 2p - 1 micro-batches at least; with fewer, those that are not there are left out of it."""
-    n, back = max(m, 2 * p - 1), p - rank
-    every = [
-        ("F", 2 * back - 1),
+    n, remaining = max(m, 2 * p - 1), p - rank
+    table = [
+        ("F", 2 * remaining - 1),
         ("fF", rank),
-        ("fiw", back),
-        ("FIWfiw", n - p - back + 1),
-        ("IWfiw", back - 1),
+        ("fiw", remaining),
+        ("FIWfiw", n - p - remaining + 1),
+        ("IWfiw", remaining - 1),
         ("Ii", rank),
-        ("IW", back),
+        ("IW", remaining),
         ("w", rank),
         ("W", rank),
     ]
-    return every if n == m else [*_cut(every, m)]
+    return table if n == m else [*_cut(table, m)]
 
 
-def _cut(every: Phases, m: int) -> Iterator[tuple[str, int]]:
+def _cut(table: Phases, m: int) -> Iterator[tuple[str, int]]:
     """Phases of which each letter has m turns, and is left out after them."""
-    left = dict.fromkeys("FfIiWw", m)
-    for pattern, times in every:
-        while times and (pattern := "".join(letter for letter in pattern if left[letter])):
-            some = min(times, *(left[letter] for letter in pattern))
-            yield pattern, some
-            times -= some
+    turns = dict.fromkeys("FfIiWw", m)
+    for pattern, times in table:
+        while times and (pattern := "".join(letter for letter in pattern if turns[letter])):
+            count = min(times, *(turns[letter] for letter in pattern))
+            yield pattern, count
+            times -= count
             for letter in pattern:
-                left[letter] -= some
+                turns[letter] -= count
 
 
 def _dualpipev(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     """Forwards of one chunk in turn with backwards of the other, in halves only near the ends. The library runs a pair
     "Fb" or "fB" as one action, the forward first."""
-    back, whole, bend = p - rank - 1, (rank + 1) // 2, (rank + 1) % 2
+    remaining, pairs, bend = p - rank - 1, (rank + 1) // 2, (rank + 1) % 2
     return [
-        ("F", 2 * back),
+        ("F", 2 * remaining),
         ("Ff", rank + 1),
-        ("iQf", back),
+        ("iQf", remaining),
         ("FbfB", m - 2 * p + rank + 1),
-        ("bfB", back),
-        ("bB", whole),
+        ("bfB", remaining),
+        ("bB", pairs),
         ("bI", bend),
-        ("iI", rank + 1 - whole - bend),
-        ("QI", back),
+        ("iI", rank + 1 - pairs - bend),
+        ("QI", remaining),
         ("Q", rank + 1),
     ]
 
@@ -188,7 +188,7 @@ def _rounds(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:
 
     def thread(kind: str) -> Iterator[int]:
         rows = [row(kind, stage, p * v, m) for stage in range(rank, p * v, p)][:: 1 if kind == "F" else -1]
-        return chain.from_iterable(one[i : i + size] for i in range(0, m, size) for one in rows)
+        return chain.from_iterable(micros[i : i + size] for i in range(0, m, size) for micros in rows)
 
     return {kind: thread(kind) for kind in "FBI"}
 

@@ -14,7 +14,7 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 
 
 def _us(*microseconds: float) -> tuple[float, ...]:
-    return tuple(round(one / 1e6, 9) for one in microseconds)
+    return tuple(round(value / 1e6, 9) for value in microseconds)
 
 
 # Seconds that a call takes before anything moves, by protocol.

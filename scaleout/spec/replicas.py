@@ -66,6 +66,6 @@ def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
     if shape.positions == "learned":
         tables.append((shape.max_seq, shape.hidden))
     matrices = [*tables, *list(linears(shape).values()) * shape.layers]
-    whole = sum(n * m for n, m in matrices)
-    vectors = total_parameters(shape) - whole
+    elements = sum(n * m for n, m in matrices)
+    vectors = total_parameters(shape) - elements
     return total_parameters(shape) / (vectors + sum(min(n * m, rank * (n + m)) for n, m in matrices))

@@ -87,7 +87,7 @@ class Unit:
     @cached_property
     def parameters(self) -> int:
         """Elements of the unit."""
-        return sum(rows * each * times for rows, each, times in self.rows)
+        return sum(rows * columns * times for rows, columns, times in self.rows)
 
     def shard(self, ranks: int) -> int:
         """Elements that each of `ranks` stores and sends: rows are dealt in equal chunks, the last ones padded.
@@ -95,38 +95,38 @@ class Unit:
         `fully_shard` splits every parameter along its first dimension; a rank whose chunk is short pads it, so that
         all messages are equal.
         """
-        return sum(ceil(rows / ranks) * each * times for rows, each, times in self.rows)
+        return sum(ceil(rows / ranks) * columns * times for rows, columns, times in self.rows)
 
     def own(self, ranks: int, rank: int = 0) -> int:
         """Elements that rank `rank` of `ranks` holds without padding; rank 0 has the most."""
         total = 0
-        for rows, each, times in self.rows:
+        for rows, columns, times in self.rows:
             chunk = ceil(rows / ranks)
-            total += max(0, min(chunk, rows - rank * chunk)) * each * times
+            total += max(0, min(chunk, rows - rank * chunk)) * columns * times
         return total
 
 
 def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     """Dimensions of every parameter of the book's Transformer by name, in the order of `named_parameters()`."""
     h = shape.hidden
-    out: dict[str, tuple[int, ...]] = {"tokens.weight": (shape.vocab, h)}
+    sizes: dict[str, tuple[int, ...]] = {"tokens.weight": (shape.vocab, h)}
     if shape.positions == "learned":
-        out["positions.weight"] = (shape.max_seq, h)
+        sizes["positions.weight"] = (shape.max_seq, h)
     norm = ["weight", "bias"][: norm_parameters(shape) // h]
     pairs = linears(shape)
     for i in range(shape.layers):
-        at = f"blocks.{i}"
-        out |= {f"{at}.norm{n}.{kind}": (h,) for n in (1, 2) for kind in norm}
+        block = f"blocks.{i}"
+        sizes |= {f"{block}.norm{n}.{kind}": (h,) for n in (1, 2) for kind in norm}
         for part, names in (("attention", ("q", "k", "v", "out")), ("mlp", ("up", "gate", "down"))):
             for name in names:
                 if name in pairs:
-                    out[f"{at}.{part}.{name}.weight"] = pairs[name][::-1]
+                    sizes[f"{block}.{part}.{name}.weight"] = pairs[name][::-1]
                     if shape.bias:
-                        out[f"{at}.{part}.{name}.bias"] = pairs[name][1:]
-    out |= {f"norm.{kind}": (h,) for kind in norm}
+                        sizes[f"{block}.{part}.{name}.bias"] = pairs[name][1:]
+    sizes |= {f"norm.{kind}": (h,) for kind in norm}
     if not shape.tied_head:
-        out["head.weight"] = (shape.vocab, h)
-    return out
+        sizes["head.weight"] = (shape.vocab, h)
+    return sizes
 
 
 def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:
@@ -139,14 +139,14 @@ def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:
 
 @lru_cache(maxsize=64)
 def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
-    every = tensors(shape)
+    sizes = tensors(shape)
     if wrap == "size":
-        names = _by_size(every, least, _root_only(shape))
+        names = _by_size(sizes, least, _root_only(shape))
     else:
-        names = {name: _home(name, shape, wrap) for name in every}
+        names = {name: _home(name, shape, wrap) for name in sizes}
     grouped: dict[str, list[tuple[str, tuple[int, ...]]]] = {"": []}
     for tensor, unit in names.items():
-        grouped.setdefault(unit, []).append((tensor, every[tensor]))
+        grouped.setdefault(unit, []).append((tensor, sizes[tensor]))
     return tuple(Unit(name, tuple(grouped[name])) for name in sorted(grouped, key=_reached) if grouped[name])
 
 
@@ -160,27 +160,30 @@ def _reached(module: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else _ORDER.index(part) for part in module.split(".") if part)
 
 
-def few(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
-    """Units of a model of `layers` layers that stands for `shape`, and how many more layers that has: what they leave
-    to the root is in it, and the units of block `middle` stand for theirs."""
-    return _few(shape, sharding.wrap, sharding.least_parameters, layers, middle)
+def stand_in_units(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
+    """Units of a shorter model of `layers` layers that stands for `shape`, and how many more layers `shape` has. The
+    root unit has the tensors of those layers too; the units of block `middle` stand for their units."""
+    return _stand_in_units(shape, sharding.wrap, sharding.least_parameters, layers, middle)
 
 
 @lru_cache(maxsize=64)
-def _few(shape: Shape, wrap: str, least: int, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
+def _stand_in_units(shape: Shape, wrap: str, least: int, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
     extra = shape.layers - layers
     parts = _units(replace(shape, layers=layers), wrap, least)
     if not extra or parts[0].name:
         return parts, extra
-    before, more, after = [], [], []
+    Tensors = list[tuple[str, tuple[int, ...]]]
+    head: Tensors = []
+    block: Tensors = []
+    tail: Tensors = []
     for tensor in parts[0].tensors:  # in order: which one is last matters to its messages
-        (more if tensor[0].startswith(f"blocks.{middle}.") else after if more else before).append(tensor)
-    return (Unit("", (*before, *((1 + extra) * more), *after)), *parts[1:]), extra
+        (block if tensor[0].startswith(f"blocks.{middle}.") else tail if block else head).append(tensor)
+    return (Unit("", (*head, *((1 + extra) * block), *tail)), *parts[1:]), extra
 
 
 def alike(shape: Shape, sharding: Sharding) -> list[tuple[Unit, int]]:
     """Each unit that differs from the others, and how often the model has it."""
-    parts, extra = few(shape, sharding, 1, 0)
+    parts, extra = stand_in_units(shape, sharding, 1, 0)
     return [(unit, 1 + extra * unit.name.startswith("blocks.")) for unit in parts]
 
 
@@ -200,19 +203,19 @@ def _root_only(shape: Shape) -> set[str]:
     return {"positions", "norm"} | ({"tokens"} if shape.tied_head else set())
 
 
-def _by_size(every: dict[str, tuple[int, ...]], least: int, never: set[str]) -> dict[str, str]:
+def _by_size(sizes: dict[str, tuple[int, ...]], least: int, never: set[str]) -> dict[str, str]:
     """From the leaves up, a module becomes a unit once it has `least` parameters that no unit inside it took.
 
     A list of modules never does: it has no forward of its own. This is FSDP's size-based policy (torch's
     `size_based_auto_wrap_policy`), and the root takes what is left.
     """
-    home = dict.fromkeys(every, "")
+    home = dict.fromkeys(sizes, "")
     inside: dict[str, list[str]] = {}
-    for name in every:
+    for name in sizes:
         for i in range(1, name.count(".") + 1):
             inside.setdefault(".".join(name.split(".")[:i]), []).append(name)
     for module in sorted(inside.keys() - {"blocks"} - never, key=lambda name: (-name.count("."), name)):
         free = [name for name in inside[module] if not home[name]]
-        if sum(prod(every[name]) for name in free) >= least:
+        if sum(prod(sizes[name]) for name in free) >= least:
             home |= dict.fromkeys(free, module)
     return home

@@ -22,22 +22,22 @@ def check_tensor(shape: Shape, tp: int) -> None:
     checks.whole("tp", tp)
     if divides(shape, tp):
         return
-    near = checks.nearest(tp, (t for t in range(1, shape.heads + 1) if divides(shape, t)))
+    nearest = checks.nearest(tp, (t for t in range(1, shape.heads + 1) if divides(shape, t)))
     if shape.heads % tp:
         reason = f"does not divide {shape.heads} heads"
     elif shape.h_ff % tp:
         reason = f"does not divide the MLP's width {shape.h_ff}"
     else:
         reason = f"and {shape.kv} key-value heads do not divide one another"
-    raise ValueError(f"tp {tp} {reason}: the nearest that works is {near}")
+    raise ValueError(f"tp {tp} {reason}: the nearest that works is {nearest}")
 
 
 def check_vocabulary(shape: Shape, tp: int) -> None:
     """ValueError, in one line with what would work, unless the vocabulary falls into tp equal parts."""
     if shape.vocab % tp:
-        near = checks.nearest(tp, checks.divisors(shape.vocab))
+        nearest = checks.nearest(tp, checks.divisors(shape.vocab))
         raise ValueError(
-            f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: use {near}, or pad it to "
+            f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: use {nearest}, or pad it to "
             f"{shape.vocab + -shape.vocab % tp:,}"
         )
 
@@ -45,23 +45,23 @@ def check_vocabulary(shape: Shape, tp: int) -> None:
 def check_hidden(shape: Shape, tp: int) -> None:
     """ValueError, in one line, unless the hidden size falls into tp equal parts, as unusual cuts need it."""
     if shape.hidden % tp:
-        near = checks.nearest(tp, checks.divisors(shape.hidden))
-        raise ValueError(f"tp {tp} does not divide hidden size {shape.hidden}, which this cut needs: use {near}")
+        nearest = checks.nearest(tp, checks.divisors(shape.hidden))
+        raise ValueError(f"tp {tp} does not divide hidden size {shape.hidden}, which this cut needs: use {nearest}")
 
 
 def check_sequence(seq: int, tp: int) -> None:
     """ValueError, in one line with the nearest length that works, unless sequence parallelism can cut seq tokens."""
     checks.whole("seq", seq)
     if seq % tp:
-        near = max(tp, round(seq / tp) * tp)
-        raise ValueError(f"tp {tp} does not divide {seq:,} tokens, which sequence parallelism cuts: use {near:,}")
+        nearest = max(tp, round(seq / tp) * tp)
+        raise ValueError(f"tp {tp} does not divide {seq:,} tokens, which sequence parallelism cuts: use {nearest:,}")
 
 
 def check_options(sequence_parallel: bool, width: int, stream: int | None, gather_again: bool) -> None:
     """ValueError, in one line, for flags that are none and for elements of no whole number of bytes."""
     checks.flag("sequence_parallel", sequence_parallel)
-    checks.whole("width", width, of=" of bytes")
-    checks.whole("stream", width if stream is None else stream, of=" of bytes")
+    checks.whole("width", width, unit=" of bytes")
+    checks.whole("stream", width if stream is None else stream, unit=" of bytes")
     checks.flag("gather_again", gather_again)
 
 
@@ -71,15 +71,15 @@ def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
     Megatron's split (Shoeybi et al. 2019, arXiv 1909.08053): q, k, v, up and gate along the output, out and down
     along the input. With more ranks than key-value heads, a head is copied rather than cut.
     """
-    out = {}
+    sizes = {}
     for name, (a, b) in linears(shape).items():
         if name in ROW_PARALLEL:
-            out[name] = (a // tp, b)
+            sizes[name] = (a // tp, b)
         elif name in ("k", "v"):
-            out[name] = (a, max(1, shape.kv // tp) * shape.d)
+            sizes[name] = (a, max(1, shape.kv // tp) * shape.d)
         else:
-            out[name] = (a, b // tp)
-    return out
+            sizes[name] = (a, b // tp)
+    return sizes
 
 
 def block_parameters(shape: Shape, tp: int = 1) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sweep:
-    """rows: (KiB of the message, GB/s), on nodes of eight H100 with InfiniBand. by: the algorithm forced, or ""."""
+    """rows: (KiB of the message, GB/s), on nodes of eight H100 with InfiniBand. algorithm: the one forced, or ""."""
 
     words: str
     source: str
     rows: tuple[tuple[int, float], ...]
-    by: str = ""
+    algorithm: str = ""
 
 
 # By number of ranks, from togethercomputer/together-nccl-tests at 6698e53c and issue 309 of NVIDIA/nccl-tests. What
@@ -22,7 +22,7 @@ SWEEPS = {
         (2048, 87.26), (4096, 138.26), (8192, 182.39), (16384, 231.88), (32768, 274.45), (65536, 318.55),
         (131072, 334.33), (262144, 347.64), (524288, 355.65), (1048576, 360.07), (2097152, 363.84),
         (4194304, 366.72), (8388608, 368.09),
-    ), by="ring"),
+    ), algorithm="ring"),
     32: Sweep("4 nodes of 8 H100", "nccl-tests #309", (
         (32, 1.29), (64, 2.5), (128, 4.55), (256, 7.49), (512, 13.94), (1024, 24.73), (4096, 53.77), (8192,
         74.78), (16384, 125.23), (32768, 172.92), (65536, 224.53), (131072, 262.48), (262144, 294.16),

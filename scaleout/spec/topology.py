@@ -89,11 +89,11 @@ class Cluster:
         Links to fixed peers (Infinity Fabric) give the part of those that are in the group; a bridge joins two cards,
         and more of them meet over their PCIe slots.
         """
-        peers, others = self.inside.peers, self.gpus_per_node - 1
-        if peers == 1 and others > 1:
+        peers, neighbours = self.inside.peers, self.gpus_per_node - 1
+        if peers == 1 and neighbours > 1:
             return wire(HOST_LINK[self.inside.link])
-        if 0 < others < peers:
-            return replace(self.inside, bytes_per_s=self.inside.bytes_per_s * others / peers)
+        if 0 < neighbours < peers:
+            return replace(self.inside, bytes_per_s=self.inside.bytes_per_s * neighbours / peers)
         return self.inside
 
     @cached_property
@@ -133,8 +133,8 @@ class Cluster:
 
 def wire(key: str) -> Wire:
     """The wire of a link of `hardware.LINKS`, at its datasheet's rate. ValueError for an unknown key."""
-    found = link(key)
-    return Wire(found.alpha_seconds, found.one_way_bytes_per_s, key)
+    datasheet = link(key)
+    return Wire(datasheet.alpha_seconds, datasheet.one_way_bytes_per_s, key)
 
 
 def host(device: Device) -> Link:

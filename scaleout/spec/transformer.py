@@ -70,7 +70,7 @@ class Shape:
         return min(seq, self.max_seq) if self.positions == "learned" else seq
 
 
-def _llama(layers: int, hidden: int, heads: int, vocab: int, **rest) -> Shape:
+def _llama(layers: int, hidden: int, heads: int, vocab: int, **options) -> Shape:
     return Shape(
         layers,
         hidden,
@@ -81,7 +81,7 @@ def _llama(layers: int, hidden: int, heads: int, vocab: int, **rest) -> Shape:
         norm="rmsnorm",
         positions="rotary",
         tied_head=False,
-        **rest,
+        **options,
     )
 
 
@@ -115,10 +115,10 @@ def preset(name: str) -> Shape:
 def linears(shape: Shape) -> dict[str, tuple[int, int]]:
     """The matrices of one block, by name: (input width, output width)."""
     h, wide, narrow = shape.hidden, shape.heads * shape.d, shape.kv * shape.d
-    out = {"q": (h, wide), "k": (h, narrow), "v": (h, narrow), "out": (wide, h), "up": (h, shape.h_ff)}
+    widths = {"q": (h, wide), "k": (h, narrow), "v": (h, narrow), "out": (wide, h), "up": (h, shape.h_ff)}
     if shape.gated_mlp:
-        out["gate"] = (h, shape.h_ff)
-    return {**out, "down": (shape.h_ff, h)}
+        widths["gate"] = (h, shape.h_ff)
+    return {**widths, "down": (shape.h_ff, h)}
 
 
 def norm_parameters(shape: Shape) -> int:
@@ -156,7 +156,7 @@ def check_run(batch: int, seq: int) -> None:
 def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> dict[str, int]:
     """Floating-point operations of one step on batch x seq tokens: "forward", "backward", "recompute".
 
-    Matrix products only, two operations a multiply-add; the attention scores are counted in full, not halved
+    Matrix multiplications only, two operations a multiply-add; the attention scores are counted in full, not halved
     for the causal mask, as in Narayanan et al. 2021 and Korthikanti et al. 2022 (arXiv 2205.05198, appendix A).
     Backward is twice forward. "full" recomputes every block, "selective" the attention core.
     """
@@ -166,7 +166,7 @@ def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> di
     core = 2 * 2 * tokens * seq * shape.heads * shape.d * shape.layers  # QK^T and the weighted sum of V
     matrices = 2 * tokens * sum(a * b for a, b in linears(shape).values()) * shape.layers
     forward = core + matrices + 2 * tokens * shape.hidden * shape.vocab
-    again = {"none": 0, "selective": core, "full": core + matrices}
-    if not isinstance(checkpointing, str) or checkpointing not in again:
+    recomputed = {"none": 0, "selective": core, "full": core + matrices}
+    if not isinstance(checkpointing, str) or checkpointing not in recomputed:
         raise ValueError(f"checkpointing must be none, selective or full, not {checkpointing!r}")
-    return {"forward": forward, "backward": 2 * forward, "recompute": again[checkpointing]}
+    return {"forward": forward, "backward": 2 * forward, "recompute": recomputed[checkpointing]}

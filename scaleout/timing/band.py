@@ -66,12 +66,12 @@ class Band:
 
     @property
     def why(self) -> str:
-        """In a sentence or two."""
-        said = (
+        """In a errors or two."""
+        errors = (
             f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
             f"within {100 * self.middle:.0f}%, by constants that were fitted without them."
         )
-        return said + (f" This job lies outside of what they cover: {'; '.join(self.outside)}." * bool(self.outside))
+        return errors + (f" This job lies outside of what they cover: {'; '.join(self.outside)}." * bool(self.outside))
 
     def ends(self, seconds: float) -> tuple[float, float]:
         """(low, high) seconds around a prediction."""
@@ -79,28 +79,28 @@ class Band:
 
 
 def band(job: Job) -> Band:
-    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all.
+    """The band of the job's program on its family of GPUs; with too few such steps of its program; else of all.
 
     A GPU whose family is a guess (`spec.devices`) is of no family.
     """
     checks.instance("job", job, Job)
     name, label, chips, outside = job.program.name, job.program.label, family(job.device), []
-    own = None if job.device.priced_as else ERRORS.get((name, chips))
+    own_errors = None if job.device.priced_as else ERRORS.get((name, chips))
     if job.device.priced_as:
         outside.append(f"no published step on {job.device.name}, whose kernels are taken for {CHIPS[chips]}'s")
-    elif own is None:
+    elif own_errors is None:
         outside.append(f"no published step of {label} on {CHIPS[chips]}")
-    elif own.n < FEWEST:
-        outside.append(f"only {own.n} of {label} on {CHIPS[chips]}")
-    of = {(name, chips): f"of {label} on {CHIPS[chips]}"} if own else {}
-    of |= {(name, ""): f"of {label}", ("", ""): "of all programs"}
-    key = next(key for key in of if key == ("", "") or (key in ERRORS and ERRORS[key].n >= FEWEST))
-    found = ERRORS[key]
-    if job.seq > found.seq:
-        outside.append(f"longer sequences than their {found.seq:,} tokens")
-    if job.layout.ranks > found.gpus:
-        outside.append(f"more GPUs than their {found.gpus:,}")
-    return Band(found.ninth, found.median, found.n, of[key], tuple(outside))
+    elif own_errors.n < FEWEST:
+        outside.append(f"only {own_errors.n} of {label} on {CHIPS[chips]}")
+    labels = {(name, chips): f"of {label} on {CHIPS[chips]}"} if own_errors else {}
+    labels |= {(name, ""): f"of {label}", ("", ""): "of all programs"}
+    key = next(key for key in labels if key == ("", "") or (key in ERRORS and ERRORS[key].n >= FEWEST))
+    chosen = ERRORS[key]
+    if job.seq > chosen.seq:
+        outside.append(f"longer sequences than their {chosen.seq:,} tokens")
+    if job.layout.ranks > chosen.gpus:
+        outside.append(f"more GPUs than their {chosen.gpus:,}")
+    return Band(chosen.ninth, chosen.median, chosen.n, labels[key], tuple(outside))
 
 
 def errors(rows: Iterable[tuple[Job, float]]) -> dict[tuple[str, str], Errors]:
@@ -109,17 +109,17 @@ def errors(rows: Iterable[tuple[Job, float]]) -> dict[tuple[str, str], Errors]:
     for job, error in rows:
         for key in ((job.program.name, family(job.device)), (job.program.name, ""), ("", "")):
             groups.setdefault(key, []).append((job, abs(error)))
-    out = {}
+    table = {}
     for key in sorted(groups):
         jobs, size = [job for job, _ in groups[key]], [error for _, error in groups[key]]
-        out[key] = Errors(
+        table[key] = Errors(
             len(size),
             round(median(size), 3),
             round(ninth(size), 3),
             max(job.seq for job in jobs),
             max(job.layout.ranks for job in jobs),
         )
-    return out
+    return table
 
 
 def ninth(sizes: Iterable[float]) -> float:

@@ -14,7 +14,7 @@ from itertools import combinations
 from scaleout.spec import checks
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import profile as profiles
-from scaleout.timing.rates import AGAIN, Beside, Rates
+from scaleout.timing.rates import MATMULS, Overhead, Rates
 
 # Bytes that an AdamW in one kernel reads and writes for a parameter in fp32: `timing.job.update_bytes` of that recipe.
 ADAMW_BYTES = 28
@@ -36,9 +36,9 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
     linears = kernels.get("matmul", {}).get(dtype, ())
     launch, thin, flop, operand, moved = _forward(linears, kernels.get("moved", ()))
     flop, thin = (flop, thin) if flop else (1 / peak, 0.0)
-    rates, beside = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
-    tensor, each = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
-    found = Rates(
+    rates, overhead = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
+    tensor, per_parameter = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
+    reached_rates = Rates(
         peak,
         1 / flop,
         rates,
@@ -46,14 +46,14 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
         depth=thin / flop,
         kernel_seconds=launch,
         operand_seconds=operand,
-        beside=beside,
-        update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / each if each else 0.0,
+        overhead=overhead,
+        update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / per_parameter if per_parameter else 0.0,
         tensor_seconds=tensor,
     )
-    more, times = _backward(linears, found)
+    linear_seconds, times = _backward(linears, reached_rates)
     queued = profile.get("device_kind") == "cuda"
-    found = replace(found, linear_seconds=more, backward_times=times or 1.0, queued=queued)
-    return _hosted(found, kernels.get("host", ()))
+    reached_rates = replace(reached_rates, linear_seconds=linear_seconds, backward_times=times or 1.0, queued=queued)
+    return _hosted(reached_rates, kernels.get("host", ()))
 
 
 def lacking(profile: dict | None) -> list[str]:
@@ -72,79 +72,80 @@ def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...
     """Seconds of a kernel, of an element of a result beside its inner dimension, of a FLOP, of a byte of operands and
     results, and of one that eager torch moves, as `timing.compute` counts them."""
     rows, seconds = [], []
-    for one in linears:
-        m, n, k = one["rows"], one["columns"], one["depth"]
+    for layer in linears:
+        m, n, k = layer["rows"], layer["columns"], layer["depth"]
         rows.append((1, 2 * m * n, 2 * m * n * k, WIDTH * (m * k + k * n + m * n), 0))
-        seconds.append(one["forward"])
-    for one in moved:
-        rows.append((one["kernels"], 0, 0, 0, PROGRAMS["eager"].moves * one["bytes"]))
-        seconds.append(one["seconds"])
+        seconds.append(layer["forward"])
+    for kernel in moved:
+        rows.append((kernel["kernels"], 0, 0, 0, PROGRAMS["eager"].moves * kernel["bytes"]))
+        seconds.append(kernel["seconds"])
     return fit(rows, seconds, 5)
 
 
-def _backward(linears: Sequence[dict], on: Rates) -> tuple[float, ...]:
-    """Of a linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
+def _backward(linears: Sequence[dict], rates: Rates) -> tuple[float, ...]:
+    """A linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
     of their shapes."""
-    rows = [(1, on.backward(one["rows"], one["columns"], one["depth"], WIDTH)[0]) for one in linears]
-    return fit(rows, [one["backward"] for one in linears], 2)
+    rows = [(1, rates.backward(layer["rows"], layer["columns"], layer["depth"], WIDTH)[0]) for layer in linears]
+    return fit(rows, [layer["backward"] for layer in linears], 2)
 
 
-def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float], Beside]:
+def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float], Overhead]:
     """FLOP/s of causal attention's multiplications, forward and backward, and what it takes beside them."""
-    found = []
-    for phase, times in AGAIN.items():
+    fits = []
+    for phase, times in MATMULS.items():
         rows = []
-        for one in points:
-            queries, seq, head = one["queries"], one["seq"], one["head"]
+        for point in points:
+            queries, seq, head = point["queries"], point["seq"], point["head"]
             rows.append((1, queries, queries * head, queries * seq, times * 2 * queries * seq * head))
-        found.append(fit(rows, [one[phase] for one in points], 5))
-    call, query, number, score, flop = zip(*found, strict=True)
-    return tuple(1 / one if one else INFINITE if points else rate for one in flop), Beside(call, query, number, score)
+        fits.append(fit(rows, [point[phase] for point in points], 5))
+    call, query, number, score, flop = zip(*fits, strict=True)
+    forward, backward = (1 / value if value else INFINITE if points else rate for value in flop)
+    return (forward, backward), Overhead(call, query, number, score)
 
 
-def _hosted(on: Rates, points: Sequence[dict]) -> Rates:
-    """With what the host takes for a block and for the ends, forward and backward, beside the kernels that are counted
-    one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a queue it
-    is all of it, for it runs beside them."""
+def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
+    """The rates with the host's seconds for a block and for the ends, forward and backward, beside the kernels that are
+    counted one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a
+    queue it is all of it, for it runs beside them."""
     if len(points) < 2:
-        return on
-    (one, few), (other, many) = sorted((point["layers"], point) for point in points)
-    linear = on.kernel_seconds, on.linear_seconds + 2 * on.backward_times * on.kernel_seconds
+        return rates
+    (fewest, small), (most_layers, large) = sorted((point["layers"], point) for point in points)
+    linear = rates.kernel_seconds, rates.linear_seconds + 2 * rates.backward_times * rates.kernel_seconds
     blocks, ends = [], []
-    for phase, name in enumerate(AGAIN):
-        block = (many[name] - few[name]) / (other - one)
-        counted = 0.0 if on.queued else linear[phase]
-        blocks.append(max(0.0, block - LINEARS * counted - on.beside.call[phase] * (not on.queued)))
-        ends.append(max(0.0, few[name] - one * block - counted))
-    return replace(on, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
+    for phase, name in enumerate(MATMULS):
+        block = (large[name] - small[name]) / (most_layers - fewest)
+        counted = 0.0 if rates.queued else linear[phase]
+        blocks.append(max(0.0, block - LINEARS * counted - rates.overhead.call[phase] * (not rates.queued)))
+        ends.append(max(0.0, small[name] - fewest * block - counted))
+    return replace(rates, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
 
 
 def _update(points: Sequence[dict]) -> tuple[float, float]:
-    """Of an optimizer's step: seconds (of a tensor, of a parameter)."""
-    rows = [(one["tensors"], one["parameters"]) for one in points]
-    tensor, each = fit(rows, [one["seconds"] for one in points], 2)
-    return tensor, each
+    """Seconds that an optimizer's step takes for each tensor, and for each parameter."""
+    rows = [(point["tensors"], point["parameters"]) for point in points]
+    tensor, parameter = fit(rows, [point["seconds"] for point in points], 2)
+    return tensor, parameter
 
 
 def fit(rows: Iterable[Sequence[float]], seconds: Iterable[float], unknowns: int) -> tuple[float, ...]:
     """Factors, none below zero, by which the columns of `rows` best add up to `seconds`: least squares of the relative
     error. Where one would fall below zero it is left out: of all choices of columns the best. Zeros without any row."""
-    found = [tuple(value / spent for value in row) for row, spent in zip(rows, seconds, strict=True)]
-    scale = [max((row[i] for row in found), default=0.0) or 1.0 for i in range(unknowns)]
-    found = [tuple(value / by for value, by in zip(row, scale, strict=True)) for row in found]
-    least, best = float(len(found)), (0.0,) * unknowns
-    for count in range(1, min(unknowns, len(found)) + 1):
-        for kept in combinations(range(unknowns), count):
+    relative = [tuple(value / spent for value in row) for row, spent in zip(rows, seconds, strict=True)]
+    scale = [max((row[i] for row in relative), default=0.0) or 1.0 for i in range(unknowns)]
+    relative = [tuple(value / largest for value, largest in zip(row, scale, strict=True)) for row in relative]
+    least, best = float(len(relative)), (0.0,) * unknowns
+    for count in range(1, min(unknowns, len(relative)) + 1):
+        for columns in combinations(range(unknowns), count):
             factors = _solve(
-                [[sum(row[i] * row[j] for row in found) for j in kept] for i in kept],
-                [sum(row[i] for row in found) for i in kept],
+                [[sum(row[i] * row[j] for row in relative) for j in columns] for i in columns],
+                [sum(row[i] for row in relative) for i in columns],
             )
             if factors is None or min(factors) < 0:
                 continue
-            error = sum((sum(f * row[i] for f, i in zip(factors, kept, strict=True)) - 1) ** 2 for row in found)
+            error = sum((sum(f * row[i] for f, i in zip(factors, columns, strict=True)) - 1) ** 2 for row in relative)
             if error < least:
-                by = dict(zip(kept, factors, strict=True))
-                least, best = error, tuple(by.get(i, 0.0) / scale[i] for i in range(unknowns))
+                solution = dict(zip(columns, factors, strict=True))
+                least, best = error, tuple(solution.get(i, 0.0) / scale[i] for i in range(unknowns))
     return best
 
 
@@ -152,7 +153,7 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
     """The solution of a few linear equations by Gauss's elimination; None where there is not one."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for i in range(len(rows)):
-        pivot = max(range(i, len(rows)), key=lambda at: abs(rows[at][i]))
+        pivot = max(range(i, len(rows)), key=lambda row_number: abs(rows[row_number][i]))
         if abs(rows[pivot][i]) < 1e-12:
             return None
         rows[i], rows[pivot] = rows[pivot], rows[i]

@@ -50,28 +50,28 @@ class Phase:
     def seconds(self) -> float:
         return self.matmul + self.attention + self.moves + self.launches + self.exposed
 
-    def __add__(self, other: Phase) -> Phase:
-        return Phase(*(a + b for a, b in zip(self._all, other._all, strict=True)))
+    def __add__(self, term: Phase) -> Phase:
+        return Phase(*(a + b for a, b in zip(self.values, term.values, strict=True)))
 
     def times(self, n: float) -> Phase:
         """So many of them, one after the other."""
-        return Phase(*(n * value for value in self._all))
+        return Phase(*(n * value for value in self.values))
 
     @property
-    def _all(self) -> tuple[float, ...]:
+    def values(self) -> tuple[float, ...]:
         return self.matmul, self.attention, self.moves, self.launches, self.exposed, self.communication
 
 
 @dataclass(frozen=True)
 class Work:
-    """A micro-batch in one block, or in one end of the model. again: what of the backward is forward once more.
+    """A micro-batch in one block, or in one end of the model. repeated: what of the backward is forward once more.
     context: exposed communication among cp ranks, forward and backward, not in the phases. weights: seconds of the
     backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of the forward:
     they add up to the two phases."""
 
     forward: Phase
     backward: Phase
-    again: Phase = Phase()
+    repeated: Phase = Phase()
     context: tuple[float, float] = (0.0, 0.0)
     weights: float = 0.0
     matrices: tuple[tuple[str, float, float], ...] = ()
@@ -91,56 +91,60 @@ class Work:
 
     @property
     def exposed(self) -> float:
-        """Of tensor parallelism's communication."""
+        """Seconds of tensor parallelism's exposed communication."""
         return self.forward.exposed + self.backward.exposed
 
     @property
     def recompute(self) -> float:
         """Seconds of the forward once more, its launches too, its communication not."""
-        return self.again.seconds - self.again.exposed
+        return self.repeated.seconds - self.repeated.exposed
 
     @property
     def launches(self) -> float:
-        """Of what is computed for the first time."""
-        return self.forward.launches + self.backward.launches - self.again.launches
+        """Seconds between kernels of what is computed for the first time."""
+        return self.forward.launches + self.backward.launches - self.repeated.launches
 
 
-def block(job: Job, on: Machine, cut: tensor.Block | None = None) -> Work:
+def block(job: Job, rank: Machine, cut: tensor.Block | None = None) -> Work:
     """A block of the job's model in one micro-batch. cut: with its matrices cut otherwise than Megatron cuts them."""
     cut = cut or block_of(job)
-    halves = (_half(job, on, cut, half) for half in tensor.HALVES)
+    halves = (_half(job, rank, cut, half) for half in tensor.HALVES)
     forward, backward, weights, matrices = (a + b for a, b in zip(*halves, strict=True))
-    keys = 2 * next(one.bytes for one in cut.tensors if one.name == "k")
-    context = (_passed(job, on, keys, forward.attention, False), _passed(job, on, 2 * keys, backward.attention, True))
+    keys = 2 * next(activation.bytes for activation in cut.tensors if activation.name == "k")
+    context = (
+        _passed(job, rank, keys, forward.attention, False),
+        _passed(job, rank, 2 * keys, backward.attention, True),
+    )
     parts = {"full": forward, "selective": Phase(attention=forward.attention)}
-    more = parts.get(job.recipe.checkpointing, Phase())
-    if more != Phase():
+    repeated = parts.get(job.recipe.checkpointing, Phase())
+    if repeated != Phase():
         context = (context[0], sum(context))
         last = "v" if job.recipe.checkpointing == "selective" else matrices[-1][0]
-        matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in matrices)
-    return Work(forward, backward + more, more, context, weights, matrices)
+        matrices = tuple((name, f, b + repeated.seconds * (name == last)) for name, f, b in matrices)
+    return Work(forward, backward + repeated, repeated, context, weights, matrices)
 
 
-def ends(job: Job, on: Machine) -> tuple[Work, Work]:
+def ends(job: Job, rank: Machine) -> tuple[Work, Work]:
     """The first end of the model, its embedding, and the last, the head with the loss."""
-    both = ends_of(job)
+    model_ends = ends_of(job)
     stream = job.tokens * job.shape.hidden * job.stream_bytes
-    rates, logits = on.rates, both.logits
+    rates, logits = rank.rates, model_ends.logits
     rows, columns, depth = job.tokens, logits // job.tokens, job.shape.hidden
     width = job.recipe.width("compute")
     product = rates.matmul(rows, columns, depth, width)
-    back, weights = rates.backward(rows, columns, depth, width)
+    backward, weights = rates.backward(rows, columns, depth, width)
     passes = LOGITS[job.recipe.loss]
-    first, last = [], []
+    first: list[Phase] = []
+    last: list[Phase] = []
     for phase, name in enumerate(("forward", "backward")):
-        sent = {part: _priced(moves, on) for part, moves in getattr(both, name).items()}
+        sent = {part: _priced(moves, rank) for part, moves in getattr(model_ends, name).items()}
         table = sent["embedding"]
         first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
-        rest = fsum(seconds for part, seconds in sent.items() if part != "embedding")
+        reduced = fsum(seconds for part, seconds in sent.items() if part != "embedding")
         moved = job.program.moves * passes[phase] * 4 * logits
-        parts = (product, back)[phase], 0.0, rates.moved(moved)
-        last.append(Phase(*parts, rates.host(rates.ends_seconds[phase], fsum(parts)), rest, rest))
-    return Work(*first), Work(*last, weights=weights)
+        parts = (product, backward)[phase], 0.0, rates.moved(moved)
+        last.append(Phase(*parts, rates.host(rates.ends_seconds[phase], fsum(parts)), reduced, reduced))
+    return Work(first[0], first[1]), Work(last[0], last[1], weights=weights)
 
 
 @dataclass(frozen=True)
@@ -153,84 +157,86 @@ class Operations:
     exposed: dict[tuple[str, str], float]
 
 
-def operations(job: Job, on: Machine) -> Operations:
+def operations(job: Job, rank: Machine) -> Operations:
     """The operations that `block` adds up to a forward."""
-    cut, products, exposed = block_of(job), {}, {}
+    cut = block_of(job)
+    products: dict[str, float] = {}
+    exposed: dict[tuple[str, str], float] = {}
     for half, last in LAST.items():
-        found = {name: one[0] for name, one in _products(job, on, cut, half).items()}
-        products |= found
+        forward = {name: times[0] for name, times in _products(job, rank, cut, half).items()}
+        products |= forward
         for join in cut.joins:
             if join.half == half and join.forward:
-                exposed[half, join.at] = _exposed(job, on, join, "forward", _beside(found, last))[0]
-    return Operations(products, _core(job, on, cut)[0], exposed)
+                exposed[half, join.at] = _exposed(job, rank, join, "forward", _hiding(forward, last))[0]
+    return Operations(products, _core(job, rank, cut)[0], exposed)
 
 
-def _beside(seconds: dict[str, float], last: str) -> dict[str, float]:
+def _hiding(seconds: dict[str, float], last: str) -> dict[str, float]:
     """Forward seconds of the matrices of a half beside which communication can run, by place of the join."""
-    return {"into": fsum(one for name, one in seconds.items() if name != last), "out of": seconds[last]}
+    return {"into": fsum(value for name, value in seconds.items() if name != last), "out of": seconds[last]}
 
 
 # --- a half of a block ----------------------------------------------------------------------------------------------
 
 
-def _half(job: Job, on: Machine, cut: tensor.Block, half: str) -> tuple[Phase, Phase, float, tuple]:
+def _half(job: Job, rank: Machine, cut: tensor.Block, half: str) -> tuple[Phase, Phase, float, tuple]:
     """(forward, backward, seconds of the weights' gradients, seconds by matrix) of attention or of the MLP."""
-    rates = on.rates
-    products = _products(job, on, cut, half)
-    core = _core(job, on, cut) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
+    rates = rank.rates
+    products = _products(job, rank, cut, half)
+    core = _core(job, rank, cut) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
     kernels = job.program.kernels // 2
-    beside = _beside({name: one[0] for name, one in products.items()}, LAST[half])
+    hiding = _hiding({name: times[0] for name, times in products.items()}, LAST[half])
     phases = []
     for phase, name in enumerate(("forward", "backward")):
         exposed = sent = 0.0
         for join in cut.joins:
             if join.half == half and getattr(join, name):
-                a, b = _exposed(job, on, join, name, beside)
+                a, b = _exposed(job, rank, join, name, hiding)
                 exposed, sent = exposed + a, sent + b
         attends, scores = core[phase]
         moved = job.program.moves * _moved(job, cut, half, phase)
-        parts = fsum(one[phase] for one in products.values()), attends, rates.moved(moved + scores)
+        parts = fsum(times[phase] for times in products.values()), attends, rates.moved(moved + scores)
         host = rates.host(rates.block_seconds[phase] / 2, fsum(parts))
         phases.append(Phase(*parts, (1 + phase) * kernels * rates.kernel_seconds + host, exposed, sent))
-    weights = fsum(one[2] for one in products.values())
+    weights = fsum(times[2] for times in products.values())
     first = next(iter(products))
-    rest = [one.seconds - one.matmul - one.attention for one in phases]
+    remainders = [p.seconds - p.matmul - p.attention for p in phases]
     matrices = tuple(
         (
             name,
-            one[0] + core[0][0] * (name == "v") + rest[0] * (name == first),
-            one[1] + core[1][0] * (name == "v") + rest[1] * (name == first),
+            times[0] + core[0][0] * (name == "v") + remainders[0] * (name == first),
+            times[1] + core[1][0] * (name == "v") + remainders[1] * (name == first),
         )
-        for name, one in products.items()
+        for name, times in products.items()
     )
-    return *phases, weights, matrices
+    return phases[0], phases[1], weights, matrices
 
 
-def _products(job: Job, on: Machine, cut: tensor.Block, half: str) -> dict[str, tuple[float, float, float]]:
+def _products(job: Job, rank: Machine, cut: tensor.Block, half: str) -> dict[str, tuple[float, float, float]]:
     """Seconds (forward, backward, of it the weights' gradient) of each matrix of a half. Matrices that read the same
     input are one multiplication where the program has them as one; each then has its share of the columns."""
     names = {"attention": ("q", "k", "v", "out"), "mlp": ("gate", "up", "down")}[half]
-    local = {one.name: (one.local, one.flops) for one in cut.weights if one.name in names}
+    local = {weight.name: (weight.local, weight.flops) for weight in cut.weights if weight.name in names}
     last = list(local)[-1]
     groups = [[name for name in local if name != last], [last]]
     if not job.program.projections:
         groups = [[name] for group in groups for name in group]
-    out, width = {}, job.recipe.width("compute")
+    seconds, width = {}, job.recipe.width("compute")
     for group in groups:
         depth, columns = local[group[0]][0][0], sum(local[name][0][1] for name in group)
         rows = local[group[0]][1] / (2 * depth * local[group[0]][0][1])
-        forward = on.rates.matmul(rows, columns, depth, width)
-        back, weights = on.rates.backward(rows, columns, depth, width)
+        forward = rank.rates.matmul(rows, columns, depth, width)
+        backward, weights = rank.rates.backward(rows, columns, depth, width)
         for name in group:
             share = local[name][0][1] / columns
-            out[name] = share * forward, share * back, share * weights
-    return out
+            seconds[name] = share * forward, share * backward, share * weights
+    return seconds
 
 
-def _core(job: Job, on: Machine, cut: tensor.Block) -> tuple[tuple[float, float], tuple[float, float]]:
+def _core(job: Job, rank: Machine, cut: tensor.Block) -> tuple[tuple[float, float], tuple[float, float]]:
     """((seconds, bytes moved) forward, and backward) of attention between q, k, v and out; queries of a part of a
     sequence attend to the keys of all cp parts."""
-    cp, rates = job.layout.cp, on.rates
+    cp, rates = job.layout.cp, rank.rates
     if job.recipe.attention == "sdpa":
         heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
         forward, backward = rates.attention(cp * cut.core_flops, job.seq, job.shape.d, heads)
@@ -243,7 +249,7 @@ def _core(job: Job, on: Machine, cut: tensor.Block) -> tuple[tuple[float, float]
 
 def _moved(job: Job, cut: tensor.Block, half: str, phase: int) -> float:
     """Bytes that the kernels of a half read and write beside its products and attention."""
-    sizes = {one.name: one.bytes for one in cut.tensors}
+    sizes = {activation.name: activation.bytes for activation in cut.tensors}
     fused, shape = job.program.fused, job.shape
     passes = STREAM[phase] + STREAM_DROPPED[phase] * bool(job.recipe.dropout)
     passes += RMS_NORM[phase] * (shape.norm == "rmsnorm" and not fused)
@@ -258,44 +264,44 @@ def _moved(job: Job, cut: tensor.Block, half: str, phase: int) -> float:
 # --- communication --------------------------------------------------------------------------------------------------
 
 
-def _exposed(job: Job, on: Machine, join: Join, phase: str, beside: dict[str, float]) -> tuple[float, float]:
+def _exposed(job: Job, rank: Machine, join: Join, phase: str, hiding: dict[str, float]) -> tuple[float, float]:
     """Seconds of a join's communication: (exposed, with what the hidden part takes from compute; all of it)."""
     moves = getattr(join, phase)
-    each = [on.tensor(move.collective, move.size) for move in moves]
-    product, how = beside.get(join.at, 0.0), overlap(job, on)
+    sent = [rank.tensor(move.collective, move.size) for move in moves]
+    product, mode = hiding.get(join.at, 0.0), overlap(job, rank)
     hides = [0.0] * len(moves)
-    if how == "chunked":
+    if mode == "chunked":
         tp = job.layout.tp
         hides = [product * (tp - 1) / tp if move.collective != "all_reduce" else 0.0 for move in moves]
-    elif how == "backward" and phase == "backward" and join.at == "into":
+    elif mode == "backward" and phase == "backward" and join.at == "into":
         hides = [product] * len(moves)
-    hidden = fsum(min(seconds, most) for seconds, most in zip(each, hides, strict=True))
-    whole = fsum(each)
-    return whole - (1 - job.program.contention) * hidden, whole
+    hidden = fsum(min(seconds, limit) for seconds, limit in zip(sent, hides, strict=True))
+    total = fsum(sent)
+    return total - (1 - job.program.contention) * hidden, total
 
 
-def overlap(job: Job, on: Machine) -> str:
+def overlap(job: Job, rank: Machine) -> str:
     """How tensor parallelism's communication runs. Chunks are copied from GPU to GPU inside a node, and cut gathers and
     scatters: across nodes, and without sequence parallelism, they are no chunks."""
-    how = job.program.tensor_overlap
-    if how == "chunked" and ("tp" in on.crossing or not job.layout.sequence_parallel):
+    mode = job.program.tensor_overlap
+    if mode == "chunked" and ("tp" in rank.crossing or not job.layout.sequence_parallel):
         return "backward"
-    return how
+    return mode
 
 
-def _passed(job: Job, on: Machine, size: int, attention: float, backward: bool) -> float:
+def _passed(job: Job, rank: Machine, size: int, attention: float, backward: bool) -> float:
     """Exposed seconds of a block's keys and values, `size` bytes a rank, beside `attention` seconds; in the backward
     with their gradients, whose last part has nothing left to hide behind."""
     cp = job.layout.cp
     if cp == 1:
         return 0.0
     if job.context == "ring":
-        turn = on.turn(size)
-        return (cp - 1) * max(0.0, turn - attention / cp) + (on.turn(size / 2) if backward else 0.0)
+        turn = rank.turn(size)
+        return (cp - 1) * max(0.0, turn - attention / cp) + (rank.turn(size / 2) if backward else 0.0)
     if not backward:
-        return on.context("all_gather", cp * size)
-    return on.context("all_gather", cp * size / 2) + on.context("reduce_scatter", cp * size / 2)
+        return rank.context("all_gather", cp * size)
+    return rank.context("all_gather", cp * size / 2) + rank.context("reduce_scatter", cp * size / 2)
 
 
-def _priced(moves: Iterable[Move], on: Machine) -> float:
-    return fsum(on.tensor(move.collective, move.size) for move in moves)
+def _priced(moves: Iterable[Move], rank: Machine) -> float:
+    return fsum(rank.tensor(move.collective, move.size) for move in moves)

@@ -90,7 +90,7 @@ class Timeline:
     contention: float = 0.0
     other_seconds: float = 0.0
 
-    def over(self, reduce_seconds: Callable[[float], float]) -> Timeline:
+    def with_wire(self, reduce_seconds: Callable[[float], float]) -> Timeline:
         """The same step over another wire: what computes stays where it is, so that a scaling curve costs little.
 
         Raises ValueError for a step with contention, whose compute depends on the wire.
@@ -98,25 +98,25 @@ class Timeline:
         if self.buckets and self.contention:
             raise ValueError("with contention the wire changes what computes when: call ddp_step again")
         messages = queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
-        passes = [Pass(0.0, one.forward, one.backward, messages if one.messages else ()) for one in self.passes]
+        passes = [Pass(0.0, part.forward, part.backward, messages if part.messages else ()) for part in self.passes]
         return _timeline(self, passes)
 
     def waiting(self, times: Iterable[float]) -> list[float]:
         """Bytes that backward has made and the wire has not carried yet, at each of these seconds of the step."""
-        made = list(accumulate(self.message_bytes, initial=0.0))
-        return [_waiting(self, made, at) for at in times]
+        produced = list(accumulate(self.message_bytes, initial=0.0))
+        return [_waiting(self, produced, time) for time in times]
 
     def ended(self, update_seconds: float, seconds: float) -> Timeline:
         """The same step with its update, and `seconds` in all."""
-        other = seconds - self.passes[-1].start - self.passes[-1].seconds - update_seconds
-        return replace(self, seconds=seconds, update_seconds=update_seconds, other_seconds=max(0.0, other))
+        host_seconds = seconds - self.passes[-1].start - self.passes[-1].seconds - update_seconds
+        return replace(self, seconds=seconds, update_seconds=update_seconds, other_seconds=max(0.0, host_seconds))
 
     @property
     def slowed_seconds(self) -> float:
         """By how much contention makes the compute longer."""
         if not self.contention:
             return 0.0
-        once = fsum(one.forward_seconds + one.backward_seconds for one in self.layers)
+        once = fsum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
         return max(0.0, self.compute_seconds - len(self.passes) * once)  # but for rounding
 
     @property
@@ -127,35 +127,37 @@ class Timeline:
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """Every event, lane by lane within a pass. Made when asked for: a large model has thousands."""
-        out: list[Event] = []
+        events: list[Event] = []
         bucket_of = {layer: b for b, members in enumerate(self.buckets) for layer in members}
-        for one in self.passes:
+        for part in self.passes:
             for i, layer in enumerate(self.layers):
-                out.append(_event("compute", f"forward {layer.name}", one.start, one.forward[i], i, bucket_of.get(i)))
+                events.append(
+                    _event("compute", f"forward {layer.name}", part.start, part.forward[i], i, bucket_of.get(i))
+                )
             for i in reversed(range(len(self.layers))):
                 name = f"backward {self.layers[i].name}"
-                out.append(_event("compute", name, one.start, one.backward[i], i, bucket_of.get(i)))
-            for b, span in enumerate(one.messages):
-                out.append(_event("communication", f"all-reduce bucket {b}", one.start, span, None, b))
+                events.append(_event("compute", name, part.start, part.backward[i], i, bucket_of.get(i)))
+            for b, span in enumerate(part.messages):
+                events.append(_event("communication", f"all-reduce bucket {b}", part.start, span, None, b))
         if self.update_seconds:
             end = self.seconds - self.other_seconds
-            out.append(Event("compute", 0, "update", end - self.update_seconds, end))
-        return tuple(out)
+            events.append(Event("compute", 0, "update", end - self.update_seconds, end))
+        return tuple(events)
 
 
-def _waiting(step: Timeline, made: list[float], at: float) -> float:
-    """Of `Timeline.waiting`. made: bytes of the first 0, 1, 2, ... buckets."""
-    one = next((one for one in reversed(step.passes) if one.start <= at), None)
-    if one is None or not one.messages:
+def _waiting(step: Timeline, produced: list[float], time: float) -> float:
+    """Bytes that wait at one time of a step. produced: bytes of the first 0, 1, 2, ... buckets."""
+    part = next((part for part in reversed(step.passes) if part.start <= time), None)
+    if part is None or not part.messages:
         return 0.0
-    now = at - one.start
-    sent = bisect_right(one.messages, now, key=lambda span: span[1])  # buckets that are through
-    through = made[sent]
-    if sent < len(one.messages) and one.messages[sent][0] < now:
-        start, end = one.messages[sent]
-        through += step.message_bytes[sent] * (now - start) / (end - start)
-    rest = made[bisect_right(step.ready, now)] - through
-    return rest if rest >= 1 else 0.0  # less than a byte is rounding
+    elapsed = time - part.start
+    sent = bisect_right(part.messages, elapsed, key=lambda span: span[1])  # buckets that are through
+    carried = produced[sent]
+    if sent < len(part.messages) and part.messages[sent][0] < elapsed:
+        start, end = part.messages[sent]
+        carried += step.message_bytes[sent] * (elapsed - start) / (end - start)
+    pending = produced[bisect_right(step.ready, elapsed)] - carried
+    return pending if pending >= 1 else 0.0  # less than a byte is rounding
 
 
 def hidden_share(communication_seconds: float, exposed_seconds: float) -> float:
@@ -165,8 +167,8 @@ def hidden_share(communication_seconds: float, exposed_seconds: float) -> float:
     return max(0.0, 1 - exposed_seconds / communication_seconds)
 
 
-def _event(lane: str, name: str, at: float, span: Interval, layer: int | None, bucket: int | None) -> Event:
-    return Event(lane, 0, name, at + span[0], at + span[1], layer, bucket)
+def _event(lane: str, name: str, start: float, span: Interval, layer: int | None, bucket: int | None) -> Event:
+    return Event(lane, 0, name, start + span[0], start + span[1], layer, bucket)
 
 
 def buckets(
@@ -186,17 +188,17 @@ def buckets(
     for name, cap in (("cap_bytes", cap_bytes), ("first_cap_bytes", first_cap_bytes)):
         if isinstance(cap, bool) or not isinstance(cap, (int, float)) or not cap > 0:
             raise ValueError(f"{name} must be a number of bytes above 0, not {cap!r}")
-    out: list[list[int]] = []
-    held, limit, members = 0, min(first_cap_bytes, cap_bytes), []
+    groups: list[list[int]] = []
+    filled, limit, members = 0, min(first_cap_bytes, cap_bytes), []
     for i in reversed(range(len(layers))):
         if not layers[i].gradient_bytes:
             continue
         members.append(i)
-        held += layers[i].gradient_bytes
-        if held >= limit:
-            out.append(members)
-            held, limit, members = 0, cap_bytes, []
-    return [*out, members] if members else out
+        filled += layers[i].gradient_bytes
+        if filled >= limit:
+            groups.append(members)
+            filled, limit, members = 0, cap_bytes, []
+    return [*groups, members] if members else groups
 
 
 def ddp_step(
@@ -231,58 +233,58 @@ def ddp_step(
     quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
     synced = _pass(layers, order, wire, overlap, contention)
     kinds = [synced if sync_every_pass or n == accumulation - 1 else quiet for n in range(accumulation)]
-    done = synced[1][0][1]
-    ready = tuple(synced[1][members[-1]][1] if overlap else done for members in order)
+    end = synced[1][0][1]
+    ready = tuple(synced[1][members[-1]][1] if overlap else end for members in order)
     bare = Timeline(layers, tuple(map(tuple, order)), sizes, (), 0.0, 0.0, 0.0, 0.0, update_seconds, ready, contention)
     return _timeline(bare, [Pass(0.0, *kind) for kind in kinds])
 
 
 def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
     """`step` with these passes, one after another, and the seconds that follow from them."""
-    at, placed = 0.0, []
-    for one in passes:
-        placed.append(Pass(at, one.forward, one.backward, one.messages))
-        at += one.seconds
-    talking = [one for one in placed if one.messages]
-    sent = [fsum(end - start for start, end in one.messages) for one in talking[:1]]
+    start, placed = 0.0, []
+    for part in passes:
+        placed.append(Pass(start, part.forward, part.backward, part.messages))
+        start += part.seconds
+    talking = [part for part in placed if part.messages]
+    sent = [fsum(end - start for start, end in part.messages) for part in talking[:1]]
     return replace(
         step,
         passes=tuple(placed),
-        seconds=at + step.update_seconds + step.other_seconds,
-        compute_seconds=fsum(one.compute_seconds for one in placed),
+        seconds=start + step.update_seconds + step.other_seconds,
+        compute_seconds=fsum(part.compute_seconds for part in placed),
         communication_seconds=sum(sent) * len(talking),
-        exposed_seconds=fsum(min(*sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding
+        exposed_seconds=fsum(min(*sent, part.seconds - part.compute_seconds) for part in talking),  # but for rounding
     )
 
 
 def _pass(layers, order, wire, overlap: bool, contention: float):
     """(forward by layer, backward by layer, messages by bucket), each a tuple of (start, end) from 0 on."""
-    forward, now = [], 0.0
+    forward, time = [], 0.0
     for layer in layers:
-        forward.append((now, now + layer.forward_seconds))
-        now = forward[-1][1]
+        forward.append((time, time + layer.forward_seconds))
+        time = forward[-1][1]
     last = {members[-1]: b for b, members in enumerate(order)} if overlap else {}
     backward, ready = [(0.0, 0.0)] * len(layers), []
     free = 0.0  # when the communication lane is done with what has been given to it
     for i in reversed(range(len(layers))):
         work = layers[i].backward_seconds
-        end = _worked(now, work, free, contention) if contention and free > now else now + work
-        backward[i] = (now, end)
-        now = end
+        end = _worked(time, work, free, contention) if contention and free > time else time + work
+        backward[i] = (time, end)
+        time = end
         if i in last:
-            ready.append(now)
-            free = max(now, free) + wire[last[i]]
-    return tuple(forward), tuple(backward), queued(ready if overlap else [now] * len(order), wire)
+            ready.append(time)
+            free = max(time, free) + wire[last[i]]
+    return tuple(forward), tuple(backward), queued(ready if overlap else [time] * len(order), wire)
 
 
 def queued(ready: Iterable[float], wire: Iterable[float]) -> tuple[Interval, ...]:
     """The communication lane: a message goes when it is ready and the one before it is done."""
-    out, free = [], 0.0
-    for at, seconds in zip(ready, wire, strict=True):
-        start = at if at > free else free
+    spans, free = [], 0.0
+    for time, seconds in zip(ready, wire, strict=True):
+        start = time if time > free else free
         free = start + seconds
-        out.append((start, free))
-    return tuple(out)
+        spans.append((start, free))
+    return tuple(spans)
 
 
 def _worked(start: float, work: float, free: float, contention: float) -> float:
@@ -291,14 +293,14 @@ def _worked(start: float, work: float, free: float, contention: float) -> float:
     What has been given to the communication lane runs without a gap until `free`, so that there are at most two
     speeds: 1 - contention before it, 1 after it.
     """
-    done = (free - start) * (1 - contention)
-    return start + work / (1 - contention) if work < done else free + (work - done)
+    overlapped = (free - start) * (1 - contention)
+    return start + work / (1 - contention) if work < overlapped else free + (work - overlapped)
 
 
 def _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention) -> None:
     if not layers or not all(isinstance(layer, Layer) for layer in layers):
         raise ValueError("a step needs at least one layer, and each must be a Layer")
-    checks.whole("accumulation", accumulation, of=" of passes")
+    checks.whole("accumulation", accumulation, unit=" of passes")
     checks.flag("overlap", overlap)
     checks.flag("sync_every_pass", sync_every_pass)
     if not checks.is_number(compression) or compression < 1:

@@ -11,7 +11,7 @@ from math import fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
-from scaleout.spec.sharding import Sharding, few
+from scaleout.spec.sharding import Sharding, stand_in_units
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing.compute import Work
@@ -53,98 +53,98 @@ def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], en
     counts[block.matrices[0][0]] += block_parameters(shape, tp) - sum(counts.values())  # norms and biases
     context = block.context
     rows = [
-        (name, there + context[0] * (name == "v"), back + context[1] * (name == "v"), counts[name] * width)
-        for name, there, back in block.matrices
+        (name, forward + context[0] * (name == "v"), backward + context[1] * (name == "v"), counts[name] * width)
+        for name, forward, backward in block.matrices
     ]
-    out = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
-    out += [Layer(f"block {i} {name}", *some) for i in range(blocks) for name, *some in rows]
-    return (*out, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
+    model = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
+    model += [Layer(f"block {i} {name}", f, b, size) for i in range(blocks) for name, f, b, size in rows]
+    return (*model, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
 
 
-def schedule(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> Exchange:
+def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange:
     """Without a pipeline: the whole step up to the update, on lanes."""
     block, first, last = work
     pure = job.layout.m * fsum((job.shape.layers * block.seconds, first.seconds, last.seconds))
     if job.sharded:
-        line, seconds, sent = _sharded(job, on, work)
+        short, seconds, sent = _sharded(job, rank, work)
         exposed = max(0.0, seconds - pure) if sent else 0.0  # but for rounding
-        return Exchange(seconds, exposed, sent, line)
-    every = layers(job, work)
-    line = _bucketed(job, on, every)
-    late, sent = weights(job, on, fsum(one.forward_seconds for one in every))
-    seconds = line.seconds + late
+        return Exchange(seconds, exposed, sent, short)
+    matrices = layers(job, work)
+    line = _bucketed(job, rank, matrices)
+    gather, sent = weights(job, rank, fsum(matrix.forward_seconds for matrix in matrices))
+    seconds = line.seconds + gather
     exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
     return Exchange(seconds, exposed, line.communication_seconds + sent, line)
 
 
-def _bucketed(job: Job, on: Machine, every: tuple[Layer, ...]) -> Timeline:
+def _bucketed(job: Job, rank: Machine, matrices: tuple[Layer, ...]) -> Timeline:
     """ZeRO 0 to 2: gradients bucket by bucket, beside the backward."""
-    layout, how = job.layout, job.replicas
+    layout, replicas = job.layout, job.replicas
     collective = "reduce_scatter" if layout.zero else "all_reduce"
     cap, first = bucket_bytes(job)
     alone = layout.replicas == 1
     return ddp_step(
-        every,
-        (lambda size: 0.0) if alone else (lambda size: on.data(collective, size)),
+        matrices,
+        (lambda size: 0.0) if alone else (lambda size: rank.data(collective, size)),
         cap_bytes=cap,
         first_cap_bytes=first,
         overlap=job.overlap,
         accumulation=layout.m,
-        sync_every_pass=layout.zero == 2 if how.every_pass is None else how.every_pass,
-        compression=how.compression,
+        sync_every_pass=layout.zero == 2 if replicas.every_pass is None else replicas.every_pass,
+        compression=replicas.compression,
         contention=0.0 if alone else min(0.99, job.program.contention),
     )
 
 
 def bucket_bytes(job: Job) -> tuple[int, int]:
     """(bytes of a bucket of gradients, of the first one): those asked for, or the program's own."""
-    own = job.replicas.bucket_bytes
-    if own is None and not job.program.weight_overlap:
+    size = job.replicas.bucket_bytes
+    if size is None and not job.program.weight_overlap:
         return BUCKET_CAP, FIRST_BUCKET_CAP
-    if own is None:  # Megatron's
-        own = bucket_parameters(job.layout.replicas) * job.recipe.gradient_bytes
-    return own, own
+    if size is None:  # Megatron's
+        size = bucket_parameters(job.layout.replicas) * job.recipe.gradient_bytes
+    return size, size
 
 
-def weights(job: Job, on: Machine, forward: float) -> tuple[float, float]:
+def weights(job: Job, rank: Machine, forward: float) -> tuple[float, float]:
     """ZeRO 1 and 2: seconds in which the new weights are gathered after the update, beside `forward` seconds of the
     next forward where the program overlaps the two: (exposed, all of them)."""
     if not job.layout.zero or job.layout.replicas == 1:
         return 0.0, 0.0
-    seconds = on.data("all_gather", job.rank_parameters() * job.recipe.width("compute"))
+    seconds = rank.data("all_gather", job.rank_parameters() * job.recipe.width("compute"))
     if not job.program.weight_overlap:
         return seconds, seconds
     return seconds - (1 - job.program.contention) * min(seconds, forward), seconds
 
 
-def _sharded(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> tuple[ShortTimeline, float, float]:
+def _sharded(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> tuple[ShortTimeline, float, float]:
     """Units of weights that are gathered where they are needed, and their gradients scattered (torch's
     `fully_shard`): (the last pass, seconds of all passes, of all communication)."""
     m, sync = job.layout.m, job.replicas.every_pass is not False
-    last = shortened(job, on, work)
-    others = last if sync or m == 1 else shortened(job, on, work, sync=False)
-    seconds = (m - 1) * others.seconds + last.seconds
-    return last, seconds, (m - 1) * others.communication_seconds + last.communication_seconds
+    last = shortened(job, rank, work)
+    silent = last if sync or m == 1 else shortened(job, rank, work, sync=False)
+    seconds = (m - 1) * silent.seconds + last.seconds
+    return last, seconds, (m - 1) * silent.communication_seconds + last.communication_seconds
 
 
-def shortened(job: Job, on: Machine, work: tuple[Work, Work, Work], sync: bool = True) -> ShortTimeline:
+def shortened(job: Job, rank: Machine, work: tuple[Work, Work, Work], sync: bool = True) -> ShortTimeline:
     """One pass under `fully_shard`, of as few blocks as show what the others do. sync: gradients are scattered."""
     sharding = job.sharding
-    each, window = looks_ahead(job.shape, sharding)
+    by_blocks, window = looks_ahead(job.shape, sharding)
     blocks = 2 * window + 6  # with two fewer what contention shifts is seldom steady yet
-    while each and 2 * blocks <= job.shape.layers:
-        line = one_pass(job, on, work, sharding, blocks, blocks // 2, sync)
+    while by_blocks and 2 * blocks <= job.shape.layers:
+        line = one_pass(job, rank, work, sharding, blocks, blocks // 2, sync)
         spans = placed(line)
         if shifts := steady(spans, blocks // 2, window):
             return ShortTimeline(line, spans, blocks // 2, job.shape.layers - blocks, *shifts)
         blocks *= 3
-    line = one_pass(job, on, work, sharding, job.shape.layers, 0, sync)
+    line = one_pass(job, rank, work, sharding, job.shape.layers, 0, sync)
     return ShortTimeline(line, placed(line))
 
 
 def one_pass(
     job: Job,
-    on: Machine,
+    rank: Machine,
     work: tuple[Work, Work, Work],
     sharding: Sharding,
     blocks: int,
@@ -152,45 +152,45 @@ def one_pass(
     sync: bool = True,
 ) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
-    how, disk = job.replicas, job.replicas.offload_to == "nvme"
+    replicas, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
-    cut, _ = few(job.shape, sharding, blocks, middle)
+    cut, _ = stand_in_units(job.shape, sharding, blocks, middle)
     bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
     line = fsdp_step(
-        with_copies(bare, on, how.reshard is not False, share),
-        lambda size: on.shards("all_gather", share * size),
-        lambda size: on.shards("reduce_scatter", share * size),
-        reshard=how.reshard,
-        prefetch=how.prefetch,
-        backward_prefetch=how.backward_prefetch,
+        with_copies(bare, rank, replicas.reshard is not False, share),
+        lambda size: rank.shards("all_gather", share * size),
+        lambda size: rank.shards("reduce_scatter", share * size),
+        reshard=replicas.reshard,
+        prefetch=replicas.prefetch,
+        backward_prefetch=replicas.backward_prefetch,
         overlap=job.overlap,
         accumulation=1 if sync else 2,
         sync_every_pass=sync,
-        reduce_across=(lambda size: on.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
-        copy_seconds=(lambda size: on.copied(share * size, disk)) if how.offload == "parameters" else None,
-        regather_seconds=lambda size: on.kept("all_gather", share * size),
+        reduce_across=(lambda size: rank.copies("all_reduce", share * size)) if sharding.replicas > 1 else None,
+        copy_seconds=(lambda size: rank.copied(share * size, disk)) if replicas.offload == "parameters" else None,
+        regather_seconds=lambda size: rank.keepers("all_gather", share * size),
         contention=min(0.99, job.program.contention),
     )
     return line if sync else first_pass(line)
 
 
-def with_copies(bare: tuple[Piece, ...], on: Machine, twice: bool, share: float) -> tuple[Piece, ...]:
+def with_copies(bare: tuple[Piece, ...], rank: Machine, twice: bool, share: float) -> tuple[Piece, ...]:
     """FSDP's own copies: a gathered unit is read and written once more, from the message into the parameters, and a
     gradient on its way into the reduce-scatter. twice: units but the root are gathered in the backward too."""
-    out = []
-    for one in bare:
-        gathered = on.rates.moved(share * one.gather_bytes)
-        back = (3 if twice and one.name else 1) * gathered + on.rates.moved(share * one.reduce_bytes)
-        out.append(
+    copied = []
+    for piece in bare:
+        gathered = rank.rates.moved(share * piece.gather_bytes)
+        extra = (3 if twice and piece.name else 1) * gathered + rank.rates.moved(share * piece.reduce_bytes)
+        copied.append(
             Piece(
-                one.name,
-                one.forward_seconds + 2 * gathered,
-                one.backward_seconds + back,
-                one.gather_bytes,
-                one.reduce_bytes,
-                one.shard_bytes,
-                one.host_bytes,
-                one.recompute_seconds,
+                piece.name,
+                piece.forward_seconds + 2 * gathered,
+                piece.backward_seconds + extra,
+                piece.gather_bytes,
+                piece.reduce_bytes,
+                piece.shard_bytes,
+                piece.host_bytes,
+                piece.recompute_seconds,
             )
         )
-    return tuple(out)
+    return tuple(copied)

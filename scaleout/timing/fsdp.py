@@ -46,14 +46,14 @@ class FsdpTimeline:
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """Every event, in seconds of the step; `layer` is the piece, `bucket` the unit. Made when asked for."""
-        out = [
-            Event(lane, 0, name, at + start, at + end, None if piece < 0 else piece, unit)
-            for (at, _), run in zip(self.passes, self.runs, strict=True)
+        events = [
+            Event(lane, 0, name, origin + start, origin + end, None if piece < 0 else piece, unit)
+            for (origin, _), run in zip(self.passes, self.runs, strict=True)
             for lane, name, start, end, piece, unit in run
         ]
         if self.update_seconds:
-            out.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
-        return tuple(out)
+            events.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
+        return tuple(events)
 
 
 def pieces(
@@ -69,8 +69,8 @@ def pieces(
     folded = _folded(tuple(layers), tuple(named), checkpointing == "full")
     return tuple(
         [
-            Piece(name, forward, backward, *(_sent(named[name], sharding) if first else (0.0,) * 4), again)
-            for name, forward, backward, again, first in folded
+            Piece(name, forward, backward, *(_sent(named[name], sharding) if first else (0.0,) * 4), recompute)
+            for name, forward, backward, recompute, first in folded
         ]
     )
 
@@ -90,8 +90,8 @@ def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) 
     seen = {name for name, *_ in visits}
     for unit in reversed(names):
         if unit not in seen:
-            at = next((i for i, visit in enumerate(visits) if visit[0] == follow), len(visits))
-            visits.insert(at, [unit, 0.0, 0.0, 0.0])
+            position = next((i for i, visit in enumerate(visits) if visit[0] == follow), len(visits))
+            visits.insert(position, [unit, 0.0, 0.0, 0.0])
         follow = unit
     if recompute:
         _recomputed(visits)
@@ -102,9 +102,9 @@ def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) 
 def _recomputed(visits: list[list]) -> None:
     """`exchange.layers` has a block's recomputation in its last backward: take it out, give each piece its own."""
     for rows in runs_of_blocks(name for name, *_ in visits).values():
-        again = fsum(visits[i][1] for i in rows)
+        repeated = fsum(visits[i][1] for i in rows)
         for i in rows:
-            visits[i][2] = max(0.0, visits[i][2] - (again if i == rows[-1] else 0.0))
+            visits[i][2] = max(0.0, visits[i][2] - (repeated if i == rows[-1] else 0.0))
             visits[i][3] = visits[i][1]
 
 
@@ -126,8 +126,8 @@ def _innermost(module: str, named: Collection[str]) -> str:
 
 def _sent(unit: Unit, sharding: Sharding) -> tuple[float, float, float, float]:
     shard, reduce = unit.shard(sharding.ranks), DTYPES[sharding.reduce]
-    whole = shard * sharding.ranks if sharding.ranks > 1 else 0
-    return (whole * DTYPES[sharding.parameter], whole * reduce, shard * reduce, 4.0 * unit.own(sharding.ranks))
+    padded = shard * sharding.ranks if sharding.ranks > 1 else 0
+    return (padded * DTYPES[sharding.parameter], padded * reduce, shard * reduce, 4.0 * unit.own(sharding.ranks))
 
 
 def fsdp_step(
@@ -167,28 +167,28 @@ def fsdp_step(
     stragglers, launches, copies within the device. Raises ValueError, in one line, for values that cannot be.
     """
     work = tuple(work)
-    behind = prefetch if backward_prefetch is None else backward_prefetch
+    backward_units = prefetch if backward_prefetch is None else backward_prefetch
     _check(work, reshard, regather_seconds, accumulation)
     _check_rest(
         overlap=overlap,
         sync_every_pass=sync_every_pass,
         reshard_root=reshard_root,
         prefetch=prefetch,
-        backward_prefetch=behind,
+        backward_prefetch=backward_units,
         update_seconds=update_seconds,
         contention=contention,
     )
-    again = regather_seconds if reshard is not True and reshard is not False else None
+    regather = regather_seconds if reshard is not True and reshard is not False else None
     wires = Wires(
         gather_seconds,
         scatter_seconds,
         reduce_across,
         copy_seconds,
-        again,
+        regather,
         reshard is False,
         not reshard_root,
         prefetch,
-        behind,
+        backward_units,
         overlap,
         contention,
     )
@@ -199,48 +199,33 @@ def fsdp_step(
 
 
 def _timeline(work: tuple[Piece, ...], runs: list[Run], update_seconds: float) -> FsdpTimeline:
-    at, passes = 0.0, []
+    time, passes = 0.0, []
     for run in runs:
-        passes.append((at, at + run.now))
-        at += run.now
-    compute = [fsum(e - s for lane, _, s, e, *_ in run.spans if lane == "compute") for run in runs]
-    sent = [fsum(e - s for lane, _, s, e, *_ in run.spans if lane != "compute") for run in runs]
-    waits = {why: fsum(run.waits[why] for run in runs) for why in ("gather", "reduce")}
-    count = {lane: sum(span[0] == lane for run in runs for span in run.spans) for lane in ("gather", "reduce")}
+        passes.append((time, time + run.time))
+        time += run.time
+    spans = tuple(tuple(run.spans) for run in runs)
+    compute, sent, gathers, scatters = _totals(spans)
+    waits = {kind: fsum(run.waits[kind] for run in runs) for kind in ("gather", "reduce")}
+    seconds, exposed = time + update_seconds, fsum(waits.values())
     return FsdpTimeline(
-        work,
-        tuple(passes),
-        at + update_seconds,
-        fsum(compute),
-        fsum(sent),
-        fsum(waits.values()),
-        update_seconds,
-        waits,
-        count["gather"],
-        count["reduce"],
-        tuple(tuple(run.spans) for run in runs),
+        work, tuple(passes), seconds, compute, sent, exposed, update_seconds, waits, gathers, scatters, spans
     )
+
+
+def _totals(runs: tuple[tuple[Span, ...], ...]) -> tuple[float, float, int, int]:
+    """Seconds of compute and of communication, gathers and reduce-scatters of some passes."""
+    compute = fsum(fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute") for spans in runs)
+    sent = fsum(fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute") for spans in runs)
+    lanes = [span[0] for spans in runs for span in spans]
+    return compute, sent, lanes.count("gather"), lanes.count("reduce")
 
 
 def first_pass(line: FsdpTimeline) -> FsdpTimeline:
     """The first pass of a step alone."""
-    spans, (_, end) = line.runs[0], line.passes[0]
-    computes = fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute")
-    sent = fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute")
-    count = {lane: sum(span[0] == lane for span in spans) for lane in ("gather", "reduce")}
-    return FsdpTimeline(
-        line.pieces,
-        line.passes[:1],
-        end,
-        computes,
-        sent,
-        end - computes,
-        0.0,
-        {},
-        count["gather"],
-        count["reduce"],
-        (spans,),
-    )
+    runs, (_, end) = line.runs[:1], line.passes[0]
+    compute, sent, gathers, scatters = _totals(runs)
+    exposed = end - compute
+    return FsdpTimeline(line.pieces, line.passes[:1], end, compute, sent, exposed, 0.0, {}, gathers, scatters, runs)
 
 
 def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict[str, float]:
@@ -252,38 +237,40 @@ def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict
     to 3 n (p - 1)/p against DDP's 2 n (p - 1)/p (arXiv 2304.11277, section 3.2.2), where DDP reduces in
     `sharding.reduce`.
     """
-    p, replicas, kept = sharding.ranks, sharding.replicas, sharding.kept_ranks
+    p, replicas, kept_ranks = sharding.ranks, sharding.replicas, sharding.kept_ranks
     wide, reduce = DTYPES[sharding.parameter], DTYPES[sharding.reduce]
-    out = dict.fromkeys(("gather", "gather again", "reduce-scatter", "all-reduce"), 0.0)
+    volumes = dict.fromkeys(("gather", "gather again", "reduce-scatter", "all-reduce"), 0.0)
     elements = 0
     for unit, times in alike(shape, sharding):
         elements += times * unit.parameters
         shard = times * unit.shard(p)
         root = not unit.name
-        again = (p if reshard_root and sharding.reshard is not False else 1) if root else kept
-        out["gather"] += (p - 1) * shard * wide
-        out["gather again"] += (again - 1) * shard * p / again * wide  # torch cuts what was gathered, padding and all
-        out["reduce-scatter"] += (p - 1) * shard * reduce
-        out["all-reduce"] += 2 * (replicas - 1) / replicas * shard * reduce
-    total = fsum(out.values())
-    return out | {"total": total, "ddp": 2 * (sharding.world - 1) / sharding.world * elements * reduce}
+        ranks = (p if reshard_root and sharding.reshard is not False else 1) if root else kept_ranks
+        volumes["gather"] += (p - 1) * shard * wide
+        volumes["gather again"] += (
+            (ranks - 1) * shard * p / ranks * wide
+        )  # torch cuts what was gathered, padding and all
+        volumes["reduce-scatter"] += (p - 1) * shard * reduce
+        volumes["all-reduce"] += 2 * (replicas - 1) / replicas * shard * reduce
+    total = fsum(volumes.values())
+    return volumes | {"total": total, "ddp": 2 * (sharding.world - 1) / sharding.world * elements * reduce}
 
 
 def _check(work, reshard, regather_seconds, accumulation) -> None:
     if not work or not all(isinstance(piece, Piece) for piece in work):
         raise ValueError("a step needs at least one piece, and each must be a Piece")
-    checks.whole("accumulation", accumulation, of=" of passes")
+    checks.whole("accumulation", accumulation, unit=" of passes")
     if not isinstance(reshard, bool) and (not isinstance(reshard, int) or reshard < 2):
         raise ValueError(f"reshard must be True, False or a number of ranks from 2 up, not {reshard!r}")
     if not isinstance(reshard, bool) and regather_seconds is None:
         raise ValueError("reshard over a smaller group needs regather_seconds, of a gather in that group")
 
 
-def _check_rest(**given) -> None:
+def _check_rest(**values) -> None:
     for name in ("overlap", "sync_every_pass", "reshard_root"):
-        checks.flag(name, given[name])
+        checks.flag(name, values[name])
     for name in ("prefetch", "backward_prefetch"):
-        if not checks.is_whole(given[name]) or given[name] < 0:
-            raise ValueError(f"{name} must be a whole number of units from 0 up, not {given[name]!r}")
-    checks.number("update_seconds", given["update_seconds"], 0)
-    checks.number("contention", given["contention"], 0, 1)
+        if not checks.is_whole(values[name]) or values[name] < 0:
+            raise ValueError(f"{name} must be a whole number of units from 0 up, not {values[name]!r}")
+    checks.number("update_seconds", values["update_seconds"], 0)
+    checks.number("contention", values["contention"], 0, 1)

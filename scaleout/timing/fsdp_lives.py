@@ -11,54 +11,56 @@ from scaleout.timing.intervals import Interval
 
 @dataclass(frozen=True)
 class Life:
-    """Of one unit, in seconds of the step; None for what does not happen. number: of the units in the order of the
-    forward. again: its second gather; without one it stays whole from its forward to its backward."""
+    """When one unit is gathered and used, in seconds of the step; None for what does not happen. number: its place
+    in the order of the forward. regather: its second gather; without one it stays from its forward to its backward."""
 
     name: str
     number: int
     gather: Interval | None
     forward: Interval
-    again: Interval | None
+    regather: Interval | None
     backward: Interval
     reduce: Interval | None
 
     @property
-    def whole(self) -> list[Interval]:
+    def gathered(self) -> list[Interval]:
         """When all of its weights are there, or on their way."""
         begin = self.gather[0] if self.gather else self.forward[0]
-        if self.again is None:
+        if self.regather is None:
             return [(begin, self.backward[1])]
-        return [(begin, self.forward[1]), (self.again[0], self.backward[1])]
+        return [(begin, self.forward[1]), (self.regather[0], self.backward[1])]
 
 
-def lives(line: ShortTimeline, most: int) -> tuple[list[Life], int]:
-    """The lives of at most `most` units, evenly spread from the first to the last in the order of the forward, the one
+def lives(line: ShortTimeline, limit: int) -> tuple[list[Life], int]:
+    """The lives of at most `limit` units, evenly spread from the first to the last in the order of the forward, the one
     half way among them; and how many units there are."""
-    plan, blocks = Plan(line.few.pieces), blocks_of(line.few.pieces)
-    own = [blocks[plan.last[unit]] == line.middle and bool(line.extra) for unit in range(len(plan.names))]
-    first = own.index(True) if True in own else len(own)
-    last = len(own) - own[::-1].index(True) if True in own else first
+    plan, blocks = Plan(line.sample.pieces), blocks_of(line.sample.pieces)
+    middle = [blocks[plan.last[unit]] == line.middle and bool(line.extra) for unit in range(len(plan.names))]
+    first = middle.index(True) if True in middle else len(middle)
+    last = len(middle) - middle[::-1].index(True) if True in middle else first
     rows = [(unit, 0) for unit in range(first)]
     rows += [(unit, copy) for copy in range((line.extra + 1) * (last > first)) for unit in range(first, last)]
     rows += [
         (unit, line.extra if blocks[plan.last[unit]] > line.middle and line.extra else 0)
-        for unit in range(last, len(own))
+        for unit in range(last, len(middle))
     ]
-    n, found = len(rows), _Spans(line)
-    shown = sorted({round(k * (n - 1) / (most - 1)) for k in range(most)} | {n // 2}) if n > most else range(n)
-    return [found.life(plan, blocks, number, *rows[number]) for number in shown], n
+    n, spans = len(rows), _Spans(line)
+    shown = sorted({round(k * (n - 1) / (limit - 1)) for k in range(limit)} | {n // 2}) if n > limit else range(n)
+    return [spans.life(plan, blocks, number, *rows[number]) for number in shown], n
 
 
 class _Spans:
-    """The spans of the few, by what they are of."""
+    """The spans of the sample, by what they are of."""
 
     def __init__(self, line: ShortTimeline) -> None:
-        self.line, self.by_unit, self.by_piece = line, {}, {}
-        for back, block, (lane, name, start, end, piece, unit) in line.placed:
+        self.line = line
+        self.by_unit: dict[tuple[str, bool, int], tuple[float, float, float]] = {}
+        self.by_piece: dict[tuple[str, int], tuple[float, float, float]] = {}
+        for in_backward, block, (lane, name, start, end, piece, unit) in line.placed:
             if lane == "compute":
                 self.by_piece[name.partition(" ")[0], piece] = (block, start, end)
             elif lane in ("gather", "reduce"):
-                self.by_unit.setdefault((lane, back, unit), (block, start, end))
+                self.by_unit.setdefault((lane, in_backward, unit), (block, start, end))
 
     def life(self, plan: Plan, blocks: list[float], number: int, unit: int, copy: int) -> Life:
         first, last, name = plan.first[unit], plan.last[unit], plan.names[unit]
@@ -80,15 +82,15 @@ class _Spans:
             self._sent("reduce", True, unit, copy),
         )
 
-    def _piece(self, what: str, piece: int, copy: int) -> Interval | None:
-        return self._moved(self.by_piece.get((what, piece)), what != "forward", copy)
+    def _piece(self, phase: str, piece: int, copy: int) -> Interval | None:
+        return self._moved(self.by_piece.get((phase, piece)), phase != "forward", copy)
 
-    def _sent(self, lane: str, back: bool, unit: int, copy: int) -> Interval | None:
-        return self._moved(self.by_unit.get((lane, back, unit)), back, copy)
+    def _sent(self, lane: str, in_backward: bool, unit: int, copy: int) -> Interval | None:
+        return self._moved(self.by_unit.get((lane, in_backward, unit)), in_backward, copy)
 
-    def _moved(self, found: tuple[float, float, float] | None, back: bool, copy: int) -> Interval | None:
-        if found is None:
+    def _moved(self, place: tuple[float, float, float] | None, in_backward: bool, copy: int) -> Interval | None:
+        if place is None:
             return None
-        block, start, end = found
-        late = self.line.later(back, block, copy if block == self.line.middle else 0)
-        return start + late, end + late
+        block, start, end = place
+        shift = self.line.later(in_backward, block, copy if block == self.line.middle else 0)
+        return start + shift, end + shift

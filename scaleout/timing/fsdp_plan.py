@@ -54,16 +54,16 @@ class Order:
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
         known = set(self.pieces)
-        out: dict[str, tuple[int, int]] = {}
+        spans: dict[str, tuple[int, int]] = {}
         for i, piece in enumerate(self.pieces):
             name = piece
             while True:
                 if name in known:
-                    out[name] = (out.get(name, (i, i))[0], i)
+                    spans[name] = (spans.get(name, (i, i))[0], i)
                 if not name:
                     break
                 name = name.rpartition(".")[0]
-        return out
+        return spans
 
     @cached_property
     def first(self) -> tuple[int, ...]:
@@ -100,10 +100,10 @@ class Order:
 
 
 def _by_piece(piece_of: Sequence[int], units: Iterable[int]) -> dict[int, list[int]]:
-    out: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for unit in units:
-        out.setdefault(piece_of[unit], []).append(unit)
-    return out
+        groups.setdefault(piece_of[unit], []).append(unit)
+    return groups
 
 
 @lru_cache(maxsize=256)  # curves schedule the same units again and again
@@ -127,10 +127,10 @@ class Plan:
     @cached_property
     def bytes(self) -> tuple[Piece, ...]:
         """By unit, the piece that carries its bytes: the first of its name."""
-        found: dict[str, Piece] = {}
+        carriers: dict[str, Piece] = {}
         for piece in self.pieces:
-            found.setdefault(piece.name, piece)
-        return tuple(found[name] for name in self.names)
+            carriers.setdefault(piece.name, piece)
+        return tuple(carriers[name] for name in self.names)
 
     @cached_property
     def recomputed(self) -> dict[int, range]:
@@ -143,9 +143,9 @@ class Plan:
 
 def runs_of_blocks(names: Iterable[str]) -> dict[str, range]:
     """By block ("blocks.3") of several pieces, the numbers of its pieces, which follow each other."""
-    out: dict[str, range] = {}
+    blocks: dict[str, range] = {}
     for i, name in enumerate(names):
         block = ".".join(name.split(".")[:2])
         if block.startswith("blocks."):
-            out[block] = range(out[block].start if block in out else i, i + 1)
-    return {block: rows for block, rows in out.items() if len(rows) > 1}
+            blocks[block] = range(blocks[block].start if block in blocks else i, i + 1)
+    return {block: rows for block, rows in blocks.items() if len(rows) > 1}

@@ -26,68 +26,68 @@ from scaleout.timing.fsdp_plan import Piece, Plan
 from scaleout.timing.fsdp_streams import Span
 from scaleout.timing.intervals import Interval
 
-LATE = ("across", "copy out")  # lanes that nothing waits for before the end: they may fall behind, block by block
-SAME = 1e-9  # of a block's seconds: what rounding may do
+LAGGING = ("across", "copy out")  # lanes that nothing waits for before the end: they may fall behind, block by block
+ROUNDING = 1e-9  # of a block's seconds: what rounding may do
 
 Placed = tuple[bool, float, Span]  # whether it is of the backward; its block, -1 before all and inf after; the span
 
 
 @dataclass(frozen=True)
 class ShortTimeline:
-    """A step of one pass, as FsdpTimeline tells it. Of its blocks `few` has some: `extra` more stand after `middle`,
+    """A step of one pass, as FsdpTimeline tells it. Of its blocks `sample` has some: `extra` more stand after `middle`,
     each `forward` seconds later in the forward; in the backward, `backward` seconds earlier, and on the lanes that may
-    fall behind (LATE) `late` seconds."""
+    fall behind (LAGGING) `lagging` seconds."""
 
-    few: FsdpTimeline
-    placed: tuple[Placed, ...]  # the spans of the few
+    sample: FsdpTimeline
+    placed: tuple[Placed, ...]  # the spans of the sample
     middle: int = 0
     extra: int = 0
     forward: float = 0.0
     backward: float = 0.0
-    late: float = 0.0
+    lagging: float = 0.0
 
     @property
     def longer(self) -> float:
         """Seconds that the further blocks add."""
-        both = self.extra * (self.forward + self.backward)
-        if self.late == self.backward:
-            return both
-        behind = max(end for _, _, (lane, _, _, end, *_) in self.placed if lane in LATE)
-        ahead = max(end for _, _, (lane, _, _, end, *_) in self.placed if lane not in LATE)
-        done = max(ahead + both, behind + self.extra * (self.forward + self.late))
-        return done - self.few.passes[0][1]
+        shown = self.extra * (self.forward + self.backward)
+        if self.lagging == self.backward:
+            return shown
+        late_end = max(end for _, _, (lane, _, _, end, *_) in self.placed if lane in LAGGING)
+        other_end = max(end for _, _, (lane, _, _, end, *_) in self.placed if lane not in LAGGING)
+        until = max(other_end + shown, late_end + self.extra * (self.forward + self.lagging))
+        return until - self.sample.passes[0][1]
 
     @property
     def passes(self) -> tuple[Interval]:
-        return ((0.0, self.few.passes[0][1] + self.longer),)
+        return ((0.0, self.sample.passes[0][1] + self.longer),)
 
     @property
     def seconds(self) -> float:
-        return self.few.seconds + self.longer
+        return self.sample.seconds + self.longer
 
     @property
     def update_seconds(self) -> float:
-        return self.few.update_seconds
+        return self.sample.update_seconds
 
     def updated(self, seconds: float) -> ShortTimeline:
         """The same step with so many seconds of the optimizer's update at its end, instead of its own."""
-        bare = self.few.seconds - self.few.update_seconds
-        return replace(self, few=replace(self.few, seconds=bare + seconds, update_seconds=seconds))
+        bare = self.sample.seconds - self.sample.update_seconds
+        return replace(self, sample=replace(self.sample, seconds=bare + seconds, update_seconds=seconds))
 
     @cached_property
     def compute_seconds(self) -> float:
-        own = fsum(e - s for lane, _, s, e, *_ in self._own if lane == "compute")
-        return self.few.compute_seconds + self.extra * own
+        block = fsum(e - s for lane, _, s, e, *_ in self._middle_spans if lane == "compute")
+        return self.sample.compute_seconds + self.extra * block
 
     @cached_property
     def communication_seconds(self) -> float:
-        own = fsum(e - s for lane, _, s, e, *_ in self._own if lane != "compute")
-        return self.few.communication_seconds + self.extra * own
+        block = fsum(e - s for lane, _, s, e, *_ in self._middle_spans if lane != "compute")
+        return self.sample.communication_seconds + self.extra * block
 
     @property
     def exposed_seconds(self) -> float:
-        waits = self.few.exposed_seconds + self.longer - (self.compute_seconds - self.few.compute_seconds)
-        return waits if waits > SAME * self.seconds or not self.extra else 0.0
+        waits = self.sample.exposed_seconds + self.longer - (self.compute_seconds - self.sample.compute_seconds)
+        return waits if waits > ROUNDING * self.seconds or not self.extra else 0.0
 
     @property
     def overlap_fraction(self) -> float:
@@ -107,103 +107,110 @@ class ShortTimeline:
 
     @cached_property
     def _counts(self) -> Counter[str]:
-        few, own = (Counter([span[0] for span in spans]) for spans in (self.few.runs[0], self._own))
-        return Counter({lane: n + self.extra * own[lane] for lane, n in few.items()})
+        run, block = (Counter([span[0] for span in spans]) for spans in (self.sample.runs[0], self._middle_spans))
+        return Counter({lane: n + self.extra * block[lane] for lane, n in run.items()})
 
     @cached_property
-    def _own(self) -> list[Span]:
+    def _middle_spans(self) -> list[Span]:
         """What the middle block computes and sends."""
         return [span for _, block, span in self.placed if block == self.middle]
 
     # --- what a picture shows -----------------------------------------------------------------------------------
 
-    def _copies(self, every: int) -> dict[int, int]:
-        """Of the middle block and its copies, by number from 0, each `every`-th and the last; and the last of those
+    def _copies(self, step: int) -> dict[int, int]:
+        """Of the middle block and its copies, by number from 0, each `step`-th and the last; and the last of those
         that it stands for."""
-        shown = sorted({*range(0, self.extra + 1, every), self.extra})
-        return {copy: after - 1 for copy, after in zip(shown, [*shown[1:], self.extra + 1], strict=True)}
+        shown = sorted({*range(0, self.extra + 1, step), self.extra})
+        return {copy: following - 1 for copy, following in zip(shown, [*shown[1:], self.extra + 1], strict=True)}
 
-    def later(self, back: bool, block: float, copy: int, lane: str = "") -> float:
-        """Seconds by which a span of a lane is later than in the few."""
-        if not back:
+    def later(self, in_backward: bool, block: float, copy: int, lane: str = "") -> float:
+        """Seconds by which a span of a lane is later than in the sample."""
+        if not in_backward:
             return (self.extra if block > self.middle else copy if block == self.middle else 0) * self.forward
         passed = 0 if block > self.middle else self.extra - copy if block == self.middle else self.extra
-        return self.extra * self.forward + passed * (self.late if lane in LATE else self.backward)
+        return self.extra * self.forward + passed * (self.lagging if lane in LAGGING else self.backward)
 
     def visits(self, numbers: set[int]) -> tuple[list[str], dict[tuple[str, int], Interval]]:
         """Units of the pieces in the order of the forward, of the blocks that are alike only those with these numbers,
         and where each computes: by what it computes ("forward", "backward", "recompute") and by piece, an interval."""
-        blocks = blocks_of(self.few.pieces)
+        blocks = blocks_of(self.sample.pieces)
         copies = [number - self.middle for number in sorted(numbers) if 0 <= number - self.middle <= self.extra]
         rows: list[str] = []
-        place: dict[tuple[int, int], int] = {}  # by piece of the few and copy: the piece that it is here
-        own = [i for i, block in enumerate(blocks) if block == self.middle] if self.extra else []
-        for i, piece in enumerate(self.few.pieces):
-            if i not in own:
-                place[i, 0] = len(rows)
-                rows.append(renamed(piece.name, self.extra if blocks[i] > self.middle else 0))
-            elif i == own[0]:
+        rows_at: dict[tuple[int, int], int] = {}  # by piece of the sample and copy: the piece that it is here
+        middle = [i for i, block in enumerate(blocks) if block == self.middle] if self.extra else []
+        for i, block in enumerate(blocks):
+            if i not in middle:
+                rows_at[i, 0] = len(rows)
+                rows.append(renamed(self.sample.pieces[i].name, self.extra if block > self.middle else 0))
+            elif i == middle[0]:
                 for copy in copies:
-                    place |= {(j, copy): len(rows) + k for k, j in enumerate(own)}
-                    rows += [renamed(self.few.pieces[j].name, copy) for j in own]
-        found = {}
-        for back, block, (lane, name, start, end, piece, _) in self.placed:
+                    rows_at |= {(j, copy): len(rows) + k for k, j in enumerate(middle)}
+                    rows += [renamed(self.sample.pieces[j].name, copy) for j in middle]
+        spans = {}
+        for in_backward, block, (lane, name, start, end, piece, _) in self.placed:
             for copy in (copies if block == self.middle and self.extra else (0,)) if lane == "compute" else ():
-                late = self.later(back, block, copy)
-                found[name.partition(" ")[0], place[piece, copy]] = (start + late, end + late)
-        return rows, found
+                shift = self.later(in_backward, block, copy)
+                spans[name.partition(" ")[0], rows_at[piece, copy]] = (start + shift, end + shift)
+        return rows, spans
 
-    def intervals(self, every: int) -> Iterator[tuple[str, str, float, float]]:
+    def intervals(self, step: int) -> Iterator[tuple[str, str, float, float]]:
         """(lane, what, start, end) in the order of ends. Where blocks are left out a block's are one, and one with
         those of the blocks that it stands for: together as long, and ending with the last."""
-        out, together = [], {}
-        for back, block, (lane, name, start, end, *_) in self.placed:
-            what = name.rpartition(" ")[0]
+        rows: list[tuple[str, str, float, float]] = []
+        grouped: dict[tuple[str, str, bool, float], list[Interval]] = {}
+        for in_backward, block, (lane, name, start, end, *_) in self.placed:
+            label = name.rpartition(" ")[0]
             if self.extra and 0 <= block < inf:
-                together.setdefault((lane, what, back, block), []).append((start, end))
+                grouped.setdefault((lane, label, in_backward, block), []).append((start, end))
             else:
-                late = self.later(back, block, 0, lane)
-                out.append((lane, what, start + late, end + late))
-        copies = self._copies(every)
-        for (lane, what, back, block), spans in together.items():
+                shift = self.later(in_backward, block, 0, lane)
+                rows.append((lane, label, start + shift, end + shift))
+        copies = self._copies(step)
+        for (lane, label, in_backward, block), spans in grouped.items():
             busy, end = fsum(b - a for a, b in spans), max(b for _, b in spans)
             for copy, last in copies.items() if block == self.middle else ((0, 0),):
-                until = end + self.later(back, block, copy if back else last, lane)
-                out.append((lane, what, until - (last + 1 - copy) * busy, until))
-        yield from sorted(out, key=lambda one: one[3])
+                last_end = end + self.later(in_backward, block, copy if in_backward else last, lane)
+                rows.append((lane, label, last_end - (last + 1 - copy) * busy, last_end))
+        yield from sorted(rows, key=lambda row: row[3])
 
 
 def renamed(unit: str, shift: int) -> str:
     if not shift or not unit.startswith("blocks."):
         return unit
-    _, number, *rest = unit.split(".")
-    return ".".join(("blocks", str(int(number) + shift), *rest))
+    _, number, *names = unit.split(".")
+    return ".".join(("blocks", str(int(number) + shift), *names))
 
 
 def blocks_of(work: tuple[Piece, ...]) -> list[float]:
     """The block of each piece. What the root computes of a block goes with what follows in it."""
-    out, after = [], inf
+    blocks, block = [], inf
     for piece in reversed(work):
-        after = float(piece.name.split(".")[1]) if piece.name.startswith("blocks.") else after
-        out.append(after)
+        block = float(piece.name.split(".")[1]) if piece.name.startswith("blocks.") else block
+        blocks.append(block)
         if piece.name == "tokens":
-            after = -1.0
-    return out[::-1]
+            block = -1.0
+    return blocks[::-1]
 
 
 def placed(line: FsdpTimeline) -> tuple[Placed, ...]:
     """The spans of a step of one pass, each with its block and its phase."""
-    plan, blocks, arrived, out = Plan(line.pieces), blocks_of(line.pieces), set(), []
+    plan, blocks, arrived, spans = Plan(line.pieces), blocks_of(line.pieces), set(), []
     for span in line.runs[0]:
         lane, name, _, _, piece, unit = span
-        back = name.startswith(("backward", "recompute", "gather again", "reduce", "all-reduce", "copy out"))
+        in_backward = name.startswith(("backward", "recompute", "gather again", "reduce", "all-reduce", "copy out"))
         if lane == "copy in":
-            back = unit in arrived
+            in_backward = unit in arrived
             arrived.add(unit)
-        own = plan.names[unit]
-        block = blocks[piece] if piece >= 0 else blocks[plan.last[unit]] if own and own != "tokens" else -1.0
-        out.append((back, block, span))
-    return tuple(out)
+        name_of_unit = plan.names[unit]
+        block = (
+            blocks[piece]
+            if piece >= 0
+            else blocks[plan.last[unit]]
+            if name_of_unit and name_of_unit != "tokens"
+            else -1.0
+        )
+        spans.append((in_backward, block, span))
+    return tuple(spans)
 
 
 # --- a few blocks -----------------------------------------------------------------------------------------------
@@ -211,41 +218,43 @@ def placed(line: FsdpTimeline) -> tuple[Placed, ...]:
 
 def looks_ahead(shape: Shape, sharding: Sharding) -> tuple[int, int]:
     """(units of a block, blocks that a gather looks ahead, and one)."""
-    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
-    return each, 1 + ceil(sharding.prefetch / each) if each else 0
+    per_block = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
+    return per_block, 1 + ceil(sharding.prefetch / per_block) if per_block else 0
 
 
 def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float, float] | None:
     """Seconds from one block's forward to the next one's, of the backward, and of what may fall behind it, if `window`
     blocks before the middle one and the middle one itself take the same course as what follows them."""
-    found: dict[tuple[bool, bool, float], list[tuple[str, float, float]]] = {}
-    for back, block, (lane, name, start, end, *_) in spans:
+    groups: dict[tuple[bool, bool, float], list[tuple[str, float, float]]] = {}
+    for in_backward, block, (lane, name, start, end, *_) in spans:
         key = name.partition("blocks.")[0] + lane
-        found.setdefault((back, lane in LATE, block), []).append((key, start, end))
-    shifts = []
-    for back, late, step_ in ((False, False, 1), (True, False, -1), (True, True, -1)):
-        own = [found.get((back, late, middle + k * step_)) for k in range(-window, 2)]
-        if late and not any(own):
+        groups.setdefault((in_backward, lane in LAGGING, block), []).append((key, start, end))
+    shifts: list[float] = []
+    for in_backward, is_late, step_ in ((False, False, 1), (True, False, -1), (True, True, -1)):
+        window_spans = [groups.get((in_backward, is_late, middle + k * step_), []) for k in range(-window, 2)]
+        if is_late and not any(window_spans):
             return shifts[0], shifts[1], shifts[1]
-        starts = [
-            next((start for name, start, _ in one or () if late or name.endswith("compute")), None) for one in own
+        firsts = [
+            next((start for name, start, _ in block_spans if is_late or name.endswith("compute")), None)
+            for block_spans in window_spans
         ]
-        if None in starts:
+        starts = [start for start in firsts if start is not None]
+        if len(starts) < len(firsts):
             return None
         shift = starts[-1] - starts[-2]
-        for k in range(len(own) - 1):
-            if not _alike(own[k], own[k + 1], starts[k], starts[k + 1], SAME * shift):
+        for k in range(len(window_spans) - 1):
+            if not _alike(window_spans[k], window_spans[k + 1], starts[k], starts[k + 1], ROUNDING * shift):
                 return None
-        if any(abs(b - a - shift) > SAME * shift for a, b in pairwise(starts)):
+        if any(abs(b - a - shift) > ROUNDING * shift for a, b in pairwise(starts)):
             return None
         shifts.append(shift)
-    return tuple(shifts)
+    return shifts[0], shifts[1], shifts[2]
 
 
-def _alike(one: list, other: list, start: float, then: float, most: float) -> bool:
-    if [name for name, *_ in one] != [name for name, *_ in other]:
+def _alike(spans: list, next_spans: list, start: float, next_start: float, tolerance: float) -> bool:
+    if [name for name, *_ in spans] != [name for name, *_ in next_spans]:
         return False
     return all(
-        abs((a - start) - (c - then)) <= most and abs((b - start) - (d - then)) <= most
-        for (_, a, b), (_, c, d) in zip(one, other, strict=True)
+        abs((a - start) - (c - next_start)) <= tolerance and abs((b - start) - (d - next_start)) <= tolerance
+        for (_, a, b), (_, c, d) in zip(spans, next_spans, strict=True)
     )

@@ -14,7 +14,7 @@ from scaleout.timing.fsdp_plan import Plan
 
 # Token ids need no gradient, so that autograd never tells the units they enter that backward is done with them: torch
 # reduces these in its last callback.
-LATE = ("", "tokens")
+REDUCED_LAST = ("", "tokens")
 
 Span = tuple[str, str, float, float, int, int]  # lane, name, start, end, piece, unit
 
@@ -38,7 +38,7 @@ class Wires:
 
 @dataclass
 class Run:
-    """A pass in the making. Times are seconds after its start; `now` is where the compute stream stands.
+    """A pass in the making. Times are seconds after its start; `time` is where the compute stream stands.
 
     gate: what the gather stream waits for next. torch makes it wait until a unit has been copied out of the buffer of
     an earlier gather, which is what bounds how many units are whole. one: the communicator of gathers and
@@ -48,7 +48,7 @@ class Run:
     plan: Plan
     wires: Wires
     sync: bool
-    now: float = 0.0
+    time: float = 0.0
     gate: float = 0.0
     gathers_free: float = 0.0
     one_free: float = 0.0
@@ -60,8 +60,8 @@ class Run:
     spans: list[Span] = field(default_factory=list)
     busy: list[tuple[float, float]] = field(default_factory=list)  # on the wire, not before the running compute
     waits: dict[str, float] = field(default_factory=lambda: {"gather": 0.0, "reduce": 0.0})
-    whole: dict[int, float] = field(default_factory=dict)  # by unit that is gathered or on its way: when it is whole
-    left: dict[int, float] = field(default_factory=dict)  # by unit: the end of its forward
+    whole_at: dict[int, float] = field(default_factory=dict)  # by unit that is gathered or on its way: when it is whole
+    forward_ends: dict[int, float] = field(default_factory=dict)  # by unit: the end of its forward
 
     def run(self) -> Run:
         """Forward, backward, and the wait for what is on its way."""
@@ -72,84 +72,86 @@ class Run:
         return self
 
     def _forward(self) -> None:
-        ahead, units = self._ahead(self.wires.forward_ahead), len(self.plan.names)
+        prefetch, units = self._prefetch(self.wires.forward_ahead), len(self.plan.names)
         opens, closes, *_ = self.plan.order.edges
-        for unit in range(min(ahead + 1, units) if ahead else 0):
+        for unit in range(min(prefetch + 1, units) if prefetch else 0):
             self._gather(unit)
         for i, piece in enumerate(self.plan.pieces):
             for unit in opens.get(i, ()):
-                if not ahead:
-                    self.gate = self.now
+                if not prefetch:
+                    self.gate = self.time
                     self._gather(unit)
                 self._open(unit)
-                if ahead and unit + ahead + 1 < units:
-                    self._gather(unit + ahead + 1)
+                if prefetch and unit + prefetch + 1 < units:
+                    self._gather(unit + prefetch + 1)
             self._compute("forward", i, piece.forward_seconds)
             for unit in closes.get(i, ()):
-                self.left[unit] = self.now
+                self.forward_ends[unit] = self.time
 
     def _backward(self) -> None:
-        plan, ahead = self.plan, self._ahead(self.wires.backward_ahead)
-        at = {unit: position for position, unit in enumerate(plan.backward)}
+        plan, prefetch = self.plan, self._prefetch(self.wires.backward_ahead)
+        order = {unit: position for position, unit in enumerate(plan.backward)}
         *_, opens, closes = plan.order.edges
-        kept = {u for u, name in enumerate(plan.names) if self.wires.keep or (not name and self.wires.keep_root)}
-        self.whole = {unit: self.whole[unit] for unit in kept if unit in self.whole}
+        resident = {u for u, name in enumerate(plan.names) if self.wires.keep or (not name and self.wires.keep_root)}
+        self.whole_at = {unit: self.whole_at[unit] for unit in resident if unit in self.whole_at}
         for i in reversed(range(len(plan.pieces))):
             for unit in opens.get(i, ()):
-                if unit not in self.whole:
-                    self.gate = self.gate if ahead else self.now
-                    self._gather(unit, again=True)
-                self._open(unit, gathered=unit not in kept)
-                for other in plan.backward[at[unit] + 1 : at[unit] + 1 + ahead]:
-                    if other not in self.whole:
-                        self._gather(other, again=True)
+                if unit not in self.whole_at:
+                    self.gate = self.gate if prefetch else self.time
+                    self._gather(unit, regather=True)
+                self._open(unit, gathered=unit not in resident)
+                for following in plan.backward[order[unit] + 1 : order[unit] + 1 + prefetch]:
+                    if following not in self.whole_at:
+                        self._gather(following, regather=True)
             self._recompute(plan.recomputed.get(i, range(0)))
             self._compute("backward", i, plan.pieces[i].backward_seconds)
             for unit in closes.get(i, ()):
-                if plan.names[unit] not in LATE:
+                if plan.names[unit] not in REDUCED_LAST:
                     self._reduce(unit)
         for unit, name in enumerate(plan.names):
-            if name in LATE:
+            if name in REDUCED_LAST:
                 self._reduce(unit)
 
     def _recompute(self, rows: range) -> None:
         """The forward of a block once more, with gathers ahead as in forward. What it gathers stays for backward."""
         units = list(dict.fromkeys(self.plan.piece_unit[i] for i in rows))
-        missing, ahead = [u for u in units if u not in self.whole], self._ahead(self.wires.forward_ahead)
-        for unit in missing[: ahead + 1] if ahead else ():
-            self._gather(unit, again=True)
+        missing, prefetch = [u for u in units if u not in self.whole_at], self._prefetch(self.wires.forward_ahead)
+        for unit in missing[: prefetch + 1] if prefetch else ():
+            self._gather(unit, regather=True)
         for i in rows:
             unit = self.plan.piece_unit[i]
             if unit in units:
                 units.remove(unit)
-                if unit not in self.whole:
-                    self.gate = self.now
-                    self._gather(unit, again=True)
+                if unit not in self.whole_at:
+                    self.gate = self.time
+                    self._gather(unit, regather=True)
                 self._open(unit, gathered=unit in missing)
-                rest = missing[missing.index(unit) + ahead + 1 :][:1] if ahead and unit in missing else ()
-                for other in rest:
-                    self._gather(other, again=True)
+                following = missing[missing.index(unit) + prefetch + 1 :][:1] if prefetch and unit in missing else ()
+                for later_unit in following:
+                    self._gather(later_unit, regather=True)
             self._compute("recompute", i, self.plan.pieces[i].recompute_seconds)
 
-    def _ahead(self, wanted: int) -> int:
+    def _prefetch(self, wanted: int) -> int:
         return wanted if self.wires.overlap else 0
 
     def _open(self, unit: int, gathered: bool = True) -> None:
         """The compute stream waits until the unit is whole; from then on the next gather may use its buffer."""
-        self._wait(self.whole.get(unit, 0.0), "gather")
+        self._wait(self.whole_at.get(unit, 0.0), "gather")
         if gathered:
-            self.gate = max(self.gate, self.now)
+            self.gate = max(self.gate, self.time)
 
-    def _gather(self, unit: int, again: bool = False) -> None:
+    def _gather(self, unit: int, regather: bool = False) -> None:
         wires, work = self.wires, self.plan.bytes[unit]
-        self.whole[unit] = 0.0
+        self.whole_at[unit] = 0.0
         if not (work.gather_bytes or wires.copy):
             return
         start = max(self.gate, self.gathers_free)
-        small = again and wires.regather is not None and bool(self.plan.names[unit])
-        if small:  # from shards that the forward left on the device, in a group with a communicator of its own
-            start = max(start, self.left[unit])
-            end = start + wires.regather(work.gather_bytes)
+        seconds = wires.regather if regather and self.plan.names[unit] else None
+        if (
+            seconds is not None
+        ):  # from shards that the forward left on the device, in a group with a communicator of its own
+            start = max(start, self.forward_ends[unit])
+            end = start + seconds(work.gather_bytes)
         else:
             if wires.copy is not None:
                 self.in_free = self._put(
@@ -159,8 +161,8 @@ class Run:
             start = max(start, self.one_free)
             end = start + (wires.gather(work.gather_bytes) if work.gather_bytes else 0.0)
             self.one_free = max(self.one_free, end)
-        self.gathers_free = self._put("gather", "gather again" if again else "gather", start, end - start, unit)
-        self.whole[unit] = end
+        self.gathers_free = self._put("gather", "gather again" if regather else "gather", start, end - start, unit)
+        self.whole_at[unit] = end
 
     def _reduce(self, unit: int) -> None:
         wires, work = self.wires, self.plan.bytes[unit]
@@ -168,7 +170,7 @@ class Run:
             return
         # One buffer of gradients is kept, so that compute waits for the reduce-scatter before this one
         self._wait(self.scattered, "reduce")
-        start = max(self.now, self.reduce_free, self.one_free)
+        start = max(self.time, self.reduce_free, self.one_free)
         seconds = wires.scatter(work.reduce_bytes) if work.reduce_bytes else 0.0
         end = self._put("reduce", "reduce-scatter", start, seconds, unit)
         self.scattered = self.one_free = self.reduce_free = end
@@ -185,10 +187,10 @@ class Run:
         if not wires.overlap:
             self._wait(end, "reduce")
 
-    def _wait(self, until: float, why: str) -> None:
-        if until > self.now:
-            self.waits[why] += until - self.now
-            self.now = until
+    def _wait(self, until: float, stream: str) -> None:
+        if until > self.time:
+            self.waits[stream] += until - self.time
+            self.time = until
 
     def _put(self, lane: str, name: str, start: float, seconds: float, unit: int) -> float:
         """An event of communication; returns its end."""
@@ -202,23 +204,23 @@ class Run:
     def _compute(self, name: str, i: int, seconds: float) -> None:
         if seconds <= 0:
             return
-        start, self.now = self.now, self._worked(seconds)
+        start, self.time = self.time, self._worked(seconds)
         unit = self.plan.piece_unit[i]
-        self.spans.append(("compute", f"{name} {self.plan.names[unit] or 'root'}", start, self.now, i, unit))
+        self.spans.append(("compute", f"{name} {self.plan.names[unit] or 'root'}", start, self.time, i, unit))
 
     def _worked(self, work: float) -> float:
         """When `work` seconds of compute that begin now are done. What has been issued is all that can disturb them:
         the next gather waits for the next unit's start, and a reduce-scatter for this one's end."""
-        speed, at = 1 - self.wires.contention, self.now
-        self.busy = sorted([span for span in self.busy if span[1] > at])
+        speed, time = 1 - self.wires.contention, self.time
+        self.busy = sorted([span for span in self.busy if span[1] > time])
         for start, end in self.busy:
-            if start - at >= work:
+            if start - time >= work:
                 break
-            if start > at:
-                work, at = work - (start - at), start
-            if end > at:
-                done = (end - at) * speed
-                if work < done:
-                    return at + work / speed
-                work, at = work - done, end
-        return at + work
+            if start > time:
+                work, time = work - (start - time), start
+            if end > time:
+                overlapped = (end - time) * speed
+                if work < overlapped:
+                    return time + work / speed
+                work, time = work - overlapped, end
+        return time + work

@@ -10,20 +10,20 @@ Interval = tuple[float, float]
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The same points in time as disjoint (start, end), in order; empty ones are dropped."""
-    out: list[Interval] = []
+    merged: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:
             continue
-        if out and start <= out[-1][1]:
-            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            out.append((start, end))
-    return out
+            merged.append((start, end))
+    return merged
 
 
 def subtract(intervals: Iterable[Interval], covers: Iterable[Interval]) -> list[Interval]:
     """The parts of `intervals` that no interval of `covers` covers, disjoint and in order."""
-    out, covers, first = [], union(covers), 0
+    parts, covers, first = [], union(covers), 0
     for start, end in union(intervals):
         while first < len(covers) and covers[first][1] <= start:
             first += 1
@@ -31,17 +31,17 @@ def subtract(intervals: Iterable[Interval], covers: Iterable[Interval]) -> list[
             if a >= end:
                 break
             if a > start:
-                out.append((start, a))
+                parts.append((start, a))
             start = max(start, b)
         if start < end:
-            out.append((start, end))
-    return out
+            parts.append((start, end))
+    return parts
 
 
-def common(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+def common(intervals: Iterable[Interval], second: Iterable[Interval]) -> list[Interval]:
     """The parts of `intervals` that lie in one of `others`, disjoint and in order."""
     intervals = list(intervals)
-    return subtract(intervals, subtract(intervals, others))
+    return subtract(intervals, subtract(intervals, second))
 
 
 def length(intervals: Iterable[Interval]) -> float:

@@ -26,7 +26,7 @@ from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline import Costs, Summary
 
-# Parts of a step, in the order in which they are told.
+# Parts of a step, in the order in which they are listed.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
          "exposed data", "update", "exposed host", "host", "stragglers")  # fmt: skip
 
@@ -60,7 +60,7 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all ranks."""
+        """Tokens a second of all ranks."""
         return self.job.tokens_per_step / self.seconds
 
     @property
@@ -71,16 +71,17 @@ class Step:
 
     @property
     def mfu(self) -> float:
-        return self._share("forward", "backward")
+        return utilization(self.job, self.seconds, "forward", "backward")
 
     @property
     def hfu(self) -> float:
-        return self._share("forward", "backward", "recompute")
+        return utilization(self.job, self.seconds, "forward", "backward", "recompute")
 
-    def _share(self, *kinds: str) -> float:
-        job = self.job
-        done = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
-        return sum(done[kind] for kind in kinds) / self.seconds / job.peak_flop_per_s / job.layout.ranks
+
+def utilization(job: Job, seconds: float, *kinds: str) -> float:
+    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks."""
+    counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+    return sum(counts[kind] for kind in kinds) / seconds / job.peak_flop_per_s / job.layout.ranks
 
 
 @lru_cache(maxsize=64)
@@ -94,14 +95,14 @@ def step_on(job: Job, rank: Machine, block: Work | None = None) -> Step:
     """A step of the job on a machine of one's own, such as a calibrated one. block: of a micro-batch, where it is not
     as the job's recipe has it (`recompute`)."""
     work = (block or compute.block(job, rank), *compute.ends(job, rank))
-    made = _without_pipeline(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
-    parts = made.parts | {"host": job.program.step_seconds}
+    partial = _without_pipeline(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
+    parts = partial.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
     parts = {name: parts[name] for name in PARTS}
-    seconds, line = fsum(parts.values()), made.timeline
-    if isinstance(line, Timeline):
-        line = line.ended(parts["update"], seconds)
-    return replace(made, parts=parts, seconds=seconds, timeline=line)
+    seconds, timeline = fsum(parts.values()), partial.timeline
+    if isinstance(timeline, Timeline):
+        timeline = timeline.ended(parts["update"], seconds)
+    return replace(partial, parts=parts, seconds=seconds, timeline=timeline)
 
 
 def straggling(job: Job) -> float:
@@ -111,74 +112,74 @@ def straggling(job: Job) -> float:
 
 def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     """Without a pipeline."""
-    found, m = exchange.schedule(job, rank, work), job.layout.m
+    data, m = exchange.schedule(job, rank, work), job.layout.m
     block, first, last = work
-    whole = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
-    rest = {name: m * seconds for name, seconds in beside(work, job.shape.layers).items()}
+    busy = m * (job.shape.layers * block.seconds + first.seconds + last.seconds)
+    shares = {name: m * seconds for name, seconds in overheads(work, job.shape.layers).items()}
     parts = {
-        "compute": whole - fsum(rest.values()),
-        **rest,
+        "compute": busy - fsum(shares.values()),
+        **shares,
         "imbalance": 0.0,
         "bubble": 0.0,
         "hops": 0.0,
-        "exposed data": found.exposed,
+        "exposed data": data.exposed,
     }
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
     backward = job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds
     parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
-    return Step(job, 0.0, parts, work, found.communication, found.timeline)
+    return Step(job, 0.0, parts, work, data.communication, data.timeline)
 
 
 def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     layout, stages = job.layout, job.stages
     hop = rank.hop(hop_bytes(job))
     costs = stage_costs(job, work, stages, hop)
-    how = layout.schedule, layout.pp, layout.m, layout.chunks
-    done, bare = pipeline.summary(*how, costs), pipeline.seconds(*how, replace(costs, hop=0.0))
-    mean, busiest = fsum(done.work) / layout.pp, max(done.work)
-    rest = {name: layout.m / layout.pp * seconds for name, seconds in beside(work, job.shape.layers).items()}
+    schedule = layout.schedule, layout.pp, layout.m, layout.chunks
+    run, bare = pipeline.summary(*schedule, costs), pipeline.seconds(*schedule, replace(costs, hop=0.0))
+    mean, busiest = fsum(run.work) / layout.pp, max(run.work)
+    shares = {name: layout.m / layout.pp * seconds for name, seconds in overheads(work, job.shape.layers).items()}
     actions = layout.m * action_seconds(job)
-    held = [job.rank_parameters(one) for one in range(layout.pp)]
+    parameters = [job.rank_parameters(stage) for stage in range(layout.pp)]
     forward, backward = (
-        fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
-        for some in (costs.forward, costs.backward)
+        fsum(by_stage[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
+        for by_stage in (costs.forward, costs.backward)
     )
-    data, sent = pipeline_exchange.seconds(job, rank, held[0], forward, backward)
+    data, sent = pipeline_exchange.seconds(job, rank, parameters[0], forward, backward)
     parts = {
-        "compute": mean - fsum(rest.values()) - actions,
-        **rest,
+        "compute": mean - fsum(shares.values()) - actions,
+        **shares,
         "imbalance": busiest - mean,
         "bubble": bare - busiest,
-        "hops": done.seconds - bare + actions + tied_seconds(job, rank),
+        "hops": run.seconds - bare + actions + tied_seconds(job, rank),
         "exposed data": data,
-        "update": update_seconds(job, rank, max(held)),
+        "update": update_seconds(job, rank, max(parameters)),
         "exposed host": 0.0,
     }
-    return Step(job, 0.0, parts, work, sent, None, done, costs)
+    return Step(job, 0.0, parts, work, sent, None, run, costs)
 
 
-def beside(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
+def overheads(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
     """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
-    whole = list(zip((blocks, 1, 1), work, strict=True))
+    parts = list(zip((blocks, 1, 1), work, strict=True))
     return {
-        "recompute": fsum(n * one.recompute for n, one in whole),
-        "launches": fsum(n * one.launches for n, one in whole),
-        "exposed tensor": fsum(n * one.exposed for n, one in whole),
-        "exposed context": fsum(n * fsum(one.context) for n, one in whole),
+        "recompute": fsum(n * part.recompute for n, part in parts),
+        "launches": fsum(n * part.launches for n, part in parts),
+        "exposed tensor": fsum(n * part.exposed for n, part in parts),
+        "exposed context": fsum(n * fsum(part.context) for n, part in parts),
     }
 
 
 def action_seconds(job: Job) -> float:
-    """Of a rank's forwards and backwards of one micro-batch, beside what they compute."""
+    """Seconds that a rank's forwards and backwards of one micro-batch take beside what they compute."""
     return 2 * job.layout.chunks * job.program.action_seconds if job.layout.pp > 1 else 0.0
 
 
 def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...], hop: float) -> Costs:
     """Seconds by stage of a micro-batch. work: of a block, of the first end and of the last."""
-    one, first, last = work
+    block, first, last = work
     action = job.program.action_seconds
     forward, backward, weights = (
-        [n * value for n in stages] for value in (one.forward_seconds, one.backward_seconds, one.weights)
+        [n * value for n in stages] for value in (block.forward_seconds, block.backward_seconds, block.weights)
     )
     for stage, end in ((0, first), (-1, last)):
         forward[stage] += end.forward_seconds
@@ -197,13 +198,13 @@ def balanced_blocks(job: Job) -> tuple[int, ...]:
     with the head, and each block goes to the stage that has least to do. The embedding's few copies do not count."""
     rank, stages = machine.from_datasheet(job), job.layout.stages
     block, (_, head) = compute.block(job, rank), compute.ends(job, rank)
-    found, load = [1] * stages, [block.seconds] * stages
+    blocks, load = [1] * stages, [block.seconds] * stages
     load[-1] += head.seconds
     for _ in range(job.shape.layers - stages):
         least = load.index(min(load))
-        found[least] += 1
+        blocks[least] += 1
         load[least] += block.seconds
-    return tuple(found)
+    return tuple(blocks)
 
 
 def tied_seconds(job: Job, rank: Machine) -> float:
@@ -220,20 +221,20 @@ def update_bytes(recipe: Recipe) -> float:
     return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
 
 
-def owned(job: Job, held: int) -> float:
+def owned(job: Job, parameters: int) -> float:
     """Parameters that a rank steps, of so many that it holds before ZeRO."""
-    return held / (job.shards if job.layout.zero else 1)
+    return parameters / (job.shards if job.layout.zero else 1)
 
 
-def update_seconds(job: Job, rank: Machine, held: int) -> float:
+def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
     """The optimizer's step on a rank that holds so many parameters before ZeRO."""
-    own = owned(job, held)
+    count = owned(job, parameters)
     if job.replicas.offload != "none":
-        return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
-    found = job.program.update_passes * rank.rates.updated(own * update_bytes(job.recipe))
+        return count * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
+    seconds = job.program.update_passes * rank.rates.updated(count * update_bytes(job.recipe))
     if rank.rates.tensor_seconds:  # of a calibrated machine
-        found += rank.rates.tensor_seconds * stepped(job)
-    return found
+        seconds += rank.rates.tensor_seconds * stepped(job)
+    return seconds
 
 
 def stepped(job: Job) -> float:
@@ -244,17 +245,17 @@ def stepped(job: Job) -> float:
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
     """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when a backward
     is done, of every micro-batch; new weights on their way back when the update is, and states to and from a disk."""
-    how, recipe, own = job.replicas, job.recipe, owned(job, job.rank_parameters())
-    if how.offload == "none":
+    replicas, recipe, parameters = job.replicas, job.recipe, owned(job, job.rank_parameters())
+    if replicas.offload == "none":
         return 0.0
-    late = after = 0.0
-    if how.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
-        late = job.layout.m * max(0.0, rank.host(own * recipe.gradient_bytes) - backward)
-        after = rank.host(own * recipe.width("weight"))
-    if how.offload_to == "nvme":  # what the update needs is read and written, gradients too
+    gradients = weights = 0.0
+    if replicas.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
+        gradients = job.layout.m * max(0.0, rank.host(parameters * recipe.gradient_bytes) - backward)
+        weights = rank.host(parameters * recipe.width("weight"))
+    if replicas.offload_to == "nvme":  # what the update needs is read and written, gradients too
         master = recipe.width("master")
         read = recipe.gradient_bytes + (master or recipe.width("weight")) + optimizer_width(recipe)
-        written = read + (recipe.width("weight") if master and how.offload == "parameters" else 0)
+        written = read + (recipe.width("weight") if master and replicas.offload == "parameters" else 0)
         reads, writes = rank.nvme_bytes_per_s
-        after = max(after, own * (read / reads + written / writes))
-    return late + max(0.0, after - update)
+        weights = max(weights, parameters * (read / reads + written / writes))
+    return gradients + max(0.0, weights - update)

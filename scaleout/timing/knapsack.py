@@ -52,9 +52,11 @@ def _ordered(items: Sequence[Priced], free: int) -> list[Priced]:
     """Cheapest byte first. ValueError where all of them together do not free as much, and for no number."""
     if free != free:
         raise ValueError("free must be a number of bytes, not nan")
-    most = sum(item.count * item.bytes for item in items)
-    if free > most:
-        raise ValueError(f"dropping all frees {most / 1e9:.2f} GB, and {free / 1e9:.2f} GB are asked for: ask for less")
+    limit = sum(item.count * item.bytes for item in items)
+    if free > limit:
+        raise ValueError(
+            f"dropping all frees {limit / 1e9:.2f} GB, and {free / 1e9:.2f} GB are asked for: ask for less"
+        )
     return sorted(items, key=lambda item: (item.price, -item.bytes))
 
 
@@ -77,40 +79,40 @@ def exact(items: Sequence[Priced], free: int) -> Choice:
     kinds: dict[tuple[int, float], list[Priced]] = {}
     for item in order:
         kinds.setdefault((item.bytes, item.seconds), []).append(item)
-    sizes = [(size, spent, sum(one.count for one in same)) for (size, spent), same in kinds.items()]
-    found = greedy(items, free)
-    best = [found.seconds * (1 + 1e-12), None]
+    sizes = [(size, spent, sum(item.count for item in alike)) for (size, spent), alike in kinds.items()]
+    first = greedy(items, free)
+    best: list = [first.seconds * (1 + 1e-12), None]
     _search(sizes, 0, free, 0.0, [], best)
     if best[1] is None:
-        return found
+        return first
     counts: dict[str, int] = {}
-    for n, same in zip(best[1], kinds.values(), strict=False):
-        for item in same:
+    for n, alike in zip(best[1], kinds.values(), strict=False):
+        for item in alike:
             counts[item.name] = min(n, item.count)
             n -= counts[item.name]
     return _choice(order, [counts.get(item.name, 0) for item in order])
 
 
-def _search(sizes, at: int, free: int, spent: float, taken: list[int], best: list) -> None:
-    """Of the kinds from `at` on. best: [seconds, how many of each kind]."""
+def _search(sizes, kind: int, free: int, spent: float, counts: list[int], best: list) -> None:
+    """Try the kinds from `kind` on, and put what is better into best: [seconds, how many of each kind]."""
     if free <= 0:
         if spent < best[0]:
-            best[:] = spent, list(taken)
+            best[:] = spent, list(counts)
         return
-    if at == len(sizes) or spent + _at_least(sizes, at, free) >= best[0]:
+    if kind == len(sizes) or spent + _at_least(sizes, kind, free) >= best[0]:
         return
-    size, each, count = sizes[at]
+    size, item_seconds, count = sizes[kind]
     for n in range(min(count, ceil(free / size)) if size else 0, -1, -1):
-        _search(sizes, at + 1, free - n * size, spent + n * each, [*taken, n], best)
+        _search(sizes, kind + 1, free - n * size, spent + n * item_seconds, [*counts, n], best)
 
 
-def _at_least(sizes, at: int, free: int) -> float:
+def _at_least(sizes, kind: int, free: int) -> float:
     """Seconds to free so many bytes where tiles could be cut; infinite where there are not as many."""
     total = 0.0
-    for size, each, count in sizes[at:]:
+    for size, item_seconds, count in sizes[kind:]:
         if free <= size * count:
-            return total + (each * free / size if free > 0 else 0.0)
-        total, free = total + each * count, free - size * count
+            return total + (item_seconds * free / size if free > 0 else 0.0)
+        total, free = total + item_seconds * count, free - size * count
     return inf
 
 
@@ -127,22 +129,22 @@ def curve(items: Sequence[Priced], order: str = "cheapest") -> tuple[Point, ...]
     """One block, one tile after the other: "cheapest" byte first, "as it runs", or "dearest" first."""
     checks.one_of("order", order, ORDERS)
     turned = {"cheapest": 1, "as it runs": 0, "dearest": -1}[order]
-    out = [Point((), 0, 0.0)]
+    points = [Point((), 0, 0.0)]
     for item in sorted(items, key=lambda item: turned * item.price if turned else 0):
-        last = out[-1]
-        out.append(Point((*last.names, item.name), last.freed + item.bytes, last.seconds + item.seconds))
-    return tuple(out)
+        last = points[-1]
+        points.append(Point((*last.names, item.name), last.freed + item.bytes, last.seconds + item.seconds))
+    return tuple(points)
 
 
 def pareto(items: Sequence[Priced]) -> tuple[Point, ...]:
     """All choices of one block that no other one beats in bytes and in seconds, from nothing to everything."""
     front = [Point((), 0, 0.0)]
     for item in items:
-        more = [Point((*p.names, item.name), p.freed + item.bytes, p.seconds + item.seconds) for p in front]
-        kept, least = [], inf
-        for point in sorted(front + more, key=lambda p: (-p.freed, p.seconds)):
+        longer = [Point((*p.names, item.name), p.freed + item.bytes, p.seconds + item.seconds) for p in front]
+        best, least = [], inf
+        for point in sorted(front + longer, key=lambda p: (-p.freed, p.seconds)):
             if point.seconds < least:
-                kept.append(point)
+                best.append(point)
                 least = point.seconds
-        front = kept
+        front = best
     return tuple(reversed(front))

@@ -38,10 +38,10 @@ LINE_OF = {"all_to_all": "all_gather", "reduce": "reduce_scatter"}
 @dataclass(frozen=True)
 class Machine:
     """One rank. tensor, context, data: seconds of collectives among its tp ranks, its cp ranks, and the replicas of its
-    weights; shards, copies: among the ranks that share one copy of the states, and among the copies; kept: among those
-    that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage. host:
-    of a copy over the device's slot. crossing: the axes whose groups lie on several nodes. nvme_bytes_per_s: read and
-    written."""
+    weights; shards, copies: among the ranks that share one copy of the states, and among the copies; keepers: among
+    those that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage.
+    host: of a copy over the device's slot. crossing: the axes whose groups lie on several nodes. nvme_bytes_per_s: read
+    and written."""
 
     rates: Rates
     tensor: Price
@@ -49,7 +49,7 @@ class Machine:
     data: Price
     shards: Price
     copies: Price
-    kept: Price
+    keepers: Price
     turn: Sends
     hop: Sends
     host: Sends
@@ -66,18 +66,18 @@ class Machine:
 def from_datasheet(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
     cluster, grid = job.cluster, job.grid
-    group = mesh.on(cluster, grid, "dp", "cp")
-    ranks, kept = job.shards, _keepers(job)
+    group = mesh.group_on(cluster, grid, "dp", "cp")
+    ranks, keepers = job.shards, _keepers(job)
     slot = host(job.device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         device_rates(job.device, job.program, job.dtype),
-        priced(mesh.on(cluster, grid, "tp")),
-        priced(mesh.on(cluster, grid, "cp")),
+        priced(mesh.group_on(cluster, grid, "tp")),
+        priced(mesh.group_on(cluster, grid, "cp")),
         priced(group),
         priced(shard_group(group, ranks)),
         priced(replica_group(group, ranks)),
-        priced(shard_group(group, kept)),
+        priced(shard_group(group, keepers)),
         sends(mesh.link(cluster, grid, "cp")),
         sends(mesh.link(cluster, grid, "pp")),
         copy.seconds,
@@ -93,14 +93,14 @@ def _keepers(job: Job) -> int:
 
 def shard_group(group: Cluster, ranks: int) -> Cluster:
     """Neighbours of a group, so many of them, as a cluster of their own: in one node, or filling whole ones."""
-    each = group.gpus_per_node
-    if ranks <= each and each % ranks == 0:
+    per_node = group.gpus_per_node
+    if ranks <= per_node and per_node % ranks == 0:
         return Cluster(1, ranks, group.inside, group.across, group.nics_per_node, group.in_network)
-    if ranks % each == 0 and group.nodes % (ranks // each) == 0:
-        return Cluster(ranks // each, each, group.inside, group.across, group.nics_per_node, group.in_network)
+    if ranks % per_node == 0 and group.nodes % (ranks // per_node) == 0:
+        return Cluster(ranks // per_node, per_node, group.inside, group.across, group.nics_per_node, group.in_network)
     raise ValueError(
-        f"{ranks} ranks neither divide the {each} of a group in a node nor fill whole nodes of "
-        f"{group.nodes}: use a divisor of {each}, or {each} times a divisor of {group.nodes}"
+        f"{ranks} ranks neither divide the {per_node} of a group in a node nor fill whole nodes of "
+        f"{group.nodes}: use a divisor of {per_node}, or {per_node} times a divisor of {group.nodes}"
     )
 
 
@@ -108,7 +108,7 @@ def replica_group(group: Cluster, ranks: int) -> Cluster:
     """The ranks that hold the same shard, every `ranks`-th of a group; all such groups send at once."""
     if ranks == group.ranks:
         return Cluster(1, 1, group.inside, group.across, 1)
-    return mesh.apart(group, (ranks, group.ranks // ranks))
+    return mesh.group_cluster(group, (ranks, group.ranks // ranks))
 
 
 @lru_cache(maxsize=4096)
@@ -136,8 +136,8 @@ def sends(wire: Wire) -> Sends:
 
 def groups(layout: Layout, shards: int | None = None) -> list[int]:
     """Among which numbers of ranks `from_profiles` needs a profile: of each group, of two stages, and of all."""
-    some = (layout.tp, layout.replicas, shards or 1, layout.replicas // (shards or 1), min(layout.pp, 2))
-    return sorted({n for n in some if n > 1} | {layout.ranks})
+    sizes = (layout.tp, layout.replicas, shards or 1, layout.replicas // (shards or 1), min(layout.pp, 2))
+    return sorted({n for n in sizes if n > 1} | {layout.ranks})
 
 
 def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = None) -> Machine:
@@ -145,12 +145,12 @@ def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = Non
     other sizes take the profile of all ranks. share: of the measured matrix multiplications that the model reaches,
     with all that it does beside them; None: kernel by kernel."""
     base, layout = known[job.layout.ranks], job.layout
-    ranks, kept = job.shards, _keepers(job)
+    ranks, keepers = job.shards, _keepers(job)
     pair = known.get(2, base)["collectives"]
     line, copies = pair.get("broadcast", pair.get("all_gather")), base["copy_bytes_per_second"]
     send: Sends = lambda size: line_seconds(line, size) if line else 0.0  # noqa: E731
     tensor, context, data, shards, replicas, keeps = (
-        _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, kept)
+        _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, keepers)
     )
     rates = profile_rates(base, job.dtype, share, job.recipe.foreach)
     return Machine(

@@ -26,8 +26,10 @@ def seconds(job: Job, how: str = "gather") -> dict[str, float]:
     sixteen = job.other(precision="bf16", main_gradients="none")
     rank, layout = machine.from_datasheet(sixteen), job.layout
     share = 1 if how == "gather" or not layout.zero else layout.replicas
-    found = muon_messages(job.shape, job.recipe, layout, how)
+    messages = muon_messages(job.shape, job.recipe, layout, how)
     return {
-        "communication": fsum(one.count * rank.data(one.collective, one.bytes / one.count) for one in found),
+        "communication": fsum(
+            message.count * rank.data(message.collective, message.bytes / message.count) for message in messages
+        ),
         "matmuls": step_flops(job.shape) / share / rank.rates.matmul_flop_per_s,
     }

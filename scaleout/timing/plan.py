@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from scaleout.memory import job as memory
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.timing.job import PARTS, Step, step
+from scaleout.timing.job import PARTS, step, utilization
 from scaleout.timing.quick import RECOMPUTE
 
 # What a part that a plan has more of than the best is called, with the part of its step that it is.
@@ -18,7 +18,7 @@ WORDS = {
     "exposed data": "exposed dp communication", "update": "optimizer step", "exposed host": "host copies",
     "host": "host", "stragglers": "stragglers",
 }  # fmt: skip
-WITHIN = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
+NODE_AXES = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Plan:
     @property
     def axes(self) -> int:
         """Along how many axes the model and its states are cut."""
-        at = self.layout
-        return sum((at.tp > 1, at.cp > 1, at.pp > 1, at.zero > 0))
+        layout = self.layout
+        return sum((layout.tp > 1, layout.cp > 1, layout.pp > 1, layout.zero > 0))
 
     @property
     def simple(self) -> tuple:
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def mfu(self) -> float:
-        return Step(self.job, self.seconds, self.parts, (), 0.0).mfu
+        return utilization(self.job, self.seconds, "forward", "backward")
 
     def lost(self, best: Plan) -> str:
         """The part (PARTS) of this plan's step that is the most longer than in the best one's."""
@@ -71,14 +71,14 @@ class Plan:
         """What this plan's step has most more of than the best one's, with its share of the step."""
         part = self.lost(best)
         share = f"{100 * self.parts[part] / self.seconds:.0f}%"
-        across = f", {WITHIN[part]} across nodes" if WITHIN.get(part) in self.crossing else ""
-        return f"{WORDS[part]} {share}{across}"
+        crossing = f", {NODE_AXES[part]} across nodes" if NODE_AXES.get(part) in self.crossing else ""
+        return f"{WORDS[part]} {share}{crossing}"
 
 
 def exact(plan: Plan, usable: int | None = None) -> Plan:
-    """With the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
-    found = step(plan.job)
-    plan = replace(plan, seconds=found.seconds, parts=found.parts, exact=True)
+    """The plan with the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
+    timed = step(plan.job)
+    plan = replace(plan, seconds=timed.seconds, parts=timed.parts, exact=True)
     if usable is None:
         return plan
     size = memory.fullest(plan.job).peak_bytes

@@ -169,14 +169,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, kind in (("students", int), ("gpus", int), ("hours", float), ("group", int), ("slack-hours", float)):
         parser.add_argument(f"--{name}", type=kind, help="for one setting of your own")
     try:
-        given = vars(parser.parse_args(argv))
-        own = {
-            name: given[name]
+        options = vars(parser.parse_args(argv))
+        class_fields = {
+            name: options[name]
             for name in ("students", "gpus", "hours", "group", "slack_hours")
-            if given[name] is not None
+            if options[name] is not None
         }
-        uses = [replace(Use("your class", 20, 1, 2), **own)] if own else SETTINGS
-        print(markdown(uses, Rates(given["price"], given["currency"], given["watts"], given["overhead"])))
+        uses = [replace(Use("your class", 20, 1, 2), **class_fields)] if class_fields else SETTINGS
+        print(markdown(uses, Rates(options["price"], options["currency"], options["watts"], options["overhead"])))
     except ValueError as error:
         print(f"price: {error}", file=sys.stderr)
         return 2

@@ -51,12 +51,12 @@ def pieces(points):
     so that one alpha and one beta cannot hold for all. [] with fewer than six sizes.
     """
     ordered = sorted(points)
-    splits = [(fit(ordered[:at]), fit(ordered[at:])) for at in range(3, len(ordered) - 2)]
+    splits = [(fit(ordered[:split]), fit(ordered[split:])) for split in range(3, len(ordered) - 2)]
 
-    def left(pair):
-        return sum(row["relative_error"] ** 2 for one in pair for row in one["points"])
+    def error(pair):
+        return sum(row["relative_error"] ** 2 for fitted in pair for row in fitted["points"])
 
-    return list(min(splits, key=left, default=()))
+    return list(min(splits, key=error, default=()))
 
 
 def _dot(a, b):

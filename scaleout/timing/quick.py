@@ -21,7 +21,7 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
 from scaleout.timing import compute, exchange, machine, pipeline_exchange
 from scaleout.timing.compute import Work
-from scaleout.timing.job import PARTS, action_seconds, beside, straggling, tied_seconds, update_seconds
+from scaleout.timing.job import PARTS, action_seconds, overheads, straggling, tied_seconds, update_seconds
 from scaleout.timing.machine import Machine
 
 RECOMPUTE = ("none", "selective", "full")
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
     """Blocks of each stage; the ranks of the pipeline that may hold most; blocks of the first lap. ranks: of those that
     may be the busiest, (blocks, blocks of the first chunk, whether the embedding is there, whether the head is)."""
 
-    each: tuple[int, ...]
+    blocks: tuple[int, ...]
     ends: tuple[End, ...]
     lap: int
     ranks: tuple[tuple[int, int, bool, bool], ...]
@@ -41,12 +41,12 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """A job with a layout and a micro-batch, whatever is recomputed. held: parameters on each of the cut's ends."""
+    """A job with a layout and a micro-batch, whatever is recomputed. parameters: those on each of the cut's ends."""
 
     job: Job
-    on: Machine
+    rank: Machine
     cut: Cut
-    held: tuple[int, ...]
+    parameters: tuple[int, ...]
     groups: tuple
 
 
@@ -55,7 +55,7 @@ class Pricer:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.recipes = {how: replace(job.recipe, checkpointing=how) for how in RECOMPUTE}
+        self.recipes = {checkpointing: replace(job.recipe, checkpointing=checkpointing) for checkpointing in RECOMPUTE}
         self.peaks = peaks(job.shape, job.seq, job.context, self.recipes["none"])
         self.works: dict[tuple, tuple[Work, Work, Work]] = {}
         self.machines: dict[tuple, tuple[Machine, tuple]] = {}
@@ -65,9 +65,9 @@ class Pricer:
     def way(self, layout: Layout, batch: int) -> Way:
         """ValueError for a layout that cannot be."""
         job = replace(self.job, layout=layout, batch=batch, recipe=self.recipes["none"], blocks=None)
-        on, groups = self._machine(job)
+        rank, groups = self._machine(job)
         cut = self._cut(job)
-        return Way(job, on, cut, tuple(self.peaks.parameters(layout, end) for end in cut.ends), groups)
+        return Way(job, rank, cut, tuple(self.peaks.parameters(layout, end) for end in cut.ends), groups)
 
     def peak(self, way: Way, checkpointing: str) -> int:
         """Bytes of the fullest rank."""
@@ -80,20 +80,20 @@ class Pricer:
         """The parts of a step (`timing.job.PARTS`)."""
         job, layout, work = way.job, way.job.layout, self._work(way, checkpointing)
         p, m, v = layout.pp, layout.m, layout.chunks
-        block, first, last = (one.seconds for one in work)
+        block, first, last = (part.seconds for part in work)
         mean = (job.shape.layers * block + first + last) / p
         busiest, fill = in_line(way, work)
-        rest = {name: m / p * seconds for name, seconds in beside(work, job.shape.layers).items()}
+        shares = {name: m / p * seconds for name, seconds in overheads(work, job.shape.layers).items()}
         actions = m * action_seconds(job)
-        hop = way.on.hop(hop_bytes(job)) if p > 1 else 0.0
+        hop = way.rank.hop(hop_bytes(job)) if p > 1 else 0.0
         parts = {
-            "compute": m * mean - fsum(rest.values()),
-            **rest,
+            "compute": m * mean - fsum(shares.values()),
+            **shares,
             "imbalance": m * (busiest - mean) - actions,
             "bubble": fill,
-            "hops": actions + 2 * (p * v - 1) * hop + tied_seconds(job, way.on),
+            "hops": actions + 2 * (p * v - 1) * hop + tied_seconds(job, way.rank),
             "exposed data": self._data(way, work),
-            "update": update_seconds(job, way.on, max(way.held)),
+            "update": update_seconds(job, way.rank, max(way.parameters)),
             "exposed host": 0.0,
             "host": job.program.step_seconds,
         }
@@ -109,18 +109,18 @@ class Pricer:
             n, block, first = way.cut.ends[0].blocks, work[0], work[1]
             forward = n * block.forward_seconds + first.forward_seconds
             backward = n * block.backward_seconds + first.backward_seconds
-            return pipeline_exchange.seconds(job, way.on, way.held[0], forward, backward)[0]
+            return pipeline_exchange.seconds(job, way.rank, way.parameters[0], forward, backward)[0]
         if job.replicas != USUAL:
-            return exchange.schedule(job, way.on, work).exposed
-        return sharded(job, way.on, work) if job.sharded else bucketed(job, way.on, work)
+            return exchange.schedule(job, way.rank, work).exposed
+        return sharded(job, way.rank, work) if job.sharded else bucketed(job, way.rank, work)
 
     def _machine(self, job: Job) -> tuple[Machine, tuple]:
         """A rank, and the groups and the wire on which a block's seconds depend."""
-        at = job.layout
-        key = at.dp, at.cp, at.tp, at.pp
+        layout = job.layout
+        key = layout.dp, layout.cp, layout.tp, layout.pp
         if key not in self.machines:
             groups = (
-                *(mesh.on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
+                *(mesh.group_on(job.cluster, job.grid, axis) for axis in ("tp", "cp")),
                 mesh.link(job.cluster, job.grid, "cp"),
             )
             self.machines[key] = machine.from_datasheet(job), groups
@@ -129,74 +129,77 @@ class Pricer:
     def _cut(self, job: Job) -> Cut:
         key = p, _ = job.layout.pp, job.layout.chunks
         if key not in self.cuts:
-            each = job.stages
-            inside = max(range(1, p - 1), key=lambda rank: sum(each[rank::p]), default=0)
-            ranks = [(sum(each[rank::p]), each[rank], rank == 0, rank == p - 1) for rank in sorted({0, inside, p - 1})]
-            self.cuts[key] = Cut(each, ends_of(job.layout, each), sum(each[:p]), tuple(ranks))
+            blocks = job.stages
+            middle = max(range(1, p - 1), key=lambda stage_rank: sum(blocks[stage_rank::p]), default=0)
+            ranks = [
+                (sum(blocks[stage_rank::p]), blocks[stage_rank], stage_rank == 0, stage_rank == p - 1)
+                for stage_rank in sorted({0, middle, p - 1})
+            ]
+            self.cuts[key] = Cut(blocks, ends_of(job.layout, blocks), sum(blocks[:p]), tuple(ranks))
         return self.cuts[key]
 
     def _work(self, way: Way, checkpointing: str) -> tuple[Work, Work, Work]:
-        job, on = way.job, way.on
+        job, rank = way.job, way.rank
         key = job.layout.tp, job.layout.cp, job.batch, checkpointing, job.sharded, way.groups
         if key not in self.works:
             job = replace(job, recipe=self.recipes[checkpointing])
-            self.works[key] = compute.block(job, on), *compute.ends(job, on)
+            self.works[key] = compute.block(job, rank), *compute.ends(job, rank)
         return self.works[key]
 
 
 def in_line(way: Way, work: tuple[Work, Work, Work]) -> tuple[float, float]:
     """Seconds of a micro-batch on the busiest rank, and of the first one's way to it and the last one's from it."""
     layout, cut, actions = way.job.layout, way.cut, action_seconds(way.job)
-    block, first, last = (one.seconds for one in work)
-    ends, each = layout.chunks == 1, actions / layout.chunks
-    busiest, own = max(
-        (n * block + table * first + head * last + actions, lap * block + table * first + head * last * ends + each)
+    block, first, last = (part.seconds for part in work)
+    ends, action = layout.chunks == 1, actions / layout.chunks
+    busiest, own_work = max(
+        (n * block + table * first + head * last + actions, lap * block + table * first + head * last * ends + action)
         for n, lap, table, head in cut.ranks
     )
-    return busiest, cut.lap * block + first + last * ends + layout.pp * each - own
+    return busiest, cut.lap * block + first + last * ends + layout.pp * action - own_work
 
 
 # --- replicas without a pipeline ------------------------------------------------------------------------------------
 
 
-def sharded(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> float:
+def sharded(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     """`fully_shard` by blocks: in each, one takes as long as the other. What is exposed are the first gathers, the last
     scatter, and copies."""
     block, _, _ = work
     n, share = job.shape.layers, job.program.contention
     wide, fine = job.recipe.width("compute"), job.recipe.gradient_bytes
-    own = block_parameters(job.shape, job.layout.tp)
-    rest = job.rank_parameters() - n * own
-    gather, scatter = on.shards("all_gather", own * wide), on.shards("reduce_scatter", own * fine)
-    moved = on.rates.moved
-    forward = block.forward_seconds + 2 * moved(own * wide)
-    backward = block.backward_seconds + 3 * moved(own * wide) + moved(own * fine)
+    parameters = block_parameters(job.shape, job.layout.tp)
+    ends = job.rank_parameters() - n * parameters
+    gather, scatter = rank.shards("all_gather", parameters * wide), rank.shards("reduce_scatter", parameters * fine)
+    moved = rank.rates.moved
+    forward = block.forward_seconds + 2 * moved(parameters * wide)
+    backward = block.backward_seconds + 3 * moved(parameters * wide) + moved(parameters * fine)
     sent = gather + scatter
-    late = n * (max(forward + share * gather, gather) - block.forward_seconds)
-    late += n * (max(backward + share * sent, sent) - block.backward_seconds)
-    late += on.shards("all_gather", rest * wide) + gather + on.shards("reduce_scatter", rest * fine)
-    return job.layout.m * (late + 3 * moved(rest * wide) + moved(rest * fine))
+    exposed = n * (max(forward + share * gather, gather) - block.forward_seconds)
+    exposed += n * (max(backward + share * sent, sent) - block.backward_seconds)
+    exposed += rank.shards("all_gather", ends * wide) + gather + rank.shards("reduce_scatter", ends * fine)
+    return job.layout.m * (exposed + 3 * moved(ends * wide) + moved(ends * fine))
 
 
-def bucketed(job: Job, on: Machine, work: tuple[Work, Work, Work]) -> float:
+def bucketed(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     """ZeRO 0 to 2: buckets of gradients beside the last backward; the new weights beside the next forward."""
     layout, share, n = job.layout, job.program.contention, job.shape.layers
     fine, tables = job.recipe.gradient_bytes, table_parameters(job.shape, layout, 0)
     call = "reduce_scatter" if layout.zero else "all_reduce"
     body = fine * n * block_parameters(job.shape, layout.tp)
     count = buckets(job, body)
-    each = on.data(call, body / count)
+    bucket = rank.data(call, body / count)
     head = fine * (tables["head"] + tables["norm"])
-    sent = count * each + (on.data(call, head) if head else 0.0)
-    table = on.data(call, fine * (tables["tokens"] + tables["positions"]))
+    sent = count * bucket + (rank.data(call, head) if head else 0.0)
+    table = rank.data(call, fine * (tables["tokens"] + tables["positions"]))
     backward = n * work[0].backward_seconds
-    done = backward + share * min(sent, backward / (1 - share)) + work[1].backward_seconds
-    late = max(sent, done) + table - backward - work[1].backward_seconds
-    late *= layout.m if layout.zero == 2 else 1
+    computed = backward + share * min(sent, backward / (1 - share)) + work[1].backward_seconds
+    exposed = max(sent, computed) + table - backward - work[1].backward_seconds
+    exposed *= layout.m if layout.zero == 2 else 1
     if not layout.zero:
-        return late
+        return exposed
     forward = n * work[0].forward_seconds + work[1].forward_seconds + work[2].forward_seconds
-    return late + exchange.weights(job, on, forward)[0]
+    return exposed + exchange.weights(job, rank, forward)[0]
 
 
 def buckets(job: Job, body: float) -> float:
@@ -205,13 +208,13 @@ def buckets(job: Job, body: float) -> float:
     sizes = [
         rows * columns * job.recipe.gradient_bytes for rows, columns in slice_linears(job.shape, job.layout.tp).values()
     ]
-    whole = body / job.shape.layers
-    if cap >= whole:
-        matrix = whole / len(sizes)
+    block = body / job.shape.layers
+    if cap >= block:
+        matrix = block / len(sizes)
         return max(1.0, body / (ceil(cap / matrix) * matrix))
-    full, held = 0, 0.0
+    full, filled = 0, 0.0
     for size in reversed(sizes):
-        held += size
-        if held >= cap:
-            full, held = full + 1, 0.0
-    return job.shape.layers * (full + held / cap)
+        filled += size
+        if filled >= cap:
+            full, filled = full + 1, 0.0
+    return job.shape.layers * (full + filled / cap)

@@ -51,14 +51,14 @@ QUERIES = {"blackwell": 256}
 TAIL = (1.4, 0.6)
 
 # Multiplications of fused attention by those of its forward: the backward makes the scores again.
-AGAIN = {"forward": 1.0, "backward": 2.5}
+MATMULS = {"forward": 1.0, "backward": 2.5}
 
 # Share of the memory's rate that kernels which only move bytes reach. Fitted.
 MEMORY = 0.665
 
 
 @dataclass(frozen=True)
-class Beside:
+class Overhead:
     """Seconds of fused attention beside its multiplications, forward and backward: of a call, of each query of a head,
     of each number of one, of each score."""
 
@@ -68,9 +68,9 @@ class Beside:
     score: tuple[float, float] = (0.0, 0.0)
 
     def seconds(self, phase: int, queries: float, head: int, seq: int) -> float:
-        """Of `queries` of all heads, each with `seq` scores."""
-        each = self.query[phase] + head * self.number[phase] + seq * self.score[phase]
-        return self.call[phase] + queries * each
+        """Seconds of `queries` of all heads, each with `seq` scores."""
+        per_query = self.query[phase] + head * self.number[phase] + seq * self.score[phase]
+        return self.call[phase] + queries * per_query
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Rates:
     what fused attention reaches, forward and backward. memory_bytes_per_s: what kernels that move bytes reach.
     multiprocessors, queries, depth: of tiles, see the module. ramp, narrow: of attention. kernel_seconds: of each
     kernel, beside its arithmetic and its bytes. operand_seconds: of each byte of a multiplication's
-    operands and result, beside its arithmetic. beside: of attention. linear_seconds, backward_times: of the
+    operands and result, beside its arithmetic. overhead: of attention. linear_seconds, backward_times: of the
     backward of a linear layer, its seconds beside two multiplications, and what those take relative to a forward's.
     block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward;
     queued: beside kernels that it has launched before, which wait in a queue.
@@ -99,7 +99,7 @@ class Rates:
     narrow: float = 0.0
     kernel_seconds: float = 0.0
     operand_seconds: float = 0.0
-    beside: Beside = Beside()
+    overhead: Overhead = Overhead()
     linear_seconds: float = 0.0
     backward_times: float = 1.0
     block_seconds: tuple[float, float] = (0.0, 0.0)
@@ -128,16 +128,16 @@ class Rates:
         """Seconds (forward, backward) of fused causal attention whose two products have `flops` with the masked half.
 
         heads: of all sequences together, each of `seq` tokens and `head` wide. The kernel leaves out the masked half;
-        its backward makes the scores again (`AGAIN`).
+        its backward makes the scores again (`MATMULS`).
         """
         reached = seq / (seq + self.ramp) * min(1.0, head / 128) ** self.narrow
         tiles = heads * seq / self.queries / self.multiprocessors if self.multiprocessors else 0.0
-        out = []
-        for phase, times in enumerate(AGAIN.values()):
+        seconds = []
+        for phase, times in enumerate(MATMULS.values()):
             idle = 1 + TAIL[phase] / tiles if tiles else 1.0
-            beside = self.beside.seconds(phase, heads * seq, head, seq)
-            out.append(times * flops / 2 / self.attention_flop_per_s[phase] / reached * idle + beside)
-        return out[0], out[1]
+            overhead = self.overhead.seconds(phase, heads * seq, head, seq)
+            seconds.append(times * flops / 2 / self.attention_flop_per_s[phase] / reached * idle + overhead)
+        return seconds[0], seconds[1]
 
     def moved(self, size: float, kernels: int = 0) -> float:
         """Seconds of kernels that read and write `size` bytes in all."""

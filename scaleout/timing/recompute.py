@@ -70,22 +70,22 @@ def passes(job: Job, tile: Tile) -> float:
         return count * block_of(job).scores * width
     moved = tile.moved
     if tile.name in ("q", "k") and job.program.fused and job.shape.positions == "rotary":
-        made = next(one.bytes for one in block_of(job).tensors if one.name == tile.name)
-        moved -= (compute.ROTARY_UNFUSED[0] - compute.ROTARY[0]) * made
+        size = next(activation.bytes for activation in block_of(job).tensors if activation.name == tile.name)
+        moved -= (compute.ROTARY_UNFUSED[0] - compute.ROTARY[0]) * size
     return job.program.moves * moved
 
 
 def priced(job: Job, rank: Machine) -> tuple[Priced, ...]:
     """The tiles that a block can drop, in the order of its forward."""
-    z, found = sizes(job), phases(job, rank)
+    z, costs = sizes(job), phases(job, rank)
     size = {tile.name: tile.bytes for tile in tiles(z)}
-    return tuple(Priced(name, size[name], one.seconds, z.chunk_layers) for name, one in found.items())
+    return tuple(Priced(name, size[name], phase.seconds, z.chunk_layers) for name, phase in costs.items())
 
 
 def rest_seconds(job: Job, rank: Machine) -> float:
     """What a block that is run again as a whole takes beside its tiles: its last matrix multiplication above all."""
-    whole = compute.block(job, rank).forward.seconds
-    return whole - fsum(one.seconds for one in phases(job, rank).values())
+    block = compute.block(job, rank).forward.seconds
+    return block - fsum(phase.seconds for phase in phases(job, rank).values())
 
 
 # --- what to drop ---------------------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ def policy(z: Sizes, choice: Choice) -> Policy:
 def budgets(job: Job, rank: Machine, shares: Sequence[float], best=exact) -> tuple[Policy, ...]:
     """For each share, 0 to 1, the policy of fewest seconds that keeps at most that share of what can be dropped."""
     items = priced(job, rank)
-    most = sum(item.count * item.bytes for item in items)
+    total = sum(item.count * item.bytes for item in items)
     for share in shares:
         checks.number("share", share, 0, 1)
-    return tuple(policy(sizes(job), best(items, ceil((1 - share) * most))) for share in shares)
+    return tuple(policy(sizes(job), best(items, ceil((1 - share) * total))) for share in shares)
 
 
 def for_memory(job: Job, rank: Machine, memory: int, best=exact) -> Policy:
@@ -114,56 +114,56 @@ def for_memory(job: Job, rank: Machine, memory: int, best=exact) -> Policy:
     """
     checks.number("memory", memory, 0)
     z = sizes(job)
-    items, found, free = priced(job, rank), none(z), 0
-    most = sum(item.count * item.bytes for item in items)
-    of = job.shape, job.batch, job.seq, job.recipe, job.layout
-    while (held := accounts.account(*of, found).peak_bytes) > memory:
-        if free == most:
+    items, chosen, free = priced(job, rank), none(z), 0
+    total = sum(item.count * item.bytes for item in items)
+    setting = job.shape, job.batch, job.seq, job.recipe, job.layout
+    while (peak := accounts.account(*setting, chosen).peak_bytes) > memory:
+        if free == total:
             raise ValueError(
-                f"even with full recomputation a step takes {held / 1e9:.2f} GB, and {memory / 1e9:.2f} "
+                f"even with full recomputation a step takes {peak / 1e9:.2f} GB, and {memory / 1e9:.2f} "
                 "GB are there: use a smaller batch, or split the states"
             )
-        free = min(most, free + max(1, ceil((held - memory) / z.in_flight)))
-        found = policy(z, best(items, free))
-    return found
+        free = min(total, free + max(1, ceil((peak - memory) / z.in_flight)))
+        chosen = policy(z, best(items, free))
+    return chosen
 
 
 # --- the step -------------------------------------------------------------------------------------------------------
 
 
-def again(job: Job, rank: Machine, found: Policy) -> Phase:
+def repeated(job: Job, rank: Machine, policy: Policy) -> Phase:
     """What a policy makes again of one micro-batch, of all blocks together."""
     z = sizes(job)
-    refuse(z, found)
-    each, every = phases(job, rank), names(z)
-    whole = compute.block(job, rank).forward
-    made = [
-        whole if drop >= every else reduce(add, (each[name] for name in each if name in drop), Phase())
-        for drop in found.drops
+    refuse(z, policy)
+    costs, everything = phases(job, rank), names(z)
+    full = compute.block(job, rank).forward
+    repeats = [
+        full if drop >= everything else reduce(add, (costs[name] for name in costs if name in drop), Phase())
+        for drop in policy.drops
     ]
-    return made[0].times(len(made)) if len(set(found.drops)) == 1 else reduce(add, made, Phase())
+    return repeats[0].times(len(repeats)) if len(set(policy.drops)) == 1 else reduce(add, repeats, Phase())
 
 
-def again_seconds(job: Job, rank: Machine, found: Policy) -> float:
+def again_seconds(job: Job, rank: Machine, policy: Policy) -> float:
     """Seconds that a policy makes again of one micro-batch."""
-    return again(job, rank, found).seconds
+    return repeated(job, rank, policy).seconds
 
 
-def longer(work: Work, more: Phase) -> Work:
+def longer(work: Work, extra: Phase) -> Work:
     """A block that makes so much again before its backward."""
     last = work.matrices[-1][0]
-    matrices = tuple((name, there, back + more.seconds * (name == last)) for name, there, back in work.matrices)
-    return replace(work, backward=work.backward + more, again=more, matrices=matrices)
+    matrices = tuple((name, f, b + extra.seconds * (name == last)) for name, f, b in work.matrices)
+    return replace(work, backward=work.backward + extra, repeated=extra, matrices=matrices)
 
 
-def step(job: Job, found: Policy, rank: Machine | None = None) -> Step:
+def step(job: Job, policy: Policy, rank: Machine | None = None) -> Step:
     """The job's step under a policy. What some of its blocks make again is spread evenly over all; its HFU counts none
     of that. rank: None for one by datasheets."""
-    rank, every = rank or machine.from_datasheet(job), names(sizes(job))
-    if all(drop >= every for drop in found.drops):
+    rank, everything = rank or machine.from_datasheet(job), names(sizes(job))
+    if all(drop >= everything for drop in policy.drops):
         return step_on(job.other(checkpointing="full"), rank)
-    more = again(job, rank, found).times(1 / len(found.drops))
-    return step_on(job, rank, longer(compute.block(job, rank), more))
+    extra = repeated(job, rank, policy).times(1 / len(policy.drops))
+    return step_on(job, rank, longer(compute.block(job, rank), extra))
 
 
 KNOTS = 4  # parts of a line that bends
@@ -177,20 +177,20 @@ def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
     seconds, the line is straight; else communication hides a part, and there are KNOTS straight parts.
     """
     job, plain = step.job, step.work[0]
-    most = plain.forward.seconds
-    at = [most * i / KNOTS for i in range(KNOTS + 1)]
-    took = {0.0: step.seconds, most: step_on(job, rank, longer(plain, plain.forward)).seconds}
-    straight = took[most] - took[0.0]
-    if abs(straight - job.layout.m * job.shape.layers * most * (1 + straggling(job))) < 1e-9 * took[0.0]:
-        at = [0.0, most]
-    for one in at[1:-1]:
-        took[one] = step_on(job, rank, longer(plain, Phase(moves=one))).seconds
+    full = plain.forward.seconds
+    knots = [full * i / KNOTS for i in range(KNOTS + 1)]
+    step_seconds = {0.0: step.seconds, full: step_on(job, rank, longer(plain, plain.forward)).seconds}
+    straight = step_seconds[full] - step_seconds[0.0]
+    if abs(straight - job.layout.m * job.shape.layers * full * (1 + straggling(job))) < 1e-9 * step_seconds[0.0]:
+        knots = [0.0, full]
+    for knot in knots[1:-1]:
+        step_seconds[knot] = step_on(job, rank, longer(plain, Phase(moves=knot))).seconds
 
-    def seconds(again: float) -> float:
-        each = again / job.shape.layers
-        i = min(max(bisect_right(at, each), 1), len(at) - 1)
-        low, high = at[i - 1], at[i]
-        return took[low] + (took[high] - took[low]) * (each - low) / (high - low)
+    def seconds(seconds_repeated: float) -> float:
+        per_block = seconds_repeated / job.shape.layers
+        i = min(max(bisect_right(knots, per_block), 1), len(knots) - 1)
+        low, high = knots[i - 1], knots[i]
+        return step_seconds[low] + (step_seconds[high] - step_seconds[low]) * (per_block - low) / (high - low)
 
     return seconds
 
@@ -198,21 +198,21 @@ def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
 # --- beside the other techniques ------------------------------------------------------------------------------------
 
 
-def pipelined(costs: Costs, again: Sequence[float]) -> Costs:
+def pipelined(costs: Costs, repeated_seconds: Sequence[float]) -> Costs:
     """A pipeline's costs with so many seconds made again before the input gradient of each stage: 1F1B's order gives
     them to every micro-batch, so they lengthen the bubble as they lengthen the work."""
-    return replace(costs, input=tuple(map(add, costs.input, again)))
+    return replace(costs, input=tuple(map(add, costs.input, repeated_seconds)))
 
 
-def gathers(found: Policy, reshard: bool = True) -> tuple[int, int]:
+def gathers(policy: Policy, reshard: bool = True) -> tuple[int, int]:
     """(all-gathers of a block's weights in a step, blocks that are whole before the first of the backward is reduced)
     under FSDP2, which gathers one block ahead.
 
     The gather that the backward needs anyway serves what is made again, so recomputation repeats none. A segment's
     blocks are all gathered before the last of them begins its backward.
     """
-    blocks = len(found.drops)
-    return (2, min(blocks, max(2, found.segment))) if reshard else (1, blocks)
+    blocks = len(policy.drops)
+    return (2, min(blocks, max(2, policy.segment))) if reshard else (1, blocks)
 
 
 def offload(size: float, link_bytes_per_s: float, forward: float, backward: float) -> tuple[float, float]:

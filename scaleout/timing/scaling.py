@@ -11,8 +11,8 @@ def efficiency(tokens_per_second: Mapping[int, float]) -> dict[int, float]:
     if not tokens_per_second or not all(r >= 1 and 0 < rate < math.inf for r, rate in tokens_per_second.items()):
         raise ValueError("efficiency needs tokens a second above 0 by number of ranks, such as {1: 9000, 2: 17000}")
     first = min(tokens_per_second)
-    each = tokens_per_second[first] / first
-    return {ranks: rate / ranks / each for ranks, rate in sorted(tokens_per_second.items())}
+    base = tokens_per_second[first] / first
+    return {ranks: rate / ranks / base for ranks, rate in sorted(tokens_per_second.items())}
 
 
 def strong_efficiency(seconds_by_ranks: dict[int, float]) -> dict[int, float]:

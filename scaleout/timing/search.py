@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
+from typing import Any
 
 from scaleout.memory import allocator
 from scaleout.spec import checks, frameworks, mesh
 from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout, within
+from scaleout.spec.layout import Layout, context_share
 from scaleout.spec.slices import check_tensor, divides
 from scaleout.timing.band import Band, band
 from scaleout.timing.plan import Plan, exact
@@ -30,7 +31,7 @@ ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less a
 
 
 @dataclass(frozen=True)
-class Found:
+class Ranking:
     """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
     the band of the fastest, with as few chunks as lie within it, None where nothing fits. refused: how many cuts there
     cannot be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
@@ -52,12 +53,12 @@ class Found:
             return f"does not fit by {max(plan.over / 1e9, 0.1):.{0 if plan.over >= 1e9 else 1}f} GB"
         if plan.cannot:
             return plan.cannot.split(":")[0]
-        if plan == self.best:
+        if self.best is None or plan == self.best:
             return ""
         return "equal within the band" if self.equal(plan) else plan.loses_by(self.best)
 
 
-def search(job: Job, sequences: int | None = None, *, usable: int | None = None, most_cp: int = 16) -> Found:
+def search(job: Job, sequences: int | None = None, *, usable: int | None = None, most_cp: int = 16) -> Ranking:
     """Every cut of the job's model on its cluster, for as many sequences in a step (None: as it has).
 
     usable: bytes that tensors may take on a GPU, None for `allocator.usable`. most_cp: the largest degree of context
@@ -70,12 +71,12 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
             'micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
         )
     checks.whole("most_cp", most_cp)
-    ask = _asked(job, sequences, usable)
-    near = ask.every(most_cp, False)
-    if near.best is None and job.cluster.nodes > 1:
-        wide = ask.every(most_cp, True)
-        return wide if wide.best else near
-    return near
+    ask = _search(job, sequences, usable)
+    inside = ask.run(most_cp, False)
+    if inside.best is None and job.cluster.nodes > 1:
+        wide = ask.run(most_cp, True)
+        return wide if wide.best else inside
+    return inside
 
 
 def cut(
@@ -92,30 +93,31 @@ def cut(
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
-    ask, asked = _asked(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
-    gpus, whole = job.cluster.ranks, tp * cp * pp
+    ask, layout = _search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
+    gpus, ranks = job.cluster.ranks, tp * cp * pp
     check_tensor(job.shape, tp)
-    within(asked, job.seq)
+    context_share(layout, job.seq)
     mesh.filled(job.shape.layers, pp)
-    if gpus % whole:
-        near = mesh.nearest(job.shape, asked, gpus)
+    if gpus % ranks:
+        nearest = mesh.nearest(job.shape, layout, gpus)
         raise ValueError(
             f"tp {tp} x cp {cp} x pp {pp} does not divide {gpus:,} GPUs: the nearest that works is tp "
-            f"{near.tp}, cp {near.cp}, pp {near.pp}"
+            f"{nearest.tp}, cp {nearest.cp}, pp {nearest.pp}"
         )
-    dp = gpus // whole
+    dp = gpus // ranks
     if ask.sequences % dp or ask.sequences < dp * pp:
         least = max(dp * pp, round(ask.sequences / dp) * dp)
         stages, enough = (f" of {pp} stages", f", at least {dp * pp:,}") if pp > 1 else ("", "")
         raise ValueError(
             f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, not {ask.sequences:,}"
         )
-    base = replace(asked, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
+    usual: dict[str, Any] = frameworks.usual(job.program, tp)
+    base = replace(layout, dp=dp, micro_batches=ask.sequences // dp, **usual)
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
 
 
 @lru_cache(maxsize=4)
-def _asked(job: Job, sequences: int | None, usable: int | None) -> _Search:
+def _search(job: Job, sequences: int | None, usable: int | None) -> _Search:
     """The last ones are kept: a page asks for one cut after another of the job that it searched."""
     return _Search(job, sequences, usable)
 
@@ -132,46 +134,48 @@ class _Search:
         self.price = Pricer(job)
         self.refused: dict[tuple, str] = {}
 
-    def every(self, most_cp: int, across: bool) -> Found:
-        """across: with tensor parallelism across two nodes."""
+    def run(self, most_cp: int, across_nodes: bool) -> Ranking:
+        """across_nodes: with tensor parallelism across two nodes."""
         refused: Counter[str] = Counter()
-        fit, over = [], []
-        for base in self._cuts(most_cp, across, refused):
+        fit: list[Plan] = []
+        large: list[Plan] = []
+        for base in self._cuts(most_cp, across_nodes, refused):
             ways = list(self.ways(base))
             if not ways:
                 refused["no micro-batch of the job's kind"] += 1
             for checkpointing in RECOMPUTE if ways else ():
-                if why := self.cannot(ways[0], checkpointing):
-                    refused[why.split(":")[0]] += 1
+                if reason := self.cannot(ways[0], checkpointing):
+                    refused[reason.split(":")[0]] += 1
                     continue
                 plan = self.choose(ways, checkpointing)
-                (fit if plan.fits else over).append(plan)
+                (fit if plan.fits else large).append(plan)
         fit.sort(key=lambda plan: plan.seconds)
-        over.sort(key=lambda plan: plan.bytes)
-        return self._told(fit, over, dict(refused), across)
+        large.sort(key=lambda plan: plan.bytes)
+        return self._results(fit, large, dict(refused), across_nodes)
 
-    def _told(self, fit: list[Plan], over: list[Plan], refused: dict[str, int], across: bool) -> Found:
-        """With the exact seconds of the leaders, and the best of those within the band."""
-        around, lead, fastest = band(self.job), [], float("inf")
+    def _results(self, fit: list[Plan], large: list[Plan], refused: dict[str, int], across_nodes: bool) -> Ranking:
+        """The ranking, with the exact seconds of the leaders and the best of those within the band."""
+        lead: list[Plan] = []
+        spread, fastest = band(self.job), float("inf")
         while fit and (
             fit[0].seconds <= (1 + TOLERANCE) * fastest
-            or (len(lead) < LEADERS and fit[0].seconds <= (1 + around.share) * fastest)
+            or (len(lead) < LEADERS and fit[0].seconds <= (1 + spread.share) * fastest)
         ):
             lead.append(exact(fit.pop(0)))
             fastest = min(fastest, lead[-1].seconds)
-        limit, plans, best = (1 + around.share) * fastest, [*lead, *fit], None
-        for plan in sorted((one for one in plans if one.seconds <= limit), key=lambda plan: plan.simple):
+        limit, plans, best = (1 + spread.share) * fastest, [*lead, *fit], None
+        for plan in sorted((plan for plan in plans if plan.seconds <= limit), key=lambda plan: plan.simple):
             best = exact(self._fewest(plan, limit), self.usable)
             plans.remove(plan)
-            (plans if best.fits else over).append(best)
+            (plans if best.fits else large).append(best)
             if best.fits and best.seconds <= limit:
                 break
             best = None
         plans.sort(key=lambda plan: plan.seconds)
-        over.sort(key=lambda plan: plan.bytes)
-        if best is None and over:
-            over[0] = exact(over[0], self.usable)
-        return Found(tuple(plans), tuple(over), best, around, refused, across)
+        large.sort(key=lambda plan: plan.bytes)
+        if best is None and large:
+            large[0] = exact(large[0], self.usable)
+        return Ranking(tuple(plans), tuple(large), best, spread, refused, across_nodes)
 
     def _fewest(self, plan: Plan, limit: float) -> Plan:
         """The same cut and micro-batch with the fewest chunks whose step takes no longer than the limit."""
@@ -179,11 +183,11 @@ class _Search:
         for way in self.ways(base, plan.job.batch):
             if way.job.layout.chunks >= plan.layout.chunks:
                 break
-            one = self.choose([way], plan.checkpointing)
-            if one.fits and not one.cannot and one.seconds <= (1 + TOLERANCE) * limit:
-                one = exact(one)
-                if one.seconds <= limit:
-                    return one
+            candidate = self.choose([way], plan.checkpointing)
+            if candidate.fits and not candidate.cannot and candidate.seconds <= (1 + TOLERANCE) * limit:
+                candidate = exact(candidate)
+                if candidate.seconds <= limit:
+                    return candidate
         return plan
 
     def choose(self, ways: list[Way], checkpointing: str) -> Plan:
@@ -191,17 +195,17 @@ class _Search:
         micro-batch. Where none fits the smallest, of several as small the fastest."""
         size = {way: self.price.peak(way, checkpointing) for way in ways}
         least = min(size.values())
-        some = [way for way in ways if size[way] <= max(least, self.usable)]
-        parts = {way: self.price.parts(way, checkpointing) for way in some}
-        seconds = {way: fsum(found.values()) for way, found in parts.items()}
+        fitting = [way for way in ways if size[way] <= max(least, self.usable)]
+        parts = {way: self.price.parts(way, checkpointing) for way in fitting}
+        seconds = {way: fsum(shares.values()) for way, shares in parts.items()}
         fastest = min(seconds.values())
-        near = [way for way in some if seconds[way] <= (1 + ALIKE) * fastest]
-        way = min(near, key=lambda way: (way.job.layout.chunks, -way.job.batch, seconds[way]))
+        equal = [way for way in fitting if seconds[way] <= (1 + ALIKE) * fastest]
+        way = min(equal, key=lambda way: (way.job.layout.chunks, -way.job.batch, seconds[way]))
         return Plan(
-            self._with(way, checkpointing),
+            self._job(way, checkpointing),
             size[way],
             size[way] - self.usable,
-            way.on.crossing,
+            way.rank.crossing,
             seconds[way],
             parts[way],
             cannot=self.cannot(way, checkpointing),
@@ -210,23 +214,23 @@ class _Search:
     def cannot(self, way: Way, checkpointing: str) -> str:
         """Why the framework cannot run it, or "": the same for all micro-batches and chunks, and all degrees above 1
         but the pipeline's, whose stages need not be even."""
-        at = way.job.layout
-        key = at.tp > 1, at.cp > 1, at.replicas > 1, at.pp, at.zero, checkpointing
+        layout = way.job.layout
+        key = layout.tp > 1, layout.cp > 1, layout.replicas > 1, layout.pp, layout.zero, checkpointing
         if key not in self.refused:
-            self.refused[key] = frameworks.refusal(self._with(way, checkpointing))
+            self.refused[key] = frameworks.refusal(self._job(way, checkpointing))
         return self.refused[key]
 
-    def _with(self, way: Way, checkpointing: str) -> Job:
+    def _job(self, way: Way, checkpointing: str) -> Job:
         return replace(way.job, recipe=self.price.recipes[checkpointing])
 
     def ways(self, base: Layout, *batches: int) -> Iterator[Way]:
         """A cut with each of these micro-batches (none: of BATCHES), and each number of chunks."""
-        each = self.sequences // base.dp
+        sequences = self.sequences // base.dp
         for batch in batches or BATCHES:
-            m = each // batch
-            if each % batch or m < base.pp:
+            m = sequences // batch
+            if sequences % batch or m < base.pp:
                 continue
-            options = [{}] + [
+            options: list[dict] = [{}] + [
                 {"chunks": v, "schedule": "interleaved"}
                 for v in chunks(self.job.shape.layers, base.pp)
                 if base.pp > 1 and m % (m // base.pp) == 0
@@ -237,10 +241,10 @@ class _Search:
                 except ValueError:  # of the job's own replicas: hybrid sharding that does not divide these
                     continue
 
-    def _cuts(self, most_cp: int, across: bool, refused: Counter[str]) -> Iterator[Layout]:
+    def _cuts(self, most_cp: int, across_nodes: bool, refused: Counter[str]) -> Iterator[Layout]:
         """Degrees and ZeRO stages that fill the cluster with the model."""
         job, gpus, node = self.job, self.job.cluster.ranks, self.job.cluster.gpus_per_node
-        for tp in checks.divisors(min(gpus, node * (1 + across))):
+        for tp in checks.divisors(min(gpus, node * (1 + across_nodes))):
             if gpus % tp:
                 continue
             if not divides(job.shape, tp):
@@ -260,6 +264,7 @@ class _Search:
 
     def _replicated(self, tp: int, cp: int, pp: int, refused: Counter[str]) -> Iterator[Layout]:
         dp = self.job.cluster.ranks // (tp * cp * pp)
+        usual: dict[str, Any] = frameworks.usual(self.job.program, tp)
         if self.sequences % dp:
             refused["the sequences do not fall to the replicas"] += 1
             return
@@ -274,7 +279,7 @@ class _Search:
                 zero=zero,
                 pp=pp,
                 micro_batches=self.sequences // dp,
-                **frameworks.usual(self.job.program, tp),
+                **usual,
             )
 
 

@@ -34,9 +34,9 @@ class Text:
     def words(self) -> str:
         """What was read and how it is split, for the screen and the Record."""
         total = len(self.train) + len(self.validation)
-        left = f" ({self.copies:,} left out, with the same bytes as another)" if self.copies else ""
+        duplicates = f" ({self.copies:,} left out, with the same bytes as another)" if self.copies else ""
         return (
-            f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s){left}, "
+            f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s){duplicates}, "
             f"{len(self.validation) / total:.2%} of it held out in {len(self.held_out):,}"
         )
 
@@ -47,30 +47,30 @@ def read(path: str | None, share: float, least: int = 1) -> Text:
     A file with the same bytes as one before it is left out: else it could stand on both sides of the split. least:
     bytes that validation needs. ValueError, one line, where the text cannot be read or split.
     """
-    found, firsts = corpus.texts(path), {}
-    for name, content in found.items():
+    contents, firsts = corpus.texts(path), {}
+    for name, content in contents.items():
         firsts.setdefault(content or name, name)  # empty ones are on no side
-    files = {name: found[name] for name in firsts.values()}
-    held = split({name: len(content) for name, content in files.items()}, share, least)
-    digest = hashlib.sha256(f"{sorted(held.items())}\0".encode(errors="surrogateescape"))
+    files = {name: contents[name] for name in firsts.values()}
+    held_bytes = split({name: len(content) for name, content in files.items()}, share, least)
+    digest = hashlib.sha256(f"{sorted(held_bytes.items())}\0".encode(errors="surrogateescape"))
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    rest = {name: content[: len(content) - held.get(name, 0)] for name, content in files.items()}
-    train = b"\n".join(part for part in rest.values() if part)
+    train_parts = {name: content[: len(content) - held_bytes.get(name, 0)] for name, content in files.items()}
+    train = b"\n".join(part for part in train_parts.values() if part)
     if len(train) < least < share * sum(map(len, files.values())):
         raise ValueError(
             f"--held-out {share:g} leaves {len(train):,} bytes to train on, and one step takes {least:,}: "
             "hold out less, or use a larger --dataset"
         )
-    validation = b"\n".join(files[name][-count:] for name, count in sorted(held.items()))
-    names = [f"the end of {name}" if rest[name] else name for name in sorted(held)]
+    validation = b"\n".join(files[name][-count:] for name, count in sorted(held_bytes.items()))
+    names = [f"the end of {name}" if train_parts[name] else name for name in sorted(held_bytes)]
     return Text(
         session.as_tensor(train),
         session.as_tensor(validation),
         len(files),
         tuple(names),
         digest.hexdigest()[:16],
-        len(found) - len(files),
+        len(contents) - len(files),
     )
 
 
@@ -85,19 +85,19 @@ def inputs(window: Tensor, device: torch.device, passes: int = 1) -> list[tuple[
     Bytes travel, and become int64 where they arrive: an eighth of the traffic. From pinned memory the copy does not
     make the host wait.
     """
-    there = window.to(device, non_blocking=True).long()
-    return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in there.chunk(passes)]
+    tokens = window.to(device, non_blocking=True).long()
+    return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in tokens.chunk(passes)]
 
 
-def held_out(text: Text, batch: int, seq: int, most: int, rank: int, world: int) -> list[Tensor]:
-    """This rank's windows of the validation text, one uint8 tensor (batch / world, seq + 1) a batch, at most `most`.
+def held_out(text: Text, batch: int, seq: int, limit: int, rank: int, world: int) -> list[Tensor]:
+    """This rank's windows of the validation text, one uint8 tensor (batch / world, seq + 1) a batch, at most `limit`.
 
     All ranks have as many, and together the same windows for every world. `read` has left room for one batch.
     """
-    starts = even_starts(len(text.validation), seq, batch * most)
-    count, own = len(starts) // batch, batch // world
+    starts = even_starts(len(text.validation), seq, batch * limit)
+    count, share = len(starts) // batch, batch // world
     return [
-        windows(text.validation, starts[i * batch + rank * own : i * batch + (rank + 1) * own], seq)
+        windows(text.validation, starts[i * batch + rank * share : i * batch + (rank + 1) * share], seq)
         for i in range(count)
     ]
 
@@ -139,8 +139,8 @@ class Batches:
         starts = [
             start for i in range(step, step + self.chunk) for start in self.order.starts(i, self.batch, *self.share)
         ]
-        made = windows(self.text, starts, self.order.seq).unflatten(0, (self.chunk, -1))
-        return made.pin_memory() if self.s.device.type == "cuda" else made
+        chunk = windows(self.text, starts, self.order.seq).unflatten(0, (self.chunk, -1))
+        return chunk.pin_memory() if self.s.device.type == "cuda" else chunk
 
     def _put(self, item) -> None:
         while not self.over.is_set():

@@ -26,7 +26,7 @@ class Cadence:
     def __init__(self, s, o, faults) -> None:
         """s: a lab.session.Session. o: a train.options.Options. faults: a faults.Faults."""
         self.s, self.o, self.kept, self.told = s, o, None, 0
-        self.every = options.every(o)
+        self.every = options.checkpoint_steps(o)
         self.next = FIRST if self.every is None else self.every
         self.blocked: list[float] = []
         if o.folder is not None and self.every != 0:
@@ -37,9 +37,9 @@ class Cadence:
         """Step of the last good checkpoint."""
         return self.kept.last if self.kept else None
 
-    def due(self, done: int) -> bool:
-        """A checkpoint belongs after step `done`."""
-        return self.kept is not None and done >= self.next
+    def due(self, step: int) -> bool:
+        """A checkpoint belongs after step `step`."""
+        return self.kept is not None and step >= self.next
 
     def load(self, trainer, run: dict) -> dict | None:
         """Load what --resume asks for. What was saved with it, or None to begin at step 0.
@@ -47,21 +47,21 @@ class Cadence:
         run: what the job has in common with a checkpoint it may go on from, {option: value}. ValueError where they
         differ, and where --resume none meets checkpoints of an earlier run.
         """
-        which = self.o.resume
+        resume = self.o.resume
         if self.kept is None:
-            if which not in ("auto", "none"):
+            if resume not in ("auto", "none"):
                 raise ValueError(
-                    f"--resume {which}: this job has no checkpoints: give the --folder of the run, and "
+                    f"--resume {resume}: this job has no checkpoints: give the --folder of the run, and "
                     "leave out --checkpoint-every none"
                 )
             return None
-        if which == "none":
+        if resume == "none":
             if join.attempt() == 0:
                 self._refuse_old()
-            which = "auto"  # the launcher's restart of a run that began without any
-        elif which != "auto" and join.attempt() and self._saved_since():
-            which = "auto"  # the launcher's restart of a run that went on from a step
-        extra = self.kept.load(trainer.model, trainer.optimizer, which, wrong_with, lambda extra: refuse(extra, run))
+            resume = "auto"  # the launcher's restart of a run that began without any
+        elif resume != "auto" and join.attempt() and self._saved_since():
+            resume = "auto"  # the launcher's restart of a run that went on from a step
+        extra = self.kept.load(trainer.model, trainer.optimizer, resume, wrong_with, lambda extra: refuse(extra, run))
         if extra is None:
             return None
         self.next = extra["step"] + (self.every or extra.get("every", FIRST))
@@ -69,7 +69,7 @@ class Cadence:
 
     def _saved_since(self) -> bool:
         """The newest checkpoint is of this launch: what lies there from before may be a future that was given up."""
-        newest = next(iter(checkpoints.every(self.kept.folder)), None) if self.s.main else None
+        newest = next(iter(checkpoints.listing(self.kept.folder)), None) if self.s.main else None
         try:
             mine = newest is not None and checkpoints.manifest(newest)["extra"].get("launch") == _launch()
         except ValueError:  # damaged: `load` names it
@@ -77,28 +77,28 @@ class Cadence:
         return self.s.agree(mine or not self.s.main)
 
     def _refuse_old(self) -> None:
-        found = checkpoints.every(self.kept.folder)
-        if not self.s.agree(not found):
+        old = checkpoints.listing(self.kept.folder)
+        if not self.s.agree(not old):
             raise ValueError(
                 f"--resume none: {self.o.folder} holds checkpoints of an earlier run: use --resume auto "
                 "to go on from them, or another --folder"
             )
 
-    def save(self, done: int, trainer, extra: dict, loss, step_seconds: float, finish: bool) -> float | None:
-        """A checkpoint after step `done`, unless that is there; the seconds that the slowest rank was blocked, or None.
+    def save(self, step: int, trainer, extra: dict, loss, step_seconds: float, finish: bool) -> float | None:
+        """A checkpoint after step `step`, unless that is there; the seconds that the slowest rank was blocked, or None.
 
         step_seconds: of a usual step, the same on all ranks. finish: wait until it is whole.
         """
         spent = None
-        if self.last != done:
+        if self.last != step:
             extra = extra | {"launch": _launch()} | ({"every": self.spacing(step_seconds)} if self.blocked else {})
-            spent = self.s.largest(self.kept.save(done, trainer.model, trainer.optimizer, extra, loss))
+            spent = self.s.largest(self.kept.save(step, trainer.model, trainer.optimizer, extra, loss))
             self.blocked.append(spent)
-            self.next = done + (self.every or self.spacing(step_seconds))
+            self.next = step + (self.every or self.spacing(step_seconds))
             if self.every is None and len(self.blocked) == 1:
                 self.s.say(
                     f"the next checkpoint after step {self.next:,}, in about "
-                    f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every sets steps"
+                    f"{step_seconds * (self.next - step):,.0f} s ({self.words}); --checkpoint-every sets steps"
                 )
         if finish:
             self.finish()
@@ -111,8 +111,8 @@ class Cadence:
 
     def spacing(self, step_seconds: float) -> int:
         """Steps from one checkpoint to the next by Young's formula."""
-        between = reliability.young(statistics.median(self.blocked), self.o.mtbf_hours * 3600)
-        return max(1, round(between / step_seconds))
+        interval = reliability.young(statistics.median(self.blocked), self.o.mtbf_hours * 3600)
+        return max(1, round(interval / step_seconds))
 
     def said(self) -> list[str]:
         """What the checkpoints have to say, since this was asked last."""
@@ -124,9 +124,9 @@ class Cadence:
         """The last good checkpoint of a run of so many steps and the next one, for the screen; "" without any."""
         if self.kept is None:
             return ""
-        after = f"next after step {self.next:,}" if self.next < steps else "next at the end"
+        next_words = f"next after step {self.next:,}" if self.next < steps else "next at the end"
         newest = self.kept.newest
-        return f"not saved yet, {after}" if newest is None else f"saved after step {newest:,}, {after}"
+        return f"not saved yet, {next_words}" if newest is None else f"saved after step {newest:,}, {next_words}"
 
     @property
     def words(self) -> str:
@@ -146,15 +146,15 @@ def wrong_with(extra) -> str | None:
         "steps": is_count,
         "run": lambda value: isinstance(value, dict) and {"model", "text"} <= value.keys(),
     }
-    more = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}  # not in every checkpoint
+    optional = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}  # not in every checkpoint
     if not isinstance(extra, dict):
         return "has no sound extra"
     bad = [name for name in holds if not holds[name](extra.get(name))]
-    bad += [name for name in more if name in extra and not more[name](extra[name])]
+    bad += [name for name in optional if name in extra and not optional[name](extra[name])]
     if bad:
         return f"has no sound {bad[0]}"
-    after = [span["after"] for span in extra.get("spans", [])]
-    if after != sorted(after) or after[-1:] > [extra["step"]]:
+    starts = [span["after"] for span in extra.get("spans", [])]
+    if starts != sorted(starts) or starts[-1:] > [extra["step"]]:
         return f"has spans of steps that are not those to step {extra['step']}"
     return None
 
@@ -162,9 +162,11 @@ def wrong_with(extra) -> str | None:
 def refuse(extra, run) -> None:
     """ValueError, one line that names the option, where a checkpoint's extra facts are of another run. Older ones have
     fewer options, and in their "model" all of its sizes."""
-    before = extra["run"]
+    recorded = extra["run"]
     wrong = [
-        f"{name} {before[name]}, this job {value}" for name, value in run.items() if before.get(name, value) != value
+        f"{name} {recorded[name]}, this job {value}"
+        for name, value in run.items()
+        if recorded.get(name, value) != value
     ]
     if wrong:
         mend = "use the same options, or another --folder"

@@ -48,8 +48,8 @@ class Checkpoints:
 
     def _start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        left = checkpoints.sweep(self.folder)
-        return [f"removed {len(left)} unfinished checkpoint(s)"] if left else []
+        unfinished = checkpoints.sweep(self.folder)
+        return [f"removed {len(unfinished)} unfinished checkpoint(s)"] if unfinished else []
 
     # --- saving ---------------------------------------------------------------------------------------------
 
@@ -82,12 +82,12 @@ class Checkpoints:
 
     def _upload(self, tensors, writer):
         """A Future of torch's save: done, or at work in a thread of its own."""
-        where = {"storage_writer": writer, "process_group": self._ranks(), "no_dist": self._ranks() is None}
+        destination = {"storage_writer": writer, "process_group": self._ranks(), "no_dist": self._ranks() is None}
         if self.asynchronous:
-            return dcp.async_save(tensors, async_stager=self.stager, **where)
+            return dcp.async_save(tensors, async_stager=self.stager, **destination)
         upload = Future()
         try:
-            upload.set_result(dcp.save(tensors, **where))
+            upload.set_result(dcp.save(tensors, **destination))
         except BaseException as error:  # DCP's own is no Exception
             upload.set_exception(error)
         return upload
@@ -102,10 +102,10 @@ class Checkpoints:
             checkpoints.write_text(place / _random_file(rank), mine)
             names = [path.name for path in place.glob(f"__{rank}_*")] + [_random_file(rank)]
             names += [".metadata", train_dcp.INDEX] if rank == 0 else []
-            found, wrong = {name: checkpoints.checksum(place / name) for name in names}, None
+            sums, wrong = {name: checkpoints.checksum(place / name) for name in names}, None
         except BaseException as error:
-            found, wrong = {}, _reason(writer.refused or error, rank)
-        reports = self._gather((found, wrong))
+            sums, wrong = {}, _reason(writer.refused or error, rank)
+        reports = self._gather((sums, wrong))
         line = self._together(lambda: self._publish(place, body, reports))
         if line:
             raise _refusal(f"{self.folder}: {line}")
@@ -116,7 +116,7 @@ class Checkpoints:
         wrong = next((wrong for _, wrong in reports if wrong), None)
         try:
             if wrong is None:
-                files = {name: facts for found, _ in reports for name, facts in found.items()}
+                files = {name: facts for sums, _ in reports for name, facts in sums.items()}
                 checkpoints.publish(place, self.folder, body | {"files": files})
                 self.damaged.discard(body["step"])
                 checkpoints.prune(self.folder, self.keep, self.damaged)
@@ -137,8 +137,8 @@ class Checkpoints:
     @property
     def newest(self):
         """Step of the newest whole checkpoint as this rank sees it now, or None; `last` is what all ranks agree on."""
-        done = self.pending and self.pending.done() and not self.pending.exception()
-        return self.pending.result()[0] if done else self.last
+        complete = self.pending and self.pending.done() and not self.pending.exception()
+        return self.pending.result()[0] if complete else self.last
 
     # --- loading --------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Checkpoints:
         model.
         """
         self.finish()
-        steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.every(self.folder)])
+        steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.listing(self.folder)])
         if which != "auto" and int(which) not in steps:
             there = f", or one of {sorted(steps)}" if steps else ": it has none yet"
             raise ValueError(f"{self.folder} has no checkpoint of step {which}: use auto{there}")
@@ -231,10 +231,10 @@ class Checkpoints:
         return together(self.s, work, self._ranks(), f"{self.folder}: ")
 
 
-def together(s, work, group=None, where=""):
+def together(s, work, group=None, prefix=""):
     """What `work()` returns on rank 0, on all ranks; its ValueError or OSError as a ValueError on all.
 
-    group: of all ranks, or None for the default one. where: what the line begins with.
+    group: of all ranks, or None for the default one. prefix: what the line begins with.
     """
     box = [None, None]
     if s.main:
@@ -245,7 +245,7 @@ def together(s, work, group=None, where=""):
     if s.world > 1:
         dist.broadcast_object_list(box, 0, group=group)
     if box[1]:
-        raise _refusal(where + box[1])
+        raise _refusal(prefix + box[1])
     return box[0]
 
 

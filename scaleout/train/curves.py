@@ -10,22 +10,22 @@ from scaleout.train.worlds import BEYOND, FROM_ONE, ONE
 BUSY = 1.0  # load average beside the most processes of a series, above which seconds compare with nothing
 
 
-def series(found):
+def series(runs):
     """{(mode, strategy): {world: Record}}, each with the run on one process as its start."""
-    out = {}
-    for run, record in sorted(found.items()):
+    records_by = {}
+    for run, record in sorted(runs.items()):
         if run.strategy != ONE:
-            out.setdefault((run.mode, run.strategy), {})[run.world] = record
-    for (mode, _), records in out.items():
-        start = next((record for run, record in found.items() if run.mode == mode and run.strategy == ONE), None)
+            records_by.setdefault((run.mode, run.strategy), {})[run.world] = record
+    for (mode, _), records in records_by.items():
+        start = next((record for run, record in runs.items() if run.mode == mode and run.strategy == ONE), None)
         if start is not None:
             records[1] = start
-    return {key: dict(sorted(records.items())) for key, records in out.items()}
+    return {key: dict(sorted(records.items())) for key, records in records_by.items()}
 
 
-def shares(records, of=lambda r: r.rate):
+def shares(records, rate_of=lambda r: r.rate):
     """{world: efficiency} of one series, by the measured rate or another figure of a Record."""
-    return scaling.efficiency({world: of(record) for world, record in records.items()})
+    return scaling.efficiency({world: rate_of(record) for world, record in records.items()})
 
 
 def predicted_shares(records):
@@ -40,10 +40,10 @@ def predicted_rate(record):
     return record.tokens / seconds if seconds else None
 
 
-def report(found):
+def report(runs):
     """The table of all runs and one line a series on what limits it, as text."""
     rows = []
-    for (mode, strategy), records in series(found).items():
+    for (mode, strategy), records in series(runs).items():
         real, guess = shares(records), predicted_shares(records)
         for world, r in records.items():
             if world == 1 and any(row[0] == f"{mode}, {ONE}" for row in rows):
@@ -83,33 +83,33 @@ def report(found):
         "peak memory",
         "predicted",
     )
-    said = [
+    notes = [
         "",
         "Predicted milliseconds are from the run on one process, with products and messages timed beside each "
         "run; beyond a rank alone, from a rank that steps by itself in the same run.",
-        *busy(found),
+        *busy(runs),
     ]
-    return "\n".join([table(header, rows), *said, "", *(limit(key, records) for key, records in series(found).items())])
+    return "\n".join([table(header, rows), *notes, "", *(limit(key, records) for key, records in series(runs).items())])
 
 
-def busy(found):
+def busy(runs):
     """A line where the machine did much else during a run, so that its figures compare with nothing; else none."""
     loads = [
         (float(match[1]), match[0])
-        for r in found.values()
+        for r in runs.values()
         for note in r.notes
         if (match := re.match(r"load average ([\d.]+) on (\d+) cores", note))
     ]
     load, words = max(loads, default=(0.0, ""))  # of a minute: the runs before are in it
-    own = max((run.world for run in found), default=0)
-    said = f"The machine was busy ({words}): run it again when it is idle, and compare then."
-    return [said] if load > own + BUSY else []
+    processes = max((run.world for run in runs), default=0)
+    line = f"The machine was busy ({words}): run it again when it is idle, and compare then."
+    return [line] if load > processes + BUSY else []
 
 
-def beyond(record, where="measurement"):
+def beyond(record, kind="measurement"):
     """Seconds a step that messages, copies and waiting add to what a rank takes alone; None for a single process,
     which is alone, and where nothing was calibrated."""
-    return getattr(record, where).get(BEYOND) if record.device_count > 1 else None
+    return getattr(record, kind).get(BEYOND) if record.device_count > 1 else None
 
 
 def _two(value):
@@ -134,8 +134,8 @@ def limit(key, records):
         "messages, and the wait for the slowest process": waits,
         f"compute and update that take longer side by side{shared}": slower,
     }
-    what, seconds = max(parts.items(), key=lambda item: item[1])
-    return f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {what}, {ms(seconds)} ms of it"
+    part, seconds = max(parts.items(), key=lambda item: item[1])
+    return f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {part}, {ms(seconds)} ms of it"
 
 
 # --- the reader's own prediction ----------------------------------------------------------------------------------
@@ -145,14 +145,14 @@ def parse_guess(text):
     """(processes, tokens a second) of "4:21000". ValueError, one line, for anything else."""
     world, colon, amount = text.partition(":")
     try:
-        found = int(world), float(amount.replace(",", ""))
+        guess = int(world), float(amount.replace(",", ""))
     except ValueError:
-        found = (0, 0.0)
-    if not (colon and 2 <= found[0] <= 64 and found[0] % 2 == 0 and 0 < found[1] < 1e12):
+        guess = (0, 0.0)
+    if not (colon and 2 <= guess[0] <= 64 and guess[0] % 2 == 0 and 0 < guess[1] < 1e12):
         raise ValueError(
             f"--predict {text}: give PROCESSES:TOKENS_PER_SECOND, an even number of processes up to 64, such as 4:21000"
         )
-    return found
+    return guess
 
 
 def doubling(half, real, model=None):
@@ -177,22 +177,22 @@ def panels():
     """{title: (unit, measured of a series, predicted of a series)}, each a function from {world: Record} to
     {world: number}, for the panels of the figure."""
 
-    def each(of):
+    def by_world(of):
         return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
 
     return {
-        "tokens a second": ("", each(lambda r: r.rate), each(predicted_rate)),
+        "tokens a second": ("", by_world(lambda r: r.rate), by_world(predicted_rate)),
         "efficiency": ("of one process", shares, predicted_shares),
-        "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
+        "MFU": ("of the products timed in the run", by_world(lambda r: r.mfu), lambda records: {}),
         "messages, copies and waiting": (
             "ms a step",
-            each(lambda r: _times(1e3, beyond(r))),
-            each(lambda r: _times(1e3, beyond(r, "prediction"))),
+            by_world(lambda r: _times(1e3, beyond(r))),
+            by_world(lambda r: _times(1e3, beyond(r, "prediction"))),
         ),
         "peak memory": (
             "MB a process",
-            each(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
-            each(lambda r: _times(1e-6, r.prediction.get("peak bytes"))),
+            by_world(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
+            by_world(lambda r: _times(1e-6, r.prediction.get("peak bytes"))),
         ),
     }
 
@@ -201,31 +201,31 @@ def _times(factor, value):
     return None if value is None else factor * value
 
 
-def plot(found, path, title):
+def plot(runs, path, title):
     """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dotted.
     Panels of figures that no run has are left out. With path None nothing is written. Returns the figure, which a
     notebook shows when it stands at the end of a cell."""
-    every = {
-        name: panel for name, panel in panels().items() if any(panel[1](records) for records in series(found).values())
+    shown = {
+        name: panel for name, panel in panels().items() if any(panel[1](records) for records in series(runs).values())
     }
-    rows = -(-len(every) // 2)
+    rows = -(-len(shown) // 2)
     with picture(path, rows, 2, figsize=(8, 3 * rows)) as (figure, axes):
-        for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
-            _panel(ax, found, real, guess)
+        for ax, (name, (unit, real, guess)) in zip(axes.flat, shown.items(), strict=False):
+            _panel(ax, runs, real, guess)
             ax.set(title=name, ylabel=unit, xlabel="processes")
             ax.set_ylim(bottom=min(0, ax.dataLim.y0))
-        for ax in axes.flat[len(every) :]:
+        for ax in axes.flat[len(shown) :]:
             ax.set_visible(False)
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(title)
     return figure
 
 
-def _panel(ax, found, real, guess):
-    for (mode, strategy), records in series(found).items():
+def _panel(ax, runs, real, guess):
+    for (mode, strategy), records in series(runs).items():
         look = {"color": COLOURS[strategy], "marker": MARKS[mode], "fillstyle": "full" if mode == "strong" else "none"}
-        for words, of, line in (("measured", real, "-"), ("predicted", guess, ":")):
-            values = of(records)
+        for words, values_of, line in (("measured", real, "-"), ("predicted", guess, ":")):
+            values = values_of(records)
             ax.plot(
                 list(values),
                 list(values.values()),
@@ -234,5 +234,5 @@ def _panel(ax, found, real, guess):
                 **(look if words == "measured" else {"color": look["color"], "linewidth": 1.2}),
             )
     ax.set_xscale("log", base=2)
-    ticks = sorted({run.world for run in found})
+    ticks = sorted({run.world for run in runs})
     ax.set_xticks(ticks, [str(n) for n in ticks])

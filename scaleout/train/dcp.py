@@ -86,10 +86,10 @@ class Writer(FileSystemWriter):
 
 def _as_json(metadata):
     """{name: {"dtype", "size", "chunks": [[offsets, sizes, file, first byte, bytes]]}} of torch's Metadata."""
-    where = {(index.fqn, tuple(index.offset or ())): info for index, info in metadata.storage_data.items()}
+    infos = {(index.fqn, tuple(index.offset or ())): info for index, info in metadata.storage_data.items()}
     table = {}
     for name, tensor in metadata.state_dict_metadata.items():
-        chunks = [(chunk, where[name, tuple(chunk.offsets)]) for chunk in tensor.chunks]
+        chunks = [(chunk, infos[name, tuple(chunk.offsets)]) for chunk in tensor.chunks]
         table[name] = {
             "dtype": str(tensor.properties.dtype),
             "size": list(tensor.size),

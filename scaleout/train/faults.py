@@ -38,10 +38,10 @@ class Fault:
 class Faults:
     """The faults of this process; each method is called where its fault would strike."""
 
-    def __init__(self, every, rank, first=True):
-        self.every = every
+    def __init__(self, faults, rank, first=True):
+        self.every = faults
         self.mine = [
-            fault for fault in every if fault.rank in (None, rank) and (first or fault.kind not in ("kill", "hang"))
+            fault for fault in faults if fault.rank in (None, rank) and (first or fault.kind not in ("kill", "hang"))
         ]
 
     def _now(self, kind, step, saving=False):
@@ -86,13 +86,13 @@ def parse(text, rank, world, attempt=0):
 
 
 def _one(word, world):
-    kind, *rest = word.split(":")
+    kind, *fields = word.split(":")
     if kind not in FORMS:
         raise ValueError(f"--inject {word}: use one of {', '.join(FORMS)}")
-    saving = kind == "kill" and len(rest) == 3 and rest[1] == "saving"
-    numbers = [rest[0], rest[2]] if saving else rest
-    least, most = {"kill": (2, 2), "hang": (2, 2), "nan": (1, 1), "full": (1, 2)}[kind]
-    if not least <= len(numbers) <= most or not all(map(digits, numbers)):
+    saving = kind == "kill" and len(fields) == 3 and fields[1] == "saving"
+    numbers = [fields[0], fields[2]] if saving else fields
+    least, highest = {"kill": (2, 2), "hang": (2, 2), "nan": (1, 1), "full": (1, 2)}[kind]
+    if not least <= len(numbers) <= highest or not all(map(digits, numbers)):
         raise ValueError(f"--inject {word}: write it as {FORMS[kind]}")
     *ranks, step = map(int, numbers)
     if ranks and ranks[0] >= world:

@@ -64,11 +64,11 @@ def _locked(handle):
 
 def _sign(handle):
     """Write who has the lock; on other machines too it can be read from now on."""
-    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    time_words = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     handle.truncate(0)
-    said = dict(zip(FACTS, (socket.gethostname(), os.getpid(), now, provenance.command_line()), strict=True))
-    more = {LAUNCHER: os.getppid()} if "TORCHELASTIC_RUN_ID" in os.environ else {}
-    handle.write(json.dumps(said | more) + "\n")
+    facts = dict(zip(FACTS, (socket.gethostname(), os.getpid(), time_words, provenance.command_line()), strict=True))
+    launcher = {LAUNCHER: os.getppid()} if "TORCHELASTIC_RUN_ID" in os.environ else {}
+    handle.write(json.dumps(facts | launcher) + "\n")
     handle.flush()
     os.fsync(handle.fileno())
 
@@ -78,14 +78,14 @@ def _holder(handle):
     " (process 7 on host a since ...: python labs/x.py): wait for its end"."""
     try:
         handle.seek(0)
-        said = json.loads(handle.read(1 << 16))
-        host, pid, started, command = (str(said[name]) for name in FACTS)
+        facts = json.loads(handle.read(1 << 16))
+        host, pid, started, command = (str(facts[name]) for name in FACTS)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f" ({handle.name} does not say which): wait for its end"
     words = provenance.printable(f"process {pid} on {host} since {started}: {command}")
     words = f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
-    if host == socket.gethostname() and _orphan(said["pid"], said.get(LAUNCHER)):
-        return f"{words}, and its launcher, process {said[LAUNCHER]}, is gone: kill {pid} lets it save and end"
+    if host == socket.gethostname() and _orphan(facts["pid"], facts.get(LAUNCHER)):
+        return f"{words}, and its launcher, process {facts[LAUNCHER]}, is gone: kill {pid} lets it save and end"
     return f"{words}: wait for its end"
 
 

@@ -44,12 +44,12 @@ def recipe(o, strategy, world):
 
 def predicted_memory(o, world, device_kind):
     """{kind: bytes} of one rank at the peak of a step of one pass."""
-    strategy, each = o.strategy_on(world), o.batch // world // o.passes(world)
+    strategy, batch = o.strategy_on(world), o.batch // world // o.passes(world)
     if strategy == "fsdp":
-        held = fsdp_account(o.shape, each, o.seq, recipe(o, strategy, world), o.sharding(world), device_kind).peak
+        peak = fsdp_account(o.shape, batch, o.seq, recipe(o, strategy, world), o.sharding(world), device_kind).peak
     else:
-        held = account(o.shape, each, o.seq, recipe(o, strategy, world)).peak
-    return {kind: size for kind, size in held.items() if size}
+        peak = account(o.shape, batch, o.seq, recipe(o, strategy, world)).peak
+    return {kind: size for kind, size in peak.items() if size}
 
 
 def measured_memory(s, o, trainer, batch):
@@ -61,50 +61,50 @@ def measured_memory(s, o, trainer, batch):
         trainer.gradients([batch])
         trainer.buckets = {i: p.grad for i, p in enumerate(trainer.parameters)}
         trainer.optimizer.zero_grad(set_to_none=True)
-    held, _ = measured(trainer, batch)
-    found = {}
-    for kind, size in held.items():
+    peak, _ = measured(trainer, batch)
+    sizes = {}
+    for kind, size in peak.items():
         kind = "gradients" if kind == "whole gradients" and not sharded else kind
-        found[kind] = found.get(kind, 0) + size
-    return {kind: size for kind, size in found.items() if size}
+        sizes[kind] = sizes.get(kind, 0) + size
+    return {kind: size for kind, size in sizes.items() if size}
 
 
-def memory(s, o, job, found):
+def memory(s, o, job, report):
     """Add every kind at the peak, and their sum, to what `beside` returns.
 
     The ledger sees operations, of which a compiled block shows none: its step runs uncompiled, and takes more.
     """
     if o.offload:
-        found["skipped"].append("memory by kind: offloaded shards are beyond the ledger")
+        report["skipped"].append("memory by kind: offloaded shards are beyond the ledger")
         return
     wanted = predicted_memory(o, s.world, s.device.type)
     if o.compile and not room(s, sum(wanted.values())):
-        found["skipped"].append(
+        report["skipped"].append(
             "memory by kind: the ledger's step runs uncompiled, and its "
             f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has"
         )
         return
     with torch.compiler.set_stance("force_eager"):
         seen = measured_memory(s, o, job.trainer, job.held_out[0])
-    for name, held in (("prediction", wanted), ("measurement", seen)):
-        found[name] |= {
-            "peak bytes": sum(held.values()),
-            **{f"{kind} bytes at the peak": held.get(kind, 0) for kind in {**wanted, **seen}},
+    for name, sizes in (("prediction", wanted), ("measurement", seen)):
+        report[name] |= {
+            "peak bytes": sum(sizes.values()),
+            **{f"{kind} bytes at the peak": sizes.get(kind, 0) for kind in {**wanted, **seen}},
         }
     if o.compile:
-        found["skipped"].append(
+        report["skipped"].append(
             "memory by kind of compiled blocks: the ledger's step ran uncompiled; what the "
             "compiled steps took is the allocator's peak, on a GPU"
         )
-    found["peak_memory"] = seen | found["peak_memory"]
-    off = abs(sum(wanted.values()) / sum(seen.values()) - 1)
-    found["checks"]["peak within 2% of the prediction"] = parity.check(off, MEMORY)
+    report["peak_memory"] = seen | report["peak_memory"]
+    error = abs(sum(wanted.values()) / sum(seen.values()) - 1)
+    report["checks"]["peak within 2% of the prediction"] = parity.check(error, MEMORY)
 
 
 def alone_seconds(s, o, setup, window):
     """Seconds of a step of a plain copy of the model on this rank's share, all ranks at once; the slowest counts."""
-    apart = replace(s, rank=0, world=1)
-    copy = Trainer(apart, replace(setup, strategy="one"))
+    single = replace(s, rank=0, world=1)
+    copy = Trainer(single, replace(setup, strategy="one"))
     batches, spent = inputs(window, s.device, o.passes(s.world)), []
     for _ in range(ALONE):
         s.barrier()
@@ -127,30 +127,30 @@ def fits(s, o):
     return s.agree(2 * STATES * total_parameters(o.shape) < torch.cuda.mem_get_info(s.device)[0])
 
 
-def seconds(s, o, job, found):
+def seconds(s, o, job, report):
     """Add a step's seconds to what `beside` returns."""
-    profile, why = profiles.find(o.machine, s.device.type, s.world), None
+    profile, reason = profiles.find(o.machine, s.device.type, s.world), None
     if len(job.seconds) <= WARMUP:
-        why = f"this attempt made only {len(job.seconds)} steps"
+        reason = f"this attempt made only {len(job.seconds)} steps"
     elif profile is None:
-        why = "no machine profile (labs/calibrate.py at this number of processes)"
+        reason = "no machine profile (labs/calibrate.py at this number of processes)"
     elif not fits(s, o):
-        why = "no room for a plain copy of the model, whose speed the prediction stands on"
-    if why:
-        found["skipped"].append(f"seconds a step: {why}")
+        reason = "no room for a plain copy of the model, whose speed the prediction stands on"
+    if reason:
+        report["skipped"].append(f"seconds a step: {reason}")
         return
     window = windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
-    apart, single = worlds.Run("strong", 1, worlds.ONE, o.batch // s.world), profile | {"world": 1}
-    share = worlds.share_of(apart, o, single, alone_seconds(s, o, job.trainer.setup, window))
+    lone, single = worlds.Run("strong", 1, worlds.ONE, o.batch // s.world), profile | {"world": 1}
+    share = worlds.share_of(lone, o, single, alone_seconds(s, o, job.trainer.setup, window))
     run = worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
     guess, middle = worlds.predict(run, o, profile, share), statistics.median(job.seconds[WARMUP:])
-    bare = worlds.predict(apart, o, single, share)
+    bare = worlds.predict(lone, o, single, share)
     alone = bare.seconds - bare.parts["update"] + guess.parts["update"]
-    found["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
-    found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
+    report["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
+    report["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
     if s.world > 1:
-        found["prediction"][worlds.BEYOND] = guess.seconds - alone
-        found["measurement"][worlds.BEYOND] = middle - alone
+        report["prediction"][worlds.BEYOND] = guess.seconds - alone
+        report["measurement"][worlds.BEYOND] = middle - alone
 
 
 def beside(s, o, job, parts=None):
@@ -160,7 +160,7 @@ def beside(s, o, job, parts=None):
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
     """
-    found = {
+    report = {
         "prediction": {},
         "measurement": {},
         "peak_memory": session.allocator(s, "allocator: "),
@@ -169,7 +169,7 @@ def beside(s, o, job, parts=None):
     }
     try:
         for part in parts or (seconds, memory):
-            part(s, o, job, found)
+            part(s, o, job, report)
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        found["skipped"].append(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-    return found
+        report["skipped"].append(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    return report

@@ -42,8 +42,8 @@ def scaling(metrics):
     )
 
 
-def record(s, tier, o, job, peak_, found):
-    """The Record of this run. peak_: as `peak` gives it. found: as `forecast.beside` does."""
+def record(s, tier, o, job, peak_, figures):
+    """The Record of this run. peak_: as `peak` gives it. figures: as `forecast.beside` does."""
     metrics, spent = job.metrics, job.metrics.column("seconds")
     rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
     work = flops(o.shape, o.batch, o.seq)
@@ -72,7 +72,7 @@ def record(s, tier, o, job, peak_, found):
         mfu=mfu,
         mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]},
         series=metrics.series(),
-        **found,
+        **figures,
         stalls=report.stalls(metrics, WARMUP),
         failures=failed,
         **job.began,
@@ -83,10 +83,10 @@ def written(job, o):
     """(what the model writes after --prompt, [] or [why there is none]); collective. It costs no Record either."""
     prompt = o.prompt.encode(errors="surrogateescape")  # the bytes that were typed, where they are no UTF-8
     try:
-        found = sample(job.trainer, prompt, o.sample, o.temperature, o.seed) if o.sample else b""
+        text = sample(job.trainer, prompt, o.sample, o.temperature, o.seed) if o.sample else b""
     except RuntimeError as error:
         return "", [f"sample: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
-    return report.readable(found), []
+    return report.readable(text), []
 
 
 def close(s, tier, o, job):
@@ -94,12 +94,12 @@ def close(s, tier, o, job):
     folder = Path(o.folder) if o.folder else None
     wrote, none = written(job, o)
     parts = mesh_forecast.PARTS if o.strategy_on(s.world) == "mesh" else None
-    peak_, found = peak(s, o, job.done), forecast.beside(s, o, job, parts)
-    found["skipped"] += none
+    peak_, figures = peak(s, o, job.done), forecast.beside(s, o, job, parts)
+    figures["skipped"] += none
     if not s.main:  # the steps of earlier attempts are in rank 0's file only
         return
     sound = len(job.metrics.steps) > WARMUP and job.metrics.validations
-    r = record(s, tier, o, job, peak_, found) if sound else None
+    r = record(s, tier, o, job, peak_, figures) if sound else None
     saved = results.save(r, recording.path(r, o.save, RESULTS, o.strategy_on(s.world))) if r and o.save else None
     if folder:
         (folder / SAMPLE).write_text(wrote, encoding="utf-8")

@@ -26,46 +26,46 @@ from scaleout.train.batches import windows
 from scaleout.train.options import WARMUP
 
 
-def memory(s, o, job, found):
+def memory(s, o, job, report):
     """Add the peak of each stage to what `forecast.beside` returns. Makes steps: the run is over."""
     layout, trainer = o.layout_on(s.world), job.trainer
     if o.precision != "fp32" or o.checkpointing != "none":
-        found["skipped"].append("memory: by a layout it is predicted for fp32 without recomputation")
+        report["skipped"].append("memory: by a layout it is predicted for fp32 without recomputation")
         return
-    each, how = o.batch // layout.dp // layout.m, forecast.recipe(o, "mesh", s.world)
+    batch, recipe = o.batch // layout.dp // layout.m, forecast.recipe(o, "mesh", s.world)
     batches = list(islice(cycle(job.held_out), layout.m))
     trainer.step(batches, 0.0)
     seen = layout_bytes.peak(trainer, batches)
-    every = s.gathered((trainer.way.at["pp"], sum(seen.values())))
+    peaks = s.gathered((trainer.way.at["pp"], sum(seen.values())))
     for rank in range(layout.pp):
         name = f"peak bytes of pipeline rank {rank}" if layout.pp > 1 else "peak bytes"
-        found["prediction"][name] = mesh_torch.peak(o.shape, each, o.seq, how, layout, rank)
-        found["measurement"][name] = max(size for at, size in every if at == rank)
-    found["peak_memory"] = seen | found["peak_memory"]
+        report["prediction"][name] = mesh_torch.peak(o.shape, batch, o.seq, recipe, layout, rank)
+        report["measurement"][name] = max(size for stage, size in peaks if stage == rank)
+    report["peak_memory"] = seen | report["peak_memory"]
 
 
-def seconds(s, o, job, found):
+def seconds(s, o, job, report):
     """Add a step's seconds."""
     layout = o.layout_on(s.world)
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
-    why = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
-    why = profiles.lacking(known, s.world) or why
-    if why is None and not forecast.fits(s, o):
-        why = "no room for a plain copy of the model, whose speed the prediction stands on"
-    if why:
-        found["skipped"].append(f"seconds a step: {why}")
+    reason = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
+    reason = profiles.lacking(known, s.world) or reason
+    if reason is None and not forecast.fits(s, o):
+        reason = "no room for a plain copy of the model, whose speed the prediction stands on"
+    if reason:
+        report["skipped"].append(f"seconds a step: {reason}")
         return
     guess = predicted(s, o, job, layout, known)
     middle = statistics.median(job.seconds[WARMUP:])
-    found["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
-    found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
+    report["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
+    report["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
 
 
 def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
     """The step on the machine of these profiles, {processes: profile}. How fast a rank computes is seen in a plain copy
     of the whole model, which each steps by itself on its replica's share, all at once."""
-    base, (which, replicas) = known[s.world], o.share(s.rank, s.world)
-    window = windows(job.text.train, job.order.starts(job.done, o.batch, which, replicas), o.seq)
+    base, (replica, replicas) = known[s.world], o.share(s.rank, s.world)
+    window = windows(job.text.train, job.order.starts(job.done, o.batch, replica, replicas), o.seq)
     recipe = forecast.recipe(o, "mesh", s.world)
     update = total_parameters(o.shape) * update_bytes(recipe) / base["copy_bytes_per_second"]
     compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)

@@ -58,18 +58,22 @@ class MeshTrainer(Trainer):
         """Mean loss in nats a token over the batches of all replicas, which have as many each."""
         self.way.train(False)
         coming, losses = iter(batches), []
-        while some := list(islice(coming, self.setup.layout.m)):
-            losses += self.way.losses(some)
+        while group := list(islice(coming, self.setup.layout.m)):
+            losses += self.way.losses(group)
         self.way.train(True)
         self.reshard()
         mean = torch.stack(losses).mean().item() if losses else 0.0
         return self.s.mean(mean * self.setup.layout.pp)
 
     @torch.no_grad()
-    def logits(self, window: Tensor, at: int) -> Tensor:
+    def logits(self, window: Tensor, position: int) -> Tensor:
         """As in `Trainer`."""
-        layout, found = self.setup.layout, self.way.logits(window)
-        row = found[0, at].float() if found is not None else torch.empty(self.setup.shape.vocab, device=self.s.device)
+        layout, logits = self.setup.layout, self.way.logits(window)
+        row = (
+            logits[0, position].float()
+            if logits is not None
+            else torch.empty(self.setup.shape.vocab, device=self.s.device)
+        )
         if layout.pp > 1:
             dist.broadcast(row, mesh.grid(layout).rank({"pp": self.way.place[-1], "dp": 0, "cp": 0, "tp": 0}))
         return row.cpu()
@@ -87,12 +91,12 @@ class MeshTrainer(Trainer):
 
 def trainer(s, o) -> Trainer:
     """What the options ask for, on the ranks of this job. s: a lab.session.Session. o: a train.options.Options."""
-    strategy, more = o.strategy_on(s.world), {}
+    strategy, extra = o.strategy_on(s.world), {}
     if strategy == "fsdp":
-        more["sharding"] = o.sharding(s.world)
+        extra["sharding"] = o.sharding(s.world)
     elif strategy == "mesh":
         layout = o.layout_on(s.world)
-        more |= {"layout": layout, "sequences": o.batch // layout.dp}
+        extra |= {"layout": layout, "sequences": o.batch // layout.dp}
     return (MeshTrainer if strategy == "mesh" else Trainer)(
         s,
         Setup(
@@ -106,6 +110,6 @@ def trainer(s, o) -> Trainer:
             clip=o.clip,
             weight_decay=o.weight_decay,
             seed=o.seed,
-            **more,
+            **extra,
         ),
     )

@@ -31,8 +31,8 @@ class Metrics:
         self.path = Path(folder) / METRICS if folder and keeps else None
         self.steps, self.validations, self.checkpoints, self.events = [], [], [], []
 
-    def begin(self, done, fresh=False):
-        """Go on after step `done`: lines of later steps, which a killed run made and nobody kept, are taken out.
+    def begin(self, step, fresh=False):
+        """Go on after step `step`: lines of later steps, which a killed run made and nobody kept, are taken out.
 
         fresh: a new run, from whose folder nothing is taken out: what a run before it left is kept in other files.
         Returns (steps that are taken out, lines for the screen and the Record about what was found). ValueError where
@@ -40,29 +40,29 @@ class Metrics:
         """
         if self.path is None:
             return 0, []
-        rows, said = _rows(self.path, _sound)
-        found, kept, found_too = sum("loss" in row for row in rows), [], []
+        rows, lines = _rows(self.path, _sound)
+        count, remaining, found_too = sum("loss" in row for row in rows), [], []
         if fresh:
             self._refuse_beside(rows)
             if rows:
-                said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+                lines.append(f"the folder holds {count:,} step(s) of an earlier run that came to no checkpoint")
             found_too = [path for path in map(self.path.with_name, (FAILURES, SAMPLE, PLOT)) if path.exists()]
         else:
-            kept = [row for row in rows + self._failures(rows) if row["step"] <= done or "event" in row]
-        aside = ([self.path] if said else []) + found_too
+            remaining = [row for row in rows + self._failures(rows) if row["step"] <= step or "event" in row]
+        aside = ([self.path] if lines else []) + found_too
         if aside:
-            said.append("kept as found: " + ", ".join(f"{path.name} as {_put_aside(path).name}" for path in aside))
+            lines.append("kept as found: " + ", ".join(f"{path.name} as {_put_aside(path).name}" for path in aside))
         for path in found_too:
             path.unlink()
         new = self.path.with_suffix(".new")  # a kill now must not take the run's history with it
         with new.open("w", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(row) + "\n" for row in kept)
+            stream.writelines(json.dumps(row) + "\n" for row in remaining)
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(self.path)
-        for row in kept:
+        for row in remaining:
             self._file(row)
-        return found - sum("loss" in row for row in kept) if not fresh else 0, said
+        return count - sum("loss" in row for row in remaining) if not fresh else 0, lines
 
     def _refuse_beside(self, rows):
         """ValueError where the folder's run came to a checkpoint: nobody could tell two runs apart afterwards."""
@@ -81,10 +81,10 @@ class Metrics:
 
     def _failures(self, rows):
         """What a watch said as it ended an earlier attempt, as events that are not yet among the rows."""
-        known, at = {row.get("event") for row in rows}, max((row["step"] for row in rows), default=0)
+        known, step = {row.get("event") for row in rows}, max((row["step"] for row in rows), default=0)
         lines, _ = _rows(self.path.with_name(FAILURES), lambda row: _text(row.get("failure")))
-        found = [row["failure"] for row in lines]
-        return [{"step": at, "event": line} for line in dict.fromkeys(found) if line not in known]
+        failures = [row["failure"] for row in lines]
+        return [{"step": step, "event": line} for line in dict.fromkeys(failures) if line not in known]
 
     def add(self, rows):
         """Keep rows of any kind, and write them."""

@@ -41,12 +41,12 @@ def split(sizes: dict[str, int], share: float, least: int = 1) -> dict[str, int]
         )
     ranked = sorted(sizes, key=lambda name: (share_of(name), name))
     largest, wanted = max(reversed(ranked), key=sizes.get), max(math.ceil(share * total), least)
-    held, lacking = {}, wanted
+    tails, lacking = {}, wanted
     for name in ranked:
         if lacking > 0 and name != largest and 0 < sizes[name] <= wanted:
-            held[name] = sizes[name]
+            tails[name] = sizes[name]
             lacking -= sizes[name]
-    return held | ({largest: lacking} if lacking > 0 else {})
+    return tails | ({largest: lacking} if lacking > 0 else {})
 
 
 def _mixed(value: int) -> int:
@@ -69,10 +69,10 @@ def permuted(index: int, count: int, key: int) -> int:
     low = (1 << half) - 1
     place = index
     while True:
-        left, right = place >> half, place & low
+        high, low_half = place >> half, place & low
         for turn in range(_ROUNDS):
-            left, right = right, left ^ (_mixed(_mixed(key + turn) ^ right) & low)
-        place = left << half | right
+            high, low_half = low_half, high ^ (_mixed(_mixed(key + turn) ^ low_half) & low)
+        place = high << half | low_half
         if place < count:
             return place
 
@@ -123,26 +123,26 @@ class Order:
         """
         if batch % world:
             raise ValueError(f"{world} ranks do not divide a batch of {batch} sequences: use one of {divisors(batch)}")
-        own = batch // world
-        first = step * batch + rank * own
-        return [self.start(sequence) for sequence in range(first, first + own)]
+        share = batch // world
+        first = step * batch + rank * share
+        return [self.start(sequence) for sequence in range(first, first + share)]
 
 
 def divisors(number: int) -> str:
     """Those of a number, as words: "1, 2 or 4"."""
-    found = [*map(str, checks.divisors(number))]
-    return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]
+    words = [*map(str, checks.divisors(number))]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
 
 
-def passes(batch: int, world: int, most: int | None = None) -> int:
-    """Passes of a step whose rank takes at most `most` sequences in one: the least number that divides its share.
+def passes(batch: int, world: int, limit: int | None = None) -> int:
+    """Passes of a step whose rank takes at most `limit` sequences in one: the least number that divides its share.
 
-    most: None for one pass. ValueError where world does not divide the batch.
+    limit: None for one pass. ValueError where world does not divide the batch.
     """
     if batch % world:
         raise ValueError(f"{world} ranks do not divide a batch of {batch} sequences: use one of {divisors(batch)}")
-    own = batch // world
-    return next(n for n in checks.divisors(own) if most is None or own // n <= most)
+    share = batch // world
+    return next(n for n in checks.divisors(share) if limit is None or share // n <= limit)
 
 
 def even_starts(length: int, seq: int, count: int) -> list[int]:
@@ -153,5 +153,5 @@ def even_starts(length: int, seq: int, count: int) -> list[int]:
     windows = (length - 1) // seq
     if windows < 1:
         raise ValueError(f"the text held out has {length} bytes: it must be longer than one sequence, {seq}")
-    kept = min(count, windows)
-    return [seq * (i * windows // kept) for i in range(kept)]
+    number = min(count, windows)
+    return [seq * (i * windows // number) for i in range(number)]

@@ -35,15 +35,15 @@ class Rates:
         if step < self.warmup:
             return self.peak * (step + 1) / (self.warmup + 1)
         falling = max(1, self.steps - self.warmup)
-        done = min(1.0, (step - self.warmup) / falling)
-        return self.peak * (self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2)
+        progress = min(1.0, (step - self.warmup) / falling)
+        return self.peak * (self.floor + (1 - self.floor) * (1 + math.cos(math.pi * progress)) / 2)
 
 
-def planned_steps(minutes: float, done: int, spent: float, step_seconds: float, least: int) -> int:
-    """Steps of a run of so many minutes, of which `done` took `spent` seconds and one takes `step_seconds` (float).
+def planned_steps(minutes: float, step: int, spent: float, step_seconds: float, least: int) -> int:
+    """Steps of a run of so many minutes, of which `step` took `spent` seconds and one takes `step_seconds` (float).
 
     Raises ValueError for a length or a step that takes no time.
     """
     if not (math.isfinite(minutes) and minutes > 0 and step_seconds > 0):
         raise ValueError(f"a run must take some time: {minutes!r} minutes at {step_seconds!r} seconds a step do not")
-    return max(least, done + int(max(0.0, minutes * 60 - spent) / step_seconds))
+    return max(least, step + int(max(0.0, minutes * 60 - spent) / step_seconds))

@@ -15,17 +15,17 @@ def stalls(metrics, warmup):
     timed = metrics.steps[warmup:]
     usual = statistics.median(row["seconds"] for row in timed)
     slow = [row for row in timed if row["seconds"] > SLOW * usual]
-    out = []
+    lines = []
     if slow:
         worst = max(slow, key=lambda row: row["seconds"])
-        out.append(
+        lines.append(
             f"{len(slow)} of {len(timed):,} steps took over {SLOW} times the median of {usual * 1e3:,.1f} ms; "
             f"step {worst['step']:,} took {worst['seconds'] * 1e3:,.0f} ms"
         )
     waited = sum(row["wait"] for row in timed) / sum(row["seconds"] for row in timed)
     if waited > STARVED:
-        out.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline starves them")
-    return out
+        lines.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline starves them")
+    return lines
 
 
 def closing(r, files):
@@ -75,18 +75,18 @@ class Progress:
 
     def show(self, metrics, force=False, saved=""):
         """Print the newest step, if it is time or `force`. saved: the checkpoint there is, and when the next comes."""
-        now = time.perf_counter()
-        pause = max(self.pause, (now - self.start) / 15)
-        if not metrics.steps or (now - self.last < pause and not force):
+        time_now = time.perf_counter()
+        pause = max(self.pause, (time_now - self.start) / 15)
+        if not metrics.steps or (time_now - self.last < pause and not force):
             return
-        self.last = now
+        self.last = time_now
         recent = metrics.steps[-20:]
         loss = statistics.fmean(row["loss"] for row in recent)
         rate = self.tokens * len(recent) / sum(row["seconds"] for row in recent)
-        left = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
+        remaining = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
         self.s.say(
             f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
-            f"{left:,.0f} s to go{'; ' if saved else ''}{saved}"
+            f"{remaining:,.0f} s to go{'; ' if saved else ''}{saved}"
         )
 
 

@@ -32,15 +32,15 @@ def options(o, world):
     return {"--strategy": strategy} | {f"--{name.replace('_', '-')}": str(getattr(o, name)) for name in NAMES}
 
 
-def extend(spans, after, now):
-    """(the spans of a run that goes on after a step with the options `now`, a line for each option that changes)."""
-    before = spans[-1]["options"] if spans else {}
+def extend(spans, step, options):
+    """(the spans of a run that goes on after a step with the options `options`, a line for each changed option)."""
+    previous = spans[-1]["options"] if spans else {}
     lines = [
-        f"{name} {before[name]} -> {value} from step {after + 1:,} on"
-        for name, value in now.items()
-        if before.get(name, value) != value
+        f"{name} {previous[name]} -> {value} from step {step + 1:,} on"
+        for name, value in options.items()
+        if previous.get(name, value) != value
     ]
-    return (spans if spans and not lines else [*spans, {"after": after, "options": now}]), lines
+    return (spans if spans and not lines else [*spans, {"after": step, "options": options}]), lines
 
 
 def words(spans, name):
@@ -50,11 +50,11 @@ def words(spans, name):
         value = span["options"].get(name, "not known")
         if not parts or parts[-1][1] != value:
             parts.append((span["after"], value))
-    ends = [f" to step {after:,}" for after, _ in parts[1:]] + [" after it" if len(parts) > 1 else ""]
+    ends = [f" to step {start:,}" for start, _ in parts[1:]] + [" after it" if len(parts) > 1 else ""]
     return ", ".join(value + end for (_, value), end in zip(parts, ends, strict=True))
 
 
 def notes(spans):
     """One line (list of str) for each option that has changed."""
-    told = {name: words(spans, name) for name in spans[-1]["options"]}
-    return [f"{name}: {line}" for name, line in told.items() if " to step " in line]
+    lines = {name: words(spans, name) for name in spans[-1]["options"]}
+    return [f"{name}: {line}" for name, line in lines.items() if " to step " in line]

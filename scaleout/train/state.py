@@ -16,17 +16,17 @@ def state(model, optimizer=None):
     tensors = {f"model.{name}": value for name, value in states.get_model_state_dict(model).items()}
     if optimizer is None:
         return tensors, None
-    found = states.get_optimizer_state_dict(model, optimizer)
-    for name, kept in found["state"].items():
+    state_dict = states.get_optimizer_state_dict(model, optimizer)
+    for name, entry in state_dict["state"].items():
         name = getattr(model, "copies", {}).get(name, name)
-        tensors |= {f"optimizer.{name}.{key}": value for key, value in kept.items() if torch.is_tensor(value)}
+        tensors |= {f"optimizer.{name}.{key}": value for key, value in entry.items() if torch.is_tensor(value)}
     plain = {
-        name: {key: value for key, value in kept.items() if not torch.is_tensor(value)}
-        for name, kept in found["state"].items()
+        name: {key: value for key, value in entry.items() if not torch.is_tensor(value)}
+        for name, entry in state_dict["state"].items()
     }
     groups = [
         {key: value.item() if torch.is_tensor(value) else value for key, value in group.items()}
-        for group in found["param_groups"]
+        for group in state_dict["param_groups"]
     ]
     return tensors, {"plain": plain, "groups": groups}
 
@@ -38,13 +38,13 @@ def put(model, optimizer, tensors, settings):
     )
     if optimizer is None:
         return
-    kept = {name: dict(plain) for name, plain in settings["plain"].items()}
+    state = {name: dict(plain) for name, plain in settings["plain"].items()}
     for key, value in tensors.items():
         if key.startswith("optimizer."):
-            name, _, what = key.removeprefix("optimizer.").rpartition(".")
-            kept.setdefault(name, {})[what] = value
-    now, copies = states.get_optimizer_state_dict(model, optimizer)["param_groups"], getattr(model, "copies", {})
-    kept = {name: kept.get(copies.get(name, name), {}) for group in now for name in group["params"]}
+            name, _, field = key.removeprefix("optimizer.").rpartition(".")
+            state.setdefault(name, {})[field] = value
+    groups_now, copies = states.get_optimizer_state_dict(model, optimizer)["param_groups"], getattr(model, "copies", {})
+    state = {name: state.get(copies.get(name, name), {}) for group in groups_now for name in group["params"]}
     # weight decay is an option of the job that goes on, and which parameters are here; all else was decided when the
     # run began
     groups = [
@@ -52,32 +52,32 @@ def put(model, optimizer, tensors, settings):
             key: group[key] if key in ("weight_decay", "params") else _as(group.get(key), value)
             for key, value in saved.items()
         }
-        for saved, group in zip(settings["groups"], now, strict=True)
+        for saved, group in zip(settings["groups"], groups_now, strict=True)
     ]
-    states.set_optimizer_state_dict(model, optimizer, {"state": kept, "param_groups": groups})
+    states.set_optimizer_state_dict(model, optimizer, {"state": state, "param_groups": groups})
 
 
-def _as(now, value):
+def _as(current, value):
     """A setting as the optimizer holds it: JSON has neither tuples nor tensors."""
-    if torch.is_tensor(now):
-        return torch.full_like(now, value)
-    return tuple(value) if isinstance(now, tuple) else value
+    if torch.is_tensor(current):
+        return torch.full_like(current, value)
+    return tuple(value) if isinstance(current, tuple) else value
 
 
 def random_state(device):
     """The state of this process's random numbers (dict, JSON): Python's, torch's, and the GPU's where there is one."""
     kind, words, gauss = random.getstate()
-    found = {"python": [kind, list(words), gauss], "torch": _text(torch.get_rng_state())}
-    return found | ({"cuda": _text(torch.cuda.get_rng_state(device))} if device.type == "cuda" else {})
+    state = {"python": [kind, list(words), gauss], "torch": _text(torch.get_rng_state())}
+    return state | ({"cuda": _text(torch.cuda.get_rng_state(device))} if device.type == "cuda" else {})
 
 
-def set_random_state(found, device):
+def set_random_state(state, device):
     """Undo: what `random_state` returned."""
-    kind, words, gauss = found["python"]
+    kind, words, gauss = state["python"]
     random.setstate((kind, tuple(words), gauss))
-    torch.set_rng_state(_tensor(found["torch"]))
-    if device.type == "cuda" and "cuda" in found:
-        torch.cuda.set_rng_state(_tensor(found["cuda"]), device)
+    torch.set_rng_state(_tensor(state["torch"]))
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(_tensor(state["cuda"]), device)
 
 
 def _text(tensor):

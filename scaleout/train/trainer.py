@@ -95,8 +95,8 @@ class Trainer:
             shard.assert_built(s, self.model, setup.shape, setup.sharding)
             return self.model
         if setup.strategy == "ddp" and s.world > 1:
-            where = [s.device] if s.device.type == "cuda" else None
-            return DistributedDataParallel(self.model, device_ids=where, gradient_as_bucket_view=True)
+            device_ids = [s.device] if s.device.type == "cuda" else None
+            return DistributedDataParallel(self.model, device_ids=device_ids, gradient_as_bucket_view=True)
         return self.model
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
@@ -107,17 +107,21 @@ class Trainer:
     def casting(self):
         """A context in which products have this precision. `fully_shard` casts by itself."""
         setup = self.setup
-        on = setup.precision != "fp32" and setup.strategy != "fsdp"
-        return torch.autocast(self.s.device.type, shard.DTYPES[setup.precision]) if on else nullcontext()
+        enabled = setup.precision != "fp32" and setup.strategy != "fsdp"
+        return torch.autocast(self.s.device.type, shard.DTYPES[setup.precision]) if enabled else nullcontext()
 
     @contextmanager
     def _syncing(self, last: bool):
         """Gradients are averaged over ranks in the backward of this pass, or add up on this rank until the last."""
-        on = last or self.setup.sync_every_pass
+        enabled = last or self.setup.sync_every_pass
         if isinstance(self.model, FSDPModule):
-            self.model.set_requires_gradient_sync(on)
+            self.model.set_requires_gradient_sync(enabled)
             self.model.set_is_last_backward(last)
-        with self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) and not on else nullcontext():
+        with (
+            self.wrapped.no_sync()
+            if isinstance(self.wrapped, DistributedDataParallel) and not enabled
+            else nullcontext()
+        ):
             yield
 
     def gradients(self, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -172,17 +176,17 @@ class Trainer:
         `clip_grad_norm_` does with DTensors, without a DTensor for every step on the way. On a CPU the host may look:
         gradients that are short enough stay as they are, which is what a factor of 1 would leave.
         """
-        own = [
+        gradients = [
             p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad for p in self.parameters if p.grad is not None
         ]
-        squares = torch.stack(private.foreach_norm(own)).square()
+        squares = torch.stack(private.foreach_norm(gradients)).square()
         square = (squares if self.shares is None else squares * self.shares).sum().to(self.s.device)
         if self.group is not None:
             dist.all_reduce(square, group=self.group)
         norm = square.sqrt()
         if self.setup.clip and not (norm.device.type == "cpu" and norm + EPSILON <= self.setup.clip):
             factor = (self.setup.clip / (norm + EPSILON)).clamp(max=1.0)
-            private.foreach_mul_(own, factor.to(own[0].device))
+            private.foreach_mul_(gradients, factor.to(gradients[0].device))
         return norm
 
     @torch.no_grad()
@@ -195,10 +199,10 @@ class Trainer:
         return self.s.mean(total.item())
 
     @torch.no_grad()
-    def logits(self, window: Tensor, at: int) -> Tensor:
+    def logits(self, window: Tensor, position: int) -> Tensor:
         """What the model makes of one window (1, seq) at a token, (V,) fp32 on the host. Collective."""
         with self.casting():
-            return self.model(window)[0, at].float().cpu()
+            return self.model(window)[0, position].float().cpu()
 
     def reshard(self) -> None:
         """After a forward without a backward: the root unit, kept for a backward that never came, is freed."""
@@ -210,10 +214,10 @@ class Trainer:
         """What was built, in words, for the Record."""
         setup = self.setup
         if setup.strategy == "fsdp":
-            found = shard.built(self.model)
+            facts = shard.built(self.model)
             return (
-                f"fully_shard: {len(found['units'])} units by {setup.sharding.wrap}, {found['shard_bytes']:,} of "
-                f"{found['whole_bytes']:,} bytes on rank 0, mesh {found['mesh']}"
+                f"fully_shard: {len(facts['units'])} units by {setup.sharding.wrap}, {facts['shard_bytes']:,} of "
+                f"{facts['whole_bytes']:,} bytes on rank 0, mesh {facts['mesh']}"
             )
         return f"{type(self.wrapped).__name__} on {self.s.world} process(es)"
 

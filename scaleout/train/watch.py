@@ -96,9 +96,9 @@ class Watch:
 
     def pulse(self, doing):
         """This rank is alive, at a "step", or at other work: "validation", "checkpoint"."""
-        now = time.monotonic()
-        self.slowest = max(self.slowest, now - self.since)
-        self.doing, self.since, self.pulses = doing, now, self.pulses + 1
+        time_now = time.monotonic()
+        self.slowest = max(self.slowest, time_now - self.since)
+        self.doing, self.since, self.pulses = doing, time_now, self.pulses + 1
 
     def each(self, items, doing):
         """`items` as a list, each of which is a pulse when it is taken from it."""
@@ -138,10 +138,10 @@ class Monitor:
 
     def run(self):
         """Until the watch is over, or this process."""
-        told, asks = None, True
+        stopped, asks = None, True
         while not self.watch.over.is_set():
-            told = told or self._listen()
-            if told and self.watch.since < told < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
+            stopped = stopped or self._listen()
+            if stopped and self.watch.since < stopped < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
                 os._exit(128 + signal.SIGTERM)  # its main thread will never know
             try:
                 if asks and (self._stuck() or self.store.check([self._key("asked")])):
@@ -186,21 +186,21 @@ class Monitor:
         self._until(
             lambda: self.store.check([self._key(f"at/{rank}") for rank in range(self.world)]), 3 * self.every_s + 2
         )
-        found = {
+        reports = {
             rank: json.loads(self.store.get(self._key(f"at/{rank}")))
             for rank in range(self.world)
             if self.store.check([self._key(f"at/{rank}")])
         }
-        guilty, line = verdict(found, self.world)
-        if self.rank == min(found):
-            on = work_goes_on(found, self.world)
-            if not on:
+        guilty, line = verdict(reports, self.world)
+        if self.rank == min(reports):
+            going = work_goes_on(reports, self.world)
+            if not going:
                 self._speak(line)
-            self.store.set(self._key("said"), "on" if on else "end")
+            self.store.set(self._key("said"), "on" if going else "end")
         self._until(lambda: self.store.check([self._key("said")]), LAST_WORD_S)
         if self.store.check([self._key("said")]) and self.store.get(self._key("said")) == b"on":
             return
-        if self.rank not in guilty and set(guilty) & set(found):  # the first to end has the others ended
+        if self.rank not in guilty and set(guilty) & set(reports):  # the first to end has the others ended
             time.sleep(LAST_WORD_S)
         os._exit(1)
 
@@ -210,47 +210,47 @@ class Monitor:
             with Path(self.watch.log).open("a") as stream:
                 stream.write(json.dumps({"time": time.time(), "failure": line}) + "\n")
 
-    def _until(self, done, seconds):
+    def _until(self, condition, seconds):
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not done():
+        while time.monotonic() < end and not condition():
             time.sleep(0.1)
 
 
-def work_goes_on(found, world):
+def work_goes_on(reports, world):
     """True where every rank answers, no collective has timed out, and somebody has not been still for too long."""
     return (
-        len(found) == world
-        and not any(report["lost"] for report in found.values())
-        and any(report["busy"] for report in found.values())
+        len(reports) == world
+        and not any(report["lost"] for report in reports.values())
+        and any(report["busy"] for report in reports.values())
     )
 
 
-def verdict(found, world):
-    """(ranks at fault, the line that names them). found: {rank: report} of those that answered.
+def verdict(reports, world):
+    """(ranks at fault, the line that names them). reports: {rank: report} of those that answered.
 
     Who does not answer is frozen or gone. Else the rank in the lowest step is at fault, then the one with the fewest
     collectives, then the one that is in none.
     """
-    silent = [rank for rank in range(world) if rank not in found]
+    silent = [rank for rank in range(world) if rank not in reports]
     if silent:
         return silent, (
             f"{_ranks(silent)} do{'es' if _s(silent) else ''} not answer: frozen, or the machine is gone. "
-            f"The others wait in step {max(r['step'] for r in found.values())}"
+            f"The others wait in step {max(r['step'] for r in reports.values())}"
         )
     for key in (lambda r: r["step"], lambda r: r["calls"], lambda r: r["at"]["collective"]):
-        least = min(key(report) for report in found.values())
-        behind = [rank for rank, report in found.items() if key(report) == least]
-        if len(behind) < world:
-            first = found[behind[0]]
-            rest = [rank for rank in range(world) if rank not in behind]
-            where = first["doing"] if first["doing"] == "step" else f"the {first['doing']} after step"
-            return behind, (
-                f"{_ranks(behind)} hang{_s(behind)} in {where} {first['step']} for {first['still']:.0f} s, "
-                f"at {first['at']['line']}; {_ranks(rest)} wait{_s(rest)} for it"
+        least = min(key(report) for report in reports.values())
+        culprits = [rank for rank, report in reports.items() if key(report) == least]
+        if len(culprits) < world:
+            first = reports[culprits[0]]
+            waiting = [rank for rank in range(world) if rank not in culprits]
+            place = first["doing"] if first["doing"] == "step" else f"the {first['doing']} after step"
+            return culprits, (
+                f"{_ranks(culprits)} hang{_s(culprits)} in {place} {first['step']} for {first['still']:.0f} s, "
+                f"at {first['at']['line']}; {_ranks(waiting)} wait{_s(waiting)} for it"
             )
     return [], (
-        f"no rank has moved for {min(r['still'] for r in found.values()):.0f} s in step {found[0]['step']}, "
-        f"all at {found[0]['at']['line']}: look at the network between them"
+        f"no rank has moved for {min(r['still'] for r in reports.values()):.0f} s in step {reports[0]['step']}, "
+        f"all at {reports[0]['at']['line']}: look at the network between them"
     )
 
 
@@ -290,7 +290,7 @@ def calls_made():
     """
     last = {}
     for entry in json.loads(private.flight_json(True, False)).get("entries", []):
-        name, what = entry["process_group"]
-        if what != CHECKPOINTS and not entry["is_p2p"]:
+        name, label = entry["process_group"]
+        if label != CHECKPOINTS and not entry["is_p2p"]:
             last[name] = max(last.get(name, 0), entry["collective_seq_id"])
     return sum(last.values())

@@ -48,10 +48,10 @@ class Run:
 
 def choices(text, allowed, flag):
     """("strong", "weak") of "strong,weak". ValueError, one line, for anything else."""
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if not set(found) <= set(allowed):
+    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(chosen) <= set(allowed):
         raise ValueError(f"{flag} {text}: give one or several of {', '.join(allowed)}")
-    return found
+    return chosen
 
 
 def plan(worlds, modes, strategies, batch):
@@ -66,9 +66,9 @@ def plan(worlds, modes, strategies, batch):
                 f"--worlds: {world} processes do not divide --batch {batch}: give --batch a multiple of "
                 f"{math.lcm(*worlds)}"
             )
-    each = batch // worlds[-1]
+    share = batch // worlds[-1]
     return [
-        Run(mode, world, strategy, batch if mode == "strong" else each * world)
+        Run(mode, world, strategy, batch if mode == "strong" else share * world)
         for mode in modes
         for world in worlds
         for strategy in (strategies if world > 1 else (ONE,))
@@ -120,8 +120,8 @@ def at_the_time(profile, record):
     the machine it was a minute ago."""
     if record.mfu_peak is None:
         return profile
-    each = record.mfu_peak["flops_per_second"] / record.device_count
-    return profile | {"matmul_flops_per_second": profile["matmul_flops_per_second"] | {record.precision: each}}
+    rate = record.mfu_peak["flops_per_second"] / record.device_count
+    return profile | {"matmul_flops_per_second": profile["matmul_flops_per_second"] | {record.precision: rate}}
 
 
 def efficiency(profile, record, o):
@@ -155,39 +155,39 @@ def predict(run, o, profile, share):
     o, world = replace(o, batch=run.batch), run.world
     overlap = profile["device_kind"] == "cuda"
     sharded = run.strategy == "fsdp"
-    how = o.sharding(world) if sharded else None
+    sharding = o.sharding(world) if sharded else None
     shape = Job(
         o.shape,
         o.seq,
         device_of(profile, o.precision),
         cluster(1, world),
         run.batch // world // o.passes(world),
-        Layout(dp=world, zero=(2 if how.reshard is False else 3) if sharded else 0, micro_batches=o.passes(world)),
+        Layout(dp=world, zero=(2 if sharding.reshard is False else 3) if sharded else 0, micro_batches=o.passes(world)),
         Recipe("fp32" if o.precision == "fp32" else "autocast-bf16", checkpointing=o.checkpointing),
         replace(MEASURED, data_overlap=overlap, moves=0.0, update_passes=1.0),
-        replicas(how, o.sync_every_pass),
+        replicas(sharding, o.sync_every_pass),
     )
     return step_on(shape, machine.from_profiles(shape, {world: profile}, share))
 
 
 def device_of(profile, dtype):
     """The machine of a profile, whose 16-bit format is the one asked for."""
-    found = machine.device_of(profile)
-    return replace(found, bf16_flop_per_s=None) if dtype == "fp16" else found
+    device = machine.device_of(profile)
+    return replace(device, bf16_flop_per_s=None) if dtype == "fp16" else device
 
 
-def replicas(how, every_pass):
-    """What processes exchange. how: a Sharding, None for DDP."""
-    if how is None:
+def replicas(sharding, every_pass):
+    """What processes exchange. sharding: a Sharding, None for DDP."""
+    if sharding is None:
         return Replicas(every_pass=every_pass)
     return Replicas(
         every_pass=every_pass,
-        wrap=how.wrap,
-        least_parameters=how.least_parameters,
-        reshard=how.reshard,
-        prefetch=how.prefetch,
-        shards=how.ranks,
-        offload="parameters" if how.offload else "none",
+        wrap=sharding.wrap,
+        least_parameters=sharding.least_parameters,
+        reshard=sharding.reshard,
+        prefetch=sharding.prefetch,
+        shards=sharding.ranks,
+        offload="parameters" if sharding.offload else "none",
     )
 
 
@@ -208,9 +208,9 @@ def basis(profile, share, dtype):
         for name, line in profile["collectives"].items()
         if name != "broadcast"
     ]
-    each = profile["matmul_flops_per_second"][dtype]
+    rate = profile["matmul_flops_per_second"][dtype]
     return (
-        f"predicted from {each / 1e9:,.1f} GFLOP/s of {dtype} products a process, timed in this run, of which the "
+        f"predicted from {rate / 1e9:,.1f} GFLOP/s of {dtype} products a process, timed in this run, of which the "
         f"run on one process reached {share:.2f}, and messages timed just before: "
         + "; ".join(lines or ["none to send"])
     )
@@ -225,22 +225,22 @@ def found_in(folder, tier, kind):
     What "strong" and "weak" share has one file, named "strong"; it is in both.
     """
     pattern = re.compile(rf"{tier}-{kind}-({'|'.join(MODES)})-(\d+)-(\w+)\.json")
-    found = {}
+    records = {}
     for path in sorted(folder.glob(f"{tier}-{kind}-*.json")) if folder.is_dir() else ():
         match = pattern.fullmatch(path.name)
         if match:
             record = results.load(path)
-            found[Run(match[1], int(match[2]), match[3], record.effective_batch)] = record
-    each = {run.batch // run.world for run in found if run.mode == "weak"}
+            records[Run(match[1], int(match[2]), match[3], record.effective_batch)] = record
+    shares = {run.batch // run.world for run in records if run.mode == "weak"}
     shared = {
         replace(run, mode="weak"): record
-        for run, record in found.items()
-        if run.mode == "strong" and {run.batch // run.world} == each
+        for run, record in records.items()
+        if run.mode == "strong" and {run.batch // run.world} == shares
     }
-    return dict(sorted((shared | found).items()))
+    return dict(sorted((shared | records).items()))
 
 
 def file_of(folder, run, tier, kind):
     """The file of a run that `found_in` found: its own, or the one it shares."""
-    own = folder / run.name(tier, kind)
-    return own if own.exists() else folder / replace(run, mode="strong").name(tier, kind)
+    file = folder / run.name(tier, kind)
+    return file if file.exists() else folder / replace(run, mode="strong").name(tier, kind)

@@ -121,11 +121,11 @@ def _markdown_table(block: Table) -> str:
 def html(blocks: list[Block], top: int = 3, folded: bool = False) -> str:
     """The page as one HTML element of class "writeup"; `top` is the level of its own heading (h3 in a chapter). folded:
     what follows its first section is folded."""
-    sections = [at for at, block in enumerate(blocks) if isinstance(block, Heading) and block.depth == 1]
+    sections = [index for index, block in enumerate(blocks) if isinstance(block, Heading) and block.depth == 1]
     end = sections[1] if folded and len(sections) > 1 else len(blocks)
-    first, rest = ("\n".join(_html(block, top) for block in some) for some in (blocks[:end], blocks[end:]))
-    more = f"\n<details><summary>The rest of the page</summary>\n{rest}\n</details>" if rest else ""
-    return f'<div class="writeup">\n{first}{more}\n</div>'
+    first, folded_html = ("\n".join(_html(block, top) for block in part) for part in (blocks[:end], blocks[end:]))
+    fold = f"\n<details><summary>The rest of the page</summary>\n{folded_html}\n</details>" if folded_html else ""
+    return f'<div class="writeup">\n{first}{fold}\n</div>'
 
 
 def _html(block: Block, top: int) -> str:

@@ -65,14 +65,14 @@ def read(paths: Sequence[str | Path]) -> Page:
     return Page(records, tuple(stems))
 
 
-def _blocks(found: list[facts.Run]) -> list[Block]:
-    stems = list(dict.fromkeys(run.record.stem for run in found))
-    parts = {kind: [run for run in found if run.record.device_kind == kind] for kind in KINDS}
+def _blocks(runs: list[facts.Run]) -> list[Block]:
+    stems = list(dict.fromkeys(run.record.stem for run in runs))
+    parts = {kind: [run for run in runs if run.record.device_kind == kind] for kind in KINDS}
     parts = {kind: part for kind, part in parts.items() if part}
-    places = "; ".join(facts.where(found))
+    places = "; ".join(facts.places(runs))
     blocks: list[Block] = [Heading(f"Systems write-up: {', '.join(stems)}", 0), Text(places + ".")]
     if len(parts) == 1:
-        return blocks + device_part(found)
+        return blocks + device_part(runs)
     blocks.append(
         Note(
             "Two kinds of device.",
@@ -80,24 +80,24 @@ def _blocks(found: list[facts.Run]) -> list[Block]:
         )
     )
     for kind, part in parts.items():
-        inner = [_under(block, kind) for block in device_part(part)]
+        inner = [_nested(block, kind) for block in device_part(part)]
         blocks += [Heading(KINDS[kind]), *inner]
     return blocks
 
 
-def _under(block: Block, kind: str) -> Block:
+def _nested(block: Block, kind: str) -> Block:
     """A block one level down, its picture under a name of its own."""
     if isinstance(block, Heading):
         return replace(block, depth=block.depth + 1)
     return replace(block, name=f"{kind}-{block.name}") if isinstance(block, writeup_blocks.Figure) else block
 
 
-def write(found: Page, path: str | Path) -> list[Path]:
+def write(page: Page, path: str | Path) -> list[Path]:
     """Write the page to `path` and its pictures beside it. Returns the files. ValueError where that cannot be done."""
     path = Path(path)
     if path.suffix != ".md":
         raise ValueError(f"{path}: the name must end in .md")
-    blocks = found.blocks()
+    blocks = page.blocks()
     links = {block.name: name for block, name in writeup_blocks.named(blocks, path)}
     texts = {path.name: writeup_blocks.markdown(blocks, links), **writeup_blocks.files(blocks, path)}
     try:
@@ -115,12 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("records", nargs="+", metavar="RECORD", help="a JSON file that a lab wrote with --save")
     parser.add_argument("--out", metavar="FILE.md", help="write the page here, its pictures beside it")
     try:
-        given = parser.parse_args(argv)
-        found = read(given.records)
-        if given.out is None:
-            sys.stdout.write(found.markdown())
+        args = parser.parse_args(argv)
+        page = read(args.records)
+        if args.out is None:
+            sys.stdout.write(page.markdown())
         else:
-            sys.stdout.writelines(f"{path}\n" for path in write(found, given.out))
+            sys.stdout.writelines(f"{path}\n" for path in write(page, args.out))
     except ValueError as error:
         print(f"writeup: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

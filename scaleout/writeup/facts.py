@@ -12,7 +12,7 @@ from scaleout.records.results import Record
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
 VARIES = ("ranks", "replicas", "accumulation", "micro_batch")  # fields of a recipe that follow the number of devices
-FEW = 8  # timed steps; below it quartiles say little
+MIN_TIMED = 8  # timed steps; below it quartiles say little
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ def runs(records: Sequence[Record], names: Sequence[str] | None = None) -> list[
     return [Run(name, record) for name, record in zip(names, records, strict=True)]
 
 
-def where(found: Sequence[Run]) -> list[str]:
+def places(runs: Sequence[Run]) -> list[str]:
     """On what the runs ran, one text for each device, in words that cannot be taken for another kind of device."""
-    places: dict[tuple, set[int]] = {}
-    for r in (run.record for run in found):
-        places.setdefault((r.device_kind, r.device, r.nodes), set()).add(r.device_count)
-    said = []
-    for (kind, device, nodes), counts in places.items():
-        each = listed([str(count) for count in sorted(counts)])
-        on = "" if nodes == 1 else f", on {nodes} nodes"
+    groups: dict[tuple, set[int]] = {}
+    for r in (run.record for run in runs):
+        groups.setdefault((r.device_kind, r.device, r.nodes), set()).add(r.device_count)
+    lines = []
+    for (kind, device, nodes), counts in groups.items():
+        numbers = listed([str(count) for count in sorted(counts)])
+        nodes_text = "" if nodes == 1 else f", on {nodes} nodes"
         if kind == "cpu":
-            said.append(f"On a CPU: {each} {'process' if counts == {1} else 'processes'} on a {device}{on}")
+            lines.append(f"On a CPU: {numbers} {'process' if counts == {1} else 'processes'} on a {device}{nodes_text}")
         else:
-            said.append(f"On GPUs: {each} x {device}{on}")
-    return said
+            lines.append(f"On GPUs: {numbers} x {device}{nodes_text}")
+    return lines
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:
@@ -84,8 +84,8 @@ class Scaling:
     @property
     def efficiency(self) -> dict[int, float]:
         """By device count; 1 at the fewest."""
-        of = strong_efficiency if self.kind == "strong" else weak_efficiency
-        return of({run.record.device_count: run.record.median for run in self.runs})
+        efficiency_of = strong_efficiency if self.kind == "strong" else weak_efficiency
+        return efficiency_of({run.record.device_count: run.record.median for run in self.runs})
 
     @property
     def title(self) -> str:
@@ -94,21 +94,21 @@ class Scaling:
         return f"{self.kind.capitalize()} scaling" + (f", {strategy}" if strategy else "")
 
 
-def scalings(found: Sequence[Run]) -> list[Scaling]:
+def scalings(runs: Sequence[Run]) -> list[Scaling]:
     """Sets of at least two runs that differ in the number of devices and in nothing else that matters.
 
     A run on one device whose recipe has the strategy "one" belongs to every set of the same job: there is nothing to
     shard or to copy yet. Of two runs of one set on as many devices the later one counts.
     """
     groups: dict[tuple, dict[int, Run]] = {}
-    ordered = sorted((run for run in found if run.record.tokens), key=lambda run: run.record.started)
+    ordered = sorted((run for run in runs if run.record.tokens), key=lambda run: run.record.started)
     for run in (run for run in ordered if not _alone(run)):
         for kind in ("strong", "weak"):
-            groups.setdefault((kind, *_same(run.record, kind)), {})[run.record.device_count] = run
+            groups.setdefault((kind, *_set_key(run.record, kind)), {})[run.record.device_count] = run
     for run in (run for run in ordered if _alone(run)):
-        for (kind, *same), group in groups.items():
-            job, recipe = _same(run.record, kind)
-            if job == same[0] and recipe <= same[1]:
+        for (kind, *key), group in groups.items():
+            job, recipe = _set_key(run.record, kind)
+            if job == key[0] and recipe <= key[1]:
                 group[1] = run
     return [
         Scaling(kind, tuple(group[n] for n in sorted(group))) for (kind, *_), group in groups.items() if len(group) > 1
@@ -119,7 +119,7 @@ def _alone(run: Run) -> bool:
     return run.record.recipe.get("strategy") == "one"
 
 
-def _same(r: Record, kind: str) -> tuple[tuple, frozenset]:
+def _set_key(r: Record, kind: str) -> tuple[tuple, frozenset]:
     """What runs of one set have in common: (device, threads, versions, batch of all or of each; model), (recipe)."""
     ignored = (*VARIES, "strategy") if r.recipe.get("strategy") == "one" else VARIES
     recipe = frozenset((k, repr(v)) for k, v in r.recipe.items() if k not in ignored)
@@ -138,12 +138,12 @@ def predicted_step(run: Run) -> float | None:
     from the run on one process.
     """
     r = run.record
-    found = [
+    predictions = [
         r.prediction[name]
         for name, measured in r.measurement.items()
         if name.startswith("seconds a step") and abs(measured - run.record.median) <= 1e-9 * run.record.median
     ]
-    return found[-1] if found else None
+    return predictions[-1] if predictions else None
 
 
 # --- prediction against measurement ------------------------------------------------------------------------
@@ -164,18 +164,18 @@ class Guess:
         return self.predicted / self.measured if self.predicted > 0 and self.measured > 0 else None
 
     @property
-    def off(self) -> float:
+    def factor(self) -> float:
         """How many times too high or too low, from 1 up; without a ratio 1 where both are equal, else infinite."""
         if self.ratio is None:
             return 1.0 if self.predicted == self.measured else float("inf")
         return max(self.ratio, 1 / self.ratio)
 
 
-def guesses(found: Sequence[Run]) -> list[Guess]:
+def guesses(runs: Sequence[Run]) -> list[Guess]:
     """Every figure of every run that has both, in the order of the runs."""
     return [
         Guess(run, name, predicted, run.record.measurement[name])
-        for run in found
+        for run in runs
         for name, predicted in run.record.prediction.items()
     ]
 
@@ -210,10 +210,10 @@ def amount(name: str, value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else svg.quantity(value, 4)
 
 
-def spread(run: Run, of=lambda value: value) -> tuple[float, float, float]:
+def spread(run: Run, transform=lambda value: value) -> tuple[float, float, float]:
     """(median, lower quartile, upper quartile) of `of(seconds of a step)` over the timed steps."""
-    low, high = sorted(of(edge) for edge in run.quartiles)
-    return of(run.record.median), low, high
+    low, high = sorted(transform(edge) for edge in run.quartiles)
+    return transform(run.record.median), low, high
 
 
 def series(run: Run, *words: str) -> list[float]:

@@ -10,56 +10,63 @@ from scaleout.writeup import facts
 from scaleout.writeup.blocks import Figure
 
 WIDTH = 640.0
-LEFT, RIGHT = 72.0, 16.0
+LEFT_MARGIN, RIGHT_MARGIN = 72.0, 16.0
 ROW = 20.0
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "ink", "accent", "muted")
 
 
-def scaling(found: facts.Scaling, number: int) -> Figure:
+def scaling(group: facts.Scaling, number: int) -> Figure:
     """Tokens a second by number of devices: medians with their quartiles, the ideal line, and the prediction."""
-    first, counts = found.runs[0], [run.record.device_count for run in found.runs]
-    each = first.record.rate / first.record.device_count
-    spans = [[run.record.tokens / s for s in run.quartiles] for run in found.runs]
-    guess = [(run.record.device_count, run.record.tokens / s) for run in found.runs if (s := facts.predicted_step(run))]
-    top = max([each * counts[-1], *(y for _, y in guess), *(fast for fast, _ in spans)])
-    plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 210, plot.Axis(0, counts[-1] * 1.05), plot.Axis(0, top * 1.08))
+    first, counts = group.runs[0], [run.record.device_count for run in group.runs]
+    rate_per_device = first.record.rate / first.record.device_count
+    spans = [[run.record.tokens / s for s in run.quartiles] for run in group.runs]
+    guess = [(run.record.device_count, run.record.tokens / s) for run in group.runs if (s := facts.predicted_step(run))]
+    top = max([rate_per_device * counts[-1], *(y for _, y in guess), *(fast for fast, _ in spans)])
+    plane = plot.Plane(
+        LEFT_MARGIN,
+        30,
+        WIDTH - LEFT_MARGIN - RIGHT_MARGIN,
+        210,
+        plot.Axis(0, counts[-1] * 1.05),
+        plot.Axis(0, top * 1.08),
+    )
     unit = "processes" if first.record.device_kind == "cpu" else "GPUs"
     body = [
         plane.grid(unit, "tokens/s", [(n, str(n)) for n in counts]),
-        plane.curve([(0, 0), (counts[-1], each * counts[-1])], "muted", 1.5, "5 4", "ideal"),
+        plane.curve([(0, 0), (counts[-1], rate_per_device * counts[-1])], "muted", 1.5, "5 4", "ideal"),
     ]
     if guess:
         body.append(plane.curve(guess, "c2", 2, "2 3", "predicted") + plane.dots(guess, "c2", 3, "predicted"))
-    measured = [(run.record.device_count, run.record.rate) for run in found.runs]
+    measured = [(run.record.device_count, run.record.rate) for run in group.runs]
     body.append(plane.curve(measured, "c1", 2, title="measured"))
     for count, (fast, slow) in zip(counts, spans, strict=True):
         body.append(svg.line(plane.at_x(count), plane.at_y(fast), plane.at_x(count), plane.at_y(slow), "c1", 5))
     body.append(plane.dots(measured, "c1", 4, "measured, median"))
     items = [("c1", "measured"), ("muted", "ideal"), *([("c2", "predicted")] if guess else [])]
-    marks, high = svg.legend(LEFT, 292, WIDTH - LEFT - RIGHT, items)
-    last, share = counts[-1], found.efficiency[counts[-1]]
+    marks, high = svg.legend(LEFT_MARGIN, 292, WIDTH - LEFT_MARGIN - RIGHT_MARGIN, items)
+    last, share = counts[-1], group.efficiency[counts[-1]]
     place = "the CPU" if first.record.device_kind == "cpu" else "GPUs"
-    words = f"{found.title}, on {place}: {last} {unit} at efficiency {share:.2f}."
-    how = " Dots: medians. Bars: from quartile to quartile."
-    return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{found.kind}-{number}", words + how)
+    words = f"{group.title}, on {place}: {last} {unit} at efficiency {share:.2f}."
+    legend = " Dots: medians. Bars: from quartile to quartile."
+    return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{group.kind}-{number}", words + legend)
 
 
-def steps(found: Sequence[facts.Run]) -> Figure:
+def steps(runs: Sequence[facts.Run]) -> Figure:
     """Every step's seconds, a row a run: grey in the warm-up, a bar from quartile to quartile, a line at the median."""
-    every = [s for run in found for s in run.record.step_seconds]
-    axis = plot.Axis(min(every) * 0.9, max(every) * 1.1, log=max(every) > 8 * min(every))
-    left = min(240.0, 16 + 7.5 * max(len(run.name) for run in found))
-    plane = plot.Plane(left, 8, WIDTH - left - RIGHT, ROW * len(found), axis, plot.Axis(0, 1))
+    times = [s for run in runs for s in run.record.step_seconds]
+    axis = plot.Axis(min(times) * 0.9, max(times) * 1.1, log=max(times) > 8 * min(times))
+    label_width = min(240.0, 16 + 7.5 * max(len(run.name) for run in runs))
+    plane = plot.Plane(label_width, 8, WIDTH - label_width - RIGHT_MARGIN, ROW * len(runs), axis, plot.Axis(0, 1))
     body = []
     for value in _round(axis):
-        at = plane.at_x(value)
-        body.append(svg.line(at, plane.top, at, plane.bottom))
-        body.append(svg.text(at, plane.bottom + 15, facts.seconds(value), anchor="middle", fill="muted", size=12))
-    for i, run in enumerate(found):
+        x = plane.at_x(value)
+        body.append(svg.line(x, plane.top, x, plane.bottom))
+        body.append(svg.text(x, plane.bottom + 15, facts.seconds(value), anchor="middle", fill="muted", size=12))
+    for i, run in enumerate(runs):
         body.append(_row(plane, run, plane.top + ROW * (i + 0.5)))
     items = [("c1", "timed step; bar: quartiles, line: median"), ("c8", "warm-up, left out")]
     marks, high = svg.legend(8, plane.bottom + 28, WIDTH - 16, items, 2)
-    words = "Seconds of every step" + (", a row for each run." if len(found) > 1 else ".")
+    words = "Seconds of every step" + (", a row for each run." if len(runs) > 1 else ".")
     return Figure(svg.figure(WIDTH, plane.bottom + 32 + high, "".join(body) + marks, words), "steps", words)
 
 
@@ -73,32 +80,39 @@ def _round(axis: plot.Axis) -> list[float]:
 
 def _row(plane: plot.Plane, run: facts.Run, y: float) -> str:
     low, high = map(plane.at_x, run.quartiles)
-    out = [
+    marks = [
         svg.text(plane.left - 8, y + 4, run.name, anchor="end", size=12),
         svg.rect(low, y - 7, max(1.0, high - low), 14, "c1", opacity=0.25),
     ]
     for i, s in enumerate(run.record.step_seconds):
         warm = i < run.record.warmup_steps
         lift = 3.0 * (i % 3 - 1)  # so that equal steps do not hide each other
-        out.append(
+        marks.append(
             f'<circle cx="{svg.num(plane.at_x(s))}" cy="{svg.num(y + lift)}" r="2" '
             f'fill="{svg.colour("c8" if warm else "c1")}" fill-opacity="0.6"/>'
         )
-    at = plane.at_x(run.record.median)
-    return "".join([*out, svg.line(at, y - 8, at, y + 8, "ink", 2)])
+    x = plane.at_x(run.record.median)
+    return "".join([*marks, svg.line(x, y - 8, x, y + 8, "ink", 2)])
 
 
-def losses(found: Sequence[facts.Run]) -> Figure | None:
+def losses(runs: Sequence[facts.Run]) -> Figure | None:
     """The loss by step, a curve a run, with its validations as dots; None where no run has two losses."""
-    shown = [run for run in found if len(run.record.losses) > 1]
+    shown = [run for run in runs if len(run.record.losses) > 1]
     if not shown:
         return None
     dots = {run.name: _validations(run) for run in shown}
-    every = [loss for run in shown for loss in run.record.losses] + [y for found in dots.values() for _, y in found]
-    low, high = min(every), max(every)
+    values = [loss for run in shown for loss in run.record.losses] + [y for runs in dots.values() for _, y in runs]
+    low, high = min(values), max(values)
     room = 0.05 * (high - low) or 0.5
     longest = max(len(run.record.losses) for run in shown)
-    plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 180, plot.Axis(0, longest), plot.Axis(low - room, high + room))
+    plane = plot.Plane(
+        LEFT_MARGIN,
+        30,
+        WIDTH - LEFT_MARGIN - RIGHT_MARGIN,
+        180,
+        plot.Axis(0, longest),
+        plot.Axis(low - room, high + room),
+    )
     body = [plane.grid("step", "loss, nats a token")]
     for i, run in enumerate(shown):
         dash = ("", "6 3", "2 3")[i // len(COLOURS) % 3]
@@ -106,9 +120,9 @@ def losses(found: Sequence[facts.Run]) -> Figure | None:
         body.append(plane.curve(list(enumerate(run.record.losses, 1)), colour, 2, dash, run.name))
         body.append(plane.dots(dots[run.name], colour, 3.5, f"{run.name}: validation"))
     marks, tall = svg.legend(
-        LEFT,
+        LEFT_MARGIN,
         262,
-        WIDTH - LEFT - RIGHT,
+        WIDTH - LEFT_MARGIN - RIGHT_MARGIN,
         [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)],
         3 if max(len(run.name) for run in shown) < 22 else 2,
     )
@@ -124,23 +138,24 @@ def _validations(run: facts.Run) -> list[tuple[float, float]]:
     return list(zip(steps, values, strict=True)) if len(steps) == len(values) else []
 
 
-def memory(found: Sequence[facts.Run]) -> Figure | None:
+def memory(runs: Sequence[facts.Run]) -> Figure | None:
     """Bytes of one rank at its peak by kind, a bar a run; None where no Record has any."""
-    shown = [run for run in found if any(run.record.peak_memory.values())]
+    shown = [run for run in runs if any(run.record.peak_memory.values())]
     if not shown:
         return None
     kinds = memory_kinds(shown)
-    left = min(240.0, 16 + 7.5 * max(len(run.name) for run in shown))
-    wide, top = WIDTH - left - RIGHT, max(sum(_held(run).values()) for run in shown)
+    label_width = min(240.0, 16 + 7.5 * max(len(run.name) for run in shown))
+    wide, top = WIDTH - label_width - RIGHT_MARGIN, max(sum(_peak_bytes(run).values()) for run in shown)
     unit, scale = ("GB", 1e9) if top >= 1e9 else ("MB", 1e6)
-    body = [svg.axis_x(left, 12 + ROW * len(shown), wide, top / scale, unit, 8)]
+    body = [svg.axis_x(label_width, 12 + ROW * len(shown), wide, top / scale, unit, 8)]
     for i, run in enumerate(shown):
-        held = [_held(run).get(kind, 0) for kind in kinds]
+        sizes = [_peak_bytes(run).get(kind, 0) for kind in kinds]
         parts = [
-            (COLOURS[k % len(COLOURS)], held[k], f"{kind}: {facts.data_bytes(held[k])}") for k, kind in enumerate(kinds)
+            (COLOURS[k % len(COLOURS)], sizes[k], f"{kind}: {facts.data_bytes(sizes[k])}")
+            for k, kind in enumerate(kinds)
         ]
-        body.append(svg.text(left - 8, 8 + ROW * (i + 0.5) + 4, run.name, anchor="end", size=12))
-        body.append(svg.stacked_bar(left, 10 + ROW * i, ROW - 4, wide / top, parts))
+        body.append(svg.text(label_width - 8, 8 + ROW * (i + 0.5) + 4, run.name, anchor="end", size=12))
+        body.append(svg.stacked_bar(label_width, 10 + ROW * i, ROW - 4, wide / top, parts))
     marks, tall = svg.legend(
         8, 40 + ROW * len(shown), WIDTH - 16, [(COLOURS[k % len(COLOURS)], kind) for k, kind in enumerate(kinds)], 4
     )
@@ -149,10 +164,10 @@ def memory(found: Sequence[facts.Run]) -> Figure | None:
     return Figure(svg.figure(WIDTH, high, "".join(body) + marks, words), "memory", words)
 
 
-def memory_kinds(found: Sequence[facts.Run]) -> list[str]:
+def memory_kinds(runs: Sequence[facts.Run]) -> list[str]:
     """Kinds that hold something in at least one run, in the Records' order; without the allocator's own band."""
-    return list(dict.fromkeys(kind for run in found for kind, held in _held(run).items() if held))
+    return list(dict.fromkeys(kind for run in runs for kind, size in _peak_bytes(run).items() if size))
 
 
-def _held(run: facts.Run) -> dict[str, int]:
-    return {kind: held for kind, held in run.record.peak_memory.items() if not kind.startswith("allocator: ")}
+def _peak_bytes(run: facts.Run) -> dict[str, int]:
+    return {kind: size for kind, size in run.record.peak_memory.items() if not kind.startswith("allocator: ")}

@@ -12,7 +12,7 @@ from scaleout.writeup import facts, figures
 from scaleout.writeup.blocks import Block, Code, Heading, Items, Note, Table, Text
 
 MOST_ROWS = 24  # of a table; beyond it the rows that matter least are counted, not shown
-ABOVE = 0.05  # an efficiency may exceed 1 by so much, by chance
+TOLERANCE = 0.05  # an efficiency may exceed 1 by so much, by chance
 LONG = 40  # characters; a fact that is longer stands in a list, not in a column
 CPU_NOTE = (
     "Measured on a CPU.",
@@ -21,45 +21,45 @@ CPU_NOTE = (
 )
 
 
-def device_part(found: Sequence[facts.Run]) -> list[Block]:
+def device_part(runs: Sequence[facts.Run]) -> list[Block]:
     """All sections for runs of one kind of device."""
-    note = [Note(*CPU_NOTE)] if found[0].record.device_kind == "cpu" else []
+    note = [Note(*CPU_NOTE)] if runs[0].record.device_kind == "cpu" else []
     return [
         *note,
-        *setup(found),
-        *rates(found),
-        *scaling(found),
-        *memory(found),
-        *waits(found),
-        *compared(found),
-        *checked(found),
-        *commands(found),
+        *setup(runs),
+        *rates(runs),
+        *scaling(runs),
+        *memory(runs),
+        *waits(runs),
+        *compared(runs),
+        *checked(runs),
+        *commands(runs),
     ]
 
 
 # --- what ran ----------------------------------------------------------------------------------------------
 
 
-def setup(found: Sequence[facts.Run]) -> list[Block]:
+def setup(runs: Sequence[facts.Run]) -> list[Block]:
     """What all runs have in common, once; then what differs, a row a run."""
-    told = {run.name: _setup_of(run) for run in found}
-    names = list(dict.fromkeys(name for facts_ in told.values() for name in facts_))
-    common = [n for n in names if len({told[run.name].get(n) for run in found}) == 1]
+    facts_by_run = {run.name: _setup_of(run) for run in runs}
+    names = list(dict.fromkeys(name for facts_ in facts_by_run.values() for name in facts_))
+    common = [n for n in names if len({facts_by_run[run.name].get(n) for run in runs}) == 1]
     differ = [n for n in names if n not in common]
     blocks: list[Block] = [Heading("What ran")]
     if common:
-        rows = tuple((name, told[found[0].name][name]) for name in common)
-        blocks.append(Table(("in every run" if len(found) > 1 else "the run", ""), rows, left=2))
-    short = [n for n in differ if max(len(told[run.name].get(n, "")) for run in found) <= LONG]
+        rows = tuple((name, facts_by_run[runs[0].name][name]) for name in common)
+        blocks.append(Table(("in every run" if len(runs) > 1 else "the run", ""), rows, left=2))
+    short = [n for n in differ if max(len(facts_by_run[run.name].get(n, "")) for run in runs) <= LONG]
     if short:
-        rows = tuple((run.name, *(told[run.name].get(n, "-") for n in short)) for run in found)
+        rows = tuple((run.name, *(facts_by_run[run.name].get(n, "-") for n in short)) for run in runs)
         blocks.append(Table(("run", *short), rows, left=1 + len(short)))
     long = [
         line
         for n in differ
         if n not in short
         for line in facts.together(
-            [(run.name, f"{n} {told[run.name][n]}") for run in found if n in told[run.name]], len(found)
+            [(run.name, f"{n} {facts_by_run[run.name][n]}") for run in runs if n in facts_by_run[run.name]], len(runs)
         )
     ]
     return blocks + ([Items(tuple(long))] if long else [])
@@ -112,9 +112,9 @@ def _facts(table: dict) -> str:
 # --- how fast ----------------------------------------------------------------------------------------------
 
 
-def rates(found: Sequence[facts.Run]) -> list[Block]:
+def rates(runs: Sequence[facts.Run]) -> list[Block]:
     """Seconds, steps and tokens a second with their quartiles, over the steps after the warm-up; MFU and its peak."""
-    rows = tuple(_rates_of(run) for run in found)
+    rows = tuple(_rates_of(run) for run in runs)
     blocks: list[Block] = [
         Heading("How fast"),
         Text(
@@ -122,14 +122,16 @@ def rates(found: Sequence[facts.Run]) -> list[Block]:
             "last column of tokens is the mean over all timed steps, slow ones included."
         ),
         Table(("run", "timed (warm-up)", "a step", "steps/s", "tokens/s", "tokens/s, mean", "MFU"), rows),
-        figures.steps(found),
+        figures.steps(runs),
     ]
-    few = [run.name for run in found if len(run.record.timed) < facts.FEW]
-    if few:
-        blocks.append(Text(f"Fewer than {facts.FEW} steps were timed, too few for quartiles: {', '.join(few)}."))
-    if any(run.record.tokens for run in found):
-        blocks += [Text("", "MFU is relative to"), Items(tuple(_peaks(found)))]
-    curve = figures.losses(found)
+    short_runs = [run.name for run in runs if len(run.record.timed) < facts.MIN_TIMED]
+    if short_runs:
+        blocks.append(
+            Text(f"Fewer than {facts.MIN_TIMED} steps were timed, too few for quartiles: {', '.join(short_runs)}.")
+        )
+    if any(run.record.tokens for run in runs):
+        blocks += [Text("", "MFU is relative to"), Items(tuple(_peaks(runs)))]
+    curve = figures.losses(runs)
     return [*blocks, *([curve] if curve else [])]
 
 
@@ -154,27 +156,27 @@ def _rate(spread: tuple[float, float, float]) -> str:
     return f"{median} [{low}, {high}]"
 
 
-def _peaks(found: Sequence[facts.Run]) -> Iterable[str]:
+def _peaks(runs: Sequence[facts.Run]) -> Iterable[str]:
     """One line for each peak that an MFU is relative to, and one for the runs without."""
     peaks: dict[tuple, list[str]] = {}
-    for run in (run for run in found if run.record.mfu_peak):
+    for run in (run for run in runs if run.record.mfu_peak):
         peak = run.record.mfu_peak
         peaks.setdefault((peak["flops_per_second"], peak["source"]), []).append(run.name)
     for (rate, source), names in peaks.items():
-        which = "" if len(names) == len(found) else f"{', '.join(names)}: "
-        yield f"{which}{svg.quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
-    without = [run.name for run in found if run.record.tokens and run.record.mfu is None]
-    if without:
-        which = "" if len(without) == len(found) else f"{', '.join(without)}: "
-        yield f"{which}nothing, and is not given: the run knew no peak"
+        prefix = "" if len(names) == len(runs) else f"{', '.join(names)}: "
+        yield f"{prefix}{svg.quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
+    unpeaked = [run.name for run in runs if run.record.tokens and run.record.mfu is None]
+    if unpeaked:
+        prefix = "" if len(unpeaked) == len(runs) else f"{', '.join(unpeaked)}: "
+        yield f"{prefix}nothing, and is not given: the run knew no peak"
 
 
-def scaling(found: Sequence[facts.Run]) -> list[Block]:
+def scaling(runs: Sequence[facts.Run]) -> list[Block]:
     """A curve and a table for each set of runs that differ in the number of devices only."""
-    sets = facts.scalings(found)
+    sets = facts.scalings(runs)
     if not sets:
         return []
-    said = {
+    meanings = {
         "strong": "All devices share one batch, and the ideal step shrinks with their number.",
         "weak": "Every device has a batch of its own, and the ideal step takes as long as at first.",
     }
@@ -183,12 +185,12 @@ def scaling(found: Sequence[facts.Run]) -> list[Block]:
         rows = tuple(_scaled(group, run) for run in group.runs)
         header = ("run", "devices", "batch", "a step", "predicted", "ratio", "tokens/s", "efficiency")
         blocks += [
-            Text(said[group.kind], f"{group.title}."),
+            Text(meanings[group.kind], f"{group.title}."),
             Table(header, rows),
-            *_above(group),
+            *_superlinear(group),
             figures.scaling(group, i + 1),
         ]
-    if found[0].record.device_kind == "cpu" and all(run.record.nodes == 1 for run in found):
+    if runs[0].record.device_kind == "cpu" and all(run.record.nodes == 1 for run in runs):
         blocks.append(
             Text(
                 "The processes share one machine's cores. The efficiency is that of sharing them, not that "
@@ -198,9 +200,9 @@ def scaling(found: Sequence[facts.Run]) -> list[Block]:
     return blocks
 
 
-def _above(group: facts.Scaling) -> list[Block]:
+def _superlinear(group: facts.Scaling) -> list[Block]:
     """A note where runs did better than ideal: it says more of the machine than of the job."""
-    names = [run.name for run in group.runs if group.efficiency[run.record.device_count] > 1 + ABOVE]
+    names = [run.name for run in group.runs if group.efficiency[run.record.device_count] > 1 + TOLERANCE]
     return (
         [
             Note(
@@ -232,26 +234,26 @@ def _scaled(group: facts.Scaling, run: facts.Run) -> tuple[str, ...]:
 # --- what it held, what it waited for ----------------------------------------------------------------------
 
 
-def memory(found: Sequence[facts.Run]) -> list[Block]:
+def memory(runs: Sequence[facts.Run]) -> list[Block]:
     """Bytes of one rank at its peak, by kind."""
-    picture = figures.memory(found)
+    picture = figures.memory(runs)
     if picture is None:
         return [Heading("Memory"), Text("Not measured in these runs.")]
-    shown = [run for run in found if any(run.record.peak_memory.values())]
+    shown = [run for run in runs if any(run.record.peak_memory.values())]
     kinds = figures.memory_kinds(shown)
     rows = []
     for run in shown:
-        held = [run.record.peak_memory.get(kind, 0) for kind in kinds]
-        rows.append((run.name, *map(facts.data_bytes, held), facts.data_bytes(sum(held))))
+        sizes = [run.record.peak_memory.get(kind, 0) for kind in kinds]
+        rows.append((run.name, *map(facts.data_bytes, sizes), facts.data_bytes(sum(sizes))))
     header = ("bytes of one rank at its peak", *kinds, "all")
     blocks: list[Block] = [Heading("Memory"), Table(header, tuple(rows)), picture]
     band = [
-        f"{run.name}: {facts.data_bytes(held)} {kind.removeprefix('allocator: ')}"
+        f"{run.name}: {facts.data_bytes(sizes)} {kind.removeprefix('allocator: ')}"
         for run in shown
-        for kind, held in run.record.peak_memory.items()
+        for kind, sizes in run.record.peak_memory.items()
         if kind.startswith("allocator: ")
     ]
-    absent = [run.name for run in found if run not in shown]
+    absent = [run.name for run in runs if run not in shown]
     if band:
         blocks += [Text("What the GPU's allocator held besides:"), Items(tuple(band))]
     return blocks + ([Text(f"Not measured in: {', '.join(absent)}.")] if absent else [])
@@ -260,18 +262,18 @@ def memory(found: Sequence[facts.Run]) -> list[Block]:
 WAITS = (("data wait", ("data wait", "seconds")), ("checkpoint, training blocked", ("checkpoint", "seconds")))
 
 
-def waits(found: Sequence[facts.Run]) -> list[Block]:
+def waits(runs: Sequence[facts.Run]) -> list[Block]:
     """Waiting for data, checkpoints, stalls and failures."""
     rows = []
-    for run in found:
-        for what, words in WAITS:
+    for run in runs:
+        for kind, words in WAITS:
             values = facts.series(run, *words)
             if values:
                 share = sum(values) / sum(run.record.timed)
                 rows.append(
                     (
                         run.name,
-                        what,
+                        kind,
                         str(len(values)),
                         facts.seconds(statistics.median(values)),
                         facts.seconds(max(values)),
@@ -287,28 +289,28 @@ def waits(found: Sequence[facts.Run]) -> list[Block]:
     )
     blocks: list[Block] = [Heading("Waits, stalls and failures"), *table]
     for name in ("stalls", "failures"):
-        lines = [(run.name, line) for run in found for line in getattr(run.record, name)]
-        seen = tuple(facts.together(lines, len(found)))
-        said = Text("" if seen else "none seen.", f"{name.capitalize()}:")
-        blocks += [said, Items(seen)] if seen else [said]
+        lines = [(run.name, line) for run in runs for line in getattr(run.record, name)]
+        seen = tuple(facts.together(lines, len(runs)))
+        text = Text("" if seen else "none seen.", f"{name.capitalize()}:")
+        blocks += [text, Items(seen)] if seen else [text]
     return blocks
 
 
 # --- was it as predicted, is it right ----------------------------------------------------------------------
 
 
-def compared(found: Sequence[facts.Run]) -> list[Block]:
+def compared(runs: Sequence[facts.Run]) -> list[Block]:
     """Every prediction beside its measurement; the farthest ones only where there are many."""
-    every = facts.guesses(found)
+    guesses = facts.guesses(runs)
     blocks: list[Block] = [Heading("Predicted and measured")]
-    if not every:
+    if not guesses:
         return [*blocks, Text("These runs predicted nothing.")]
-    timed = [g for g in every if "seconds" in g.name]
-    counted = [g for g in every if "seconds" not in g.name]
+    timed = [g for g in guesses if "seconds" in g.name]
+    counted = [g for g in guesses if "seconds" not in g.name]
     for lead, part in (("Seconds:", timed), ("All else:", counted)):
         blocks += [Text(line, lead) for line in _ratios(part)]
-    shown = every if len(every) <= MOST_ROWS else sorted(every, key=lambda g: -g.off)[:MOST_ROWS]
-    if len(shown) < len(every):
+    shown = guesses if len(guesses) <= MOST_ROWS else sorted(guesses, key=lambda g: -g.factor)[:MOST_ROWS]
+    if len(shown) < len(guesses):
         blocks.append(Text(f"The {len(shown)} that are farthest off:"))
     rows = tuple(
         (
@@ -327,21 +329,21 @@ def _ratios(part: Sequence[facts.Guess]) -> Iterable[str]:
     """One line on how far a group of predictions was from what was measured; none for a group without ratios."""
     ratios = sorted(g.ratio for g in part if g.ratio is not None)
     if ratios:
-        worst = max((g for g in part if g.ratio is not None), key=lambda g: g.off)
+        worst = max((g for g in part if g.ratio is not None), key=lambda g: g.factor)
         yield (
             f"{len(part)} predictions. predicted / measured has the median {statistics.median(ratios):.3f} and goes "
             f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; farthest off: {worst.name} ({worst.run.name})."
         )
 
 
-def checked(found: Sequence[facts.Run]) -> list[Block]:
+def checked(runs: Sequence[facts.Run]) -> list[Block]:
     """Checks, each once for all runs: the failed ones first, then those that passed, then what was skipped and why."""
     groups: dict[tuple, list[tuple[facts.Run, dict]]] = {}
-    for run in found:
+    for run in runs:
         for name, check in run.record.checks.items():
             groups.setdefault((check["passed"], name, check["tolerance"]), []).append((run, check))
     count = {passed: sum(len(g) for key, g in groups.items() if key[0] == passed) for passed in (True, False)}
-    skipped = [(run.name, line) for run in found for line in run.record.skipped]
+    skipped = [(run.name, line) for run in runs for line in run.record.skipped]
     blocks: list[Block] = [
         Heading("Checks"),
         Text(f"{count[True]} passed, {count[False]} failed, {len(skipped)} skipped."),
@@ -360,12 +362,12 @@ def checked(found: Sequence[facts.Run]) -> list[Block]:
     )
     if rows:
         blocks.append(Table(("check", "", "runs", "largest value", "at most"), rows, left=2))
-    lines = tuple(facts.together(skipped, len(found)))
+    lines = tuple(facts.together(skipped, len(runs)))
     return [*blocks, *([Text("", "Skipped:"), Items(lines)] if lines else [])]
 
 
-def commands(found: Sequence[facts.Run]) -> list[Block]:
+def commands(runs: Sequence[facts.Run]) -> list[Block]:
     """The commands as typed, and what the runs noted."""
-    lines = "\n".join(f"{run.record.command}    # {run.name}" for run in found)
-    notes = tuple(facts.together([(run.name, line) for run in found for line in run.record.notes], len(found)))
+    lines = "\n".join(f"{run.record.command}    # {run.name}" for run in runs)
+    notes = tuple(facts.together([(run.name, line) for run in runs for line in run.record.notes], len(runs)))
     return [Heading("Commands"), Code(lines), *([Heading("Notes of the runs"), Items(notes)] if notes else [])]

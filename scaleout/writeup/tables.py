@@ -27,8 +27,8 @@ class Table:
     def numbers(self) -> list[bool]:
         """Of each column, whether it is set to the right: those after the first `left`, else those of numbers only."""
         if self.left is not None:
-            return [at >= self.left for at in range(len(self.columns))]
-        return [all(_is_number(row[at][0]) for row in self.rows) for at in range(len(self.columns))]
+            return [column >= self.left for column in range(len(self.columns))]
+        return [all(_is_number(row[column][0]) for row in self.rows) for column in range(len(self.columns))]
 
     def _repr_html_(self) -> str:
         numbers = self.numbers()
@@ -36,8 +36,8 @@ class Table:
             _cell("th", words, ["number"] * number) for words, number in zip(self.columns, numbers, strict=True)
         )
         lines = []
-        for at, row in enumerate(self.rows):
-            classes = [["number"] * number + ["best"] * ((at, i) in self.best) for i, number in enumerate(numbers)]
+        for r, row in enumerate(self.rows):
+            classes = [["number"] * number + ["best"] * ((r, i) in self.best) for i, number in enumerate(numbers)]
             cells = "".join(_cell("td", words, names) for words, names in zip(row, classes, strict=True))
             lines.append(f"<tr>{cells}</tr>")
         caption = f"<caption>{marked(self.caption)}</caption>" if self.caption else ""
@@ -71,7 +71,7 @@ def table(
     """
     heads = tuple(map(_pair, columns))
     cells = tuple(tuple(map(_pair, row)) for row in rows)
-    wrong = next((at for at, row in enumerate(cells) if len(row) != len(heads)), None)
+    wrong = next((index for index, row in enumerate(cells) if len(row) != len(heads)), None)
     if wrong is not None:
         raise ValueError(f"row {wrong} has {len(cells[wrong])} cells under {len(heads)} columns")
     chosen = frozenset([best] if best and isinstance(best[0], int) else best)

@@ -90,7 +90,7 @@ def test_gathered_peaks_are_those_of_the_memory_model():
         found = next(
             one.held
             for one in fsdp_sizes.memory(kind, fsdp_sizes.OTHER, 32, wrap="block").moments
-            if (one.phase, one.unit, one.what) == ("forward", "blocks.16", "compute")
+            if (one.phase, one.unit, one.activity) == ("forward", "blocks.16", "compute")
         )
         assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
     assert value("whole-model-reduce") == (2 + 4) * 13_015_864_320  # Llama 2 13B

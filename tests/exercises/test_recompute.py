@@ -128,7 +128,7 @@ def test_cheap_tiles_are_half_the_bytes_and_products_cost_about_six_times_as_muc
 def played(layers, k, x, block, together):
     """The fullest moment of the memory model's policy of such a model, and the blocks that drop something."""
     z = sizes.sizes()
-    policy = (memory.segments if together else memory.every)(z, k)
+    policy = (memory.segments if together else memory.every_kth)(z, k)
     held = max(moment.held for moment in memory.moments(z, policy))
     return [held, sum(bool(drop) for drop in policy.drops)]
 

@@ -46,7 +46,7 @@ def test_moments_tell_a_whole_step_and_nothing_is_left_over():
     held = fsdp_account(SMALL, 2, 48, Recipe("fp32"), Sharding(4))
     phases = [moment.phase for moment in held.moments]
     assert sorted(set(phases), key=phases.index) == ["forward", "loss", "backward", "update"]
-    assert {moment.what for moment in held.moments} == {"gather", "compute", "reduce"}
+    assert {moment.activity for moment in held.moments} == {"gather", "compute", "reduce"}
     assert all(n >= 0 for moment in held.moments for n in moment.held.values())
     assert all(tuple(moment.held) == KINDS for moment in held.moments)
     last = held.moments[-1]
@@ -54,7 +54,7 @@ def test_moments_tell_a_whole_step_and_nothing_is_left_over():
     assert {kind: last.held[kind] for kind in ("weights", "gradients", "optimizer")} == {
         kind: held.states[kind] for kind in ("weights", "gradients", "optimizer")
     }
-    gathers = [moment.unit for moment in held.moments if moment.what == "gather"]
+    gathers = [moment.unit for moment in held.moments if moment.activity == "gather"]
     blocks = [f"blocks.{i}" for i in range(12)]
     assert gathers == ["", *blocks, *blocks[::-1]]
 
@@ -72,7 +72,7 @@ def test_one_rank_alone_has_the_plain_step_and_a_whole_copy():
     whole = 4 * total_parameters(SMALL)
     forward = [m for m in held.moments if m.phase == "forward"][-1]
     assert forward.bytes == sum(plain.moments["forward"].values()) + whole
-    reduced = next(m for m in held.moments if m.what == "reduce")
+    reduced = next(m for m in held.moments if m.activity == "reduce")
     assert reduced.bytes == 3 * whole + 2 * whole + 2 * 8 * 2 * 48  # states; then the two buffers; tokens and targets
 
 
@@ -144,4 +144,4 @@ def test_a_deeper_model_is_walked_no_longer():
     per_block = sum(moment.unit == "blocks.40" for moment in deep.moments)
     flat = fsdp_account(replace(SMALL, layers=5), 1, 48, Recipe("fp32"), Sharding(8))
     assert len(deep.moments) - len(flat.moments) == 75 * per_block
-    assert fsdp._few(replace(SMALL, layers=80), Sharding(8))[0].layers == 5
+    assert fsdp._walked_shape(replace(SMALL, layers=80), Sharding(8))[0].layers == 5

@@ -100,7 +100,7 @@ def test_two_gloo_processes(real, name):
     model, truth = fsdp_account(shape, BATCH, SEQ, recipe, sharding, "cpu"), real[name]
     there = {phase: sum(held.values()) for phase, held in truth["moments"].items()}
     assert abs(model.peak_bytes / max(there.values()) - 1) <= TOLERANCE
-    groups = [Group(unit, Widths.of(4, sharding), sharding) for unit in units(shape, sharding)]
+    groups = [Group(unit, Widths.from_sharding(4, sharding), sharding) for unit in units(shape, sharding)]
     message = max(max(group.whole, group.reduce_in) for group in groups)
     for phase, held in there.items():
         here = max(moment.bytes for moment in model.moments if moment.phase == phase)

@@ -141,7 +141,11 @@ def test_what_cannot_be():
     refused(lambda: rank_account(SMALL, 1, 60, RECIPE, Layout(cp=8)), "use 64")
     refused(lambda: rank_account(SMALL, 1, 64, replace(RECIPE, attention="naive"), Layout(cp=2)), "use attention sdpa")
     refused(lambda: rank_account(SMALL, 1, 64, Recipe(adapter="lora"), Layout(pp=2)), "use adapter none, not lora")
-    refused(lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(pp=2), each=(6, 5)), "2 stages of 12 blocks in all")
-    refused(lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(pp=2), each=(12, 0)), "the blocks of a stage must be")
+    refused(
+        lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(pp=2), stage_blocks=(6, 5)), "2 stages of 12 blocks in all"
+    )
+    refused(
+        lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(pp=2), stage_blocks=(12, 0)), "the blocks of a stage must be"
+    )
     refused(lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(cp=2), context="tree"), "context must be one of ring")
     refused(lambda: account(SMALL, 1, 64, RECIPE, Layout(cp=2)), "use cp 1, not 2")

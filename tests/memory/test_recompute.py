@@ -100,10 +100,10 @@ def test_bytes_of_a_layer_are_korthikantis():
 
 def test_half_of_the_blocks_keep_half_of_the_tiles():
     z = sizes()
-    none, full, half = recompute.none(z), recompute.full(z), recompute.every(z, 2)
+    none, full, half = recompute.none(z), recompute.full(z), recompute.every_kth(z, 2)
     assert 2 * recompute.kept(z, half) == recompute.kept(z, none) + recompute.kept(z, full)
     assert 2 * recompute.flops(z, half) == recompute.flops(z, full)
-    assert [bool(drop) for drop in recompute.every(z, 3).drops[:4]] == [True, False, False, True]
+    assert [bool(drop) for drop in recompute.every_kth(z, 3).drops[:4]] == [True, False, False, True]
 
 
 def test_moments_rise_and_fall_to_nothing():
@@ -111,7 +111,7 @@ def test_moments_rise_and_fall_to_nothing():
     for policy in (
         recompute.none(z),
         recompute.full(z),
-        recompute.every(z, 3),
+        recompute.every_kth(z, 3),
         recompute.segments(z, 5),
         recompute.selective(z, {"SiLU", "norm 1"}),
     ):
@@ -160,7 +160,7 @@ def test_a_step_takes_less_the_more_is_dropped():
         (lambda: recompute.tiles(sizes(adapter="lora")), "use adapter none"),
         (lambda: recompute.selective(sizes(), {"softmax"}), "no tile 'softmax' to drop: use some of norm 1, q, k, v"),
         (lambda: recompute.selective(sizes(), {"block input"}), "no tile 'block input' to drop"),
-        (lambda: recompute.every(sizes(), 0), "k must be a whole number of at least 1, not 0"),
+        (lambda: recompute.every_kth(sizes(), 0), "k must be a whole number of at least 1, not 0"),
         (lambda: recompute.segments(sizes(), 1.5), "k must be a whole number of at least 1, not 1.5"),
         (lambda: recompute.kept(sizes(GPT), recompute.none(sizes())), "of 32 blocks, and a rank has 12: make it anew"),
         (

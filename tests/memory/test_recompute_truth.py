@@ -32,7 +32,7 @@ def policies(z):
     return {
         "none": recompute.none(z),
         "full": recompute.full(z),
-        "every second": recompute.every(z, 2),
+        "every second": recompute.every_kth(z, 2),
         "segments of two": recompute.segments(z, 2),
         "the core": recompute.selective(z, recompute.core(z)),
         "products kept": recompute.selective(z, own - products),

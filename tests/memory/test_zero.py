@@ -10,7 +10,7 @@ from cases import refused, refuses_nonsense
 from scaleout.memory import zero
 from scaleout.memory.states import state_bytes
 from scaleout.memory.zero import at_rest, fullest
-from scaleout.memory.zero_frames import MOST, MOST_PASSES, frame_bytes, frames
+from scaleout.memory.zero_frames import MAX_PASSES, MAX_RANKS, frame_bytes, frames
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
 
@@ -151,7 +151,7 @@ def test_the_fullest_moment():
     assert [most[z] - rest[z] for z in range(4)] == [0, 0, 2 * unit, 4 * unit]
     kept = fullest(n, ADAMW, Layout(dp=4, zero=3), unit, keep=True)[1]["device"]
     assert kept["weights"] == 2 * n + 2 * n // 4
-    host = fullest(n, ADAMW, Layout(zero=3), unit, offload="parameters", to="nvme")[1]
+    host = fullest(n, ADAMW, Layout(zero=3), unit, offload="parameters", offload_tier="nvme")[1]
     assert sum(host["device"].values()) == 4 * unit and sum(host["nvme"].values()) == 16 * n
 
 
@@ -166,7 +166,10 @@ def test_the_fullest_moment():
             lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), "weights"),
             "offload must be one of none, optimizer, parameters",
         ),
-        (lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), to="disk"), "to must be one of host, nvme"),
+        (
+            lambda: at_rest(10, ADAMW, Layout(dp=4, zero=2), offload_tier="disk"),
+            "offload_tier must be one of host, nvme",
+        ),
         (lambda: frames(Recipe(adapter="lora"), Layout()), "use adapter none"),
         (lambda: frames(ADAMW, 3), "layout must be a Layout"),
         (lambda: frames("bf16", Layout()), "recipe must be a Recipe"),
@@ -226,5 +229,5 @@ def test_of_more_ranks_than_tensors_the_last_get_none():
 
 
 def test_the_longest_picture_ends():
-    play = frames(ADAMW, Layout(dp=8, zero=3), passes=MOST_PASSES)
-    assert play[-1].sent == 3 * MOST_PASSES and len(frames(ADAMW, Layout(dp=MOST, zero=3))) == 4 * MOST + 3
+    play = frames(ADAMW, Layout(dp=8, zero=3), passes=MAX_PASSES)
+    assert play[-1].sent == 3 * MAX_PASSES and len(frames(ADAMW, Layout(dp=MAX_RANKS, zero=3))) == 4 * MAX_RANKS + 3

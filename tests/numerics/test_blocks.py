@@ -125,9 +125,9 @@ def test_a_part_of_a_tensor_takes_the_tensors_largest_number():
     most = max(map(abs, whole))
     assert most > max(map(abs, part))
     for name in ("fp8-tensor", "nvfp4"):
-        found, every = quantized(part, BLOCKS[name], most=most), quantized(whole, BLOCKS[name])
+        found, every = quantized(part, BLOCKS[name], largest=most), quantized(whole, BLOCKS[name])
         assert found.values == every.values[256:320] and found.tensor == every.tensor
         assert found.values != quantized(part, BLOCKS[name]).values
-    assert quantized(part, BLOCKS["mxfp8"], most=most) == quantized(part, BLOCKS["mxfp8"]), "blocks have their own"
+    assert quantized(part, BLOCKS["mxfp8"], largest=most) == quantized(part, BLOCKS["mxfp8"]), "blocks have their own"
     with pytest.raises(ValueError, match="blocks hold finite numbers"):
-        quantized(part, BLOCKS["nvfp4"], most=math.inf)
+        quantized(part, BLOCKS["nvfp4"], largest=math.inf)

@@ -26,7 +26,7 @@ def test_a_step_left_out_halves_and_forgets_the_good_ones():
 
 
 def test_a_gradient_comes_again_where_its_step_was_left_out():
-    course = search([3.0, 1e9, 1e9, 1e9], FP16, Scaler(interval=100), again=True)
+    course = search([3.0, 1e9, 1e9, 1e9], FP16, Scaler(interval=100), repeats=True)
     assert [step.skipped for step in course] == [True, True, False, True]
     assert [step.largest / step.scale for step in course] == [3.0, 3.0, 3.0, 1e9]
     assert [step.scale for step in course] == [2.0**16, 2.0**15, 2.0**14, 2.0**14]

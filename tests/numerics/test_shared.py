@@ -41,7 +41,7 @@ WAYS += [
 @pytest.mark.parametrize(("b", "rule"), WAYS, ids=lambda one: one if isinstance(one, str) else one.name)
 def test_it_is_what_numbers_drawn_by_chance_come_to(b, rule):
     for h, values in ((NORMAL, NARROW), (RECORDED, WIDE)):
-        found, wanted = shared(h, b, rule), quantized(values, b, rule, most=h.largest)
+        found, wanted = shared(h, b, rule), quantized(values, b, rule, largest=h.largest)
         assert found.zero == pytest.approx(wanted.flushed / len(values), abs=0.012, rel=0.03)
         assert found.clipped == pytest.approx(wanted.clipped / len(values), abs=0.0035, rel=0.08)
         assert found.error == pytest.approx(relative_error(wanted.values, values), rel=0.08)

@@ -7,7 +7,7 @@ import pytest
 
 from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.rounding import rounded
-from scaleout.numerics.sums import HOW, running, swamped_from, total
+from scaleout.numerics.sums import METHODS, running, swamped_from, total
 
 ONES = [1.0] * 5000
 
@@ -39,7 +39,7 @@ def test_each_remedy_mends():
     chance, f = random.Random(6), FORMATS["bf16"]
     values = [rounded(chance.random(), f) for _ in range(4096)]
     wanted = math.fsum(values)
-    off = {how: abs(total(values, f, how) / wanted - 1) for how in HOW}
+    off = {how: abs(total(values, f, how) / wanted - 1) for how in METHODS}
     assert off["plain"] > 0.5
     assert off["kahan"] < 2**-8
     assert off["pairwise"] < 2**-6
@@ -49,13 +49,13 @@ def test_each_remedy_mends():
 
 def test_all_ways_are_exact_where_nothing_is_cut():
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert {how: total(values, FORMATS["bf16"], how) for how in HOW} == dict.fromkeys(HOW, 15.0)
-    assert {how: total([], FORMATS["bf16"], how) for how in HOW} == dict.fromkeys(HOW, 0.0)
+    assert {how: total(values, FORMATS["bf16"], how) for how in METHODS} == dict.fromkeys(METHODS, 15.0)
+    assert {how: total([], FORMATS["bf16"], how) for how in METHODS} == dict.fromkeys(METHODS, 0.0)
     assert running(values, FORMATS["bf16"], "promoted", 2) == [1, 3, 6, 10, 15]
 
 
 def test_a_sum_without_an_order_is_refused():
-    with pytest.raises(ValueError, match="how must be one of plain, kahan, promoted, not 'pairwise'"):
+    with pytest.raises(ValueError, match="method must be one of plain, kahan, promoted, not 'pairwise'"):
         running([1.0], FORMATS["bf16"], "pairwise")
     with pytest.raises(ValueError, match="addend must be a finite number above 0"):
         swamped_from(0.0, FORMATS["bf16"])

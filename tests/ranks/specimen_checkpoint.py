@@ -134,7 +134,7 @@ def damaged(s, folder):
     train(made, optimizer, 3, 4)
     again.save(4, made, optimizer, {"step": 4})
     again.finish()
-    left = [checkpoints.step_of(path) for path in checkpoints.every(folder / "damaged")]
+    left = [checkpoints.step_of(path) for path in checkpoints.listing(folder / "damaged")]
     return {"extra": extra, "said": again.said, "left": left}
 
 
@@ -152,7 +152,7 @@ def full(s, folder, where, fault):
             break
     every = [None] * s.world
     dist.all_gather_object(every, lines)
-    newest = checkpoints.every(where)[0]
+    newest = checkpoints.listing(where)[0]
     extra = Checkpoints(s, where).load(made, optimizer)
     problem = checkpoints.problem(newest, checkpoints.manifest(newest)["files"])
     return {

@@ -56,7 +56,7 @@ def quiet(tmp_path_factory):
 
 def good(run):
     """Steps of the checkpoints, newest first; all of them whole, and nothing unfinished beside them."""
-    found = checkpoints.every(run.checkpoints())
+    found = checkpoints.listing(run.checkpoints())
     assert [checkpoints.problem(path, checkpoints.manifest(path)["files"]) for path in found] == [None] * len(found)
     assert all(path.name.startswith(checkpoints.DONE) for path in run.checkpoints().iterdir())
     return [checkpoints.step_of(path) for path in found]

@@ -27,7 +27,7 @@ def make(folder, step, loss=None, **more):
 
 
 def steps(folder):
-    return [c.step_of(path) for path in c.every(folder)]
+    return [c.step_of(path) for path in c.listing(folder)]
 
 
 def wrong(path):
@@ -71,7 +71,7 @@ def test_a_full_disk_publishes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(c.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         c.publish(c.temporary(tmp_path, 2).mkdir() or c.temporary(tmp_path, 2), tmp_path, {"step": 2, "files": {}})
-    assert [wrong(path) for path in c.every(tmp_path)] == [None]
+    assert [wrong(path) for path in c.listing(tmp_path)] == [None]
 
 
 def test_a_number_that_json_has_not_is_refused_before_anything_is_published(tmp_path):
@@ -125,7 +125,7 @@ def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path):
     for attempt in range(12):
         folder = tmp_path / str(attempt)
         kill(folder, path, in_a_write(folder) if attempt > 1 else lambda _, at=attempt: time.sleep(0.3 + 0.01 * at))
-        found = c.every(folder)
+        found = c.listing(folder)
         assert 1 <= len(found) <= 3, "two, or one more before it is pruned"
         assert [c.problem(path, c.manifest(path)["files"]) for path in found] == [None] * len(found)
         killed_while_writing += bool(c.sweep(folder))

@@ -6,8 +6,8 @@ from itertools import pairwise, permutations
 import pytest
 from cases import over, refused
 
-from scaleout.spec.layout import Layout, alone, within
-from scaleout.spec.mesh import ORDER, Grid, apart, blocks, crosses, grid, link, nearest, on, refuse
+from scaleout.spec.layout import Layout, alone, context_share
+from scaleout.spec.mesh import ORDER, Grid, blocks, crosses, grid, group_cluster, group_on, link, nearest, refuse
 from scaleout.spec.slices import divides
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
@@ -46,7 +46,7 @@ def test_on_two_nodes_of_four_the_outermost_axis_crosses(order, crossing):
     assert {axis for axis in ORDER if crosses(two, ours, axis)} == crossing
     for axis in ("dp", "tp", "pp"):
         nodes = {two.node(rank) for rank in ours.group(0, axis)}
-        assert on(two, ours, axis).nodes == len(nodes) == 1 + (axis in crossing)
+        assert group_on(two, ours, axis).nodes == len(nodes) == 1 + (axis in crossing)
         assert link(two, ours, axis) == (two.share if axis in crossing else two.near)
 
 
@@ -57,7 +57,7 @@ def test_groups_of_neighbours_and_of_ranks_apart(nodes, gpus, ranks):
     whole = cluster(nodes, gpus)
     if whole.ranks % ranks or (ranks > gpus and ranks % gpus) or ranks > whole.ranks:
         return
-    near, far = apart(whole, (1, ranks)), apart(whole, (ranks, whole.ranks // ranks))
+    near, far = group_cluster(whole, (1, ranks)), group_cluster(whole, (ranks, whole.ranks // ranks))
     assert (near.nodes, near.gpus_per_node) == (max(1, ranks // gpus), min(ranks, gpus))
     assert near.ranks * far.ranks == whole.ranks
     if near.nodes > 1:
@@ -69,16 +69,16 @@ def test_groups_of_neighbours_and_of_ranks_apart(nodes, gpus, ranks):
 
 def test_a_group_that_straddles_nodes_unevenly_is_taken_for_a_sparser_one():
     whole = cluster(3, 8)
-    nine = apart(whole, (2, 9))  # four a node would be 2.25 nodes
+    nine = group_cluster(whole, (2, 9))  # four a node would be 2.25 nodes
     assert (nine.nodes, nine.gpus_per_node) == (9, 1)
     assert nine.pool.bytes_per_s == whole.pool.bytes_per_s / 8
-    six = apart(whole, (1, 6))
+    six = group_cluster(whole, (1, 6))
     assert (six.nodes, six.gpus_per_node) == (3, 2)
 
 
 def test_replicas_are_one_group_where_their_axes_are_side_by_side():
     layout = Layout(dp=4, cp=2, tp=2)
-    assert on(cluster(2, 8), grid(layout), "dp", "cp") == apart(cluster(2, 8), (2, 8))
+    assert group_on(cluster(2, 8), grid(layout), "dp", "cp") == group_cluster(cluster(2, 8), (2, 8))
 
 
 @pytest.mark.parametrize("order", list(permutations(ORDER)), ids="-".join)
@@ -86,7 +86,7 @@ def test_a_group_of_two_axes_lies_on_the_nodes_that_its_ranks_are_on(order):
     """With any axis between them, as Llama 3 has the pipeline between dp and cp (arXiv 2407.21783, section 3.3.2)."""
     two, ours = cluster(4, 8), grid(Layout(dp=4, cp=2, tp=2, pp=2), order)
     nodes = Counter(two.node(rank) for rank in ours.group(0, "dp", "cp"))
-    group = on(two, ours, "dp", "cp")
+    group = group_on(two, ours, "dp", "cp")
     assert group.ranks == 8 and {group.gpus_per_node} == set(nodes.values()) and group.nodes == len(nodes)
 
 
@@ -116,11 +116,11 @@ def test_llama_3_has_one_block_less_on_its_first_and_its_last_stage():
 
 
 def test_a_context_rank_has_a_part_of_the_sequence_and_replicas():
-    flat, tokens = within(Layout(dp=4, cp=2, tp=2, pp=2, micro_batches=8), 8192)
+    flat, tokens = context_share(Layout(dp=4, cp=2, tp=2, pp=2, micro_batches=8), 8192)
     assert (flat.dp, flat.cp, flat.ranks, tokens) == (8, 1, 32, 4096)
     assert Layout(dp=4, cp=2).replicas == 8
-    assert within(EIGHT, 100) == (EIGHT, 100)
-    refused(lambda: within(Layout(cp=4), 100), "cp 4 cuts a sequence into 8 pieces, not 100 tokens: use 96")
+    assert context_share(EIGHT, 100) == (EIGHT, 100)
+    refused(lambda: context_share(Layout(cp=4), 100), "cp 4 cuts a sequence into 8 pieces, not 100 tokens: use 96")
 
 
 def test_a_wrong_number_of_gpus_is_told_the_nearest_layout():

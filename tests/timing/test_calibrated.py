@@ -117,7 +117,7 @@ def test_the_constants_of_a_made_up_machine_come_out():
     assert rates.tensor_seconds == pytest.approx(TENSOR)
     assert EAGER.update_passes * 28 / rates.update_bytes_per_s == pytest.approx(PARAMETER)
     for name, wanted in (("call", CALL), ("query", QUERY), ("number", NUMBER), ("score", SCORE)):
-        assert getattr(rates.beside, name) == pytest.approx(wanted, rel=1e-3)
+        assert getattr(rates.overhead, name) == pytest.approx(wanted, rel=1e-3)
     assert rates.attention_flop_per_s == pytest.approx([1 / one for one in ATTEND], rel=1e-2)
 
 
@@ -214,7 +214,7 @@ def test_a_part_that_is_missing_falls_back():
 
 def test_a_share_that_was_seen_stands_for_all_kernels():
     rates = profile_rates(profile(), "fp32", 0.5)
-    assert rates.matmul_flop_per_s == 4.5e10 and rates.kernel_seconds == 0.0 and rates.beside.call == (0.0, 0.0)
+    assert rates.matmul_flop_per_s == 4.5e10 and rates.kernel_seconds == 0.0 and rates.overhead.call == (0.0, 0.0)
     with pytest.raises(ValueError, match="share"):
         profile_rates(profile(), "fp32", 0)
 

@@ -125,7 +125,7 @@ def test_what_is_recomputed():
     """Full: the forward once more, its communication too; selective: attention."""
     plain, full, core = (block(FOUR.other(checkpointing=how)) for how in ("none", "full", "selective"))
     assert full.backward.seconds == pytest.approx(plain.backward.seconds + plain.forward.seconds, rel=1e-12)
-    assert full.again == plain.forward and plain.again == compute.Phase() and plain.recompute == 0
+    assert full.repeated == plain.forward and plain.repeated == compute.Phase() and plain.recompute == 0
     assert full.recompute == pytest.approx(plain.forward.seconds - plain.forward.exposed, rel=1e-12)
     assert full.launches == pytest.approx(plain.launches, rel=1e-12) == core.launches
     assert core.backward.seconds == pytest.approx(plain.backward.seconds + plain.forward.attention, rel=1e-12)

@@ -153,11 +153,11 @@ def test_monotone_in_the_wire_and_in_contention(seed):
 @over(seed=SEEDS)
 def test_over_another_wire_it_is_the_step_of_that_wire(seed):
     layers, rest = model(seed), options(seed) | {"contention": 0}
-    assert ddp_step(layers, wire(), **rest).over(wire(1e-3, 1e8)) == ddp_step(layers, wire(1e-3, 1e8), **rest)
+    assert ddp_step(layers, wire(), **rest).with_wire(wire(1e-3, 1e8)) == ddp_step(layers, wire(1e-3, 1e8), **rest)
     busy = ddp_step(layers, wire(), **rest | {"contention": 0.5})
     if busy.buckets:
         with pytest.raises(ValueError, match="call ddp_step again"):
-            busy.over(wire())
+            busy.with_wire(wire())
 
 
 # --- by hand ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def test_every_life_is_where_the_whole_schedule_has_it(wrap, model, how):
     }
     near = 1e-9 * whole.seconds
     for unit, one in enumerate(rows):
-        for what, span in (("gather", one.gather), ("gather again", one.again), ("reduce-scatter", one.reduce)):
+        for what, span in (("gather", one.gather), ("gather again", one.regather), ("reduce-scatter", one.reduce)):
             assert (span is None) == ((what, unit) not in sent), (one.name, what)
             assert span is None or span == pytest.approx(sent[what, unit], abs=near), (one.name, what)
         first, last = plan.first[unit], plan.last[unit]
@@ -35,7 +35,7 @@ def test_every_life_is_where_the_whole_schedule_has_it(wrap, model, how):
             assert one.forward == pytest.approx((ran["forward", first][0], ran["forward", last][1]), abs=near)
         if ("backward", first) in ran:
             assert one.backward[1] == pytest.approx(ran["backward", first][1], abs=near)
-    again = sum(one.again is not None for one in rows)
+    again = sum(one.regather is not None for one in rows)
     assert again == (0 if "reshard" in how else whole.gathers - sum(one.gather is not None for one in rows))
 
 

@@ -35,10 +35,10 @@ def test_few_blocks_are_scheduled():
     """What a redraw waits for: a step of 126 blocks costs that of 30 at most."""
     for wrap, ahead in product(("block", "layer"), (0, 1)):
         _, short = both("llama-3-405b", wrap, "fast", ranks=256, prefetch=ahead)
-        blocks = {unit.name.split(".")[1] for unit in short.few.pieces if unit.name.startswith("blocks.")}
+        blocks = {unit.name.split(".")[1] for unit in short.sample.pieces if unit.name.startswith("blocks.")}
         assert len(blocks) <= 30 and len(blocks) + short.extra == 126
     _, whole = both("llama-3-405b", "model", "fast", ranks=256)
-    assert len(whole.few.pieces) == 1
+    assert len(whole.sample.pieces) == 1
 
 
 @over(
@@ -48,7 +48,7 @@ def test_few_blocks_are_scheduled():
 def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap, how):
     """With copies over a slow link all-reduces fall behind, block by block."""
     whole, short = both("llama-3-70b", wrap, "slow" if "replicas" in how else "fast", **how)
-    assert (short.late > 2 * short.backward) == ("replicas" in how)
+    assert (short.lagging > 2 * short.backward) == ("replicas" in how)
     names, found = short.visits(set(range(80)))
     assert names == [piece.name for piece in whole.pieces] and short.extra > 40
     spans = {

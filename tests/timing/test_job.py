@@ -64,7 +64,7 @@ def test_parts_are_what_compute_says(job):
         kind: whole(lambda one, kind=kind: sum(getattr(phase, kind) for phase in (one.forward, one.backward)))
         for kind in ("matmul", "attention", "moves", "launches")
     }
-    again = {kind: whole(lambda one, kind=kind: getattr(one.again, kind)) for kind in computes}
+    again = {kind: whole(lambda one, kind=kind: getattr(one.repeated, kind)) for kind in computes}
     assert found.parts["launches"] == pytest.approx(computes.pop("launches") - again["launches"], rel=1e-12)
     assert found.parts["recompute"] == pytest.approx(fsum(again.values()), rel=1e-12)
     again.pop("launches")

@@ -55,7 +55,7 @@ def test_none_and_full_are_the_job_s_own_step(one):
     assert recompute.step(one, memory.none(z)) == none and recompute.step(one, memory.full(z)) == full
     block = compute.block(one, rank)
     by_hand = timing_job.step_on(
-        one, rank, recompute.longer(block, recompute.again(one, rank, memory.full(z)).times(1 / z.chunk_layers))
+        one, rank, recompute.longer(block, recompute.repeated(one, rank, memory.full(z)).times(1 / z.chunk_layers))
     )
     assert by_hand.seconds == pytest.approx(full.seconds, rel=1e-12)
     core = recompute.step(one, memory.selective(z, {"attention"})).seconds
@@ -75,7 +75,7 @@ def test_a_line_of_a_few_parts_is_the_step(one):
     most = one.shape.layers * compute.block(one, rank).forward.seconds
     assert seconds(0.0) == timing_job.step(one).seconds
     assert seconds(most) == pytest.approx(timing_job.step(one.other(checkpointing="full")).seconds, rel=1e-12)
-    for chosen in (memory.selective(z, {"attention"}), memory.selective(z, {"up"}), memory.every(z, 2)):
+    for chosen in (memory.selective(z, {"attention"}), memory.selective(z, {"up"}), memory.every_kth(z, 2)):
         found = recompute.step(one, chosen).seconds
         assert seconds(recompute.again_seconds(one, rank, chosen)) == pytest.approx(found, rel=0.01)
 

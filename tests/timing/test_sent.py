@@ -50,7 +50,7 @@ def test_each_kind_goes_among_its_own_group():
     assert sent.seconds(hybrid)["dp"] == pytest.approx(by_hand) and sent.seconds(wide)["dp"] != pytest.approx(by_hand)
     kept = wide.other(reshard=2)
     again = next(one for one in traffic(kept)["dp"].sent if one.carries == "weights again")
-    far, near = machine.from_datasheet(wide).shards, machine.from_datasheet(kept).kept
+    far, near = machine.from_datasheet(wide).shards, machine.from_datasheet(kept).keepers
     less = far("all_gather", again.size) - near("all_gather", again.size)
     assert sent.seconds(wide)["dp"] - sent.seconds(kept)["dp"] == pytest.approx(less)
     alone = CUBE.other(cp=2, dp=1)

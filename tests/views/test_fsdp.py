@@ -199,8 +199,8 @@ def test_the_first_and_the_last_of_blocks_alike_have_the_peak(wrap, reshard, che
         most = max(account.moments, key=lambda moment: moment.bytes)
         assert account.peak == most.held
         peak = account.peak_moment
-        assert (most.phase, most.unit, most.what) == (peak.phase, peak.unit, peak.what)
-        for some in (account.ends, account.some(5)):
+        assert (most.phase, most.unit, most.activity) == (peak.phase, peak.unit, peak.activity)
+        for some in (account.ends, account.sampled(5)):
             assert max(moment.bytes for moment in some) == most.bytes
             gathered = [max(moment.held["gathered"] for moment in moments) for moments in (some, account.moments)]
             assert gathered[0] == gathered[1]

@@ -32,12 +32,12 @@ def test_every_moment_has_its_place_in_time(model, wrap, prefetch):
         if moment.phase == "backward":
             assert start >= half - 1e-9
     for phase in ("forward", "backward"):
-        starts = [start for start, _, moment in rows if moment.phase == phase and moment.what == "compute"]
+        starts = [start for start, _, moment in rows if moment.phase == phase and moment.activity == "compute"]
         assert starts == sorted(starts), "in the order of the program"
     if wrap == "block":  # a block's memory is shown while it computes
         spans = {e.name.replace("root", ""): (e.start, e.end) for e in events if e.lane == "compute"}
         for start, end, moment in rows:
-            if moment.unit.startswith("blocks.") and moment.what == "compute":
+            if moment.unit.startswith("blocks.") and moment.activity == "compute":
                 assert (start, end) == pytest.approx(spans[f"{moment.phase} {moment.unit}"])
 
 
@@ -143,7 +143,7 @@ def test_whole_units_are_where_the_step_has_them():
     body = fsdp_units.whole(fsdp_units.Strip(0, 0, 400, 130, one.line.seconds), rows)
     found = {title: bars(d) for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>')}
     scale = 400 / one.line.seconds
-    spans = [span for life in rows for span in life.whole]
+    spans = [span for life in rows for span in life.gathered]
     assert [x for x, _ in found["whole"]] == pytest.approx([start * scale for start, _ in spans], abs=0.06)
     assert [w for _, w in found["whole"]] == pytest.approx([(b - a) * scale for a, b in spans], abs=0.06)
     assert len(spans) == 25, "the root's is one, a block's are two"

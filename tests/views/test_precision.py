@@ -95,7 +95,7 @@ def test_16_bits_take_in_weights_gradients_and_8_bits_do_not():
 
 def test_the_search_is_the_scalers():
     for interval in (1, 8, 2000):
-        course = search(LARGEST, FORMATS["fp16"], Scaler(interval=interval), again=True)
+        course = search(LARGEST, FORMATS["fp16"], Scaler(interval=interval), repeats=True)
         for step in (1, 5, 22, 48):
             found, now = shown(step=step, interval=interval)["values"], course[step - 1]
             assert found["scales"] == [one.scale for one in course]

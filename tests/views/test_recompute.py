@@ -104,7 +104,7 @@ def test_tiles_of_all_blocks_are_cheaper_than_all_tiles_of_some():
     """Every second block drops half of the bytes, as torchtitan's selective option of 2 does."""
     one = setting(dropped=50)
     case = one.case
-    chosen = held.every(case.z, 2)
+    chosen = held.every_kth(case.z, 2)
     half = timing.step(case.job, chosen).seconds / case.plain.seconds - 1
     size = sum(held.dropped_bytes(case.z, chosen))
     assert one.by_blocks * size / one.freed == pytest.approx(half) and one.share < half / 2

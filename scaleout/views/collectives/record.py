@@ -118,7 +118,7 @@ def published(links: Setting, algorithm: str) -> Measured | None:
     points = []
     for kib, rate in published_sweep.rows:
         size = kib * 1024.0
-        if published_sweep.by == algorithm or links.fastest(size) == algorithm:
+        if published_sweep.algorithm == algorithm or links.fastest(size) == algorithm:
             points.append((size, size * alpha_beta.bus_factor("all_reduce", links.ranks) / (rate * 1e9)))
     # with the latency that the band has there, a protocol's: what took longer lies off its curve
     shares = tuple(

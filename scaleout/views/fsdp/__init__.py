@@ -179,12 +179,12 @@ class Setting:
             sum(block_kept(z, checkpointing).values()) for checkpointing in (self.checkpointing, "none")
         )
         ranks = min(fsdp_life.DRAWN, self.sharding.ranks)
-        return fsdp_life.Unit(ranks, self.life.again is None, self.offload, kept_bytes / all_bytes)
+        return fsdp_life.Unit(ranks, self.life.regather is None, self.offload, kept_bytes / all_bytes)
 
     @cached_property
     def rows(self) -> list[fsdp_hill.Placed]:
         """What is held when: of blocks that are alike the fullest moment of each of some."""
-        chosen_moments = self.account.some(self.account.extra // BLOCKS + 1, self.account.extra > 2)
+        chosen_moments = self.account.sampled(self.account.extra // BLOCKS + 1, self.account.extra > 2)
         return fsdp_hill.placed(chosen_moments, self.line)
 
     @cached_property
@@ -249,7 +249,7 @@ def _at_moment(setting: Setting, moment: int) -> dict:
     seconds, unit = setting.seconds_at(moment), setting.unit
     return {
         "moment": fsdp_life.MOMENTS[moment],
-        "moment_said": fsdp_life.said(unit, moment),
+        "moment_said": fsdp_life.caption(unit, moment),
         "moment_seconds": seconds,
         "moment_gib": moments.held_bytes(setting.rows, seconds) / GIB,
         "sent_units": sum(unit.sent(moment)) * (1 - 1 / setting.sharding.ranks),
@@ -303,7 +303,7 @@ def _values(setting: Setting) -> dict:
             f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
             for name, (*_, kinds) in fsdp_hill.STACK.items()
         },
-        "gathered_most_gib": account.most("gathered") / GIB,
+        "gathered_most_gib": account.most_bytes("gathered") / GIB,
         "host_gib": sum(account.host.values()) / GIB,
         "host_fits": setting.host_fits,
         "fits": setting.fits,

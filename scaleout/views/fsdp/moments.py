@@ -22,7 +22,7 @@ def seconds(life: Life, line: ShortTimeline) -> list[float]:
         _middle(*(life.gather or (life.forward[0],) * 2)),
         _middle(*life.forward),
         turn,
-        _middle(*(life.again or (life.backward[0],) * 2)),
+        _middle(*(life.regather or (life.backward[0],) * 2)),
         _middle(*life.backward),
         _middle(*(life.reduce or (life.backward[1],) * 2)),
         _middle(reduced, passes_end),

@@ -260,7 +260,7 @@ def _tank(params: dict, reader_run: dict | None, scale: Scale | None = None) -> 
         giga=giga,
         empty=scale is not None,
         own=run,
-        scale=scale or Scale.over(max(axis_bytes, run.each * ruler.each if run and run.drawn else 0), giga),
+        scale=scale or Scale.above(max(axis_bytes, run.each * ruler.each if run and run.drawn else 0), giga),
     )
 
 

@@ -114,7 +114,7 @@ def held_picture(frame: Frame, lanes, detail: str, values: dict) -> str:
     else:
         parts.append(pipeline_held.amounts(rows, lanes, unit / setting.chunks, setting.slots))
     for row, lane in enumerate(lanes):
-        count = peaks[lane.rank] if ended else pipeline_held.held(lane, [moment])[0] / setting.chunks
+        count = peaks[lane.rank] if ended else pipeline_held.in_flight(lane, [moment])[0] / setting.chunks
         parts.append(
             svg.text(
                 rows.at(setting.slots) + 6,

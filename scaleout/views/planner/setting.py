@@ -17,7 +17,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster, cluster
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing.plan import Plan
-from scaleout.timing.search import Found, cut
+from scaleout.timing.search import Ranking, cut
 from scaleout.timing.search import search as searched
 from scaleout.views.choices import NAMES, NODE
 
@@ -133,7 +133,7 @@ def _times(wire, factor: float):
 
 
 @lru_cache(maxsize=24)
-def search(question: Question) -> Found:
+def search(question: Question) -> Ranking:
     """Every layout; the last questions are remembered."""
     return searched(*job_of(question))
 
@@ -206,7 +206,7 @@ class Setting:
         return usable(self.job.device.memory_bytes)
 
     @cached_property
-    def result(self) -> Found:
+    def result(self) -> Ranking:
         return search(self.question)
 
     @cached_property

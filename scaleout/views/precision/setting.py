@@ -186,7 +186,7 @@ class Setting:
 def course(interval: int, smaller: int) -> tuple[Step, ...]:
     """GradScaler on the recorded largest gradients, from its own first scale."""
     largest = [math.ldexp(size, -smaller) for size in LARGEST]
-    return search(largest, FORMATS["fp16"], Scaler(interval=interval), again=True)
+    return search(largest, FORMATS["fp16"], Scaler(interval=interval), repeats=True)
 
 
 @lru_cache(maxsize=128)
