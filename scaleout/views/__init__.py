@@ -196,7 +196,7 @@ def _section(stem: str, name: str) -> str:
 
 
 def prepare(stem: str, params: dict | None, name: str) -> bool:
-    """Do a part of what a section takes, where it takes long; whether there is more to be done before it is told."""
+    """Do a part of what a section takes, where it takes long, and return whether there is more to do."""
     view = _view(stem)
     return hasattr(view, "prepare") and view.prepare(clean(stem, params), _section(stem, name))
 

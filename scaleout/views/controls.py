@@ -285,7 +285,7 @@ def _clean_arrange(control: Control, value: object) -> str:
 
 
 def _start(text: str, limit: int = 60) -> str:
-    """A text that somebody gave, as far as it can be said in one line."""
+    """The start of a text that was given, short enough for one line of a message."""
     text = " ".join(text.splitlines())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 

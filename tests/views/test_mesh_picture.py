@@ -46,7 +46,7 @@ def test_all_of_up_to_sixty_four_ranks_are_drawn_on_their_nodes(width, node):
         assert [*one.tiles.places] == [*range(gpus)] and len({*one.tiles.places.values()}) == gpus
         boxes = [(x, y, x + one.tiles.width, y + one.tiles.height) for x, y in one.tiles.places.values()]
         for i, a in enumerate(boxes):
-            assert a[0] >= 0 and a[2] <= width and a[3] <= one.at.chips + 1
+            assert a[0] >= 0 and a[2] <= width and a[3] <= one.places.chips + 1
             assert not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in boxes[:i])
         for number, corners, _ in one.panels():
             (left, right), (top, low) = ((min(some), max(some)) for some in zip(*corners, strict=True))

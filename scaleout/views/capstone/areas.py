@@ -43,7 +43,7 @@ def _swatch(x: float, y: float, fill: str) -> str:
 
 
 def square(x: float, y: float, title: str) -> str:
-    """A point that somebody published."""
+    """A published point, as a square."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     return (
         f'<rect x="{svg.num(x - 3.5)}" y="{svg.num(y - 3.5)}" width="7" height="7" fill="{svg.colour("paper")}" '

@@ -35,10 +35,8 @@ def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, lower_k
     by_gpus, ends = dict(sizes), (min(amounts), max(amounts))
     words = labels.fitting((NAMES[lower_kind], SHORT[lower_kind]), frame.panels[0].width, frame.small)
     parts = [svg.text(left, y, words, fill="muted", size=frame.small)]
-    chosen_text, alone = (
-        _amount_text(by_gpus[world], lower_kind),
-        _amount_text(charts["strong"][0][1], lower_kind),
-    )  # one reference for both panels
+    chosen_text = _amount_text(by_gpus[world], lower_kind)
+    alone = _amount_text(charts["strong"][0][1], lower_kind)  # one reference for both panels
     parts.append(
         svg.text(
             plane.left,

@@ -99,7 +99,7 @@ def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
 
 
 def _measured(values: dict, run: Run | None) -> list[tuple[str, str]]:
-    """Keys of the points that somebody measured."""
+    """Keys of the measured points: published runs and the reader's."""
     entries = []
     if values["published"]:
         entries.append(("measured", f"{values['published_by']}, measured"))

@@ -38,7 +38,7 @@ def locked(y: float, wide: bool) -> str:
 
 
 def draw(links: Setting, algorithm: str, amount: float, points: Measured | None, y: float, wide: bool) -> str:
-    """The band from y down: about 130 high when wide, 100 when narrow; with points of one's own a little more."""
+    """The band from y down: about 130 high when wide, 100 when narrow; with points of a reader's run a little more."""
     split, strip, way = band(links, algorithm), _strip(y, wide, points is not None), links.way(algorithm, amount)
     body = [_head(y, wide), _area(split.points, strip)]
     for decade in _decades(wide):
@@ -171,7 +171,7 @@ def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list
 
 
 def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
-    """Who is fastest, by size: a line under the band each, with the name where it fits, none where two are alike."""
+    """The fastest algorithm by size: a line under the band for each, named where it fits; none where two are alike."""
     spans: list[list] = []
     for amount, _, name in points:
         if spans and spans[-1][0] == name:

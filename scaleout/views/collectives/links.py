@@ -98,7 +98,7 @@ class Setting:
         return known | {name: self.way(name, size).cost for name in textbook if name not in known}
 
     def fastest(self, size: float) -> str:
-        """Who can be had and is faster than the next by more than TIE; "" where nobody is."""
+        """The available algorithm that is faster than the next by more than TIE; "" where none is."""
         first, second = sorted(self.by_library(size).items(), key=lambda item: item[1].cost.seconds)[:2]
         return first[0] if second[1].cost.seconds > (1 + TIE) * first[1].cost.seconds else ""
 
@@ -118,7 +118,7 @@ def _library_ways(links: Setting, size: float) -> dict[str, Way]:
 
 @lru_cache(maxsize=64)
 def setting(key: str, ranks: int, alpha: float = 0.0, rate: float = 1.0) -> Setting:
-    """Ranks in as few nodes as hold them evenly; alpha (us) and rate (GB/s) are of one's own wire."""
+    """Ranks in as few nodes as hold them evenly; alpha (us) and rate (GB/s) are those of the reader's own link."""
     if key == OWN_LINK:
         wire = Wire(alpha * 1e-6, rate * 1e9)
         return Setting(key, Cluster(1, ranks, wire, wire, 1, in_network=True))

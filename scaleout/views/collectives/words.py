@@ -50,10 +50,8 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
         phase = f"lap {1 if True in adds else 2} of 2"
         count = f"step {step % (p - 1) + 1} of {p - 1}"
     elif shown.algorithm == "tree":
-        phase, verb = (
-            "two trees, half each",
-            verb if len(adds) > 1 else "add upwards" if True in adds else "hand down",
-        )
+        phase = "two trees, half each"
+        verb = verb if len(adds) > 1 else "add upwards" if True in adds else "hand down"
     elif shown.algorithm == "naive":
         phase, verb = "all through rank 0", "gather and add" if True in adds else "broadcast"
     elif shown.algorithm == "halving-doubling":

@@ -223,10 +223,8 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
     """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
     if setting.ranks == 1:
         return 0.0
-    cluster, talking = (
-        joined(setting.link, setting.device, setting.ranks),
-        sum(1 for entry in timeline.passes if entry.messages),
-    )
+    cluster = joined(setting.link, setting.device, setting.ranks)
+    talking = sum(1 for entry in timeline.passes if entry.messages)
     count = Counter(timeline.message_bytes)
     return talking * fsum(n * nccl.price("all_reduce", size, cluster).cost.latency_seconds for size, n in count.items())
 

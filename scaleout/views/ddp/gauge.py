@@ -16,7 +16,7 @@ ENDS = (1, 1.5, 2, 3, 5, 7, 10)  # of the gauge, in a decade: it keeps its scale
 
 
 def draw(setting, values: dict, place: Place, run: dict | None) -> tuple[str, float]:
-    """Both, and where they end. run: a reader's, which gets a row of its own."""
+    """Both gauges, and the y at which they end. run: a reader's, which gets a row of its own."""
     x, y, width = place
     rows = [(_words(setting.ranks, values["speed_up"], "GPU"), setting.ranks, values["efficiency"], "compute")]
     if run is not None:

@@ -172,12 +172,11 @@ class Setting:
 
     @cached_property
     def unit(self) -> fsdp_life.Unit:
-        """It, on as many ranks as are drawn."""
+        """The unit that is followed, on as many ranks as are drawn."""
         recipe = Recipe(precision="fp32" if self.precision == "fp32" else "bf16")
         z = Sizes(PRESETS[self.model], self.batch, self.tokens, recipe, Layout())
-        kept_bytes, all_bytes = (
-            sum(block_kept(z, checkpointing).values()) for checkpointing in (self.checkpointing, "none")
-        )
+        kept_bytes = sum(block_kept(z, self.checkpointing).values())
+        all_bytes = sum(block_kept(z, "none").values())
         ranks = min(fsdp_life.DRAWN, self.sharding.ranks)
         return fsdp_life.Unit(ranks, self.life.regather is None, self.offload, kept_bytes / all_bytes)
 

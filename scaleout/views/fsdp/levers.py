@@ -129,7 +129,7 @@ _LEVERS = {"states": _states, "units": _units, "activations": _activations, "log
 
 
 def _hurrying(setting) -> str:
-    """The first lever that brings the waiting down to EXPOSED and still fits; or the strongest of those priced."""
+    """The first lever that brings the waiting down to EXPOSED and still fits, or the strongest of those priced."""
     priced, levers = [], _for_speed(setting)[:TRIES]
     for words, change in levers:
         tried = replace(setting, **change)

@@ -227,9 +227,8 @@ def _ruler(params: dict) -> Ruler:
     """Bytes of one parameter at the update, and which of them are there now. Activations belong to tokens."""
     count, frames = _parameters(params), _frames(params)
     keys = [key for key in ORDER if key not in ("copies", "activations", "logits")]
-    update, current = (
-        {key: frame.held[key] / count for key in keys} for frame in (frames[-1], frames[_frame_number(params)])
-    )
+    update = {key: frames[-1].held[key] / count for key in keys}
+    current = {key: frames[_frame_number(params)].held[key] / count for key in keys}
     if _frame_number(params) < len(MOMENTS):
         current["temporaries"] = 0.0  # another scratch than the update's
     return Ruler(update, current, count)
@@ -241,11 +240,8 @@ def _tank(params: dict, reader_run: dict | None, scale: Scale | None = None) -> 
     limits = device.memory_bytes, allocator.usable(device.memory_bytes)
     limit_text, fits = (amount(limit, giga) for limit in limits)
     fits = f"{limit_text}; it fits below {fits.split()[0]}"
-    frame, ruler, axis_bytes = (
-        frames[_frame_number(params)],
-        _ruler(params),
-        max(account.peak_bytes, device.memory_bytes),
-    )
+    frame, ruler = frames[_frame_number(params)], _ruler(params)
+    axis_bytes = max(account.peak_bytes, device.memory_bytes)
     run = own_run(reader_run, ruler, axis_bytes) if reader_run else None
     return Tank(
         layers=_layers(params),

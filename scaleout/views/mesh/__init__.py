@@ -168,7 +168,7 @@ def _values(setting: Setting, stage: int) -> dict:
 
 
 def _seen(setting: Setting, look: Look) -> dict:
-    """Who stands where, and what has been sent by the moment that is shown."""
+    """Groups of the pressed rank, and what has been sent by the moment that is shown."""
     groups, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
     shares = acts.sent_shares(setting.layout, look.moment)
     return {

@@ -20,7 +20,7 @@ SHORT = {"groups": "groups", "weights": "its weights", "tokens": "its tokens", "
 
 
 def colour(setting, axis: str) -> str:
-    """Of an axis' wires: those that leave a node are told apart."""
+    """The colour of an axis' wires: those that leave a node have another."""
     return "accent" if axis in setting.crossing else "c4"
 
 
@@ -29,19 +29,19 @@ def colour(setting, axis: str) -> str:
 
 @lru_cache(maxsize=32)
 def groups(setting, rank: int) -> dict[str, tuple[int, ...]]:
-    """The rank's group along each axis that is told, itself among them."""
+    """The rank's group along each axis that is shown, itself among them."""
     return {axis: setting.grid.group(rank, axis) for axis in setting.shown}
 
 
 @lru_cache(maxsize=32)
 def holders(setting, rank: int) -> tuple[int, ...]:
-    """Who has the same weights."""
+    """The ranks that have the same weights."""
     return setting.grid.group(rank, "dp", "cp")
 
 
 @lru_cache(maxsize=32)
 def workers(setting, rank: int) -> tuple[int, ...]:
-    """Who works on the same tokens."""
+    """The ranks that work on the same tokens."""
     return setting.grid.group(rank, "tp", "pp")
 
 
@@ -133,7 +133,7 @@ def _aside(frame: Frame, axis: str) -> float:
 
 
 def _packets(frame: Frame) -> str:
-    """What the act of now has brought, and what the next will send: a dot on each wire, at the end of its way or at its
+    """What the act shown has brought, and what the next will send: a dot on each wire, at the end of its way or at its
     beginning. All that go one way are one mark."""
     setting, moment = frame.setting, frame.look.moment
     parts, low, size = [], 0.0, 11.0

@@ -9,7 +9,7 @@ from scaleout.views.mesh.frame import Frame
 
 
 def picture(setting, look, width: int, alive: bool = True) -> str:
-    """All of it. alive: with what can be pressed and dragged."""
+    """The whole picture. alive: with what can be pressed and dragged."""
     frame = Frame(setting, look, width)
     body = [
         _above(frame),

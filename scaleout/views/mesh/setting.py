@@ -180,7 +180,7 @@ class Setting:
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """The axes that are told: all three, and cp where there is one."""
+        """The axes that are shown: all three, and cp where there is one."""
         return tuple(axis for axis in AXES if axis != "cp" or self.layout.cp > 1)
 
     # --- what follows -----------------------------------------------------------------------------------------------

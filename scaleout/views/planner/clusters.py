@@ -138,7 +138,7 @@ def _cells(cells: list[str], left: float, pitch: float, y: float, merged: bool) 
 
 
 def changed(question: Question, change: str) -> Question | None:
-    """The question with one thing otherwise; None where that is no other question."""
+    """The question with one change; None where that is the same question."""
     if change in ("half the sequences", "twice the sequences"):
         return question._replace(sequences=question.sequences * 2 if "twice" in change else question.sequences // 2)
     if change == "a GPU of 141 GB" and DEVICES[question.device].memory_bytes >= DEVICES["h200"].memory_bytes:
@@ -158,7 +158,7 @@ def what_questions(setting: Setting) -> list[Question]:
 
 
 def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
-    """(What is otherwise, tokens a second of the kept layout by the best's now, and of the plan then; None where it
+    """(The change, tokens a second of the kept layout by the best's now, and of the plan then; None where it
     cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
     results = []
     rate = setting.rate(setting.best)
@@ -176,7 +176,7 @@ def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan 
 
 
 def what_if(setting: Setting) -> dict:
-    """One thing otherwise: with the layout kept, and planned again."""
+    """What one change does, with the layout kept and planned again."""
     if setting.best is None:
         return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
     results = gains(setting)

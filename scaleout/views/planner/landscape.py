@@ -270,7 +270,7 @@ def _alone(scene: Scene, spots: Spots) -> str:
 
 
 def _published(scene: Scene, spots: Spots) -> str:
-    """A run that somebody made, and from it to what is predicted of it here."""
+    """A published run, and a line from it to what is predicted for it here."""
     run = published_run(scene.setting)
     if run is None:
         return ""
@@ -315,7 +315,7 @@ def _remark(setting: Setting, plan: Plan) -> str:
 
 @lru_cache(maxsize=8)
 def _field(question: Question, plane: Plane, width: int, show: str) -> str:
-    """The control: the nearest of all that fit, or of those that do not."""
+    """The control over the plane: pressing picks the nearest layout shown."""
     points = [(*_xy(plane, plan), cuts, remark) for plan, cuts, remark in _layouts(question, width, show)]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
     hint = (plane.left - 36, plane.top - 7, HINT)

@@ -1,4 +1,4 @@
-"""Runs that somebody made and told of, to stand beside what is told here; the book's rows of them are
+"""Published runs, to stand beside what is predicted here; the book's rows of them are
 tests/published/mesh.json, from which these are copied."""
 
 from __future__ import annotations

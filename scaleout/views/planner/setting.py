@@ -112,7 +112,7 @@ def job_of(question: Question) -> Ask:
 
 
 def altered(ask: Ask, change: str) -> Ask:
-    """The same where one thing is otherwise."""
+    """The job and its sequences after one change."""
     job, sequences = ask
     nodes = job.cluster
     if change in ("network half as fast", "network twice as fast"):

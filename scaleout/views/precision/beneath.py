@@ -146,7 +146,7 @@ def _course_words(s) -> list[str]:
 
 
 def shares(axes: Axes, alive: bool = True) -> str:
-    """What becomes of the gradients: a bar of shares, and each in words; not alive: before it is said."""
+    """What becomes of the gradients: a bar of shares, and each in words; not alive: empty."""
     s, (y, high), ruler = axes.setting, axes.places.shares, axes.ruler
     result = s.shared_fate if s.shares else s.fate
     beyond = result.clipped if s.shares else result.beyond

@@ -19,7 +19,7 @@ PALE = 0.45  # of bars that keep fewer bits
 
 
 def picture(setting: Setting, width: int) -> str:
-    """All of it."""
+    """The whole picture."""
     axes = Axes(setting, width)
     body = [_title(axes), _bars(axes, True), axes.ruler.axis(axes.places.bars[1], axes.places.tick_octaves)]
     if setting.shares:

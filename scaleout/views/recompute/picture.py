@@ -18,7 +18,7 @@ KEPT_LABEL = "kept ▸"
 
 
 def picture(setting: Setting, width: int) -> str:
-    """All of it."""
+    """The whole picture."""
     axes = Axes(setting, width)
     places, case = axes.places, setting.case
     body = [

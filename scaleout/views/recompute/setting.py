@@ -87,7 +87,7 @@ class Setting:
 
     @property
     def percent(self) -> str:
-        """The share in per cent, as it is said."""
+        """The share in per cent, as words."""
         value = 100 * self.share
         return f"{value:.1f}" if 9.95 <= value < 99.95 else f"{value:,.0f}" if value > 99 else svg.quantity(value, 2)
 

@@ -34,7 +34,7 @@ PLACES = {
 
 
 def picture(setting: Setting, step: int, lit: int, values: dict, width: int, run: dict | None) -> str:
-    """All of it, at a moment. lit: the GPU whose parts are solid; run: a reader's."""
+    """The whole picture, at a moment. lit: the GPU whose parts are solid; run: a reader's."""
     places, halves = PLACES[width], setting.scene.halves(step)
     cells = [
         beneath.Cell(LETTERS[move.collective], item.forward, move.sent / setting.all_reduce_bytes, item.label(move))

@@ -120,7 +120,7 @@ class Scene:
     # --- tensors -----------------------------------------------------------------------------------------------------
 
     def _activation(self, name: str, placed: Placed, strong: float, mark: str = "") -> ribbon.Part:
-        """A tensor as it is placed before a join, which may be otherwise than after it."""
+        """A tensor as it is placed before a join, which may differ from how it is placed after it."""
         tensor, t = self.tensors[name], self.block.tp
         parts = min(t, tensor.shape[2] // tensor.local[2]) if tensor.placed.value == "S(2)" else t
         laid = {

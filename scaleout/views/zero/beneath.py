@@ -197,10 +197,8 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float
 
 
 def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
-    size, total, sent_bytes = (
-        gigabytes(piece),
-        *(sum(getattr(cell, field) for cell in cells) * piece for field in ("pieces", "sent")),
-    )
+    size, total = gigabytes(piece), sum(cell.pieces for cell in cells) * piece
+    sent_bytes = sum(cell.sent for cell in cells) * piece
     sent = gigabytes(total) if sent_bytes > (1 - 1e-9) * total else f"{gigabytes(sent_bytes)} of {gigabytes(total)}"
     return [
         f"sent by each GPU: {sent}; 1 is every weight once, {size}",

@@ -48,7 +48,7 @@ PLACES = {
 
 
 def picture(setting: Setting, moment: int, width: int, run: dict | None) -> str:
-    """All of it, at a moment; MOMENTS: what the update finds, and the whole step's bytes. run: a reader's."""
+    """The whole picture, at a moment; MOMENTS: what the update finds, and the whole step's bytes. run: a reader's."""
     frame, part = setting.frame_at(moment)
     shown = resting(setting) if moment == MOMENTS else setting.frames[frame]
     places, grid = PLACES[width], _grid(setting, width)
