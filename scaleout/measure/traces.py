@@ -14,7 +14,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it says on stderr that i
 phase = record_function  # `with phase("forward"): ...`; the names are chrome.PHASES
 
 
-def traced(s, step, count, extra=lambda: (), whole=True):
+def traced(s, step, count, extra=lambda: (), merged=True):
     """The Trace of `count` calls step(0), step(1), ... on all ranks together; the same on every rank.
 
     s: a lab.session.Session. extra: events that the profiler does not see, as `chrome.event` makes them, on the wall
@@ -30,7 +30,7 @@ def traced(s, step, count, extra=lambda: (), whole=True):
         s.synchronize()
     with trace.uncollected():
         mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
-        if not whole:
+        if not merged:
             mine = trace.thin(trace.Trace(mine)).events
         return trace.merge(s.gathered(mine))
 
@@ -46,8 +46,8 @@ def _exported(seen):
         Path(name).unlink(missing_ok=True)
 
 
-def write(found, path):
+def write(traced, path):
     """Write a Trace to `path` (.json), all or nothing. Returns the Path."""
     with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(trace.to_json(found), separators=(",", ":")) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(trace.to_json(traced), separators=(",", ":")) + "\n", encoding="utf-8")
     return Path(path)
