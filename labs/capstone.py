@@ -92,7 +92,7 @@ class Job:
         )
         if (
             self.s.nodes > 1
-            and options.every(self.o) != 0
+            and options.checkpoint_steps(self.o) != 0
             and not self.s.agree(held or folder.shared(self.o.folder, written))
         ):
             raise ValueError(
@@ -259,7 +259,7 @@ class Job:
 
     def begin(self, fresh):
         """Rank 0's part: what `Metrics.begin` gives. fresh: at step 0, and so anew but for a restart of this launch."""
-        found = self.metrics.begin(self.done, fresh and not (join.attempt() and attempts.told("begun")))
+        found = self.metrics.begin(self.done, fresh and not (join.attempt() and attempts.message("begun")))
         attempts.tell("begun", "yes")
         return found
 

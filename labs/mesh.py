@@ -188,13 +188,13 @@ def train(s, tier, o, text):
         series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()},
     )
     rows = {via: (middles[via], guess if via == "hand" else None) for via in ways}
-    s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.held(held), lab_mesh.steps(rows)))))
+    s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.state_table(held), lab_mesh.steps(rows)))))
     s.say(
         "\n".join(
             [
                 "",
                 lab_mesh.made_of(parts),
-                *lab_mesh.told(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
+                *lab_mesh.profile_lines(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
                 *(f"built: {note}" for note in notes),
                 *report.verdicts(r.checks, r.skipped),
             ]
@@ -237,7 +237,7 @@ def record(s, tier, o, laid, skipped=(), **fields):
 
 def search(s, tier, o, text):
     """Predict a step of every layout from its pieces, run four whose predictions differ, compare the orders."""
-    every = lab_mesh.every(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
+    every = lab_mesh.layouts(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
     units = mesh_seconds.Units(s, o, every)
     for _ in range(SAMPLES):
         units.sample()
@@ -301,7 +301,7 @@ def over_links(s, tier, o):
         made = mesh_link.recorded(RESULTS)
     else:
         s.say(f"{HOSTS} hosts with {EACH} ranks each, {lab_mesh.title(o.laid(HOSTS * EACH)[0])}")
-        found, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], each=EACH)
+        found, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], processes=EACH)
         made = [mesh_link.record(tier, plan(o), found)]
     for r in made:
         s.say(f"\n{r.device}, size {r.tier}\n{mesh_link.show(r)}")

@@ -203,7 +203,7 @@ def train(s, tier, o, text):
     notes = [f"{lab_tensor.NAMES[name]}: {way.built}" for name, way in ways.items()]
     guesses = by_profile(s, o, rows)
     r = record(s, tier, o, timed, rows, checks, notes, guesses)
-    tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.kept(rows), lab_tensor.guessed(rows, guesses)
+    tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.saved(rows), lab_tensor.guessed(rows, guesses)
     by_torch = [name for name in names if "torch" in name]  # whose Python no prediction has
     s.say("\n" + "\n\n".join(filter(None, tables)))
     s.say(

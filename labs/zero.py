@@ -192,7 +192,7 @@ def train(s, tier, o, text):
         r,
         [*filter(None, [report.closing(rows)]), *notes],
         lab_zero.parity(errors),
-        lab_zero.held(rows),
+        lab_zero.rank_states(rows),
         lab_zero.sent(rows, piece),
         lab_zero.steps(rows),
     )

@@ -105,7 +105,7 @@ def started(world, lab, words):
             for (_, world), each in ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch).items()
             if world <= 2
         }
-        rest = ddp_scaling.others(words)
+        rest = ddp_scaling.passed_words(words)
         return [(world, lab, [*rest, "--brief", "--micro-batch", str(each), *MODEL]) for world, each in sorted(found)]
     if lab in NO_SIZES:
         importlib.import_module(lab.removesuffix("_job")).options(words)

@@ -36,11 +36,11 @@ def height(ranks: int) -> int:
     return (ranks - 1).bit_length()
 
 
-def _hop(cluster: Cluster, inside: float | None, across: float | None) -> tuple[float, float]:
-    """(seconds, alpha) of a step: a rank moves `inside` bytes, a node `across` bytes; None: nothing goes there."""
+def _hop(cluster: Cluster, inside: float | None, network: float | None) -> tuple[float, float]:
+    """(seconds, alpha) of a step: a rank moves `inside` bytes, a node `network` bytes; None: nothing goes there."""
     hops = [
         (wire.seconds(size), wire.alpha_seconds)
-        for wire, size in ((cluster.near, inside), (cluster.pool, across))
+        for wire, size in ((cluster.near, inside), (cluster.pool, network))
         if size is not None
     ]
     return max(hops, default=(0.0, 0.0))
@@ -72,8 +72,8 @@ def _rounds(rounds: int) -> Callable[[float, Cluster], Cost]:
 
     def ring(size: float, cluster: Cluster) -> Cost:
         steps = rounds * (cluster.ranks - 1)
-        between = -(-steps // cluster.gpus_per_node) if cluster.nodes > 1 else 0
-        latency = between * cluster.pool.alpha_seconds + (steps - between) * cluster.near.alpha_seconds
+        node_hops = -(-steps // cluster.gpus_per_node) if cluster.nodes > 1 else 0
+        latency = node_hops * cluster.pool.alpha_seconds + (steps - node_hops) * cluster.near.alpha_seconds
         sent = steps * size / cluster.ranks
         return Cost(steps, sent, sent, latency + sent / cluster.slowest().bytes_per_s, latency)
 
@@ -85,10 +85,10 @@ def _star(ways: int) -> Callable[[float, Cluster], Cost]:
 
     def star(size: float, cluster: Cluster) -> Cost:
         p, g = cluster.ranks, cluster.gpus_per_node
-        near, far = _hop(cluster, size, None), _hop(cluster, None, size)
-        whole = (p - 1) * size
-        received = whole if ways == 2 else min(whole, size)
-        return _total([(ways * (g - 1), near), (ways * (p - g), far)], whole, received)
+        node, network = _hop(cluster, size, None), _hop(cluster, None, size)
+        total = (p - 1) * size
+        received = total if ways == 2 else min(total, size)
+        return _total([(ways * (g - 1), node), (ways * (p - g), network)], total, received)
 
     return star
 
@@ -107,44 +107,44 @@ def _tree(size: float, cluster: Cluster) -> Cost:
         return NOTHING
     wire, h, blocks_a_step = cluster.slowest(), height(cluster.ranks), 1 if cluster.ranks == 2 else 2
 
-    def of(k: int) -> Cost:
-        over = (wire.seconds(blocks_a_step * size / (2 * k)), wire.alpha_seconds)
-        return _total([(2 * (h + k - 1), over)], 0.5 * min(cluster.ranks, 4) * size)
+    def blocked(k: int) -> Cost:
+        hop = (wire.seconds(blocks_a_step * size / (2 * k)), wire.alpha_seconds)
+        return _total([(2 * (h + k - 1), hop)], 0.5 * min(cluster.ranks, 4) * size)
 
     fill = (h - 1) * blocks_a_step * size / 2 / wire.bytes_per_s
-    return min((of(k) for k in _blocks(fill, wire.alpha_seconds, size / 2)), key=lambda one: one.seconds)
+    return min((blocked(k) for k in _blocks(fill, wire.alpha_seconds, size / 2)), key=lambda cost: cost.seconds)
 
 
 def _blocks(fill: float, alpha: float, size: float) -> set[int]:
     """Numbers of blocks around the best: k blocks of at least a byte, cost k * alpha + fill / k but for a constant."""
-    most = max(1, min(MOST_BLOCKS, math.floor(size)))
+    limit = max(1, min(MOST_BLOCKS, math.floor(size)))
     ideal = math.sqrt(fill / alpha) if alpha else math.inf if fill else 1.0
-    return {1, *(max(1, min(most, k)) for k in ((math.floor(ideal), math.ceil(ideal)) if ideal < most else (most,)))}
+    return {1, *(max(1, min(limit, k)) for k in ((math.floor(ideal), math.ceil(ideal)) if ideal < limit else (limit,)))}
 
 
 @lru_cache(maxsize=1024)
 def _loads(gpus_per_node: int, pairs: Callable[[int, int], list[tuple[int, int]]], ranks: int, distance: int):
     """(whether any pair stays in its node, pairs that leave or enter the busiest node) of a step."""
     hops = [(a // gpus_per_node, b // gpus_per_node) for a, b in pairs(ranks, distance)]
-    outside = [hop for hop in hops if hop[0] != hop[1]]
-    most = max((n for side in (0, 1) for n in Counter(hop[side] for hop in outside).values()), default=0)
-    return len(outside) < len(hops), most
+    crossing = [hop for hop in hops if hop[0] != hop[1]]
+    busiest = max((n for side in (0, 1) for n in Counter(hop[side] for hop in crossing).values()), default=0)
+    return len(crossing) < len(hops), busiest
 
 
 def _pairs(size: float, cluster: Cluster, pairs: Callable, distance: int = 0) -> tuple[float, float]:
     """`_hop` of a step in which each (source, target) of pairs(ranks, distance) moves `size` bytes."""
     if cluster.nodes == 1:
         return _hop(cluster, size, None)
-    stays, most = _loads(cluster.gpus_per_node, pairs, cluster.ranks, distance)
-    return _hop(cluster, size if stays else None, most * size if most else None)
+    stays, crossings = _loads(cluster.gpus_per_node, pairs, cluster.ranks, distance)
+    return _hop(cluster, size if stays else None, crossings * size if crossings else None)
 
 
 def fold(ranks: int) -> tuple[int, list[int]]:
-    """(ranks that sit out, the ranks that take part): a power of two takes part, each of the first `out` odd ranks
+    """(ranks that sit out, the ranks that take part): a power of two takes part, each of the first `folded` odd ranks
     for itself and the even rank before it (Thakur, Rabenseifner and Gropp 2005)."""
     power = 2 ** (ranks.bit_length() - 1)
-    out = ranks - power
-    return out, [2 * i + 1 if i < out else i + out for i in range(power)]
+    folded = ranks - power
+    return folded, [2 * i + 1 if i < folded else i + folded for i in range(power)]
 
 
 def _halving_doubling(size: float, cluster: Cluster) -> Cost:
@@ -152,11 +152,11 @@ def _halving_doubling(size: float, cluster: Cluster) -> Cost:
     if cluster.ranks == 1:
         return NOTHING
     power = 2 ** (cluster.ranks.bit_length() - 1)
-    out = cluster.ranks - power
-    hops = [(2, _pairs(size, cluster, _folded))] if out else []
+    folded = cluster.ranks - power
+    hops = [(2, _pairs(size, cluster, _folded))] if folded else []
     for k in range(height(power)):
         hops.append((2, _pairs(size / 2 ** (k + 1), cluster, _partners, 2**k)))
-    moved = 2 * (power - 1) / power * size + (size if out else 0)
+    moved = 2 * (power - 1) / power * size + (size if folded else 0)
     return _total(hops, moved)
 
 
@@ -172,8 +172,8 @@ def _partners(ranks: int, distance: int) -> list[tuple[int, int]]:
 def _hierarchical(size: float, cluster: Cluster) -> Cost:
     """Reduce-scatter in each node, a ring between nodes for each GPU's part, all-gather in each node."""
     g, n = cluster.gpus_per_node, cluster.nodes
-    near, far = _hop(cluster, size / g, None), _hop(cluster, None, size / n)  # all GPUs of a node send size / (g n)
-    return _total([(2 * (g - 1), near), (2 * (n - 1), far)], (2 * (g - 1) / g + 2 * (n - 1) / n / g) * size)
+    node, network = _hop(cluster, size / g, None), _hop(cluster, None, size / n)  # all GPUs of a node send size / (g n)
+    return _total([(2 * (g - 1), node), (2 * (n - 1), network)], (2 * (g - 1) / g + 2 * (n - 1) / n / g) * size)
 
 
 def _in_network(size: float, cluster: Cluster) -> Cost:
@@ -193,7 +193,7 @@ def _in_network(size: float, cluster: Cluster) -> Cost:
         moved += size / g
         stages.append((2, cluster.pool, size))
     latency = math.fsum(steps * wire.alpha_seconds for steps, wire, _ in stages)
-    streaming = math.fsum(through / wire.bytes_per_s for _, wire, through in stages)
+    streaming = math.fsum(size_moved / wire.bytes_per_s for _, wire, size_moved in stages)
     return Cost(sum(steps for steps, *_ in stages), moved, moved, latency + streaming, latency)
 
 
@@ -215,11 +215,11 @@ def _chain(size: float, cluster: Cluster) -> Cost:
         return NOTHING
     slow = cluster.slowest()
 
-    def of(k: int) -> Cost:
+    def blocked(k: int) -> Cost:
         return _total([(p + k - 2, _along(cluster, size / k))], size)
 
     options = _blocks((p - 2) * size / slow.bytes_per_s, slow.alpha_seconds, size)
-    return min((of(k) for k in options), key=lambda one: one.seconds)
+    return min((blocked(k) for k in options), key=lambda cost: cost.seconds)
 
 
 def _pairwise(size: float, cluster: Cluster) -> Cost:

@@ -27,7 +27,7 @@ class Sent:
 
     @property
     def bytes(self) -> float:
-        """That a rank sends, and as many that it receives, in the step."""
+        """Bytes that a rank sends in the step; it receives as many."""
         share = 1.0 if self.collective == "send" else bus_factor(self.collective, self.ranks)
         return self.count * self.size * share
 
@@ -45,11 +45,11 @@ class Traffic:
 
     @property
     def bytes(self) -> float:
-        return fsum(one.bytes for one in self.sent)
+        return fsum(message.bytes for message in self.sent)
 
     @property
     def messages(self) -> int:
-        return sum(one.count for one in self.sent)
+        return sum(message.count for message in self.sent)
 
 
 def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
@@ -63,14 +63,14 @@ def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
     layout = job.layout
     rank = layout.pp // 2 if rank is None else rank
     blocks = sum(job.rank_stages(rank))
-    found = {"tp": _tensor(job, rank, blocks), "cp": _context(job, blocks), "dp": (), "pp": _hops(job, rank)}
-    under = "dp" if layout.dp > 1 else "cp"
-    found[under] += replica_collectives(job, job.rank_parameters(rank))
+    messages = {"tp": _tensor(job, rank, blocks), "cp": _context(job, blocks), "dp": (), "pp": _hops(job, rank)}
+    replica_axis = "dp" if layout.dp > 1 else "cp"
+    messages[replica_axis] += replica_collectives(job, job.rank_parameters(rank))
     return {
         axis: Traffic(
             axis,
             job.grid.size(axis),
-            tuple(found[axis]),
+            tuple(messages[axis]),
             mesh.crosses(job.cluster, job.grid, axis),
             mesh.link(job.cluster, job.grid, axis).bytes_per_s,
         )
@@ -101,17 +101,17 @@ def ends_of(job: Job) -> vocabulary.Ends:
 def _tensor(job: Job, rank: int, blocks: int) -> tuple[Sent, ...]:
     if job.layout.tp == 1:
         return ()
-    one, both, m = block_of(job), ends_of(job), job.layout.m
+    block, model_ends, m = block_of(job), ends_of(job), job.layout.m
     parts = ["embedding"] * (rank == 0) + ["head", "loss"] * (rank == job.layout.last_rank)
-    again = 1 + (job.recipe.checkpointing == "full")
-    ends = [move for phase in (both.forward, both.backward) for part in parts for move in phase[part]]
+    forwards = 1 + (job.recipe.checkpointing == "full")
+    ends = [move for phase in (model_ends.forward, model_ends.backward) for part in parts for move in phase[part]]
     once = [
         Move("all_reduce", size, ranks, ("gradients of copies",))
-        for ranks, size in vocabulary.sums(one, both, blocks).items()
+        for ranks, size in vocabulary.sums(block, model_ends, blocks).items()
     ]
     return (
-        *_counted(one.moves("forward"), "activations", again * m * blocks),
-        *_counted(one.moves("backward"), "gradients of activations", m * blocks),
+        *_counted(block.moves("forward"), "activations", forwards * m * blocks),
+        *_counted(block.moves("backward"), "gradients of activations", m * blocks),
         *_counted(ends, "ends of the model", m),
         *_counted(once, "gradients of copies", 1),
     )
@@ -126,13 +126,13 @@ def _context(job: Job, blocks: int) -> tuple[Sent, ...]:
     cp, m = job.layout.cp, job.layout.m
     if cp == 1:
         return ()
-    kept = 2 * next(one.bytes for one in block_of(job).tensors if one.name == "k")
+    keys_values = 2 * next(activation.bytes for activation in block_of(job).tensors if activation.name == "k")
     passes = 2 + (job.recipe.checkpointing != "none") + 1
     if job.context == "ring":
-        return (Sent("send", "keys and values", cp, m * blocks * passes * (cp - 1), kept),)
+        return (Sent("send", "keys and values", cp, m * blocks * passes * (cp - 1), keys_values),)
     return (
-        Sent("all_gather", "keys and values", cp, m * blocks * (passes - 1), cp * kept),
-        Sent("reduce_scatter", "their gradients", cp, m * blocks, cp * kept),
+        Sent("all_gather", "keys and values", cp, m * blocks * (passes - 1), cp * keys_values),
+        Sent("reduce_scatter", "their gradients", cp, m * blocks, cp * keys_values),
     )
 
 
@@ -156,29 +156,29 @@ def _hops(job: Job, rank: int) -> tuple[Sent, ...]:
         return ()
     stages = stages_of(layout.schedule, rank, layout.pp, layout.chunks)
     count = layout.m * sum((stage > 0) + (stage < layout.stages - 1) for stage in stages)
-    out = (Sent("send", "activations and their gradients", 2, count, hop_bytes(job)),)
+    messages: tuple[Sent, ...] = (Sent("send", "activations and their gradients", 2, count, hop_bytes(job)),)
     if rank in (0, layout.last_rank) and tied_bytes(job):
-        out += (Sent("all_reduce", "gradients of the tied embedding", 2, 1, tied_bytes(job)),)
-    return out
+        messages += (Sent("all_reduce", "gradients of the tied embedding", 2, 1, tied_bytes(job)),)
+    return messages
 
 
 def replica_collectives(job: Job, parameters: int) -> tuple[Sent, ...]:
     """What DDP and ZeRO exchange: collectives of gradients, then of weights, each of all of a rank's parameters."""
-    layout, how = job.layout, job.replicas
+    layout, replicas = job.layout, job.replicas
     if layout.replicas == 1:
         return ()
     gradients, weights = parameters * job.recipe.gradient_bytes, parameters * job.recipe.width("compute")
     ranks, m = job.shards, layout.m
-    often = m if (layout.zero >= 2 if how.every_pass is None else how.every_pass) else 1
+    reductions = m if (layout.zero >= 2 if replicas.every_pass is None else replicas.every_pass) else 1
     if not layout.zero:
-        return (Sent("all_reduce", "gradients", layout.replicas, often, gradients / how.compression),)
-    gathers = m * (2 if how.reshard is True else 1) if job.sharded else 1
-    out = (
-        Sent("reduce_scatter", "gradients", ranks, often, gradients),
+        return (Sent("all_reduce", "gradients", layout.replicas, reductions, gradients / replicas.compression),)
+    gathers = m * (2 if replicas.reshard is True else 1) if job.sharded else 1
+    messages: tuple[Sent, ...] = (
+        Sent("reduce_scatter", "gradients", ranks, reductions, gradients),
         Sent("all_gather", "weights", ranks, gathers, weights),
     )
-    if job.sharded and isinstance(how.reshard, int) and not isinstance(how.reshard, bool):
-        out += (Sent("all_gather", "weights again", how.reshard, m, weights),)
+    if job.sharded and isinstance(replicas.reshard, int) and not isinstance(replicas.reshard, bool):
+        messages += (Sent("all_gather", "weights again", replicas.reshard, m, weights),)
     if ranks < layout.replicas:
-        out += (Sent("all_reduce", "gradients", layout.replicas // ranks, often, gradients / ranks),)
-    return out
+        messages += (Sent("all_reduce", "gradients", layout.replicas // ranks, reductions, gradients / ranks),)
+    return messages

@@ -1,7 +1,7 @@
 """Collectives message by message: who sends which chunk to whom in which step, and what every rank then holds.
 
 Nothing here knows a formula. What a rank holds, the bytes it sends and the seconds follow from the list of messages.
-All messages of a step leave at its beginning, from what their senders held before it.
+All messages of a step leave at its beginning, from what their senders have before it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def chunk_sizes(size: int, chunks: int) -> list[int]:
     if not checks.is_whole(size) or size < 0:
         raise ValueError(f"size must be a whole number of bytes from 0 up, not {size!r}")
     checks.whole("chunks", chunks)
-    whole, rest = divmod(size, chunks)
-    return [whole + (i < rest) for i in range(chunks)]
+    quotient, remainder = divmod(size, chunks)
+    return [quotient + (i < remainder) for i in range(chunks)]
 
 
 def chunk_count(collective: str, algorithm: str, ranks: int, blocks: int = 1) -> int:
@@ -60,10 +60,10 @@ def messages(
     if algorithm == "hierarchical":
         if not isinstance(gpus_per_node, int) or gpus_per_node < 1 or ranks % gpus_per_node:
             raise ValueError(f"hierarchical needs gpus_per_node, a divisor of {ranks} ranks, not {gpus_per_node!r}")
-        found = hierarchical(ranks, gpus_per_node)
+        route = hierarchical(ranks, gpus_per_node)
     else:
-        found = ROUTES[collective, algorithm](ranks, blocks)
-    return sorted(found, key=lambda one: (one.step, one.source, one.chunk, one.target)) if ranks > 1 else []
+        route = ROUTES[collective, algorithm](ranks, blocks)
+    return sorted(route, key=lambda m: (m.step, m.source, m.chunk, m.target)) if ranks > 1 else []
 
 
 def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> State:
@@ -72,7 +72,7 @@ def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> Sta
     switch: one more rank that holds nothing.
     """
 
-    def own(rank: int, chunk: int) -> bool:
+    def has(rank: int, chunk: int) -> bool:
         return {
             "broadcast": rank == 0,
             "send": rank == 0,
@@ -80,30 +80,30 @@ def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> Sta
             "all_to_all": chunk // ranks == rank,
         }.get(collective, True)
 
-    held = tuple(
-        tuple(Counter({rank: 1} if own(rank, chunk) else {}) for chunk in range(chunks)) for rank in range(ranks)
+    states = tuple(
+        tuple(Counter({rank: 1} if has(rank, chunk) else {}) for chunk in range(chunks)) for rank in range(ranks)
     )
-    return (*held, tuple(Counter() for _ in range(chunks))) if switch else held
+    return (*states, tuple(Counter() for _ in range(chunks))) if switch else states
 
 
-def run(sent: Iterable[Message], held: State) -> list[State]:
-    """What every rank holds before the first step and after each step, from what it held at the start."""
-    states = [held]
-    for _, step in itertools.groupby(sent, key=lambda one: one.step):
-        before, after = states[-1], [list(chunks) for chunks in states[-1]]
-        for one in step:
-            moved = before[one.source][one.chunk]
-            after[one.target][one.chunk] = after[one.target][one.chunk] + moved if one.adds else moved
-        states.append(tuple(tuple(chunks) for chunks in after))
+def run(sent: Iterable[Message], initial: State) -> list[State]:
+    """What every rank has before the first step and after each step, from what it has at the start."""
+    states = [initial]
+    for _, step in itertools.groupby(sent, key=lambda message: message.step):
+        earlier, later = states[-1], [list(chunks) for chunks in states[-1]]
+        for message in step:
+            moved, target = earlier[message.source][message.chunk], later[message.target]
+            target[message.chunk] = target[message.chunk] + moved if message.adds else moved
+        states.append(tuple(tuple(chunks) for chunks in later))
     return states
 
 
 def sent(moves: Iterable[Message], sizes: Sequence[float], ranks: int) -> list[float]:
     """Bytes that each rank sends; `sizes` are the bytes of each chunk. A switch has its own entry: count it in."""
-    found = Counter()
-    for one in moves:
-        found[one.source] += sizes[one.chunk]
-    return [found[rank] for rank in range(ranks)]
+    totals: dict[int, float] = {}
+    for message in moves:
+        totals[message.source] = totals.get(message.source, 0) + sizes[message.chunk]
+    return [totals.get(rank, 0) for rank in range(ranks)]
 
 
 def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Cluster) -> float:
@@ -113,14 +113,16 @@ def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Clust
     shares all its adapters. Not for "in-network": the ports of a switch work side by side.
     """
     total = 0.0
-    for _, step in itertools.groupby(moves, key=lambda one: one.step):
-        near, far = Counter(), Counter()
-        for one in step:
-            a, b = one.source, one.target
-            across = isinstance(wire, Cluster) and wire.node(a) != wire.node(b)
-            ends = (wire.node(a), wire.node(b)) if across else (a, b)
-            for way, end in enumerate(ends):
-                (far if across else near)[way, end] += sizes[one.chunk]
-        inside, pool = (wire.near, wire.pool) if isinstance(wire, Cluster) else (wire, wire)
-        total += max(line.seconds(max(loads.values())) for line, loads in ((inside, near), (pool, far)) if loads)
+    inside, pool = (wire.near, wire.pool) if isinstance(wire, Cluster) else (wire, wire)
+    for _, step in itertools.groupby(moves, key=lambda message: message.step):
+        by_rank: dict[tuple[int, int], float] = {}
+        by_node: dict[tuple[int, int], float] = {}
+        for message in step:
+            loads, ends = by_rank, (message.source, message.target)
+            if isinstance(wire, Cluster) and wire.node(ends[0]) != wire.node(ends[1]):
+                loads, ends = by_node, (wire.node(ends[0]), wire.node(ends[1]))
+            for end in enumerate(ends):
+                loads[end] = loads.get(end, 0) + sizes[message.chunk]
+        pairs = ((inside, by_rank), (pool, by_node))
+        total += max(line.seconds(max(loads.values())) for line, loads in pairs if loads)
     return total

@@ -52,7 +52,7 @@ SWITCH_TREE_LEVEL, SWITCH_TREE_SHARE = 14e-6, 5 / 6
 # the logarithm between. Fitted to 4 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on
 # four nodes of 8 B200 (togethercomputer/together-nccl-tests). NCCL's own corrections there are 0.7 to 0.9 and 0.9 to 1;
 # what was measured is lower. With one GPU a node, and between partitions of GB200, all of it is reached (issue 232 of
-# NVIDIA/nccl-tests; issue 1801 of NVIDIA/nccl): the latter are told here at half of what they reach.
+# NVIDIA/nccl-tests; issue 1801 of NVIDIA/nccl): the latter are predicted here at half of what they reach.
 TREE_REACHES = ((2**24, 0.35), (2**28, 0.57))
 
 
@@ -76,27 +76,29 @@ def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
 
     ValueError for an unknown collective, one that NCCL has no ring of, a size below 0.
     """
-    by = "pairwise" if collective == "all_to_all" else "ring"
-    alpha_beta.check(collective, by, size, cluster.ranks)
+    algorithm = "pairwise" if collective == "all_to_all" else "ring"
+    alpha_beta.check(collective, algorithm, size, cluster.ranks)
     if cluster.ranks == 1:
-        return [Choice(by, "", NOTHING)]
+        return [Choice(algorithm, "", NOTHING)]
     known = protocols(cluster)
-    found = [Choice(by, one, _called(collective, by, one, size, cluster)) for one in known]
+    options = [
+        Choice(algorithm, protocol, _called(collective, algorithm, protocol, size, cluster)) for protocol in known
+    ]
     if collective != "all_reduce":
-        return found
-    if _own(cluster):
+        return options
+    if _custom(cluster):
         if min(cluster.nodes, cluster.gpus_per_node) == 1:
-            found.append(Choice("tree", "", alpha_beta.cost_on(collective, "tree", size, cluster)))
-        return found
-    return found + _beside(size, cluster)
+            options.append(Choice("tree", "", alpha_beta.cost_on(collective, "tree", size, cluster)))
+        return options
+    return options + _tree_choices(size, cluster)
 
 
-def _beside(size: float, cluster: Cluster) -> list[Choice]:
+def _tree_choices(size: float, cluster: Cluster) -> list[Choice]:
     """What an all-reduce over links has beside rings."""
-    found = [Choice("tree", one, _tree(one, size, cluster)) for one in protocols(cluster)]
+    options = [Choice("tree", protocol, _tree(protocol, size, cluster)) for protocol in protocols(cluster)]
     if _switched(cluster):
-        found.append(Choice("in-network", "Simple", _switches(size, cluster)))
-    return found
+        options.append(Choice("in-network", "Simple", _switches(size, cluster)))
+    return options
 
 
 def _switched(cluster: Cluster) -> bool:
@@ -106,15 +108,15 @@ def _switched(cluster: Cluster) -> bool:
 
 def _ring_line(collective: str, protocol: str, cluster: Cluster) -> tuple[float, int, float, float]:
     """(latency, steps, bytes a second, seconds of the call) of a ring by this protocol, for any size."""
-    found = _as_found(protocol, cluster)
-    empty = alpha_beta.cost_on(collective, "ring", 0, found)
+    effective = _effective(protocol, cluster)
+    empty = alpha_beta.cost_on(collective, "ring", 0, effective)
     call = CALL["ring"][PROTOCOLS.index(protocol)]
-    return empty.latency_seconds, empty.steps, found.slowest().bytes_per_s, call
+    return empty.latency_seconds, empty.steps, effective.slowest().bytes_per_s, call
 
 
 def price(collective: str, size: float, cluster: Cluster) -> Choice:
     """The fastest of `choices`."""
-    return min(choices(collective, size, cluster), key=lambda one: one.seconds)
+    return min(choices(collective, size, cluster), key=lambda choice: choice.seconds)
 
 
 def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
@@ -123,28 +125,28 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
     A widget prices thousands of messages: what does not depend on their size is found once.
     """
     known: dict[float, float] = {}
-    if cluster.ranks == 1 or collective == "all_to_all" or _own(cluster):
-        rings, others = [], False
+    if cluster.ranks == 1 or collective == "all_to_all" or _custom(cluster):
+        rings, with_trees = [], False
     else:
-        rings = [_ring_line(collective, one, cluster) for one in protocols(cluster)]
-        others = collective == "all_reduce"
-        trees = [_tree_line(one, cluster) for one in protocols(cluster)] if others else []
+        rings = [_ring_line(collective, protocol, cluster) for protocol in protocols(cluster)]
+        with_trees = collective == "all_reduce"
+        trees = [_tree_line(protocol, cluster) for protocol in protocols(cluster)] if with_trees else []
 
-    def of(size: float) -> float:
+    def priced(size: float) -> float:
         if size not in known:
             known[size] = _priced(size) if rings and size >= 0 else price(collective, size, cluster).seconds
         return known[size]
 
     def _priced(size: float) -> float:
         p = cluster.ranks
-        found = [latency + steps * size / p / rate + call for latency, steps, rate, call in rings]
-        if others:
+        options = [latency + steps * size / p / rate + call for latency, steps, rate, call in rings]
+        if with_trees:
             reached = _tree_reaches(size, cluster)
-            found += [latency + size * max(inside, across / reached) for latency, inside, across in trees]
-            found += [_switches(size, cluster).seconds] if _switched(cluster) else []
-        return min(found)
+            options += [latency + size * max(inside, network / reached) for latency, inside, network in trees]
+            options += [_switches(size, cluster).seconds] if _switched(cluster) else []
+        return min(options)
 
-    return of
+    return priced
 
 
 def protocols(cluster: Cluster) -> tuple[str, ...]:
@@ -152,7 +154,7 @@ def protocols(cluster: Cluster) -> tuple[str, ...]:
 
     ("",) on wires that are no links of the tables.
     """
-    if _own(cluster):
+    if _custom(cluster):
         return ("",)
     nvlink = cluster.gpus_per_node == 1 or LINKS[cluster.near.link].scope == "between GPUs"
     direct = cluster.nodes == 1 or _beyond(cluster.across) == 0
@@ -164,7 +166,7 @@ def textbook(collective: str, algorithm: str, size: float, cluster: Cluster) -> 
     if cluster.ranks == 1:
         return NOTHING
     return min(
-        (_called(collective, algorithm, one, size, cluster) for one in protocols(cluster)),
+        (_called(collective, algorithm, protocol, size, cluster) for protocol in protocols(cluster)),
         key=lambda cost: cost.seconds,
     )
 
@@ -178,7 +180,7 @@ def _lines(cluster: Cluster) -> list[Wire]:
 
 
 @lru_cache(maxsize=256)
-def _own(cluster: Cluster) -> bool:
+def _custom(cluster: Cluster) -> bool:
     """Whether a wire is no link of the tables, so that it has no protocols."""
     return not all(line.link for line in _lines(cluster))
 
@@ -200,34 +202,36 @@ def _rate(line: Wire, protocol: str, share: float, nodes: int) -> float:
 
 def _called(collective: str, algorithm: str, protocol: str, size: float, cluster: Cluster) -> Cost:
     """`cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
-    if _own(cluster):
+    if _custom(cluster):
         return alpha_beta.cost_on(collective, algorithm, size, cluster)
-    found = alpha_beta.cost_on(collective, algorithm, size, _as_found(protocol, cluster))
+    cost = alpha_beta.cost_on(collective, algorithm, size, _effective(protocol, cluster))
     call = CALL["ring"][PROTOCOLS.index(protocol)]
-    return replace(found, seconds=found.seconds + call, latency_seconds=found.latency_seconds + call)
+    return replace(cost, seconds=cost.seconds + call, latency_seconds=cost.latency_seconds + call)
 
 
 @lru_cache(maxsize=256)  # a widget prices many sizes on few clusters
-def _as_found(protocol: str, cluster: Cluster) -> Cluster:
+def _effective(protocol: str, cluster: Cluster) -> Cluster:
     """The cluster with wires as a ring of this protocol finds them."""
     alone = cluster.gpus_per_node == 1 and protocol == "LL128"
     share = LL128_OF_ONE_GPU_A_NODE if alone else RING_SHARE[protocol]
     post = POST[PROTOCOLS.index(protocol)] if cluster.nodes > 1 else 0.0
     inside, pool = (
-        Wire(max(_hop(one, "ring", protocol), post), _rate(one, protocol, share, cluster.nodes)) if one.link else one
-        for one in (cluster.near, cluster.pool)
+        Wire(max(_hop(wire, "ring", protocol), post), _rate(wire, protocol, share, cluster.nodes))
+        if wire.link
+        else wire
+        for wire in (cluster.near, cluster.pool)
     )
     driven = min(cluster.nics_per_node, cluster.gpus_per_node)
-    across = Wire(pool.alpha_seconds, pool.bytes_per_s / driven)
-    return replace(cluster, inside=inside, across=across)
+    nic = Wire(pool.alpha_seconds, pool.bytes_per_s / driven)
+    return replace(cluster, inside=inside, across=nic)
 
 
 def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:
     """Up and down a chain in each node, and a double tree between nodes."""
     n, g = cluster.nodes, cluster.gpus_per_node
-    latency, inside, across = _tree_line(protocol, cluster)
+    latency, inside, network = _tree_line(protocol, cluster)
     moved = max((_crossings(n) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
-    seconds = latency + size * max(inside, across / _tree_reaches(size, cluster))
+    seconds = latency + size * max(inside, network / _tree_reaches(size, cluster))
     return Cost(2 * sum(k for k, _ in _tree_hops(cluster)), moved, moved, seconds, latency)
 
 
@@ -247,10 +251,10 @@ def _tree_line(protocol: str, cluster: Cluster) -> tuple[float, float, float]:
     passes the whole message on up its node's chain and down; over nodes `_tree_reaches` a part of the rate."""
     share = TREE_LL128_IN_A_NODE if protocol == "LL128" and cluster.nodes == 1 else TREE_SHARE[protocol]
     hops = sum(k * _hop(line, "tree", protocol) for k, line in _tree_hops(cluster))
-    n, near, pool = cluster.nodes, cluster.near, cluster.pool
-    inside = 2 / _rate(near, protocol, share, n) if cluster.gpus_per_node > 1 else 0.0
-    across = _crossings(n) / _rate(pool, protocol, share, n) if n > 1 else 0.0
-    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, inside, across
+    n, node, pool = cluster.nodes, cluster.near, cluster.pool
+    inside = 2 / _rate(node, protocol, share, n) if cluster.gpus_per_node > 1 else 0.0
+    network = _crossings(n) / _rate(pool, protocol, share, n) if n > 1 else 0.0
+    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, inside, network
 
 
 def _switches(size: float, cluster: Cluster) -> Cost:
@@ -277,5 +281,5 @@ def _tree_reaches(size: float, cluster: Cluster) -> float:
 
 
 def _levels(nodes: int) -> int:
-    """Of a tree, as tuning.cc counts them: log2 of the nodes, rounded down."""
+    """Levels of a tree, as tuning.cc counts them: log2 of the nodes, rounded down."""
     return nodes.bit_length() - 1

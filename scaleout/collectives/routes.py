@@ -24,14 +24,16 @@ def _ring_rounds(members: Sequence[int], chunk_of, rounds: Sequence[bool], first
 
     chunk_of(number) gives the chunks that travel as one; numbers are modulo the ring's length.
     """
-    p, out = len(members), []
+    p, messages = len(members), []
     for turn, adds in enumerate(rounds):
         for step in range(p - 1):
             for i, rank in enumerate(members):
                 number = (i - step + shift + turn) % p
-                at = first + turn * (p - 1) + step
-                out += [Message(at, rank, members[(i + 1) % p], chunk, adds) for chunk in chunk_of(number)]
-    return out
+                step_number = first + turn * (p - 1) + step
+                messages += [
+                    Message(step_number, rank, members[(i + 1) % p], chunk, adds) for chunk in chunk_of(number)
+                ]
+    return messages
 
 
 def _ring(rounds: Sequence[bool], shift: int):
@@ -59,8 +61,8 @@ def parent(rank: int, ranks: int) -> int | None:
     if rank == 0:
         return None
     low = rank & -rank
-    above = (rank & ~low) | (low << 1)
-    return above if above < ranks else rank & ~low
+    upper = (rank & ~low) | (low << 1)
+    return upper if upper < ranks else rank & ~low
 
 
 def trees(ranks: int) -> list[dict[int, int | None]]:
@@ -70,80 +72,85 @@ def trees(ranks: int) -> list[dict[int, int | None]]:
     """
     first = {rank: parent(rank, ranks) for rank in range(ranks)}
 
-    def other(rank: int) -> int:
+    def moved(rank: int) -> int:
         return ranks - 1 - rank if ranks % 2 == 0 else (rank + 1) % ranks
 
-    second = {other(rank): None if above is None else other(above) for rank, above in first.items()}
+    second = {moved(rank): None if upper is None else moved(upper) for rank, upper in first.items()}
     return [first, second]
 
 
 def _depth(rank: int, tree: dict[int, int | None]) -> int:
-    above = tree[rank]
-    return 0 if above is None else 1 + _depth(above, tree)
+    upper = tree[rank]
+    return 0 if upper is None else 1 + _depth(upper, tree)
 
 
 def _tree(ranks: int, blocks: int) -> list[Message]:
     """Up both trees at once, block by block, then down: a rank at depth d sends block b up in step h - d + b."""
-    h, out = height(ranks), []
+    h, messages = height(ranks), []
     for half, tree in enumerate(trees(ranks)):
-        for rank, above in tree.items():
-            if above is None:
+        for rank, upper in tree.items():
+            if upper is None:
                 continue
             depth = _depth(rank, tree)
             for b in range(blocks):
                 chunk = half * blocks + b
-                out.append(Message(h - depth + b, rank, above, chunk, True))
-                out.append(Message(h + blocks - 1 + depth - 1 + b, above, rank, chunk, False))
-    return out
+                messages.append(Message(h - depth + b, rank, upper, chunk, True))
+                messages.append(Message(h + blocks - 1 + depth - 1 + b, upper, rank, chunk, False))
+    return messages
 
 
 def _halving_doubling(ranks: int, blocks: int) -> list[Message]:
     """Fold to a power of two; exchange halves at distance 1, 2, 4, ...; the same backwards; unfold."""
     out_of, part = fold(ranks)
-    power, found, step = len(part), [], 0
+    power, messages, step = len(part), [], 0
     everything = range(power)
     if out_of:
-        found += [Message(0, 2 * i, 2 * i + 1, c, True) for i in range(out_of) for c in everything]
+        messages += [Message(0, 2 * i, 2 * i + 1, c, True) for i in range(out_of) for c in everything]
         step = 1
     keeps = [list(everything) for _ in part]  # chunks that a participant is still responsible for
-    back: list[tuple[int, list[list[int]]]] = []
+    rounds: list[tuple[int, list[list[int]]]] = []
     for k in range(height(power)):
         half = len(keeps[0]) // 2
-        split = [(own[half:], own[:half]) if i >> k & 1 else (own[:half], own[half:]) for i, own in enumerate(keeps)]
-        found += [Message(step, part[i], part[i ^ 2**k], c, True) for i in everything for c in split[i][1]]
-        keeps = [kept for kept, _ in split]
-        back.append((k, keeps))
+        split = [
+            (chunks[half:], chunks[:half]) if i >> k & 1 else (chunks[:half], chunks[half:])
+            for i, chunks in enumerate(keeps)
+        ]
+        messages += [Message(step, part[i], part[i ^ 2**k], c, True) for i in everything for c in split[i][1]]
+        keeps = [first_half for first_half, _ in split]
+        rounds.append((k, keeps))
         step += 1
-    for k, owned in reversed(back):
-        found += [Message(step, part[i], part[i ^ 2**k], c, False) for i in everything for c in owned[i]]
+    for k, owned in reversed(rounds):
+        messages += [Message(step, part[i], part[i ^ 2**k], c, False) for i in everything for c in owned[i]]
         step += 1
-    return found + [Message(step, 2 * i + 1, 2 * i, c, False) for i in range(out_of) for c in everything]
+    return messages + [Message(step, 2 * i + 1, 2 * i, c, False) for i in range(out_of) for c in everything]
 
 
 def hierarchical(ranks: int, g: int) -> list[Message]:
     """Reduce-scatter in each node; all-reduce between nodes, GPU i with GPU i; all-gather in each node."""
-    n, out = ranks // g, []
+    n, messages = ranks // g, []
 
     def group(number: int) -> range:
         return range(number * n, number * n + n)  # the chunks of GPU `number` of each node
 
     for node in range(n):
         members = range(node * g, node * g + g)
-        out += _ring_rounds(members, group, (True,), 0, -1)
-        out += _ring_rounds(members, group, (False,), (g - 1) + 2 * (n - 1), 0)
+        messages += _ring_rounds(members, group, (True,), 0, -1)
+        messages += _ring_rounds(members, group, (False,), (g - 1) + 2 * (n - 1), 0)
     for gpu in range(g):
         part = group(gpu)
-        out += _ring_rounds(range(gpu, ranks, g), lambda number, part=part: [part[number]], (True, False), g - 1, 0)
-    return out
+        messages += _ring_rounds(
+            range(gpu, ranks, g), lambda number, part=part: [part[number]], (True, False), g - 1, 0
+        )
+    return messages
 
 
 def _in_network(ranks: int, blocks: int) -> list[Message]:
     """Load a part that the switch adds up, store the sum, which it copies to all. Rank `ranks` is the switch."""
     return [
-        one
+        message
         for r in range(ranks)
         for c in range(ranks)
-        for one in (
+        for message in (
             Message(0, r, ranks, c, True),
             *((Message(1, ranks, r, c, False), Message(2, r, ranks, c, False)) if r == c else ()),
             Message(3, ranks, r, c, False),

@@ -89,17 +89,17 @@ class Block:
     scores: int  # elements of its scores on a rank
 
     def moves(self, phase: str) -> list[Move]:
-        """Of "forward", in its order, or of "backward", in its own. ValueError for another phase."""
+        """Messages of "forward" or of "backward", each in its own order. ValueError for another phase."""
         checks.one_of("phase", phase, ("forward", "backward"))
         joins = self.joins if phase == "forward" else self.joins[::-1]
         return [move for join in joins for move in getattr(join, phase)]
 
     def counts(self, phase: str) -> dict[str, int]:
         """How often each collective is called."""
-        out: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for move in self.moves(phase):
-            out[move.collective] = out.get(move.collective, 0) + 1
-        return out
+            counts[move.collective] = counts.get(move.collective, 0) + 1
+        return counts
 
     def sent(self, phase: str) -> float:
         """Bytes that a rank sends by rings."""
@@ -112,12 +112,12 @@ class Block:
     @property
     def kept(self) -> int:
         """Bytes a rank keeps of the tensors listed here; `scaleout.memory` has every byte of Megatron's cut."""
-        return sum(one.bytes for one in self.tensors if one.kept)
+        return sum(tensor.bytes for tensor in self.tensors if tensor.kept)
 
     @property
     def flops(self) -> int:
         """A rank's forward."""
-        return self.core_flops + sum(one.flops for one in self.weights)
+        return self.core_flops + sum(weight.flops for weight in self.weights)
 
 
 def block(
@@ -162,10 +162,10 @@ class _Sheet:
     """A block as it is laid out, half by half."""
 
     def __init__(
-        self, shape: Shape, batch: int, seq: int, tp: int, outside: Placed, widths: tuple[int, int], again: bool
+        self, shape: Shape, batch: int, seq: int, tp: int, outside: Placed, widths: tuple[int, int], gather_again: bool
     ) -> None:
         self.s, self.batch, self.seq, self.tp, (self.width, self.stream) = shape, batch, seq, tp, widths
-        self.outside, self.again = outside, again  # where the stream is; whether the backward gathers
+        self.outside, self.gather_again = outside, gather_again  # where the stream is; whether the backward gathers
         self.tensors: list[Tensor] = []
         self.weights: list[Weight] = []
         self.joins: list[Join] = []
@@ -184,40 +184,44 @@ class _Sheet:
         gated = first == "up" and s.gated_mlp
         names = ("q", "k", "v") if first == "qkv" else ("gate", "up") if gated else ("up",)
         read = _reads(cuts[first], self.outside)
-        gathered = self.join("into", half, self.outside, read, ("normed",), s.hidden, again=self.again)
+        gathered = self.join("into", half, self.outside, read, ("normed",), s.hidden, gather_again=self.gather_again)
         self.add(
-            f"{half} normed", s.hidden, read if gathered and not self.again else self.outside, kept=True, stream=True
+            f"{half} normed",
+            s.hidden,
+            read if gathered and not self.gather_again else self.outside,
+            kept=True,
+            stream=True,
         )
         self.sum_later(norm_parameters(s), self.tp if self.outside == TOKENS else 1)
-        given = _gives(cuts[first], read)
+        produced = _gives(cuts[first], read)
         scatters = cuts[second] == "rows" and not (half == "attention" and self.tp > s.kv)
-        middle = given if given != PARTIAL else FEATURES if scatters else WHOLE
+        middle = produced if produced != PARTIAL else FEATURES if scatters else WHOLE
         for name in names:
             self.matrix(name, cuts[first], read)
-        inner = self.middle(half, names, given, middle)
+        inner = self.middle(half, names, produced, middle)
         read = _reads(cuts[second], middle, self.outside)
         wide = s.heads * s.d if half == "attention" else s.h_ff
-        self.join("between", half, middle, read, (inner,), wide, reason=_between(middle, read))
+        self.join("between", half, middle, read, (inner,), wide, reason=_reason(middle, read))
         self.add(inner, wide, read if read.value == "R" else middle, kept=True)
         self.matrix(second, cuts[second], read)
-        given = _gives(cuts[second], read)
-        self.join("out of", half, given, self.outside, (second,), s.hidden)
-        self.add(f"{half} sum", s.hidden, given)
-        name, kept = ("x + attention", True) if half == "attention" else ("y", False)
-        self.add(name, s.hidden, self.outside, kept, stream=True)
+        produced = _gives(cuts[second], read)
+        self.join("out of", half, produced, self.outside, (second,), s.hidden)
+        self.add(f"{half} sum", s.hidden, produced)
+        name, saved = ("x + attention", True) if half == "attention" else ("y", False)
+        self.add(name, s.hidden, self.outside, saved, stream=True)
 
-    def middle(self, half: str, names: tuple[str, ...], given: Placed, middle: Placed) -> str:
+    def middle(self, half: str, names: tuple[str, ...], produced: Placed, middle: Placed) -> str:
         """Attention's core or the activation function: what it reads, and the name of what it gives."""
         s = self.s
         widths = {"q": s.heads * s.d, "k": s.kv * s.d, "v": s.kv * s.d, "up": s.h_ff, "gate": s.h_ff}
-        if half == "attention" and given == TOKENS:
+        if half == "attention" and produced == TOKENS:
             reason = "each query needs the keys and values of all tokens"
-            self.join("middle", half, given, READ, ("k", "v"), widths["k"] + widths["v"], reason=reason)
+            self.join("middle", half, produced, READ, ("k", "v"), widths["k"] + widths["v"], reason=reason)
             places = {"q": TOKENS, "k": READ, "v": READ}
         else:
-            what = "softmax" if half == "attention" else "an activation function"
-            reason = f"{what} of a partial sum is not the sum of its parts' own" if given == PARTIAL else ""
-            self.join("middle", half, given, middle, names, sum(widths[name] for name in names), reason=reason)
+            function = "softmax" if half == "attention" else "an activation function"
+            reason = f"{function} of a partial sum is not the sum of its parts' own" if produced == PARTIAL else ""
+            self.join("middle", half, produced, middle, names, sum(widths[name] for name in names), reason=reason)
             places = dict.fromkeys(names, middle)
         for name in names:
             self.add(name, widths[name], places[name], kept=True)
@@ -230,15 +234,15 @@ class _Sheet:
         """Enter one matrix, and what of its gradients and its bias's is still to be added."""
         (a, b), t = linears(self.s)[name], self.tp
         copies = self.sharing(name) if cut == "columns" else 1
-        over = t if cut == "copies" and read == TOKENS else copies
+        ranks = t if cut == "copies" and read == TOKENS else copies
         local = {"columns": (a, b * copies // t), "rows": (a // t, b), "copies": (a, b)}[cut]
         tokens = self.batch * self.seq // (t if read == TOKENS else 1)
         flops = 2 * tokens * local[0] * local[1]
-        self.weights.append(Weight(name, cut, (a, b), local, flops, over))
-        self.sum_later(local[0] * local[1], over)
+        self.weights.append(Weight(name, cut, (a, b), local, flops, ranks))
+        self.sum_later(local[0] * local[1], ranks)
         if self.s.bias:
-            after = t if cut == "rows" and self.outside == TOKENS and name in ("out", "down") else over
-            self.sum_later(local[1], after)
+            bias_ranks = t if cut == "rows" and self.outside == TOKENS and name in ("out", "down") else ranks
+            self.sum_later(local[1], bias_ranks)
 
     def join(
         self,
@@ -250,21 +254,21 @@ class _Sheet:
         wide: int,
         *,
         reason: str = "",
-        again: bool = False,
+        gather_again: bool = False,
     ) -> bool:
         """Enter one join, of tensors that are `wide` in all. Returns whether it gathers."""
         n = self.batch * self.seq * wide * (self.stream if at == "into" else self.width)
-        there, back = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
-        forward, backward = self.moves(there, n, names), self.moves(back, n, names)
-        if again and there == "all_gather":
+        forward_name, backward_name = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
+        forward, backward = self.moves(forward_name, n, names), self.moves(backward_name, n, names)
+        if gather_again and forward_name == "all_gather":
             backward = forward + backward
         self.joins.append(Join(at, half, gives, reads, forward, backward, reason))
-        return bool(forward) and there == "all_gather"
+        return bool(forward) and forward_name == "all_gather"
 
-    def moves(self, name: str, size: int, of: tuple[str, ...]) -> tuple[Move, ...]:
+    def moves(self, name: str, size: int, tensors: tuple[str, ...]) -> tuple[Move, ...]:
         if not name or self.tp == 1:
             return ()
-        return (Move(name, size // self.tp if name == "all_to_all" else size, self.tp, of),)
+        return (Move(name, size // self.tp if name == "all_to_all" else size, self.tp, tensors),)
 
     def add(self, name: str, wide: int, placed: Placed, kept: bool = False, stream: bool = False) -> None:
         """Enter one tensor, of the stream or of what matrices read and write."""
@@ -295,6 +299,8 @@ def _gives(cut: str, read: Placed) -> Placed:
     return {"columns": FEATURES, "rows": PARTIAL, "copies": read}[cut]
 
 
-def _between(gives: Placed, reads: Placed) -> str:
-    own = {FEATURES: "features", TOKENS: "tokens"}.get(gives)
-    return f"each rank has its own {own}, and the next matrix reads them all" if own and gives != reads else ""
+def _reason(gives: Placed, reads: Placed) -> str:
+    dimension = {FEATURES: "features", TOKENS: "tokens"}.get(gives)
+    return (
+        f"each rank has its own {dimension}, and the next matrix reads them all" if dimension and gives != reads else ""
+    )

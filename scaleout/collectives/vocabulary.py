@@ -36,7 +36,7 @@ class Ends:
     gathered: tuple[Move, ...]
 
     def moves(self, phase: str) -> list[Move]:
-        """Of "forward" or "backward". ValueError for another phase."""
+        """Messages of "forward" or "backward". ValueError for another phase."""
         checks.one_of("phase", phase, ("forward", "backward"))
         return [move for part in getattr(self, phase).values() for move in part]
 
@@ -73,30 +73,31 @@ def ends(
     x, tokens = batch * seq * shape.hidden * (stream or width), batch * seq
     table, untable = _join(PARTIAL, outside, x, tp, "embedded")
     head, unhead = _join(outside, READ, x, tp, "last norm")
-    again = head if gather_again else ()
+    repeated = head if gather_again else ()
     loss = tuple(Move("all_reduce", 4 * tokens, tp, (name,)) for name in LOSS) if tp > 1 else ()
     positions = shape.max_seq * shape.hidden if shape.positions == "learned" else 0
     summed = (positions + norm_parameters(shape)) * width if outside == TOKENS else 0
     logits = tokens * ceil(shape.vocab / tp)
     return Ends(
         {"embedding": table, "head": head, "loss": loss},
-        {"loss": (), "head": again + unhead, "embedding": untable},
+        {"loss": (), "head": repeated + unhead, "embedding": untable},
         (Move("all_reduce", summed, tp, ("gradients",)),) if summed else (),
         logits,
         (Move("all_gather", logits * tp * width, tp, ("logits",)),) if tp > 1 else (),
     )
 
 
-def sums(one: Block, both: Ends, layers: int) -> dict[int, int]:
+def sums(block: Block, model_ends: Ends, layers: int) -> dict[int, int]:
     """{ranks: bytes} of the gradients that they add up once a step, of all blocks and of the ends, in one message."""
     checks.whole("layers", layers)
-    out: dict[int, int] = {}
-    for move in one.sums * layers + both.sums:
-        out[move.ranks] = out.get(move.ranks, 0) + move.size
-    return out
+    totals: dict[int, int] = {}
+    for move in block.sums * layers + model_ends.sums:
+        totals[move.ranks] = totals.get(move.ranks, 0) + move.size
+    return totals
 
 
-def _join(gives: Placed, reads: Placed, size: int, tp: int, what: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
+def _join(gives: Placed, reads: Placed, size: int, tp: int, tensor: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
     """The messages forward and backward where a tensor of `size` bytes is given one way and read another."""
-    there, back = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
-    return tuple(tuple(Move(name, size, tp, (what,)) for name in (way,) if name and tp > 1) for way in (there, back))
+    names = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
+    forward, backward = ((Move(name, size, tp, (tensor,)),) if name and tp > 1 else () for name in names)
+    return forward, backward

@@ -106,29 +106,29 @@ def messages(
         return ()
     wide, fine = wire_bytes(recipe, weight_bytes, gradient_bytes)
     reduced = passes if _each(way, layout.zero, every_pass) else 1
-    kept = parameters if keep else _stays(way, parameters) if stay is None else stay
-    back = Message("backward", _reduction(way, layout.zero), "gradients", *_calls(parameters, unit, fine, reduced))
+    resident = parameters if keep else _stays(way, parameters) if stay is None else stay
+    reduction = Message("backward", _reduction(way, layout.zero), "gradients", *_calls(parameters, unit, fine, reduced))
     if layout.zero == 3:
         gather = [
-            Message(phase, "all_gather", "weights", *_calls(many, unit, wide, passes))
-            for phase, many in (("forward", parameters), ("backward", parameters - kept))
-            if many
+            Message(phase, "all_gather", "weights", *_calls(gathered, unit, wide, passes))
+            for phase, gathered in (("forward", parameters), ("backward", parameters - resident))
+            if gathered
         ]
-        return (*gather, back)
+        return (*gather, reduction)
     spread = "broadcast" if way == "ZeroRedundancyOptimizer" else "all_gather"
     if layout.zero == 0:
-        return (back,)
+        return (reduction,)
     size, count, _ = _calls(parameters, unit, wide, 1)
     if spread == "broadcast":  # each owner its own
         count = layout.dp * ceil(count / layout.dp)
-    return back, Message("update", spread, "weights", size, count)
+    return reduction, Message("update", spread, "weights", size, count)
 
 
 def _reduction(way: str, stage: int) -> str:
     if way == "DeepSpeed reduce":
         return "reduce"
-    whole = stage == 0 or way == "ZeroRedundancyOptimizer" or (way == "DeepSpeed" and stage < 3)
-    return "all_reduce" if whole else "reduce_scatter"
+    complete = stage == 0 or way == "ZeroRedundancyOptimizer" or (way == "DeepSpeed" and stage < 3)
+    return "all_reduce" if complete else "reduce_scatter"
 
 
 def _each(way: str, stage: int, every_pass: bool | None) -> bool:
@@ -149,9 +149,9 @@ def wire_bytes(recipe: Recipe, weight_bytes: int | None = None, gradient_bytes: 
     """Bytes of a weight and of a gradient on the wire: those given, else as the recipe stores them; main gradients are
     reduced in fp32."""
     checks.instance("recipe", recipe, Recipe)
-    for name, given in (("weight_bytes", weight_bytes), ("gradient_bytes", gradient_bytes)):
-        if given is not None:
-            checks.whole(name, given)
+    for name, value in (("weight_bytes", weight_bytes), ("gradient_bytes", gradient_bytes)):
+        if value is not None:
+            checks.whole(name, value)
     stored = 4 if recipe.main_gradients != "none" else recipe.width("gradient")
     return weight_bytes or recipe.width("weight"), gradient_bytes or stored
 
@@ -182,12 +182,12 @@ def muon_messages(
         return ()
     size, count = matrix_parameters(shape) * width, len(matrices(shape))
     if how == "owner":  # a rank sends from the n-th that it holds
-        there, back = (
-            Message("update", "all_to_all", what, ceil(size / layout.dp), count) for what in ("momentum", "updates")
+        outgoing, returning = (
+            Message("update", "all_to_all", tensor, ceil(size / layout.dp), count) for tensor in ("momentum", "updates")
         )
-        return there, back
+        return outgoing, returning
     carried = ("momentum",) if how == "gather" else ("gradients", "momentum", "updates", "momentum")
-    return tuple(Message("update", "all_gather", what, size, count) for what in carried)
+    return tuple(Message("update", "all_gather", tensor, size, count) for tensor in carried)
 
 
 def share(collective: str, ranks: int) -> float:
@@ -196,10 +196,10 @@ def share(collective: str, ranks: int) -> float:
     return alpha_beta.bus_factor(checks.known("collective", collective, SHARE_OF), ranks)
 
 
-def sent(found: Iterable[Message], ranks: int) -> float:
+def sent(moves: Iterable[Message], ranks: int) -> float:
     """Bytes that a rank sends in a step, and receives: of broadcasts and reductions to owners the mean over ranks."""
     checks.whole("ranks", ranks)
-    return fsum(one.bytes * share(one.collective, ranks) for one in checked(found))
+    return fsum(message.bytes * share(message.collective, ranks) for message in checked(moves))
 
 
 def checked(found: Iterable[Message]) -> tuple[Message, ...]:
@@ -207,16 +207,16 @@ def checked(found: Iterable[Message]) -> tuple[Message, ...]:
     if not isinstance(found, Iterable) or isinstance(found, (str, dict)):
         raise ValueError(f"found must be what `messages` gives, a tuple of Message, not {checks.said(found)}")
     found = tuple(found)
-    for one in found:
-        checks.instance("each of found", one, Message)
+    for message in found:
+        checks.instance("each of found", message, Message)
     return found
 
 
 def pieces(parameters: int, recipe: Recipe, layout: Layout, way: str = "paper", **options) -> float:
     """`sent` in pieces: how many times each weight, as it travels, leaves. 2, 2, 2 and 3 by the paper's stages."""
-    found = messages(parameters, recipe, layout, way, **options)
+    moves = messages(parameters, recipe, layout, way, **options)
     wide = options.get("weight_bytes") or recipe.width("weight")
-    return sent(found, layout.dp) / (parameters * wide * share("all_gather", layout.dp)) if found else 0.0
+    return sent(moves, layout.dp) / (parameters * wide * share("all_gather", layout.dp)) if moves else 0.0
 
 
 def _check(parameters, recipe, layout, way, keep, passes, every_pass, unit, stay) -> None:
@@ -241,5 +241,5 @@ def _check(parameters, recipe, layout, way, keep, passes, every_pass, unit, stay
     if every_pass is not None:
         checks.flag("every_pass", every_pass)
         if way.startswith("DeepSpeed") and every_pass != (layout.zero >= 2):
-            when = "in every pass" if layout.zero >= 2 else "after the last pass only"
-            raise ValueError(f"{way} reduces gradients of stage {layout.zero} {when}: leave every_pass None")
+            moment = "in every pass" if layout.zero >= 2 else "after the last pass only"
+            raise ValueError(f"{way} reduces gradients of stage {layout.zero} {moment}: leave every_pass None")

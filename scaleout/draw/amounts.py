@@ -25,18 +25,19 @@ def unit(size: float, giga: int) -> tuple[int, str]:
 
 def amount(size: float, giga: int) -> str:
     """Bytes with three digits: '27.0 GB', '786 MB'."""
-    one, name = unit(size, giga)
-    return f"{svg.quantity(size / one)} {name}"
+    unit_bytes, name = unit(size, giga)
+    return f"{svg.quantity(size / unit_bytes)} {name}"
 
 
-def adding_up(sizes: Sequence[float], one: float, places: int) -> list[float]:
-    """The sizes in units of `one`, rounded so that they add up to their rounded sum: the largest remainders go up."""
-    steps = [size / one * 10**places for size in sizes]
-    down = [int(step) for step in steps]
-    order = sorted(range(len(steps)), key=lambda i: down[i] - steps[i])
-    for i in order[: round(sum(steps)) - sum(down)]:
-        down[i] += 1
-    return [part / 10**places for part in down]
+def adding_up(sizes: Sequence[float], unit_bytes: float, places: int) -> list[float]:
+    """The sizes in units of `unit_bytes`, rounded so that they add up to their rounded sum: the largest
+    remainders go up."""
+    steps = [size / unit_bytes * 10**places for size in sizes]
+    floors = [int(step) for step in steps]
+    order = sorted(range(len(steps)), key=lambda i: floors[i] - steps[i])
+    for i in order[: round(sum(steps)) - sum(floors)]:
+        floors[i] += 1
+    return [part / 10**places for part in floors]
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Scale:
     unit: str
 
     @classmethod
-    def over(cls, most: float, giga: int) -> Scale:
-        """A scale with a round end that has room above `most` bytes, in GB or what is above."""
-        need = most * 1.06
+    def above(cls, largest: float, giga: int) -> Scale:
+        """A scale with a round end that has room above `largest` bytes, in GB or what is above."""
+        need = largest * 1.06
         power = next((k for k in range(GIGA, 5) if need <= 0.8 * _thousand(giga) ** (k + 1)), 5)
         size = _thousand(giga) ** power
         decade = 10.0 ** floor(log10(need / size))

@@ -7,7 +7,7 @@ from math import ceil
 
 from scaleout.draw import hatch, svg
 
-BATCH, EACH = 8, 2  # sequences shared by all, and of each GPU
+BATCH, PER_GPU = 8, 2  # sequences shared by all, and of each GPU
 WORLDS = (1, 2, 4, 8, 16)
 ROW = 7.0  # CSS pixels from one GPU to the next
 BYTES, START = 0.9, 0.12  # of the wire in sequences: all bytes, and a hop's start. For the eye, of no machine.
@@ -20,36 +20,38 @@ def wire(gpus: int) -> tuple[float, float]:
 
 def strong_beside_weak(width: float) -> str:
     """Two bands of five columns."""
-    out, y = [], 0.0
+    marks, y = [], 0.0
     for words, each_of in (
         (f"Strong: {BATCH} sequences, shared", lambda gpus: BATCH / gpus),
-        (f"Weak: {EACH} sequences for each GPU", lambda gpus: float(EACH)),
+        (f"Weak: {PER_GPU} sequences for each GPU", lambda gpus: float(PER_GPU)),
     ):
         drawn, y = _band(width, y, words, each_of)
-        out.append(drawn)
+        marks.append(drawn)
     label = (
         f"{BATCH} sequences shared by 1 to {WORLDS[-1]} GPUs: rows shorten until each has one, then half of "
-        f"the GPUs are empty. {EACH} sequences for each: rows keep their length, and the wire beneath grows past "
+        f"the GPUs are empty. {PER_GPU} sequences for each: rows keep their length, and the wire beneath grows past "
         "them by its starts."
     )
-    return svg.figure(width, y, "".join(out), label)
+    return svg.figure(width, y, "".join(marks), label)
 
 
 def _band(width: float, y: float, words: str, each_of) -> tuple[str, float]:
     """A title, a column for each number of GPUs, and where it ends."""
     pitch = width / len(WORLDS)
-    one = min(13.0, (pitch - 8) / BATCH)  # CSS pixels of a sequence
-    out, base = [svg.text(0, y + 13, words, bold=True)], y + 22
+    sequence_width = min(13.0, (pitch - 8) / BATCH)  # CSS pixels of a sequence
+    marks, base = [svg.text(0, y + 13, words, bold=True)], y + 22
     for n, gpus in enumerate(WORLDS):
-        x, each = n * pitch, ceil(each_of(gpus))
+        x, count = n * pitch, ceil(each_of(gpus))
         for k in range(gpus):
             top = base + k * ROW
             if each_of(gpus) >= 1 or k < BATCH:
-                out += [svg.rect(x + j * one, top, one - 1, ROW - 2, "compute") for j in range(each)]
+                marks += [
+                    svg.rect(x + j * sequence_width, top, sequence_width - 1, ROW - 2, "compute") for j in range(count)
+                ]
             else:
-                out.append(hatch.box(x, top, one - 1, ROW - 2, "muted"))
-        sent, starts = (part * one for part in wire(gpus))
+                marks.append(hatch.box(x, top, sequence_width - 1, ROW - 2, "muted"))
+        sent, starts = (part * sequence_width for part in wire(gpus))
         low = base + gpus * ROW + 4
-        out += [svg.rect(x, low, sent, 5, "c4"), svg.rect(x + sent, low, starts, 5, "c7")]
-        out.append(svg.text(x, low + 19, f"{gpus} GPU{'s' if gpus > 1 else ''}", size=svg.SMALLEST, fill="muted"))
-    return "".join(out), base + WORLDS[-1] * ROW + 34
+        marks += [svg.rect(x, low, sent, 5, "c4"), svg.rect(x + sent, low, starts, 5, "c7")]
+        marks.append(svg.text(x, low + 19, f"{gpus} GPU{'s' if gpus > 1 else ''}", size=svg.SMALLEST, fill="muted"))
+    return "".join(marks), base + WORLDS[-1] * ROW + 34

@@ -9,30 +9,30 @@ from scaleout.collectives import messages
 from scaleout.draw import plot, svg
 
 Span = tuple[int, str, float, float]  # rank, "sends" or "receives", from, to (seconds)
-OTHER = {"sends": "receives", "receives": "sends"}
+OPPOSITE = {"sends": "receives", "receives": "sends"}
 PALE = 0.35  # of the colour, where a card receives
 WAYS = {"naive": "All to one, and back", "ring": "Around a ring"}
 
 
-def spans(algorithm: str, size: float, ranks: int, bytes_per_s: float) -> list[Span]:
+def spans(algorithm: str, size: int, ranks: int, bytes_per_s: float) -> list[Span]:
     """When each rank sends and receives in an all-reduce of `size` bytes, starts not counted; a step as long as its
     largest message takes, and what goes on without a break is one span."""
     parts = messages.sizes("all_reduce", algorithm, size, ranks)
-    found: dict[tuple[int, str], list[list[float]]] = {}
-    now = 0.0
+    intervals: dict[tuple[int, str], list[list[float]]] = {}
+    time = 0.0
     moves = messages.messages("all_reduce", algorithm, ranks)
-    for _, step in itertools.groupby(moves, key=lambda one: one.step):
-        step = list(step)
-        end = now + max(parts[one.chunk] for one in step) / bytes_per_s
-        for one in step:
-            for rank, does in ((one.source, "sends"), (one.target, "receives")):
-                known = found.setdefault((rank, does), [])
-                if known and known[-1][1] == now:
+    for _, group in itertools.groupby(moves, key=lambda message: message.step):
+        step = list(group)
+        end = time + max(parts[message.chunk] for message in step) / bytes_per_s
+        for message in step:
+            for rank, does in ((message.source, "sends"), (message.target, "receives")):
+                known = intervals.setdefault((rank, does), [])
+                if known and known[-1][1] == time:
                     known[-1][1] = end
                 else:
-                    known.append([now, end])
-        now = end
-    return sorted((rank, does, a, b) for (rank, does), times in found.items() for a, b in times)
+                    known.append([time, end])
+        time = end
+    return sorted((rank, does, a, b) for (rank, does), times in intervals.items() for a, b in times)
 
 
 @dataclass(frozen=True)
@@ -49,64 +49,68 @@ class _Sheet:
         return self.width > 500
 
 
-def draw(width: float, size: float, ranks: int, bytes_per_s: float) -> str:
+def draw(width: float, size: int, ranks: int, bytes_per_s: float) -> str:
     """Both ways, one above the other, with their seconds; strong: the card sends, pale: it receives."""
     ways = {way: spans(way, size, ranks, bytes_per_s) for way in WAYS}
-    longest = max(end for found in ways.values() for *_, end in found)
+    longest = max(end for intervals in ways.values() for *_, end in intervals)
     left, row = (190, 14.5) if width > 500 else (16, 11)
     sheet = _Sheet(width, left, row, (width - left - 14) / longest)
-    out, y = [], 2.0
-    for way, found in ways.items():
+    marks, y = [], 2.0
+    for way, intervals in ways.items():
         y += 0 if sheet.wide else 50
-        out += [_head(way, found, sheet, y), _lanes(found, ranks, sheet, y), _remark(way, found, ranks, sheet, y)]
+        marks += [
+            _head(way, intervals, sheet, y),
+            _lanes(intervals, ranks, sheet, y),
+            _remark(way, intervals, ranks, sheet, y),
+        ]
         y += ranks * row + (28 if sheet.wide else 14)
     axis = y - (18 if sheet.wide else 6)
     ruled = plot.time_axis(left, axis, longest * sheet.scale, longest, axis - 5)
     edge = svg.line(left, axis, width - 14, axis, "muted")
     label = f"When {ranks} network cards are busy: all to one and back, and around a ring"
-    return svg.figure(width, axis + 20, "".join(out) + ruled + edge, label)
+    return svg.figure(width, axis + 20, "".join(marks) + ruled + edge, label)
 
 
-def _head(way: str, found: list[Span], sheet: _Sheet, y: float) -> str:
+def _head(way: str, intervals: list[Span], sheet: _Sheet, y: float) -> str:
     """The name of a way and its seconds, in large figures: beside its lanes, or above them."""
-    took, fill = f"{svg.quantity(max(end for *_, end in found), 2)} s", "c4-words" if way == "ring" else "ink"
+    duration, fill = f"{svg.quantity(max(end for *_, end in intervals), 2)} s", "c4-words" if way == "ring" else "ink"
     if sheet.wide:
         name = svg.text(0, y + 13, WAYS[way], bold=True, size=14)
-        return name + svg.text(0, y + 56, took, bold=True, size=44, fill=fill)
+        return name + svg.text(0, y + 56, duration, bold=True, size=44, fill=fill)
     name = svg.text(0, y - 12, WAYS[way], bold=True, size=14)
-    return name + svg.text(sheet.width - 14, y - 10, took, anchor="end", bold=True, size=34, fill=fill)
+    return name + svg.text(sheet.width - 14, y - 10, duration, anchor="end", bold=True, size=34, fill=fill)
 
 
-def _lanes(found: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
+def _lanes(intervals: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
     """A lane for each rank. A card that does both at once shows one above the other."""
-    out = []
+    marks = []
     for rank in range(ranks):
         middle = y + rank * sheet.row + sheet.row / 2
-        out.append(svg.text(sheet.left - 6, middle + 4, str(rank), anchor="end", fill="muted", size=svg.SMALLEST))
-        out.append(svg.line(sheet.left, middle, sheet.width - 14, middle))
+        marks.append(svg.text(sheet.left - 6, middle + 4, str(rank), anchor="end", fill="muted", size=svg.SMALLEST))
+        marks.append(svg.line(sheet.left, middle, sheet.width - 14, middle))
     thick = sheet.row - 3
-    for rank, does, start, end in found:
-        both = any(one[:2] == (rank, OTHER[does]) and one[2] < end and start < one[3] for one in found)
-        top = y + rank * sheet.row + 1.5 + (thick / 2 if both and does == "receives" else 0)
+    for rank, does, start, end in intervals:
+        duplex = any(span[:2] == (rank, OPPOSITE[does]) and span[2] < end and start < span[3] for span in intervals)
+        top = y + rank * sheet.row + 1.5 + (thick / 2 if duplex and does == "receives" else 0)
         x, long = sheet.left + start * sheet.scale, (end - start) * sheet.scale
         faded = 1.0 if does == "sends" else PALE
-        out.append(svg.rect(x, top, long - 0.8, thick / 2 if both else thick, "c4", opacity=faded))
-    return "".join(out)
+        marks.append(svg.rect(x, top, long - 0.8, thick / 2 if duplex else thick, "c4", opacity=faded))
+    return "".join(marks)
 
 
-def _remark(way: str, found: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
+def _remark(way: str, intervals: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
     """What the lanes show, in a few words where they leave room."""
-    end = max(end for *_, end in found)
+    end = max(end for *_, end in intervals)
     if way == "ring":
         words = ("every card sends and receives, all the time,", "and then it is over")
         x, row = sheet.left + end * sheet.scale + 10, 2.4
     else:
-        idle = 1 - sum(b - a for rank, _, a, b in found if rank == 1) / end
+        idle = 1 - sum(b - a for rank, _, a, b in intervals if rank == 1) / end
         words = (f"the other {ranks - 1} wait", f"{idle:.0%} of the time")
         x, row = sheet.left + 8, ranks - (2.3 if sheet.wide else 1.8)  # below the stairs
     if not sheet.wide and way == "ring":
         words = ("every card sends and", "receives, all the time")
     return "".join(
-        svg.text(x, y + (row + i * 15 / sheet.row) * sheet.row + 4, one, fill="muted", size=svg.SMALL, halo=True)
-        for i, one in enumerate(words)
+        svg.text(x, y + (row + i * 15 / sheet.row) * sheet.row + 4, line, fill="muted", size=svg.SMALL, halo=True)
+        for i, line in enumerate(words)
     )

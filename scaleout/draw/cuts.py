@@ -38,22 +38,22 @@ def _panel(way: str) -> str:
     left = 52.0
     middle = left + INPUT[0] + GAP
     right = middle + WEIGHT[0] + GAP
-    out = [svg.text(0, 16, title, bold=True, size=15)]
+    marks = [svg.text(0, 16, title, bold=True, size=15)]
     for x, (wide, _), name in ((left, INPUT, "input"), (middle, WEIGHT, "weights"), (right, OUTPUT, "output")):
-        out.append(svg.text(x + wide / 2, HEAD - 12, name, anchor="middle", fill="muted", size=svg.SMALL))
+        marks.append(svg.text(x + wide / 2, HEAD - 12, name, anchor="middle", fill="muted", size=svg.SMALL))
     for rank in range(2):
         centre = HEAD + ROW * rank + ROW / 2 - 6
-        out.append(svg.text(0, centre + 4, f"rank {rank}", size=svg.SMALL))
+        marks.append(svg.text(0, centre + 4, f"rank {rank}", size=svg.SMALL))
         for x, sign in ((middle - GAP / 2, "·"), (right - GAP / 2, "=")):
-            out.append(svg.text(x, centre + 6, sign, anchor="middle", fill="muted", size=16))
+            marks.append(svg.text(x, centre + 6, sign, anchor="middle", fill="muted", size=16))
         half = {"columns": ("whole", "across", "across"), "rows": ("across", "down", "sum")}[way]
         for x, side, fill, part in zip(
             (left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half, strict=True
         ):
-            out.append(_sheet(f"{way}-{x:g}-{rank}", x, centre, side, fill, part, rank))
+            marks.append(_sheet(f"{way}-{x:g}-{rank}", x, centre, side, fill, part, rank))
     y = HEAD + 2 * ROW + 12
-    out.append(svg.text(right + OUTPUT[0], y, result, anchor="end", size=svg.SMALL))
-    return "".join(out)
+    marks.append(svg.text(right + OUTPUT[0], y, result, anchor="end", size=svg.SMALL))
+    return "".join(marks)
 
 
 def _sheet(name: str, x: float, centre: float, side: Side, fill: str, part: str, rank: int) -> str:
@@ -82,11 +82,11 @@ def heads(width: float) -> str:
     high, gap, top = 96.0, 26.0, 40.0
     strip = min(38.0, (width - 2 * gap) / sum(HEADS.values()))
     x = (width - sum(HEADS.values()) * strip - 2 * gap) / 2
-    out = [_ranks(width)]
+    marks = [_ranks(width)]
     for name, count in HEADS.items():
         wide = count * strip
         words = f"{name}: {count} heads" if name == "Q" else f"{name}: {count}"
-        out.append(svg.text(x + wide / 2, top - 8, words, anchor="middle", bold=True, size=14))
+        marks.append(svg.text(x + wide / 2, top - 8, words, anchor="middle", bold=True, size=14))
         for head in range(count):
             owners = [
                 rank
@@ -94,15 +94,15 @@ def heads(width: float) -> str:
                 if rank * count // RANKS <= head < max((rank + 1) * count // RANKS, rank * count // RANKS + 1)
             ]
             for copy, rank in reversed(list(enumerate(owners))):  # copies stand behind each other
-                shift, less = 7 * copy, 7 * (len(owners) - 1)
-                out.append(
-                    f'<rect x="{svg.num(x + head * strip + shift)}" y="{svg.num(top + less - shift)}" '
-                    f'width="{svg.num(strip - 2 - less)}" height="{svg.num(high - less)}" '
+                shift, inset = 7 * copy, 7 * (len(owners) - 1)
+                marks.append(
+                    f'<rect x="{svg.num(x + head * strip + shift)}" y="{svg.num(top + inset - shift)}" '
+                    f'width="{svg.num(strip - 2 - inset)}" height="{svg.num(high - inset)}" '
                     f'fill="{ramp.colour(rank, RANKS)}" stroke="{svg.colour("paper")}"/>'
                 )
         x += wide + gap
     label = "Q, K and V cut by heads: eight heads of Q on four ranks, two each; two heads of K and V, each on two ranks"
-    return svg.figure(width, top + high + 34, "".join(out), label)
+    return svg.figure(width, top + high + 34, "".join(marks), label)
 
 
 def _ranks(width: float) -> str:

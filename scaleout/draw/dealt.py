@@ -22,16 +22,16 @@ class Piece:
     end: float
 
 
-def pieces(parts: Sequence[tuple[str, float]], each: float) -> list[Piece]:
-    """(kind, bytes) dealt out over GPUs of `each` bytes, cut where a GPU is full."""
-    out, at = [], 0.0
+def pieces(parts: Sequence[tuple[str, float]], gpu_bytes: float) -> list[Piece]:
+    """(kind, bytes) dealt out over GPUs of `gpu_bytes`, cut where a GPU is full."""
+    result, start = [], 0.0
     for kind, size in parts:
-        end = at + size / each
-        while end - at > 1e-9:
-            until = min(end, float(int(at + 1e-9) + 1))
-            out.append(Piece(kind, at, until))
-            at = until
-    return out
+        end = start + size / gpu_bytes
+        while end - start > 1e-9:
+            until = min(end, float(int(start + 1e-9) + 1))
+            result.append(Piece(kind, start, until))
+            start = until
+    return result
 
 
 def opening(width: float) -> str:
@@ -41,33 +41,36 @@ def opening(width: float) -> str:
     return draw(width, parts, usable(DEVICES["h100-sxm"].memory_bytes))
 
 
-def draw(width: float, parts: Sequence[tuple[str, float]], each: float) -> str:
+def draw(width: float, parts: Sequence[tuple[str, float]], gpu_bytes: float) -> str:
     """Every GPU a cell, every machine a column, filled in the order of `parts`; beneath, what each kind takes."""
-    whole = sum(size for _, size in parts) / each
-    nodes = ceil(whole / NODE)
+    filled = sum(size for _, size in parts) / gpu_bytes
+    nodes = ceil(filled / NODE)
     pitch, gap, tall = width / nodes, 10 if width > 500 else 6, 19 if width > 500 else 14
-    across, out = pitch - gap, []
-    cell = f'width="{svg.num(across)}" height="{tall - 3}" fill="none" stroke="{svg.colour("muted")}"'
+    cell_width, cells = pitch - gap, []
+    cell = f'width="{svg.num(cell_width)}" height="{tall - 3}" fill="none" stroke="{svg.colour("muted")}"'
     for gpu in range(nodes * NODE):
         x, y = gpu // NODE * pitch + 0.5, gpu % NODE * tall + 0.5
-        out.append(f'<rect x="{svg.num(x)}" y="{svg.num(y)}" {cell} stroke-opacity="0.6"/>')
-    for one in pieces(parts, each):
-        gpu = int(one.start + 1e-9)
-        x, y = gpu // NODE * pitch + (one.start - gpu) * across, gpu % NODE * tall
-        out.append(
+        cells.append(f'<rect x="{svg.num(x)}" y="{svg.num(y)}" {cell} stroke-opacity="0.6"/>')
+    for piece in pieces(parts, gpu_bytes):
+        gpu = int(piece.start + 1e-9)
+        x, y = gpu // NODE * pitch + (piece.start - gpu) * cell_width, gpu % NODE * tall
+        cells.append(
             svg.rect(
                 x + 0.5,
                 y + 0.5,
-                (one.end - one.start) * across,
+                (piece.end - piece.start) * cell_width,
                 tall - 3,
-                kinds.COLOURS[one.kind],
-                opacity=kinds.PALE.get(one.kind, 1.0),
+                kinds.COLOURS[piece.kind],
+                opacity=kinds.PALE.get(piece.kind, 1.0),
             )
         )
-    said = [f"{kinds.NAMES.get(kind, kind)} {size / GB:,.0f} GB, {size / each:.1f} GPUs" for kind, size in parts]
+    amounts = [
+        f"{kinds.NAMES.get(kind, kind)} {size / GB:,.0f} GB, {size / gpu_bytes:.1f} GPUs" for kind, size in parts
+    ]
     pairs = [
-        (kinds.COLOURS[kind] + "%" * (kind in kinds.PALE), words) for (kind, _), words in zip(parts, said, strict=True)
+        (kinds.COLOURS[kind] + "%" * (kind in kinds.PALE), words)
+        for (kind, _), words in zip(parts, amounts, strict=True)
     ]
     marks, height = labels.keys(0, NODE * tall + 8, width, pairs)
-    label = f"{nodes} machines of {NODE} GPUs, {ceil(whole)} of them filled: {'; '.join(said)}."
-    return svg.figure(width, NODE * tall + 8 + height, "".join([*out, marks]), label)
+    label = f"{nodes} machines of {NODE} GPUs, {ceil(filled)} of them filled: {'; '.join(amounts)}."
+    return svg.figure(width, NODE * tall + 8 + height, "".join([*cells, marks]), label)

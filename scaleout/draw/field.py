@@ -52,12 +52,12 @@ def field(
     """The control over the shapes. box: (x, y, width, height) in which it listens. points: (x, y, a value for each of
     `controls`, what is said of it), in the order in which arrow keys go. words: where that is said, and what stands
     there before. label: names the field to who does not see it."""
-    some = ";".join(f"{x:.1f} {y:.1f} {' '.join(map(str, values))}|{said}" for x, y, values, said in points)
+    data = ";".join(f"{x:.1f} {y:.1f} {' '.join(map(str, values))}|{text}" for x, y, values, text in points)
     x, y, width, height = box
     ring = f'<circle r="7" fill="none" stroke="{svg.colour("key")}" stroke-width="2" visibility="hidden"/>'
     return (
         f'<g data-mark="field" data-field="{escape(" ".join(controls), quote=True)}" '
-        f'data-points="{escape(some, quote=True)}" data-label="{escape(label, quote=True)}">'
+        f'data-points="{escape(data, quote=True)}" data-label="{escape(label, quote=True)}">'
         f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" rx="4" '
         f'fill="transparent" class="live-hit"/>{ring}'
         f"{svg.text(words[0], words[1], words[2], fill='muted', size=svg.SMALL)}</g>"

@@ -34,64 +34,66 @@ def step(x: float, f: Format) -> int:
 
 def bits(width: float) -> str:
     """The bits of either format with what they say, and under them both on one line."""
-    out = [_bits(FORMATS[name], 6 + ROW * i, width) for i, name in enumerate(SHOWN)]
+    marks = [_bits(FORMATS[name], 6 + ROW * i, width) for i, name in enumerate(SHOWN)]
     y = 6 + ROW * len(SHOWN)
-    out.append(_line(y, width))
-    said = "; ".join(
+    marks.append(_line(y, width))
+    readings = "; ".join(
         f"{name}: {' '.join(fields(NUMBER, FORMATS[name]).values())}, which is {rounded(NUMBER, FORMATS[name]):,g}"
         for name in SHOWN
     )
-    return svg.figure(width, y + 92, "".join(out), f"The number {NUMBER:,} in 16 bits. {said}")
+    return svg.figure(width, y + 92, "".join(marks), f"The number {NUMBER:,} in 16 bits. {readings}")
 
 
 def _bits(f: Format, y: float, width: float) -> str:
     """A cell for each bit; what a field is above, what it says here beneath."""
     cell, wide = min(26.0, (width - LEFT - RIGHT) / 16), width > 500
     start = 2.0 ** (math.frexp(NUMBER)[1] - 1)
-    apart = math.ldexp(start, -f.mantissa)
+    spacing = math.ldexp(start, -f.mantissa)
     says = {
         "sign": "",
         "exponent": f"from {start:,.0f} on",
-        "mantissa": f"step {step(NUMBER, f):,} of {2**f.mantissa:,}" + f", {apart:g} apart" * wide,
+        "mantissa": f"step {step(NUMBER, f):,} of {2**f.mantissa:,}" + f", {spacing:g} apart" * wide,
     }
     x, top = LEFT, y + 18
-    out = [svg.text(0, top + 16, f.name, bold=True)]
+    marks = [svg.text(0, top + 16, f.name, bold=True)]
     for name, ones in fields(NUMBER, f).items():
         right = x + cell * len(ones)
-        at = {"x": right, "anchor": "end"} if name == "sign" else {"x": (x + right) / 2, "anchor": "middle"}
-        out.append(svg.text(y=top - 6, words=name, fill="muted", size=svg.SMALL, **at))
-        out.append(svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL))
-        for one in ones:
+        edge, anchor = (right, "end") if name == "sign" else ((x + right) / 2, "middle")
+        marks.append(svg.text(edge, top - 6, name, anchor=anchor, fill="muted", size=svg.SMALL))
+        marks.append(svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL))
+        for bit in ones:
             mark = f"{f.name} {name}"
-            out.append(svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark))
-            out.append(svg.text(x + cell / 2, top + 15.5, one, anchor="middle", size=svg.SMALL))
+            marks.append(svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark))
+            marks.append(svg.text(x + cell / 2, top + 15.5, bit, anchor="middle", size=svg.SMALL))
             x += cell
         x += 1.5
-    out.append(svg.text(x + 6, top + 16, f"{rounded(NUMBER, f):,g}", bold=True))
-    return "".join(out)
+    marks.append(svg.text(x + 6, top + 16, f"{rounded(NUMBER, f):,g}", bold=True))
+    return "".join(marks)
 
 
 def _line(y: float, width: float) -> str:
     """The neighbourhood of the number: ticks where a format has one, a dot on the nearest."""
 
-    def at(value: float) -> float:
+    def x_of(value: float) -> float:
         return LEFT + (value - LO) / (HI - LO) * (width - LEFT - 4)
 
-    x, out = at(NUMBER), []
+    x, marks = x_of(NUMBER), []
     for f, high in zip((FORMATS[name] for name in SHOWN), (y + 34, y + 64), strict=True):
-        apart, nearest = math.ldexp(2.0 ** (math.frexp(NUMBER)[1] - 1), -f.mantissa), rounded(NUMBER, f)
-        out += [svg.text(0, high + 4, f.name, bold=True), svg.line(LEFT, high, width - 4, high, "muted")]
-        for i in range(math.ceil(LO / apart), math.floor(HI / apart) + 1):
-            out.append(svg.line(at(i * apart), high - 5, at(i * apart), high + 5, "ink", mark=f"{f.name} tick"))
-        out.append(f'<circle cx="{svg.num(at(nearest))}" cy="{svg.num(high)}" r="4.5" fill="{svg.colour("key")}"/>')
-    out += [
+        spacing, nearest = math.ldexp(2.0 ** (math.frexp(NUMBER)[1] - 1), -f.mantissa), rounded(NUMBER, f)
+        marks += [svg.text(0, high + 4, f.name, bold=True), svg.line(LEFT, high, width - 4, high, "muted")]
+        for i in range(math.ceil(LO / spacing), math.floor(HI / spacing) + 1):
+            marks.append(
+                svg.line(x_of(i * spacing), high - 5, x_of(i * spacing), high + 5, "ink", mark=f"{f.name} tick")
+            )
+        marks.append(f'<circle cx="{svg.num(x_of(nearest))}" cy="{svg.num(high)}" r="4.5" fill="{svg.colour("key")}"/>')
+    marks += [
         svg.line(x, y + 20, x, y + 64, "ink", 1, "3 2"),
         svg.text(x - 5, y + 22, f"{NUMBER:,}", anchor="end", bold=True, halo=True),
     ]
-    out += [
-        svg.text(at(one), y + 84, f"{one:,}", anchor="middle", fill="muted", size=svg.SMALL)
-        for one in (996, 1000, 1004)
+    marks += [
+        svg.text(x_of(number), y + 84, f"{number:,}", anchor="middle", fill="muted", size=svg.SMALL)
+        for number in (996, 1000, 1004)
     ]
     nearest = rounded(NUMBER, FORMATS[SHOWN[0]])
-    out.append(svg.text(at(nearest) + 4, y + 22, f"{nearest:,g}", size=svg.SMALL, halo=True))
-    return "".join(out)
+    marks.append(svg.text(x_of(nearest) + 4, y + 22, f"{nearest:,g}", size=svg.SMALL, halo=True))
+    return "".join(marks)

@@ -31,10 +31,10 @@ def strips(width: float) -> str:
     left = 58.0
     axis = ruler.Ruler(LO, HI, left, width - 4)
     y, words = 16.0 + HIGH, "gradients of the book's small model, by size"
-    out, found = [svg.text(0, 12, words, size=svg.SMALL, fill="muted")], gradients()
-    most = max(found.counts)
-    rows = [(octave, n / most * (HIGH - 14), f"{ruler.power(octave)}: {n:,}") for octave, n in found.items()]
-    out += [
+    marks, histogram = [svg.text(0, 12, words, size=svg.SMALL, fill="muted")], gradients()
+    highest = max(histogram.counts)
+    rows = [(octave, n / highest * (HIGH - 14), f"{ruler.power(octave)}: {n:,}") for octave, n in histogram.items()]
+    marks += [
         ruler.bars(axis, rows, 0, y, [("c6", 0.9)] * len(rows)),
         svg.line(left, y + 0.5, axis.right, y + 0.5, "muted"),
     ]
@@ -42,31 +42,31 @@ def strips(width: float) -> str:
         f = FORMATS[name]
         y += max(32.0, f.digits * BIT + 18)
         bits = svg.text(0, y + 3, f"{f.digits} bits", size=svg.SMALLEST, fill="muted")
-        out += [
+        marks += [
             ruler.outline(ruler.strip(axis, f, y, BIT), "compute", 0.35, "ink", 1),
             svg.text(0, y - 10, name, bold=True, size=13),
             bits,
             _named(axis, f, y),
         ]
     y += 8
-    out.append(axis.axis(y, 8 if width > 500 else 16))
-    said = (
+    marks.append(axis.axis(y, 8 if width > 500 else 16))
+    readings = (
         f"{name}, {FORMATS[name].digits} significant bits, zero below {low}, largest {high}"
         for name, (low, high) in ((name, ends(FORMATS[name])) for name in SHOWN)
     )
-    label = "Five formats on one ruler: " + "; ".join(said)
-    return svg.figure(width, y + 24, "".join(out), label)
+    label = "Five formats on one ruler: " + "; ".join(readings)
+    return svg.figure(width, y + 24, "".join(marks), label)
 
 
 def _named(axis: ruler.Ruler, f: Format, y: float) -> str:
     """What its ends are, above the strip or beside it."""
     low, high = ends(f)
-    first, last = (axis.x(one) for one in (f.lowest_octave - f.mantissa, math.log2(f.largest)))
+    first, last = (axis.x(octave) for octave in (f.lowest_octave - f.mantissa, math.log2(f.largest)))
     above, beyond = y - f.digits * BIT - 4, f.highest_octave > HI
     first_words, last_words = (f"← to {low}", f"to {high} →") if beyond else (f"0 below {low}", high)
     anchor, x, line = ("end", last, above) if beyond else ("start", last + 5, y - 1)
-    out = [
+    marks = [
         svg.text(first, above, first_words, size=svg.SMALLEST, fill="muted", halo=True),
         svg.text(x, line, last_words, anchor=anchor, size=svg.SMALLEST, fill="muted", halo=True),
     ]
-    return "".join(map(ruler.raised, out))
+    return "".join(map(ruler.raised, marks))

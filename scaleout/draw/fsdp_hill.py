@@ -1,4 +1,4 @@
-"""What one GPU holds through a step of FSDP, as a hill of kinds over the seconds of the step."""
+"""Memory of one GPU through a step of FSDP, as a hill of kinds over the seconds of the step."""
 
 from __future__ import annotations
 
@@ -40,70 +40,70 @@ def placed(moments: Sequence[Moment], timeline: ShortTimeline) -> list[Placed]:
     """
     blocks = {unit.split(".")[1] for unit in {moment.unit for moment in moments} if unit.startswith("blocks.")}
     visits = _visits(*timeline.visits({int(block) for block in blocks}))
-    done, last = timeline.passes[0][1], visits["forward"][-1][2]
-    out: list[Placed] = []
-    for phase, since, until in (("forward", 0.0, last), ("backward", last, done)):
+    backward_end, last = timeline.passes[0][1], visits["forward"][-1][2]
+    result: list[Placed] = []
+    for phase, since, until in (("forward", 0.0, last), ("backward", last, backward_end)):
         rows = [moment for moment in moments if moment.phase == phase]
-        out += _phase(rows, visits[phase], since, until)
+        result += _phase(rows, visits[phase], since, until)
     for moment in moments:
         if moment.phase == "loss":
-            out.append((last, last, moment))
+            result.append((last, last, moment))
         elif moment.phase == "update":
-            out.append((done, timeline.seconds, moment))
-    return out
+            result.append((backward_end, timeline.seconds, moment))
+    return result
 
 
-def _visits(rows: Sequence[str], found: dict[tuple[str, int], Interval]) -> dict[str, list[tuple[str, float, float]]]:
+def _visits(rows: Sequence[str], spans: dict[tuple[str, int], Interval]) -> dict[str, list[tuple[str, float, float]]]:
     """By phase, (unit, start, end) of each stay of the compute stream in a unit of the first pass, in order; one of no
     seconds lies where the one before it ended. A block that is recomputed is visited from its last unit, which backward
     has reached, through all of them, to the last again."""
-    blocks, now = runs_of_blocks(rows).values(), 0.0
-    again = {some[-1]: some for some in blocks if any(("recompute", i) in found for i in some)}
-    out: dict[str, list[tuple[str, float, float]]] = {"forward": [], "backward": []}
+    blocks, clock = runs_of_blocks(rows).values(), 0.0
+    rebuilt = {members[-1]: members for members in blocks if any(("recompute", i) in spans for i in members)}
+    result: dict[str, list[tuple[str, float, float]]] = {"forward": [], "backward": []}
     for phase, order in (("forward", range(len(rows))), ("backward", reversed(range(len(rows))))):
         for i in order:
             start = None
-            if phase == "backward" and i in again:
-                some = [found.get(("recompute", j), (now, now)) for j in again[i]]
-                start = some[-1][0]
-                out[phase].append((rows[i], some[0][0], some[0][0]))
-                out[phase] += [(rows[j], *span) for j, span in zip(again[i], some[:-1], strict=False)]
-            begun, now = found.get((phase, i), (now, now))
-            out[phase].append((rows[i], begun if start is None else start, now))
-    return out
+            if phase == "backward" and i in rebuilt:
+                members = [spans.get(("recompute", j), (clock, clock)) for j in rebuilt[i]]
+                start = members[-1][0]
+                result[phase].append((rows[i], members[0][0], members[0][0]))
+                result[phase] += [(rows[j], *span) for j, span in zip(rebuilt[i], members[:-1], strict=False)]
+            begun, clock = spans.get((phase, i), (clock, clock))
+            result[phase].append((rows[i], begun if start is None else start, clock))
+    return result
 
 
 def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float) -> list[Placed]:
     """Moments of one phase, from `since` to `until`, on its pieces, both in the order of time."""
     names = {name for name, *_ in visits}
-    held: dict[int, list[Moment]] = {}
-    at = 0
+    by_visit: dict[int, list[Moment]] = {}
+    visit = 0
     for moment in rows:
         name = moment.unit
         while name and name not in names:
             name = name.rpartition(".")[0]
         if name or not moment.unit:  # what only the root holds, within a block, stays where the program is
-            at = next((i for i in range(at, len(visits)) if visits[i][0] == name), at)
-        held.setdefault(at, []).append(moment)
-    out: list[Placed] = []
-    for i, moments in held.items():
+            visit = next((i for i in range(visit, len(visits)) if visits[i][0] == name), visit)
+        by_visit.setdefault(visit, []).append(moment)
+    result: list[Placed] = []
+    for i, moments in by_visit.items():
         _, start, end = visits[i]
-        before = visits[i - 1][2] if i else since
-        after = visits[i + 1][1] if i + 1 < len(visits) else until
-        out += _around(moments, before, start, end, after)
-    return out
+        previous_end = visits[i - 1][2] if i else since
+        next_start = visits[i + 1][1] if i + 1 < len(visits) else until
+        result += _around(moments, previous_end, start, end, next_start)
+    return result
 
 
-def _around(moments: list[Moment], before: float, start: float, end: float, after: float) -> Iterator[Placed]:
+def _around(moments: list[Moment], gap_start: float, start: float, end: float, gap_end: float) -> Iterator[Placed]:
     """Moments of one piece: equal shares of its compute, and what comes first and last in the gaps beside it."""
     work = [k for k, moment in enumerate(moments) if moment.activity == "compute"]
     first, last = (work[0], work[-1]) if work else (len(moments), len(moments))
     share, past = (end - start) / max(1, len(work)), 0
     for k, moment in enumerate(moments):
         if k < first:
-            yield before, start, moment
+            yield gap_start, start, moment
         elif k > last:
-            yield end, after, moment
+            yield end, gap_end, moment
         else:
             wide = moment.activity == "compute"
             yield start + past * share, start + (past + wide) * share, moment
@@ -122,41 +122,41 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
             if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
                 fullest[b] = (total, moment)
     columns, tops = [], _tops(rows[0][2].held)
-    for _, moment in fullest:  # a step that no moment begins or ends in is as the one before it
-        tops = _tops(moment.held) if moment is not None else tops
+    for _, highest in fullest:  # a step that no moment begins or ends in is as the one before it
+        tops = _tops(highest.held) if highest is not None else tops
         columns.append(tops)
     # What lies higher is drawn first, down to the axis, and covered by what lies beneath it
     layers = zip(STACK.items(), zip(*columns, strict=True), strict=True)
-    steps = [_steps(name, *look, tops, plane, unit_bytes) for (name, (*look, _)), tops in layers]
+    steps = [_steps(name, fill, opacity, tops, plane, unit_bytes) for (name, (fill, opacity, _)), tops in layers]
     return "".join(reversed(steps))
 
 
-def _tops(held: dict[str, int]) -> list[int]:
+def _tops(sizes: dict[str, int]) -> list[int]:
     """Bytes up to the upper edge of each layer of the stack."""
     tops, top = [], 0
     for kinds in _KINDS:
         for kind in kinds:
-            top += held[kind]
+            top += sizes[kind]
         tops.append(top)
     return tops
 
 
 def _steps(name: str, fill: str, opacity: float, tops: Sequence[int], plane: Plane, unit_bytes: float) -> str:
-    pitch, before, held = plane.width / len(tops), "", None
+    pitch, drawn, level = plane.width / len(tops), "", None
     per_byte = (plane.bottom - plane.at_y(plane.y.hi)) / plane.y.hi / unit_bytes
     path = [f"M{svg.num(plane.left)} {svg.num(plane.bottom)}"]
     for i, top in enumerate(tops):
-        if top == held:
+        if top == level:
             continue
-        held, height = top, f"{plane.bottom - top * per_byte:.1f}"
-        if height != before:
+        level, height = top, f"{plane.bottom - top * per_byte:.1f}"
+        if height != drawn:
             if i:
                 path.append(f"H{plane.left + i * pitch:.1f}")
             path.append(f"V{height}")
-            before = height
+            drawn = height
     path.append(f"H{svg.num(plane.right)}V{svg.num(plane.bottom)}Z")
     d = f'd="{"".join(path)}"'
-    under = "" if opacity == 1.0 else f'<path {d} fill="{svg.colour("paper")}"/>'
+    backing = "" if opacity == 1.0 else f'<path {d} fill="{svg.colour("paper")}"/>'
     pale = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
     edge = f'stroke="{svg.colour("ink")}" stroke-width="0.5"'  # green and grey are one to some eyes
-    return f'{under}<path {d} fill="{svg.colour(fill)}"{pale} {edge}><title>{name}</title></path>'
+    return f'{backing}<path {d} fill="{svg.colour(fill)}"{pale} {edge}><title>{name}</title></path>'

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.draw import svg
-from scaleout.draw.ownership import AWAY, LENT, OWNED, Cells, Flight, Grid, Row
+from scaleout.draw.ownership import LENT, OFFLOADED, OWNED, Cells, Flight, Grid, Row
 
 MOMENTS = ("rest", "gather", "forward", "between", "again", "backward", "reduce", "reduced", "update")
 DRAWN = 4  # ranks at most
@@ -18,29 +18,29 @@ BAND = 6  # CSS pixels of the activations under a rank's cells
 
 @dataclass(frozen=True)
 class Unit:
-    """What decides a unit's life: ranks that are drawn; whether it stays whole between forward and backward; whether
-    shards rest in the host's memory; what its activations keep from forward to backward, as a share of all."""
+    """What decides a unit's life: ranks that are drawn; whether it stays unsharded between forward and backward;
+    whether its shards are offloaded to CPU memory; the share of its activations that is saved for backward."""
 
     ranks: int
-    kept: bool
-    away: bool = False
+    stays_whole: bool
+    offloaded: bool = False
     activations: float = 1.0
 
     @property
     def messages(self) -> int:
-        return 0 if self.ranks == 1 else 2 if self.kept else 3
+        return 0 if self.ranks == 1 else 2 if self.stays_whole else 3
 
     def sent(self, moment: int) -> list[float]:
         """Of each message, how much has been sent at a moment: 0, a half or all."""
-        begins = (1, 6) if self.kept else (1, 4, 6)
-        return [0.5 * min(2, max(0, moment - at + 1)) for at in begins][: self.messages]
+        begins = (1, 6) if self.stays_whole else (1, 4, 6)
+        return [0.5 * min(2, max(0, moment - begin + 1)) for begin in begins][: self.messages]
 
-    def whole(self, moment: int) -> bool:
+    def unsharded(self, moment: int) -> bool:
         """Whether all of its weights are on every rank."""
-        return moment in (2, 5) or (self.kept and 2 <= moment <= 5)
+        return moment in (2, 5) or (self.stays_whole and 2 <= moment <= 5)
 
 
-def said(unit: Unit, moment: int) -> str:
+def caption(unit: Unit, moment: int) -> str:
     """What happens at a moment."""
     part = PARTS[unit.ranks]
     if unit.ranks == 1:
@@ -55,14 +55,14 @@ def said(unit: Unit, moment: int) -> str:
             "its gradients are there",
             "the update",
         )[moment]
-    host = " from its host" if unit.away else ""
-    at = "in its host's memory" if unit.away else "every GPU has"
+    host = " from its host" if unit.offloaded else ""
+    place = "in its host's memory" if unit.offloaded else "every GPU has"
     return (
-        f"at rest: {at} its {part}",
+        f"at rest: {place} its {part}",
         f"all-gather: each {part}{host} goes to all",
         "whole: its forward computes",
-        "kept whole until its backward" if unit.kept else f"freed: a {part} is left, and activations",
-        "still whole: no second gather" if unit.kept else f"all-gather, again: each {part} goes to all",
+        "kept whole until its backward" if unit.stays_whole else f"freed: a {part} is left, and activations",
+        "still whole: no second gather" if unit.stays_whole else f"all-gather, again: each {part} goes to all",
         "backward: gradients of all of it, on each",
         "reduce-scatter: gradients fly home, and add",
         f"freed: a {part} of the mean is left",
@@ -81,7 +81,7 @@ def draw(unit: Unit, moment: int, x: float, y: float, width: float, cell: float,
     rows = (Row("weights", 1, "c1", "c5"), Row("gradients", 1, "c6"))
     grid = Grid(rows, unit.ranks, x, y + TOP, width, cell, 14 if width > 400 else 8, 4)
     flying = _flights(unit, moment)
-    under, over = grid.flights(flying)
+    leaving, moving = grid.flights(flying)
     names = "".join(
         svg.text(
             grid.left(rank) + grid.column / 2,
@@ -97,9 +97,9 @@ def draw(unit: Unit, moment: int, x: float, y: float, width: float, cell: float,
         [
             names,
             grid.frames(),
-            under,
-            grid.cells(_held(unit, moment), grid.landed(flying)),
-            over,
+            leaving,
+            grid.cells(_states(unit, moment), grid.landed(flying)),
+            moving,
             _activations(unit, moment, grid),
         ]
     )
@@ -108,40 +108,43 @@ def draw(unit: Unit, moment: int, x: float, y: float, width: float, cell: float,
 def names(x: float, y: float, cell: float) -> str:
     """Of the rows, ending at x."""
     y += TOP
-    at = {"weights": y + cell / 2, "gradients": y + 4 + 1.5 * cell, "activations": y + 10 + 2 * cell}
+    middles = {"weights": y + cell / 2, "gradients": y + 4 + 1.5 * cell, "activations": y + 10 + 2 * cell}
     return "".join(
-        svg.text(x, down + 4, words, anchor="end", size=svg.SMALLEST, fill="muted") for words, down in at.items()
+        svg.text(x, middle + 4, words, anchor="end", size=svg.SMALLEST, fill="muted")
+        for words, middle in middles.items()
     )
 
 
 def slots(unit: Unit, moment: int, right: float, y: float) -> tuple[str, float]:
     """What a rank has sent: for each message a slot for every part, of which its own stays empty. Ends at `right`;
     gives where it begins too."""
-    each = unit.ranks * SLOT + GAP
-    left = right - unit.messages * each + GAP
-    done, half, rest = [], [], []
+    message_width = unit.ranks * SLOT + GAP
+    left = right - unit.messages * message_width + GAP
+    full: list[str] = []
+    half: list[str] = []
+    unsent: list[str] = []
     for k, part in enumerate(unit.sent(moment)):
         for slot in range(unit.ranks):
-            box = f"M{svg.num(left + k * each + slot * SLOT)} {svg.num(y)}h{SLOT - 2}v{HIGH}h-{SLOT - 2}z"
+            box = f"M{svg.num(left + k * message_width + slot * SLOT)} {svg.num(y)}h{SLOT - 2}v{HIGH}h-{SLOT - 2}z"
             filled = slot < unit.ranks - 1 and part
-            (rest if not filled else done if part == 1 else half).append(box)
+            (unsent if not filled else full if part == 1 else half).append(box)
     c4 = svg.colour("c4")
-    out = [
-        f'<path d="{"".join(done)}" fill="{c4}"/>' if done else "",
+    marks = [
+        f'<path d="{"".join(full)}" fill="{c4}"/>' if full else "",
         f'<path d="{"".join(half)}" fill="{c4}" fill-opacity="0.45"/>' if half else "",
-        f'<path d="{"".join(rest)}" fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="2 1.5"/>',
+        f'<path d="{"".join(unsent)}" fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="2 1.5"/>',
     ]
-    return "".join(out) if unit.messages else "", left
+    return "".join(marks) if unit.messages else "", left
 
 
-def _held(unit: Unit, moment: int) -> dict[str, Cells]:
+def _states(unit: Unit, moment: int) -> dict[str, Cells]:
     """States of the cells, by kind, rank and part. What is about to leave or under way is drawn by its flight."""
-    every = range(unit.ranks)
-    whole = unit.whole(moment) or unit.ranks == 1
-    own = AWAY if unit.away and not whole else OWNED
-    weights = [[own if part == rank else LENT * whole for part in every] for rank in every]
-    made = {5: (LENT, LENT * (unit.ranks == 1)), 6: (LENT, 0), 7: (OWNED, 0), 8: (OWNED, 0)}.get(moment, (0, 0))
-    gradients = [[made[0] if part == rank else made[1] for part in every] for rank in every]
+    ranks = range(unit.ranks)
+    unsharded = unit.unsharded(moment) or unit.ranks == 1
+    owned = OFFLOADED if unit.offloaded and not unsharded else OWNED
+    weights = [[owned if part == rank else LENT * unsharded for part in ranks] for rank in ranks]
+    local = {5: (LENT, LENT * (unit.ranks == 1)), 6: (LENT, 0), 7: (OWNED, 0), 8: (OWNED, 0)}.get(moment, (0, 0))
+    gradients = [[local[0] if part == rank else local[1] for part in ranks] for rank in ranks]
     return {"weights": weights, "gradients": gradients}
 
 
@@ -149,22 +152,22 @@ def _flights(unit: Unit, moment: int) -> list[Flight]:
     """What is about to leave, under way, or has just come."""
     if unit.ranks == 1:
         return []
-    out = []
+    flights = []
     for name, key, way, begins in (("a", "weights", "out", 1), ("b", "weights", "out", 4), ("c", "gradients", "in", 6)):
-        if begins - 1 <= moment <= begins + 1 and not (name == "b" and unit.kept):
-            done = (moment - begins + 1) / 2
-            how = (way, done, way == "out", way == "in")
-            out += [Flight(f"{name}{part}", key, part, *how) for part in range(unit.ranks)]
-    return out
+        if begins - 1 <= moment <= begins + 1 and not (name == "b" and unit.stays_whole):
+            progress = (moment - begins + 1) / 2
+            options = (way, progress, way == "out", way == "in")
+            flights += [Flight(f"{name}{part}", key, part, *options) for part in range(unit.ranks)]
+    return flights
 
 
 def _activations(unit: Unit, moment: int, grid: Grid) -> str:
     """Each rank's own, never split: from its forward to its backward."""
-    wide = grid.column * unit.activations * (2 <= moment <= 5)
+    width = grid.column * unit.activations * (2 <= moment <= 5)
     y = grid.bottom + 4
     return "".join(
         svg.line(grid.left(rank), y + BAND, grid.left(rank) + grid.column - 1.5, y + BAND, "grid")
-        + svg.rect(grid.left(rank), y, wide, BAND, "c3", mark=f"kept{rank}")
+        + svg.rect(grid.left(rank), y, width, BAND, "c3", mark=f"kept{rank}")
         for rank in range(unit.ranks)
     )
 
@@ -178,18 +181,18 @@ SHOWN = {
 
 def six(width: float) -> str:
     """The life of one unit on four ranks, in six moments, three beside each other; on a phone two."""
-    across, gap = (3, 26.0) if width > 500 else (2, 18.0)
-    wide, cell = (width - gap * (across - 1)) / across, 15.0
-    tall, unit, out = 36 + height(cell) + 16, Unit(DRAWN, False), []
-    for k, (moment, (what, words)) in enumerate(SHOWN.items()):
-        x, y = k % across * (wide + gap), k // across * tall
-        out.append(svg.text(x, y + 13, f"{k + 1}. {what}", bold=True))
-        out.append(svg.text(x, y + 29, words, size=svg.SMALL, fill="muted"))
-        out.append(draw(unit, moment, x, y + 34, wide, cell, ""))
+    columns, gap = (3, 26.0) if width > 500 else (2, 18.0)
+    wide, cell = (width - gap * (columns - 1)) / columns, 15.0
+    tall, unit, marks = 36 + height(cell) + 16, Unit(DRAWN, False), []
+    for k, (moment, (title, words)) in enumerate(SHOWN.items()):
+        x, y = k % columns * (wide + gap), k // columns * tall
+        marks.append(svg.text(x, y + 13, f"{k + 1}. {title}", bold=True))
+        marks.append(svg.text(x, y + 29, words, size=svg.SMALL, fill="muted"))
+        marks.append(draw(unit, moment, x, y + 34, wide, cell, ""))
     label = (
         f"Four ranks and their cells for the quarters of one unit, at {len(SHOWN)} moments: at rest each has its own "
         "quarter; in forward all quarters; between its own again, and activations; in backward all, and gradients "
         "of all of them; then gradients on their way to the rank that owns each quarter; at the end each has its "
         "quarter of weights and of averaged gradients."
     )
-    return svg.figure(width, tall * -(-len(SHOWN) // across) - 10, "".join(out), label)
+    return svg.figure(width, tall * -(-len(SHOWN) // columns) - 10, "".join(marks), label)

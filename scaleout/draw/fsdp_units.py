@@ -13,11 +13,11 @@ from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
 
-ROWS = 34  # units that are drawn at most
+ROWS = 34  # units drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
 SEEN = 1.0  # CSS pixels of a gather that its row shows
 LANE, BAR = 13, 8  # CSS pixels from lane to lane, and of its bar
-REST = "the host, and the slowest GPU"  # of a step, after its update
+HOST = "the host, and the slowest GPU"  # of a step, after its update
 NAMES = {"gather": "gathers", "reduce": "reduces", "across": "all-reduces", "copy in": "copies in",
          "copy out": "copies out"}  # fmt: skip
 
@@ -37,94 +37,96 @@ class Strip:
 
     def path(self, rows: Iterable[tuple[float, Interval]], high: float, fill: str, title: str) -> str:
         """Intervals around their heights, as one stroke; none narrower than can be seen."""
-        scale, out = self.width / self.seconds, []
+        scale, segments = self.width / self.seconds, []
         for y, (start, end) in rows:
-            out.append(f"M{self.x + start * scale:.1f} {y:.1f}h{max(0.5, (end - start) * scale):.1f}")
-        return _stroke(out, fill, high, title)
+            segments.append(f"M{self.x + start * scale:.1f} {y:.1f}h{max(0.5, (end - start) * scale):.1f}")
+        return _stroke(segments, fill, high, title)
 
 
-def whole(on: Strip, rows: Sequence[Life], computes: bool = True) -> str:
+def whole(strip: Strip, rows: Sequence[Life], computes: bool = True) -> str:
     """The rows of the units: a hairline for the shard that is always there, and what comes and goes on it."""
-    pitch = on.height / len(rows)
+    pitch = strip.height / len(rows)
     high = max(1.6, min(9.0, 0.92 * pitch))
-    at = [on.y + pitch * (k + 0.5) for k in range(len(rows))]
-    lines = "".join(f"M{svg.num(on.x)} {y:.1f}h{svg.num(on.width)}" for y in at)
-    out = [f'<path d="{lines}" stroke="{svg.colour("c1")}" stroke-opacity="0.35" fill="none"/>']
-    pairs = list(zip(at, rows, strict=True))
-    out.append(on.path([(y, span) for y, one in pairs if one.gather for span in one.gathered], high, "c5", "whole"))
-    scale = on.width / on.seconds
+    centres = [strip.y + pitch * (k + 0.5) for k in range(len(rows))]
+    lines = "".join(f"M{svg.num(strip.x)} {y:.1f}h{svg.num(strip.width)}" for y in centres)
+    marks = [f'<path d="{lines}" stroke="{svg.colour("c1")}" stroke-opacity="0.35" fill="none"/>']
+    pairs = list(zip(centres, rows, strict=True))
+    marks.append(
+        strip.path([(y, span) for y, life in pairs if life.gather for span in life.gathered], high, "c5", "whole")
+    )
+    scale = strip.width / strip.seconds
     sent = [
         (y, span)
-        for y, one in pairs
-        for span in (one.gather, one.regather)
+        for y, life in pairs
+        for span in (life.gather, life.regather)
         if span and (span[1] - span[0]) * scale > SEEN
     ]  # the lane beneath has all of them
-    out.append(on.path(sent, high, "c4", "gathered"))
+    marks.append(strip.path(sent, high, "c4", "gathered"))
     if computes:
-        busy = [(y, span) for y, one in pairs if one.name or len(rows) == 1 for span in (one.forward, one.backward)]
-        out.append(on.path(busy, high / 2, "compute", "computes"))
-    out.append(on.path([(y, one.reduce) for y, one in pairs if one.reduce], high, "c6", "reduced"))
-    return "".join(out)
+        busy = [(y, span) for y, life in pairs if life.name or len(rows) == 1 for span in (life.forward, life.backward)]
+        marks.append(strip.path(busy, high / 2, "compute", "computes"))
+    marks.append(strip.path([(y, life.reduce) for y, life in pairs if life.reduce], high, "c6", "reduced"))
+    return "".join(marks)
 
 
-def frame(on: Strip, rows: Sequence[Life], life: Life) -> str:
+def frame(strip: Strip, rows: Sequence[Life], life: Life) -> str:
     """A ring around each stretch in which one of the units is whole."""
-    pitch = on.height / len(rows)
-    y = on.y + pitch * rows.index(life) - 2.5
-    out = []
+    pitch = strip.height / len(rows)
+    y = strip.y + pitch * rows.index(life) - 2.5
+    marks = []
     for k, (start, end) in enumerate(life.gathered):
-        x = on.at(start) - 3
-        out.append(
-            f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(on.at(end) - x + 3)}" '
+        x = strip.at(start) - 3
+        marks.append(
+            f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(strip.at(end) - x + 3)}" '
             f'height="{svg.num(pitch + 5)}" rx="4" fill="none" stroke="{svg.colour("ink")}" stroke-width="1.5" '
             f'data-mark="ring{k}"/>'
         )
-    return "".join(out)
+    return "".join(marks)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------
 
 
-def height(timeline: ShortTimeline, every: bool) -> float:
+def height(timeline: ShortTimeline, wires: bool) -> float:
     """CSS pixels of the lanes."""
-    return LANE * (1 + len(_wires(timeline)) * every)
+    return LANE * (1 + len(_wires(timeline)) * wires)
 
 
 def _wires(timeline: ShortTimeline) -> list[str]:
     return [lane for lane in LANES[1:] if timeline.count(lane)]
 
 
-def lanes(timeline: ShortTimeline, on: Strip, every: bool, named: bool = True) -> str:
-    """What is computed, with its gaps, and where there is room (`every`) each kind of message or copy that there is,
+def lanes(timeline: ShortTimeline, strip: Strip, wires: bool, named: bool = True) -> str:
+    """What is computed, with its gaps, and where there is room (`wires`) each kind of message or copy that there is,
     from on.y down. Neighbours are one mark where they are many, as long as all of them, so that nothing is lost."""
     forward, backward, by_lane = _sorted(timeline)
-    y, out, now, waits = on.y + 2, [], 0.0, []
+    y, shapes, clock, waits = strip.y + 2, [], 0.0, []
     for title, rows, strong in (("forward", forward, 0.45), ("backward", backward, 1.0)):
         marks = grouped(rows)
         for start, end in marks:
-            waits.append((now, start))
-            now = end
-        out.append(_marks(on, y, marks, "compute", title, strong))
-    done = timeline.passes[-1][1]
-    waits.append((now, done))
-    out.append(_marks(on, y, [(done, timeline.seconds)], "c2", "update", 1.0))
-    out.append(_marks(on, y, [(timeline.seconds, on.seconds)], "muted", REST, 0.45))
-    scale = on.width / on.seconds
-    boxes = [(on.at(start), y, (end - start) * scale, BAR) for start, end in waits if (end - start) * scale >= 0.02]
-    out.append(hatch.area(boxes, title="exposed communication: compute waits"))
-    out.append(_name(on, y, "computes") if named else "")
-    for lane in _wires(timeline) if every else ():
+            waits.append((clock, start))
+            clock = end
+        shapes.append(_marks(strip, y, marks, "compute", title, strong))
+    update_start = timeline.passes[-1][1]
+    waits.append((clock, update_start))
+    shapes.append(_marks(strip, y, [(update_start, timeline.seconds)], "c2", "update", 1.0))
+    shapes.append(_marks(strip, y, [(timeline.seconds, strip.seconds)], "muted", HOST, 0.45))
+    scale = strip.width / strip.seconds
+    boxes = [(strip.at(start), y, (end - start) * scale, BAR) for start, end in waits if (end - start) * scale >= 0.02]
+    shapes.append(hatch.area(boxes, title="exposed communication: compute waits"))
+    shapes.append(_name(strip, y, "computes") if named else "")
+    for lane in _wires(timeline) if wires else ():
         y += LANE
-        out.append(_name(on, y, NAMES[lane]))
-        out += [
-            _marks(on, y, grouped(some), "c4", name, 0.55 if "again" in name else 1.0)
-            for name, some in by_lane[lane].items()
+        shapes.append(_name(strip, y, NAMES[lane]))
+        shapes += [
+            _marks(strip, y, grouped(spans), "c4", name, 0.55 if "again" in name else 1.0)
+            for name, spans in by_lane[lane].items()
         ]
-    return "".join(out)
+    return "".join(shapes)
 
 
-def _name(on: Strip, y: float, words: str) -> str:
-    return svg.text(on.x - 5, y + BAR, words, anchor="end", size=svg.SMALLEST, fill="muted")
+def _name(strip: Strip, y: float, words: str) -> str:
+    return svg.text(strip.x - 5, y + BAR, words, anchor="end", size=svg.SMALLEST, fill="muted")
 
 
 def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bool]:
@@ -141,35 +143,36 @@ def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bo
 
 def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], dict[str, dict[str, list[Interval]]]]:
     """Intervals of forward, of backward, and by lane of communication, by kind of message."""
-    forward, backward = [], []
+    forward: list[Interval] = []
+    backward: list[Interval] = []
     by_lane: dict[str, dict[str, list[Interval]]] = {}
-    for lane, what, start, end in timeline.intervals(max(1, timeline.extra // GROUPS)):
+    for lane, action, start, end in timeline.intervals(max(1, timeline.extra // GROUPS)):
         if lane == "compute":
-            (forward if what == "forward" else backward).append((start, end))
+            (forward if action == "forward" else backward).append((start, end))
         else:
-            kind = "gather again" if what == "gather again" else lane
+            kind = "gather again" if action == "gather again" else lane
             by_lane.setdefault(lane, {}).setdefault(kind, []).append((start, end))
     return forward, backward, by_lane
 
 
-def grouped(rows: Sequence[Interval], most: int = GROUPS) -> list[Interval]:
-    """At most about `most` intervals: neighbours together, pushed to the end of their last. Their sum stays."""
-    each = max(1, -(-len(rows) // most))
-    out = []
-    for i in range(0, len(rows), each):
-        some = rows[i : i + each]
-        end = some[-1][1]
-        out.append((end - fsum(b - a for a, b in some), end))
-    return out
+def grouped(rows: Sequence[Interval], limit: int = GROUPS) -> list[Interval]:
+    """At most about `limit` intervals: neighbours together, pushed to the end of their last. Their sum stays."""
+    size = max(1, -(-len(rows) // limit))
+    groups = []
+    for i in range(0, len(rows), size):
+        members = rows[i : i + size]
+        end = members[-1][1]
+        groups.append((end - fsum(b - a for a, b in members), end))
+    return groups
 
 
-def _marks(on: Strip, y: float, rows: Sequence[Interval], fill: str, title: str, strong: float) -> str:
+def _marks(strip: Strip, y: float, rows: Sequence[Interval], fill: str, title: str, strong: float) -> str:
     """One path for all intervals that can be seen."""
-    scale, path, middle = on.width / on.seconds, [], svg.num(y + BAR / 2)
+    scale, path, middle = strip.width / strip.seconds, [], svg.num(y + BAR / 2)
     for start, end in rows:
         wide = (end - start) * scale
         if wide >= 0.02:
-            path.append(f"M{on.x + start * scale:.1f} {middle}h{wide:.2f}")
+            path.append(f"M{strip.x + start * scale:.1f} {middle}h{wide:.2f}")
     return _stroke(path, fill, BAR, title, strong)
 
 

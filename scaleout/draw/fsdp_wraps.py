@@ -47,8 +47,8 @@ def step(wrap: str) -> tuple[FsdpAccount, Step]:
 
 
 def most(wrap: str) -> float:
-    """GiB of units, at the moment when they take the most: whole ones, their buffers, gradients not yet reduced."""
-    return max(sum(one.held[kind] for kind in KINDS) for one in step(wrap)[0].ends) / GIB
+    """Peak GiB of gathered units, their buffers, and gradients not yet reduced."""
+    return max(sum(moment.held[kind] for kind in KINDS) for moment in step(wrap)[0].ends) / GIB
 
 
 def three(width: float) -> str:
@@ -58,28 +58,33 @@ def three(width: float) -> str:
     wide = (width - 2 * gap) / 3 if side else width
     tall = 64 + STRIP + HILL + 44
     panels = [_panel(wrap, wide) for wrap in NAMES]
-    at = [(k * (wide + gap), 0.0) if side else (0.0, k * (tall + gap)) for k in range(3)]
-    body = "".join(svg.group(x, y, panel) for (x, y), panel in zip(at, panels, strict=True))
-    said = "; ".join(
+    corners = [(k * (wide + gap), 0.0) if side else (0.0, k * (tall + gap)) for k in range(3)]
+    body = "".join(svg.group(x, y, panel) for (x, y), panel in zip(corners, panels, strict=True))
+    summary = "; ".join(
         f"{NAMES[wrap].lower()}: {most(wrap):.1f} GiB of units at most, {100 * _waits(wrap):.0f}% of the step exposed"
         for wrap in NAMES
     )
-    label = f"When each unit is whole, and beneath it what a GPU holds of units, in three wrappings. {said}."
+    label = f"When each unit is whole, and beneath it what a GPU holds of units, in three wrappings. {summary}."
     return svg.figure(width, tall if side else 3 * tall + 2 * gap, body, label)
 
 
 def _waits(wrap: str) -> float:
     time = step(wrap)[1]
-    return time.timeline.exposed_seconds / time.seconds
+    return _timeline(time).exposed_seconds / time.seconds
+
+
+def _timeline(time: Step) -> ShortTimeline:
+    assert isinstance(time.timeline, ShortTimeline)  # FSDP's, for a job with ZeRO stage 3
+    return time.timeline
 
 
 def _panel(wrap: str, width: float) -> str:
     account, time = step(wrap)
-    line = time.timeline.updated(time.parts["update"])
+    line = _timeline(time).updated(time.parts["update"])
     rows, count = fsdp_lives.lives(line, fsdp_units.ROWS)
-    on = fsdp_units.Strip(0, 42, width, STRIP, time.seconds)
-    under = fsdp_units.Strip(0, on.y + STRIP + 2, width, 0, time.seconds)
-    plane = Plane(0, under.y + 34, width, HILL, Axis(0, time.seconds), Axis(0, TOP))
+    strip = fsdp_units.Strip(0, 42, width, STRIP, time.seconds)
+    lane_strip = fsdp_units.Strip(0, strip.y + STRIP + 2, width, 0, time.seconds)
+    plane = Plane(0, lane_strip.y + 34, width, HILL, Axis(0, time.seconds), Axis(0, TOP))
     units = f"{count} unit{'s' if count > 1 else ''}, {line.gathers} all-gather{'s' if line.gathers > 1 else ''}"
     words = f"at most {most(wrap):.1f} GiB of units"
     floor = svg.line(0, plane.bottom, width, plane.bottom, "muted")
@@ -87,8 +92,8 @@ def _panel(wrap: str, width: float) -> str:
         [
             svg.text(0, 13, NAMES[wrap], bold=True),
             svg.text(0, 30, units, size=svg.SMALL, fill="muted"),
-            fsdp_units.whole(on, rows),
-            _computed(line, under),
+            fsdp_units.whole(strip, rows),
+            _computed(line, lane_strip),
             _units(account, line, plane),
             floor,
             svg.text(0, plane.top - 4, words, size=svg.SMALL, halo=True),
@@ -104,14 +109,14 @@ def _panel(wrap: str, width: float) -> str:
     )
 
 
-def _computed(line: ShortTimeline, on: fsdp_units.Strip) -> str:
-    return fsdp_units.lanes(line, on, False, named=False)
+def _computed(line: ShortTimeline, strip: fsdp_units.Strip) -> str:
+    return fsdp_units.lanes(line, strip, False, named=False)
 
 
 def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
-    """The hill of what units take, whatever else is held."""
+    """The hill of the memory that gathered units take, without all else."""
     rows = [
-        (start, end, replace(one, held={kind: n * (kind in KINDS) for kind, n in one.held.items()}))
-        for start, end, one in fsdp_hill.placed(account.sampled(3), line)
+        (start, end, replace(moment, held={kind: n * (kind in KINDS) for kind, n in moment.held.items()}))
+        for start, end, moment in fsdp_hill.placed(account.sampled(3), line)
     ]
     return fsdp_hill.area(rows, plane, GIB)

@@ -11,7 +11,7 @@ HAND = 28  # how broad the part is that a finger can take hold of
 
 def mark(
     stops: list[tuple[float, float]],
-    across: tuple[float, float],
+    ends_across: tuple[float, float],
     way: str = "y",
     hold: float | None = None,
 ) -> str:
@@ -25,19 +25,19 @@ def mark(
         raise ValueError(f"a mark moves along x or y, not {way!r}")
     if len(stops) < 2 or any(b[0] <= a[0] for a, b in pairwise(stops)):
         raise ValueError(f"a mark needs two or more stops with rising values, not {stops!r}")
-    at = " ".join(f"{value:.10g}:{svg.num(where)}" for value, where in stops)
-    low, high = across
+    data = " ".join(f"{value:.10g}:{svg.num(position)}" for value, position in stops)
+    low, high = ends_across
     ends = (low, 0.0, high, 0.0) if way == "y" else (0.0, low, 0.0, high)
     corner, size = ((low, -HAND / 2), (high - low, HAND)) if way == "y" else ((-HAND / 2, low), (HAND, high - low))
     knob = (low, 0.0) if way == "y" else (0.0, (low + high) / 2 if hold is None else hold)
-    words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((12, knob[1] + 4), "start")
+    x, y, anchor = (high - 4, -6.0, "end") if way == "y" else (12.0, knob[1] + 4, "start")
     body = (
         f'<rect x="{svg.num(corner[0])}" y="{svg.num(corner[1])}" width="{svg.num(size[0])}" '
         f'height="{svg.num(size[1])}" fill="transparent" class="live-hand"/>'
         f"{svg.line(*ends, 'key', 2, '5 4')}{_knob(*knob)}"
-        f"{svg.text(*words_at, 'your guess', anchor=anchor, fill='key', bold=True, halo=True)}"
+        f"{svg.text(x, y, 'your guess', anchor=anchor, fill='key', bold=True, halo=True)}"
     )
-    return f'<g class="live-mark" data-way="{way}" data-stops="{at}" visibility="hidden">{body}</g>'
+    return f'<g class="live-mark" data-way="{way}" data-stops="{data}" visibility="hidden">{body}</g>'
 
 
 def _knob(x: float, y: float) -> str:

@@ -21,7 +21,7 @@ def box(x: float, y: float, width: float, height: float, fill: str = "accent", t
     return ground + _stripes([(x, y, width, height)], fill)
 
 
-def over(x: float, y: float, width: float, height: float) -> str:
+def excess(x: float, y: float, width: float, height: float) -> str:
     """What of a surface is over a limit: a veil, for stripes must be seen on every colour, and the stripes."""
     veil = svg.rect(x, y, width, height, "paper", opacity=0.45, mark="over")
     return veil + _stripes([(x, y, width, height)], "accent")
@@ -32,7 +32,7 @@ def area(boxes: Iterable[Box], fill: str = "accent", title: str = "") -> str:
     boxes = list(boxes)
     if not boxes:
         return ""
-    corners = [[svg.num(part) for part in one] for one in boxes]
+    corners = [[svg.num(part) for part in corner] for corner in boxes]
     ground = "".join(f"M{x} {y}h{width}v{height}h-{width}z" for x, y, width, height in corners)
     return (
         f'<path d="{ground}" fill="{svg.colour(fill)}" fill-opacity="{PALE}"><title>{escape(title)}</title></path>'
@@ -43,19 +43,19 @@ def area(boxes: Iterable[Box], fill: str = "accent", title: str = "") -> str:
 def _stripes(boxes: Iterable[Box], fill: str) -> str:
     """Lines on which x + y is a multiple of PITCH, cut at each rectangle. They are drawn, for a pattern would need a
     name that no other picture of the page has."""
-    out = []
+    strokes = []
     for x, y, width, height in boxes:
         for n in range(int((x + y) // PITCH) + 1, int((x + y + width + height) // PITCH) + 1):
             low, high = max(x, n * PITCH - y - height), min(x + width, n * PITCH - y)
             if high - low > 0.2:
                 long = svg.num(high - low)
-                out.append(f"M{svg.num(low)} {svg.num(n * PITCH - low)}l{long} -{long}")
-    return f'<path d="{"".join(out)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>'
+                strokes.append(f"M{svg.num(low)} {svg.num(n * PITCH - low)}l{long} -{long}")
+    return f'<path d="{"".join(strokes)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>'
 
 
-def between(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: str) -> str:
+def band(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: str) -> str:
     """Stripes between two edges: points (x, y) of the upper one, and where the lower one is at each."""
-    out: dict[int, list[float]] = {}  # by stripe: where it begins and ends
+    ends_by_stripe: dict[int, list[float]] = {}  # by stripe: where it begins and ends
     for ((x0, u0), (x1, u1)), (l0, l1) in zip(pairwise(upper), pairwise(lower), strict=True):
         if x1 - x0 < 0.1 or max(l0 - u0, l1 - u1) < 0.3:
             continue
@@ -71,13 +71,13 @@ def between(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: 
                 elif gap < 0:
                     high = low
             if high - low > 0.2:
-                ends = out.setdefault(n, [low, high])
+                ends = ends_by_stripe.setdefault(n, [low, high])
                 if low - ends[-1] > 0.05:
                     ends += [low, high]
                 ends[-1] = high
     strokes = [
         f"M{low:.1f} {n * PITCH - low:.1f}l{high - low:.1f} {low - high:.1f}"  # many, and a tenth of a pixel will do
-        for n, ends in out.items()
+        for n, ends in ends_by_stripe.items()
         for low, high in zip(ends[::2], ends[1::2], strict=True)
     ]
     return (

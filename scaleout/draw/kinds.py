@@ -15,18 +15,18 @@ MOMENTS = {"rest": "rest", "forward": "forward", "loss": "loss", "head": "head",
            "embedding": "table", "optimizer": "update"}  # fmt: skip
 
 
-def apart(found: Account, moment: str) -> dict[str, int]:
+def apart(ledger: Account, moment: str) -> dict[str, int]:
     """Bytes by kind at a moment, or at "rest", with what is a copy of a weight apart from the weights."""
     if moment == "rest":
-        return dict.fromkeys(ORDER, 0) | found.rest
-    copies = found.copies(moment)
-    kinds = found.moments[moment]
+        return dict.fromkeys(ORDER, 0) | ledger.rest
+    copies = ledger.copies(moment)
+    kinds = ledger.moments[moment]
     return {kind: (kinds | {"weights": kinds["weights"] - copies, "copies": copies})[kind] for kind in ORDER}
 
 
 def keys(shown: Iterable[str], x: float, y: float, width: float) -> tuple[str, float]:
     """A key of these kinds in the order of the stack: the marks, and the height that they take."""
-    there = set(shown)
-    kinds = [kind for kind in ORDER if kind in there]
+    present = set(shown)
+    kinds = [kind for kind in ORDER if kind in present]
     pairs = [(COLOURS[kind] + ("%" if kind in PALE else ""), NAMES.get(kind, kind)) for kind in kinds]
     return labels.keys(x, y, width, pairs)

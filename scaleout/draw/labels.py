@@ -20,7 +20,9 @@ SWATCH, GAP = 10, 14  # of a key: its colour, and what is left free after it
 
 def clock(seconds: float) -> tuple[str, float]:
     """The unit in which people speak of an amount of time as long as this, to three digits, and its seconds."""
-    return next(((unit, one) for below, unit, one in CLOCK if seconds < 0.9995 * below), ("days", 86_400.0))
+    return next(
+        ((unit, unit_seconds) for below, unit, unit_seconds in CLOCK if seconds < 0.9995 * below), ("days", 86_400.0)
+    )
 
 
 def took(seconds: float) -> str:
@@ -29,8 +31,8 @@ def took(seconds: float) -> str:
     >>> took(0.0), took(0.0123), took(7800.0)
     ('0 ms', '12.3 ms', '130 min')
     """
-    unit, one = clock(seconds) if seconds else ("ms", 1.0)
-    return f"{svg.quantity(seconds / one)} {unit}"
+    unit, unit_seconds = clock(seconds) if seconds else ("ms", 1.0)
+    return f"{svg.quantity(seconds / unit_seconds)} {unit}"
 
 
 def short(value: float) -> str:
@@ -47,7 +49,7 @@ def short(value: float) -> str:
 
 def room(words: Iterable[str]) -> float:
     """CSS pixels that the labels of a vertical axis take left of it."""
-    return 5 + max((svg.measure(one, svg.SMALL) for one in words), default=0.0)
+    return 5 + max((svg.measure(word, svg.SMALL) for word in words), default=0.0)
 
 
 def cut(words: str, width: float, size: float = svg.SMALL, bold: bool = False) -> str:
@@ -59,7 +61,7 @@ def cut(words: str, width: float, size: float = svg.SMALL, bold: bool = False) -
 
 def fitting(ways: Iterable[str], room: float, size: float = svg.SMALL, bold: bool = False) -> str:
     """The first of these words that fit so many CSS pixels; "" where none do."""
-    return next((one for one in ways if svg.measure(one, size, bold) <= room), "")
+    return next((words for words in ways if svg.measure(words, size, bold) <= room), "")
 
 
 def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1) -> tuple[str, float]:
@@ -69,20 +71,20 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], row
     A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in ":" a dotted
     one, one in "~" a line, one in "%" a pale square, any other a square.
     """
-    out, at, row = [], x, y
+    marks, left, row = [], x, y
     for fill, words in items:
         words = cut(words, width - SWATCH - 5)
         wide = (SWATCH + 5 if fill else 0) + svg.measure(words, svg.SMALL)
-        if at > x and at + wide > x + width:
-            at, row = x, row + ROW
-        out.append(_swatch(at, row, fill))
-        out.append(
+        if left > x and left + wide > x + width:
+            left, row = x, row + ROW
+        marks.append(_swatch(left, row, fill))
+        marks.append(
             svg.text(
-                at + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL, fill="ink" if fill else "muted"
+                left + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL, fill="ink" if fill else "muted"
             )
         )
-        at += wide + GAP
-    return "".join(out), max(rows * ROW, row + ROW - y)
+        left += wide + GAP
+    return "".join(marks), max(rows * ROW, row + ROW - y)
 
 
 def _swatch(x: float, y: float, fill: str) -> str:

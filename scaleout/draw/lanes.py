@@ -19,8 +19,8 @@ MARKS = 56  # rectangles on both lanes, about
 
 def groups(count: int, passes: int) -> list[int]:
     """The group of each of `count` buckets, 0 first: as even as whole numbers allow, fewer where more passes talk."""
-    most = max(1, min(GROUPS, count, MARKS // (3 * passes)))
-    return [b * most // count for b in range(count)]
+    limit = max(1, min(GROUPS, count, MARKS // (3 * passes)))
+    return [b * limit // count for b in range(count)]
 
 
 @dataclass(frozen=True)
@@ -62,27 +62,33 @@ class Lanes:
         Forward is faint. Neighbouring layers whose gradients share a bucket are one mark; so are neighbouring buckets
         where there are many, the messages of a group pushed together to the end of its last.
         """
-        group = groups(len(self.timeline.buckets), sum(1 for one in self.timeline.passes if one.messages))
+        group = groups(
+            len(self.timeline.buckets), sum(1 for micro_batch in self.timeline.passes if micro_batch.messages)
+        )
         sent = f"{'communication: ' * self.roomy}all-reduce of {_count(group)}"
         body = [self._frame(sent if self.timeline.communication_seconds else "communication: none")]
-        for n, one in enumerate(self.timeline.passes):
-            if not one.messages:
+        for n, micro_batch in enumerate(self.timeline.passes):
+            if not micro_batch.messages:
                 name = f"pass {n + 1}: forward and backward, no message"
-                at = self.x + one.start * self.scale
+                x = self.x + micro_batch.start * self.scale
                 shade = (0.9, 0.65)[n % 2]
-                body.append(self.block(at, self.upper, (0, one.compute_seconds), "compute", name, shade))
+                body.append(self.block(x, self.upper, (0, micro_batch.compute_seconds), "compute", name, shade))
                 continue
-            body += [*_compute(self, one, n, group), *_messages(self, one, n, group), _exposed(self, one)]
+            body += [
+                *_compute(self, micro_batch, n, group),
+                *_messages(self, micro_batch, n, group),
+                _exposed(self, micro_batch),
+            ]
         return "".join([*body, self._update(), self._waits()])
 
     def asked(self) -> str:
-        """The lanes before anybody has said what sticks out: what computes, and no message."""
+        """The lanes before the reader has guessed what is exposed: compute alone, and no communication."""
         busy = self.timeline.compute_seconds
         body = [self._frame("communication: until when?")]
-        for one in self.timeline.passes:
-            at, half = self.x + one.start * self.scale, one.forward[-1][1]
-            body.append(self.block(at, self.upper, (0, half), "compute", "forward", 0.4))
-            body.append(self.block(at, self.upper, (half, one.compute_seconds), "compute", "backward"))
+        for micro_batch in self.timeline.passes:
+            x, half = self.x + micro_batch.start * self.scale, micro_batch.forward[-1][1]
+            body.append(self.block(x, self.upper, (0, half), "compute", "forward", 0.4))
+            body.append(self.block(x, self.upper, (half, micro_batch.compute_seconds), "compute", "backward"))
         last = self.timeline.passes[-1]
         start = self.x + (last.start + last.forward[-1][1]) * self.scale
         end = self.x + busy * self.scale
@@ -98,8 +104,8 @@ class Lanes:
     def _frame(self, sent: str) -> str:
         size = svg.FONT if self.roomy else svg.SMALL
         work = "compute: forward (faint), backward (solid)" if self.roomy else "forward (faint), backward"
-        under = self.lower + self.bar + 17
-        return svg.text(self.x, self.upper - 6, work, size=size) + svg.text(self.x, under, sent, size=size)
+        baseline = self.lower + self.bar + 17
+        return svg.text(self.x, self.upper - 6, work, size=size) + svg.text(self.x, baseline, sent, size=size)
 
     def block(
         self, x: float, y: float, span: Interval, fill: str, title: str, opacity: float = 1.0, mark: str = ""
@@ -113,13 +119,15 @@ class Lanes:
     def _update(self) -> str:
         """The update, and what follows it."""
         end, line = self.timeline.seconds, self.timeline
-        done = end - line.other_seconds
-        mark = self.block(self.x, self.upper, (done - line.update_seconds, done), "c2", "update")
-        rest = self.block(self.x, self.upper, (done, end), "muted", "the host, and waiting for the slowest GPU", 0.5)
-        at, words = self.x + end * self.scale + 5, "update, host" if rest else "update"
-        if not mark or at + svg.measure(words, svg.SMALL) > self.x + self.width:
-            return mark + rest
-        return mark + rest + svg.text(at, self.upper + self.bar / 2 + 4, words, size=svg.SMALL, fill="muted", halo=True)
+        update_end = end - line.other_seconds
+        mark = self.block(self.x, self.upper, (update_end - line.update_seconds, update_end), "c2", "update")
+        host = self.block(
+            self.x, self.upper, (update_end, end), "muted", "the host, and waiting for the slowest GPU", 0.5
+        )
+        x, words = self.x + end * self.scale + 5, "update, host" if host else "update"
+        if not mark or x + svg.measure(words, svg.SMALL) > self.x + self.width:
+            return mark + host
+        return mark + host + svg.text(x, self.upper + self.bar / 2 + 4, words, size=svg.SMALL, fill="muted", halo=True)
 
     def _waits(self) -> str:
         """Said above the lane, at its right end: the gap itself may be a hair."""
@@ -144,8 +152,8 @@ def _count(group: list[int]) -> str:
     count, blocks = len(group), group[-1] + 1
     if blocks == count:
         return f"{count:,} bucket{'s' if count > 1 else ''}, in the order of backward"
-    each = " or ".join(f"{size:,}" for size in sorted({group.count(one) for one in range(blocks)}))
-    return f"{count:,} buckets as {blocks} block{'s' if blocks > 1 else ''} of {each}"
+    sizes = " or ".join(f"{size:,}" for size in sorted({group.count(block) for block in range(blocks)}))
+    return f"{count:,} buckets as {blocks} block{'s' if blocks > 1 else ''} of {sizes}"
 
 
 def _members(timeline: Timeline, group: list[int]) -> dict[int, tuple[int, int]]:
@@ -155,24 +163,24 @@ def _members(timeline: Timeline, group: list[int]) -> dict[int, tuple[int, int]]
     for b, members in enumerate(timeline.buckets):
         first[group[b]] = min(members[-1], first.get(group[b], members[-1]))
     first[max(first)] = 0
-    out, stop = {}, len(timeline.layers) - 1
+    ranges, stop = {}, len(timeline.layers) - 1
     for g in sorted(first):
-        out[g], stop = (first[g], stop), first[g] - 1
-    return out
+        ranges[g], stop = (first[g], stop), first[g] - 1
+    return ranges
 
 
-def _compute(on: Lanes, one: Pass, n: int, group: list[int]) -> list[str]:
+def _compute(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
     """Forward and backward of pass n, a mark for each run of layers of one group."""
-    at, held = on.x + one.start * on.scale, _members(on.timeline, group)
-    out = []
-    for name, spans, shade in (("forward", one.forward, 0.4), ("backward", one.backward, 1.0)):
-        for g, (first, last) in sorted(held.items(), reverse=name == "forward"):
+    x, members = lanes.x + micro_batch.start * lanes.scale, _members(lanes.timeline, group)
+    marks = []
+    for name, spans, shade in (("forward", micro_batch.forward, 0.4), ("backward", micro_batch.backward, 1.0)):
+        for g, (first, last) in sorted(members.items(), reverse=name == "forward"):
             ends = sorted((spans[first], spans[last]))
-            title = f"{name} of {_names(on.timeline, first, last)}"
+            title = f"{name} of {_names(lanes.timeline, first, last)}"
             faded = shade * SHADES["compute"][g % 2]
             span = (ends[0][0], ends[1][1])
-            out.append(on.block(at, on.upper, span, "compute", title, faded, f"{name[0]}{n}.{g}"))
-    return out
+            marks.append(lanes.block(x, lanes.upper, span, "compute", title, faded, f"{name[0]}{n}.{g}"))
+    return marks
 
 
 def _names(timeline: Timeline, first: int, last: int) -> str:
@@ -180,28 +188,28 @@ def _names(timeline: Timeline, first: int, last: int) -> str:
     return a if a == b else f"{a} to {b}"
 
 
-def _messages(on: Lanes, one: Pass, n: int, group: list[int]) -> list[str]:
+def _messages(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
     """Each group of pass n on the wire, and its way down there; what the wire still carries when nothing computes is in
     the accent's colour on its way."""
-    out, at, held = [], on.x + one.start * on.scale, _members(on.timeline, group)
+    marks, x, layers = [], lanes.x + micro_batch.start * lanes.scale, _members(lanes.timeline, group)
     for g in range(group[-1] + 1):
-        members = [b for b, of in enumerate(group) if of == g]
-        busy = fsum(one.messages[b][1] - one.messages[b][0] for b in members)
-        end = one.messages[members[-1]][1]
-        which = f"bucket {members[0]}" if len(members) == 1 else f"buckets {members[0]} to {members[-1]}"
-        title = f"all-reduce of {which}"
-        out.append(on.block(at, on.lower, (end - busy, end), "c4", title, SHADES["c4"][g % 2], f"w{n}.{g}"))
-        first, last = held[g]
-        made = (one.backward[last][0], one.backward[first][1])
-        late = end > one.compute_seconds + 1e-9
-        out.append(_fall(on, at, made, (end - busy, end), "accent" if late else "c4", f"v{n}.{g}", g))
-    return out
+        members = [b for b, number in enumerate(group) if number == g]
+        busy = fsum(micro_batch.messages[b][1] - micro_batch.messages[b][0] for b in members)
+        end = micro_batch.messages[members[-1]][1]
+        names = f"bucket {members[0]}" if len(members) == 1 else f"buckets {members[0]} to {members[-1]}"
+        title = f"all-reduce of {names}"
+        marks.append(lanes.block(x, lanes.lower, (end - busy, end), "c4", title, SHADES["c4"][g % 2], f"w{n}.{g}"))
+        first, last = layers[g]
+        produced = (micro_batch.backward[last][0], micro_batch.backward[first][1])
+        exposed = end > micro_batch.compute_seconds + 1e-9
+        marks.append(_fall(lanes, x, produced, (end - busy, end), "accent" if exposed else "c4", f"v{n}.{g}", g))
+    return marks
 
 
-def _fall(on: Lanes, at: float, made: Interval, sent: Interval, fill: str, mark: str, g: int) -> str:
+def _fall(lanes: Lanes, origin: float, produced: Interval, sent: Interval, fill: str, mark: str, g: int) -> str:
     """From where backward makes gradients to where the wire takes them."""
-    top, low = on.upper + on.bar, on.lower
-    (a, b), (d, c) = ((at + end * on.scale for end in span) for span in (made, sent))
+    top, low = lanes.upper + lanes.bar, lanes.lower
+    (a, b), (d, c) = ((origin + end * lanes.scale for end in span) for span in (produced, sent))
     corners = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in ((a, top), (b, top), (c, low), (d, low)))
     return (
         f'<polygon points="{corners}" fill="{svg.colour(fill)}" fill-opacity="{SHADES["flow"][g % 2]}" '
@@ -209,16 +217,18 @@ def _fall(on: Lanes, at: float, made: Interval, sent: Interval, fill: str, mark:
     )
 
 
-def _exposed(on: Lanes, one: Pass) -> str:
+def _exposed(lanes: Lanes, micro_batch: Pass) -> str:
     """What the compute lane waits for, from the end of backward to the end of the last message: the gap in the compute
     lane, and a bar under the messages."""
     start, wide = (
-        on.x + (one.start + one.compute_seconds) * on.scale,
-        (one.seconds - one.compute_seconds) * on.scale,
+        lanes.x + (micro_batch.start + micro_batch.compute_seconds) * lanes.scale,
+        (micro_batch.seconds - micro_batch.compute_seconds) * lanes.scale,
     )
     if wide < 0.01:
         return ""
-    last = one is on.timeline.passes[-1]
-    gap = hatch.box(start, on.upper, wide, on.bar, title="exposed communication: compute waits", mark="waits" * last)
-    under = on.lower + on.bar + 2.5
-    return gap + svg.line(start, under, start + wide, under, "accent", 4)
+    last = micro_batch is lanes.timeline.passes[-1]
+    gap = hatch.box(
+        start, lanes.upper, wide, lanes.bar, title="exposed communication: compute waits", mark="waits" * last
+    )
+    bar_y = lanes.lower + lanes.bar + 2.5
+    return gap + svg.line(start, bar_y, start + wide, bar_y, "accent", 4)

@@ -23,19 +23,19 @@ MODEL, HIGH, BATCH = 20.0, 28.0, 7.0  # CSS pixels of a GPU's two boxes
 
 def opening(width: float) -> str:
     """A panel a cut: the model as a box (across: its matrices, down: its layers), the batch as a bar beside it."""
-    across = 4 if width > 500 else 2
+    columns = 4 if width > 500 else 2
     gap, high = 14.0, 136.0
-    each = (width - gap * (across - 1)) / across
-    out = [_legend((("c1", "model (across its matrices, down its layers)"), ("c3", "batch")))]
+    panel_width = (width - gap * (columns - 1)) / columns
+    marks = [_legend((("c1", "model (across its matrices, down its layers)"), ("c3", "batch")))]
     for i, (name, (layout, *words)) in enumerate(CUTS.items()):
-        x, y = i % across * (each + gap), 30 + i // across * high
-        out += [
+        x, y = i % columns * (panel_width + gap), 30 + i // columns * high
+        marks += [
             svg.text(x, y + 14, name.replace("x", "×"), bold=True, size=13),
-            _gpus(layout, x, y + 24, each),
-            *(svg.text(x, y + 104 + 14 * row, one, size=svg.SMALLEST, fill="muted") for row, one in enumerate(words)),
+            _gpus(layout, x, y + 24, panel_width),
+            *(svg.text(x, y + 104 + 14 * row, line, size=svg.SMALLEST, fill="muted") for row, line in enumerate(words)),
         ]
     label = "What each of eight GPUs has: " + "; ".join(f"{name}: {words}" for name, (_, words, _) in CUTS.items())
-    return svg.figure(width, 30 + high * (4 // across) - 8, "".join(out), label)
+    return svg.figure(width, 30 + high * (4 // columns) - 8, "".join(marks), label)
 
 
 def panel(name: str) -> str:
@@ -45,26 +45,26 @@ def panel(name: str) -> str:
 
 
 def _legend(items: tuple[tuple[str, str], ...]) -> str:
-    x, out = 0.0, []
+    x, marks = 0.0, []
     for fill, words in items:
-        out += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
+        marks += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
         x += 30 + svg.measure(words, svg.SMALLEST)
-    return "".join(out)
+    return "".join(marks)
 
 
 def _gpus(layout: Layout, x: float, y: float, width: float) -> str:
     pitch, places = min(40.0, width / 4), grid(layout)
-    out = []
+    marks = []
     for rank in range(layout.ranks):
-        at, left, top = places.coordinates(rank), x + rank % 4 * pitch, y + rank // 4 * (HIGH + 6)
+        coordinates, left, top = places.coordinates(rank), x + rank % 4 * pitch, y + rank // 4 * (HIGH + 6)
         wide, deep, long = MODEL / layout.tp, HIGH / layout.pp, HIGH / layout.dp
-        out += [
+        marks += [
             svg.rect(left, top, MODEL, HIGH, "grid", opacity=0.6),
-            svg.rect(left + at["tp"] * wide, top + at["pp"] * deep, wide, deep, "c1"),
+            svg.rect(left + coordinates["tp"] * wide, top + coordinates["pp"] * deep, wide, deep, "c1"),
             svg.rect(left + MODEL + 3, top, BATCH, HIGH, "grid", opacity=0.6),
-            svg.rect(left + MODEL + 3, top + at["dp"] * long, BATCH, long, "c3"),
+            svg.rect(left + MODEL + 3, top + coordinates["dp"] * long, BATCH, long, "c3"),
         ]
-    return "".join(out)
+    return "".join(marks)
 
 
 # --- how far each axis reaches --------------------------------------------------------------------------------------
@@ -81,43 +81,45 @@ def ceilings(width: float) -> str:
     """On one ruler of doublings: how many GPUs each axis can use alone, and three degrees end to end, whose product is
     the cluster."""
     right, row = width - 6, 40.0
-    scale, out = right / log2(WANTED), []
-    for i, (axis, end, why) in enumerate(ENDS):
+    scale, marks = right / log2(WANTED), []
+    for i, (axis, end, reason) in enumerate(ENDS):
         y = 8 + i * row
-        words = f"{axis}: {end:,}, {why}"
-        out += [
+        words = f"{axis}: {end:,}, {reason}"
+        marks += [
             svg.text(0, y + 10, words, size=svg.SMALL, bold=True),
             svg.rect(0, y + 15, log2(end) * scale, 14, "key", opacity=SHADES[axis]),
         ]
     y, x = 8 + len(ENDS) * row, 0.0
-    out.append(svg.text(0, y + 10, " × ".join(f"{n}" for _, n in CHOSEN) + f" = {WANTED:,}", size=svg.SMALL, bold=True))
+    marks.append(
+        svg.text(0, y + 10, " × ".join(f"{n}" for _, n in CHOSEN) + f" = {WANTED:,}", size=svg.SMALL, bold=True)
+    )
     for axis, degree in CHOSEN:
         long = log2(degree) * scale
-        out += [
+        marks += [
             svg.rect(x, y + 15, long - 1, 20, "key", opacity=SHADES[axis]),
             svg.text(x + long / 2, y + 29, f"{axis} {degree}", anchor="middle", size=svg.SMALLEST),
         ]
         x += long
     foot = y + 44
-    out += [svg.line(right, 8, right, foot, "accent", 2), svg.line(0, foot, right, foot, "muted")]
+    marks += [svg.line(right, 8, right, foot, "accent", 2), svg.line(0, foot, right, foot, "muted")]
     for n in TICKS if width > 500 else (*TICKS[:4], WANTED):
-        at, last = log2(n) * scale, n == WANTED
-        out += [
-            svg.line(at, foot, at, foot + 4, "muted"),
+        tick, last = log2(n) * scale, n == WANTED
+        marks += [
+            svg.line(tick, foot, tick, foot + 4, "muted"),
             svg.text(
-                at + 3 * last,
+                tick + 3 * last,
                 foot + 16,
                 f"{n:,}" + " GPUs" * last,
                 size=svg.SMALLEST,
                 fill="muted",
-                anchor="end" if last else "middle" if at else "start",
+                anchor="end" if last else "middle" if tick else "start",
             ),
         ]
     label = (
         "On a ruler of doublings up to 16,384 GPUs tensor parallelism alone reaches 8, a pipeline 126, data "
         "parallelism 2,048; tensor 8, pipeline 16 and data 128 end to end reach 16,384"
     )
-    return svg.figure(width, foot + 22, "".join(out), label)
+    return svg.figure(width, foot + 22, "".join(marks), label)
 
 
 # --- what is sent when ----------------------------------------------------------------------------------------------
@@ -129,15 +131,15 @@ LANES = ("computes", "tensor", "pipeline", "data")
 def step(width: float) -> str:
     """A step of a GPU of the first of two stages: its forwards and backwards, and what each axis sends meanwhile. In
     order, not to scale."""
-    one = pipeline.step("1f1b", 2, PIECES, 1, pipeline.even(2))
+    timeline = pipeline.step("1f1b", 2, PIECES, 1, pipeline.even(2))
     left, row = 70.0, 24.0
-    end = one.seconds
+    end = timeline.seconds
     scale = (width - left - 2) / (end + 3.4)
-    out = [svg.text(0, 6 + row * i + 16, name, size=svg.SMALL, bold=not i) for i, name in enumerate(LANES)]
+    marks = [svg.text(0, 6 + row * i + 16, name, size=svg.SMALL, bold=not i) for i, name in enumerate(LANES)]
 
     def box(lane, start, stop, fill, words="", strong=1.0):
         x, y, wide = left + start * scale, 6 + lane * row, max((stop - start) * scale - 1, 1.6)
-        said = (
+        caption = (
             svg.text(
                 x + wide / 2,
                 y + 15,
@@ -149,17 +151,17 @@ def step(width: float) -> str:
             if words
             else ""
         )
-        return svg.rect(x, y + 2, wide, row - 5, fill, opacity=strong) + said
+        return svg.rect(x, y + 2, wide, row - 5, fill, opacity=strong) + caption
 
-    for run in one.runs[0]:
+    for run in timeline.runs[0]:
         kind, number = run.action.kind, str(run.action.micro)
-        out.append(box(0, run.start, run.end, "compute", number, 0.35 if kind == "F" else 1.0))
+        marks.append(box(0, run.start, run.end, "compute", number, 0.35 if kind == "F" else 1.0))
         piece = (run.end - run.start) / BLOCKS
-        out += [box(1, run.start + (i + 0.55) * piece, run.start + (i + 0.9) * piece, "c4") for i in range(BLOCKS)]
-        at = run.end if kind == "F" else run.start - 0.45
-        out.append(box(2, at, at + 0.45, "c4"))
+        marks += [box(1, run.start + (i + 0.55) * piece, run.start + (i + 0.9) * piece, "c4") for i in range(BLOCKS)]
+        send_start = run.end if kind == "F" else run.start - 0.45
+        marks.append(box(2, send_start, send_start + 0.45, "c4"))
     wide = width > 500
-    out += [
+    marks += [
         box(3, end - 1.2, end + 0.6, "c4", "sums" if wide else ""),
         box(0, end + 0.7, end + 1.5, "compute", "", 0.7),
         box(3, end + 1.6, end + 3.4, "c4", "weights" if wide else ""),
@@ -168,4 +170,4 @@ def step(width: float) -> str:
         "A step on one GPU: tensor messages in every block of every micro-batch, pipeline messages at the end of "
         "each forward and before each backward, data messages once, at the end"
     )
-    return svg.figure(width, 10 + row * len(LANES), "".join(out), label)
+    return svg.figure(width, 10 + row * len(LANES), "".join(marks), label)

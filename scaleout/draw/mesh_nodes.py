@@ -55,17 +55,17 @@ class Tiles:
         )
         return f'<path d="{d}" fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}"/>' if d else ""
 
-    def parts(self, ranks: Iterable[int], which: int, of: Mapping[int, Part], fill: str) -> str:
-        """What each rank has of one of the two wholes, in its colour, on the pale whole."""
-        bx, by, wide, high = self.boxes[which]
-        back, pale, full = [], [], []
+    def parts(self, ranks: Iterable[int], whole_index: int, parts: Mapping[int, Part], fill: str) -> str:
+        """Each rank's part of the model (whole_index 0) or of the batch (1), in its colour, on the pale whole."""
+        left, top, wide, high = self.boxes[whole_index]
+        ground, pale, full = [], [], []
         for rank in ranks:
-            (x, y), part = self.places[rank], of[rank]
-            back.append(f"M{svg.num(x + bx)} {svg.num(y + by)}h{svg.num(wide)}v{svg.num(high)}h{svg.num(-wide)}z")
+            (x, y), part = self.places[rank], parts[rank]
+            ground.append(f"M{svg.num(x + left)} {svg.num(y + top)}h{svg.num(wide)}v{svg.num(high)}h{svg.num(-wide)}z")
             cell, row = wide / part.columns, high / part.rows
             count, piece = part.share
             for mine in part.mine:
-                box = [x + bx + part.column * cell, y + by + mine * row, max(LEAST, cell), max(LEAST, row)]
+                box = [x + left + part.column * cell, y + top + mine * row, max(LEAST, cell), max(LEAST, row)]
                 if count > 1:
                     pale.append(_box(box))
                     box[0] += box[2] * piece / count
@@ -73,7 +73,7 @@ class Tiles:
                 full.append(_box(box))
         return "".join(
             f'<path d="{"".join(d)}" fill="{svg.colour(colour)}" fill-opacity="{opacity}"/>'
-            for d, colour, opacity in ((back, "grid", "0.55"), (pale, fill, "0.35"), (full, fill, "1"))
+            for d, colour, opacity in ((ground, "grid", "0.55"), (pale, fill, "0.35"), (full, fill, "1"))
             if d
         )
 
@@ -158,8 +158,8 @@ class Cells:
     @cached_property
     def pitch(self) -> Place:
         """From cell to cell; rows are no higher than they need be."""
-        across = self.width / self.columns
-        return across, min(self.height / self.rows, max(1.6 * across, 6.0))
+        width = self.width / self.columns
+        return width, min(self.height / self.rows, max(1.6 * width, 6.0))
 
     @property
     def bottom(self) -> float:
@@ -167,45 +167,45 @@ class Cells:
 
     def at(self, x: float, y: float) -> int:
         """The node whose cell lies there."""
-        across, down = self.pitch
-        row = min(self.rows - 1, max(0, int((y - self.y) / down)))
-        return min(self.count - 1, row * self.columns + min(self.columns - 1, max(0, int((x - self.x) / across))))
+        dx, dy = self.pitch
+        row = min(self.rows - 1, max(0, int((y - self.y) / dy)))
+        return min(self.count - 1, row * self.columns + min(self.columns - 1, max(0, int((x - self.x) / dx))))
 
     def place(self, node: int) -> Place:
         row, column = divmod(node, self.columns)
-        across, down = self.pitch
-        return self.x + column * across, self.y + row * down
+        dx, dy = self.pitch
+        return self.x + column * dx, self.y + row * dy
 
     def draw(self) -> str:
         """All of them, as lines between them."""
-        across, down = self.pitch
-        wide, high = across * self.columns, down * self.rows
+        dx, dy = self.pitch
+        wide, high = dx * self.columns, dy * self.rows
         ground = svg.rect(self.x, self.y, wide, high, "grid", opacity=0.3)
         x, y = svg.num(self.x), svg.num(self.y)
-        d = "".join(f"M{svg.num(self.x + k * across)} {y}v{svg.num(high)}" for k in range(self.columns + 1))
-        d += "".join(f"M{x} {svg.num(self.y + k * down)}h{svg.num(wide)}" for k in range(self.rows + 1))
+        d = "".join(f"M{svg.num(self.x + k * dx)} {y}v{svg.num(high)}" for k in range(self.columns + 1))
+        d += "".join(f"M{x} {svg.num(self.y + k * dy)}h{svg.num(wide)}" for k in range(self.rows + 1))
         return f'{ground}<path d="{d}" stroke="{svg.colour("paper")}" fill="none"/>'
 
     def lit(self, nodes: Iterable[int], fill: str, opacity: float = 1.0) -> str:
         """Some of them in a colour: runs in a row as one, and rows that are alike as one."""
-        across, down = self.pitch
+        dx, dy = self.pitch
         by_row: dict[int, list[int]] = {}
         for node in sorted(set(nodes)):
             by_row.setdefault(node // self.columns, []).append(node % self.columns)
-        alike: dict[tuple, list[int]] = {}
+        alike: dict[tuple[int, ...], list[int]] = {}
         for row, columns in by_row.items():
             alike.setdefault(tuple(columns), []).append(row)
         boxes = []
-        for columns, rows in alike.items():
+        for pattern, rows in alike.items():
             for top, count in _runs(rows):
                 boxes += [
                     (
-                        self.x + left * across,
-                        self.y + top * down,
-                        max(2.0, many * across - 0.5),
-                        max(2.0, count * down - 0.5),
+                        self.x + left * dx,
+                        self.y + top * dy,
+                        max(2.0, length * dx - 0.5),
+                        max(2.0, count * dy - 0.5),
                     )
-                    for left, many in _runs(columns)
+                    for left, length in _runs(pattern)
                 ]
         d = "".join(map(_box, boxes))
         faded = "" if opacity == 1 else f' fill-opacity="{svg.num(opacity)}"'
@@ -214,8 +214,8 @@ class Cells:
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """(first, how many) of each run of numbers that follow one another, from rising ones."""
-    out = []
-    for _, some in groupby(enumerate(numbers), key=lambda one: one[1] - one[0]):
-        run = [number for _, number in some]
-        out.append((run[0], len(run)))
-    return out
+    runs = []
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        runs.append((run[0], len(run)))
+    return runs

@@ -32,10 +32,10 @@ class Step:
         return max(self.moments, key=self.total)
 
 
-def step(name: str, found: Account, without: Sequence[str] = (), at: Sequence[str] = tuple(kinds.MOMENTS)) -> Step:
+def step(name: str, ledger: Account, without: Sequence[str] = (), at: Sequence[str] = tuple(kinds.MOMENTS)) -> Step:
     """The step of an account. without: kinds that are not there before the update, as in a first step; at: the moments
     that are drawn."""
-    shown = {moment: kinds.apart(found, moment) for moment in at}
+    shown = {moment: kinds.apart(ledger, moment) for moment in at}
     for moment in shown.keys() - {"optimizer"}:
         shown[moment] |= dict.fromkeys(without, 0)
     return Step(name, shown)
@@ -67,31 +67,31 @@ def draw(width: float, steps: Sequence[Step], limit: tuple[str, float] | None = 
     if not steps:
         raise ValueError("there is no step to draw")
     room = (width - GAP * (len(steps) - 1)) / len(steps)
-    columns = len(steps) if room >= NAMED * max(len(one.moments) for one in steps) else 1
+    columns = len(steps) if room >= NAMED * max(len(row.moments) for row in steps) else 1
     room = room if columns > 1 else width
     high = high or (190 if columns > 1 else 150)
     above = limit[1] / (1 - WORDS / high) if limit else 0  # room for what the line is, above it
-    top = max(above, 1.08 * max(one.total(one.peak) for one in steps))
-    out, down = [], 0.0
-    for i, one in enumerate(steps):
-        x, down = i % columns * (room + GAP), i // columns * (HEAD + high + FOOT + 8)
-        out.append(_bars(one, x, down + HEAD, room, high, top, limit))
-    y = down + HEAD + high + FOOT + 6
+    top = max(above, 1.08 * max(row.total(row.peak) for row in steps))
+    panels, row_y = [], 0.0
+    for i, row in enumerate(steps):
+        x, row_y = i % columns * (room + GAP), i // columns * (HEAD + high + FOOT + 8)
+        panels.append(_bars(row, x, row_y + HEAD, room, high, top, limit))
+    y = row_y + HEAD + high + FOOT + 6
     marks, tall = kinds.keys(
-        (kind for one in steps for held in one.moments.values() for kind, size in held.items() if size > 0.004 * top),
+        (kind for row in steps for sizes in row.moments.values() for kind, size in sizes.items() if size > 0.004 * top),
         0,
         y,
         width,
     )
-    said = "; ".join(
-        f"{one.name}: fullest at the {kinds.MOMENTS[one.peak]}, {one.total(one.peak) / GB:.1f} GB" for one in steps
+    summary = "; ".join(
+        f"{row.name}: fullest at the {kinds.MOMENTS[row.peak]}, {row.total(row.peak) / GB:.1f} GB" for row in steps
     )
     ends = f" The line is at {limit[1] / GB:.1f} GB." if limit else ""
-    return svg.figure(width, y + tall, "".join([*out, marks]), f"Memory at each moment of a step. {said}.{ends}")
+    return svg.figure(width, y + tall, "".join([*panels, marks]), f"Memory at each moment of a step. {summary}.{ends}")
 
 
 def _bars(
-    one: Step,
+    step: Step,
     x: float,
     y: float,
     width: float,
@@ -100,25 +100,28 @@ def _bars(
     limit: tuple[str, float] | None,
 ) -> str:
     """One step: a bar a moment, its total above, the fullest framed."""
-    pitch = width / len(one.moments)
+    pitch = width / len(step.moments)
     thick, scale, low = pitch * 0.76, high / top, y + high
-    out, totals = [svg.text(x, y - 12, one.name, bold=True), svg.line(x, low + 0.5, x + width, low + 0.5, "muted")], []
-    for i, (moment, held) in enumerate(one.moments.items()):
+    marks, totals = (
+        [svg.text(x, y - 12, step.name, bold=True), svg.line(x, low + 0.5, x + width, low + 0.5, "muted")],
+        [],
+    )
+    for i, (moment, sizes) in enumerate(step.moments.items()):
         left, base = x + pitch * i + (pitch - thick) / 2, low
         for kind in kinds.ORDER:
-            size = held.get(kind, 0) * scale
+            size = sizes.get(kind, 0) * scale
             base -= size
             if size > 0.2:
-                out.append(svg.rect(left, base, thick, size, kinds.COLOURS[kind], opacity=kinds.PALE.get(kind, 1.0)))
-        if limit and one.total(moment) > limit[1]:
-            out.append(hatch.over(left, base, thick, (one.total(moment) - limit[1]) * scale))
-        fullest, middle = moment == one.peak, left + thick / 2
+                marks.append(svg.rect(left, base, thick, size, kinds.COLOURS[kind], opacity=kinds.PALE.get(kind, 1.0)))
+        if limit and step.total(moment) > limit[1]:
+            marks.append(hatch.excess(left, base, thick, (step.total(moment) - limit[1]) * scale))
+        fullest, middle = moment == step.peak, left + thick / 2
         totals.append(
             svg.text(
-                middle, base - 4, _size(one.total(moment)), anchor="middle", bold=fullest, halo=True, size=svg.SMALLEST
+                middle, base - 4, _size(step.total(moment)), anchor="middle", bold=fullest, halo=True, size=svg.SMALLEST
             )
         )
-        out.append(
+        marks.append(
             svg.text(
                 middle,
                 low + 15,
@@ -130,22 +133,22 @@ def _bars(
             )
         )
         if fullest:
-            out.append(svg.text(middle, low + 29, "fullest", anchor="middle", bold=True, size=svg.SMALLEST))
-            out.append(
+            marks.append(svg.text(middle, low + 29, "fullest", anchor="middle", bold=True, size=svg.SMALLEST))
+            marks.append(
                 f'<rect x="{svg.num(left - 2)}" y="{svg.num(base - 1)}" width="{svg.num(thick + 4)}" '
                 f'height="{svg.num(low - base + 2)}" fill="none" stroke="{svg.colour("ink")}" '
                 'stroke-width="1.5"/>'
             )
     if limit:
-        out.append(_limit(limit, x, width, low - limit[1] * scale))
-    return "".join([*out, *totals])  # the line may run through a total, and lies beneath it
+        marks.append(_limit(limit, x, width, low - limit[1] * scale))
+    return "".join([*marks, *totals])  # the line may run through a total, and lies beneath it
 
 
 def _limit(limit: tuple[str, float], x: float, width: float, y: float) -> str:
-    """A line, and at its left end, over what is held between two steps, what it is."""
+    """A line, and at its left end, over the memory used between two steps, its label."""
     words = (
-        svg.text(x, y - 4 - 13 * i, one, size=svg.SMALLEST, bold=True, halo=True)
-        for i, one in enumerate((f"{_size(limit[1])} GB", limit[0]))
+        svg.text(x, y - 4 - 13 * i, line, size=svg.SMALLEST, bold=True, halo=True)
+        for i, line in enumerate((f"{_size(limit[1])} GB", limit[0]))
     )
     return svg.line(x, y, x + width, y, "ink", 1.5, "5 3") + "".join(words)
 

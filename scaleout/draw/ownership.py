@@ -1,7 +1,7 @@
 """Which rank holds which shard of what: a column for each rank, in it a row for each kind of bytes, as high as it has
 bytes for a parameter, so that areas are bytes; in each row a cell for each shard. Shards fly between the columns.
 
-What is held is a few paths, however many the ranks: only what moves has names.
+Shards at rest are a few paths, however many the ranks: only those that move have names.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import cached_property, lru_cache
 
 from scaleout.draw import hatch, svg
 
-ABSENT, OWNED, LENT, AWAY = range(4)  # states of a cell: AWAY is owned, in another memory than the GPU's
-PALE = 0.45  # of what is there for a moment in its own colour
+ABSENT, OWNED, LENT, OFFLOADED = range(4)  # states of a cell: OFFLOADED is owned, in another memory than the GPU's
+PALE = 0.45  # opacity of a gathered shard that has no colour of its own
 SLIVER = 3.0  # CSS pixels of a shard that is seen when it has left the grid
 LIFT = 6.0  # CSS pixels that a shard rises on its way: no higher than the columns' names
 
@@ -22,7 +22,7 @@ Cells = Sequence[Sequence[int]]  # states by rank and shard
 
 @dataclass(frozen=True)
 class Row:
-    """A kind: bytes of a parameter, its colour, and that of what is there for a moment; "" for the same, paler."""
+    """A kind: bytes of a parameter, its colour, and that of gathered copies; "" for the same colour, paler."""
 
     key: str
     size: float
@@ -32,15 +32,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Flight:
-    """A shard of a kind under way: "out" from its owner to all ranks, "in" from all to its owner, "both" at once,
-    "down" from its owner to another memory, "up" from there. done: of the way, from 0 to 1. lent: whether it stays for
-    a moment only; pale: whether it is one of what will be a sum. name: the same while it flies."""
+    """A shard of a kind that is communicated: "out" from its owner to all ranks, "in" from all to its owner, "both" at
+    once, "down" from its owner to another memory, "up" from there. progress: the part of its way that it has gone, from
+    0 to 1. lent: whether it stays for a moment only; pale: whether it is a term of a sum. name: the same in all
+    pictures of one flight."""
 
     name: str
     key: str
     shard: int
     way: str
-    done: float
+    progress: float
     lent: bool = False
     pale: bool = False
 
@@ -55,21 +56,21 @@ class Grid:
     y: float
     width: float
     unit: float
-    apart: float  # columns
-    between: float  # rows
+    column_gap: float
+    row_gap: float
 
     @cached_property
     def column(self) -> float:
-        return (self.width - self.apart * (self.ranks - 1)) / self.ranks
+        return (self.width - self.column_gap * (self.ranks - 1)) / self.ranks
 
     @cached_property
     def tops(self) -> dict[str, float]:
         """Where each row begins."""
-        out, y = {}, self.y
+        tops, y = {}, self.y
         for row in self.rows:
-            out[row.key] = y
-            y += row.size * self.unit + self.between
-        return out
+            tops[row.key] = y
+            y += row.size * self.unit + self.row_gap
+        return tops
 
     @property
     def bottom(self) -> float:
@@ -77,87 +78,89 @@ class Grid:
         return self.tops[last.key] + last.size * self.unit
 
     def left(self, rank: int) -> float:
-        return self.x + rank * (self.column + self.apart)
+        return self.x + rank * (self.column + self.column_gap)
 
     def cell(self, row: Row, rank: int, shard: int) -> hatch.Box:
         """Where a shard of a kind lies on a rank."""
         pitch = self.column / self.ranks
         return self.left(rank) + shard * pitch, self.tops[row.key], pitch - min(1.5, pitch / 6), row.size * self.unit
 
-    # --- what is held ------------------------------------------------------------------------------------------------
+    # --- at rest -----------------------------------------------------------------------------------------------------
 
     def frames(self) -> str:
         """The outlines of all cells."""
         return _outlines(self)
 
-    def cells(self, held: Mapping[str, Cells], without: Iterable[tuple[str, int, int]] = ()) -> str:
-        """What each rank holds. without: kinds, ranks and shards that are drawn otherwise."""
-        out, other = [], {*without}
+    def cells(self, states: Mapping[str, Cells], excluded: Iterable[tuple[str, int, int]] = ()) -> str:
+        """What each rank holds. excluded: kinds, ranks and shards that are not drawn here."""
+        marks, skipped = [], {*excluded}
         for row in self.rows:
-            boxes: dict[int, list[hatch.Box]] = {OWNED: [], LENT: [], AWAY: []}
-            for rank, shards in enumerate(held[row.key]):
+            boxes: dict[int, list[hatch.Box]] = {OWNED: [], LENT: [], OFFLOADED: []}
+            for rank, shards in enumerate(states[row.key]):
                 for shard, state in enumerate(shards):
-                    if state and (row.key, rank, shard) not in other:
+                    if state and (row.key, rank, shard) not in skipped:
                         boxes[state].append(self.cell(row, rank, shard))
             for state in (OWNED, LENT):
                 fill, strong = (row.lent or row.fill, 1 if row.lent else PALE) if state == LENT else (row.fill, 1)
-                out.append(_cells(boxes[state], fill, strong))
-            out.append(hatch.area(boxes[AWAY], row.fill, f"{row.key}: not on the GPU"))
-        return "".join(out)
+                marks.append(_cells(boxes[state], fill, strong))
+            marks.append(hatch.area(boxes[OFFLOADED], row.fill, f"{row.key}: not on the GPU"))
+        return "".join(marks)
 
     # --- what moves --------------------------------------------------------------------------------------------------
 
     def flights(self, flights: Iterable[Flight]) -> tuple[str, str]:
         """What is about to leave, to be drawn beneath the cells, and what is under way or has just come."""
-        by_key, under, over = {row.key: row for row in self.rows}, [], []
-        for one in flights:
-            (over if one.done else under).extend(self._flight(one, by_key[one.key]))
-        return "".join(under), "".join(over)
+        by_key = {row.key: row for row in self.rows}
+        leaving: list[str] = []
+        moving: list[str] = []
+        for flight in flights:
+            (moving if flight.progress else leaving).extend(self._flight(flight, by_key[flight.key]))
+        return "".join(leaving), "".join(moving)
 
     def landed(self, flights: Iterable[Flight]) -> set[tuple[str, int, int]]:
         """Kinds, ranks and shards of what has just come for a moment, so that it is not there before it comes."""
         return {
-            (one.key, rank, one.shard)
-            for one in flights
-            if one.done == 1 and one.lent and one.way == "out"
+            (flight.key, rank, flight.shard)
+            for flight in flights
+            if flight.progress == 1 and flight.lent and flight.way == "out"
             for rank in range(self.ranks)
-            if rank != one.shard
+            if rank != flight.shard
         }
 
-    def _flight(self, one: Flight, row: Row) -> list[str]:
-        home = self.cell(row, one.shard, one.shard)
-        if one.way in ("down", "up"):
-            part = one.done if one.way == "down" else 1 - one.done
+    def _flight(self, flight: Flight, row: Row) -> list[str]:
+        home = self.cell(row, flight.shard, flight.shard)
+        if flight.way in ("down", "up"):
+            part = flight.progress if flight.way == "down" else 1 - flight.progress
             x, y, wide, high = home  # there is room for a sliver of it
             box = (x, y + part * (self.bottom - y + 1), wide, high + part * (SLIVER - high))
-            return [self._shard(one, row, box, "host")]
-        out = []
+            return [self._shard(flight, row, box, "host")]
+        marks = []
         for rank in range(self.ranks):
-            if rank == one.shard:
+            if rank == flight.shard:
                 continue
-            there = self.cell(row, rank, one.shard)
-            for way in ("in", "out") if one.way == "both" else (one.way,):
-                part = one.done if way == "out" else 1 - one.done
+            target = self.cell(row, rank, flight.shard)
+            for way in ("in", "out") if flight.way == "both" else (flight.way,):
+                part = flight.progress if way == "out" else 1 - flight.progress
                 rise = 4 * part * (1 - part) * LIFT
-                x = home[0] + (there[0] - home[0]) * part
+                x = home[0] + (target[0] - home[0]) * part
                 box = (x, home[1] - rise, *home[2:])
-                out.append(self._shard(one, row, box, f"{way}{rank}"))
-        return out
+                marks.append(self._shard(flight, row, box, f"{way}{rank}"))
+        return marks
 
-    def _shard(self, one: Flight, row: Row, box: hatch.Box, to: str) -> str:
-        fill = row.lent or row.fill if one.lent else row.fill
+    def _shard(self, flight: Flight, row: Row, box: hatch.Box, destination: str) -> str:
+        fill = row.lent or row.fill if flight.lent else row.fill
         x, y, wide, high = map(svg.num, box)
-        faded = f' fill-opacity="{PALE}"' if one.pale and one.done < 1 else ""
+        faded = f' fill-opacity="{PALE}"' if flight.pale and flight.progress < 1 else ""
         return (
             f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" fill="{svg.colour(fill)}"{faded} '
-            f'stroke="{svg.colour("ink")}" data-mark="{one.name}-{to}"/>'
+            f'stroke="{svg.colour("ink")}" data-mark="{flight.name}-{destination}"/>'
         )
 
 
 @lru_cache(maxsize=8)  # the same at each moment of a step
 def _outlines(grid: Grid) -> str:
-    every = range(grid.ranks)
-    boxes = [grid.cell(row, rank, shard) for row in grid.rows for rank in every for shard in every]
+    ranks = range(grid.ranks)
+    boxes = [grid.cell(row, rank, shard) for row in grid.rows for rank in ranks for shard in ranks]
     return f'<path d="{_path(boxes)}" fill="none" stroke="{svg.colour("grid")}"/>'
 
 

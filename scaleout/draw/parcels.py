@@ -47,7 +47,7 @@ class Frames:
 
     @property
     def full(self) -> int:
-        """What a cell holds in the end."""
+        """The value of a cell once every rank's numbers are in it."""
         return 2**self.ranks - 1
 
     def contributors(self, step: int, rank: int) -> list[int]:
@@ -56,16 +56,16 @@ class Frames:
 
     @cached_property
     def sent(self) -> list[float]:
-        """Messages that the busiest rank sends, by step."""
+        """Share of the message that the busiest rank sends, by step."""
         by_rank = [[0.0] * self.steps for _ in range(self.ranks + 1)]
         for step, parcels in enumerate(self.parcels):
-            for one in parcels:
-                by_rank[one.source][step] += len(one.chunks) / self.chunks
+            for parcel in parcels:
+                by_rank[parcel.source][step] += len(parcel.chunks) / self.chunks
         return max(by_rank[: self.ranks], key=sum)
 
     @cached_property
     def owners(self) -> list[int]:
-        """The rank, or switch, that is first to hold the sum of each chunk."""
+        """The rank, or switch, that has the whole sum of each chunk first."""
         full = self.full
         return [
             next(rank for state in self.held for rank, cells in enumerate(state) if cells[chunk] == full)
@@ -80,45 +80,47 @@ def frames(algorithm: str, ranks: int) -> Frames:
     moves = messages.messages("all_reduce", algorithm, ranks, BLOCKS)
     chunks = messages.chunk_count("all_reduce", algorithm, ranks, BLOCKS)
     state = [[1 << rank] * chunks for rank in range(ranks)] + [[0] * chunks] * switch
-    held, passed, parcels = [_frozen(state)], [(0,) * len(state)], []
-    for step, found in groupby(moves, key=lambda one: one.step):
-        parcels.append(_parcels(step, list(found), parcels[-1] if parcels else ()))
-        state, left = _after(held[-1], passed[-1], parcels[-1])
-        held.append(_frozen(state))
+    history, passed = [_frozen(state)], [(0,) * len(state)]
+    parcels: list[tuple[Parcel, ...]] = []
+    for step, group in groupby(moves, key=lambda message: message.step):
+        parcels.append(_parcels(step, list(group), parcels[-1] if parcels else ()))
+        state, left = _advance(history[-1], passed[-1], parcels[-1])
+        history.append(_frozen(state))
         passed.append(tuple(left))
-    return Frames(algorithm, ranks, tuple(held), tuple(passed), tuple(parcels))
+    return Frames(algorithm, ranks, tuple(history), tuple(passed), tuple(parcels))
 
 
 def _frozen(state: list[list[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, state))
 
 
-def _parcels(step: int, moves: list[messages.Message], before: tuple[Parcel, ...]) -> tuple[Parcel, ...]:
-    """One parcel for each pair of ranks. One whose chunks have just come in goes on under the name they came by."""
+def _parcels(step: int, moves: list[messages.Message], previous: tuple[Parcel, ...]) -> tuple[Parcel, ...]:
+    """One parcel for each pair of ranks. Chunks that have just arrived travel on under the name of their parcel."""
     pairs: dict[tuple[int, int, bool], list[int]] = {}
-    for one in moves:
-        pairs.setdefault((one.source, one.target, one.adds), []).append(one.chunk)
-    free, out = list(before), []
+    for message in moves:
+        pairs.setdefault((message.source, message.target, message.adds), []).append(message.chunk)
+    free, parcels = list(previous), []
     for (source, target, adds), chunks in pairs.items():
-        came = next((one for one in free if one.target == source and {*one.chunks} & {*chunks}), None)
-        if came:
-            free.remove(came)
-        out.append(Parcel(came.name if came else f"{step}-{source}-{target}", source, target, tuple(chunks), adds))
-    return tuple(out)
+        arrived = next((p for p in free if p.target == source and {*p.chunks} & {*chunks}), None)
+        if arrived:
+            free.remove(arrived)
+        name = arrived.name if arrived else f"{step}-{source}-{target}"
+        parcels.append(Parcel(name, source, target, tuple(chunks), adds))
+    return tuple(parcels)
 
 
-def _after(held, passed, parcels: tuple[Parcel, ...]) -> tuple[list[list[int]], list[int]]:
+def _advance(cells_before, passed, parcels: tuple[Parcel, ...]) -> tuple[list[list[int]], list[int]]:
     """The state after a step, all parcels leaving at its beginning."""
-    after, left = [list(cells) for cells in held], list(passed)
-    for one in parcels:
-        for chunk in one.chunks:
-            if one.adds:
-                left[one.source] |= 1 << chunk
-    for one in parcels:
-        for chunk in one.chunks:
-            moved = held[one.source][chunk]
-            if one.adds and after[one.target][chunk] & moved:
-                raise ValueError(f"rank {one.target} would add a part of chunk {chunk} twice")
-            after[one.target][chunk] = after[one.target][chunk] | moved if one.adds else moved
-            left[one.target] &= ~(1 << chunk)
-    return after, left
+    state, left = [list(cells) for cells in cells_before], list(passed)
+    for parcel in parcels:
+        for chunk in parcel.chunks:
+            if parcel.adds:
+                left[parcel.source] |= 1 << chunk
+    for parcel in parcels:
+        for chunk in parcel.chunks:
+            moved = cells_before[parcel.source][chunk]
+            if parcel.adds and state[parcel.target][chunk] & moved:
+                raise ValueError(f"rank {parcel.target} would add a part of chunk {chunk} twice")
+            state[parcel.target][chunk] = state[parcel.target][chunk] | moved if parcel.adds else moved
+            left[parcel.target] &= ~(1 << chunk)
+    return state, left

@@ -31,7 +31,11 @@ class Lane:
     length, times in slots."""
 
     def __init__(self, rank: int, *columns: Sequence) -> None:
-        self.rank, self.columns = rank, columns
+        self.rank, self._columns = rank, columns
+
+    @cached_property
+    def columns(self) -> tuple[Sequence, ...]:
+        return self._columns
 
     @cached_property
     def count(self) -> int:
@@ -49,18 +53,18 @@ class Lane:
 
     def of(self, micro: int) -> list[tuple[str, int, float, float]]:
         """(kind, stage, start, end) of one micro-batch's."""
-        return [(kind, stage, start, end) for kind, stage, one, start, end in self.actions if one == micro]
+        return [(kind, stage, start, end) for kind, stage, number, start, end in self.actions if number == micro]
 
     @cached_property
     def strands(self) -> dict[str, Strand]:
         """By kind, when its actions start and what they take."""
         kinds, _, _, starts, ends = self.columns
-        out = {}
+        result = {}
         for kind in {*kinds}:
             mine = [*map(kind.__eq__, kinds)]
-            took = map(sub, compress(ends, mine), compress(starts, mine))
-            out[kind] = Strand([*compress(starts, mine)], [0.0, *accumulate(took)])
-        return out
+            durations = map(sub, compress(ends, mine), compress(starts, mine))
+            result[kind] = Strand([*compress(starts, mine)], [0.0, *accumulate(durations)])
+        return result
 
     @cached_property
     def chunks(self) -> dict[int, int]:
@@ -69,10 +73,11 @@ class Lane:
 
 
 class Sketched(Lane):
-    """The same of a sketch: what is asked of many actions is answered without making columns of them."""
+    """A lane of a sketch: it answers for many actions without making columns of them."""
 
     def __init__(self, rank: int, step: Sketch) -> None:
-        self.rank, self.step, self.found = rank, step, {}
+        self.rank, self.step = rank, step
+        self.cache: dict[int, list[tuple[str, int, float, float]]] = {}  # by micro-batch
 
     @cached_property
     def columns(self) -> tuple[Sequence, ...]:
@@ -83,9 +88,9 @@ class Sketched(Lane):
         return sum(map(len, self.step.starts[self.rank].values()))
 
     def of(self, micro: int) -> list[tuple[str, int, float, float]]:
-        if micro not in self.found:
-            self.found[micro] = self.step.of(self.rank, micro)
-        return self.found[micro]
+        if micro not in self.cache:
+            self.cache[micro] = self.step.of(self.rank, micro)
+        return self.cache[micro]
 
     @cached_property
     def strands(self) -> dict[str, Strand]:
@@ -124,23 +129,23 @@ class Rows:
         return self.y + row * self.pitch
 
 
-def waiting(on: Rows, slots: float) -> str:
+def waiting(rows: Rows, slots: float) -> str:
     """The ground of all rows: whatever no action covers is waiting."""
-    wide, tall = slots * on.scale, on.bottom - on.y
-    ground = svg.rect(on.x, on.y, wide, tall, "accent", opacity=hatch.PALE, mark="ground")
-    between = "".join(
-        svg.rect(on.x - 1, on.top(row) + on.bar, on.width + 2, on.pitch - on.bar, "paper")
-        for row in range(len(on.ranks) - 1)
+    wide, tall = slots * rows.scale, rows.bottom - rows.y
+    ground = svg.rect(rows.x, rows.y, wide, tall, "accent", opacity=hatch.PALE, mark="ground")
+    gaps = "".join(
+        svg.rect(rows.x - 1, rows.top(row) + rows.bar, rows.width + 2, rows.pitch - rows.bar, "paper")
+        for row in range(len(rows.ranks) - 1)
     )
-    return ground + hatch.hatched(on.x, on.y, wide, tall, "accent", "waiting") + between
+    return ground + hatch.hatched(rows.x, rows.y, wide, tall, "accent", "waiting") + gaps
 
 
-def detail(on: Rows, lanes: Sequence[Lane]) -> str:
+def detail(rows: Rows, lanes: Sequence[Lane]) -> str:
     """How finely these rows are drawn: "blocks", "bars" or "shares"."""
     count = sum(lane.count for lane in lanes)
     if count > BARS:
         return "shares"
-    shortest = on.scale * min(lane.shortest for lane in lanes)
+    shortest = rows.scale * min(lane.shortest for lane in lanes)
     if count <= BLOCKS and shortest >= THIN:
         return "blocks"
     return "bars" if shortest >= THINNEST else "shares"
@@ -149,25 +154,30 @@ def detail(on: Rows, lanes: Sequence[Lane]) -> str:
 # --- blocks -----------------------------------------------------------------------------------------------------
 
 
-def blocks(on: Rows, lanes: Sequence[Lane], lit: int, apart: bool) -> tuple[dict[int, str], str]:
-    """(a named mark for each action, by micro-batch if they are to stand `apart`, else all under 0; the numbers of
+def blocks(rows: Rows, lanes: Sequence[Lane], lit: int, separate: bool) -> tuple[dict[int, str], str]:
+    """(a named mark for each action, by micro-batch if `separate`, else all under 0; the numbers of
     micro-batches where they fit, which lie over them and let a hand through: a button is called by all words in it)."""
     marks: dict[int, dict[tuple[str, str], list[str]]] = {}
     words: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
-        chunks, y, middle, tall = lane.chunks, svg.num(on.top(row)), on.top(row) + on.bar / 2 + 4, svg.num(on.bar)
+        chunks, y, middle, tall = (
+            lane.chunks,
+            svg.num(rows.top(row)),
+            rows.top(row) + rows.bar / 2 + 4,
+            svg.num(rows.bar),
+        )
         for kind, stage, micro, start, end in lane.actions:
             fill, edge, ink = look(kind, micro == lit)
-            left, wide, whose = on.at(start), (end - start) * on.scale, micro if apart else 0
+            left, wide, group = rows.at(start), (end - start) * rows.scale, micro if separate else 0
             name = block(kind, micro, lane.rank, chunks[stage])
-            marks.setdefault(whose, {}).setdefault((fill, edge), []).append(
+            marks.setdefault(group, {}).setdefault((fill, edge), []).append(
                 f'<rect x="{left:.1f}" y="{y}" width="{wide:.1f}" height="{tall}" data-mark="{name}"/>'
             )
             if numbered(micro, wide):
                 words.setdefault(ink, []).append(
                     f'<text x="{left + wide / 2:.1f}" y="{middle:.1f}" data-mark="t{name}">{micro}</text>'
                 )
-    return {whose: _marks(marks[whose]) for whose in sorted(marks)}, _numbers(words)
+    return {group: _marks(marks[group]) for group in sorted(marks)}, _numbers(words)
 
 
 def look(kind: str, lit: bool) -> tuple[str, str, str]:
@@ -188,58 +198,61 @@ def numbered(micro: int, wide: float) -> bool:
 
 def _marks(marks: dict[tuple[str, str], list[str]]) -> str:
     return "".join(
-        f'<g fill="{svg.colour(fill)}" stroke="{svg.colour(edge)}">{"".join(some)}</g>'
-        for (fill, edge), some in marks.items()
+        f'<g fill="{svg.colour(fill)}" stroke="{svg.colour(edge)}">{"".join(rects)}</g>'
+        for (fill, edge), rects in marks.items()
     )
 
 
 def _numbers(words: dict[str, list[str]]) -> str:
     clear = f'stroke="{svg.colour("paper")}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
     inner = "".join(
-        f'<g fill="{svg.colour("ink")}" {clear}>{"".join(some)}</g>'
+        f'<g fill="{svg.colour("ink")}" {clear}>{"".join(texts)}</g>'
         if fill == LOUD
-        else f'<g fill="{svg.colour(fill)}">{"".join(some)}</g>'
-        for fill, some in words.items()
+        else f'<g fill="{svg.colour(fill)}">{"".join(texts)}</g>'
+        for fill, texts in words.items()
     )
     return f'<g font-size="{svg.SMALLEST}" text-anchor="middle" pointer-events="none">{inner}</g>' if inner else ""
 
 
-def strips(on: Rows, lanes: Sequence[Lane]) -> str:
+def strips(rows: Rows, lanes: Sequence[Lane]) -> str:
     """Under an action of a rank's later chunks a strip, the longer the later; the last chunk's is whole."""
     path = []
     for row, lane in enumerate(lanes):
-        chunks, y = lane.chunks, svg.num(on.top(row) + on.bar - 3)
+        chunks, y = lane.chunks, svg.num(rows.top(row) + rows.bar - 3)
         for _, stage, _, start, end in lane.actions:
             if chunks[stage]:
-                wide = ((end - start) * on.scale - 1) * chunks[stage] / (len(chunks) - 1)
-                path.append(f"M{on.at(start) + 0.5:.1f} {y}h{wide:.1f}v3h-{wide:.1f}z")
-    return _one(path, "ink", ' opacity="0.6" data-mark="strips" pointer-events="none"')
+                wide = ((end - start) * rows.scale - 1) * chunks[stage] / (len(chunks) - 1)
+                path.append(f"M{rows.at(start) + 0.5:.1f} {y}h{wide:.1f}v3h-{wide:.1f}z")
+    return _filled(path, "ink", ' opacity="0.6" data-mark="strips" pointer-events="none"')
 
 
-def _one(path: list[str], fill: str, more: str = "") -> str:
-    return f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"{more}/>' if path else ""
+def _filled(path: list[str], fill: str, attributes: str = "") -> str:
+    return f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"{attributes}/>' if path else ""
 
 
 # --- coarser ----------------------------------------------------------------------------------------------------
 
 
-def bars(on: Rows, lanes: Sequence[Lane]) -> str:
+def bars(rows: Rows, lanes: Sequence[Lane]) -> str:
     """A bar for each action, all of a kind as one path."""
     paths: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
-        y, tall = svg.num(on.top(row)), svg.num(on.bar)
+        y, tall = svg.num(rows.top(row)), svg.num(rows.bar)
         for kind, _, _, start, end in lane.actions:
-            wide = (end - start) * on.scale
+            wide = (end - start) * rows.scale
             wide -= 0.5 if wide > 2 else 0.0
-            paths.setdefault(LOOK[kind][0], []).append(f"M{on.at(start):.1f} {y}h{wide:.1f}v{tall}h-{wide:.1f}z")
-    return "".join(_one(path, fill) for fill, path in paths.items())
+            paths.setdefault(LOOK[kind][0], []).append(f"M{rows.at(start):.1f} {y}h{wide:.1f}v{tall}h-{wide:.1f}z")
+    return "".join(_filled(path, fill) for fill, path in paths.items())
 
 
-def shares(on: Rows, lanes: Sequence[Lane], slots: float, column: float) -> str:
+def shares(rows: Rows, lanes: Sequence[Lane], slots: float, column: float) -> str:
     """Columns of so many slots that kinds share by time, from the top down as in LOOK: the height that is left is
     waiting."""
     edges = [*(column * k for k in range(ceil(slots / column))), slots]
-    high, along = [on.bar / (b - a) for a, b in pairwise(edges)], across(map(on.at, edges))  # high: pixels of a slot
+    high, xs = (
+        [rows.bar / (b - a) for a, b in pairwise(edges)],
+        step_edges(map(rows.at, edges)),
+    )  # high: pixels of a slot
     paths: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
         deep, strands = [0.0] * len(high), lane.strands
@@ -247,32 +260,32 @@ def shares(on: Rows, lanes: Sequence[Lane], slots: float, column: float) -> str:
             if kind in strands:
                 upto = strands[kind].upto(edges)
                 deep = [*map(add, deep, map(mul, map(sub, upto[1:], upto), high))]
-                paths.setdefault(LOOK[kind][0], []).append(steps(along, on.top(row), deep))
+                paths.setdefault(LOOK[kind][0], []).append(steps(xs, rows.top(row), deep))
     # what is deepest first: a kind lies over all that follow it
-    return "".join(_one(paths[fill], fill) for fill in reversed(paths))
+    return "".join(_filled(paths[fill], fill) for fill in reversed(paths))
 
 
-def column(on: Rows, piece: float) -> float:
+def column(rows: Rows, piece: float) -> float:
     """Slots of a column: whole pieces of a forward and its backward, so that work in turns fills each alike."""
-    return piece * ceil(COLUMN / on.scale / piece)
+    return piece * ceil(COLUMN / rows.scale / piece)
 
 
-def across(edges: Iterable[float]) -> list[str]:
+def step_edges(edges: Iterable[float]) -> list[str]:
     """Where steps begin and end, as `steps` writes it: the same for many of them."""
     *begin, end = edges
-    return [*(f"{at:.0f}" for at in begin), f"{end:.1f}"]
+    return [*(f"{edge:.0f}" for edge in begin), f"{end:.1f}"]
 
 
-def steps(along: Sequence[str], base: float, amounts: Iterable[float]) -> str:
-    """A path between the edges of `across` from the height `base`, so many CSS pixels down (or up, below 0), in halves
-    of one."""
+def steps(xs: Sequence[str], base: float, amounts: Iterable[float]) -> str:
+    """A path between the edges of `step_edges` from the height `base`, so many CSS pixels down (or up, below 0), in
+    halves of one."""
     halves = [0, *(round(2 * amount) for amount in amounts)]
     path = [
-        f"H{at}V{_height(base + now / 2)}"
-        for at, before, now in zip(along, halves, halves[1:], strict=False)
-        if now != before
+        f"H{x}V{_height(base + current / 2)}"
+        for x, previous, current in zip(xs, halves, halves[1:], strict=False)
+        if current != previous
     ]
-    return f"M{along[0]} {_height(base)}{''.join(path)}H{along[-1]}V{_height(base)}z"
+    return f"M{xs[0]} {_height(base)}{''.join(path)}H{xs[-1]}V{_height(base)}z"
 
 
 @lru_cache(maxsize=2048)
@@ -280,14 +293,21 @@ def _height(pixels: float) -> str:
     return f"{pixels:g}"
 
 
-def followed(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
+def followed(rows: Rows, lanes: Sequence[Lane], lit: int) -> str:
     """The actions of one micro-batch, on top of what is drawn coarsely."""
-    out = []
+    marks = []
     for row, lane in enumerate(lanes):
         chunks = lane.chunks
         for kind, stage, start, end in lane.of(lit):
             name = block(kind, lit, lane.rank, chunks[stage])
-            out.append(
-                svg.rect(on.at(start), on.top(row), max(2.0, (end - start) * on.scale), on.bar, LIT[kind][0], mark=name)
+            marks.append(
+                svg.rect(
+                    rows.at(start),
+                    rows.top(row),
+                    max(2.0, (end - start) * rows.scale),
+                    rows.bar,
+                    LIT[kind][0],
+                    mark=name,
+                )
             )
-    return "".join(out)
+    return "".join(marks)

@@ -47,17 +47,17 @@ class Axis:
 
 def ringed(x: float, y: float, title: str) -> str:
     """A point of the reader's own."""
-    at, ring = f'cx="{svg.num(x)}" cy="{svg.num(y)}"', svg.colour("key")
+    centre, ring = f'cx="{svg.num(x)}" cy="{svg.num(y)}"', svg.colour("key")
     return (
-        f'<circle {at} r="3.5" fill="{ring}"><title>{escape(title)}</title></circle>'
-        f'<circle {at} r="7" fill="none" stroke="{ring}" stroke-width="2"/>'
+        f'<circle {centre} r="3.5" fill="{ring}"><title>{escape(title)}</title></circle>'
+        f'<circle {centre} r="7" fill="none" stroke="{ring}" stroke-width="2"/>'
     )
 
 
-def log_ticks(lo: float, hi: float, most: int = 6) -> list[float]:
-    """Powers of ten from lo to hi, thinned evenly to at most `most`."""
+def log_ticks(lo: float, hi: float, limit: int = 6) -> list[float]:
+    """Powers of ten from lo to hi, thinned evenly to at most `limit`."""
     first, last = math.ceil(math.log10(lo) - 1e-9), math.floor(math.log10(hi) + 1e-9)
-    stride = max(1, -(-(last - first + 1) // most))
+    stride = max(1, -(-(last - first + 1) // limit))
     return [10.0**k for k in range(first, last + 1, stride)]
 
 
@@ -103,14 +103,14 @@ class Plane:
         """
         rows = _named(y_ticks, self.y)
         start = max(0.0, self.left - labels.room([words for _, words in rows]))
-        out = [svg.text(start, self.top - 9, y_label, fill="muted", size=svg.SMALL)]
+        marks = [svg.text(start, self.top - 9, y_label, fill="muted", size=svg.SMALL)]
         for value, words in _named(x_ticks, self.x):
-            at = self.at_x(value)
-            out.append(svg.line(at, self.top, at, self.bottom))
-            edge = at + svg.measure(words, svg.SMALL) / 2 > self.right + 4
-            out.append(
+            position = self.at_x(value)
+            marks.append(svg.line(position, self.top, position, self.bottom))
+            edge = position + svg.measure(words, svg.SMALL) / 2 > self.right + 4
+            marks.append(
                 svg.text(
-                    self.right + 4 if edge else at,
+                    self.right + 4 if edge else position,
                     self.bottom + TICK,
                     words,
                     anchor="end" if edge else "middle",
@@ -119,13 +119,13 @@ class Plane:
                 )
             )
         for value, words in rows:
-            at = self.at_y(value)
-            out.append(svg.line(self.left, at, self.right, at))
-            out.append(svg.text(self.left - 5, at + 4, words, anchor="end", fill="muted", size=svg.SMALL))
+            position = self.at_y(value)
+            marks.append(svg.line(self.left, position, self.right, position))
+            marks.append(svg.text(self.left - 5, position + 4, words, anchor="end", fill="muted", size=svg.SMALL))
         if x_label:
-            middle, at = self.left + self.width / 2, self.bottom + 2 * TICK + 3
-            out.append(svg.text(middle, at, x_label, anchor="middle", fill="muted", size=svg.SMALL))
-        return "".join(out)
+            middle, position = self.left + self.width / 2, self.bottom + 2 * TICK + 3
+            marks.append(svg.text(middle, position, x_label, anchor="middle", fill="muted", size=svg.SMALL))
+        return "".join(marks)
 
     def curve(
         self,
@@ -160,54 +160,54 @@ class Plane:
 
     def rule(self, value: float, colour: str = "accent", words: str = "") -> str:
         """A dashed vertical line at `value` of the horizontal axis, with words beside its upper end."""
-        at = self.at_x(value)
-        out = svg.line(at, self.top, at, self.bottom, colour, 1.5, "5 4")
+        x = self.at_x(value)
+        marks = svg.line(x, self.top, x, self.bottom, colour, 1.5, "5 4")
         if words:
-            left = at < self.left + self.width * 0.6
-            out += svg.text(
-                at + (6 if left else -6),
+            left = x < self.left + self.width * 0.6
+            marks += svg.text(
+                x + (6 if left else -6),
                 self.top + 13,
                 words,
                 anchor="start" if left else "end",
                 fill=colour,
                 halo=True,
             )
-        return out
+        return marks
 
     def _inside(self, points: list[tuple[float, float]]) -> list[tuple[float, float]]:
         """User units of the part of a line that lies inside: a segment that leaves is cut at the edge."""
         parts = [(self.x.part(x), self.y.part(y)) for x, y in points]
-        out: list[tuple[float, float]] = []
+        inside: list[tuple[float, float]] = []
         for a, b in itertools.pairwise(parts):
             for u, v in _cut(a, b):
-                at = (self.left + self.width * u, self.bottom - self.height * v)
-                if not out or out[-1] != at:
-                    out.append(at)
-        return out
+                point = (self.left + self.width * u, self.bottom - self.height * v)
+                if not inside or inside[-1] != point:
+                    inside.append(point)
+        return inside
 
 
 def time_axis(x: float, y: float, width: float, seconds: float, grid_to: float) -> str:
     """A horizontal axis from 0 to `seconds` at height y, with grid lines up to `grid_to`, in the unit that people would
     use; about a label for each 100 pixels, 20 of them beneath y."""
-    unit, one = clock(seconds)
-    marks = svg.ticks(seconds / one, max(2, round(width / 100)))
-    out = []
+    unit, unit_seconds = clock(seconds)
+    marks = svg.ticks(seconds / unit_seconds, max(2, round(width / 100)))
+    lines = []
     for value in marks:
-        at = x + width * value * one / seconds
+        tick = x + width * value * unit_seconds / seconds
         words = short(value) + (f" {unit}" if value == marks[-1] else "")
         half = svg.measure(words, svg.SMALL) / 2
-        anchor = "start" if at - half < x else "end" if at + half > x + width else "middle"
-        out.append(svg.line(at, y, at, grid_to))
-        out.append(svg.text(at, y + TICK, words, anchor=anchor, fill="muted", size=svg.SMALL))
-    return "".join(out)
+        anchor = "start" if tick - half < x else "end" if tick + half > x + width else "middle"
+        lines.append(svg.line(tick, y, tick, grid_to))
+        lines.append(svg.text(tick, y + TICK, words, anchor=anchor, fill="muted", size=svg.SMALL))
+    return "".join(lines)
 
 
 def _clip(part: float) -> float:
     return min(1.0, max(0.0, part))
 
 
-def _named(given: Iterable[tuple[float, str]] | None, axis: Axis) -> list[tuple[float, str]]:
-    return [(v, short(v)) for v in axis.ticks()] if given is None else list(given)
+def _named(ticks: Iterable[tuple[float, str]] | None, axis: Axis) -> list[tuple[float, str]]:
+    return [(v, short(v)) for v in axis.ticks()] if ticks is None else list(ticks)
 
 
 def _cut(a: tuple[float, float], b: tuple[float, float]) -> list[tuple[float, float]]:
@@ -218,8 +218,8 @@ def _cut(a: tuple[float, float], b: tuple[float, float]) -> list[tuple[float, fl
     if not all(math.isfinite(part) for part in (*a, *b)):
         return []
     start, end = 0.0, 1.0
-    for from_, step in ((a[0], b[0] - a[0]), (a[1], b[1] - a[1])):
-        for toward, room in ((-step, from_), (step, 1 - from_)):
+    for origin, step in ((a[0], b[0] - a[0]), (a[1], b[1] - a[1])):
+        for toward, room in ((-step, origin), (step, 1 - origin)):
             if toward == 0:
                 if room < 0:
                     return []

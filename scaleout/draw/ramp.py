@@ -9,10 +9,10 @@ RAMP = (
     "#3a4796", "#35529d", "#2d5da5", "#2a6ca8", "#267caa", "#2689a4", "#299599", "#38a18f",
     "#4cac85", "#64b77b", "#80c072", "#9cc868", "#b8cd60", "#d2d157", "#e5d054", "#f7cf52",
 )  # fmt: skip
-MOST = len(RAMP)  # ranks that can be told apart
+LIMIT = len(RAMP)  # ranks that can be told apart
 
 
 def colour(rank: int, ranks: int) -> str:
     """The CSS value of a rank's colour, the whole ramp spread over 2 to MOST ranks."""
-    at = round(rank * (MOST - 1) / (ranks - 1))
-    return f"var(--r{at},{RAMP[at]})"
+    index = round(rank * (LIMIT - 1) / (ranks - 1))
+    return f"var(--r{index},{RAMP[index]})"

@@ -1,5 +1,5 @@
-"""What the blocks of a model hold through a step, with everything kept and with parts of it made again; and what each
-way to hold less costs the step. Llama 2 7B, four sequences of 4,096 tokens a GPU, states split among eight H100s."""
+"""Activations that the blocks of a model save through a step, without and with recomputation; and the time that each
+policy adds to the step. Llama 2 7B, four sequences of 4,096 tokens a GPU, states split among eight H100s."""
 
 from __future__ import annotations
 
@@ -40,25 +40,27 @@ def policies() -> dict[str, Policy]:
     return {"everything": memory.none(z), "no cheap part": memory.selective(z, CHEAP), "inputs alone": memory.full(z)}
 
 
-def held(policy: Policy) -> list[tuple[float, float]]:
+def profile(policy: Policy) -> list[tuple[float, float]]:
     """(blocks that are done, counted through forward and backward; GB of the blocks' activations)."""
-    out, done = [(0.0, 0.0)], 0
+    points, blocks = [(0.0, 0.0)], 0
     for moment in memory.moments(sizes(), policy):
-        done += moment.phase != "rebuild"
-        out.append((float(done), moment.held / GB))
-    return out
+        blocks += moment.phase != "rebuild"
+        points.append((float(blocks), moment.held / GB))
+    return points
 
 
-def most(policy: Policy) -> float:
+def peak(policy: Policy) -> float:
     """GB at the highest of its moments."""
-    return max(size for _, size in held(policy))
+    return max(size for _, size in profile(policy))
 
 
 @lru_cache(maxsize=1)
 def room() -> float:
     """GB that an H100 has for the blocks' activations, beside all else that is there at the loss."""
-    found = account(SHAPE, BATCH, SEQ, RECIPE, LAYOUT, memory.none(sizes())).moments["loss"]
-    return (allocator.usable(DEVICES["h100-sxm"].memory_bytes) - sum(found.values())) / GB + most(memory.none(sizes()))
+    at_loss = account(SHAPE, BATCH, SEQ, RECIPE, LAYOUT, memory.none(sizes())).moments["loss"]
+    return (allocator.usable(DEVICES["h100-sxm"].memory_bytes) - sum(at_loss.values())) / GB + peak(
+        memory.none(sizes())
+    )
 
 
 def hills(width: float) -> str:
@@ -66,24 +68,26 @@ def hills(width: float) -> str:
     left, blocks = 34.0, SHAPE.layers
     plane = plot.Plane(left, 30, width - left - 4, HIGH - 60, plot.Axis(0, 2 * blocks), plot.Axis(0, 100))
     ticks = [(n, str(n)) for n in (0, 25, 50, 75, 100)]
-    out = [plane.grid("", "GB that the blocks hold", [(blocks, "the loss")], ticks)]
-    found = policies()
-    for policy, strong in zip(found.values(), (0.22, 0.4, 0.95), strict=True):
-        points = held(policy)
+    marks = [plane.grid("", "GB that the blocks hold", [(blocks, "the loss")], ticks)]
+    shown = policies()
+    for policy, strong in zip(shown.values(), (0.22, 0.4, 0.95), strict=True):
+        points = profile(policy)
         corners = " ".join(f"{svg.num(plane.at_x(x))},{svg.num(plane.at_y(y))}" for x, y in points)
-        out.append(f'<polygon points="{corners}" fill="{svg.colour("c3")}" fill-opacity="{strong}"/>')
-        out.append(plane.curve(points, "c3", 1.5))
-    for name, policy in found.items():
-        at = plane.at_y(held(policy)[blocks][1]) + (22 if name == "no cheap part" else -6)  # beneath the room's line
-        words = f"{name}: {held(policy)[blocks][1]:.1f}"
-        out.append(svg.text(plane.at_x(blocks), at, words, anchor="middle", size=svg.SMALL, bold=True, halo=True))
-    at, words = plane.at_y(room()), f"usable: {room():.0f}"
-    out += [
-        svg.line(plane.left, at, plane.right, at, "accent", 1.5, "5 3"),
-        svg.text(plane.left + 4, at - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True),
+        marks.append(f'<polygon points="{corners}" fill="{svg.colour("c3")}" fill-opacity="{strong}"/>')
+        marks.append(plane.curve(points, "c3", 1.5))
+    for name, policy in shown.items():
+        level = plane.at_y(profile(policy)[blocks][1]) + (
+            22 if name == "no cheap part" else -6
+        )  # beneath the room's line
+        words = f"{name}: {profile(policy)[blocks][1]:.1f}"
+        marks.append(svg.text(plane.at_x(blocks), level, words, anchor="middle", size=svg.SMALL, bold=True, halo=True))
+    level, words = plane.at_y(room()), f"usable: {room():.0f}"
+    marks += [
+        svg.line(plane.left, level, plane.right, level, "accent", 1.5, "5 3"),
+        svg.text(plane.left + 4, level - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True),
     ]
     for words, part in (("forward", 0.25), ("backward", 0.75)):
-        out.append(
+        marks.append(
             svg.text(
                 plane.left + part * plane.width,
                 plane.bottom + plot.TICK,
@@ -94,9 +98,9 @@ def hills(width: float) -> str:
             )
         )
     label = "What 32 blocks hold through forward and backward: " + "; ".join(
-        f"{name}, {held(policy)[blocks][1]:.1f} GB at the loss" for name, policy in found.items()
+        f"{name}, {profile(policy)[blocks][1]:.1f} GB at the loss" for name, policy in shown.items()
     )
-    return svg.figure(width, plane.bottom + 26, "".join(out), label)
+    return svg.figure(width, plane.bottom + 26, "".join(marks), label)
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------
@@ -113,37 +117,37 @@ def costs() -> dict[str, list[tuple[float, float]]]:
         for n in range(0, SHAPE.layers + 1, 4)
     ]
     segments = [memory.segments(z, k) for k in SEGMENTS]
-    share = lambda one: seconds(timing.again_seconds(JOB, rank, one)) / seconds(0.0) - 1  # noqa: E731
+    share = lambda policy: seconds(timing.again_seconds(JOB, rank, policy)) / seconds(0.0) - 1  # noqa: E731
     return {
-        way: [(100 * share(one), most(one)) for one in found]
-        for way, found in (("tiles", tiles), ("blocks", blocks), ("segments", segments))
+        way: [(100 * share(policy), peak(policy)) for policy in policies]
+        for way, policies in (("tiles", tiles), ("blocks", blocks), ("segments", segments))
     }
 
 
 def ways(width: float) -> str:
     """GB against seconds: a curve for tiles, a line for whole blocks, points for segments."""
-    found, left = costs(), 34.0
+    curves, left = costs(), 34.0
     plane = plot.Plane(left, 30, width - left - 14, HIGH - 76, plot.Axis(0, 36), plot.Axis(0, 90))
-    out = [
+    marks = [
         plane.grid("the step is longer by, %", "GB that the blocks hold, at most"),
-        plane.curve(found["blocks"], "muted", 1.5, "5 3"),
-        plane.curve(found["tiles"], "c3", 2.5),
-        plane.dots(found["segments"], "ink", 3.5),
+        plane.curve(curves["blocks"], "muted", 1.5, "5 3"),
+        plane.curve(curves["tiles"], "c3", 2.5),
+        plane.dots(curves["segments"], "ink", 3.5),
     ]
-    x, y = found["blocks"][3]
-    out.append(
+    x, y = curves["blocks"][3]
+    marks.append(
         svg.text(
             plane.at_x(x) + 8, plane.at_y(y) - 4, "all tiles of some blocks", size=svg.SMALL, fill="muted", halo=True
         )
     )
-    x, y = next(one for one in found["tiles"] if one[0] < 11)
-    at = plane.at_x(x) - 8, plane.at_y(y) + 16
-    out.append(svg.text(*at, "cheapest tiles", anchor="end", size=svg.SMALL, bold=True, halo=True))
-    for k, (x, y) in zip(SEGMENTS, found["segments"], strict=True):
-        at = plane.at_x(x) - 9, plane.at_y(y) + 4
-        out.append(svg.text(*at, _segment(k), anchor="end", size=svg.SMALLEST, halo=True))
+    x, y = next(point for point in curves["tiles"] if point[0] < 11)
+    corner = plane.at_x(x) - 8, plane.at_y(y) + 16
+    marks.append(svg.text(*corner, "cheapest tiles", anchor="end", size=svg.SMALL, bold=True, halo=True))
+    for k, (x, y) in zip(SEGMENTS, curves["segments"], strict=True):
+        corner = plane.at_x(x) - 9, plane.at_y(y) + 4
+        marks.append(svg.text(*corner, _segment(k), anchor="end", size=svg.SMALLEST, halo=True))
     label = "GB held against seconds: cheapest tiles first lies below whole blocks; segments lie above the end of both"
-    return svg.figure(width, plane.bottom + 40, "".join(out), label)
+    return svg.figure(width, plane.bottom + 40, "".join(marks), label)
 
 
 def _segment(k: int) -> str:

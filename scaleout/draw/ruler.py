@@ -38,9 +38,9 @@ def two(n: int) -> str:
 def raised(text: str) -> str:
     """A text of `svg.text` with exponents after ^ above the line: raised letters of a face are too small to read."""
 
-    def lift(found: re.Match) -> str:
-        rest = f'<tspan dy="4">{found[2]}</tspan>' if found[2] else ""
-        return f'<tspan dy="-4" font-size="{svg.SMALLEST}">{found[1]}</tspan>{rest}'
+    def lift(match: re.Match) -> str:
+        tail = f'<tspan dy="4">{match[2]}</tspan>' if match[2] else ""
+        return f'<tspan dy="-4" font-size="{svg.SMALLEST}">{match[1]}</tspan>{tail}'
 
     return re.sub(r"\^([−\d]+)([^<^]*)", lift, text)
 
@@ -70,15 +70,15 @@ class Ruler:
     def holds(self, size: float) -> bool:
         return self.lo <= size <= self.hi
 
-    def axis(self, y: float, every: int) -> str:
+    def axis(self, y: float, stride: int) -> str:
         """The line, with a power of two at each so many octaves, 16 CSS pixels beneath it."""
-        out = [svg.line(self.left, y + 0.5, self.right, y + 0.5, "muted")]
-        for n in range(math.ceil(self.lo / every) * every, int(self.hi) + 1, every):
+        marks = [svg.line(self.left, y + 0.5, self.right, y + 0.5, "muted")]
+        for n in range(math.ceil(self.lo / stride) * stride, int(self.hi) + 1, stride):
             x, words = self.at(n), two(n)
             if self.left < x - svg.measure(words, svg.SMALL) / 2 and x + 12 < self.right:
-                out.append(svg.line(x, y, x, y + 4, "muted"))
-                out.append(raised(svg.text(x, y + 16, words, anchor="middle", fill="muted", size=svg.SMALL)))
-        return "".join(out)
+                marks.append(svg.line(x, y, x, y + 4, "muted"))
+                marks.append(raised(svg.text(x, y + 16, words, anchor="middle", fill="muted", size=svg.SMALL)))
+        return "".join(marks)
 
 
 def bars(
@@ -90,11 +90,11 @@ def bars(
 ) -> str:
     """Bars of (octave, height in CSS pixels, title), standing on y, moved by so many octaves as one; those that then
     lie beyond the ruler are left out. fills: colour and strength of each."""
-    out = []
+    marks = []
     for (octave, high, title), (fill, strong) in zip(rows, fills, strict=True):
         if high > 0 and ruler.holds(octave + shift) and ruler.holds(octave + shift + 1):
             high = max(LEAST, high)
-            out.append(
+            marks.append(
                 svg.rect(
                     ruler.at(octave) + GAP / 2,
                     y - high,
@@ -106,20 +106,20 @@ def bars(
                     mark=f"bar {octave}",
                 )
             )
-    return svg.group(shift * ruler.octave, 0, "".join(out), "histogram")
+    return svg.group(shift * ruler.octave, 0, "".join(marks), "histogram")
 
 
 def strip(ruler: Ruler, f: Format, y: float, bit: float) -> str:
     """The outline of a format as a path's `d`, standing on y: as wide as its range, `bit` CSS pixels high for each
     significant bit, with the stairs of its subnormal numbers."""
     start = f.lowest_octave - STEPS
-    out = [f"M{svg.num(ruler.x(start))} {svg.num(y)}"]
+    path = [f"M{svg.num(ruler.x(start))} {svg.num(y)}"]
     for octave in range(start, f.lowest_octave):
         high = y - kept_bits(octave, f) * bit
-        out.append(f"L{svg.num(ruler.x(octave))} {svg.num(high)}L{svg.num(ruler.x(octave + 1))} {svg.num(high)}")
+        path.append(f"L{svg.num(ruler.x(octave))} {svg.num(high)}L{svg.num(ruler.x(octave + 1))} {svg.num(high)}")
     top, end = svg.num(y - f.digits * bit), svg.num(ruler.x(math.log2(f.largest)))
-    out.append(f"L{svg.num(ruler.x(f.lowest_octave))} {top}L{end} {top}L{end} {svg.num(y)}Z")
-    return "".join(out)
+    path.append(f"L{svg.num(ruler.x(f.lowest_octave))} {top}L{end} {top}L{end} {svg.num(y)}Z")
+    return "".join(path)
 
 
 def outline(d: str, fill: str, strong: float, stroke: str, width: float, dash: str = "", mark: str = "") -> str:
@@ -138,17 +138,18 @@ class Clear:
 
     def __init__(self, left: float, right: float, low: float) -> None:
         """All between left and right, and above `low`."""
-        self.left, self.right, self.low, self.taken = left, right, low, []
+        self.left, self.right, self.low = left, right, low
+        self.boxes: list[tuple[float, float, float, float]] = []
 
     def take(self, left: float, right: float, y: float, size: float = svg.SMALLEST) -> bool:
         """Whether words with their baseline at y are free to stand there; then nothing else does."""
         box = (left, right, y - 0.8 * size, y + 0.24 * size)
         if left < self.left or right > self.right or box[3] > self.low:
             return False
-        for a, b, top, low in self.taken:
+        for a, b, top, low in self.boxes:
             if left < b + 3 and a < right + 3 and box[2] < low and top < box[3]:
                 return False
-        self.taken.append(box)
+        self.boxes.append(box)
         return True
 
     def words(

@@ -14,11 +14,11 @@ class Cut:
     """When the power goes; of the folder that is being written its name, the files that are whole (of two; .5: one is
     torn), and whether a manifest lists them; the step of the checkpoint that a start finds, or None."""
 
-    when: str
+    moment: str
     name: str
     files: float
     manifest: bool
-    found: int | None
+    resume_step: int | None
     old: bool = True
 
 
@@ -36,41 +36,41 @@ def power_cuts(width: float) -> str:
     """A row for each moment; on a phone its words stand above it."""
     roomy = width > 500
     left, pitch = (222, 34) if roomy else (0, 52)
-    out, y = [], 4.0
+    marks, y = [], 4.0
     for n, cut in enumerate(CUTS):
         if n == 1:  # the first is how not to do it
-            out.append(svg.line(0, y + 3, width, y + 3))
+            marks.append(svg.line(0, y + 3, width, y + 3))
             y += 12
-        words, size, top = (y + 17, svg.FONT, y) if roomy else (y + 12, svg.SMALL, y + 17)
-        out.append(svg.text(0, words, cut.when, bold=n == 0, size=size))
+        baseline, size, top = (y + 17, svg.FONT, y) if roomy else (y + 12, svg.SMALL, y + 17)
+        marks.append(svg.text(0, baseline, cut.moment, bold=n == 0, size=size))
         if cut.old:
-            out.append(_folder(left, top, "step 10", 2, True))
-        out.append(_folder(left + 120, top, cut.name, cut.files, cut.manifest))
-        said, fill = (f"goes on from {cut.found}", "ink") if cut.found else ("nothing whole", "accent")
-        out.append(svg.text(left + 254, top + 17, said, fill=fill, bold=True, size=svg.SMALL))
+            marks.append(_folder(left, top, "step 10", 2, True))
+        marks.append(_folder(left + 120, top, cut.name, cut.files, cut.manifest))
+        result, fill = (f"goes on from {cut.resume_step}", "ink") if cut.resume_step else ("nothing whole", "accent")
+        marks.append(svg.text(left + 254, top + 17, result, fill=fill, bold=True, size=svg.SMALL))
         y += pitch
     keys = [("c1", "a rank's file"), ("ink", "manifest")]
     for x, (fill, words) in zip((left, left + 120), keys, strict=True):
-        out += [svg.rect(x, y + 5, 10, 10, fill), svg.text(x + 15, y + 14, words, size=svg.SMALL)]
-    found = {cut.when: f"step {cut.found}" if cut.found else "nothing whole" for cut in CUTS}
-    label = "; ".join(f"{when}: {what}" for when, what in found.items())
-    return svg.figure(width, y + 22, "".join(out), f"What a start finds after a power cut. {label}.")
+        marks += [svg.rect(x, y + 5, 10, 10, fill), svg.text(x + 15, y + 14, words, size=svg.SMALL)]
+    outcomes = {cut.moment: f"step {cut.resume_step}" if cut.resume_step else "nothing whole" for cut in CUTS}
+    label = "; ".join(f"{moment}: {outcome}" for moment, outcome in outcomes.items())
+    return svg.figure(width, y + 22, "".join(marks), f"What a start finds after a power cut. {label}.")
 
 
 def _folder(x: float, y: float, name: str, files: float, manifest: bool) -> str:
     """A folder with two files' places and the manifest's; one that has no name yet is dashed."""
     dash = ' stroke-dasharray="4 3"' if name == "temporary" else ""
-    out = [
+    marks = [
         f'<rect x="{svg.num(x + 0.5)}" y="{svg.num(y + 0.5)}" width="112" height="26" rx="4" fill="none" '
         f'stroke="{svg.colour("muted")}"{dash}/>',
         svg.text(x + 6, y + 17, name, size=svg.SMALLEST, fill="muted"),
     ]
     for n in range(2):
-        at, part = x + 66 + n * 15, min(1.0, max(0.0, files - n))
+        file_x, part = x + 66 + n * 15, min(1.0, max(0.0, files - n))
         if part == 1:
-            out.append(svg.rect(at, y + 7, FILE, FILE, "c1"))
+            marks.append(svg.rect(file_x, y + 7, FILE, FILE, "c1"))
         elif part:
-            out.append(hatch.box(at, y + 7, FILE * part, FILE))
+            marks.append(hatch.box(file_x, y + 7, FILE * part, FILE))
     if manifest:
-        out.append(svg.rect(x + 96, y + 7, FILE, FILE, "ink"))
-    return "".join(out)
+        marks.append(svg.rect(x + 96, y + 7, FILE, FILE, "ink"))
+    return "".join(marks)

@@ -11,7 +11,7 @@ from html import escape
 
 from scaleout.draw import hatch, svg
 
-MOST = 4  # sheets that a stack is drawn with
+STACK = 4  # sheets that a stack is drawn with
 DEPTH = 8.0  # CSS pixels by which the last of them stands off, to the right and up
 PALE = 0.3
 
@@ -40,44 +40,44 @@ class Sheet:
     title: str = ""
 
 
-def draw(one: Sheet) -> str:
+def draw(sheet: Sheet) -> str:
     """The stack behind, the strips of the others, and the lit one's on top."""
-    strips = [_strip(one, part) for part in range(one.parts)]
-    solid = strips[one.lit]
-    if one.partial:
-        front = hatch.box(*solid, one.fill, mark=f"{one.name}-lit")
+    strips = [_strip(sheet, part) for part in range(sheet.parts)]
+    solid = strips[sheet.lit]
+    if sheet.partial:
+        front = hatch.box(*solid, sheet.fill, mark=f"{sheet.name}-lit")
     else:
-        front = svg.rect(*solid, one.fill, mark=f"{one.name}-lit")
-    others = _path([box for part, box in enumerate(strips) if part != one.lit])
-    pale = f'<path d="{others}" fill="{svg.colour(one.fill)}" fill-opacity="{PALE}" data-mark="{one.name}-rest"/>'
-    title = f"<title>{escape(one.title)}</title>" if one.title else ""
-    faded = "" if one.strong == 1 else f' opacity="{svg.num(one.strong)}"'
-    return f"<g{faded}>{title}{_behind(one, strips)}{pale * bool(others)}{front}</g>"
+        front = svg.rect(*solid, sheet.fill, mark=f"{sheet.name}-lit")
+    unlit = _path([box for part, box in enumerate(strips) if part != sheet.lit])
+    pale = f'<path d="{unlit}" fill="{svg.colour(sheet.fill)}" fill-opacity="{PALE}" data-mark="{sheet.name}-rest"/>'
+    title = f"<title>{escape(sheet.title)}</title>" if sheet.title else ""
+    faded = "" if sheet.strong == 1 else f' opacity="{svg.num(sheet.strong)}"'
+    return f"<g{faded}>{title}{_copies(sheet, strips)}{pale * bool(unlit)}{front}</g>"
 
 
-def _strip(one: Sheet, part: int) -> hatch.Box:
+def _strip(sheet: Sheet, part: int) -> hatch.Box:
     """Where a part lies; a little paper shows between two of them."""
-    gap = 0.0 if one.parts == 1 else 1.2 if one.parts <= 8 else 0.6
-    if one.cut == "columns":
-        pitch = one.width / one.parts
-        return one.x + part * pitch, one.y, max(0.6, pitch - gap * (part < one.parts - 1)), one.height
-    pitch = one.height / one.parts
-    return one.x, one.y + part * pitch, one.width, max(0.6, pitch - gap * (part < one.parts - 1))
+    gap = 0.0 if sheet.parts == 1 else 1.2 if sheet.parts <= 8 else 0.6
+    if sheet.cut == "columns":
+        pitch = sheet.width / sheet.parts
+        return sheet.x + part * pitch, sheet.y, max(0.6, pitch - gap * (part < sheet.parts - 1)), sheet.height
+    pitch = sheet.height / sheet.parts
+    return sheet.x, sheet.y + part * pitch, sheet.width, max(0.6, pitch - gap * (part < sheet.parts - 1))
 
 
-def _behind(one: Sheet, strips: list[hatch.Box]) -> str:
+def _copies(sheet: Sheet, strips: list[hatch.Box]) -> str:
     """The other copies, the last one first, each with its edge."""
-    count = min(one.copies, MOST)
+    count = min(sheet.copies, STACK)
     if count == 1:
         return ""
-    step, out = DEPTH / (MOST - 1), []
+    step, marks = DEPTH / (STACK - 1), []
     for k in range(count - 1, 0, -1):
         moved = [(x + k * step, y - k * step, width, height) for x, y, width, height in strips]
-        out.append(
-            f'<path d="{_path(moved)}" fill="{svg.colour("paper")}" stroke="{svg.colour(one.fill)}" '
-            f'stroke-width="1" data-mark="{one.name}-copy{k}"/>'
+        marks.append(
+            f'<path d="{_path(moved)}" fill="{svg.colour("paper")}" stroke="{svg.colour(sheet.fill)}" '
+            f'stroke-width="1" data-mark="{sheet.name}-copy{k}"/>'
         )
-    return "".join(out) + _paper(one.name, strips)
+    return "".join(marks) + _paper(sheet.name, strips)
 
 
 def _paper(name: str, strips: list[hatch.Box]) -> str:

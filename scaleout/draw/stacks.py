@@ -38,51 +38,51 @@ def draw(
         raise ValueError("there is no row to draw")
     wide = width > 500
     left = 12 + max(svg.measure(row.name, svg.FONT) for row in rows) if wide else 0
-    after = 10 + max(svg.measure(row.words, svg.SMALL) for row in rows) if wide else 0
-    most = max([limit[1] if limit else 0, *(row.total for row in rows)])
-    scale, y = (width - left - after - 2) / most, 20.0 if limit else 2.0
-    out, top = [], y
+    words_width = 10 + max(svg.measure(row.words, svg.SMALL) for row in rows) if wide else 0
+    largest = max([limit[1] if limit else 0, *(row.total for row in rows)])
+    scale, y = (width - left - words_width - 2) / largest, 20.0 if limit else 2.0
+    shapes, top = [], y
     for row in rows:
         y += 0 if wide else NAME
-        out.append(_row(row, left, y, scale, cell, wide, width))
+        shapes.append(_row(row, left, y, scale, cell, wide, width))
         if limit and row.total > limit[1]:
-            at = left + limit[1] * scale
-            out.append(hatch.over(at, y, (row.total - limit[1]) * scale, THICK))
+            limit_x = left + limit[1] * scale
+            shapes.append(hatch.excess(limit_x, y, (row.total - limit[1]) * scale, THICK))
         y += PITCH
     if limit:
-        at = left + limit[1] * scale
-        anchor = "end" if at > width - svg.measure(limit[0], svg.SMALL) else "start"
-        out += [
-            svg.line(at, top - 4, at, y - PITCH + THICK + 4, "ink", 1.5, "5 3"),
-            svg.text(at, top - 8, limit[0], anchor=anchor, size=svg.SMALL, bold=True),
+        limit_x = left + limit[1] * scale
+        anchor = "end" if limit_x > width - svg.measure(limit[0], svg.SMALL) else "start"
+        shapes += [
+            svg.line(limit_x, top - 4, limit_x, y - PITCH + THICK + 4, "ink", 1.5, "5 3"),
+            svg.text(limit_x, top - 8, limit[0], anchor=anchor, size=svg.SMALL, bold=True),
         ]
     for i, row in enumerate(rows if wide else ()):  # last: the line at the limit stops where they stand
         x, base = left + row.total * scale + 8, top + PITCH * i + 13
-        out.append(svg.rect(x - 3, base - 12, svg.measure(row.words, svg.SMALL) + 6, 16, "paper"))
-        out.append(svg.text(x, base, row.words, size=svg.SMALL, fill="muted"))
+        shapes.append(svg.rect(x - 3, base - 12, svg.measure(row.words, svg.SMALL) + 6, 16, "paper"))
+        shapes.append(svg.text(x, base, row.words, size=svg.SMALL, fill="muted"))
     y += 2
     if key:
         marks, tall = kinds.keys((kind for row in rows for kind, size in row.parts if size), 0, y, width)
-        out.append(marks)
+        shapes.append(marks)
         y += tall
-    said = "; ".join(f"{row.name}: {row.words}" for row in rows)
-    return svg.figure(width, y, "".join(out), f"{label} {said}.")
+    summary = "; ".join(f"{row.name}: {row.words}" for row in rows)
+    return svg.figure(width, y, "".join(shapes), f"{label} {summary}.")
 
 
 def _row(row: Row, left: float, y: float, scale: float, cell: float, wide: bool, width: float) -> str:
-    out, x = [], left
+    marks, x = [], left
     if wide:
-        out.append(svg.text(0, y + 13, row.name))
+        marks.append(svg.text(0, y + 13, row.name))
     else:
-        out.append(svg.text(0, y - 4, row.name))
-        out.append(svg.text(width, y - 4, row.words, anchor="end", size=svg.SMALL, fill="muted"))
+        marks.append(svg.text(0, y - 4, row.name))
+        marks.append(svg.text(width, y - 4, row.words, anchor="end", size=svg.SMALL, fill="muted"))
     for kind, size in row.parts:
-        out.append(svg.rect(x, y, size * scale, THICK, kinds.COLOURS[kind], opacity=kinds.PALE.get(kind, 1.0)))
+        marks.append(svg.rect(x, y, size * scale, THICK, kinds.COLOURS[kind], opacity=kinds.PALE.get(kind, 1.0)))
         x += size * scale
     if cell:
         count = round(row.total / cell)
-        out += [
+        marks += [
             svg.line(left + i * cell * scale, y, left + i * cell * scale, y + THICK, "paper", 1.5)
             for i in range(1, count)
         ]
-    return "".join(out)
+    return "".join(marks)

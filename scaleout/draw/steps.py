@@ -29,21 +29,30 @@ def opening(width: float) -> str:
     all-reduce, and more."""
     nodes = topology.cluster(16, 1, inside="nvlink4", across="ib-ndr", nics=1)
     job = Job(PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], nodes, 1, Layout(dp=16), Recipe(), PROGRAMS["compiled"])
-    return draw(width, [(f"{1024 * n:,} tokens a GPU", step(job.other(batch=n)).timeline) for n in SEQUENCES])
+    return draw(width, [(f"{1024 * n:,} tokens a GPU", _timeline(job.other(batch=n))) for n in SEQUENCES])
+
+
+def _timeline(job: Job) -> Timeline:
+    """When a step of data parallelism computes and communicates."""
+    timeline = step(job).timeline
+    assert isinstance(timeline, Timeline)  # DDP's, for a job without sharding
+    return timeline
 
 
 def draw(width: float, steps: Sequence[tuple[str, Timeline]]) -> str:
     """Each step with its name in bold, as wide as its seconds. ValueError for no steps."""
     if not steps:
         raise ValueError("there is no step to draw")
-    until = 1.12 * max(one.seconds for _, one in steps)
+    until = 1.12 * max(timeline.seconds for _, timeline in steps)
     bar, fall = (22, 40) if width > 500 else (18, 34)
-    out, y = [], 0.0
-    for name, one in steps:
-        on = Lanes(one, LEFT, y + TOP, width - 2 * LEFT, until, bar, fall)
-        out += [svg.text(LEFT, y + 13, name, bold=True), on.draw()]
-        y = on.bottom + 10
+    marks, y = [], 0.0
+    for name, timeline in steps:
+        lanes = Lanes(timeline, LEFT, y + TOP, width - 2 * LEFT, until, bar, fall)
+        marks += [svg.text(LEFT, y + 13, name, bold=True), lanes.draw()]
+        y = lanes.bottom + 10
     axis = time_axis(LEFT, y, width - 2 * LEFT, until, y - 4)
-    took = [(name, labels.took(one.seconds), labels.took(one.exposed_seconds)) for name, one in steps]
-    said = "; ".join(f"{name}: {whole}, of which {late} exposed" for name, whole, late in took)
-    return svg.figure(width, y + TOP, "".join([*out, axis]), f"Compute and messages of one step each. {said}.")
+    durations = [
+        (name, labels.took(timeline.seconds), labels.took(timeline.exposed_seconds)) for name, timeline in steps
+    ]
+    summary = "; ".join(f"{name}: {total}, of which {exposed} exposed" for name, total, exposed in durations)
+    return svg.figure(width, y + TOP, "".join([*marks, axis]), f"Compute and messages of one step each. {summary}.")

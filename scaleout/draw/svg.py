@@ -71,7 +71,7 @@ _BROADS = set("mwMW%@−×÷→") | set("ABCDEFGHKNOPQRSTUVXYZ")
 @lru_cache(maxsize=2048)
 def measure(words: str, size: float = FONT, bold: bool = False) -> float:
     """The width of a text in CSS pixels, a little above what common faces take: for keeping labels apart."""
-    ems = math.fsum(_NARROW.get(one, _BROAD if one in _BROADS else _MEAN) for one in words)
+    ems = math.fsum(_NARROW.get(character, _BROAD if character in _BROADS else _MEAN) for character in words)
     return ems * size * (1.08 if bold else 1.0)
 
 
@@ -161,18 +161,19 @@ def press(
     value: object,
     label: str,
     mark: str,
-    **also: object,
+    **settings: object,
 ) -> str:
-    """Marks that are a button: it sets a control of the view to `value`, and those in `also` to theirs. `box`
+    """Marks that are a button: it sets a control of the view to `value`, and those in `settings` to theirs. `box`
     (x, y, width, height) is what a finger finds: 27 or more each way, which a phone shows as 24. `label` says to who
     does not see it what the button does, and how things stand.
 
     Where no script runs it is a picture like any other. No view draws one for a control that is off.
     """
-    asked = "&".join(
-        f"{name}={str(one).lower() if isinstance(one, bool) else one}" for name, one in {control: value, **also}.items()
+    assignments = "&".join(
+        f"{name}={str(setting).lower() if isinstance(setting, bool) else setting}"
+        for name, setting in {control: value, **settings}.items()
     )
-    return f"<g{_marked(mark)}{_hand('press', asked, label)}>{body}{_hit(*box)}</g>"
+    return f"<g{_marked(mark)}{_hand('press', assignments, label)}>{body}{_hit(*box)}</g>"
 
 
 def movable(
@@ -193,8 +194,8 @@ def movable(
     return f'<g transform="translate({num(x)} {num(y)})"{_marked(mark)}{hand}>{body}{_hit(0, 0, *size)}</g>'
 
 
-def _hand(kind: str, what: str, label: str) -> str:
-    return f' data-{kind}="{escape(what, quote=True)}" data-label="{escape(label, quote=True)}"'
+def _hand(kind: str, data: str, label: str) -> str:
+    return f' data-{kind}="{escape(data, quote=True)}" data-label="{escape(label, quote=True)}"'
 
 
 def _hit(x: float, y: float, width: float, height: float) -> str:
@@ -219,24 +220,24 @@ def stacked_bar(
     opacity: float = 1.0,
 ) -> str:
     """Parts side by side from x on. Each part is (colour name, amount, title); `scale` is user units per amount."""
-    out = []
+    marks = []
     for fill, amount, title in parts:
         width = amount * scale
         if width > 0:
-            out.append(rect(x, y, width, height, fill, title=title, opacity=opacity))
+            marks.append(rect(x, y, width, height, fill, title=title, opacity=opacity))
         x += width
-    return "".join(out)
+    return "".join(marks)
 
 
 def legend(x: float, y: float, width: float, items: list[tuple[str, str]], columns: int = 3) -> tuple[str, float]:
     """Swatches with words, row by row. Returns the marks and the height they take."""
     pitch, row = width / columns, FONT * 1.7
-    out = []
+    marks = []
     for i, (fill, words) in enumerate(items):
         left, top = x + pitch * (i % columns), y + row * (i // columns)
-        out.append(rect(left, top, FONT * 0.8, FONT * 0.8, fill))
-        out.append(text(left + FONT * 1.2, top + FONT * 0.8, words))
-    return "".join(out), row * math.ceil(len(items) / columns)
+        marks.append(rect(left, top, FONT * 0.8, FONT * 0.8, fill))
+        marks.append(text(left + FONT * 1.2, top + FONT * 0.8, words))
+    return "".join(marks), row * math.ceil(len(items) / columns)
 
 
 def ticks(top: float, count: int = 5) -> list[float]:
@@ -252,12 +253,12 @@ def ticks(top: float, count: int = 5) -> list[float]:
 def axis_x(x: float, y: float, width: float, top: float, unit: str, grid_to: float) -> str:
     """A horizontal axis from 0 to `top` at height y, with grid lines up to `grid_to` and the unit at its end."""
     marks = ticks(top)
-    out = []
+    lines = []
     for value in marks:
-        at = x + width * value / top
-        out.append(line(at, y, at, grid_to))
+        tick = x + width * value / top
+        lines.append(line(tick, y, tick, grid_to))
         label = f"{value:,g}" + (f" {unit}" if value == marks[-1] else "")
         # the first and the last label stay inside the figure
-        anchor = "start" if value == 0 else "end" if at > x + width * 0.93 else "middle"
-        out.append(text(at, y + FONT * 1.15, label, anchor=anchor, fill="muted", size=FONT * 0.92))
-    return "".join(out)
+        anchor = "start" if value == 0 else "end" if tick > x + width * 0.93 else "middle"
+        lines.append(text(tick, y + FONT * 1.15, label, anchor=anchor, fill="muted", size=FONT * 0.92))
+    return "".join(lines)

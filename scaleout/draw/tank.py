@@ -28,7 +28,7 @@ class Frame:
     held: dict[str, int]
 
     @cached_property
-    def total(self) -> int:
+    def total(self) -> float:
         return fsum(self.held.values())
 
 
@@ -44,7 +44,7 @@ class Ruler:
 
 @dataclass(frozen=True)
 class Own:
-    """What a reader's run held: bytes of one parameter at its update, words on it, and whether it is on the scale."""
+    """The memory that a reader's run used: bytes of one parameter at its update, words, whether it is on the scale."""
 
     each: float
     words: tuple[str, ...]

@@ -13,7 +13,7 @@ from scaleout.draw.tank import Frame, Layer, Tank
 
 THIN = 16  # a layer lower than this has its name on a flag
 NOTE = 14  # height of a line of words on the reader's run
-SHOWN = 0.005  # share of what is held below which a layer is not named
+SHOWN = 0.005  # share of the memory used below which a layer is not named
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Drawing:
                 self.axis(),
                 self.strip(),
                 bars,
-                self.over(),
+                self.excess(),
                 labels,
                 self.ruler(),
                 self.wall(),
                 self.names(),
                 self.words(),
-                self.own(),
+                self.reader_run(),
             ]
         )
 
@@ -92,19 +92,19 @@ class Drawing:
 
     def axis(self) -> str:
         """The scale, in units."""
-        scale, at = self.tank.scale, self.at
-        out = []
+        scale, places = self.tank.scale, self.at
+        marks = []
         for value in svg.ticks(scale.top / scale.size, 8):
             y = self.y(value * scale.size) + 4
-            out.append(svg.text(at.axis, y, f"{value:g}", anchor="end", fill="muted", size=svg.SMALLEST))
-        out.append(svg.text(at.axis, at.top - 11, scale.unit, anchor="end", fill="muted", size=svg.SMALLEST))
-        return "".join(out)
+            marks.append(svg.text(places.axis, y, f"{value:g}", anchor="end", fill="muted", size=svg.SMALLEST))
+        marks.append(svg.text(places.axis, places.top - 11, scale.unit, anchor="end", fill="muted", size=svg.SMALLEST))
+        return "".join(marks)
 
     def layers(self) -> tuple[str, str]:
         """The layers of the present moment, and their names: inside, or on flags where they are too thin."""
-        held, bars, words, thin, base = self.tank.frames[self.tank.now].held, [], [], [], 0
+        sizes, bars, words, thin, base = self.tank.frames[self.tank.now].held, [], [], [], 0
         for layer in self.tank.layers:
-            size = held[layer.key]
+            size = sizes[layer.key]
             low, high = self.y(base), self.y(base + size)
             title = f"{layer.words[0]}: {amount(size, self.tank.giga)}"
             bars.append(
@@ -152,23 +152,23 @@ class Drawing:
     def _flags(self, thin: list[tuple[Layer, float]], top: float) -> str:
         """Names of thin layers, the topmost first, one above the other over the stack, each on a pole."""
         rows = max(1, int((min(top, self.at.bottom - 4) - self.at.top + 14) / 14))
-        held = self.tank.frames[self.tank.now].held
-        shown, rest = (thin, []) if len(thin) <= rows else (thin[: rows - 1], thin[rows - 1 :])
-        flags = [(layer.key, layer.words, held[layer.key], y, layer.fill) for layer, y in shown]
-        if rest:
-            size = sum(held[layer.key] for layer, _ in rest)
-            flags.append(("rest", (f"{len(rest)} more",), size, rest[0][1], "muted"))
-        out, room = [], self.at.strip[0] - 5
+        sizes = self.tank.frames[self.tank.now].held
+        shown, hidden = (thin, []) if len(thin) <= rows else (thin[: rows - 1], thin[rows - 1 :])
+        flags = [(layer.key, layer.words, sizes[layer.key], y, layer.fill) for layer, y in shown]
+        if hidden:
+            size = sum(sizes[layer.key] for layer, _ in hidden)
+            flags.append(("rest", (f"{len(hidden)} more",), size, hidden[0][1], "muted"))
+        marks, room = [], self.at.strip[0] - 5
         for i, (key, words, size, y, fill) in enumerate(flags):
             pole, high = self.left + 4 + 4 * (len(flags) - 1 - i), min(top, self.at.bottom - 4) - 6 - 14 * i
-            ways = [f"{one} {amount(size, self.tank.giga)}" for one in words]
+            ways = [f"{text} {amount(size, self.tank.giga)}" for text in words]
             fits = next((way for way in ways if pole + 4 + svg.measure(way, self.at.font) < room), ways[-1])
-            out.append(svg.line(pole, y, pole, high - 9, "ink", 1, mark=f"pole {key}"))
-            out.append(svg.rect(pole - 2, y - 2, 4, 4, fill, mark=f"foot {key}"))
-            out.append(svg.text(pole + 5, high, fits, size=self.at.font, halo=True, mark=f"name {key}"))
-        return "".join(out)
+            marks.append(svg.line(pole, y, pole, high - 9, "ink", 1, mark=f"pole {key}"))
+            marks.append(svg.rect(pole - 2, y - 2, 4, 4, fill, mark=f"foot {key}"))
+            marks.append(svg.text(pole + 5, high, fits, size=self.at.font, halo=True, mark=f"name {key}"))
+        return "".join(marks)
 
-    def over(self) -> str:
+    def excess(self) -> str:
         """Hatched: what is over the rim."""
         high = self.y(self.tank.frames[self.tank.now].total)
         tall = max(0.0, self.rim - high)
@@ -198,35 +198,35 @@ class Drawing:
 
     def ruler(self) -> str:
         """Bytes of one parameter, a block each, pale where they are not there at this moment."""
-        ruler, (left, across) = self.tank.ruler, self.at.ruler
-        middle, base, out, numbers = left + across / 2, 0.0, [], []
+        ruler, (left, ruler_width) = self.tank.ruler, self.at.ruler
+        middle, base, marks, numbers = left + ruler_width / 2, 0.0, [], []
         byte = self.y(0) - self.y(ruler.each)
         dash = f"{svg.num(byte - 1.5)} 1.5" if byte >= 4 else ""
         least = min(size for size in ruler.whole.values() if size)
         for layer in self.tank.layers:
-            whole = ruler.whole.get(layer.key, 0)
-            if whole * byte < 0.3:
+            total = ruler.whole.get(layer.key, 0)
+            if total * byte < 0.3:
                 continue
             low = self.y(base * ruler.each) - (0.75 if dash else 0)
-            for name, size, strength in (("step", whole, 0.16), ("lit", min(whole, ruler.now[layer.key]), 1.0)):
+            for name, size, strength in (("step", total, 0.16), ("lit", min(total, ruler.now[layer.key]), 1.0)):
                 bar = svg.line(
                     middle,
                     low,
                     middle,
                     low - size * byte + (1.5 if dash else 0),
                     layer.fill,
-                    across,
+                    ruler_width,
                     dash,
                     mark=f"{name} {layer.key}",
                 )
-                out.append(bar.replace("/>", f' stroke-opacity="{svg.num(strength * layer.opacity)}"/>'))
-            base += whole
+                marks.append(bar.replace("/>", f' stroke-opacity="{svg.num(strength * layer.opacity)}"/>'))
+            base += total
             if byte >= 14 and least >= 0.9:  # a number in the topmost block of each layer
-                at = self.y((base - 0.5) * ruler.each) + 4
+                number_y = self.y((base - 0.5) * ruler.each) + 4
                 numbers.append(
                     svg.text(
                         middle,
-                        at,
+                        number_y,
                         f"{base:.2g}",
                         anchor="middle",
                         size=svg.SMALLEST,
@@ -237,43 +237,43 @@ class Drawing:
         if not numbers and not self.tank.own:
             top = self.y(base * ruler.each) - 4
             numbers = [svg.text(left, top, f"{base:.2g}", size=svg.SMALLEST, halo=True, mark="bytes")]
-        out += numbers
+        marks += numbers
         for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each")):
-            out.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST))
-        return "".join(out)
+            marks.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST))
+        return "".join(marks)
 
-    def own(self) -> str:
-        """A ring on the ruler at what the reader's run held, and the words on it."""
+    def reader_run(self) -> str:
+        """A ring on the ruler at the memory that the reader's run used, and the words on it."""
         if self.tank.own is None:
             return ""
-        left, across = self.at.ruler
-        y, out = self.y(self.tank.own.each * self.tank.ruler.each), []
+        left, ruler_width = self.at.ruler
+        y, marks = self.y(self.tank.own.each * self.tank.ruler.each), []
         if self.tank.own.drawn:
             key = svg.colour("key")
-            out.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
-            out.append(
-                f'<circle cx="{svg.num(left + across / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
+            marks.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
+            marks.append(
+                f'<circle cx="{svg.num(left + ruler_width / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
                 'stroke-width="2.5" data-mark="own"/>'
             )
         first = self.height - NOTE * len(self.notes) + 8
-        out += [
+        marks += [
             svg.text(0, first + NOTE * i, note, fill="key", bold=i == 0, size=self.at.font)
             for i, note in enumerate(self.notes)
         ]
-        return "".join(out)
+        return "".join(marks)
 
     # --- the strip ------------------------------------------------------------------------------------------------
 
     def strip(self) -> str:
         """Every moment as a stacked bar: the present one strong, those to come faint."""
         left, pitch, width = self.at.strip
-        out = []
+        marks = []
         for i, frame in enumerate(self.tank.frames):
             base, strength = 0, 1.0 if i == self.tank.now else 0.6 if i < self.tank.now else 0.3
             for layer in self.tank.layers:
                 size = frame.held[layer.key]
                 high = self.y(base + size)
-                out.append(
+                marks.append(
                     svg.rect(
                         left + pitch * i,
                         high,
@@ -286,50 +286,50 @@ class Drawing:
                 )
                 base += size
         x = left + pitch * self.tank.now - 3
-        out.append(
+        marks.append(
             f'<rect x="{svg.num(x)}" y="{self.at.top - 8}" width="{width + 6}" '
             f'height="{self.at.bottom - self.at.top + 11}" rx="3" fill="none" stroke="{svg.colour("ink")}" '
             'stroke-width="1.6" data-mark="now"/>'
         )
-        return "".join(out)
+        return "".join(marks)
 
     def names(self) -> str:
         """Below the strip: each moment, its total, and which is the peak."""
         left, pitch, width = self.at.strip
-        out = [svg.line(left - 4, self.at.bottom + 0.5, self.end + 2, self.at.bottom + 0.5, "muted")]
+        marks = [svg.line(left - 4, self.at.bottom + 0.5, self.end + 2, self.at.bottom + 0.5, "muted")]
         low = self.at.bottom + 3 + 13 * self.at.rows
         for i, frame in enumerate(self.tank.frames):
-            x, now = left + pitch * i + width / 2, i == self.tank.now and not self.tank.empty
+            x, current = left + pitch * i + width / 2, i == self.tank.now and not self.tank.empty
             name = self.at.bottom + 15 + 13 * (i % self.at.rows)
-            inside = min(x, self.at.width - svg.measure(frame.short, self.at.font, now) * 0.56)
-            out.append(
+            inside = min(x, self.at.width - svg.measure(frame.short, self.at.font, current) * 0.56)
+            marks.append(
                 svg.text(
                     inside,
                     name,
                     frame.short,
                     anchor="middle",
-                    fill="ink" if now else "muted",
-                    bold=now,
+                    fill="ink" if current else "muted",
+                    bold=current,
                     size=self.at.font,
                 )
             )
             if self.tank.empty:
                 continue
-            over = frame.total > self.tank.limits[0]
-            out.append(
+            exceeds = frame.total > self.tank.limits[0]
+            marks.append(
                 svg.text(
                     x,
                     low + 14,
                     self._total(frame),
                     anchor="middle",
-                    fill="accent" if over else "ink",
+                    fill="accent" if exceeds else "ink",
                     bold=i == self.tank.peak,
                     size=self.at.font,
                 )
             )
             if i == self.tank.peak:
-                out.append(svg.text(x, low + 28, "peak", anchor="middle", bold=True, size=svg.SMALLEST))
-        return "".join(out)
+                marks.append(svg.text(x, low + 28, "peak", anchor="middle", bold=True, size=svg.SMALLEST))
+        return "".join(marks)
 
     def _total(self, frame: Frame) -> str:
         value = frame.total / self.tank.scale.size
@@ -339,18 +339,20 @@ class Drawing:
 
     def words(self) -> str:
         """The title, what the limits are, and the device."""
-        at, tank = self.at, self.tank
-        out = [svg.text(0, 13, tank.title, bold=True)]
-        if at.width == svg.WIDE:
+        places, tank = self.at, self.tank
+        marks = [svg.text(0, 13, tank.title, bold=True)]
+        if places.width == svg.WIDE:
             strip = f"the moments of a step, {tank.scale.unit}"
-            out.append(svg.text(at.strip[0], 13, strip, fill="muted", size=at.font))
-        limit = self._longest(tank.limit, self.end - at.strip[0], at.font, True)
-        out.append(svg.text(at.strip[0], self.rim - 5, limit, bold=True, size=at.font, halo=True, mark="limit"))
+            marks.append(svg.text(places.strip[0], 13, strip, fill="muted", size=places.font))
+        limit = self._longest(tank.limit, self.end - places.strip[0], places.font, True)
+        marks.append(
+            svg.text(places.strip[0], self.rim - 5, limit, bold=True, size=places.font, halo=True, mark="limit")
+        )
         middle = self.left + self.across / 2
-        out.append(svg.text(middle, at.bottom + 16, tank.device, anchor="middle", fill="muted", size=at.font))
+        marks.append(svg.text(middle, places.bottom + 16, tank.device, anchor="middle", fill="muted", size=places.font))
         if tank.empty:
-            out.append(svg.text(middle, self.y(0) - 16, "?", anchor="middle", fill="muted", bold=True, size=16))
-        return "".join(out)
+            marks.append(svg.text(middle, self.y(0) - 16, "?", anchor="middle", fill="muted", bold=True, size=16))
+        return "".join(marks)
 
     @staticmethod
     def _longest(ways: tuple[str, ...], room: float, size: float, bold: bool) -> str:

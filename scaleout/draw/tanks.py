@@ -33,9 +33,9 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Row:
-    """What is drawn. limit: bytes of one GPU; usable: those that tensors may fill; top: of the scale; first: what each
-    held before anything was decided. split: whether each GPU keeps a part of the model of its own; moved: share of the
-    wire's width."""
+    """What is drawn. limit: bytes of one GPU; usable: those that tensors may fill; top: of the scale; first: bytes
+    that each used before a choice was made. split: whether each GPU keeps its own part of the model; moved: share of
+    the wire's width."""
 
     layers: tuple[Layer, ...]
     gpus: int
@@ -56,7 +56,7 @@ class Places:
     width: int
     left: int
     pitch: int
-    across: int
+    tank_width: int
     top: int
     bottom: int
     labels: int
@@ -93,127 +93,139 @@ SEAM = 0.8  # of ground between two layers: green and grey are one to some eyes
 
 def draw(row: Row, width: int, label: str) -> str:
     """The whole picture."""
-    at = PLACES[width]
-    end = at.left + at.pitch * (row.gpus - 1) + at.across
-    body = [_tank(row, at, gpu) for gpu in range(row.gpus)]
-    body += [_rim(row, at, end), _names(row, at), _first(row, at), _wire(row, at, end)]
-    body += [_gauge(one, at, i) for i, one in enumerate(row.gauges)]
-    return svg.figure(at.width, at.height, "".join(body), label)
+    places = PLACES[width]
+    end = places.left + places.pitch * (row.gpus - 1) + places.tank_width
+    body = [_tank(row, places, gpu) for gpu in range(row.gpus)]
+    body += [_rim(row, places, end), _names(row, places), _first(row, places), _wire(row, places, end)]
+    body += [_gauge(gauge, places, i) for i, gauge in enumerate(row.gauges)]
+    return svg.figure(places.width, places.height, "".join(body), label)
 
 
-def _y(row: Row, at: Places, size: float) -> float:
-    return at.bottom - (at.bottom - at.top) * size / row.top
+def _y(row: Row, places: Places, size: float) -> float:
+    return places.bottom - (places.bottom - places.top) * size / row.top
 
 
-def _tank(row: Row, at: Places, gpu: int) -> str:
+def _tank(row: Row, places: Places, gpu: int) -> str:
     """One GPU: its layers, what is over the rim, its walls, and the eighths of the model that it keeps."""
-    left, base, out = at.left + at.pitch * gpu, 0.0, []
+    left, base, marks = places.left + places.pitch * gpu, 0.0, []
     for layer in row.layers:
-        high, low = _y(row, at, base + layer.size), _y(row, at, base)
+        high, low = _y(row, places, base + layer.size), _y(row, places, base)
         tall = max(0.0, low - high - SEAM)
-        out.append(svg.rect(left, high, at.across, tall, layer.fill, mark=f"{gpu} {layer.key}"))
+        marks.append(svg.rect(left, high, places.tank_width, tall, layer.fill, mark=f"{gpu} {layer.key}"))
         base += layer.size
-    rim = _y(row, at, row.limit)
-    over = max(0.0, rim - _y(row, at, base))
+    rim = _y(row, places, row.limit)
+    excess = max(0.0, rim - _y(row, places, base))
     # a veil beneath the hatch: it must be seen on every colour
-    out.append(svg.rect(left, rim - over, at.across, over, "paper", opacity=0.45, mark=f"{gpu} veil"))
-    out.append(hatched(left, rim - over, at.across, over, "accent", f"{gpu} over"))
-    wall = f"M{svg.num(left - 1)} {svg.num(rim)}V{at.bottom + 1}H{svg.num(left + at.across + 1)}V{svg.num(rim)}"
-    out.append(f'<path d="{wall}" fill="none" stroke="{svg.colour("compute")}" stroke-width="2"/>')
-    return "".join(out) + _eighths(row, at, gpu, left)
+    marks.append(svg.rect(left, rim - excess, places.tank_width, excess, "paper", opacity=0.45, mark=f"{gpu} veil"))
+    marks.append(hatched(left, rim - excess, places.tank_width, excess, "accent", f"{gpu} over"))
+    y, right = svg.num(rim), svg.num(left + places.tank_width + 1)
+    wall = f"M{svg.num(left - 1)} {y}V{places.bottom + 1}H{right}V{y}"
+    marks.append(f'<path d="{wall}" fill="none" stroke="{svg.colour("compute")}" stroke-width="2"/>')
+    return "".join(marks) + _eighths(row, places, gpu, left)
 
 
-def _eighths(row: Row, at: Places, gpu: int, left: float) -> str:
+def _eighths(row: Row, places: Places, gpu: int, left: float) -> str:
     """A ground as wide as the tank, and on it the parts that are kept."""
-    pitch = at.across / row.gpus
-    kept = [part for part in range(row.gpus) if not row.split or part == gpu]
+    pitch = places.tank_width / row.gpus
+    parts = [part for part in range(row.gpus) if not row.split or part == gpu]
     cell = f"h{svg.num(pitch - 0.7)}v{CELL}h{svg.num(0.7 - pitch)}z"
-    d = "".join(f"M{svg.num(left + pitch * part)} {at.strip}{cell}" for part in kept)
-    return svg.rect(left, at.strip, at.across, CELL, "grid") + f'<path d="{d}" fill="{svg.colour("c1")}"/>'
+    d = "".join(f"M{svg.num(left + pitch * part)} {places.strip}{cell}" for part in parts)
+    return svg.rect(left, places.strip, places.tank_width, CELL, "grid") + f'<path d="{d}" fill="{svg.colour("c1")}"/>'
 
 
-def _rim(row: Row, at: Places, end: float) -> str:
-    y = _y(row, at, row.limit)
-    words = (f"{row.limit / 1e9:.1f} GB", "each has") if at.width == svg.WIDE else (f"{row.limit / 1e9:.1f}", "GB each")
+def _rim(row: Row, places: Places, end: float) -> str:
+    y = _y(row, places, row.limit)
+    words = (
+        (f"{row.limit / 1e9:.1f} GB", "each has") if places.width == svg.WIDE else (f"{row.limit / 1e9:.1f}", "GB each")
+    )
     lines = [
-        svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
+        svg.text(0, y + shift, part, bold=not i, size=places.font, fill="muted" if i else "ink")
         for i, (part, shift) in enumerate(zip(words, (4, 18), strict=True))
     ]
-    room = _y(row, at, row.usable)
-    below = f"{row.usable / 1e9:.1f}{' GB' * (at.width == svg.WIDE)}", "usable"
+    room = _y(row, places, row.usable)
+    below = f"{row.usable / 1e9:.1f}{' GB' * (places.width == svg.WIDE)}", "usable"
     lines += [
-        svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
+        svg.text(0, y + shift, part, bold=not i, size=places.font, fill="muted" if i else "ink")
         for i, (part, shift) in enumerate(zip(below, (38, 52), strict=True))
     ]
     return (
-        svg.line(at.left - 6, y, end + 6, y, "ink", 2)
-        + svg.line(at.left - 6, room, end + 6, room, "ink", 1.2, "2 3", mark="usable")
+        svg.line(places.left - 6, y, end + 6, y, "ink", 2)
+        + svg.line(places.left - 6, room, end + 6, room, "ink", 1.2, "2 3", mark="usable")
         + "".join(lines)
     )
 
 
-def _names(row: Row, at: Places) -> str:
+def _names(row: Row, places: Places) -> str:
     """Each kind beside its layer in the last tank, the names apart from each other."""
-    out, base, below, pitch = [], 0.0, at.bottom + 14.0, at.font + 3
+    marks, base, below, pitch = [], 0.0, places.bottom + 14.0, places.font + 3
     for layer in row.layers:
-        middle = _y(row, at, base + layer.size / 2)
+        middle = _y(row, places, base + layer.size / 2)
         base += layer.size
         if layer.size < 0.004 * row.top:
             continue
         y = min(middle + 4, below - pitch)
         below = y
         words = f"{layer.name} {svg.quantity(layer.size / 1e9)}"
-        unit = " GB" if at.width == svg.WIDE else ""
-        out.append(svg.text(at.labels, y, words + unit, size=at.font, mark=f"name {layer.key}"))
-    return "".join(out)
+        unit = " GB" if places.width == svg.WIDE else ""
+        marks.append(svg.text(places.labels, y, words + unit, size=places.font, mark=f"name {layer.key}"))
+    return "".join(marks)
 
 
-def _first(row: Row, at: Places) -> str:
-    """A dashed line at what each GPU held before a choice was made, where it now holds less."""
+def _first(row: Row, places: Places) -> str:
+    """A dashed line at the memory that each GPU used before a choice was made, where it now uses less."""
     if sum(layer.size for layer in row.layers) > 0.99 * row.first:
         return ""
-    y = _y(row, at, row.first)
+    y = _y(row, places, row.first)
     lines = [
-        svg.line(at.left + at.pitch * gpu, y, at.left + at.pitch * gpu + at.across, y, "muted", 1.5, "3 3")
+        svg.line(
+            places.left + places.pitch * gpu,
+            y,
+            places.left + places.pitch * gpu + places.tank_width,
+            y,
+            "muted",
+            1.5,
+            "3 3",
+        )
         for gpu in range(row.gpus)
     ]
     return "".join(lines) + svg.text(
-        at.labels, y + 4, f"{svg.quantity(row.first / 1e9)} GB at first", fill="muted", size=at.font
+        places.labels, y + 4, f"{svg.quantity(row.first / 1e9)} GB at first", fill="muted", size=places.font
     )
 
 
-def _wire(row: Row, at: Places, end: float) -> str:
+def _wire(row: Row, places: Places, end: float) -> str:
     """One bar to which every GPU is joined, as thick as what it carries."""
     thick, colour = WIRE * row.moved, svg.colour("c4")
-    out = []
+    top = places.wire - thick / 2
+    marks = []
     for gpu in range(row.gpus):
-        middle = at.left + at.pitch * gpu + at.across / 2
-        out.append(svg.line(middle, at.strip + CELL + 3, middle, at.wire, "c4", 2))
+        middle = places.left + places.pitch * gpu + places.tank_width / 2
+        marks.append(svg.line(middle, places.strip + CELL + 3, middle, places.wire, "c4", 2))
         name = f"GPU {gpu}" if not gpu else str(gpu)
-        out.append(svg.text(middle, at.wire + 22, name, anchor="middle", fill="muted", size=at.font))
-    out.append(
-        f'<rect x="{at.left}" y="{svg.num(at.wire - thick / 2)}" width="{end - at.left}" height="{svg.num(thick)}" '
-        f'rx="3" fill="{colour}" data-mark="wire"/>'
+        marks.append(svg.text(middle, places.wire + 22, name, anchor="middle", fill="muted", size=places.font))
+    marks.append(
+        f'<rect x="{places.left}" y="{svg.num(top)}" width="{end - places.left}" '
+        f'height="{svg.num(thick)}" rx="3" fill="{colour}" data-mark="wire"/>'
     )
-    own = (
+    share = (
         ("an eighth of the model" if row.split else "all of the model")
-        if at.width == svg.WIDE
+        if places.width == svg.WIDE
         else ("an eighth" if row.split else "all of it")
     )
-    out.append(svg.text(at.labels, at.strip + CELL, f"keeps {own}", fill="muted", size=at.font))
-    out.append(svg.text(at.labels, at.wire + 4, "what moves", fill="muted", size=at.font))
-    return "".join(out)
+    marks.append(svg.text(places.labels, places.strip + CELL, f"keeps {share}", fill="muted", size=places.font))
+    marks.append(svg.text(places.labels, places.wire + 4, "what moves", fill="muted", size=places.font))
+    return "".join(marks)
 
 
-def _gauge(gauge: Gauge, at: Places, place: int) -> str:
-    left, y, across = at.gauge * place, at.gauges, at.width - 2 * at.gauge - 2
+def _gauge(gauge: Gauge, places: Places, place: int) -> str:
+    left, y, bar_width = places.gauge * place, places.gauges, places.width - 2 * places.gauge - 2
     colour = svg.colour("accent" if gauge.alarm else gauge.fill)
-    out = [
+    marks = [
         svg.text(left, y, gauge.number, bold=True, size=16, fill="accent" if gauge.alarm else "ink"),
-        svg.rect(left, y + 7, across, 6, "grid", opacity=0.5),
-        f'<rect x="{left}" y="{y + 7}" width="{svg.num(across * gauge.share)}" height="6" fill="{colour}" '
+        svg.rect(left, y + 7, bar_width, 6, "grid", opacity=0.5),
+        f'<rect x="{left}" y="{y + 7}" width="{svg.num(bar_width * gauge.share)}" height="6" fill="{colour}" '
         f'data-mark="gauge {gauge.key}"/>',
     ]
-    lines = [" ".join(gauge.words)] if at.width == svg.WIDE else gauge.words
-    out += [svg.text(left, y + 27 + 14 * i, words, fill="muted", size=at.font) for i, words in enumerate(lines)]
-    return "".join(out)
+    lines = [" ".join(gauge.words)] if places.width == svg.WIDE else gauge.words
+    marks += [svg.text(left, y + 27 + 14 * i, words, fill="muted", size=places.font) for i, words in enumerate(lines)]
+    return "".join(marks)

@@ -16,50 +16,50 @@ GAP = 0.75  # between a tile and its edge: neighbours stay apart
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile on the line y = 0, upwards, in CSS pixels. gone: the part of its width that is no more there."""
+    """A tile on the line y = 0, upwards, in CSS pixels. removed: the part of its width that is no more there."""
 
     name: str
     x: float
     width: float
     height: float
-    gone: float
+    removed: float
     title: str
 
 
-def tile(one: Tile, base: float, fill: str, gone: str = "", away: bool = False) -> str:
-    """A tile on a base line. gone: the colour of what is gone; away: it is elsewhere, striped."""
-    left, top, wide = one.x + GAP, base - one.height, max(0.5, one.width - 2 * GAP)
-    out = [
-        svg.rect(left, top, wide, one.height, "paper", mark=f"bare {one.name}"),
-        svg.rect(left, top, wide, one.height, fill, opacity=0.5, title=one.title, mark=f"tile {one.name}"),
+def tile(tile: Tile, base: float, fill: str, cover: str = "", offloaded: bool = False) -> str:
+    """A tile on a base line. cover: the colour over the part that is removed; offloaded: that part is striped."""
+    left, top, wide = tile.x + GAP, base - tile.height, max(0.5, tile.width - 2 * GAP)
+    marks = [
+        svg.rect(left, top, wide, tile.height, "paper", mark=f"bare {tile.name}"),
+        svg.rect(left, top, wide, tile.height, fill, opacity=0.5, title=tile.title, mark=f"tile {tile.name}"),
     ]
-    if gone:
-        end = wide * one.gone
-        out.append(svg.rect(left, top, end, one.height, "paper", mark=f"cover {one.name}"))
-        if away:
-            out.append(hatch.hatched(left, top, end, one.height, fill, f"away {one.name}"))
+    if cover:
+        end = wide * tile.removed
+        marks.append(svg.rect(left, top, end, tile.height, "paper", mark=f"cover {tile.name}"))
+        if offloaded:
+            marks.append(hatch.hatched(left, top, end, tile.height, fill, f"away {tile.name}"))
         else:
-            out.append(
-                svg.rect(left, top, end, one.height, gone, opacity=0.38, title=one.title, mark=f"gone {one.name}")
+            marks.append(
+                svg.rect(left, top, end, tile.height, cover, opacity=0.38, title=tile.title, mark=f"gone {tile.name}")
             )
-    return "".join(out)
+    return "".join(marks)
 
 
-def name(one: Tile, base: float, top: float, words: str = "") -> str:
+def name(tile: Tile, base: float, top: float, words: str = "") -> str:
     """A tile's name: along it where it is wide enough, else upright; in it where it is high enough, else above. ""
     where neither fits below `top`."""
-    words = words or one.name
-    long, middle = svg.measure(words, svg.SMALLEST), one.x + one.width / 2
-    above = base - one.height - INSET
-    if long <= one.width - INSET:
-        inside = one.height >= 18
-        y = base - one.height / 2 + 4 if inside else above
-        return _placed(words, middle, y, False, inside, one.name) if y > top + svg.SMALLEST else ""
-    inside = one.height >= long + 2 * INSET
+    words = words or tile.name
+    long, middle = svg.measure(words, svg.SMALLEST), tile.x + tile.width / 2
+    above = base - tile.height - INSET
+    if long <= tile.width - INSET:
+        inside = tile.height >= 18
+        y = base - tile.height / 2 + 4 if inside else above
+        return _placed(words, middle, y, False, inside, tile.name) if y > top + svg.SMALLEST else ""
+    inside = tile.height >= long + 2 * INSET
     start = base - INSET - 2 if inside else above
-    if one.width < UPRIGHT or start - long < top:
+    if tile.width < UPRIGHT or start - long < top:
         return ""
-    return _placed(words, middle + 4, start, True, inside, one.name)
+    return _placed(words, middle + 4, start, True, inside, tile.name)
 
 
 def _placed(words: str, x: float, y: float, upright: bool, inside: bool, mark: str) -> str:
@@ -88,8 +88,8 @@ def so_far(points: Sequence[tuple[float, float]], base: float, top: float, until
     grows."""
     left = points[0][0]
     moved = [(x - left, y - top) for x, y in points]
-    under = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in [*moved, (moved[-1][0], base - top), (0, base - top)])
-    ground = f'<polygon points="{under}" fill="{svg.colour(stroke)}" fill-opacity="0.15"/>'
+    outline = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in [*moved, (moved[-1][0], base - top), (0, base - top)])
+    ground = f'<polygon points="{outline}" fill="{svg.colour(stroke)}" fill-opacity="0.15"/>'
     wide, high = svg.num(max(0.0, until - left)), svg.num(base - top + 2)
     return (
         f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{wide}" height="{high}" data-mark="so far">'

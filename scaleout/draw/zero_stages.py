@@ -17,37 +17,39 @@ FILLS = {"weights": "c1", "gradients": "c6"}  # the rest is the optimizer's
 
 def opening(width: float) -> str:
     """A panel a stage: weights, gradients and the optimizer's states of Llama 2 7B on four GPUs."""
-    across = 4 if width > 500 else 2
-    gap, unit = 22.0, 9.0 if across == 4 else 7.0
-    each = (width - gap * (across - 1)) / across
-    high = 16 * unit + (92 if across == 4 else 70)
-    out = [_legend()]
+    columns = 4 if width > 500 else 2
+    gap, unit = 22.0, 9.0 if columns == 4 else 7.0
+    panel_width = (width - gap * (columns - 1)) / columns
+    high = 16 * unit + (92 if columns == 4 else 70)
+    marks = [_legend()]
     for stage, name in enumerate(NAMES):
-        x, y = stage % across * (each + gap), 30 + stage // across * high
-        out.append(_panel(stage, name, x, y, each, unit))
-    label = "Four GPUs at ZeRO's stages 0 to 3: " + "; ".join(f"{held(stage) / 1e9:.1f} GB each" for stage in range(4))
-    return svg.figure(width, 30 + high * (4 // across) - 14, "".join(out), label)
+        x, y = stage % columns * (panel_width + gap), 30 + stage // columns * high
+        marks.append(_panel(stage, name, x, y, panel_width, unit))
+    label = "Four GPUs at ZeRO's stages 0 to 3: " + "; ".join(
+        f"{state_bytes(stage) / 1e9:.1f} GB each" for stage in range(4)
+    )
+    return svg.figure(width, 30 + high * (4 // columns) - 14, "".join(marks), label)
 
 
-def held(stage: int) -> int:
+def state_bytes(stage: int) -> int:
     """Bytes of states on one of the four GPUs."""
     tiers = zero.at_rest(total_parameters(PRESETS["llama-2-7b"]), RECIPE, Layout(dp=RANKS, zero=stage))
     return sum(tiers["device"].values())
 
 
 def _legend() -> str:
-    x, out = 0.0, []
+    x, marks = 0.0, []
     for words, fill in (("weights", "c1"), ("gradients", "c6"), ("optimizer", "c2")):
-        out += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
+        marks += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
         x += 30 + svg.measure(words, svg.SMALLEST)
-    return "".join(out)
+    return "".join(marks)
 
 
 def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float) -> str:
     rows = tuple(ownership.Row(kind, size, FILLS.get(kind, "c2")) for kind, size in zero.widths(RECIPE).items())
-    grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, apart=5, between=2)
+    grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, column_gap=5, row_gap=2)
     owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
-    size, fits = held(stage), held(stage) <= USABLE
+    size, fits = state_bytes(stage), state_bytes(stage) <= USABLE
     words = f"{size / 1e9:.1f} GB a GPU" if fits else f"{size / 1e9:.1f} GB a GPU: too much"
     below = grid.bottom + 18
     return (
@@ -81,28 +83,28 @@ SLOTS = 14.2
 def middle(width: float) -> str:
     """A lane a stage: when a step computes and what it sends when. In order, not to scale."""
     left, row = (132.0, 20.0) if width > 500 else (0.0, 20.0)
-    scale, out, y = (width - left - 2) / SLOTS, [], 4.0
+    scale, marks, y = (width - left - 2) / SLOTS, [], 4.0
     for stage, name in enumerate(NAMES):
         if left:
-            out.append(svg.text(0, y + 19, name, bold=True, size=13))
+            marks.append(svg.text(0, y + 19, name, bold=True, size=13))
         else:
-            out.append(svg.text(0, y + 10, name, bold=True, size=12))
+            marks.append(svg.text(0, y + 10, name, bold=True, size=12))
             y += 16
-        out.append(_lane(stage, left, y, scale, row))
+        marks.append(_lane(stage, left, y, scale, row))
         y += 2 * row + 14
     label = (
         "A step at each stage: the update stands behind both halves of the all-reduce in stage 0, between them in "
         "stage 1; in stages 2 and 3 sums travel during the backward, in stage 3 weights during both passes"
     )
-    return svg.figure(width, y - 6, "".join(out), label)
+    return svg.figure(width, y - 6, "".join(marks), label)
 
 
 def _lane(stage: int, left: float, y: float, scale: float, row: float) -> str:
     update = (UPDATE[stage], UPDATE[stage] + 1, "update", 1.0)
     blocks = [(*FORWARD, "forward", 0.35), (*BACKWARD, "backward", 1.0), update]
-    out = [_block(left, y, scale, row, one, "compute") for one in blocks]
+    marks = [_block(left, y, scale, row, block, "compute") for block in blocks]
     return "".join(
-        out
+        marks
         + [
             _block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 0.55), "c4")
             for a, b, words, short in WIRE[stage]
@@ -110,12 +112,12 @@ def _lane(stage: int, left: float, y: float, scale: float, row: float) -> str:
     )
 
 
-def _block(left: float, y: float, scale: float, row: float, one: tuple[float, float, str, float], fill: str) -> str:
-    start, end, words, strong = one
+def _block(left: float, y: float, scale: float, row: float, block: tuple[float, float, str, float], fill: str) -> str:
+    start, end, words, strong = block
     x, long = left + start * scale, (end - start) * scale
-    out = svg.rect(x, y + 1, long - 1, row - 2, fill, opacity=strong)
-    for said in (words, words[:2] if words == "update" else ""):
-        if said and svg.measure(said, svg.SMALLEST) < long - 3:
+    box = svg.rect(x, y + 1, long - 1, row - 2, fill, opacity=strong)
+    for label in (words, words[:2] if words == "update" else ""):
+        if label and svg.measure(label, svg.SMALLEST) < long - 3:
             ink = "paper" if fill == "compute" and strong == 1 else "ink"
-            return out + svg.text(x + long / 2, y + row / 2 + 4, said, anchor="middle", size=svg.SMALLEST, fill=ink)
-    return out
+            return box + svg.text(x + long / 2, y + row / 2 + 4, label, anchor="middle", size=svg.SMALLEST, fill=ink)
+    return box

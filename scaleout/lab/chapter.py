@@ -59,11 +59,13 @@ def release(text):
 
 def install(wanted):
     """Install what is missing of `wanted`, or too old. A torch that is there stays: its driver was matched with it."""
-    there = {name: installed(name) for name, _ in wanted}
+    versions = {name: installed(name) for name, _ in wanted}
     lacking = [
-        f"{name}>={lowest}" for name, lowest in wanted if there[name] is None or release(there[name]) < release(lowest)
+        f"{name}>={lowest}"
+        for name, lowest in wanted
+        if versions[name] is None or release(versions[name]) < release(lowest)
     ]
-    torch = there.get("torch")
+    torch = versions.get("torch")
     if torch and any(line.startswith("torch>") for line in lacking):
         print(f"torch {torch} stays as it is, though the labs are for {dict(wanted)['torch']} and newer")
         lacking = [line for line in lacking if not line.startswith("torch>")]
@@ -71,13 +73,13 @@ def install(wanted):
         return
     print("Installing", *lacking, flush=True)
     keep = [f"torch=={torch}"] if torch else []
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", *keep, *lacking],
         capture_output=True,
         text=True,
         errors="replace",
     )
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise Missing(f"pip could not install {' '.join(lacking)} ({why}): install it, and run this cell again.")
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise Missing(f"pip could not install {' '.join(lacking)} ({reason}): install it, and run this cell again.")
     importlib.invalidate_caches()

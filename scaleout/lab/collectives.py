@@ -75,18 +75,18 @@ def by_name(rows):
 
 def lines(rows):
     """{name: timing.profile.fit of its medians over all sizes}."""
-    return {name: profile.fit([(r.size, r.median) for r in some]) for name, some in by_name(rows).items()}
+    return {name: profile.fit([(r.size, r.median) for r in sizes]) for name, sizes in by_name(rows).items()}
 
 
 def line_text(fits):
     """Each line's alpha and rate, and the residual at every size: how far the line is from what was measured. Beneath
     it the same of two lines, one for the short messages and one for the long, where there are sizes enough."""
-    found = [p["bytes"] for p in next(iter(fits.values()))["points"]]
+    sizes = [p["bytes"] for p in next(iter(fits.values()))["points"]]
     rows = []
     for name, fit in fits.items():
         two = profile.pieces([(p["bytes"], p["seconds"]) for p in fit["points"]])
         rows += [_line_row(name, [fit])] + ([_line_row("  in two lines", two)] if two else [])
-    return table(("line", "alpha (us)", "1/beta (GB/s)", *(f"{short(size)}" for size in found)), rows)
+    return table(("line", "alpha (us)", "1/beta (GB/s)", *(f"{short(size)}" for size in sizes)), rows)
 
 
 def _line_row(name, fits):
@@ -101,14 +101,14 @@ def _line_row(name, fits):
 
 def held_out(rows):
     """[(Row, predicted seconds)]: a line through every other size, smallest and largest included, predicts the rest."""
-    found = []
-    for some in by_name(rows).values():
-        known = [r for i, r in enumerate(some) if i % 2 == 0 or i == len(some) - 1]
+    pairs = []
+    for group in by_name(rows).values():
+        known = [r for i, r in enumerate(group) if i % 2 == 0 or i == len(group) - 1]
         if len(known) < 2:
             continue
         fit = profile.fit([(r.size, r.median) for r in known])
-        found += [(r, profile.line_seconds(fit, r.size)) for r in some if r not in known]
-    return found
+        pairs += [(r, profile.line_seconds(fit, r.size)) for r in group if r not in known]
+    return pairs
 
 
 def held_out_text(pairs):
@@ -189,9 +189,10 @@ def wire_text(rows, links):
     )
 
 
-def against(rows, one, other):
-    """[(size, algbw of `one` over algbw of `other`)] at the sizes from LARGE on; sample by sample, then the median."""
-    first, second = ([r for r in rows if r.name == name and r.size >= LARGE] for name in (one, other))
+def against(rows, numerator, denominator):
+    """[(size, algbw of `numerator` over algbw of `denominator`)] at the sizes from LARGE on; sample by sample, then the
+    median."""
+    first, second = ([r for r in rows if r.name == name and r.size >= LARGE] for name in (numerator, denominator))
     return [
         (a.size, statistics.median(y / x for x, y in zip(a.seconds, b.seconds, strict=True)))
         for a, b in zip(first, second, strict=True)
@@ -213,20 +214,20 @@ def short(size):
 
 def plot(rows, fits, path, title):
     """Time and bus bandwidth of the all-reduces against size, to `path`; dots measured, lines fitted."""
-    with picture(path, 1, 2, figsize=(9.0, 3.6)) as (_, (left, right)):
-        for i, (name, some) in enumerate(by_name(rows).items()):
-            found, line = [r.size for r in some], fits[name]["points"]
+    with picture(path, 1, 2, figsize=(9.0, 3.6)) as (_, (seconds_axes, bandwidth_axes)):
+        for i, (name, group) in enumerate(by_name(rows).items()):
+            sizes, line = [r.size for r in group], fits[name]["points"]
             fitted = [p["fitted"] for p in line]
-            left.plot(found, [r.median for r in some], "o", color=f"C{i}", markersize=4, label=name)
-            left.plot(found, fitted, color=f"C{i}", linewidth=1)
-            right.plot(found, [r.busbw / 1e9 for r in some], "o", color=f"C{i}", markersize=4)
-            right.plot(
-                found,
-                [bus_bandwidth(r.collective, r.size, r.ranks, t) / 1e9 for r, t in zip(some, fitted, strict=True)],
+            seconds_axes.plot(sizes, [r.median for r in group], "o", color=f"C{i}", markersize=4, label=name)
+            seconds_axes.plot(sizes, fitted, color=f"C{i}", linewidth=1)
+            bandwidth_axes.plot(sizes, [r.busbw / 1e9 for r in group], "o", color=f"C{i}", markersize=4)
+            bandwidth_axes.plot(
+                sizes,
+                [bus_bandwidth(r.collective, r.size, r.ranks, t) / 1e9 for r, t in zip(group, fitted, strict=True)],
                 color=f"C{i}",
                 linewidth=1,
             )
-        for axes, what in ((left, "seconds"), (right, "bus bandwidth, GB/s (10^9 bytes)")):
-            axes.set(xscale="log", yscale="log", xlabel="message, bytes", ylabel=what)
-        left.set_title(f"{title}: dots measured, lines fitted")
-        left.legend()
+        for axes, label in ((seconds_axes, "seconds"), (bandwidth_axes, "bus bandwidth, GB/s (10^9 bytes)")):
+            axes.set(xscale="log", yscale="log", xlabel="message, bytes", ylabel=label)
+        seconds_axes.set_title(f"{title}: dots measured, lines fitted")
+        seconds_axes.legend()

@@ -42,8 +42,8 @@ def texts(path=None):
         raise ValueError(f"dataset {error.filename}: cannot be read ({error.strerror})") from None
     if not any(read.values()):
         raise ValueError(f"dataset {path}: holds no text: give a text file or a folder of .txt, .md or .py")
-    whole = b"\n".join(read.values())
-    _seen[str(path or SHIPPED)] = f"{len(whole):,} bytes, SHA-256 {hashlib.sha256(whole).hexdigest()[:16]}"
+    joined = b"\n".join(read.values())
+    _seen[str(path or SHIPPED)] = f"{len(joined):,} bytes, SHA-256 {hashlib.sha256(joined).hexdigest()[:16]}"
     return read
 
 
@@ -69,11 +69,11 @@ def _files(path):
     """{name: Path} of what `texts` reads, in order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     if path == LARGE:
-        own = _below(library, (".py",), "", ("site-packages", "dist-packages"))  # of which machines differ
+        modules = _below(library, (".py",), "", ("site-packages", "dist-packages"))  # of which machines differ
         torch = importlib.util.find_spec("torch")  # found, not imported
         if torch is None:
             raise ValueError(f"dataset {LARGE}: there is no torch here: install it, or give a folder of text")
-        return own | _below(Path(torch.origin).parent, (".py",), "torch/")
+        return modules | _below(Path(torch.origin).parent, (".py",), "torch/")
     if path == LIBRARY:
         return {file.name: file for file in sorted(library.glob("*.py")) if file.is_file()}
     root = Path(path)
@@ -84,14 +84,14 @@ def _files(path):
     return _below(root, (".txt", ".md", ".py"))
 
 
-def _below(root, kinds, before="", without=()):
-    """{name: Path} of the files of some kinds in a folder and its folders, but those named `without`.
+def _below(root, kinds, prefix="", excluded=()):
+    """{name: Path} of the files of some kinds in a folder and its folders, but those named `excluded`.
 
     Links are followed, as a folder of data often holds links to shards; one that leads back up is not walked again.
     """
     files, walked = [], set()
     for folder, inner, names in os.walk(root, followlinks=True):
-        inner[:] = sorted(name for name in inner if name not in without)
+        inner[:] = sorted(name for name in inner if name not in excluded)
         real = os.path.realpath(folder)
         if real in walked:
             inner.clear()
@@ -99,7 +99,7 @@ def _below(root, kinds, before="", without=()):
         walked.add(real)
         files += [Path(folder, name) for name in names]
     return {
-        before + file.relative_to(root).as_posix(): file
+        prefix + file.relative_to(root).as_posix(): file
         for file in sorted(files)
         if file.suffix.lower() in kinds and file.is_file()
     }

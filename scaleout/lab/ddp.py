@@ -49,20 +49,20 @@ def ways(rows):
 def fault(healthy, faulty, name):
     """Two summaries of traces side by side, as text; one figure a rank where ranks differ."""
 
-    def rows(found):
-        out = {"step, ms (median)": ms(statistics.median(found["step_seconds"]))}
+    def rows(summary):
+        figures = {"step, ms (median)": ms(statistics.median(summary["step_seconds"]))}
         for figure in ("compute", "communication", "exposed", "waited", "data"):
-            for rank, seconds in found[f"{figure}_seconds"].items():
-                out[f"{figure}, rank {rank}, ms"] = ms(seconds)
-        rate = found["bytes_per_second"]
-        return out | {
-            "collectives": count(found["collectives"]),
-            "one collective": megabytes(found["bytes_each"]),
+            for rank, seconds in summary[f"{figure}_seconds"].items():
+                figures[f"{figure}, rank {rank}, ms"] = ms(seconds)
+        rate = summary["bytes_per_second"]
+        return figures | {
+            "collectives": count(summary["collectives"]),
+            "one collective": megabytes(summary["bytes_each"]),
             "moved, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}",
         }
 
-    left, right = rows(healthy), rows(faulty)
-    return table(("a step", "healthy", name), [(key, left[key], right[key]) for key in left])
+    healthy_rows, faulty_rows = rows(healthy), rows(faulty)
+    return table(("a step", "healthy", name), [(key, healthy_rows[key], faulty_rows[key]) for key in healthy_rows])
 
 
 BUSY = 2.0  # times its prediction: one process on an idle machine stays well below
@@ -72,23 +72,24 @@ def why(rows, world, one_threads, threads):
     """Why DDP may be slower than one process, as text, in this run's own numbers."""
     if not {"one", "torch", "alone"} <= set(rows) or world == 1:
         return ""
-    one, ddp, alone = (rows[way]["measured"]["seconds"] for way in ("one", "torch", "alone"))
-    times = one / rows["one"]["predicted"]["seconds"]
+    single, ddp, alone = (rows[way]["measured"]["seconds"] for way in ("one", "torch", "alone"))
+    times = single / rows["one"]["predicted"]["seconds"]
     if times > BUSY:  # threads that wait for a core spin, and lose it
         return (
             f"one process took {times:.1f} times its prediction: the machine is busy, so there is no comparison "
             "with DDP"
         )
-    said = "slower" if ddp > one else "faster"
+    comparison = "slower" if ddp > single else "faster"
     size = megabytes(rows["torch"]["measured"].get("bytes"))
     lines = [
-        (f"one process x {one_threads} thread(s), the whole batch", one, "no copy of the weights, nothing to send"),
+        (f"one process x {one_threads} thread(s), the whole batch", single, "no copy of the weights, nothing to send"),
         (f"{world} processes x {threads} thread(s), nothing sent", alone, "the same work on the same cores"),
         (f"{world} processes, DDP", ddp, f"{ms(ddp - alone)} ms to average {size} of gradients, in each step"),
     ]
     return "\n".join(
         [
-            f"DDP is {max(ddp, one) / min(ddp, one):.2f} times {said} than one process on the same batch and cores:",
-            *(f"  {what:<42} {ms(seconds):>8} ms   {words}" for what, seconds, words in lines),
+            f"DDP is {max(ddp, single) / min(ddp, single):.2f} times {comparison} than one process on the same batch "
+            "and cores:",
+            *(f"  {label:<42} {ms(seconds):>8} ms   {words}" for label, seconds, words in lines),
         ]
     )

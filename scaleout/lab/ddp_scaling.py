@@ -9,19 +9,19 @@ from scaleout.lab import launch
 from scaleout.lab.text import ms, ratio, table
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
-TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")  # flags that each run gets anew, or not
+OWN_FLAGS = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")  # flags that each run gets anew, or not
 DDP, ONE, ALONE = "torch DDP", "one process, all threads", "nothing sent"
 
 
 def worlds(text, flag="--scaling"):
     """[1, 2, 4] of "1,2,4". ValueError, one line, for anything else."""
     try:
-        found = sorted({int(part) for part in text.split(",")})
+        counts = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        found = []
-    if not found or found[0] < 1 or found[-1] > 64:
+        counts = []
+    if not counts or counts[0] < 1 or counts[-1] > 64:
         raise ValueError(f"{flag} {text}: give numbers of processes from 1 to 64, such as 1,2,4")
-    return found
+    return counts
 
 
 def plan(ranks, micro_batch):
@@ -40,18 +40,18 @@ def plan(ranks, micro_batch):
     return {("strong", world): total // world for world in ranks} | {("weak", world): micro_batch for world in ranks}
 
 
-def others(words):
+def passed_words(words):
     """The words of a command without the flags that scaling sets itself, and without their values."""
-    kept, skip = [], False
+    passed, skip = [], False
     for word in words:
         flag = word.split("=")[0]
         if skip and not word.startswith("--"):
             skip = False
             continue
-        skip = flag in TAKEN and "=" not in word
-        if flag not in TAKEN:
-            kept.append(word)
-    return kept
+        skip = flag in OWN_FLAGS and "=" not in word
+        if flag not in OWN_FLAGS:
+            passed.append(word)
+    return passed
 
 
 def run(s, o, tier, script, words, folder=None):
@@ -62,20 +62,23 @@ def run(s, o, tier, script, words, folder=None):
     if s.world > 1:
         raise ValueError("--scaling starts torchrun itself: start it with python")
     ranks = worlds(o.scaling)
-    todo, found = plan(ranks, o.micro_batch), {}
+    todo, records = plan(ranks, o.micro_batch), {}
     with launch.ending(), tempfile.TemporaryDirectory() as temporary:
-        for (kind, world), each in todo.items():
-            twin = found.get(("strong", world))
-            if kind == "weak" and twin and todo["strong", world] == each:
-                found[kind, world] = twin
+        for (kind, world), sequences in todo.items():
+            twin = records.get(("strong", world))
+            if kind == "weak" and twin and todo["strong", world] == sequences:
+                records[kind, world] = twin
                 continue
             path = Path(folder or temporary) / f"{tier}-scaling-{s.device.type}-{kind}-{world}.json"
-            found[kind, world] = launch.started(
-                script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path
+            records[kind, world] = launch.started(
+                script,
+                [*passed_words(words), "--brief", "--micro-batch", str(sequences), "--save", str(path)],
+                world,
+                path,
             )
-            s.say(f"{kind}, {world} process(es) x {each} sequences: {ms(found[kind, world].median)} ms a step")
-    s.say("\n" + report(found))
-    return found
+            s.say(f"{kind}, {world} process(es) x {sequences} sequences: {ms(records[kind, world].median)} ms a step")
+    s.say("\n" + report(records))
+    return records
 
 
 # --- what it says -------------------------------------------------------------------------------------------
@@ -87,17 +90,17 @@ def part(record, name):
     return statistics.median(spent) if spent else None
 
 
-def efficiency(found, kind):
+def efficiency(records, kind):
     """{ranks: efficiency} of the Records of one kind."""
-    seconds = {world: r.median for (k, world), r in found.items() if k == kind}
+    seconds = {world: r.median for (k, world), r in records.items() if k == kind}
     return (strong_efficiency if kind == "strong" else weak_efficiency)(seconds)
 
 
-def report(found):
+def report(records):
     """The table and the explanation, as text."""
     rows = []
-    for (kind, world), r in found.items():
-        seconds, share = r.median, efficiency(found, kind)[world]
+    for (kind, world), r in records.items():
+        seconds, share = r.median, efficiency(records, kind)[world]
         guess = r.prediction.get(f"seconds a step, {DDP}")
         rows.append(
             (
@@ -128,37 +131,37 @@ def report(found):
         ),
         rows,
     )
-    return "\n".join([text, "", *why(found)])
+    return "\n".join([text, "", *why(records)])
 
 
-def _where(r):
+def _placement(r):
     """What the processes of a Record compute on: its machine, which need not be this one."""
     cores = re.match(r"(\d+)-core ", r.device)
     return f"on {cores[1]} cores and one memory" if cores else f"each on its own {r.device}"
 
 
-def why(found):
+def why(records):
     """Lines: where the time of more than one process goes, in these runs' own numbers."""
     lines = []
-    first = min(world for _, world in found)
-    for (kind, world), r in found.items():
-        if world == first or (kind == "weak" and found.get(("strong", world)) is r):
+    first = min(world for _, world in records)
+    for (kind, world), r in records.items():
+        if world == first or (kind == "weak" and records.get(("strong", world)) is r):
             continue
-        start = found[kind, first]
-        base, now = start.median, r.median
+        start = records[kind, first]
+        base, seconds = start.median, r.median
         ideal = base * first / world if kind == "strong" else base
-        alone, one = part(r, ALONE) or now, part(r, ONE)
+        alone, single = part(r, ALONE) or seconds, part(r, ONE)
         sent = r.measurement.get(f"bytes a step, {DDP}", 0.0)
         lines += [
-            f"{kind}, {world} processes: {ms(now)} ms a step, ideal {ms(ideal)} (from {first} process(es)).",
-            f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_where(r)}; each updates all weights.",
-            f"  {ms(now - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
+            f"{kind}, {world} processes: {ms(seconds)} ms a step, ideal {ms(ideal)} (from {first} process(es)).",
+            f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_placement(r)}; each updates all weights.",
+            f"  {ms(seconds - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
             "slowest rank.",
         ]
-        if one:
-            said = "slower" if now > one else "faster"
+        if single:
+            comparison = "slower" if seconds > single else "faster"
             lines.append(
-                f"  One process with all threads, the same batch: {ms(one)} ms. DDP is "
-                f"{max(now, one) / min(now, one):.2f} times {said} here."
+                f"  One process with all threads, the same batch: {ms(single)} ms. DDP is "
+                f"{max(seconds, single) / min(seconds, single):.2f} times {comparison} here."
             )
     return lines

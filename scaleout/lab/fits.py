@@ -24,16 +24,16 @@ def check(s, shape, least=WEIGHTS):
 
 def host(shape, processes, least=WEIGHTS):
     """`check` for so many processes that share this machine's memory."""
-    whose = "this machine" if processes == 1 else f"each of {processes} processes here"
-    refuse(shape, limits.memory() / processes, whose, least)
+    owner = "this machine" if processes == 1 else f"each of {processes} processes here"
+    refuse(shape, limits.memory() / processes, owner, least)
 
 
-def refuse(shape, there, whose, least=WEIGHTS):
-    """ValueError where `there` bytes do not hold what a Shape needs at least."""
-    width, what = least
+def refuse(shape, available, owner, least=WEIGHTS):
+    """ValueError where `available` bytes do not hold what a Shape needs at least."""
+    width, needs = least
     needed = width * total_parameters(shape)
-    if needed > there:
+    if needed > available:
         raise ValueError(
-            f"{what} {needed / 1e9:,.1f} GB, and {whose} has {there / 1e9:,.1f} GB: use "
+            f"{needs} {needed / 1e9:,.1f} GB, and {owner} has {available / 1e9:,.1f} GB: use "
             "fewer --layers or a smaller --hidden"
         )

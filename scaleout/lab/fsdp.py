@@ -30,8 +30,8 @@ def reshard(text, ranks):
     if word in ("true", "false"):
         return word == "true"
     if not digits(word) or not 1 < int(word) < ranks or ranks % int(word):
-        some = checks.divisors(ranks)[1:-1]
-        fits = f" or one of {', '.join(map(str, some))}" if some else ""
+        divisors = checks.divisors(ranks)[1:-1]
+        fits = f" or one of {', '.join(map(str, divisors))}" if divisors else ""
         raise ValueError(f"--reshard {text}: with {ranks} rank(s) to a copy of the model use true, false{fits}")
     return int(word)
 
@@ -79,9 +79,11 @@ def ways(rows):
 
 def memory(wanted, seen):
     """Two {kind: bytes} at the peak side by side, as text, with their totals."""
-    most = max(sum(wanted.values()), sum(seen.values()))
+    largest = max(sum(wanted.values()), sum(seen.values()))
     kinds = [
-        kind for kind in dict.fromkeys([*wanted, *seen]) if max(wanted.get(kind, 0), seen.get(kind, 0)) >= LEAST * most
+        kind
+        for kind in dict.fromkeys([*wanted, *seen])
+        if max(wanted.get(kind, 0), seen.get(kind, 0)) >= LEAST * largest
     ]
     return table(
         ("at the peak, one rank", "predicted", "measured", "ratio"),
@@ -97,17 +99,17 @@ def timeline(moments, wide=40):
 
     moments: [(label, bytes, names of the units that are whole)].
     """
-    most = max((size for _, size, _ in moments), default=1)
+    largest = max((size for _, size, _ in moments), default=1)
     return table(
         ("moment", "held", "", "whole"),
         [
             (
                 label,
                 megabytes(size),
-                ("#" * round(wide * size / most)).ljust(wide),
-                " ".join(name or "root" for name in whole),
+                ("#" * round(wide * size / largest)).ljust(wide),
+                " ".join(name or "root" for name in gathered),
             )
-            for label, size, whole in moments
+            for label, size, gathered in moments
         ],
     )
 
@@ -145,7 +147,7 @@ def sweep(rows):
     )
 
 
-def fallback(checks, counts, stored, whole, built):
+def fallback(checks, counts, stored, model_bytes, built):
     """What a script that trusts Accelerate's FSDP plugin on a CPU sees, and what it does not look at, as text.
 
     checks: of a Record. counts: collectives of a step. stored: bytes of this rank's parameters, whole: the model's.
@@ -157,10 +159,10 @@ def fallback(checks, counts, stored, whole, built):
         f"  {'all equal to one process: it looks as if FSDP works' if passed else 'not equal to one process'}",
         "What was built:",
         f"  {built}",
-        f"  parameters on this rank: {megabytes(stored)} of {megabytes(whole)}",
+        f"  parameters on this rank: {megabytes(stored)} of {megabytes(model_bytes)}",
         f"  collectives of a step: {counts['gathers']} all-gathers, {counts['scatters']} reduce-scatters, "
         f"{counts['all_reduces']} all-reduces",
     ]
-    if stored == whole and not counts["gathers"]:
+    if stored == model_bytes and not counts["gathers"]:
         lines.append("  nothing is sharded: these are replicas. Equal losses cannot show it; these three lines do.")
     return "\n".join(lines)

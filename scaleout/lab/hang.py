@@ -81,9 +81,9 @@ def blamed(folder):
     if path.exists() and not path.is_file():  # a pipe has no end
         raise ValueError("log.txt is no file")
     log = path.read_text(errors="replace")
-    said = sorted((float(at), int(rank)) for at, rank in re.findall(r"^(\d+\.\d+) rank (\d+):", log, re.M))
+    errors = sorted((float(moment), int(rank)) for moment, rank in re.findall(r"^(\d+\.\d+) rank (\d+):", log, re.M))
     cause = re.search(r"Root Cause.*?rank +: (\d+) ", log, re.S)
-    return (said[0][1] if said else None), (int(cause.group(1)) if cause else None)
+    return (errors[0][1] if errors else None), (int(cause.group(1)) if cause else None)
 
 
 def judge(answer, folder):
@@ -99,8 +99,8 @@ def judge(answer, folder):
         right = truth(opened(job["sealed"]), job["processes"], job["inject"])
         first, cause = blamed(folder)
     except (ValueError, KeyError, TypeError, OSError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{facts}: {why} (python labs/hang.py writes such a folder)") from None
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{facts}: {reason} (python labs/hang.py writes such a folder)") from None
     rank, line = int(match[1]), int(match[2])
     if rank >= job["processes"]:
         raise ValueError(f"--check {answer}: this job has the ranks 0 to {job['processes'] - 1}")
@@ -108,13 +108,13 @@ def judge(answer, folder):
     if rank != right.rank:
         return _wrong_rank(rank, line, right, first, cause, alone(flights))
     if line in right.lines:
-        return Verdict(True, f"Right: rank {rank}, line {line}. {_told(right)}")
+        return Verdict(True, f"Right: rank {rank}, line {line}. {_explained(right)}")
     if rank not in flights:
         raise ValueError(f"{folder}: holds no flight-{rank}.json: python labs/hang.py writes such a folder")
     return _wrong_line(rank, line, right, flights[rank])
 
 
-def _told(right):
+def _explained(right):
     return {
         "mismatch": "Its call differs from the others' at the same number, so no rank's call finds its partners.",
         "skip": "It left a call out, so from there on its numbers are one behind: the others wait for a call that "
@@ -126,7 +126,7 @@ def _told(right):
 def alone(flights):
     """The ranks (set) whose last call is on a line of its own."""
     stands = {rank: seen.calls[-1].where for rank, seen in flights.items() if seen.calls}
-    return {rank for rank, where in stands.items() if list(stands.values()).count(where) == 1}
+    return {rank for rank, place in stands.items() if list(stands.values()).count(place) == 1}
 
 
 def _wrong_rank(rank, line, right, first, cause, lonely):
@@ -168,8 +168,8 @@ def _wrong_rank(rank, line, right, first, cause, lonely):
 
 
 def _wrong_line(rank, line, right, seen):
-    at = seen.calls[-1].where.rpartition(":")[2] if seen.calls else ""
-    stands = int(at) if options.digits(at) else 0
+    text = seen.calls[-1].where.rpartition(":")[2] if seen.calls else ""
+    stands = int(text) if options.digits(text) else 0
     if right.kind == "skip" and line == stands:
         return Verdict(
             False,

@@ -133,22 +133,24 @@ class Hosts:
                         f"{QUEUE_SECONDS * 1e3:.0f}ms",
                     )
             if latency_seconds:
-                where = ["root"] if bits_per_s is None else ["parent", "1:1"]
+                parent = ["root"] if bits_per_s is None else ["parent", "1:1"]
                 self.latency_applied = _tc(
                     self.switch,
                     "add",
                     "dev",
                     f"port{i}",
-                    *where,
+                    *parent,
                     "netem",
                     "delay",
                     f"{latency_seconds * 1e6:.0f}us",
                     fine=True,
                 )
 
-    def start(self, host, command, **more):
+    def start(self, host, command, **options):
         """Start `command` (list) on a host; returns the Popen. It is ended, with its children, by `close`."""
-        process = subprocess.Popen(["ip", "netns", "exec", self.names[host], *command], start_new_session=True, **more)
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.names[host], *command], start_new_session=True, **options
+        )
         self.started.append(process)
         return process
 
@@ -219,11 +221,11 @@ def _stop(number, _):
 @contextlib.contextmanager
 def _undisturbed():
     """Hold back Ctrl-C and SIGTERM."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _ip(*words):
@@ -236,8 +238,8 @@ def _tc(place, verb, *words, fine=False):
 
 def _command(words, fine=False):
     """Run one; True where it went well. ValueError with its message, unless failing is `fine`."""
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode and not fine:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise ValueError(f"the kernel refuses network namespaces here: {' '.join(words[:4])}: {said}")
-    return done.returncode == 0
+    result = subprocess.run(words, capture_output=True, text=True)
+    if result.returncode and not fine:
+        message = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
+        raise ValueError(f"the kernel refuses network namespaces here: {' '.join(words[:4])}: {message}")
+    return result.returncode == 0

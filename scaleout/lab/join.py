@@ -51,13 +51,13 @@ def check_interface(names=None):
     Each node says it of itself, by its first process.
     """
     text = os.environ.get("GLOO_SOCKET_IFNAME") if names is None else names
-    there = [name for _, name in socket.if_nameindex()]
-    gone = [name for name in (text or "").split(",") if name and name not in there]
-    if gone:
+    present = [name for _, name in socket.if_nameindex()]
+    absent = [name for name in (text or "").split(",") if name and name not in present]
+    if absent:
         kind = Misplaced if os.environ.get("LOCAL_RANK", "0") == "0" else ValueError
         raise kind(
             f"GLOO_SOCKET_IFNAME is {text[:40]!r} in the environment, and {socket.gethostname()} has no "
-            f"{gone[0][:40]}: use one of {', '.join(there)}"
+            f"{absent[0][:40]}: use one of {', '.join(present)}"
         )
 
 
@@ -94,14 +94,14 @@ def meeting():
 
 def store(prefix):
     """A connection of its own to the store that the launcher serves, apart from the keys of others."""
-    found = dist.TCPStore(
+    connection = dist.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         is_master=False,
         wait_for_workers=False,
         timeout=GROUP_TIMEOUT,
     )
-    return dist.PrefixStore(prefix, found)
+    return dist.PrefixStore(prefix, connection)
 
 
 def meet(rank, world):
@@ -123,7 +123,7 @@ def meet(rank, world):
         came = re.search(r"(\d+)/(\d+) clients", str(error))
         if not came:
             raise
-        raise _few(came[1], world) from None
+        raise _incomplete(came[1], world) from None
 
 
 def wait_for_all(store, rank, world, local_world):
@@ -132,10 +132,10 @@ def wait_for_all(store, rank, world, local_world):
     local_world: processes on this node. Returns the number of nodes (int), which only all ranks together know: nodes
     may have different numbers of processes.
     """
-    every = [f"joined/{other}" for other in range(world)]
+    keys = [f"joined/{peer}" for peer in range(world)]
     store.set(f"joined/{rank}", str(local_world))
-    store.wait(every, GROUP_TIMEOUT)
-    return round(sum(1 / int(processes) for processes in store.multi_get(every)))
+    store.wait(keys, GROUP_TIMEOUT)
+    return round(sum(1 / int(processes) for processes in store.multi_get(keys)))
 
 
 def _meeting(store, rank, world):
@@ -166,18 +166,18 @@ def _gather(store, name, world):
     missing, end, counts = set(range(1, world)), time.monotonic() + TIMEOUT_S, [attempt()]
     while missing:
         if time.monotonic() > end:
-            raise _few(world - len(missing), world)
-        for other in sorted(missing):
-            if store.check([f"{name}/came/{other}"]):
-                counts.append(int(store.get(f"{name}/came/{other}")))
-                missing.remove(other)
-            elif store.check([f"here/{other}"]):  # may be of an attempt before, which nobody reads
-                store.set(f"meeting/{store.get(f'here/{other}').decode()}", name)
+            raise _incomplete(world - len(missing), world)
+        for peer in sorted(missing):
+            if store.check([f"{name}/came/{peer}"]):
+                counts.append(int(store.get(f"{name}/came/{peer}")))
+                missing.remove(peer)
+            elif store.check([f"here/{peer}"]):  # may be of an attempt before, which nobody reads
+                store.set(f"meeting/{store.get(f'here/{peer}').decode()}", name)
         time.sleep(0.01)
     return max(counts)
 
 
-def _few(came, world):
+def _incomplete(came, world):
     return Unmet(
         f"{came} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same MASTER_ADDR "
         "and MASTER_PORT (LAB_TIMEOUT sets the seconds)"
@@ -207,9 +207,9 @@ def _free(port):
 
 def listener(port):
     """A socket that listens on every address of this host, of IPv6 too where there is one. OSError where it cannot."""
-    both = socket.has_dualstack_ipv6()
+    dual = socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
+        return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno)) from None  # Python's text names the address again
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from scaleout.lab import leash, start
 from scaleout.records import results
 
-ASKED = (signal.SIGTERM, signal.SIGHUP)  # ways to ask a process to end, beside Ctrl-C; SIGHUP: its terminal is gone
+# Ways to ask a process to end, beside Ctrl-C; SIGHUP: its terminal is gone.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S = 5.0  # from asking torchrun to end its ranks to ending it
 
 
@@ -50,7 +51,7 @@ def _refuse_launcher():
 @contextmanager
 def ending():
     """Inside, a signal that asks this process to end is SystemExit (128 + its number), so that every `finally` runs."""
-    with _handling(lambda number, _: sys.exit(128 + number), ASKED):
+    with _handling(lambda number, _: sys.exit(128 + number), STOP_SIGNALS):
         yield
 
 
@@ -59,7 +60,7 @@ def later():
     """Inside, Ctrl-C and what asks this process to end wait; the first that came is told at the end."""
     came = []
     try:
-        with _handling(lambda number, _: came.append(number), (signal.SIGINT, *ASKED)):
+        with _handling(lambda number, _: came.append(number), (signal.SIGINT, *STOP_SIGNALS)):
             yield
     finally:
         for number in came[:1]:
@@ -69,41 +70,43 @@ def later():
 @contextmanager
 def _handling(handler, signals):
     """`handler` for those signals that are not ignored (nohup ignores SIGHUP)."""
-    before = {one: signal.signal(one, handler) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}
+    handlers = {
+        number: signal.signal(number, handler) for number in signals if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        for one, old in before.items():
-            signal.signal(one, old)
+        for number, old in handlers.items():
+            signal.signal(number, old)
 
 
 # --- torchrun ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def ranks(processes, words, environment=(), **more):
+def ranks(processes, words, environment=(), **options):
     """torchrun with so many processes of a script on this machine, as a Popen: a context at whose end no process is
     left, and no file of torchrun's. Where this process is killed the ranks end by themselves.
 
-    words: the script and its own. environment: variables beside this process's. more: for Popen.
+    words: the script and its own. environment: variables beside this process's. options: for Popen.
     """
-    job, given = None, os.environ | dict(environment)
+    job, variables = None, os.environ | dict(environment)
     with ending(), tempfile.TemporaryDirectory(prefix="ranks-") as folder:
-        held = leash.Leash(Path(folder) / "alive")
+        leash_ = leash.Leash(Path(folder) / "alive")
         try:
             with later():  # a process that nobody knows of would be left
                 job = subprocess.Popen(
                     torchrun(processes, "--log-dir", folder, *words),
                     start_new_session=True,
-                    env=given | {leash.NAME: str(held.path)},
-                    **more,
+                    env=variables | {leash.NAME: str(leash_.path)},
+                    **options,
                 )
             yield job
         finally:
             with later():
                 _stop(job)
-                held.end()
-                leash.leave_none(held.path)  # torchrun forgets a rank where it is asked while it starts it
+                leash_.end()
+                leash.leave_none(leash_.path)  # torchrun forgets a rank where it is asked while it starts it
 
 
 def _stop(job):
@@ -146,11 +149,11 @@ def started(script, words, world, path=None):
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with ranks(world, [script, *words], threads, **pipes) as job:
-        out, errors = job.communicate()
+        output, errors = job.communicate()
     if job.returncode:
-        said = [line for line in errors.splitlines() if line.startswith("labs/")] or out.splitlines()
+        lines = [line for line in errors.splitlines() if line.startswith("labs/")] or output.splitlines()
         raise RuntimeError(
             f"the run on {world} process(es) ended with code {job.returncode}: "
-            f"{said[-1] if said else 'it said nothing'}"
+            f"{lines[-1] if lines else 'it said nothing'}"
         )
     return None if path is None else results.load(path)

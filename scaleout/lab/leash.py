@@ -44,21 +44,21 @@ def leave_none(path, seconds=10.0):
     at most: a process that stands still in a kernel or a driver follows nothing, nor does one that still imports torch.
     Linux only."""
     end = time.monotonic() + seconds
-    while (found := _told(path)) and time.monotonic() < end:
-        for pid in found:
+    while (pids := _followers(path)) and time.monotonic() < end:
+        for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 
-def _told(path):
+def _followers(path):
     """Processes (list of int) that have the pipe in the environment which they were started with."""
-    found = []
+    pids = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if f"{NAME}={path}".encode() in environment.read_bytes().split(b"\0"):
-                found.append(int(environment.parent.name))
-    return found
+                pids.append(int(environment.parent.name))
+    return pids
 
 
 def follow():

@@ -48,15 +48,15 @@ def all_groups(listed=Path("/proc/self/cgroup"), root=ROOT):
         lines = listed.read_text().splitlines()
     except OSError:
         return []
-    found = []
+    folders = []
     for line in lines:
         _, kinds, path = line.split(":", 2)
         if kinds not in ("", "memory") and "cpu" not in kinds.split(","):
             continue
         for top in (root / kinds, root) if kinds else (root, root / "unified"):
             folder = top / path.lstrip("/")
-            found += [place for place in (folder, *folder.parents) if place.is_dir() and place.is_relative_to(top)]
-    return list(dict.fromkeys(found))
+            folders += [place for place in (folder, *folder.parents) if place.is_dir() and place.is_relative_to(top)]
+    return list(dict.fromkeys(folders))
 
 
 def _bytes(path):

@@ -22,18 +22,18 @@ GIB = 2**30
 def processor():
     """The processor's name, where the system tells."""
     with suppress(OSError):
-        if found := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.M):
-            return found[1].strip()
+        if match := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.M):
+            return match[1].strip()
     return platform.machine()
 
 
 def software():
     """{package: version} of what is installed."""
-    found = {}
+    versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def gpus():
@@ -46,16 +46,16 @@ def gpus():
     count = 0 if os.environ.get("LAB_DEVICE") == "cpu" or not torch.cuda.is_available() else torch.cuda.device_count()
     if not count:
         return 0, 0.0, facts
-    each = [torch.cuda.get_device_properties(i) for i in range(count)]
-    names = ", ".join(sorted({one.name for one in each}))
+    devices = [torch.cuda.get_device_properties(i) for i in range(count)]
+    names = ", ".join(sorted({device.name for device in devices}))
     facts["GPU"] = (
-        f"{count} x {names}, {min(one.total_memory for one in each) / GIB:.1f} GiB, compute capability "
-        f"{each[0].major}.{each[0].minor}"
+        f"{count} x {names}, {min(device.total_memory for device in devices) / GIB:.1f} GiB, compute capability "
+        f"{devices[0].major}.{devices[0].minor}"
     )
     with suppress(preflight.Silent):
-        said = preflight.ask(f"--query-gpu={preflight.FIELDS}", "--format=csv,noheader,nounits")
-        facts["driver"] = preflight.cards(said)[0].driver
-    return count, float(min(one.total_memory for one in each)), facts
+        answer = preflight.ask(f"--query-gpu={preflight.FIELDS}", "--format=csv,noheader,nounits")
+        facts["driver"] = preflight.cards(answer)[0].driver
+    return count, float(min(device.total_memory for device in devices)), facts
 
 
 def describe():

@@ -10,7 +10,7 @@ from scaleout.spec.slices import divides
 NAMES = {"one": "one process", "hand": "by hand", "torch": "torch", "accelerate": "Accelerate's mesh, torch's parts"}
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "send": "sends"}
 SURE = 2.0  # times as long: what is predicted to be nearer is not told apart where others use the machine
-APART = 3.0  # how many times as long the next of the chosen layouts should take, at most
+FACTOR = 3.0  # how many times as long the next of the chosen layouts should take, at most
 
 # --- what is asked for ----------------------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ def order(text):
     axes = text.split(",")
     if sorted(axes) != ["dp", "pp", "tp"]:
         raise ValueError(f"--order {text}: name dp, tp and pp once each, the outermost first: pp,dp,tp")
-    return tuple(axis for one in axes for axis in ((one, "cp") if one == "dp" else (one,)))
+    return tuple(axis for name in axes for axis in ((name, "cp") if name == "dp" else (name,)))
 
 
 def layout(shape, text, world, sequences, sequence_parallel=False):
@@ -35,19 +35,19 @@ def layout(shape, text, world, sequences, sequence_parallel=False):
     sequences: of a step, of all replicas. Where m is not given, micro-batches are two for each stage of a pipeline, as
     far as the sequences allow it, else one. ValueError, in one line with what works.
     """
-    found = layout_words.parse(text, world, shape, zero=0)
-    cut = {"sequence_parallel": sequence_parallel and found.tp > 1, "gather_again": False}
-    found = replace(found, **cut, zero=found.zero if found.dp > 1 else 0)
-    most = max(1, sequences // found.dp // (2 * found.pp)) if found.pp > 1 else None
-    found = layout_words.micro_batches(found, sequences, None if found.micro_batches else most)
-    return found, sequences // found.dp // found.m
+    parsed = layout_words.parse(text, world, shape, zero=0)
+    cut = {"sequence_parallel": sequence_parallel and parsed.tp > 1, "gather_again": False}
+    parsed = replace(parsed, **cut, zero=parsed.zero if parsed.dp > 1 else 0)
+    limit = max(1, sequences // parsed.dp // (2 * parsed.pp)) if parsed.pp > 1 else None
+    parsed = layout_words.micro_batches(parsed, sequences, None if parsed.micro_batches else limit)
+    return parsed, sequences // parsed.dp // parsed.m
 
 
-def every(shape, world, sequences, **more):
+def layouts(shape, world, sequences, **options):
     """[(Layout, sequences of a micro-batch)]: all that this many ranks, this shape and these sequences can have."""
     cuts = [(tp, pp) for tp in checks.divisors(world) for pp in checks.divisors(world // tp)]
     return [
-        layout(shape, f"tp={tp},pp={pp}", world, sequences, **more)
+        layout(shape, f"tp={tp},pp={pp}", world, sequences, **options)
         for tp, pp in cuts
         if divides(shape, tp) and pp <= shape.layers and sequences % (world // (tp * pp)) == 0
     ]
@@ -65,30 +65,37 @@ def sent(rows):
     """What each axis sends in a step, of one rank of each stage, as text. rows: [(rank of the pipeline, found,
     wanted)], both {axis: {collective: (bytes, calls)}}."""
     lines = []
-    for rank, found, wanted in rows:
-        for axis in dict.fromkeys((*wanted, *found)):
-            mine, told = (side.get(axis, {}) for side in (found, wanted))
-            size = [sum(one[0] for one in side.values()) for side in (told, mine)]
-            lines.append((f"stage {rank}, along {axis}", calls(mine), calls(told), *map(kilobytes, size), ratio(*size)))
+    for rank, counted, wanted in rows:
+        for axis in dict.fromkeys((*wanted, *counted)):
+            mine, predicted = (side.get(axis, {}) for side in (counted, wanted))
+            size = [sum(entry[0] for entry in side.values()) for side in (predicted, mine)]
+            lines.append(
+                (f"stage {rank}, along {axis}", calls(mine), calls(predicted), *map(kilobytes, size), ratio(*size))
+            )
     return table(("a rank sends", "calls", "predicted", "kB predicted", "kB", "ratio"), lines) if lines else ""
 
 
-def calls(found):
+def calls(messages):
     """{"all_reduce": (bytes, 8)} as "8 AR"."""
-    return " + ".join(f"{one[1]} {SHORT.get(name, name)}" for name, one in sorted(found.items())) or "-"
+    return " + ".join(f"{entry[1]} {SHORT.get(name, name)}" for name, entry in sorted(messages.items())) or "-"
 
 
 def kilobytes(size):
     return f"{size / 1e3:,.1f}"
 
 
-def held(rows):
+def state_table(rows):
     """Bytes of each stage's ranks by what they are, as text. rows: [(rank of the pipeline, {state: bytes}, the same
     predicted)]."""
     lines = [
-        (f"stage {rank}, {name}", megabytes(told[name]), megabytes(found[name]), ratio(told[name], found[name]))
-        for rank, found, told in rows
-        for name in found
+        (
+            f"stage {rank}, {name}",
+            megabytes(predicted[name]),
+            megabytes(measured[name]),
+            ratio(predicted[name], measured[name]),
+        )
+        for rank, measured, predicted in rows
+        for name in measured
     ]
     return table(("a rank holds", "predicted", "measured", "ratio"), lines)
 
@@ -102,18 +109,18 @@ def steps(rows):
 # --- all layouts ----------------------------------------------------------------------------------------------------
 
 
-def chosen(guesses, most=4):
-    """Of {layout: seconds} those to run: up to `most`, each at least so many times as long as the one before that no
+def chosen(guesses, limit=4):
+    """Of {layout: seconds} those to run: up to `limit`, each at least so many times as long as the one before that no
     greater factor leaves as many. (names from the fastest on, that factor)."""
     ranked = sorted(guesses, key=guesses.get)
-    for tenths in range(round(10 * APART), 10, -1):
-        found = ranked[:1]
+    for tenths in range(round(10 * FACTOR), 10, -1):
+        picked = ranked[:1]
         for name in ranked[1:]:
-            if guesses[name] >= tenths / 10 * guesses[found[-1]]:
-                found.append(name)
-        if len(found) >= most:
-            return [*found[: most - 1], found[-1]], tenths / 10
-    return ranked[:most], 1.0
+            if guesses[name] >= tenths / 10 * guesses[picked[-1]]:
+                picked.append(name)
+        if len(picked) >= limit:
+            return [*picked[: limit - 1], picked[-1]], tenths / 10
+    return ranked[:limit], 1.0
 
 
 def ranking(rows):
@@ -133,7 +140,7 @@ def ranking(rows):
     return table(("predicted, ms a step", "in all", *rows[0]["parts"], "measured", "ratio"), lines)
 
 
-def inversions(wanted, found):
+def inversions(wanted, measured):
     """(how many pairs of seconds are in another order in the second list, how many were judged): those that the first
     has at least SURE times apart."""
     pairs = [
@@ -142,15 +149,15 @@ def inversions(wanted, found):
         for j in range(i)
         if max(wanted[i], wanted[j]) >= SURE * min(wanted[i], wanted[j])
     ]
-    return sum((wanted[i] - wanted[j]) * (found[i] - found[j]) < 0 for i, j in pairs), len(pairs)
+    return sum((wanted[i] - wanted[j]) * (measured[i] - measured[j]) < 0 for i, j in pairs), len(pairs)
 
 
 def decides(rows):
     """One line on what the slowest has more of than the fastest."""
     fast, slow = (pick(rows, key=lambda row: row["seconds"]) for pick in (min, max))
     name = max(slow["parts"], key=lambda part: slow["parts"][part] - fast["parts"][part])
-    more = slow["seconds"] - fast["seconds"]
-    share = (slow["parts"][name] - fast["parts"][name]) / more if more else 0.0
+    difference = slow["seconds"] - fast["seconds"]
+    share = (slow["parts"][name] - fast["parts"][name]) / difference if difference else 0.0
     times = slow["seconds"] / fast["seconds"]
     return f"{slow['name']} takes {times:.1f} times as long as {fast['name']}: {share:.0%} of the difference is {name}"
 
@@ -162,18 +169,18 @@ def made_of(parts):
     )
 
 
-def told(profiled, seconds, world, cores=None):
+def profile_lines(profiled, seconds, world, cores=None):
     """Lines on what the machine's profile predicts beside what was measured; none where there is no profile. cores:
     that ranks share, None where each has a device of its own."""
     if not profiled:
         return []
-    said = f"predicted from the machine's profile: {ms(profiled)} ms, {ratio(profiled, seconds)} of what was measured"
+    line = f"predicted from the machine's profile: {ms(profiled)} ms, {ratio(profiled, seconds)} of what was measured"
     if cores and cores < world and profiled < seconds:
-        said += (
+        line += (
             f" ({world} ranks share {cores} core{'s' * (cores > 1)}: in a step they also wait for those that "
             "compute, which messages that are measured one after another do not)"
         )
-    return [said]
+    return [line]
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -188,18 +195,18 @@ FAULTS = {
 WRONG = 1e-3  # relative error that is no rounding
 
 
-def fault(losses, error, found):
+def fault(losses, error, findings):
     """What a run with a fault shows, as text: losses beside one process's, the worst gradient of step 1, and what each
     check says.
 
-    losses: [(faulty, one process)] by step. error: largest relative error of a gradient at step 1. found: {check: what
-    it says, "" for nothing}.
+    losses: [(faulty, one process)] by step. error: largest relative error of a gradient at step 1. findings: {check:
+    what it says, "" for nothing}.
     """
     rows = [
         (i + 1, f"{seen:.6f}", f"{wanted:.6f}", f"{seen / wanted - 1:+.1e}") for i, (seen, wanted) in enumerate(losses)
     ]
     steps = table(("step", "loss", "one process", "difference"), rows)
     gradients = f"gradients of step 1: off by {error:.1e} at most" + (" (WRONG)" if error > WRONG else "")
-    width = max(map(len, found))
-    said = [f"{name.ljust(width)}  {words or 'finds nothing'}" for name, words in found.items()]
-    return "\n".join([steps, "", gradients, "", *said])
+    width = max(map(len, findings))
+    lines = [f"{name.ljust(width)}  {words or 'finds nothing'}" for name, words in findings.items()]
+    return "\n".join([steps, "", gradients, "", *lines])

@@ -20,30 +20,30 @@ def predicted(quiet, messages, gap, rate):
     """
     if rate is None:
         return quiet
-    free, speed, more = min(burst(rate), gap * rate / 8), rate * GOODPUT / 8, 0.0
+    free, speed, extra = min(burst(rate), gap * rate / 8), rate * GOODPUT / 8, 0.0
     for kind, size, times in messages:
         wire = max(0.0, size - free) / speed
         hidden = kind == "send" and times > 2 and wire < quiet / times
-        more += wire * (2 if hidden else times)
-    return quiet + more
+        extra += wire * (2 if hidden else times)
+    return quiet + extra
 
 
-def crossing(asked, ranks):
-    """[(collective, bytes, times)] that leave a host along the axis that lies across the two: of `asked`, the same of a
-    rank of a group of two, and `ranks` groups."""
-    return [(kind, ranks * SHARE[kind] * size, times) for kind, size, times in asked]
+def crossing(messages, ranks):
+    """[(collective, bytes, times)] that leave a host along the axis that lies across the two: of `messages`, the same
+    of a rank of a group of two, and `ranks` groups."""
+    return [(kind, ranks * SHARE[kind] * size, times) for kind, size, times in messages]
 
 
-def record(tier, plan, found):
+def record(tier, plan, result):
     """The Record of a run. plan: what the ranks were asked to do; found: what rank 0 wrote."""
-    facts = found["facts"] | {
+    facts = result["facts"] | {
         "commit": provenance.commit(),
         "command": provenance.command_line(),
         "nodes": 2,
         "interconnect": "2 network namespaces on one machine, veth and a bridge, shaped by tbf",
     }
-    middles = {case["name"]: statistics.median(case["step_seconds"]) for case in found["cases"]}
-    first, cases = found["cases"][0], found["cases"]
+    middles = {case["name"]: statistics.median(case["step_seconds"]) for case in result["cases"]}
+    first, cases = result["cases"][0], result["cases"]
     quiet = statistics.median(middles[case["name"]] for case in cases if case["rate"] is None)
     guesses = {case["name"]: predicted(quiet, case["messages"], quiet / case["asked"], case["rate"]) for case in cases}
     slow = [case for case in cases if case["rate"]]
@@ -56,7 +56,7 @@ def record(tier, plan, found):
         tier=tier,
         **facts,
         model=plan["model"],
-        recipe={"layout": found["layout"], "link Mbit/s": slow[0]["rate"] / 1e6}
+        recipe={"layout": result["layout"], "link Mbit/s": slow[0]["rate"] / 1e6}
         | {
             f"bytes that leave a host, {case['name']}": sum(size * times for _, size, times in case["messages"])
             for case in slow

@@ -18,12 +18,12 @@ LIMIT = 900.0  # seconds for a whole run
 def rates(text, flag):
     """Link rates in Mbit/s (list of float), fastest first. ValueError where one is not a rate."""
     try:
-        found = sorted({float(word) for word in text.split(",")}, reverse=True)
+        values = sorted({float(word) for word in text.split(",")}, reverse=True)
     except ValueError:
-        found = []
-    if not found or not all(1 <= rate <= 1e5 for rate in found):
+        values = []
+    if not values or not all(1 <= rate <= 1e5 for rate in values):
         raise ValueError(f"{flag} {text}: give Mbit/s from 1 to 100000, such as 1000,200")
-    return found
+    return values
 
 
 def threads(count):
@@ -31,9 +31,9 @@ def threads(count):
     return max(1, limits.cores() // count)
 
 
-def run(module, plan, count, root, latency_seconds=0.0, each=1):
-    """Run `python -m module FOLDER` on `count` hosts, `each` ranks on every one; (what it wrote to found.json, whether
-    the latency was applied).
+def run(module, plan, count, root, latency_seconds=0.0, processes=1):
+    """Run `python -m module FOLDER` on `count` hosts, `processes` ranks on every one; (what it wrote to found.json,
+    whether the latency was applied).
 
     plan: a dict for plan.json in that folder, with "threads". root: Path of the book, to import from. ValueError, one
     line, with what the ranks said where they failed.
@@ -41,17 +41,17 @@ def run(module, plan, count, root, latency_seconds=0.0, each=1):
     with launch.ending(), tempfile.TemporaryDirectory(prefix="slow-link-") as name:
         folder = Path(name)
         files.write_json(plan, folder / "plan.json")
-        held = leash.Leash(folder / "alive")
+        leash_ = leash.Leash(folder / "alive")
         try:
             with Hosts(count) as hosts:
-                _start(module, hosts, folder, plan["threads"], root, each)
+                _start(module, hosts, folder, plan["threads"], root, processes)
                 _serve(module, hosts, folder, latency_seconds)
                 return files.read_json(folder / "found.json"), hosts.latency_applied
         finally:
-            held.end()
+            leash_.end()
 
 
-def _torchrun(module, hosts, host, folder, each):
+def _torchrun(module, hosts, host, folder, processes):
     """The command of one host's torchrun. Every agent must know whether the rendezvous is its own (is_host)."""
     return [
         sys.executable,
@@ -60,7 +60,7 @@ def _torchrun(module, hosts, host, folder, each):
         "--nnodes",
         str(hosts.count),
         "--nproc-per-node",
-        str(each),
+        str(processes),
         "--rdzv-backend",
         "c10d",
         "--rdzv-endpoint",
@@ -77,7 +77,7 @@ def _torchrun(module, hosts, host, folder, each):
     ]
 
 
-def _start(module, hosts, folder, threads, root, each):
+def _start(module, hosts, folder, threads, root, processes):
     """Start torchrun on every host, its output in `folder`."""
     environment = os.environ | {
         "GLOO_SOCKET_IFNAME": "eth0",
@@ -90,32 +90,34 @@ def _start(module, hosts, folder, threads, root, each):
     }
     for host in range(hosts.count):
         with (folder / f"log-{host}").open("w") as log:
-            hosts.start(host, _torchrun(module, hosts, host, folder, each), env=environment, stdout=log, stderr=log)
+            hosts.start(
+                host, _torchrun(module, hosts, host, folder, processes), env=environment, stdout=log, stderr=log
+            )
 
 
 def _serve(module, hosts, folder, latency_seconds):
     """Shape the links as rank 0 asks, until the run has ended. ValueError with its last line where it fails."""
-    end, done = time.monotonic() + LIMIT, -1
+    end, number = time.monotonic() + LIMIT, -1
     while any(process.poll() is None for process in hosts.started):
         if (folder / "ask.json").exists():
-            asked = files.read_json(folder / "ask.json")
-            if asked["number"] != done:
-                hosts.shape(asked["rate"], latency_seconds)
-                done = asked["number"]
-                (folder / f"shaped-{done}").touch()
+            request = files.read_json(folder / "ask.json")
+            if request["number"] != number:
+                hosts.shape(request["rate"], latency_seconds)
+                number = request["number"]
+                (folder / f"shaped-{number}").touch()
         if time.monotonic() > end or any(process.returncode for process in hosts.started):
             break
         time.sleep(0.01)
     if not (folder / "found.json").exists():
         script = f"{module.replace('.', '/')}.py: "
-        said = [
+        lines = [
             line
             for host in range(hosts.count)
             for line in (folder / f"log-{host}").read_text().splitlines()
             if line.startswith(script)
         ]
         raise ValueError(
-            said[0].removeprefix(script)
-            if said
+            lines[0].removeprefix(script)
+            if lines
             else f"the run ended early: is there memory for {hosts.count} processes?"
         )

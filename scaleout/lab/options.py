@@ -22,24 +22,24 @@ TIERS = ("smoke", "cpu", "gpu")
 # --- fields --------------------------------------------------------------------------------------------
 
 
-def number(default, what, lowest=1, highest=10**7):
-    """A field that is a number from `lowest` to `highest` (None: no end). what: its help."""
-    return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
+def number(default, help_text, lowest=1, highest=10**7):
+    """A field that is a number from `lowest` to `highest` (None: no end). help_text: its help."""
+    return field(default=default, metadata={"help": help_text, "lowest": lowest, "highest": highest})
 
 
-def flag(what, default=False):
+def flag(help_text, default=False):
     """A field that is on or off."""
-    return field(default=default, metadata={"help": what})
+    return field(default=default, metadata={"help": help_text})
 
 
-def choice(default, choices, what):
+def choice(default, choices, help_text):
     """A field that is one of `choices`."""
-    return field(default=default, metadata={"help": what, "choices": choices})
+    return field(default=default, metadata={"help": help_text, "choices": choices})
 
 
-def word(default, what, name="FILE", **more):
+def word(default, help_text, name="FILE", **metadata):
     """A field that is text; `name` stands for it in the help. const: its value where the flag stands alone."""
-    return field(default=default, metadata={"help": what, "metavar": name, **more})
+    return field(default=default, metadata={"help": help_text, "metavar": name, **metadata})
 
 
 def seed():
@@ -57,9 +57,9 @@ def dataset():
     )
 
 
-def save(stem, name="FILE", what="the Record"):
+def save(stem, name="FILE", thing="the Record"):
     """--save: None, "auto" where it stands alone, or a path."""
-    return word(None, f"write {what} (alone: to labs/results/{stem}/)", name, const="auto")
+    return word(None, f"write {thing} (alone: to labs/results/{stem}/)", name, const="auto")
 
 
 class Model:
@@ -86,9 +86,9 @@ def parse(tiers, doc, argv=None, defaults="smoke", anywhere=False):
     hints = typing.get_type_hints(kind)
     for f in fields(kind):
         _add_flag(parser, f, hints[f.name])
-    given = vars(parser.parse_args(argv))
-    tier = given.pop("tier")
-    options = replace(tiers[tier], **{name: value for name, value in given.items() if value is not None})
+    values = vars(parser.parse_args(argv))
+    tier = values.pop("tier")
+    options = replace(tiers[tier], **{name: value for name, value in values.items() if value is not None})
     for f in fields(kind):
         _check_field(f, getattr(options, f.name))
     if tier == "gpu" and not anywhere and getattr(options, "fake", None) is None:  # fake tensors are nowhere
@@ -104,18 +104,18 @@ def named(field_name):
 
 
 def _add_flag(parser, f, hint):
-    more = {"help": f.metadata.get("help"), "default": None}
+    arguments = {"help": f.metadata.get("help"), "default": None}
     base = _base(hint)
     if base is bool:
-        parser.add_argument(named(f.name), action=argparse.BooleanOptionalAction, **more)
+        parser.add_argument(named(f.name), action=argparse.BooleanOptionalAction, **arguments)
         return
     if "const" in f.metadata:  # --save alone, or --save PATH
-        more.update(nargs="?", const=f.metadata["const"])
+        arguments.update(nargs="?", const=f.metadata["const"])
     if "choices" in f.metadata:
-        more["choices"] = f.metadata["choices"]
+        arguments["choices"] = f.metadata["choices"]
     else:
-        more["metavar"] = {int: "N", float: "X"}.get(base, f.metadata.get("metavar", "TEXT"))
-    parser.add_argument(named(f.name), type=_readers[base], **more)
+        arguments["metavar"] = {int: "N", float: "X"}.get(base, f.metadata.get("metavar", "TEXT"))
+    parser.add_argument(named(f.name), type=_readers[base], **arguments)
 
 
 def _base(hint):
@@ -134,12 +134,12 @@ def _finite(text, kind="finite", fits=math.isfinite):
     return value
 
 
-def _whole(text):
+def _whole_number(text):
     """'8' and '1e3' and '2.0' are whole numbers."""
     return int(_finite(text, "whole", float.is_integer))
 
 
-_readers = {int: _whole, float: _finite, str: text}
+_readers = {int: _whole_number, float: _finite, str: text}
 
 
 def digits(text):
@@ -187,16 +187,16 @@ def check_sound(save, fault):
         raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
 
 
-def check_idle(what, o, usual, idle):
+def check_idle(flag_name, o, usual, idle):
     """Refuse options that would change nothing.
 
-    what: the flag that shows something by itself. idle: fields of `o` that have no part in it; `usual` has them as they
-    are where nobody asks for another value.
+    flag_name: the flag that shows something by itself. idle: fields of `o` that have no part in it; `usual` has them as
+    they are where nobody asks for another value.
     """
-    given = [named(name) for name in idle if getattr(o, name) != getattr(usual, name)]
-    if given:
+    flags = [named(name) for name in idle if getattr(o, name) != getattr(usual, name)]
+    if flags:
         raise ValueError(
-            f"{what} is shown by itself: leave out {', '.join(given[:-1])}{' and ' * (len(given) > 1)}{given[-1]}"
+            f"{flag_name} is shown by itself: leave out {', '.join(flags[:-1])}{' and ' * (len(flags) > 1)}{flags[-1]}"
         )
 
 

@@ -17,7 +17,7 @@ def name_colours():
 
 
 @contextmanager
-def picture(path, rows=1, columns=1, **more):
+def picture(path, rows=1, columns=1, **options):
     """(figure, axes) to draw on, of matplotlib's `subplots`; at the end the figure is written to `path`, unless that
     is None."""
     import matplotlib
@@ -28,7 +28,7 @@ def picture(path, rows=1, columns=1, **more):
 
     name_colours()
     with pyplot.style.context(STYLE):
-        figure, axes = pyplot.subplots(rows, columns, **more)
+        figure, axes = pyplot.subplots(rows, columns, **options)
         yield figure, axes
         if path is not None:
             with written_whole(path) as temporary:

@@ -54,22 +54,22 @@ def bubbles(rows):
 
 def explain(rows):
     """What the bubbles say, in a line each. The first row says how long stages usually are."""
-    off = [(row["found"] - row["bubble"], row) for row in rows if row["via"] == "hand"]
+    gaps = [(row["found"] - row["bubble"], row) for row in rows if row["via"] == "hand"]
     usual = rows[0]["ms"]
-    gap, row = max(((gap, row) for gap, row in off if row["ms"] == usual), key=lambda pair: pair[0])
-    said = [
+    gap, row = max(((gap, row) for gap, row in gaps if row["ms"] == usual), key=lambda pair: pair[0])
+    lines = [
         f"bubbles of {usual:g} ms stages, by hand: at most {gap:.3f} of the step above the prediction"
         + ("" if gap <= BUBBLE or usual <= SHORT_MS else f", where a quiet machine stays within {BUBBLE}")
     ]
-    for gap, row in (pair for pair in off if pair[1]["ms"] < usual):
-        said.append(
+    for gap, row in (pair for pair in gaps if pair[1]["ms"] < usual):
+        lines.append(
             f"{row['name']} with {row['ms']:g} ms stages: {gap:.3f} above it: messages, autograd and waking up "
             f"take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are"
         )
-    long = [gap for gap, row in off if row["ms"] > usual]
+    long = [gap for gap, row in gaps if row["ms"] > usual]
     if long:
-        said.append(f"where each of a rank's stages is as long as {usual:g} ms: at most {max(long):.3f} above it")
-    return said
+        lines.append(f"where each of a rank's stages is as long as {usual:g} ms: at most {max(long):.3f} above it")
+    return lines
 
 
 def memory(rows):
@@ -91,23 +91,23 @@ def lanes(spans, seconds=None):
     than ten micro-batches digits come again."""
     seconds = seconds or max(span.end for row in spans for span in row)
     place = lambda t: min(WIDTH, round(t / seconds * WIDTH))  # noqa: E731
-    found = []
+    lines = []
     for rank, row in enumerate(spans):
         cells = ["."] * WIDTH
         for span in row:
             mark = str(span.micro % 10) if span.kind == "F" else LOOK[span.micro % 26]
-            for at in range(place(span.start), place(span.end)):
-                cells[at] = mark.upper() if span.kind == "W" else mark
-        found.append(f"rank {rank}  {''.join(cells)}")
-    return "\n".join(found)
+            for column in range(place(span.start), place(span.end)):
+                cells[column] = mark.upper() if span.kind == "W" else mark
+        lines.append(f"rank {rank}  {''.join(cells)}")
+    return "\n".join(lines)
 
 
 def both_lanes(name, predicted, measured):
     """The lanes of one schedule as predicted and as they were, with what they mean."""
-    whole = max(span.end for row in (*predicted, *measured) for span in row)
+    seconds = max(span.end for row in (*predicted, *measured) for span in row)
     return (
-        f"{name} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters "
-        f"backwards, dots waiting)\n{lanes(predicted, whole)}\n\n{lanes(measured, whole)}\n"
+        f"{name} as predicted, and as it ran by hand ({ms(seconds)} ms across; digits are forwards, letters "
+        f"backwards, dots waiting)\n{lanes(predicted, seconds)}\n\n{lanes(measured, seconds)}\n"
     )
 
 
@@ -133,12 +133,12 @@ def longest_receive(spans):
         for i, span in enumerate(row)
         if span.kind == "R"
     ]
-    wait, rank, span, before, after = max(waits)
+    wait, rank, span, preceding, following = max(waits)
     span = span._replace(kind="F")
     name = "{0.kind}{0.micro} of stage {0.stage}".format
     return (
-        f"rank {rank} stands {ms(wait)} ms in a receive for {name(span)}, after {name(before)}: behind it waits "
-        f"{name(after)}"
+        f"rank {rank} stands {ms(wait)} ms in a receive for {name(span)}, after {name(preceding)}: behind it waits "
+        f"{name(following)}"
     )
 
 
@@ -156,10 +156,10 @@ def compared(rows):
                 ms(seconds),
                 ms(t.seconds),
                 ratio(t.seconds, seconds),
-                f"{found:.3f}",
+                f"{bubble:.3f}",
                 f"{t.bubble:.3f}",
             )
-            for name, layers, t, seconds, found in rows
+            for name, layers, t, seconds, bubble in rows
         ],
     )
 
@@ -194,22 +194,22 @@ def flags():
         raise ValueError(re.sub(r"\bm = ", "--micro-batches ", str(error))) from None
 
 
-def hang(found, patience):
+def hang(states, patience):
     """One line on who waits for whom, from what each rank says (measure.pipeline_faults.both_send)."""
-    if found is None:
+    if states is None:
         return "no hang: every send was taken (give more --micro-batches)"
     words = [
-        f"rank {rank} waits to {does} {what} {number} {'to' if does == 'send' else 'from'} rank {peer}"
+        f"rank {rank} waits to {does} {payload} {number} {'to' if does == 'send' else 'from'} rank {peer}"
         if stood
         else f"rank {rank} is done"
-        for rank, stood in enumerate(found)
-        for does, what, number, peer in [stood or ("", "", 0, 0)]
+        for rank, stood in enumerate(states)
+        for does, payload, number, peer in [stood or ("", "", 0, 0)]
     ]
     pair = next(
         (
             (rank, stood[3])
-            for rank, stood in enumerate(found)
-            if stood and stood[0] == "send" and found[stood[3]] and found[stood[3]][::3] == ["send", rank]
+            for rank, stood in enumerate(states)
+            if stood and stood[0] == "send" and states[stood[3]] and states[stood[3]][::3] == ["send", rank]
         ),
         None,
     )

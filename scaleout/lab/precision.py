@@ -23,14 +23,14 @@ def one_step(rows, words):
     """Gradients of one step from the same weights, as text. rows: measure.precision_runs.compare."""
     lines = []
     for name, row in rows.items():
-        off = dict(row["errors"])
-        whole, worst = off.pop("all"), max(off, key=off.get)
+        errors = dict(row["errors"])
+        overall, worst = errors.pop("all"), max(errors, key=errors.get)
         lines.append(
             (
                 words[name],
-                size(whole),
-                size(off[worst]),
-                worst if off[worst] else "-",
+                size(overall),
+                size(errors[worst]),
+                worst if errors[worst] else "-",
                 percent(row["zero"]),
                 percent(row["predicted"]),
             )
@@ -41,16 +41,16 @@ def one_step(rows, words):
 def training(runs, words):
     """Losses of all ways as text. runs: {way: [Run] by seed}, "fp32" among them."""
     lines = []
-    for name, own in runs.items():
-        ends = [run.end(LAST) for run in own]
-        off = [a - b.end(LAST) for a, b in zip(ends, runs["fp32"], strict=True)]
+    for name, seeds in runs.items():
+        ends = [run.end(LAST) for run in seeds]
+        differences = [a - b.end(LAST) for a, b in zip(ends, runs["fp32"], strict=True)]
         lines.append(
             (
                 words[name],
                 f"{statistics.mean(ends):.4f}",
-                "-" if name == "fp32" else signed(off),
-                str(sum(run.skipped for run in own)) if len(set(own[0].scales)) > 1 else "-",
-                percent(own[0].stuck[1]) if own[0].stuck else "-",
+                "-" if name == "fp32" else signed(differences),
+                str(sum(run.skipped for run in seeds)) if len(set(seeds[0].scales)) > 1 else "-",
+                percent(seeds[0].stuck[1]) if seeds[0].stuck else "-",
             )
         )
     return table((f"loss of the last {LAST} steps", "mean", "minus fp32's", "left out", "weights that stayed"), lines)
@@ -84,7 +84,7 @@ def scales(steps, run):
 
 def seconds(runs, words, tokens, warmup):
     """Milliseconds and tokens/s of each way as text. On a GPU: on a CPU they say nothing of one."""
-    middle = {name: statistics.median(t for run in own for t in run.seconds[warmup:]) for name, own in runs.items()}
+    middle = {name: statistics.median(t for run in seeds for t in run.seconds[warmup:]) for name, seeds in runs.items()}
     return table(
         ("one step", "ms", "tokens/s", "times fp32"),
         [(words[name], ms(t), f"{tokens / t:,.0f}", f"{middle['fp32'] / t:.2f}") for name, t in middle.items()],
@@ -96,7 +96,7 @@ def octaves(h: Histogram, title: str, format_name: str = "fp16", width: int = BA
     f, rows, count = FORMATS[format_name], {}, max(sum(h.counts), 1)
     for octave, n in h.items():
         rows[octave // 4 * 4] = rows.get(octave // 4 * 4, 0) + n
-    most = max(rows.values(), default=1)
+    largest = max(rows.values(), default=1)
     lines = [f"{title}: {h.total:,} numbers, {percent(h.zeros / max(h.total, 1))} zero"]
     for low, n in sorted(rows.items()):
         word = (
@@ -104,7 +104,9 @@ def octaves(h: Histogram, title: str, format_name: str = "fp16", width: int = BA
             if low + 3 < f.lowest_octave - f.mantissa - 1
             else ("fewer bits" if low + 3 < f.lowest_octave else "")
         )
-        lines.append(f"  2^{low:<4} {'#' * round(width * n / most):<{width}} {percent(n / count):>7}  {word}".rstrip())
+        lines.append(
+            f"  2^{low:<4} {'#' * round(width * n / largest):<{width}} {percent(n / count):>7}  {word}".rstrip()
+        )
     lost = fate(h, f)
     return "\n".join([*lines, f"  in {f.name}: {percent(lost.zero)} zero, {percent(lost.few)} with fewer bits"])
 
@@ -124,21 +126,21 @@ def series_of(moments):
 
 def moments_of(series):
     """The same back from a Record's series."""
-    found = {}
+    moments = {}
     for name, row in series.items():
         if name.startswith("gradients, "):
             _, moment, kind, part = name.split(", ", 3)
             first, zeros, largest, *counts = row
-            found.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
+            moments.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
                 int(first), tuple(map(int, counts)), int(zeros), largest
             )
-    return found
+    return moments
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 WORDS = 76  # columns of a line that a page shows whole
-MUCH = 0.5  # of gradients that are zero, or of weights that stay: more is a fault
+FAULT_SHARE = 0.5  # of gradients that are zero, or of weights that stay: more is a fault
 
 
 def diagnosis(log):
@@ -148,9 +150,9 @@ def diagnosis(log):
     and then the forward says whether an activation was, and the ranks whether all of them had it. Nothing left out:
     gradients that are zero, or weights that stay.
     """
-    late = log[len(log) // 2 :]
-    if any(row["skipped"] or not math.isfinite(row["loss"]) for row in late):
-        for row in late:
+    later_half = log[len(log) // 2 :]
+    if any(row["skipped"] or not math.isfinite(row["loss"]) for row in later_half):
+        for row in later_half:
             layer = next((name for name, value in row["forward"].items() if not math.isfinite(value)), None)
             if layer:
                 return "overflow", (
@@ -163,10 +165,10 @@ def diagnosis(log):
                     f"{', '.join(map(str, bad))} alone are not: look at that machine"
                 )
         return "none", "gradients overflow on every rank and the forward is finite: the scaler is still searching"
-    zero, stayed = (statistics.mean(row[key] for row in late) for key in ("zero", "stayed"))
-    if zero > MUCH:
+    zero, stayed = (statistics.mean(row[key] for row in later_half) for key in ("zero", "stayed"))
+    if zero > FAULT_SHARE:
         return "underflow", f"{percent(zero)} of the gradients are zero, and no step was left out: scale the loss"
-    if stayed > MUCH:
+    if stayed > FAULT_SHARE:
         return "stagnation", (
             f"gradients are there, and {percent(stayed)} of the weights stay where they are: keep fp32 copies"
         )
@@ -180,7 +182,7 @@ def fault(sick, sound, mended, mend):
         [
             (
                 i + 1,
-                *(f"{one['loss']:.4f}" for one in (row, sound[i], mended[i])),
+                *(f"{log_row['loss']:.4f}" for log_row in (row, sound[i], mended[i])),
                 f"2^{math.log2(row['scale']):g}",
                 "yes" if row["skipped"] else "",
                 percent(row["zero"]),
@@ -195,9 +197,9 @@ def fault(sick, sound, mended, mend):
         [(name, size(value), size(last["backward"].get(name))) for name, value in last["forward"].items()],
     )
     ranks = "largest gradient of each rank before averaging: " + ", ".join(map(size, last["ranks"]))
-    name, why = diagnosis(sick)
-    said = textwrap.fill(why, WORDS, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join([steps, "", layers, "", ranks, f"what the log says: {name}", said])
+    name, reason = diagnosis(sick)
+    text = textwrap.fill(reason, WORDS, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join([steps, "", layers, "", ranks, f"what the log says: {name}", text])
 
 
 def size(value):

@@ -75,26 +75,26 @@ def ask(*words, seconds=WAIT_S):
     except OSError:
         raise Silent("no nvidia-smi here") from None
     try:
-        said, _ = child.communicate(timeout=seconds)
+        answer, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         child.kill()  # and not waited for: where the driver hangs, it stays
         raise Silent(f"nvidia-smi gave no answer in {seconds:g} s, the driver may hang") from None
     if child.returncode:
-        raise Silent("nvidia-smi failed: " + " ".join(said.split())[:100])
-    return said
+        raise Silent("nvidia-smi failed: " + " ".join(answer.split())[:100])
+    return answer
 
 
-def cards(said):
+def cards(answer):
     """[Card] of the answer to --query-gpu. Silent where there is none in it."""
-    found = []
-    for line in said.splitlines():
+    gpus = []
+    for line in answer.splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) == 6 and words[0].isdecimal() and words[5].isdecimal() and re.match(r"\d+", words[3]):
             used = int(words[4]) * MIB if words[4].isdecimal() else None
-            found.append(Card(*words[:4], used, int(words[5]) * MIB))
-    if not found:
+            gpus.append(Card(*words[:4], used, int(words[5]) * MIB))
+    if not gpus:
         raise Silent("nvidia-smi lists no GPU")
-    return found
+    return gpus
 
 
 def named(visible):
@@ -102,14 +102,14 @@ def named(visible):
     return [word.strip() for word in (visible or "").split(",") if word.strip()]
 
 
-def ours(found, visible):
+def ours(gpus, visible):
     """The cards that CUDA_VISIBLE_DEVICES, `visible` (str or None), leaves to this process."""
     if visible is None:
-        return found
+        return gpus
     words = named(visible)
     return [
         card
-        for card in found
+        for card in gpus
         if any(word == card.index or (word[:4] == "GPU-" and card.uuid.startswith(word)) for word in words)
     ]
 
@@ -117,47 +117,47 @@ def ours(found, visible):
 # --- checks -----------------------------------------------------------------------------------------------------
 
 
-def driver(found, built, seen, hidden=""):
+def driver(gpus, built, seen, hidden=""):
     """Whether the driver can run this torch.
 
-    found: [Card]. built: the CUDA that torch was built for, "13.0", or None. seen: GPUs that torch sees.
+    gpus: [Card]. built: the CUDA that torch was built for, "13.0", or None. seen: GPUs that torch sees.
     hidden: what keeps torch from them on purpose (str); "" where nothing does.
     """
-    version, number = found[0].driver, int(re.match(r"\d+", found[0].driver)[0])
+    version, number = gpus[0].driver, int(re.match(r"\d+", gpus[0].driver)[0])
     cuda = max((major for major, least in NEEDS.items() if number >= least), default=None)
     offers = f"runs CUDA {cuda}" if cuda else "is older than CUDA 12"
-    said = f"driver {version} {offers}, this torch is built for {f'CUDA {built}' if built else 'CPU'}"
+    words = f"driver {version} {offers}, this torch is built for {f'CUDA {built}' if built else 'CPU'}"
     if seen:  # whatever its number: NVIDIA's compatibility packages make old drivers run new CUDA
-        return Check("driver", True, said)
+        return Check("driver", True, words)
     if hidden:
-        return Check("driver", None, f"{said}; {hidden} hides {len(found)} GPU(s)")
+        return Check("driver", None, f"{words}; {hidden} hides {len(gpus)} GPU(s)")
     if built and cuda and int(built.split(".")[0]) <= cuda:
         return Check(
             "driver",
             False,
-            f"{said}, and torch sees none of {len(found)} GPU(s)",
+            f"{words}, and torch sees none of {len(gpus)} GPU(s)",
             "python -c 'import torch; torch.cuda.init()' says why",
         )
     newer = "" if cuda == max(NEEDS) else f"a driver of {NEEDS[max(NEEDS)]} or newer"
     if cuda is None:
-        return Check("driver", False, said, newer)
-    wheel = WHEELS["Blackwell on 12" if cuda == 12 and BLACKWELL.search(found[0].name) else cuda]
+        return Check("driver", False, words, newer)
+    wheel = WHEELS["Blackwell on 12" if cuda == 12 and BLACKWELL.search(gpus[0].name) else cuda]
     return Check(
         "driver",
         False,
-        said,
+        words,
         f"pip install torch=={wheel} --index-url https://download.pytorch.org/whl/"
         + wheel.split("+")[1]
         + (f", or {newer}" if newer else ""),
     )
 
 
-def room(found, holders):
+def room(gpus, holders):
     """Whether somebody else holds memory of the cards. holders: {uuid: [pid]} (str) of what computes there."""
-    known = [card for card in found if card.used is not None]
+    known = [card for card in gpus if card.used is not None]
     if not known:
         return Check("GPU memory", None, "nvidia-smi does not say who holds it")
-    held = [
+    occupied = [
         f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
         + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
         for card in known
@@ -166,20 +166,20 @@ def room(found, holders):
     free = min(card.total - card.used for card in known)
     return Check(
         "GPU memory",
-        not held,
-        "; ".join(held) or f"{free / GIB:.1f} GiB free on each card, or more",
+        not occupied,
+        "; ".join(occupied) or f"{free / GIB:.1f} GiB free on each card, or more",
         "end that process, or leave its cards out: CUDA_VISIBLE_DEVICES=...",
     )
 
 
-def holders(said, mine):
+def holders(answer, mine):
     """{uuid: [pid]} of the answer to --query-compute-apps, without the processes `mine` (of int)."""
-    found = {}
-    for line in said.splitlines():
+    pids = {}
+    for line in answer.splitlines():
         uuid, _, pid = (word.strip() for word in line.partition(","))
         if pid.isdecimal() and int(pid) not in mine:
-            found.setdefault(uuid, []).append(pid)
-    return found
+            pids.setdefault(uuid, []).append(pid)
+    return pids
 
 
 def launched():
@@ -192,15 +192,15 @@ def launched():
     return mine
 
 
-def links(said):
+def links(answer):
     """How the GPUs are joined, pairs counted by kind, from the answer to `topo -m`."""
     rows = [
         line.split()
-        for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+        for line in re.sub(r"\x1b\[[0-9;]*m", "", answer).splitlines()
         if re.match(r"GPU\d+\s", line.lstrip("\x1b[0123456789;m"))
     ]
     rows = [row for row in rows if "X" in row]  # the heading names GPUs too
-    kinds = Counter(kind for at, row in enumerate(rows) for kind in row[at + 2 : len(rows) + 1])
+    kinds = Counter(kind for index, row in enumerate(rows) for kind in row[index + 2 : len(rows) + 1])
     if not rows or not all(re.fullmatch(r"NV\d+|PIX|PXB|PHB|NODE|SYS", kind) for kind in kinds):
         return Check("links between GPUs", None, "nvidia-smi topo -m was not understood")
     if len(rows) == 1:
@@ -220,7 +220,7 @@ def gpu_checks(needed, seen, built, environment=None):
     environment = os.environ if environment is None else environment
     visible, names = environment.get("CUDA_VISIBLE_DEVICES"), ("driver", "GPU memory", "links between GPUs")
     try:
-        found = cards(ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"))
+        gpus = cards(ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"))
     except Silent as why:
         first = Check(
             "driver",
@@ -231,10 +231,10 @@ def gpu_checks(needed, seen, built, environment=None):
             else "install NVIDIA's driver, or take a machine that has it: nvidia-smi must list the GPUs",
         )
         return [first, *(Check(name, None, "no GPU to ask about") for name in names[1:])]
-    mine, sliced = ours(found, visible), any(word.startswith("MIG-") for word in named(visible))
+    mine, sliced = ours(gpus, visible), any(word.startswith("MIG-") for word in named(visible))
     hidden = "" if mine or sliced else f"CUDA_VISIBLE_DEVICES={visible!r}"  # Slurm's NoDevFiles, a number too high
     hidden = "LAB_DEVICE=cpu" if environment.get("LAB_DEVICE") == "cpu" else hidden
-    checks = [driver(found, built, seen, hidden)]
+    checks = [driver(gpus, built, seen, hidden)]
     if hidden:
         return [*checks, *(Check(name, None, f"{hidden} hides the GPUs") for name in names[1:])]
     if sliced:
@@ -244,10 +244,10 @@ def gpu_checks(needed, seen, built, environment=None):
             Check(names[2], None, "MIG slices have no links: they reach one another through the host"),
         ]
     try:
-        others = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
+        holders_ = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
     except Silent:
-        others = {}
-    checks.append(room(mine, others))
+        holders_ = {}
+    checks.append(room(mine, holders_))
     try:
         checks.append(links(ask("topo", "-m")))
     except Silent as why:

@@ -22,7 +22,7 @@ FAULTS = {
 }
 
 
-def budgets(rows, by):
+def budgets(rows, title):
     """Bytes kept, FLOPs made again, the peak and the seconds of each budget, as text.
 
     rows: {share: {"predicted", "measured": {figure: number}, "equal": gradients are those of a run that keeps all}}.
@@ -52,11 +52,11 @@ def budgets(rows, by):
         "predicted",
         "same gradients",
     )
-    return f"{by}\n" + table(head, [[str(cell).removesuffix(" MB") for cell in line] for line in lines])
+    return f"{title}\n" + table(head, [[str(cell).removesuffix(" MB") for cell in line] for line in lines])
 
 
 def _pair(predicted, measured, figure, words):
-    return [words(each[figure]) if each.get(figure) is not None else "-" for each in (measured, predicted)]
+    return [words(figures[figure]) if figures.get(figure) is not None else "-" for figures in (measured, predicted)]
 
 
 def _giga(flops):
@@ -71,8 +71,8 @@ def drops(policies):
         for drop in policy.drops:
             for name in drop:
                 count[name] = count.get(name, 0) + 1
-        said = ", ".join(f"{name} ({n})" for name, n in sorted(count.items(), key=lambda pair: (-pair[1], pair[0])))
-        lines.append(f"{NAMES[share]:13} drops {said or 'nothing'}")
+        tiles = ", ".join(f"{name} ({n})" for name, n in sorted(count.items(), key=lambda pair: (-pair[1], pair[0])))
+        lines.append(f"{NAMES[share]:13} drops {tiles or 'nothing'}")
     return "\n".join(["tiles dropped, in so many blocks:", *lines])
 
 
@@ -84,13 +84,13 @@ def compiled(rows):
         [
             (
                 f"{budget:g}",
-                megabytes(kept),
-                f"{kept / rows[0][1]:.0%}",
+                megabytes(size),
+                f"{size / rows[0][1]:.0%}",
                 _giga(flops),
                 _giga(least),
                 ratio(least, flops),
             )
-            for budget, kept, flops, least in rows
+            for budget, size, flops, least in rows
         ],
     )
 
@@ -106,28 +106,28 @@ def gathers(rows, predicted):
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-def router(rows, said, checks, mended):
+def router(rows, message, checks, mended):
     """What a router that changes in its second forward shows, as text.
 
-    rows: {via: (whether the loss is the right one, {part: relative error of its gradient})}. said: what torch answers
-    where tensors change their sizes. checks: {what: whether a second run gives what the first gave}. mended: {via:
-    errors} where the bias moves after the step.
+    rows: {via: (whether the loss is the right one, {part: relative error of its gradient})}. message: what torch
+    answers where tensors change their sizes. checks: {what: whether a second run gives what the first gave}. mended:
+    {via: errors} where the bias moves after the step.
     """
     parts = list(next(iter(rows.values()))[1])
     lines = [
         (
             part,
-            *(f"{found[part]:.1%}" for _, found in rows.values()),
-            *(f"{each[part]:.1%}" for each in mended.values()),
+            *(f"{errors_by_part[part]:.1%}" for _, errors_by_part in rows.values()),
+            *(f"{errors[part]:.1%}" for errors in mended.values()),
         )
         for part in parts
     ]
     wrong = table(
         ("error of a gradient", *(SHORT[via] for via in rows), *(f"mended, {SHORT[via]}" for via in mended)), lines
     )
-    losses = "; ".join(f"{SHORT[via]}: {'the same' if same else 'ANOTHER'}" for via, (same, _) in rows.items())
-    found = "\n".join(
-        f"{'ok    ' if same else 'FAILED'} run twice, the same output: {what}" for what, same in checks.items()
+    losses = "; ".join(f"{SHORT[via]}: {'the same' if equal else 'ANOTHER'}" for via, (equal, _) in rows.items())
+    check_lines = "\n".join(
+        f"{'ok    ' if equal else 'FAILED'} run twice, the same output: {name}" for name, equal in checks.items()
     )
     return "\n".join(
         [
@@ -137,10 +137,10 @@ def router(rows, said, checks, mended):
             "",
             "where an expert's rows change in number, torch says:",
             *textwrap.wrap(
-                said.removeprefix("torch.utils.checkpoint: "), 74, initial_indent="  ", subsequent_indent="  "
+                message.removeprefix("torch.utils.checkpoint: "), 74, initial_indent="  ", subsequent_indent="  "
             ),
             "where they do not, nobody says anything. A check that runs each layer twice does:",
-            found,
+            check_lines,
         ]
     )
 

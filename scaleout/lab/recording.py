@@ -41,22 +41,22 @@ def _named():
 def _nvlink():
     """True where nvidia-smi shows an active NVLink."""
     try:
-        done = subprocess.run(["nvidia-smi", "nvlink", "-s"], capture_output=True, text=True, timeout=20)
+        result = subprocess.run(["nvidia-smi", "nvlink", "-s"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return False
-    return "GB/s" in done.stdout
+    return "GB/s" in result.stdout
 
 
 def versions():
     """Versions of what decides the result (dict of str)."""
-    found = {"python": platform.python_version(), "torch": torch.__version__}
+    packages = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
+        packages["cuda"] = torch.version.cuda
     if torch.distributed.is_available() and torch.cuda.is_available() and dist.is_nccl_available():
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        packages["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     if "accelerate" in sys.modules:
-        found["accelerate"] = sys.modules["accelerate"].__version__
-    return found
+        packages["accelerate"] = sys.modules["accelerate"].__version__
+    return packages
 
 
 def launcher(s):
@@ -111,13 +111,13 @@ def record(s, stem, tier, *, notes=(), dataset=None, **fields):
     The same on every rank but for the facts of its own device. notes: beside those that `facts` has. dataset: what
     --dataset named, where a text was read.
     """
-    found = {"checkpoint_cadence": "none", "warmup_steps": 0} | facts(s, dataset)
-    found |= {"notes": [*found["notes"], *notes]} | fields
-    if "tokens_per_second" not in found:
-        found["tokens_per_second"] = results.tokens_per_second(
-            found["step_seconds"], found["warmup_steps"], found["effective_batch"], found["sequence_length"]
+    values = {"checkpoint_cadence": "none", "warmup_steps": 0} | facts(s, dataset)
+    values |= {"notes": [*values["notes"], *notes]} | fields
+    if "tokens_per_second" not in values:
+        values["tokens_per_second"] = results.tokens_per_second(
+            values["step_seconds"], values["warmup_steps"], values["effective_batch"], values["sequence_length"]
         )
-    return results.Record(stem=stem, tier=tier, **found)
+    return results.Record(stem=stem, tier=tier, **values)
 
 
 def path(r, save, folder, way="torch"):

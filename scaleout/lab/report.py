@@ -90,17 +90,17 @@ def pairs(rows, names, figures):
     return prediction, measurement
 
 
-def median_error(rows, without=()):
+def median_error(rows, excluded=()):
     """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
     errors = [
         abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1)
         for way, row in rows.items()
-        if way not in without and row["predicted"].get("seconds")
+        if way not in excluded and row["predicted"].get("seconds")
     ]
     return statistics.median(errors) if errors else None
 
 
-def closing(rows, without=()):
+def closing(rows, excluded=()):
     """One line on how good the predictions of the ways were, "" where there were none."""
-    error = median_error(rows, without)
+    error = median_error(rows, excluded)
     return "" if error is None else f"predictions of seconds: off by {error:.0%} at the median of the ways"

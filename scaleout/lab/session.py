@@ -86,15 +86,15 @@ class Session:
         that torch began with."""
         if self.world == 1:
             return [value]
-        found = [None] * self.world
-        dist.all_gather_object(found, value, group=group or self.group)
-        return found
+        values = [None] * self.world
+        dist.all_gather_object(values, value, group=group or self.group)
+        return values
 
-    def _reduce(self, value, how):
+    def _reduce(self, value, operation):
         if self.world == 1:
             return float(value)
         cell = torch.tensor([float(value)], dtype=torch.float64, device=self.device)
-        dist.all_reduce(cell, how, group=self.group)
+        dist.all_reduce(cell, operation, group=self.group)
         return cell.item()
 
     def agree(self, passed):
@@ -240,18 +240,18 @@ def reset_allocator(s):
         torch.cuda.reset_peak_memory_stats(s.device)
 
 
-def allocator(s, before=""):
+def allocator(s, prefix=""):
     """Peaks in bytes that a GPU's allocator counted: "allocated" to tensors, and "reserved" from the device.
 
     Rounding to blocks is in the first, unused parts of blocks in the second; the CUDA context is in neither.
-    Empty on a CPU, which keeps no such count. before: what the names begin with.
+    Empty on a CPU, which keeps no such count. prefix: what the names begin with.
     """
     if s.device.type != "cuda":
         return {}
     s.synchronize()
     return {
-        f"{before}allocated": torch.cuda.max_memory_allocated(s.device),
-        f"{before}reserved": torch.cuda.max_memory_reserved(s.device),
+        f"{prefix}allocated": torch.cuda.max_memory_allocated(s.device),
+        f"{prefix}reserved": torch.cuda.max_memory_reserved(s.device),
     }
 
 
@@ -275,9 +275,9 @@ def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
 def batches(s, o, text, step, alone=False):
     """Batches of a step, one a pass, for options with micro_batch, accumulation, seq and seed: this rank's, or those of
     all ranks together, for one process `alone`."""
-    rank, world, each = (0, 1, o.micro_batch * s.world) if alone else (s.rank, s.world, o.micro_batch)
+    rank, world, sequences = (0, 1, o.micro_batch * s.world) if alone else (s.rank, s.world, o.micro_batch)
     return [
-        batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
+        batch(text, step * o.accumulation + i, sequences, o.seq, rank, world, o.seed, s.device)
         for i in range(o.accumulation)
     ]
 

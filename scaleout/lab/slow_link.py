@@ -18,11 +18,11 @@ BUSY = "\nOver 100%: the machine was busier while it calibrated than in that cas
 class Model:
     """DDP's step as `scaleout.timing.ddp` has it, from what measure.slow_link.Worker found at full speed (a dict)."""
 
-    def __init__(self, found, hosts, plan):
-        self.found, self.hosts, self.plan = found, hosts, plan
-        self.layers = [ddp.Layer(*one) for one in found["layers"]]
+    def __init__(self, figures, hosts, plan):
+        self.found, self.hosts, self.plan = figures, hosts, plan
+        self.layers = [ddp.Layer(*row) for row in figures["layers"]]
         self.gradient_bytes = sum(layer.gradient_bytes for layer in self.layers)
-        self.compression = COMPRESSION | {"powersgd": found["powersgd_compression"] or 1.0}
+        self.compression = COMPRESSION | {"powersgd": figures["powersgd_compression"] or 1.0}
 
     def fast(self, size):
         """Seconds of an all-reduce at full speed, as measured: cores, not links, limit it there."""
@@ -44,8 +44,8 @@ class Model:
         slow = max(0.0, 1 - burst(rate) / sent)
 
         def seconds(size):
-            whole = cost("all_reduce", "ring", size, self.hosts, link).seconds
-            return steps * alpha + (whole - steps * alpha) * slow
+            full = cost("all_reduce", "ring", size, self.hosts, link).seconds
+            return steps * alpha + (full - steps * alpha) * slow
 
         return seconds
 
@@ -61,34 +61,34 @@ class Model:
         compute loses as much of its speed as the all-reduce keeps them busy. Compute is taken to grow with the batch.
         """
         compression = self.compression[case["hook"]]
-        wire, kept = self.wire(case["rate"], latency, compression), self.found["kept"]
+        wire, share = self.wire(case["rate"], latency, compression), self.found["kept"]
         size = min(self.gradient_bytes, self.plan["bucket_mb"] * 2**20) / compression  # of a usual message
         alone = max(wire(size), self.fast(size))
-        beside = max(wire(size), self.fast(size) / kept)
-        more = case["sequences"] / self.plan["micro_batch"]
+        contended = max(wire(size), self.fast(size) / share)
+        scale = case["sequences"] / self.plan["micro_batch"]
         layers = [
-            ddp.Layer(x.name, x.forward_seconds * more, x.backward_seconds * more, x.gradient_bytes)
+            ddp.Layer(x.name, x.forward_seconds * scale, x.backward_seconds * scale, x.gradient_bytes)
             for x in self.layers
         ]
-        found = ddp.ddp_step(
+        timeline = ddp.ddp_step(
             layers,
-            lambda n: max(wire(n), self.fast(n) / kept),
+            lambda n: max(wire(n), self.fast(n) / share),
             cap_bytes=self.plan["bucket_mb"] * 2**20,
             first_cap_bytes=self.plan["bucket_mb"] * 2**20,
             accumulation=case["accumulation"],
             compression=compression,
-            contention=self.found["lost"] * min(1.0, self.fast(size) / kept / beside),
+            contention=self.found["lost"] * min(1.0, self.fast(size) / share / contended),
             update_seconds=self.found["update_seconds"] + self.found["rest_seconds"] * case["accumulation"],
         )
-        exposed = found.exposed_seconds * alone / beside
+        exposed = timeline.exposed_seconds * alone / contended
         extra = 0.0 if case["hook"] == "none" else self.hook_seconds(case["hook"])
-        return found.seconds - found.exposed_seconds + exposed + extra, exposed
+        return timeline.seconds - timeline.exposed_seconds + exposed + extra, exposed
 
     def quiet(self, case):
         """Seconds of the same step with nothing sent: compute and update alone."""
-        more = case["sequences"] / self.plan["micro_batch"] * case["accumulation"]
-        one = sum(x.forward_seconds + x.backward_seconds for x in self.layers) + self.found["rest_seconds"]
-        return one * more + self.found["update_seconds"]
+        scale = case["sequences"] / self.plan["micro_batch"] * case["accumulation"]
+        micro_batch = sum(x.forward_seconds + x.backward_seconds for x in self.layers) + self.found["rest_seconds"]
+        return micro_batch * scale + self.found["update_seconds"]
 
 
 # --- the table -------------------------------------------------------------------------------------------

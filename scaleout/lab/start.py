@@ -58,15 +58,15 @@ def begin():
 
 def screen():
     """Let standard output take every text: what its encoding lacks becomes "?", and its end is not the run's."""
-    out = sys.stdout
-    if out is None or out is not sys.__stdout__ or not hasattr(out, "reconfigure"):
+    stream = sys.stdout
+    if stream is None or stream is not sys.__stdout__ or not hasattr(stream, "reconfigure"):
         return  # a test's, or a notebook's
-    if isinstance(getattr(out.buffer, "raw", None), _Screen):
+    if isinstance(getattr(stream.buffer, "raw", None), _Screen):
         return
-    out.flush()
-    raw = _Screen(out.fileno(), "w", closefd=False)
+    stream.flush()
+    raw = _Screen(stream.fileno(), "w", closefd=False)
     sys.stdout = sys.__stdout__ = io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=out.encoding, errors="replace", line_buffering=out.line_buffering
+        io.BufferedWriter(raw), encoding=stream.encoding, errors="replace", line_buffering=stream.line_buffering
     )
     sys.stderr.reconfigure(errors="replace")
 

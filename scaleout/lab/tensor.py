@@ -61,7 +61,7 @@ def calls(counts):
     return " + ".join(f"{n} {SHORT.get(name, name)}" for name, n in sorted(counts.items())) or "-"
 
 
-def kept(rows):
+def saved(rows):
     """Bytes that the blocks of one rank keep for the backward, measured and predicted, as text; "" in 16 bits."""
     lines = [
         (
@@ -98,18 +98,18 @@ FAULTS = {
 }
 
 
-def fault(losses, wrong, apart):
+def fault(losses, wrong, drift):
     """What a run with a fault shows, as text: losses beside one process's, the gradients of step 1 from the head down,
     how far the ranks' copies of a weight have come apart.
 
     losses: [(faulty, one process)] by step. wrong: {part of the model: largest relative error of its gradients}.
-    apart: after each step, of what ranks have copies of.
+    drift: after each step, of what ranks have copies of.
     """
     steps = table(
         ("step", "loss", "one process", "difference", "copies apart by"),
         [
-            (i + 1, f"{found:.6f}", f"{wanted:.6f}", f"{found / wanted - 1:+.1e}", f"{apart[i]:.1e}")
-            for i, (found, wanted) in enumerate(losses)
+            (i + 1, f"{faulty:.6f}", f"{wanted:.6f}", f"{faulty / wanted - 1:+.1e}", f"{drift[i]:.1e}")
+            for i, (faulty, wanted) in enumerate(losses)
         ],
     )
     gradients = table(
@@ -146,7 +146,7 @@ def backwards(names):
         ends = {"head": 0, "norm": 1, "positions": 3, "tokens": 4}
         return (2, -int(words[1]), order.index(part)) if inside else (ends[part], 0, 0)
 
-    found = {}
+    groups = {}
     for name in sorted(names, key=key):
-        found.setdefault(name.rpartition(".")[0], []).append(name)
-    return found
+        groups.setdefault(name.rpartition(".")[0], []).append(name)
+    return groups

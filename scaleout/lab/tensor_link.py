@@ -14,13 +14,13 @@ NAMES = {"tensor": "tensor parallel", "ddp": "DDP"}
 SERIES = "seconds a step, DDP"
 
 
-def predicted(found, rate):
+def predicted(figures, rate):
     """Seconds of a tensor-parallel step on a link of `rate` bit/s, from what measure.tensor_link found at full speed.
 
     Every message is exposed, and takes what is longer: what it took at full speed, or its bytes at the link's payload
     rate. What the link lets through at once (`burst`) fills up again while the ranks compute between two messages.
     """
-    messages, quiet = found["messages"], found["quiet_seconds"]
+    messages, quiet = figures["messages"], figures["quiet_seconds"]
     if rate is None:
         return quiet + sum(seconds for _, seconds in messages)
     speed = rate * GOODPUT / 8
@@ -28,20 +28,20 @@ def predicted(found, rate):
     return quiet + sum(max(seconds, (size - free) / speed) for size, seconds in messages)
 
 
-def records(tier, plan, world, found):
+def records(tier, plan, world, figures):
     """A Record of each rate: tensor parallelism's steps, and DDP's on the same batches as a series. plan: what the
     ranks were asked to do."""
-    batch, seq, quiet = plan["micro_batch"], plan["seq"], found["quiet_seconds"]
-    sent = {f"bytes a rank sends, {NAMES[way]}": size for way, size in found["sent_bytes"].items()}
-    facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": world}
-    made = []
-    by = {(case["rate"], case["way"]): case for case in found["cases"]}
-    for rate in dict.fromkeys(rate for rate, _ in by):
-        mine, ddp = by[rate, "tensor"], by[rate, "ddp"]
+    batch, seq, quiet = plan["micro_batch"], plan["seq"], figures["quiet_seconds"]
+    sent = {f"bytes a rank sends, {NAMES[way]}": size for way, size in figures["sent_bytes"].items()}
+    facts = figures["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": world}
+    records_ = []
+    cases = {(case["rate"], case["way"]): case for case in figures["cases"]}
+    for rate in dict.fromkeys(rate for rate, _ in cases):
+        mine, ddp = cases[rate, "tensor"], cases[rate, "ddp"]
         limit = f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"
-        seconds, middle = predicted(found, rate), statistics.median(mine["step_seconds"])
+        seconds, middle = predicted(figures, rate), statistics.median(mine["step_seconds"])
         facts |= {"interconnect": f"{world} network namespaces on one machine, veth and a bridge, {limit}"}
-        made.append(
+        records_.append(
             results.Record(
                 stem="tensor",
                 tier=tier,
@@ -62,13 +62,13 @@ def records(tier, plan, world, found):
                 series={SERIES: ddp["step_seconds"]},
             )
         )
-    return made
+    return records_
 
 
-def show(made):
+def show(records):
     """The Records of a run as text."""
     rows = []
-    for r in made:
+    for r in records:
         p, m, rate = r.prediction, r.measurement, r.recipe["link Mbit/s"]
         rows.append(
             (
@@ -80,8 +80,8 @@ def show(made):
                 ms(statistics.median(r.series[SERIES])),
             )
         )
-    sent = ", ".join(f"{name} {megabytes(made[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
-    busy = any(r.measurement["share of the step that computes"] > 1 for r in made)
+    sent = ", ".join(f"{name} {megabytes(records[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
+    busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
     return table(("link", "tensor parallel, ms", "predicted", "ratio", "computes", "DDP, ms"), rows) + (
         f"\nsent a rank and step: {sent}{BUSY * busy}"
     )

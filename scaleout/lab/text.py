@@ -45,7 +45,7 @@ def compared(predicted, measured):
     return megabytes(predicted), megabytes(measured), ratio(predicted, measured)
 
 
-def progress(steps, what, shown=True, stream=None):
+def progress(steps, label, shown=True, stream=None):
     """Iterate over the list `steps` and keep one line of progress; silent where output is no terminal.
 
     A command that a notebook starts sees a terminal that cannot go back a line; Jupyter sets JPY_PARENT_PID.
@@ -53,9 +53,9 @@ def progress(steps, what, shown=True, stream=None):
     stream = stream or sys.stderr
     shown = shown and stream.isatty() and "JPY_PARENT_PID" not in os.environ
     start = time.perf_counter()
-    for done, step in enumerate(steps):
+    for count, step in enumerate(steps):
         if shown:
-            stream.write(f"\r\033[K{what}: {done}/{len(steps)}  {time.perf_counter() - start:.0f} s")
+            stream.write(f"\r\033[K{label}: {count}/{len(steps)}  {time.perf_counter() - start:.0f} s")
             stream.flush()
         yield step
     if shown:

@@ -108,10 +108,10 @@ class Stop:
 # --- which, and in which order --------------------------------------------------------------------------------------
 
 
-def plan(machine: Machine, minutes: float, only: Iterable[str] = ()) -> list[Stop]:
-    """The stops of a tour, the most valuable first, whether or not all fit the minutes. only: labs to keep."""
+def plan(machine: Machine, minutes: float, labs: Iterable[str] = ()) -> list[Stop]:
+    """The stops of a tour, the most valuable first, whether or not all fit the minutes. labs: labs to keep."""
     stops = {"cpu": _cpu, "gpu": _one_gpu, "node": _node}[machine.kind](machine, minutes)
-    return [stop for stop in stops if not only or stop.lab in only]
+    return [stop for stop in stops if not labs or stop.lab in labs]
 
 
 def _cpu(machine: Machine, minutes: float) -> list[Stop]:
@@ -165,12 +165,12 @@ def pace(ended: Iterable[tuple[float, float]]) -> float:
     machine, a slow disk, another GPU than the one that was thought of: all of it is in there."""
     pairs = [*ended]
     expected = sum(seconds for seconds, _ in pairs)
-    return min(SLOWEST, max(FASTEST, sum(taken for _, taken in pairs) / expected)) if expected else 1.0
+    return min(SLOWEST, max(FASTEST, sum(actual for _, actual in pairs) / expected)) if expected else 1.0
 
 
-def limit(stop: Stop, left: float, slower: float = 1.0) -> float | None:
-    """Seconds after which a stop is ended, with `left` seconds to go and at a pace of `slower`; None: it is dropped,
-    since what it should take is more than what is left."""
-    if stop.seconds * slower > left:
+def limit(stop: Stop, remaining: float, slower: float = 1.0) -> float | None:
+    """Seconds after which a stop is ended, with `remaining` seconds to go and at a pace of `slower`; None: it is
+    dropped, since what it should take is more than what is left."""
+    if stop.seconds * slower > remaining:
         return None
-    return min(left, PATIENCE * stop.seconds * max(1.0, slower) + START)
+    return min(remaining, PATIENCE * stop.seconds * max(1.0, slower) + START)

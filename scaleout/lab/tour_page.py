@@ -76,11 +76,11 @@ def write(tour: Tour, folder: Path, work: Path) -> None:
 
 def found_profiles(work: Path) -> list[dict]:
     """The machine's profiles that the labs have measured so far."""
-    found = []
+    measured = []
     for path in sorted((work / "cache" / "scaleout").glob("machine-*.json")):
         with suppress(ValueError):
-            found.append(profiles.load(path))
-    return found
+            measured.append(profiles.load(path))
+    return measured
 
 
 def data(tour: Tour) -> dict:
@@ -105,7 +105,7 @@ def data(tour: Tour) -> dict:
             }
             for visit in tour.visits
         ],
-        "dropped": [asdict(stop) | {"why": why} for stop, why in tour.dropped],
+        "dropped": [asdict(stop) | {"why": reason} for stop, reason in tour.dropped],
     }
 
 
@@ -119,7 +119,11 @@ def page(tour: Tour) -> str:
         Heading(f"The labs on {headed(tour.machine)}", 0),
         Text(summed(tour)),
         *([Note("Note.", tour.note)] if tour.note else []),
-        *(part for on in WHERE for part in _table(on, [visit for visit in tour.visits if visit.stop.on == on])),
+        *(
+            part
+            for device in WHERE
+            for part in _table(device, [visit for visit in tour.visits if visit.stop.on == device])
+        ),
         *_troubles(tour),
         *_dropped(tour),
         Heading("Machine"),
@@ -140,17 +144,21 @@ def headed(machine: Machine) -> str:
 def summed(tour: Tour) -> str:
     """What came of it, in two sentences."""
     count = {verdict: sum(visit.verdict == verdict for visit in tour.visits) for verdict in (PASSED, FAILED, ENDED)}
-    others = (count[FAILED], "failed"), (count[ENDED], "had to be ended"), (len(tour.dropped), "did not fit the time")
-    came = [f"{count[PASSED]} of {len(tour.visits)} stops passed", *(f"{n} {words}" for n, words in others if n)]
+    rest_counts = (
+        (count[FAILED], "failed"),
+        (count[ENDED], "had to be ended"),
+        (len(tour.dropped), "did not fit the time"),
+    )
+    came = [f"{count[PASSED]} of {len(tour.visits)} stops passed", *(f"{n} {words}" for n, words in rest_counts if n)]
     gpus = sum(visit.stop.on == "cuda" for visit in tour.visits)
-    where = f"{gpus} of them ran on GPUs." if gpus else "None of them ran on a GPU."
+    gpu_words = f"{gpus} of them ran on GPUs." if gpus else "None of them ran on a GPU."
     return (
-        f"{', '.join(came)}. {where} {tour.seconds:.0f} s of {tour.minutes * 60:.0f}, started {tour.started}, by "
+        f"{', '.join(came)}. {gpu_words} {tour.seconds:.0f} s of {tour.minutes * 60:.0f}, started {tour.started}, by "
         f"{tour.command}"
     )
 
 
-def _table(on: str, visits: list[Visit]) -> list[Block]:
+def _table(device: str, visits: list[Visit]) -> list[Block]:
     """What ran on one kind of device: no table has both."""
     if not visits:
         return []
@@ -169,7 +177,7 @@ def _table(on: str, visits: list[Visit]) -> list[Block]:
                 f"{visit.stop.seconds:.0f}",
             )
         )
-    return [Heading(WHERE[on]), Table(header, tuple(rows), left=4)]
+    return [Heading(WHERE[device]), Table(header, tuple(rows), left=4)]
 
 
 def sized(stop: Stop) -> str:
@@ -189,7 +197,11 @@ def headline(visit: Visit) -> tuple[str, str, str, str]:
     if record is None:
         return ("-",) * 4
     names = [*record.prediction]
-    name = next(found[-1] for kind in HEADLINES if (found := [one for one in names if re.search(kind, one)]))
+    name = next(
+        matches[-1]
+        for kind in HEADLINES
+        if (matches := [candidate for candidate in names if re.search(kind, candidate)])
+    )
     return pair(record, name)
 
 
@@ -211,19 +223,19 @@ def _details(tour: Tour) -> list[Block]:
     parts: list[Block] = []
     for visit in tour.visits:
         for record in visit.records:
-            names = told(record)
+            names = shown_names(record)
             rows = tuple(pair(record, name) for name in names[:MOST_ROWS])
-            more = len(record.prediction) - len(rows)
+            remaining = len(record.prediction) - len(rows)
             parts += [
                 Heading(visit.stop.lab, 2),
                 Text(ran(record)),
                 *([Table(("figure", "predicted", "measured", "ratio"), rows)] if rows else []),
-                *([Text(f"{more} more in {RECORDS}.")] if more else []),
+                *([Text(f"{remaining} more in {RECORDS}.")] if remaining else []),
             ]
     return [Heading("Prediction and measurement"), *parts] if parts else []
 
 
-def told(record) -> list[str]:
+def shown_names(record) -> list[str]:
     """Which predictions of a Record the page has: the seconds first, none that is zero on both sides; of a sweep the
     all-reduces of the sizes that their line has not seen."""
     names = [name for name in record.prediction if record.prediction[name] or record.measurement[name]]
@@ -278,7 +290,7 @@ def _reached(tour: Tour) -> list[Block]:
 
 def _dropped(tour: Tour) -> list[Block]:
     """What the time was too short for."""
-    lines = tuple(f"{named(stop)}: {why}" for stop, why in tour.dropped)
+    lines = tuple(f"{named(stop)}: {reason}" for stop, reason in tour.dropped)
     return [Heading("Not visited"), Items(lines)] if lines else []
 
 

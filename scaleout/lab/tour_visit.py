@@ -52,7 +52,7 @@ def visit(stop: Stop, folder: Path, labs: Path, seconds: float) -> Visit:
     place.mkdir()
     path = place / "log.txt"
     pipe = folder / f".{stop.name}"
-    held, begun = leash.Leash(pipe), time.monotonic()
+    leash_, begun = leash.Leash(pipe), time.monotonic()
     with launch.later(), path.open("wb") as log:  # a lab that nobody knows of would be left
         lab = subprocess.Popen(
             command(stop, labs),
@@ -67,34 +67,34 @@ def visit(stop: Stop, folder: Path, labs: Path, seconds: float) -> Visit:
         ended = watched(lab, path, begun + seconds)
     finally:
         with launch.later():
-            end(lab, held)
+            end(lab, leash_)
     spent = time.monotonic() - begun
-    said = clipped(path)
-    kept, broken = records(place)
-    why = judged(stop, lab.returncode, kept, broken, said)
+    log_text = clipped(path)
+    records_, broken = records(place)
+    reason = judged(stop, lab.returncode, records_, broken, log_text)
     if ended:
-        return Visit(stop, spent, ENDED, f"{ended} after {spent:.0f} s", kept, said)
-    return Visit(stop, spent, FAILED if why else PASSED, why, kept, said)
+        return Visit(stop, spent, ENDED, f"{ended} after {spent:.0f} s", records_, log_text)
+    return Visit(stop, spent, FAILED if reason else PASSED, reason, records_, log_text)
 
 
 def command(stop: Stop, labs: Path) -> list[str]:
     """What starts a stop: python for one process, torchrun for several."""
     script = str(labs / f"{stop.lab}.py")
-    by = [sys.executable, script] if stop.world == 1 else launch.torchrun(stop.world, script)
-    return [*by, *stop.command]
+    start = [sys.executable, script] if stop.world == 1 else launch.torchrun(stop.world, script)
+    return [*start, *stop.command]
 
 
 def environment(stop: Stop, folder: Path, pipe: Path) -> dict[str, str]:
     """Of a lab: profiles of this tour and of no other, this package without an install, no GPU for what runs on the
     CPU, and the leash."""
-    found = os.environ | {
+    variables = os.environ | {
         "XDG_CACHE_HOME": str(folder / "cache"),
         leash.NAME: str(pipe),
         "PYTHONUNBUFFERED": "1",
         "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR") or str(folder / "cache" / "matplotlib"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
-    return found | ({"LAB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""} if stop.on == "cpu" else {})
+    return variables | ({"LAB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""} if stop.on == "cpu" else {})
 
 
 def watched(lab: subprocess.Popen, path: Path, until: float) -> str:
@@ -109,18 +109,18 @@ def watched(lab: subprocess.Popen, path: Path, until: float) -> str:
             return f"it had printed more than {MOST_SAID / 2**20:.0f} MiB, and the tour ended it"
 
 
-def end(lab: subprocess.Popen, held: leash.Leash) -> None:
+def end(lab: subprocess.Popen, leash_: leash.Leash) -> None:
     """No process of the lab is left on return: asked first, then let go of, then killed."""
     if lab.poll() is None:
         os.killpg(lab.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             lab.wait(POLITE)
-    held.end(GONE)
+    leash_.end(GONE)
     if lab.poll() is None:
         os.killpg(lab.pid, signal.SIGKILL)
         lab.wait()
-    leash.leave_none(held.path)  # what stands still, or imports torch and follows nothing yet
-    held.path.unlink()
+    leash.leave_none(leash_.path)  # what stands still, or imports torch and follows nothing yet
+    leash_.path.unlink()
 
 
 # --- what it left ---------------------------------------------------------------------------------------------------
@@ -132,42 +132,42 @@ def clipped(path: Path) -> str:
         first = log.read(KEPT)
         size = log.seek(0, os.SEEK_END)
         log.seek(max(KEPT, size - KEPT))
-        rest = log.read()
+        tail = log.read()
     gap = f"\n[... {size - 2 * KEPT:,} bytes are left out ...]\n".encode() if size > 2 * KEPT else b""
-    said = (first + gap + rest).decode(errors="replace")
-    path.write_text(said, encoding="utf-8")
-    return said
+    text = (first + gap + tail).decode(errors="replace")
+    path.write_text(text, encoding="utf-8")
+    return text
 
 
 def records(place: Path) -> tuple[list, str]:
     """([Record] that a lab left in its folder, what is wrong with the first that is none)."""
-    found = []
+    loaded = []
     for path in sorted([*place.glob("record*.json"), *place.glob("records/*.json")]):
         try:
-            found.append(results.load(path))
+            loaded.append(results.load(path))
         except ValueError as error:
-            return found, str(error).removeprefix(str(path)).lstrip(": ")
-    return found, ""
+            return loaded, str(error).removeprefix(str(path)).lstrip(": ")
+    return loaded, ""
 
 
-def judged(stop: Stop, code: int, kept: list, broken: str, said: str) -> str:
+def judged(stop: Stop, code: int, records_: list, broken: str, log_text: str) -> str:
     """Why a stop that ended by itself did not pass, in words; "" where it did."""
-    checks = [check for record in kept for check in record.checks.values()]
+    checks = [check for record in records_ for check in record.checks.values()]
     failed = sum(not check["passed"] for check in checks)
-    other = next((record.device_kind for record in kept if record.device_kind != stop.on), None)
+    wrong_device = next((record.device_kind for record in records_ if record.device_kind != stop.on), None)
     if broken:
         return f"its Record is none: {broken}"
-    if other:
-        return f"it was to run on {stop.on}, and ran on {other}"
+    if wrong_device:
+        return f"it was to run on {stop.on}, and ran on {wrong_device}"
     if failed:
         return f"{failed} of {len(checks)} checks failed"
     if code:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"it {how}" + (f": {line}" if (line := complaint(said)) else "")
-    return "it left no Record" if stop.keeps and not kept else ""
+        ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"it {ending}" + (f": {line}" if (line := complaint(log_text)) else "")
+    return "it left no Record" if stop.keeps and not records_ else ""
 
 
-def complaint(said: str) -> str:
+def complaint(log_text: str) -> str:
     """The line in which a lab says what is wrong, of its log; "" where there is none."""
-    found = [line.strip() for line in said.splitlines() if line.startswith(("labs/", "FIX ")) and ": " in line]
-    return found[0][:200] if found else ""
+    lines = [line.strip() for line in log_text.splitlines() if line.startswith(("labs/", "FIX ")) and ": " in line]
+    return lines[0][:200] if lines else ""

@@ -47,17 +47,14 @@ SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadc
 
 def parity(errors):
     """Largest relative errors against one process, {way: {what: error}}, as text."""
-    kinds = list(dict.fromkeys(what for found in errors.values() for what in found))
+    kinds = list(dict.fromkeys(kind for row in errors.values() for kind in row))
     return table(
         ("off from one process by", *kinds),
-        [
-            (NAMES[via], *(f"{found[what]:.1e}" if what in found else "-" for what in kinds))
-            for via, found in errors.items()
-        ],
+        [(NAMES[via], *(f"{row[kind]:.1e}" if kind in row else "-" for kind in kinds)) for via, row in errors.items()],
     )
 
 
-def held(rows):
+def rank_states(rows):
     """What one rank holds of each state when its backward is over, as text."""
     lines = []
     for via, row in rows.items():
@@ -88,31 +85,31 @@ def sent(rows, piece):
                 *tcp,
             )
         )
-    found = table(
+    text = table(
         ("one rank, one step", "collectives", "predicted", "sent", "ratio", "pieces", "predicted", "by TCP", "ratio"),
         lines,
     )
-    more = any(row["measured"].get("tcp", 0) > 1.1 * row["measured"]["sent"] for row in rows.values())
-    return found + (
+    doubled = any(row["measured"].get("tcp", 0) > 1.1 * row["measured"]["sent"] for row in rows.values())
+    return text + (
         "\nby TCP: what the kernel counted; gloo sends a reduce-scatter (RS) as an all-reduce, of which "
         "each rank keeps its part"
-        if more
+        if doubled
         else ""
     )
 
 
 def steps(rows):
     """The peak of a step on one rank, and its seconds, as text; these beside what the machine's profile gives."""
-    lines, told = [], any("seconds" in row["predicted"] for row in rows.values())
+    lines, profiled = [], any("seconds" in row["predicted"] for row in rows.values())
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
         peak = compared(p["peak"], m["peak"]) if "peak" in m else ("-", "-", "-")
         guess, seen = p.get("seconds"), m["seconds"]
-        seconds = (ms(guess), ms(seen), ratio(guess, seen)) if told else (ms(seen),)
+        seconds = (ms(guess), ms(seen), ratio(guess, seen)) if profiled else (ms(seen),)
         lines.append((NAMES[via], *peak, *seconds, f"{row['loss']:.4f}"))
-    heads = ("predicted", "ms", "ratio") if told else ("ms",)
-    found = table(("one step, one rank", "predicted", "peak", "ratio", *heads, "last loss"), lines)
-    return found + (f"\nms predicted: {BY_PROFILE}" if told else "")
+    heads = ("predicted", "ms", "ratio") if profiled else ("ms",)
+    text = table(("one step, one rank", "predicted", "peak", "ratio", *heads, "last loss"), lines)
+    return text + (f"\nms predicted: {BY_PROFILE}" if profiled else "")
 
 
 def muon(rows):
@@ -123,8 +120,8 @@ def muon(rows):
             sum(figures[state] for state in STATES if state in figures)
             for figures in (row["predicted"], row["measured"])
         ]
-        off = f"{row['errors']['weights']:.1e}" if row["errors"] else "-"
-        lines.append((MUON[via], off, f"{row['singular']:.2f}", *compared(*states)))
+        error = f"{row['errors']['weights']:.1e}" if row["errors"] else "-"
+        lines.append((MUON[via], error, f"{row['singular']:.2f}", *compared(*states)))
     return table(("Muon", "weights off by", "largest singular value", "predicted", "states", "ratio"), lines)
 
 
@@ -148,28 +145,28 @@ def moved(rows):
 
 def wrong(rows, via):
     """A note on a way of Muon that is not one process's in fp32."""
-    row, one = rows[via], rows["one"]
+    row, single = rows[via], rows["one"]
     return (
         f"{MUON[via]}: weights off by {row['errors']['weights']:.2g} after a few steps, largest singular value "
-        f"{row['singular']:.2f} (one process {one['singular']:.2f}), {megabytes(row['measured']['sent'])} sent in "
+        f"{row['singular']:.2f} (one process {single['singular']:.2f}), {megabytes(row['measured']['sent'])} sent in "
         "an update"
     )
 
 
-def calls(found):
+def calls(messages):
     """{"all_gather": Calls(bytes, 5)} as "5 AG"."""
-    return " + ".join(f"{one.count} {SHORT.get(name, name)}" for name, one in sorted(found.items())) or "-"
+    return " + ".join(f"{entry.count} {SHORT.get(name, name)}" for name, entry in sorted(messages.items())) or "-"
 
 
 # --- the fault ------------------------------------------------------------------------------------------------------
 
 
-def fault(rows, most, said):
+def fault(rows, limit, message):
     """What a run shows whose ranks clip by their own shards' norms, as text: beside the same clipped right.
 
     rows: by step {"losses": (faulty, right), "norms": of the faulty by rank, "norm": of its whole gradient, "apart":
     distance of the faulty weights from the right ones, over the way that these have come, "copies": largest difference
-    between ranks, or None}. most: what is clipped to. said: by the assertion, in step 1.
+    between ranks, or None}. limit: what is clipped to. message: by the assertion, in step 1.
     """
     ranks = len(rows[0]["norms"])
     steps = table(
@@ -194,14 +191,14 @@ def fault(rows, most, said):
             for i, row in enumerate(rows)
         ],
     )
-    scales = ", ".join(f"{min(1, most / norm):.3f}" for norm in rows[0]["norms"])
+    scales = ", ".join(f"{min(1, limit / norm):.3f}" for norm in rows[0]["norms"])
     return "\n".join(
         [
             steps,
             "",
-            f"clipped to {most:.4f}: in step 1 the ranks scaled their shards by {scales}; all of them by "
-            f"{min(1, most / rows[0]['norm']):.3f} would be right",
+            f"clipped to {limit:.4f}: in step 1 the ranks scaled their shards by {scales}; all of them by "
+            f"{min(1, limit / rows[0]['norm']):.3f} would be right",
             "nothing failed. The assertion, in step 1:",
-            f"RuntimeError: {said}" if said else "none: all ranks had the same norm",
+            f"RuntimeError: {message}" if message else "none: all ranks had the same norm",
         ]
     )

@@ -35,7 +35,7 @@ class Device:
     year: int
     memory_bytes: int  # what the driver reports
     memory_bytes_per_s: float
-    fp32_flop_per_s: float  # outside the tensor cores: what torch uses for fp32 unless told otherwise
+    fp32_flop_per_s: float  # outside the tensor cores: what torch uses for fp32 by default
     tf32_flop_per_s: float | None  # fp32 in and out, products of 10 bits: set_float32_matmul_precision("high")
     fp16_flop_per_s: float
     bf16_flop_per_s: float | None
@@ -55,7 +55,7 @@ class Device:
         return "bf16" if self.bf16_flop_per_s else "fp16"
 
     def matmul_flop_per_s(self, dtype: str) -> float:
-        """Peak dense rate of matrix products in `dtype` ("fp32", "tf32", "fp16", "bf16", "fp8").
+        """Peak dense rate of matrix multiplications in `dtype` ("fp32", "tf32", "fp16", "bf16", "fp8").
 
         Raises ValueError for an unknown dtype, or one that the device has no unit for.
         """

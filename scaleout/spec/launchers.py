@@ -41,8 +41,8 @@ def book(
     """The lines for labs/capstone.py. batch: sequences of a micro-batch, of `seq` tokens; layers: blocks of the model;
     recompute: as `Recipe.checkpointing`; order: of the axes, outermost first.
 
-    Its tensor parallelism comes with sequence parallelism. Its `fully_shard` adds up whole gradients over a step's
-    micro-batches, so that zero=2 there holds what ZeRO 1 does. ValueError for what the job cannot do.
+    Its tensor parallelism comes with sequence parallelism. Its `fully_shard` accumulates unsharded gradients over
+    a step's micro-batches, so that zero=2 there needs the memory of ZeRO 1. ValueError for what the job cannot do.
     """
     check(layout, batch, seq, layers, recompute)
     if mesh.grid(Layout(), order).names != mesh.ORDER:

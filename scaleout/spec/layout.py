@@ -9,7 +9,7 @@ from scaleout.spec import checks, pipeline
 # How keys and values reach the ranks that share a sequence.
 CONTEXTS = ("ring", "gather")
 
-AXES = ("dp", "cp", "tp", "pp")  # in the order in which they are told
+AXES = ("dp", "cp", "tp", "pp")  # in the order in which they are printed
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Layout:
 
 
 def context_share(layout: Layout, seq: int) -> tuple[Layout, int]:
-    """The layout and the tokens of a sequence as one context-parallel rank sees them: the others are replicas to it.
+    """The layout and the tokens of a sequence on one context-parallel rank: the other cp ranks count as replicas.
 
     Each rank has one piece from the front and one from the back of the sequence, so that causal attention takes all
     of them as long: 2 cp pieces. ValueError, in one line with the nearest length that works, for other lengths.

@@ -63,13 +63,13 @@ class Grid:
         return self.strides[self._place(axis)]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where a rank stands, by axis. ValueError for a rank that is not there."""
+        """The coordinates of a rank, by axis. ValueError for a rank outside the grid."""
         if not checks.is_whole(rank) or not 0 <= rank < self.ranks:
             raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
         return {name: rank // step % size for (name, size), step in zip(self.axes, self.strides, strict=True)}
 
     def rank(self, coordinates: Mapping[str, int]) -> int:
-        """Who stands there. ValueError for other axes, and for a place that is not there."""
+        """The rank at these coordinates. ValueError for other axes, and for coordinates outside the grid."""
         if set(coordinates) != set(self.names):
             raise ValueError(f"coordinates are of {', '.join(self.names)}, not {', '.join(map(str, coordinates))}")
         for name, size in self.axes:

@@ -4,7 +4,7 @@ A model of p x v stages runs on p ranks, v stages ("chunks") on each. A step has
 stage's forward and backward once. A schedule only says in which order a rank takes them. Seven are here, as the
 library has them (torch.distributed.pipelining, whose own tables the tests compare): GPipe (arXiv 1811.06965), 1F1B
 (arXiv 1806.03377), interleaved (arXiv 2104.04473), breadth-first (arXiv 2211.05953), the zero-bubble ZB1 and ZBV
-(arXiv 2401.10241) and DualPipeV (arXiv 2412.19437). When each action starts is told in `timing.pipeline`.
+(arXiv 2401.10241) and DualPipeV (arXiv 2412.19437). `timing.pipeline` computes when each action starts.
 How an order is woven from patterns is in `pipeline_weave`.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from scaleout.spec import checks
 
-# How the communication of tensor parallelism runs: one operation after the other; in the backward beside the products
+# How the communication of tensor parallelism runs: one operation after the other; in the backward beside the matmuls
 # that do not need it (Megatron-LM, arXiv 2205.05198, section 4.2.2); cut into chunks that travel beside the chunks of
 # the product (Transformer Engine's tp_comm_overlap, torch's asynchronous tensor parallelism).
 OVERLAPS = ("none", "backward", "chunked")

@@ -32,7 +32,7 @@ _WIDTHS = {
 class Recipe:
     """The choices of a training run that change its memory.
 
-    precision: "fp32"; "autocast-bf16" (fp32 weights, 16-bit matrix products); "bf16-master" (16-bit weights and
+    precision: "fp32"; "autocast-bf16" (fp32 weights, 16-bit matmuls); "bf16-master" (16-bit weights and
         gradients, an fp32 copy that the optimizer steps); "bf16" (16 bits throughout).
     optimizer: "sgd", "momentum", "adamw", "adamw-8bit". foreach: step all tensors at once, or one after another.
     attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
@@ -44,7 +44,7 @@ class Recipe:
     main_gradients: fp32 gradients that accumulate "instead" of the 16-bit ones or "beside" them, or "none"; for
         bf16-master only. With AdamW: 18, 20 and 16 bytes for each parameter.
     loss: cross-entropy by torch's own operations ("eager": three fp32 tensors as large as the logits at its fullest),
-        by one kernel that reads and writes them in the dtype of the products ("fused": the logits and their gradient,
+        by one kernel that reads and writes them in the dtype of the matmuls ("fused": the logits and their gradient,
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.

@@ -161,8 +161,8 @@ def _reached(module: str) -> tuple[int, ...]:
 
 
 def stand_in_units(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
-    """Units of a model of `layers` layers that stands for `shape`, and how many more layers that has: what they leave
-    to the root is in it, and the units of block `middle` stand for theirs."""
+    """Units of a shorter model of `layers` layers that stands for `shape`, and how many more layers `shape` has. The
+    root unit has the tensors of those layers too; the units of block `middle` stand for their units."""
     return _stand_in_units(shape, sharding.wrap, sharding.least_parameters, layers, middle)
 
 

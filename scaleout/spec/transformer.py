@@ -156,7 +156,7 @@ def check_run(batch: int, seq: int) -> None:
 def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> dict[str, int]:
     """Floating-point operations of one step on batch x seq tokens: "forward", "backward", "recompute".
 
-    Matrix products only, two operations a multiply-add; the attention scores are counted in full, not halved
+    Matrix multiplications only, two operations a multiply-add; the attention scores are counted in full, not halved
     for the causal mask, as in Narayanan et al. 2021 and Korthikanti et al. 2022 (arXiv 2205.05198, appendix A).
     Backward is twice forward. "full" recomputes every block, "selective" the attention core.
     """

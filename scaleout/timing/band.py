@@ -79,7 +79,7 @@ class Band:
 
 
 def band(job: Job) -> Band:
-    """Of the job's program on its family of GPUs; where those are too few, of its program; else of all.
+    """The band of the job's program on its family of GPUs; with too few such steps of its program; else of all.
 
     A GPU whose family is a guess (`spec.devices`) is of no family.
     """

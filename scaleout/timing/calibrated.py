@@ -83,7 +83,7 @@ def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...
 
 
 def _backward(linears: Sequence[dict], rates: Rates) -> tuple[float, ...]:
-    """Of a linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
+    """A linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
     of their shapes."""
     rows = [(1, rates.backward(layer["rows"], layer["columns"], layer["depth"], WIDTH)[0]) for layer in linears]
     return fit(rows, [layer["backward"] for layer in linears], 2)
@@ -104,9 +104,9 @@ def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float]
 
 
 def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
-    """With what the host takes for a block and for the ends, forward and backward, beside the kernels that are counted
-    one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a queue it
-    is all of it, for it runs beside them."""
+    """The rates with the host's seconds for a block and for the ends, forward and backward, beside the kernels that are
+    counted one by one: of models that compute next to nothing, of one block and of several. Where kernels wait in a
+    queue it is all of it, for it runs beside them."""
     if len(points) < 2:
         return rates
     (fewest, small), (most_layers, large) = sorted((point["layers"], point) for point in points)
@@ -121,7 +121,7 @@ def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
 
 
 def _update(points: Sequence[dict]) -> tuple[float, float]:
-    """Of an optimizer's step: seconds (of a tensor, of a parameter)."""
+    """Seconds that an optimizer's step takes for each tensor, and for each parameter."""
     rows = [(point["tensors"], point["parameters"]) for point in points]
     tensor, parameter = fit(rows, [point["seconds"] for point in points], 2)
     return tensor, parameter

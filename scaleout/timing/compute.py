@@ -91,7 +91,7 @@ class Work:
 
     @property
     def exposed(self) -> float:
-        """Of tensor parallelism's communication."""
+        """Seconds of tensor parallelism's exposed communication."""
         return self.forward.exposed + self.backward.exposed
 
     @property
@@ -101,7 +101,7 @@ class Work:
 
     @property
     def launches(self) -> float:
-        """Of what is computed for the first time."""
+        """Seconds between kernels of what is computed for the first time."""
         return self.forward.launches + self.backward.launches - self.repeated.launches
 
 
@@ -126,9 +126,9 @@ def block(job: Job, rank: Machine, cut: tensor.Block | None = None) -> Work:
 
 def ends(job: Job, rank: Machine) -> tuple[Work, Work]:
     """The first end of the model, its embedding, and the last, the head with the loss."""
-    head = ends_of(job)
+    model_ends = ends_of(job)
     stream = job.tokens * job.shape.hidden * job.stream_bytes
-    rates, logits = rank.rates, head.logits
+    rates, logits = rank.rates, model_ends.logits
     rows, columns, depth = job.tokens, logits // job.tokens, job.shape.hidden
     width = job.recipe.width("compute")
     product = rates.matmul(rows, columns, depth, width)
@@ -137,7 +137,7 @@ def ends(job: Job, rank: Machine) -> tuple[Work, Work]:
     first: list[Phase] = []
     last: list[Phase] = []
     for phase, name in enumerate(("forward", "backward")):
-        sent = {part: _priced(moves, rank) for part, moves in getattr(head, name).items()}
+        sent = {part: _priced(moves, rank) for part, moves in getattr(model_ends, name).items()}
         table = sent["embedding"]
         first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
         reduced = fsum(seconds for part, seconds in sent.items() if part != "embedding")

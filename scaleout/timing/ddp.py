@@ -146,7 +146,7 @@ class Timeline:
 
 
 def _waiting(step: Timeline, produced: list[float], time: float) -> float:
-    """Of `Timeline.waiting`. produced: bytes of the first 0, 1, 2, ... buckets."""
+    """Bytes that wait at one time of a step. produced: bytes of the first 0, 1, 2, ... buckets."""
     part = next((part for part in reversed(step.passes) if part.start <= time), None)
     if part is None or not part.messages:
         return 0.0

@@ -57,7 +57,7 @@ def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], en
         for name, forward, backward in block.matrices
     ]
     model = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
-    model += [Layer(f"block {i} {name}", *costs) for i in range(blocks) for name, *costs in rows]
+    model += [Layer(f"block {i} {name}", f, b, size) for i in range(blocks) for name, f, b, size in rows]
     return (*model, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
 
 
@@ -66,9 +66,9 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
     block, first, last = work
     pure = job.layout.m * fsum((job.shape.layers * block.seconds, first.seconds, last.seconds))
     if job.sharded:
-        line, seconds, sent = _sharded(job, rank, work)
+        short, seconds, sent = _sharded(job, rank, work)
         exposed = max(0.0, seconds - pure) if sent else 0.0  # but for rounding
-        return Exchange(seconds, exposed, sent, line)
+        return Exchange(seconds, exposed, sent, short)
     matrices = layers(job, work)
     line = _bucketed(job, rank, matrices)
     gather, sent = weights(job, rank, fsum(matrix.forward_seconds for matrix in matrices))

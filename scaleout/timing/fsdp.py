@@ -203,44 +203,29 @@ def _timeline(work: tuple[Piece, ...], runs: list[Run], update_seconds: float) -
     for run in runs:
         passes.append((time, time + run.time))
         time += run.time
-    compute = [fsum(e - s for lane, _, s, e, *_ in run.spans if lane == "compute") for run in runs]
-    sent = [fsum(e - s for lane, _, s, e, *_ in run.spans if lane != "compute") for run in runs]
+    spans = tuple(tuple(run.spans) for run in runs)
+    compute, sent, gathers, scatters = _totals(spans)
     waits = {kind: fsum(run.waits[kind] for run in runs) for kind in ("gather", "reduce")}
-    count = {lane: sum(span[0] == lane for run in runs for span in run.spans) for lane in ("gather", "reduce")}
+    seconds, exposed = time + update_seconds, fsum(waits.values())
     return FsdpTimeline(
-        work,
-        tuple(passes),
-        time + update_seconds,
-        fsum(compute),
-        fsum(sent),
-        fsum(waits.values()),
-        update_seconds,
-        waits,
-        count["gather"],
-        count["reduce"],
-        tuple(tuple(run.spans) for run in runs),
+        work, tuple(passes), seconds, compute, sent, exposed, update_seconds, waits, gathers, scatters, spans
     )
+
+
+def _totals(runs: tuple[tuple[Span, ...], ...]) -> tuple[float, float, int, int]:
+    """Seconds of compute and of communication, gathers and reduce-scatters of some passes."""
+    compute = fsum(fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute") for spans in runs)
+    sent = fsum(fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute") for spans in runs)
+    lanes = [span[0] for spans in runs for span in spans]
+    return compute, sent, lanes.count("gather"), lanes.count("reduce")
 
 
 def first_pass(line: FsdpTimeline) -> FsdpTimeline:
     """The first pass of a step alone."""
-    spans, (_, end) = line.runs[0], line.passes[0]
-    computes = fsum(e - s for lane, _, s, e, *_ in spans if lane == "compute")
-    sent = fsum(e - s for lane, _, s, e, *_ in spans if lane != "compute")
-    count = {lane: sum(span[0] == lane for span in spans) for lane in ("gather", "reduce")}
-    return FsdpTimeline(
-        line.pieces,
-        line.passes[:1],
-        end,
-        computes,
-        sent,
-        end - computes,
-        0.0,
-        {},
-        count["gather"],
-        count["reduce"],
-        (spans,),
-    )
+    runs, (_, end) = line.runs[:1], line.passes[0]
+    compute, sent, gathers, scatters = _totals(runs)
+    exposed = end - compute
+    return FsdpTimeline(line.pieces, line.passes[:1], end, compute, sent, exposed, 0.0, {}, gathers, scatters, runs)
 
 
 def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict[str, float]:

@@ -11,8 +11,8 @@ from scaleout.timing.intervals import Interval
 
 @dataclass(frozen=True)
 class Life:
-    """Of one unit, in seconds of the step; None for what does not happen. number: of the units in the order of the
-    forward. regather: its second gather; without one it stays whole from its forward to its backward."""
+    """When one unit is gathered and used, in seconds of the step; None for what does not happen. number: its place
+    in the order of the forward. regather: its second gather; without one it stays from its forward to its backward."""
 
     name: str
     number: int
@@ -53,7 +53,9 @@ class _Spans:
     """The spans of the sample, by what they are of."""
 
     def __init__(self, line: ShortTimeline) -> None:
-        self.line, self.by_unit, self.by_piece = line, {}, {}
+        self.line = line
+        self.by_unit: dict[tuple[str, bool, int], tuple[float, float, float]] = {}
+        self.by_piece: dict[tuple[str, int], tuple[float, float, float]] = {}
         for in_backward, block, (lane, name, start, end, piece, unit) in line.placed:
             if lane == "compute":
                 self.by_piece[name.partition(" ")[0], piece] = (block, start, end)

@@ -118,7 +118,7 @@ class ShortTimeline:
     # --- what a picture shows -----------------------------------------------------------------------------------
 
     def _copies(self, step: int) -> dict[int, int]:
-        """Of the middle block and its copies, by number from 0, each `every`-th and the last; and the last of those
+        """Of the middle block and its copies, by number from 0, each `step`-th and the last; and the last of those
         that it stands for."""
         shown = sorted({*range(0, self.extra + 1, step), self.extra})
         return {copy: following - 1 for copy, following in zip(shown, [*shown[1:], self.extra + 1], strict=True)}
@@ -138,10 +138,10 @@ class ShortTimeline:
         rows: list[str] = []
         rows_at: dict[tuple[int, int], int] = {}  # by piece of the sample and copy: the piece that it is here
         middle = [i for i, block in enumerate(blocks) if block == self.middle] if self.extra else []
-        for i, piece in enumerate(self.sample.pieces):
+        for i, block in enumerate(blocks):
             if i not in middle:
                 rows_at[i, 0] = len(rows)
-                rows.append(renamed(piece.name, self.extra if blocks[i] > self.middle else 0))
+                rows.append(renamed(self.sample.pieces[i].name, self.extra if block > self.middle else 0))
             elif i == middle[0]:
                 for copy in copies:
                     rows_at |= {(j, copy): len(rows) + k for k, j in enumerate(middle)}
@@ -156,7 +156,8 @@ class ShortTimeline:
     def intervals(self, step: int) -> Iterator[tuple[str, str, float, float]]:
         """(lane, what, start, end) in the order of ends. Where blocks are left out a block's are one, and one with
         those of the blocks that it stands for: together as long, and ending with the last."""
-        rows, grouped = [], {}
+        rows: list[tuple[str, str, float, float]] = []
+        grouped: dict[tuple[str, str, bool, float], list[Interval]] = {}
         for in_backward, block, (lane, name, start, end, *_) in self.placed:
             label = name.rpartition(" ")[0]
             if self.extra and 0 <= block < inf:
@@ -228,16 +229,17 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
     for in_backward, block, (lane, name, start, end, *_) in spans:
         key = name.partition("blocks.")[0] + lane
         groups.setdefault((in_backward, lane in LAGGING, block), []).append((key, start, end))
-    shifts = []
+    shifts: list[float] = []
     for in_backward, is_late, step_ in ((False, False, 1), (True, False, -1), (True, True, -1)):
-        window_spans = [groups.get((in_backward, is_late, middle + k * step_)) for k in range(-window, 2)]
+        window_spans = [groups.get((in_backward, is_late, middle + k * step_), []) for k in range(-window, 2)]
         if is_late and not any(window_spans):
             return shifts[0], shifts[1], shifts[1]
-        starts = [
-            next((start for name, start, _ in block_spans or () if is_late or name.endswith("compute")), None)
+        firsts = [
+            next((start for name, start, _ in block_spans if is_late or name.endswith("compute")), None)
             for block_spans in window_spans
         ]
-        if None in starts:
+        starts = [start for start in firsts if start is not None]
+        if len(starts) < len(firsts):
             return None
         shift = starts[-1] - starts[-2]
         for k in range(len(window_spans) - 1):
@@ -246,7 +248,7 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
         if any(abs(b - a - shift) > ROUNDING * shift for a, b in pairwise(starts)):
             return None
         shifts.append(shift)
-    return tuple(shifts)
+    return shifts[0], shifts[1], shifts[2]
 
 
 def _alike(spans: list, next_spans: list, start: float, next_start: float, tolerance: float) -> bool:

@@ -146,10 +146,12 @@ class Run:
         if not (work.gather_bytes or wires.copy):
             return
         start = max(self.gate, self.gathers_free)
-        small = regather and wires.regather is not None and bool(self.plan.names[unit])
-        if small:  # from shards that the forward left on the device, in a group with a communicator of its own
+        seconds = wires.regather if regather and self.plan.names[unit] else None
+        if (
+            seconds is not None
+        ):  # from shards that the forward left on the device, in a group with a communicator of its own
             start = max(start, self.forward_ends[unit])
-            end = start + wires.regather(work.gather_bytes)
+            end = start + seconds(work.gather_bytes)
         else:
             if wires.copy is not None:
                 self.in_free = self._put(

@@ -26,7 +26,7 @@ from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline import Costs, Summary
 
-# Parts of a step, in the order in which they are told.
+# Parts of a step, in the order in which they are listed.
 PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
          "exposed data", "update", "exposed host", "host", "stragglers")  # fmt: skip
 
@@ -60,7 +60,7 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all ranks."""
+        """Tokens a second of all ranks."""
         return self.job.tokens_per_step / self.seconds
 
     @property
@@ -71,16 +71,17 @@ class Step:
 
     @property
     def mfu(self) -> float:
-        return self._share("forward", "backward")
+        return utilization(self.job, self.seconds, "forward", "backward")
 
     @property
     def hfu(self) -> float:
-        return self._share("forward", "backward", "recompute")
+        return utilization(self.job, self.seconds, "forward", "backward", "recompute")
 
-    def _share(self, *kinds: str) -> float:
-        job = self.job
-        counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
-        return sum(counts[kind] for kind in kinds) / self.seconds / job.peak_flop_per_s / job.layout.ranks
+
+def utilization(job: Job, seconds: float, *kinds: str) -> float:
+    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks."""
+    counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+    return sum(counts[kind] for kind in kinds) / seconds / job.peak_flop_per_s / job.layout.ranks
 
 
 @lru_cache(maxsize=64)
@@ -169,7 +170,7 @@ def overheads(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
 
 
 def action_seconds(job: Job) -> float:
-    """Of a rank's forwards and backwards of one micro-batch, beside what they compute."""
+    """Seconds that a rank's forwards and backwards of one micro-batch take beside what they compute."""
     return 2 * job.layout.chunks * job.program.action_seconds if job.layout.pp > 1 else 0.0
 
 

@@ -81,7 +81,7 @@ def exact(items: Sequence[Priced], free: int) -> Choice:
         kinds.setdefault((item.bytes, item.seconds), []).append(item)
     sizes = [(size, spent, sum(item.count for item in alike)) for (size, spent), alike in kinds.items()]
     first = greedy(items, free)
-    best = [first.seconds * (1 + 1e-12), None]
+    best: list = [first.seconds * (1 + 1e-12), None]
     _search(sizes, 0, free, 0.0, [], best)
     if best[1] is None:
         return first
@@ -93,17 +93,17 @@ def exact(items: Sequence[Priced], free: int) -> Choice:
     return _choice(order, [counts.get(item.name, 0) for item in order])
 
 
-def _search(sizes, kind: int, free: int, spent: float, taken: list[int], best: list) -> None:
-    """Of the kinds from `kind` on. best: [seconds, how many of each kind]."""
+def _search(sizes, kind: int, free: int, spent: float, counts: list[int], best: list) -> None:
+    """Try the kinds from `kind` on, and put what is better into best: [seconds, how many of each kind]."""
     if free <= 0:
         if spent < best[0]:
-            best[:] = spent, list(taken)
+            best[:] = spent, list(counts)
         return
     if kind == len(sizes) or spent + _at_least(sizes, kind, free) >= best[0]:
         return
     size, item_seconds, count = sizes[kind]
     for n in range(min(count, ceil(free / size)) if size else 0, -1, -1):
-        _search(sizes, kind + 1, free - n * size, spent + n * item_seconds, [*taken, n], best)
+        _search(sizes, kind + 1, free - n * size, spent + n * item_seconds, [*counts, n], best)
 
 
 def _at_least(sizes, kind: int, free: int) -> float:

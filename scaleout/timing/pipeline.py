@@ -39,12 +39,12 @@ class Costs:
 
     def __post_init__(self) -> None:
         three = {name: getattr(self, name) for name in ("forward", "input", "weight")}
-        lengths = {len(each) if isinstance(each, (tuple, list)) else 0 for each in three.values()}
+        lengths = {len(values) if isinstance(values, (tuple, list)) else 0 for values in three.values()}
         if len(lengths) > 1 or 0 in lengths:
             raise ValueError("forward, input and weight have one number for each stage: give as many of each")
-        for name, each in three.items():
-            odd = [value for value in each if type(value) not in (int, float)]
-            for value in odd or {*each}:  # of many stages most are alike
+        for name, values in three.items():
+            odd = [value for value in values if type(value) not in (int, float)]
+            for value in odd or {*values}:  # of many stages most are alike
                 checks.number(name, value, 0)
         checks.number("hop", self.hop, 0)
         checks.flag("blocking", self.blocking)
@@ -56,8 +56,12 @@ class Costs:
     @cached_property
     def places(self) -> tuple[list[str], list[int], list[float]]:
         """Kind, stage and seconds of an action by its number // m."""
-        every = [decode(place, len(self.forward), 1) for place in range(4 * len(self.forward))]
-        return [one.kind for one in every], [one.stage for one in every], [self.of(one) for one in every]
+        actions = [decode(place, len(self.forward), 1) for place in range(4 * len(self.forward))]
+        return (
+            [action.kind for action in actions],
+            [action.stage for action in actions],
+            [self.of(action) for action in actions],
+        )
 
     def of(self, action: Action) -> float:
         """Seconds of one action."""
@@ -126,7 +130,7 @@ class Timeline(Summary):
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, ...], ...]:
-        """Of each rank, in its order."""
+        """The actions of each rank, in its order."""
         return tuple(tuple(self._run(rank, i) for i in range(len(row))) for rank, row in enumerate(self.rows))
 
     def window(self, rank: int, start: float, end: float) -> tuple[Run, ...]:
@@ -139,7 +143,7 @@ class Timeline(Summary):
 
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
-        kinds, stages, took = self.costs.places
+        kinds, stages, lengths = self.costs.places
         rank = self._known(rank)
         places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
@@ -147,33 +151,36 @@ class Timeline(Summary):
             [*map(stages.__getitem__, places)],
             [number % self.m for number in self.rows[rank]],
             starts,
-            [*map(add, starts, map(took.__getitem__, places))],
+            [*map(add, starts, map(lengths.__getitem__, places))],
         )
 
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""
-        out, now = [], 0
+        counts, in_flight = [], 0
         for run in self.runs[self._known(rank)]:
             change = memory.CHANGES[run.action.kind]
             if change:
-                now += change
-                out.append((run.start if change > 0 else run.end, now))
-        return tuple(out)
+                in_flight += change
+                counts.append((run.start if change > 0 else run.end, in_flight))
+        return tuple(counts)
 
     @cached_property
     def critical(self) -> tuple[Run, ...]:
         """The runs that make the step as long as it is, first to last: each starts when the one before lets it."""
-        stages, place = len(self.costs.forward), {}
+        stages = len(self.costs.forward)
+        places: dict[int, tuple[int, int]] = {}
         for rank, row in enumerate(self.rows):
-            place.update(zip(row, zip(repeat(rank), range(len(row))), strict=False))
+            places.update(zip(row, zip(repeat(rank), range(len(row))), strict=False))
         lasts = [self._run(rank, len(row) - 1) for rank, row in enumerate(self.rows) if row]
         path = [max(lasts, key=lambda run: run.end)]
         i = len(self.rows[path[0].rank]) - 1
         while path[-1].start > 0:
             rank, need = path[-1].rank, needs(path[-1].action, stages)
-            if path[-1].wait > 0:
-                other = need._replace(kind={"B": "I", "I": "B"}.get(need.kind, need.kind))
-                rank, i = next(place[number] for one in (need, other) if (number := code(one, stages, self.m)) in place)
+            if need is not None and path[-1].wait > 0:
+                renamed = need._replace(kind={"B": "I", "I": "B"}.get(need.kind, need.kind))
+                rank, i = next(
+                    places[number] for action in (need, renamed) if (number := code(action, stages, self.m)) in places
+                )
             else:
                 i -= 1
             path.append(self._run(rank, i))
@@ -198,8 +205,8 @@ class Timeline(Summary):
 
     def _leaves(self, action: Action, rank: int) -> bool:
         """Whether what an action makes goes to another rank."""
-        to = action.stage + (1 if action.kind == "F" else -1)
-        return action.kind != "W" and 0 <= to < len(self.homes) and self.homes[to] != rank
+        receiver = action.stage + (1 if action.kind == "F" else -1)
+        return action.kind != "W" and 0 <= receiver < len(self.homes) and self.homes[receiver] != rank
 
 
 def timeline(order: Order, costs: Costs) -> Timeline:
@@ -222,8 +229,8 @@ def timeline(order: Order, costs: Costs) -> Timeline:
 
 def step(schedule: str, p: int, m: int, v: int, costs: Costs) -> Timeline:
     """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages."""
-    told = loads(schedule, p, m, v, costs)
-    return _timed(coded(schedule, p, m, v), ranks_of(schedule, p, v), m, costs, *told)
+    work_and_memory = loads(schedule, p, m, v, costs)
+    return _timed(coded(schedule, p, m, v), ranks_of(schedule, p, v), m, costs, *work_and_memory)
 
 
 def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
@@ -232,7 +239,7 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
 
 
 def seconds(schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None) -> float:
-    """Its seconds and no more. notes: by rank a dict, to be filled with the starts of its actions by kind."""
+    """Seconds of the step and no more. notes: by rank a dict, to be filled with the starts of its actions by kind."""
     _check(schedule, p, m, v, costs)
     lengths, hop = (costs.forward, costs.input, costs.weight), costs.hop if p > 1 else 0.0
     if SCHEDULES[schedule].v_shaped:
@@ -245,10 +252,10 @@ def seconds(schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline
 def loads(schedule: str, p: int, m: int, v: int, costs: Costs) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Work of each rank, and what it holds."""
     _check(schedule, p, m, v, costs)
-    each: list[list[float]] = [[] for _ in range(p)]
+    seconds_by_rank: list[list[float]] = [[] for _ in range(p)]
     for home, forward, backward in zip(ranks_of(schedule, p, v), costs.forward, costs.backward, strict=True):
-        each[home].append(m * (forward + backward))
-    return tuple(map(fsum, each)), memory.in_flight(schedule, p, m, v)
+        seconds_by_rank[home].append(m * (forward + backward))
+    return tuple(map(fsum, seconds_by_rank)), memory.in_flight(schedule, p, m, v)
 
 
 def _check(schedule: str, p: int, m: int, v: int, costs: Costs) -> None:
@@ -262,5 +269,5 @@ def _timed(
     rows: list[list[int]], homes: list[int], m: int, costs: Costs, work: tuple[float, ...], in_flight: tuple[int, ...]
 ) -> Timeline:
     durations = (costs.forward, costs.input, costs.backward, costs.weight)
-    starts, done = pipeline_clock.starts(rows, homes, m, durations, costs.hop, costs.blocking)
-    return Timeline(max(done), work, in_flight, tuple(rows), tuple(starts), costs, m, tuple(homes))
+    starts, ends = pipeline_clock.starts(rows, homes, m, durations, costs.hop, costs.blocking)
+    return Timeline(max(ends), work, in_flight, tuple(rows), tuple(starts), costs, m, tuple(homes))

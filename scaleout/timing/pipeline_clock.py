@@ -26,45 +26,45 @@ def starts(
     size = len(homes) * m
     last_input, last_result = 2 * size, 3 * size
     ready = [0.0] * m + [inf] * last_input  # when what an action needs is on its rank
-    took = [
+    lengths = [
         seconds
-        for kind, by in zip("FIBW", durations, strict=True)
-        for one in (by if kind == "F" else reversed(by))
-        for seconds in [one] * m
+        for kind, by_stage in zip("FIBW", durations, strict=True)
+        for duration in (by_stage if kind == "F" else reversed(by_stage))
+        for seconds in [duration] * m
     ]
-    lag = [one for one in _lags(homes, hop) for _ in range(m)]
+    lag = [seconds for seconds in _lags(homes, hop) for _ in range(m)]
     began: list[list[float]] = [[] for _ in rows]
-    done = [0.0] * len(rows)
+    ends = [0.0] * len(rows)
 
     def run(rank: int) -> Iterator[int]:
-        now, note = 0.0, began[rank].append
+        time, note = 0.0, began[rank].append
         for number in rows[rank]:
             if number < last_result:
                 place = number if number < last_input else number - size
                 came = ready[place]
-                if came > now:
+                if came > time:
                     while came == inf:
                         yield number
                         came = ready[place]
-                    if came > now:
-                        now = came
-                note(now)
-                now += took[number]
-                ready[place + m] = now + lag[place]
-                now += lag[place] if blocking else 0.0
+                    if came > time:
+                        time = came
+                note(time)
+                time += lengths[number]
+                ready[place + m] = time + lag[place]
+                time += lag[place] if blocking else 0.0
             else:
-                note(now)
-                now += took[number]
-        done[rank] = now
+                note(time)
+                time += lengths[number]
+        ends[rank] = time
 
     _take_turns([run(rank) for rank in reversed(range(len(rows)))])
-    return began, done
+    return began, ends
 
 
 def _lags(homes: Sequence[int], hop: float) -> list[float]:
     """Seconds from each action's end until its result is where it is needed: there, and back in the reverse."""
-    there = [hop if a != b else 0.0 for a, b in pairwise(homes)]
-    return [*there, 0.0, *reversed(there), 0.0]
+    hops = [hop if a != b else 0.0 for a, b in pairwise(homes)]
+    return [*hops, 0.0, *reversed(hops), 0.0]
 
 
 def _take_turns(ranks: list[Iterator[int]]) -> None:

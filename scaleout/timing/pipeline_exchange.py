@@ -28,7 +28,7 @@ class Calls(NamedTuple):
     pieces: int
     seconds: float
 
-    def whole(self, chunks: int) -> float:
+    def total_seconds(self, chunks: int) -> float:
         """Seconds of all of them."""
         return self.passes * self.pieces * chunks * self.seconds
 
@@ -44,8 +44,8 @@ def collectives(job: Job, rank: Machine, parameters: int) -> list[Calls]:
     chunks, bucket = job.layout.chunks, bucket_parameters(job.layout.replicas)
     pieces = max(job.stages) if job.sharded else max(1, ceil(parameters / chunks / bucket))
     return [
-        Calls(one.count, pieces, rank.data(one.collective, one.size / chunks / pieces))
-        for one in replica_collectives(job, parameters)
+        Calls(message.count, pieces, rank.data(message.collective, message.size / chunks / pieces))
+        for message in replica_collectives(job, parameters)
     ]
 
 
@@ -59,12 +59,13 @@ def seconds(job: Job, rank: Machine, parameters: int, forward: float, backward: 
     if not job.overlap:
         forward = backward = 0.0
     if layout.zero == 3:
-        exposed = exposed_by_blocks(layout, *sent, forward, backward)
+        scatters, gathers = sent
+        exposed = exposed_by_blocks(layout, scatters, gathers, forward, backward)
     else:  # weights, where there are any, go before a forward
-        beside = zip(sent, (backward, forward), strict=False)
-        exposed = fsum(calls.passes * tail(layout, calls, compute) for calls, compute in beside)
-    whole = fsum(calls.whole(layout.chunks) for calls in sent)
-    return exposed + job.program.contention * max(0.0, whole - exposed), max(whole, exposed)
+        pairs = zip(sent, (backward, forward), strict=False)
+        exposed = fsum(calls.passes * tail(layout, calls, compute) for calls, compute in pairs)
+    total = fsum(calls.total_seconds(layout.chunks) for calls in sent)
+    return exposed + job.program.contention * max(0.0, total - exposed), max(total, exposed)
 
 
 def tail(layout: Layout, calls: Calls, compute: float) -> float:
@@ -76,12 +77,14 @@ def tail(layout: Layout, calls: Calls, compute: float) -> float:
     """
     v, p, pieces = layout.chunks, min(layout.pp, layout.m), calls.pieces
     chunk = compute / v
-    through = [
-        (left * pieces + pieces - piece) * calls.seconds - left * p * chunk - chunk * (pieces - 1 - piece) / pieces
-        for left in {0, v - 1}
-        for piece in {0, pieces - 1}  # left: chunks whose backward is still to come
+    delays = [
+        (remaining * pieces + pieces - piece) * calls.seconds
+        - remaining * p * chunk
+        - chunk * (pieces - 1 - piece) / pieces
+        for remaining in {0, v - 1}
+        for piece in {0, pieces - 1}  # remaining: chunks whose backward is still to come
     ]
-    return max(0.0, *through)
+    return max(0.0, *delays)
 
 
 def exposed_by_blocks(layout: Layout, scatters: Calls, gathers: Calls, forward: float, backward: float) -> float:
@@ -89,6 +92,6 @@ def exposed_by_blocks(layout: Layout, scatters: Calls, gathers: Calls, forward: 
     scatters it after its backward."""
     pieces = scatters.pieces * layout.chunks
     gather, scatter = gathers.seconds, scatters.seconds
-    ahead = gather + (pieces - 1) * max(0.0, gather - forward / pieces)
-    behind = gather + scatter + (pieces - 1) * max(0.0, gather + scatter - backward / pieces)
-    return layout.m * (ahead + behind) - (layout.m - 1) * 2 * gather
+    forward_exposed = gather + (pieces - 1) * max(0.0, gather - forward / pieces)
+    backward_exposed = gather + scatter + (pieces - 1) * max(0.0, gather + scatter - backward / pieces)
+    return layout.m * (forward_exposed + backward_exposed) - (layout.m - 1) * 2 * gather

@@ -28,8 +28,8 @@ class Wait(NamedTuple):
                 f"rank {self.rank} sends the result of {self.action}, which rank {self.of_rank} will take "
                 f"for {self.for_action}"
             )
-        where = "which comes later in its own order" if self.of_rank == self.rank else f"of rank {self.of_rank}"
-        return f"rank {self.rank} waits at {self.action} for {self.for_action}, {where}"
+        place = "which comes later in its own order" if self.of_rank == self.rank else f"of rank {self.of_rank}"
+        return f"rank {self.rank} waits at {self.action} for {self.for_action}, {place}"
 
 
 def needs(action: Action, stages: int) -> Action | None:
@@ -65,8 +65,8 @@ def check(order: Order, stages: int) -> int:
         for micro in range(m):
             kinds = {kind for kind in "FBIW" if Action(kind, stage, micro) in home}
             if kinds not in WHOLE:
-                has = ", ".join(sorted(kinds)) or "nothing"
-                raise ValueError(f"micro-batch {micro} on stage {stage} has {has}: give it F and B, or F, I and W")
+                listed = ", ".join(sorted(kinds)) or "nothing"
+                raise ValueError(f"micro-batch {micro} on stage {stage} has {listed}: give it F and B, or F, I and W")
     return m
 
 
@@ -89,47 +89,51 @@ def blocked(order: Order, rendezvous: bool = False) -> tuple[Wait, ...]:
     rendezvous: a send lasts until its receiver has come to the action that needs it, and a rank does nothing else
     meanwhile (a synchronous send): two ranks that both send first wait for ever. ValueError as `check`.
     """
-    stages = 1 + max((one.stage for row in _rows(order) for one in row if _possible(one, inf)), default=-1)
+    stages = 1 + max((action.stage for row in _rows(order) for action in row if _possible(action, inf)), default=-1)
     check(order, stages)
     home = {action: rank for rank, row in enumerate(order) for action in row}
-    takers = {_there(needs(action, stages), home): action for action in home if action.kind != "W"}
-    at, sending, done = [0] * len(order), [False] * len(order), set()
+    takers = {_listed(needs(action, stages), home): action for action in home if action.kind != "W"}
+    position, sending, finished = [0] * len(order), [False] * len(order), set()
 
     def waits(rank: int) -> Wait | None:
         """What keeps a rank from its next action, if anything does."""
         if sending[rank]:
-            sent = order[rank][at[rank] - 1]
-            to = home[takers[sent]]
-            taken = not sending[to] and order[to][at[to]] == takers[sent]  # the taker cannot have run
-            return None if taken else Wait(rank, sent, takers[sent], to, True)
-        action = order[rank][at[rank]]
-        need = _there(needs(action, stages), home)
-        return None if need is None or need in done else Wait(rank, action, need, home[need], False)
+            sent = order[rank][position[rank] - 1]
+            receiver = home[takers[sent]]
+            ready = (
+                not sending[receiver] and order[receiver][position[receiver]] == takers[sent]
+            )  # the taker cannot have run
+            return None if ready else Wait(rank, sent, takers[sent], receiver, True)
+        action = order[rank][position[rank]]
+        need = _listed(needs(action, stages), home)
+        return None if need is None or need in finished else Wait(rank, action, need, home[need], False)
 
-    moved = True
-    while moved:
-        moved = False
+    progress = True
+    while progress:
+        progress = False
         for rank, row in enumerate(order):
-            while (sending[rank] or at[rank] < len(row)) and waits(rank) is None:
-                moved = True
-                at[rank] += not sending[rank]
-                action = row[at[rank] - 1]
-                leaves = home.get(takers.get(action), rank) != rank
+            while (sending[rank] or position[rank] < len(row)) and waits(rank) is None:
+                progress = True
+                position[rank] += not sending[rank]
+                action = row[position[rank] - 1]
+                taker = takers.get(action)
+                leaves = taker is not None and home[taker] != rank
                 sending[rank] = rendezvous and leaves and not sending[rank]
                 if not sending[rank]:
-                    done.add(action)
-    stuck = {rank: waits(rank) for rank, row in enumerate(order) if sending[rank] or at[rank] < len(row)}
+                    finished.add(action)
+    unfinished = [rank for rank, row in enumerate(order) if sending[rank] or position[rank] < len(row)]
+    stuck = {rank: wait for rank in unfinished if (wait := waits(rank))}
     return _ring(stuck) if stuck else ()
 
 
-def _other(action: Action) -> Action:
+def _renamed(action: Action) -> Action:
     """A backward under its other name: whole, or its input gradient."""
     return action._replace(kind="I" if action.kind == "B" else "B")
 
 
-def _there(action: Action | None, home: dict[Action, int]) -> Action | None:
+def _listed(action: Action | None, home: dict[Action, int]) -> Action | None:
     """The action as it is in the order."""
-    return action if action is None or action in home else _other(action)
+    return action if action is None or action in home else _renamed(action)
 
 
 def _ring(stuck: dict[int, Wait]) -> tuple[Wait, ...]:
@@ -138,4 +142,4 @@ def _ring(stuck: dict[int, Wait]) -> tuple[Wait, ...]:
     while rank not in path:
         path.append(rank)
         rank = stuck[rank].of_rank
-    return tuple(stuck[one] for one in path[path.index(rank) :])
+    return tuple(stuck[waiting_rank] for waiting_rank in path[path.index(rank) :])

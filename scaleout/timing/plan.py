@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from scaleout.memory import job as memory
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.timing.job import PARTS, Step, step
+from scaleout.timing.job import PARTS, step, utilization
 from scaleout.timing.quick import RECOMPUTE
 
 # What a part that a plan has more of than the best is called, with the part of its step that it is.
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def mfu(self) -> float:
-        return Step(self.job, self.seconds, self.parts, (), 0.0).mfu
+        return utilization(self.job, self.seconds, "forward", "backward")
 
     def lost(self, best: Plan) -> str:
         """The part (PARTS) of this plan's step that is the most longer than in the best one's."""
@@ -76,7 +76,7 @@ class Plan:
 
 
 def exact(plan: Plan, usable: int | None = None) -> Plan:
-    """With the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
+    """The plan with the seconds of `timing.job`, and given usable memory with the bytes of `memory.job`."""
     timed = step(plan.job)
     plan = replace(plan, seconds=timed.seconds, parts=timed.parts, exact=True)
     if usable is None:

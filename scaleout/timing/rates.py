@@ -68,7 +68,7 @@ class Overhead:
     score: tuple[float, float] = (0.0, 0.0)
 
     def seconds(self, phase: int, queries: float, head: int, seq: int) -> float:
-        """Of `queries` of all heads, each with `seq` scores."""
+        """Seconds of `queries` of all heads, each with `seq` scores."""
         per_query = self.query[phase] + head * self.number[phase] + seq * self.score[phase]
         return self.call[phase] + queries * per_query
 

@@ -179,18 +179,18 @@ def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
     job, plain = step.job, step.work[0]
     full = plain.forward.seconds
     knots = [full * i / KNOTS for i in range(KNOTS + 1)]
-    took = {0.0: step.seconds, full: step_on(job, rank, longer(plain, plain.forward)).seconds}
-    straight = took[full] - took[0.0]
-    if abs(straight - job.layout.m * job.shape.layers * full * (1 + straggling(job))) < 1e-9 * took[0.0]:
+    step_seconds = {0.0: step.seconds, full: step_on(job, rank, longer(plain, plain.forward)).seconds}
+    straight = step_seconds[full] - step_seconds[0.0]
+    if abs(straight - job.layout.m * job.shape.layers * full * (1 + straggling(job))) < 1e-9 * step_seconds[0.0]:
         knots = [0.0, full]
     for knot in knots[1:-1]:
-        took[knot] = step_on(job, rank, longer(plain, Phase(moves=knot))).seconds
+        step_seconds[knot] = step_on(job, rank, longer(plain, Phase(moves=knot))).seconds
 
-    def seconds(again: float) -> float:
-        per_block = again / job.shape.layers
+    def seconds(seconds_repeated: float) -> float:
+        per_block = seconds_repeated / job.shape.layers
         i = min(max(bisect_right(knots, per_block), 1), len(knots) - 1)
         low, high = knots[i - 1], knots[i]
-        return took[low] + (took[high] - took[low]) * (per_block - low) / (high - low)
+        return step_seconds[low] + (step_seconds[high] - step_seconds[low]) * (per_block - low) / (high - low)
 
     return seconds
 
@@ -198,10 +198,10 @@ def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
 # --- beside the other techniques ------------------------------------------------------------------------------------
 
 
-def pipelined(costs: Costs, again: Sequence[float]) -> Costs:
+def pipelined(costs: Costs, repeated_seconds: Sequence[float]) -> Costs:
     """A pipeline's costs with so many seconds made again before the input gradient of each stage: 1F1B's order gives
     them to every micro-batch, so they lengthen the bubble as they lengthen the work."""
-    return replace(costs, input=tuple(map(add, costs.input, again)))
+    return replace(costs, input=tuple(map(add, costs.input, repeated_seconds)))
 
 
 def gathers(policy: Policy, reshard: bool = True) -> tuple[int, int]:

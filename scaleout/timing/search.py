@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
+from typing import Any
 
 from scaleout.memory import allocator
 from scaleout.spec import checks, frameworks, mesh
@@ -52,7 +53,7 @@ class Ranking:
             return f"does not fit by {max(plan.over / 1e9, 0.1):.{0 if plan.over >= 1e9 else 1}f} GB"
         if plan.cannot:
             return plan.cannot.split(":")[0]
-        if plan == self.best:
+        if self.best is None or plan == self.best:
             return ""
         return "equal within the band" if self.equal(plan) else plan.loses_by(self.best)
 
@@ -110,7 +111,8 @@ def cut(
         raise ValueError(
             f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, not {ask.sequences:,}"
         )
-    base = replace(layout, dp=dp, micro_batches=ask.sequences // dp, **frameworks.usual(job.program, tp))
+    usual: dict[str, Any] = frameworks.usual(job.program, tp)
+    base = replace(layout, dp=dp, micro_batches=ask.sequences // dp, **usual)
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
 
 
@@ -135,7 +137,8 @@ class _Search:
     def run(self, most_cp: int, across_nodes: bool) -> Ranking:
         """across_nodes: with tensor parallelism across two nodes."""
         refused: Counter[str] = Counter()
-        fit, large = [], []
+        fit: list[Plan] = []
+        large: list[Plan] = []
         for base in self._cuts(most_cp, across_nodes, refused):
             ways = list(self.ways(base))
             if not ways:
@@ -151,8 +154,9 @@ class _Search:
         return self._results(fit, large, dict(refused), across_nodes)
 
     def _results(self, fit: list[Plan], large: list[Plan], refused: dict[str, int], across_nodes: bool) -> Ranking:
-        """With the exact seconds of the leaders, and the best of those within the band."""
-        spread, lead, fastest = band(self.job), [], float("inf")
+        """The ranking, with the exact seconds of the leaders and the best of those within the band."""
+        lead: list[Plan] = []
+        spread, fastest = band(self.job), float("inf")
         while fit and (
             fit[0].seconds <= (1 + TOLERANCE) * fastest
             or (len(lead) < LEADERS and fit[0].seconds <= (1 + spread.share) * fastest)
@@ -226,7 +230,7 @@ class _Search:
             m = sequences // batch
             if sequences % batch or m < base.pp:
                 continue
-            options = [{}] + [
+            options: list[dict] = [{}] + [
                 {"chunks": v, "schedule": "interleaved"}
                 for v in chunks(self.job.shape.layers, base.pp)
                 if base.pp > 1 and m % (m // base.pp) == 0
@@ -260,6 +264,7 @@ class _Search:
 
     def _replicated(self, tp: int, cp: int, pp: int, refused: Counter[str]) -> Iterator[Layout]:
         dp = self.job.cluster.ranks // (tp * cp * pp)
+        usual: dict[str, Any] = frameworks.usual(self.job.program, tp)
         if self.sequences % dp:
             refused["the sequences do not fall to the replicas"] += 1
             return
@@ -274,7 +279,7 @@ class _Search:
                 zero=zero,
                 pp=pp,
                 micro_batches=self.sequences // dp,
-                **frameworks.usual(self.job.program, tp),
+                **usual,
             )
 
 

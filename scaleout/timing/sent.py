@@ -21,7 +21,7 @@ def seconds(job: Job, rank: int | None = None, machine: Machine | None = None) -
 
 
 def _seconds(job: Job, machine: Machine, axis: str, sent: Sent) -> float:
-    """Of all collectives of one kind. What replicas exchange may stand under cp, and is known by what it carries."""
+    """Seconds of all collectives of one kind. What replicas exchange may stand under cp: what it carries tells it."""
     if axis == "pp":
         # The sum of a tied embedding's gradients is a ring of two: half of it there, and half of the sum back.
         return sent.count * (machine.hop(sent.size) if sent.collective == "send" else 2 * machine.hop(sent.size / 2))

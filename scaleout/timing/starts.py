@@ -11,12 +11,13 @@ from scaleout.spec import mesh
 from scaleout.spec.job import Job
 from scaleout.spec.sharding import alike
 from scaleout.spec.topology import Cluster
+from scaleout.timing.ddp import Timeline
 from scaleout.timing.job import step
 from scaleout.timing.machine import replica_group, shard_group
 
 
 def starts(job: Job) -> float:
-    """Of all collectives of a step of a job whose ranks are replicas; of units all passes alike, of buckets the last.
+    """Latency of all collectives of a step whose ranks are replicas: units in all passes, buckets in the last.
 
     ValueError, in one line, for a job with other axes."""
     if job.layout.replicas != job.layout.ranks:
@@ -24,14 +25,15 @@ def starts(job: Job) -> float:
     if job.layout.ranks == 1:
         return 0.0
     group = mesh.group_on(job.cluster, job.grid, "dp", "cp")
-    if not job.sharded:
-        sizes = Counter(step(job).timeline.message_bytes)
+    timeline = None if job.sharded else step(job).timeline
+    if isinstance(timeline, Timeline):
+        sizes = Counter(timeline.message_bytes)
         return fsum(times * latency("all_reduce", size, group) for size, times in sizes.items())
     return job.layout.m * _units(job, group)
 
 
 def _units(job: Job, group: Cluster) -> float:
-    """Of a pass: each unit is gathered twice, but the root once, and reduced once."""
+    """Seconds of latency of a pass: each unit is gathered twice, but the root once, and reduced once."""
     sharding, wide, seconds = job.sharding, job.recipe.width("compute"), 0.0
     shards, copies = shard_group(group, sharding.ranks), replica_group(group, sharding.ranks)
     for unit, times in alike(job.shape, sharding):

@@ -20,7 +20,7 @@ def tell(name, text):
         store.set(name, text)
 
 
-def told(name):
+def message(name):
     """What an attempt of this launch, this one or one before, has left under a name (str), or None."""
     store = _store()
     return store.get(name).decode() if store is not None and store.check([name]) else None
@@ -33,7 +33,7 @@ def for_good():
     torchrun starts every job again that failed, as often as --max-restarts says, and cannot be told not to. So each
     later attempt ends here at once, with the line of the first.
     """
-    final = told("final") if join.attempt() else None
+    final = message("final") if join.attempt() else None
     if final:
         raise ValueError(f"restart {join.attempt()} does nothing, for it would end as before: {final}")
     try:

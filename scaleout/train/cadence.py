@@ -26,7 +26,7 @@ class Cadence:
     def __init__(self, s, o, faults) -> None:
         """s: a lab.session.Session. o: a train.options.Options. faults: a faults.Faults."""
         self.s, self.o, self.kept, self.told = s, o, None, 0
-        self.every = options.every(o)
+        self.every = options.checkpoint_steps(o)
         self.next = FIRST if self.every is None else self.every
         self.blocked: list[float] = []
         if o.folder is not None and self.every != 0:

@@ -229,18 +229,18 @@ def check_kept(o):
     if o.resume not in ("auto", "none") and not options.digits(o.resume):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     usual = USUAL | {"checkpoint_every": o.checkpoint_every}
-    if every(o) != 0 and o.folder is None:
+    if checkpoint_steps(o) != 0 and o.folder is None:
         usual["checkpoint_every"] = None
-    if o.folder is None or every(o) == 0:
+    if o.folder is None or checkpoint_steps(o) == 0:
         mend = (
             "is about checkpoints, and --checkpoint-every none makes none: leave out one of the two"
-            if every(o) == 0
+            if checkpoint_steps(o) == 0
             else "needs a place: add --folder FOLDER"
         )
         for name in ("checkpoint_every", "keep", "mtbf_hours", "resume"):
             if getattr(o, name) not in (usual[name], "none"):
                 raise ValueError(f"{options.named(name)} {mend}")
-    elif every(o) and o.mtbf_hours != usual["mtbf_hours"]:
+    elif checkpoint_steps(o) and o.mtbf_hours != usual["mtbf_hours"]:
         raise ValueError("--mtbf-hours is about --checkpoint-every auto: leave one of the two out")
 
 
@@ -267,7 +267,7 @@ def check_steps(o, world):
     for fault in faults.parse(o.inject, 0, world).every:
         if not 1 <= fault.step <= last:
             raise ValueError(f"--inject: there is no step {fault.step:,}: this job makes the steps 1 to {last:,}")
-        if (fault.saving or fault.kind == "full") and (o.folder is None or every(o) == 0):
+        if (fault.saving or fault.kind == "full") and (o.folder is None or checkpoint_steps(o) == 0):
             raise ValueError(
                 f"--inject {fault.kind}: strikes while a checkpoint is written, and this job writes none: "
                 "add --folder FOLDER"
@@ -291,7 +291,7 @@ def check_layout(o, world):
         raise ValueError("--layout: torch's schedules scale no loss, which fp16 needs: use --precision bf16 or fp32")
 
 
-def every(o):
+def checkpoint_steps(o):
     """Steps between checkpoints: None for auto, 0 for none. ValueError for what is no number of steps."""
     words = {None: None, "auto": None, "none": 0}
     if o.checkpoint_every in words:

@@ -22,7 +22,7 @@ def test_all_that_is_drawn_is_a_whole_unit_or_each_rank_s_part(ranks, kept, mome
         cells += d.count("M")
     lent = len(re.findall(r'fill="var\(--c5[^>]*data-mark="[ab]', body))
     flying = (moment in (0, 1)) or (moment in (3, 4) and not kept)  # on their way, or about to leave
-    assert cells + lent * (not flying) == (ranks * ranks if unit.whole(moment) else ranks)
+    assert cells + lent * (not flying) == (ranks * ranks if unit.unsharded(moment) else ranks)
 
 
 @over(width=WIDTHS)

@@ -27,7 +27,7 @@ def test_a_hill_is_as_high_as_what_is_held(width):
     found = outlines(hills.hills(width))
     base = max(y for _, y in found[0])
     heights = [base - min(y for _, y in one) for one in found]
-    wanted = [hills.most(one) for one in hills.policies().values()]
+    wanted = [hills.peak(one) for one in hills.policies().values()]
     assert [high / heights[0] for high in heights] == pytest.approx([size / wanted[0] for size in wanted], abs=2e-3)
 
 
@@ -43,10 +43,10 @@ def test_each_block_that_is_made_again_is_a_tooth():
 def test_the_room_is_what_a_card_has_beside_all_else():
     z = hills.sizes()
     held = account(hills.SHAPE, hills.BATCH, hills.SEQ, hills.RECIPE, hills.LAYOUT, memory.none(z)).moments["loss"]
-    rest = sum(held.values()) / 1e9 - hills.most(memory.none(z))
+    rest = sum(held.values()) / 1e9 - hills.peak(memory.none(z))
     assert hills.room() + rest == pytest.approx(usable(DEVICES["h100-sxm"].memory_bytes) / 1e9)
     assert all(f">usable: {hills.room():.0f}<" in hills.hills(width) for width in WIDTHS)
-    assert hills.most(hills.policies()["no cheap part"]) < hills.room() < hills.most(hills.policies()["everything"])
+    assert hills.peak(hills.policies()["no cheap part"]) < hills.room() < hills.peak(hills.policies()["everything"])
 
 
 def test_tiles_cost_less_than_blocks_and_segments_hold_more_than_either():

@@ -4,7 +4,7 @@ import re
 
 from drawn import marks
 
-from scaleout.draw.sheets import DEPTH, MOST, Sheet, draw
+from scaleout.draw.sheets import DEPTH, STACK, Sheet, draw
 
 WHOLE = {"x": 10.0, "y": 20.0, "width": 80.0, "height": 40.0, "fill": "c1"}
 
@@ -35,11 +35,11 @@ def test_strips_fill_the_sheet_and_one_of_them_is_solid():
 
 
 def test_a_stack_has_a_sheet_for_each_copy_up_to_MOST():
-    for copies, behind in ((1, 0), (2, 1), (3, 2), (8, MOST - 1)):
+    for copies, behind in ((1, 0), (2, 1), (3, 2), (8, STACK - 1)):
         drawn = marks(f"<svg>{sheet(copies=copies)}</svg>")
         found = [name for name in drawn if "copy" in name]
         assert len(found) == behind and solid(drawn) == (10, 20, 80, 40) and "one-rest" not in drawn
-    [(x, y, width, height)] = boxes(drawn[f"one-copy{MOST - 1}"])
+    [(x, y, width, height)] = boxes(drawn[f"one-copy{STACK - 1}"])
     assert (x - 10, 20 - y, width, height) == (DEPTH, DEPTH, 80, 40)
 
 

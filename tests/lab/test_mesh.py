@@ -37,12 +37,12 @@ def test_what_ranks_and_sequences_cannot_be_is_refused(text, world, sequences, s
 
 
 def test_a_profile_of_groups_is_said_to_be_too_low_where_ranks_share_cores():
-    assert mesh.told(None, 0.4, 8, 2) == []
-    (plain,) = mesh.told(0.2, 0.4, 8)
+    assert mesh.profile_lines(None, 0.4, 8, 2) == []
+    (plain,) = mesh.profile_lines(0.2, 0.4, 8)
     assert plain == "predicted from the machine's profile: 200.0 ms, 0.500 of what was measured"
-    assert mesh.told(0.2, 0.4, 2, 2) == [plain]
-    assert mesh.told(0.2, 0.4, 8, 2)[0].startswith(f"{plain} (8 ranks share 2 cores: in a step")
-    assert "share" not in mesh.told(0.5, 0.4, 8, 2)[0], "what is told too slow is no matter of turns"
+    assert mesh.profile_lines(0.2, 0.4, 2, 2) == [plain]
+    assert mesh.profile_lines(0.2, 0.4, 8, 2)[0].startswith(f"{plain} (8 ranks share 2 cores: in a step")
+    assert "share" not in mesh.profile_lines(0.5, 0.4, 8, 2)[0], "what is told too slow is no matter of turns"
 
 
 def test_an_order_has_each_axis_once():
@@ -53,16 +53,16 @@ def test_an_order_has_each_axis_once():
 
 @pytest.mark.parametrize(("world", "count"), [(1, 1), (2, 3), (4, 6), (8, 10)])
 def test_every_layout_of_a_power_of_two_is_there_once(world, count):
-    found = [layout for layout, _ in mesh.every(SHAPE, world, 2 * world)]
+    found = [layout for layout, _ in mesh.layouts(SHAPE, world, 2 * world)]
     assert len(set(found)) == len(found) == count, "three exponents that add up to log2 of the ranks"
     assert all(layout.ranks == world for layout in found)
 
 
 def test_layouts_that_cannot_be_are_left_out():
-    few = mesh.every(Shape(2, 64, 4, 256, max_seq=32), 8, 16)
+    few = mesh.layouts(Shape(2, 64, 4, 256, max_seq=32), 8, 16)
     assert max(layout.pp for layout, _ in few) == 2
     assert max(layout.tp for layout, _ in few) == 4
-    assert [layout.dp for layout, _ in mesh.every(SHAPE, 3, 6)] == [3, 1], "three heads are not to be had"
+    assert [layout.dp for layout, _ in mesh.layouts(SHAPE, 3, 6)] == [3, 1], "three heads are not to be had"
 
 
 def test_four_are_chosen_as_far_apart_as_four_can_be():

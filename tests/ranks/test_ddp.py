@@ -251,7 +251,7 @@ def test_the_plan_of_scaling_shares_its_largest_run():
         ("weak", 2): 4,
         ("weak", 4): 4,
     }
-    assert ddp_scaling.others(
+    assert ddp_scaling.passed_words(
         ["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
     ) == ["--steps", "9", "--seed", "3", "--thin"]
 

@@ -117,7 +117,7 @@ def test_the_constants_of_a_made_up_machine_come_out():
     assert rates.tensor_seconds == pytest.approx(TENSOR)
     assert EAGER.update_passes * 28 / rates.update_bytes_per_s == pytest.approx(PARAMETER)
     for name, wanted in (("call", CALL), ("query", QUERY), ("number", NUMBER), ("score", SCORE)):
-        assert getattr(rates.beside, name) == pytest.approx(wanted, rel=1e-3)
+        assert getattr(rates.overhead, name) == pytest.approx(wanted, rel=1e-3)
     assert rates.attention_flop_per_s == pytest.approx([1 / one for one in ATTEND], rel=1e-2)
 
 

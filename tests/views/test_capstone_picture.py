@@ -113,7 +113,7 @@ def test_gpus_are_played_in_doublings():
 
 def test_stripes_stay_between_their_edges_and_meet_at_corners():
     upper, lower = [(0.0, 0.0), (40.0, 0.0), (80.0, 50.0)], [60.0, 60.0, 60.0]
-    drawn = hatch.between(upper, lower, "accent")
+    drawn = hatch.band(upper, lower, "accent")
     pieces = [[float(x) for x in one] for one in re.findall(r"M([\d.]+) ([\d.]+)l([\d.]+) -([\d.]+)", drawn)]
     assert len(pieces) > 10
     for x, y, right, up in pieces:
@@ -122,7 +122,7 @@ def test_stripes_stay_between_their_edges_and_meet_at_corners():
         for at in (x, x + right):
             high = 0 if at <= 40 else (at - 40) * 50 / 40
             assert high - 0.3 <= x + y - at <= 60.3, "to a tenth of a pixel"
-    assert hatch.between([(0.0, 5.0), (9.0, 5.0)], [5.0, 5.0], "accent") == ""
-    one = hatch.between([(0.0, 0.0), (30.0, 0.0)], [30.0, 30.0], "accent").count("M")
-    cut = hatch.between([(0.0, 0.0), (10.0, 0.0), (30.0, 0.0)], [30.0] * 3, "accent").count("M")
+    assert hatch.band([(0.0, 5.0), (9.0, 5.0)], [5.0, 5.0], "accent") == ""
+    one = hatch.band([(0.0, 0.0), (30.0, 0.0)], [30.0, 30.0], "accent").count("M")
+    cut = hatch.band([(0.0, 0.0), (10.0, 0.0), (30.0, 0.0)], [30.0] * 3, "accent").count("M")
     assert one == cut, "a corner cuts no stripe in two"

@@ -142,7 +142,7 @@ def test_what_is_held_over_time_is_at_most_what_the_memory_model_says(schedule):
     now = setting(schedule=schedule, micro_batches=12, hop=0.25)
     for rank in range(4):
         lane = now.lane(rank)
-        *held, left = pipeline_held.held(lane, [*lane.strands["F"].starts, now.slots])
+        *held, left = pipeline_held.in_flight(lane, [*lane.strands["F"].starts, now.slots])
         assert max(held) / now.chunks == now.peaks[rank] and left == 0
 
 

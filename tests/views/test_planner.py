@@ -232,7 +232,7 @@ def test_learned_positions_end_a_sequence():
 
 def test_labels_hide_as_little_as_can_be():
     points = [(x, 40.0) for x in range(60, 200, 4)]
-    spots = Spots((0, 0, 300, 100), points, taken=[(0, 0, 300, 20)])
+    spots = Spots((0, 0, 300, 100), points, obstacles=[(0, 0, 300, 20)])
     first = ET.fromstring(f"<g>{spots.say(100, 40, ('a name',), 'ink', 'one')}</g>")
     assert abs(float(first.find("text").get("y")) - 40) > 12, "not on the row of points"
     assert spots.say(100, 40, ("much too long " * 9, ""), "ink", "two").count("too long") == 0

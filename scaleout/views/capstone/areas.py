@@ -65,7 +65,7 @@ def draw(plane: Plane, sizes: dict[int, Size], world: int, kind: str) -> str:
     for name, upper, lower in (("muted", top, edges[3]), ("accent", edges[3], edges[2])):
         if max(low - high for low, high in zip(lower, upper, strict=True)) > 0.3:
             out.append(_area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"))
-            out.append(hatch.between([*zip(xs, upper, strict=True)], lower, name))
+            out.append(hatch.band([*zip(xs, upper, strict=True)], lower, name))
     out.append(_area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"))
     out.append(_area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"))
     return "".join([*out, _axes(plane, world)])

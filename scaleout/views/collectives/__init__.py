@@ -33,7 +33,7 @@ TITLE = "All-reduce, step by step and by size"
 CONTROLS = (
     guess("Eight GPUs of one node all-reduce **1 GB** around a ring. How much does **each** of them send?",
           "ring_sent_gb", "GB", lo=0, hi=8, step=0.025),
-    play("step", "Steps done", 9, 0, 2 * ramp.MOST - 2),
+    play("step", "Steps done", 9, 0, 2 * ramp.LIMIT - 2),
     slider("ranks", "Ranks", 8, 2, 1024, log=True),
     slider("size", "Message", 1000.0, SMALLEST / 1e6, LARGEST / 1e6, step=0.001, unit="MB", log=True),
     select("algorithm", "Algorithm", "ring", [(name, SHORT[name]) for name in SHOWN]),
@@ -56,7 +56,7 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The circle with its parcels under way, the bar of what one rank has sent, and the band of the time."""
     algorithm, ranks, amount = params["algorithm"], params["ranks"], params["size"] * 1e6
     on = setting(params["link"], ranks, params["alpha"], params["rate"])
-    shown = parcels.frames(algorithm, min(ranks, ramp.MOST))
+    shown = parcels.frames(algorithm, min(ranks, ramp.LIMIT))
     done = min(params["step"], shown.steps)
     bar = sent.Sent(shown, done, ranks, amount, on.sent(algorithm), sent_by_ranks(on.key, algorithm))
     cost = on.way(algorithm, amount).cost
@@ -155,7 +155,7 @@ def _key(bar: sent.Sent, on: Setting, width: int) -> str:
 def locked(params: dict, width: int) -> str:
     """The ring before its first step, an empty bar and an empty band: what is given, and not what follows."""
     on = setting(params["link"], params["ranks"])
-    shown = parcels.frames("ring", min(params["ranks"], ramp.MOST))
+    shown = parcels.frames("ring", min(params["ranks"], ramp.LIMIT))
     bar = sent.Sent(shown, 0, on.ranks, params["size"] * 1e6, 1.0, ())
     lines = [(f"{on.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
     wide = width == svg.WIDE

@@ -247,7 +247,7 @@ def _now(setting: Setting, moment: int) -> dict:
     at, unit = setting.seconds_at(moment), setting.unit
     return {
         "moment": fsdp_life.MOMENTS[moment],
-        "moment_said": fsdp_life.said(unit, moment),
+        "moment_said": fsdp_life.caption(unit, moment),
         "moment_seconds": at,
         "moment_gib": moments.held(setting.rows, at) / GIB,
         "sent_units": sum(unit.sent(moment)) * (1 - 1 / setting.sharding.ranks),

@@ -57,6 +57,8 @@ def _fitting(setting) -> str:
             return f"Try **{_and(pulled)}**: {_gib(tried)} GiB."
     if not pulled:
         return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
+    if not tried.host_fits:
+        return "Nothing here frees enough of the host: shard over more GPUs."
     may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
     still = "which may fit" if may else "still too much"
     return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
@@ -138,7 +140,7 @@ def _hurrying(setting) -> str:
                 return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
             found.append((tried.waiting, words, tried))
     if not found:
-        return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
+        return f"None helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
     waiting, words, tried = min(found, key=lambda one: one[0])
     return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
 

@@ -123,7 +123,7 @@ class _Frame:
             svg.FONT,
             True,
         )
-        words = f"{self.moment} of {moments.LAST}. {fsdp_life.said(unit, self.moment)}"
+        words = f"{self.moment} of {moments.LAST}. {fsdp_life.caption(unit, self.moment)}"
         return "".join(
             [
                 svg.text(MARGIN, 13, title, bold=True),

@@ -42,7 +42,7 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"{own:.0%} is never split: try **full checkpointing**, {gib} GiB, a step {longer:.0%} longer."
+    return f"{own:.0%} is never split: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
 
 
 def _too_much(values: dict) -> str:

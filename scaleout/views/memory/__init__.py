@@ -254,7 +254,7 @@ def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
         giga=giga,
         empty=scale is not None,
         own=run,
-        scale=scale or Scale.over(max(most, run.each * ruler.each if run and run.drawn else 0), giga),
+        scale=scale or Scale.above(max(most, run.each * ruler.each if run and run.drawn else 0), giga),
     )
 
 

@@ -102,7 +102,7 @@ def held(frame: Frame, lanes, detail: str, values: dict) -> str:
     else:
         out.append(pipeline_held.amounts(on, lanes, unit / setting.chunks, setting.slots))
     for row, lane in enumerate(lanes):
-        count = peaks[lane.rank] if ended else pipeline_held.held(lane, [now])[0] / setting.chunks
+        count = peaks[lane.rank] if ended else pipeline_held.in_flight(lane, [now])[0] / setting.chunks
         out.append(
             svg.text(
                 on.at(setting.slots) + 6,
