@@ -41,8 +41,8 @@ class Rebuilt(nn.Module):
             if self.keep:
                 return recompute.selective(self.run, x, self.names, self.keep)
             return recompute.checkpoint(self.run, x, self.random)
-        more = {"context_fn": partial(contexts, self.names, self.keep)} if self.keep else {}
-        return torch_checkpoint(self.run, x, use_reentrant=False, preserve_rng_state=self.random, **more)
+        options = {"context_fn": partial(contexts, self.names, self.keep)} if self.keep else {}
+        return torch_checkpoint(self.run, x, use_reentrant=False, preserve_rng_state=self.random, **options)
 
 
 def contexts(names: Callable[[], Names], keep: frozenset[str]):
@@ -98,10 +98,10 @@ def compiled(run: Callable, budget: float) -> Callable:
     (its inputs) to 1 (what torch's partitioner keeps by itself). Backend aot_eager_decomp_partition: the partitioner
     works, the kernels are eager's, and no C++ compiler is asked for. The budget is read at the first call."""
     torch.compiler.reset()
-    made = torch.compile(lambda *args: run(*args), backend="aot_eager_decomp_partition", dynamic=False)
+    compiled_run = torch.compile(lambda *args: run(*args), backend="aot_eager_decomp_partition", dynamic=False)
 
     def call(*args):
         with private.functorch_config.patch(activation_memory_budget=budget):
-            return made(*args)
+            return compiled_run(*args)
 
     return call
