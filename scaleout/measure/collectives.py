@@ -29,7 +29,7 @@ def neighbours(s, n):
 
 
 def backend(name, buffer, world, group=None):
-    """A function without arguments that runs the backend's collective `name` once on `whole`, [n], world divides n.
+    """A function without arguments that runs the backend's collective `name` once on `buffer`, [n], world divides n.
 
     group: of so many ranks, None: all. It has `part`, this rank's share: what all_gather gathers, and what
     reduce_scatter leaves.
@@ -83,7 +83,7 @@ def alternate(s, works, rounds, label=""):
 
     works: {name: function}, by size. The samples of a work are spread over the whole run, so that a machine that is
     slow for a while is slow for all works and in few samples of each; there and back, so that no short work always
-    follows the longest. The time of a sample is its slowest rank's. `what` names the work in a line of progress.
+    follows the longest. The time of a sample is its slowest rank's. `label` names the work in a line of progress.
     """
     calls = {name: _calls(s, work) for name, work in works.items()}
     names, times = list(works), {name: [] for name in works}

@@ -72,7 +72,7 @@ class Calibration:
             )
         )
 
-    def both(self, way, batch):
+    def overlapped(self, way, batch):
         """One sample of a backward with all-reduces of the usual bucket beside it, more than it can outlast."""
         hook, state = self.hook
         alone = middle(self.reduce[self.usual])

@@ -31,8 +31,8 @@ def sweep(axes):
 
 
 def stack(axes, xs, layers, **options):
-    """Areas on each other over `at`, from the bottom up: layers is {label: (colour, opacity, values)}, and what is zero
-    all along is left out. An outline tells them apart where colours do not. `more` goes to matplotlib's `stackplot`."""
+    """Areas on each other over `xs`, from the bottom up: layers is {label: (colour, opacity, values)}, and what is zero
+    all along is left out. Outlines tell them apart where colours do not. `options` go to `stackplot`."""
     layers = {label: layer for label, layer in layers.items() if any(layer[2])}
     axes.stackplot(
         xs,

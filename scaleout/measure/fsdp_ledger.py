@@ -181,7 +181,7 @@ def watch(way, *batch, prepend: bool = False):
     sharded = {name: module for name, module in way.model.named_modules() if isinstance(module, FSDPModule)}
     handles = [
         p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p, "whole gradients"))
-        for p in _whole(way, sharded, ledger)
+        for p in _gathered(way, sharded, ledger)
     ]
     for bucket in way.buckets.values():
         ledger.claim(bucket, "gradients")
@@ -205,7 +205,7 @@ def _claim(ledger: FsdpLedger, p: nn.Parameter, kind: str) -> None:
         ledger.claim(p.grad, kind)
 
 
-def _whole(way, sharded: dict[str, FSDPModule], ledger: FsdpLedger) -> list[nn.Parameter]:
+def _gathered(way, sharded: dict[str, FSDPModule], ledger: FsdpLedger) -> list[nn.Parameter]:
     """The parameters that get whole gradients, after noting which unit their storage belongs to."""
     if way.hand is not None:
         for unit in way.hand.units:

@@ -100,7 +100,7 @@ class FsdpStep:
 
     def measure(self, witness: str = "ledger") -> MeasuredFsdp:
         """One step, seen by the book's ledger, and by another witness beside it (see `measure_fsdp`)."""
-        with watch(self, self.tokens, self.targets, prepend=True) as ledger, self._beside(witness) as tracker:
+        with watch(self, self.tokens, self.targets, prepend=True) as ledger, self._witness(witness) as tracker:
             self.run(lambda: ledger.enter(UPDATE))
         seen = MeasuredFsdp(ledger.phases, ledger.by_unit, ledger.collectives)
         if witness == "tracker":
@@ -110,7 +110,7 @@ class FsdpStep:
             return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
         return seen
 
-    def _beside(self, witness: str):
+    def _witness(self, witness: str):
         """The other witness. Made inside the ledger: a tracker passes resizing on to who watched it then."""
         if witness == "tracker":
             tracker = private.FSDPMemTracker(self.model, self.optimizer)

@@ -40,7 +40,7 @@ class Calibration:
     """
 
     def __init__(self, s, alone, mesh) -> None:
-        """on: the mesh of parallel.shard. Units of equal size are timed once."""
+        """mesh: that of parallel.shard. Units of equal size are timed once."""
         self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, mesh
         alone.model.to(shard.DTYPES[self.sharding.parameter])
         self.gathered, self.reduced = {}, {}
@@ -76,7 +76,7 @@ class Calibration:
                 add = lambda flat=flat, group=group: dist.all_reduce(flat.shard.data, group=group)  # noqa: E731
                 self.across[n].append(timed(self.s, add)[0])
         if self.gathered:
-            self._both(batch)
+            self._overlapped(batch)
 
     def _compute(self, batch) -> None:
         self.s.barrier()
@@ -89,7 +89,7 @@ class Calibration:
         for samples, spent in ((self.forward, middle - start), (self.backward, end - middle)):
             samples.append(self.s.largest(spent))
 
-    def _both(self, batch) -> None:
+    def _overlapped(self, batch) -> None:
         """A backward with about as long a row of all-gathers of the largest unit beside it. Were neither in the way of
         the other, the two would take as long as one: the share of its speed that each keeps."""
         n, flat = max(self.gathered.items())
@@ -142,7 +142,7 @@ class Calibration:
     def predict(self, overlap, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
         """(seconds of a step, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
 
-        how: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
+        overlap: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
         `fully_shard` does on a CPU). A gather beside compute slows both.
         """
         cut, speed, blocked = self.sharding, 1.0, 0.0
@@ -227,7 +227,7 @@ class Rounds(Alternation):
                 continue
             gathers = c.gather if via in HAND else c.unsharded
             seconds, exposed = c.predict(
-                self._how(via), gathers, work, warmup, update, o.accumulation, o.sync_every_pass
+                self._overlap(via), gathers, work, warmup, update, o.accumulation, o.sync_every_pass
             )
             wanted = by_hand if via in HAND else by_torch
             extra = via.startswith("accelerate")  # it makes the last norm a unit of its own, and keeps it
@@ -239,7 +239,7 @@ class Rounds(Alternation):
             }
         return rows
 
-    def _how(self, via):
+    def _overlap(self, via):
         """How a way overlaps on this device, see Calibration.predict."""
         if via in ("naive", "accelerate-forced"):  # on a CPU torch gathers beside compute only where it is told to
             return "waits"

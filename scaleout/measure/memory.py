@@ -38,7 +38,7 @@ class Measured(Account):
 
 
 def fake_tensors(fake: bool = True):
-    """A context in which tensors have no contents and take no memory, where `on`."""
+    """A context in which tensors have no contents and take no memory, where `fake`."""
     return private.FakeTensorMode() if fake else contextlib.nullcontext()
 
 

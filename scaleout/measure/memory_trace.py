@@ -42,7 +42,7 @@ def snapshot(s, work, path):
 
 
 def thin(timeline, limit=POINTS):
-    """At most about `most` entries [(position, moment, {kind: bytes})]: the fullest of each run of neighbours.
+    """At most about `limit` entries [(position, moment, {kind: bytes})]: the fullest of each run of neighbours.
 
     A run never crosses a moment's border, so that every moment keeps its peak.
     """

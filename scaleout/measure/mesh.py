@@ -118,7 +118,7 @@ class Way:
             # what it says of the two all-gathers that DTensor needs to show a whole tensor, on every rank
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
             device_mesh = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
-            module = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, on=device_mesh)
+            module = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, ready_mesh=device_mesh)
         recipe, rate = Recipe("fp32", optimizer=optimizer, foreach=False), o.lr if rate is None else rate
         self.optimizer = by_parts(module.parameters(), lambda parts: make_optimizer(parts, recipe, rate))
 
@@ -260,13 +260,13 @@ def messages(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, sizes:
     its parameters, in their order, which make up buckets."""
     calls: dict[tuple[str, str], Calls] = {}
     count = len(buckets([Layer("", 0.0, 0.0, 4 * size) for size in sizes], BUCKET_CAP, FIRST_BUCKET_CAP))
-    for axis, kind, _, size, times in asked(shape, batch, seq, layout, pp, count):
+    for axis, kind, _, size, times in planned_calls(shape, batch, seq, layout, pp, count):
         counted = calls.get((axis, kind), Calls(0, 0))
         calls[axis, kind] = Calls(counted.bytes + times * size, counted.count + times)
     return by_axis(calls)
 
 
-def asked(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, pieces: int | None = None):
+def planned_calls(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, pieces: int | None = None):
     """[(axis, collective, ranks, bytes, times)] of a step of rank `pp` of a pipeline. pieces: of what replicas reduce,
     None: as many as there are buckets of torch's size in it."""
     mine, last = stages_of(layout.schedule, pp, layout.pp, layout.chunks), layout.stages - 1

@@ -83,14 +83,14 @@ def trial(s, o, laid, text, steps: int = STEPS) -> tuple[list, float, dict[str, 
         if step == 0:
             mine, wanted = way.whole(gradients=True), reference.whole(gradients=True)
             error = parity.worst(s, mine, {name: wanted[name] for name in mine})
-            reasons = said(s, o, laid, way, batch, seen.found)
+            reasons = findings(s, o, laid, way, batch, seen.found)
         way.update()
         reference.update()
     way.close()
     return losses, error, reasons
 
 
-def said(s, o, laid, way, batch, seen) -> dict[str, str]:
+def findings(s, o, laid, way, batch, seen) -> dict[str, str]:
     """{check: what it says of a step, "" where it finds nothing}, the same on every rank."""
     mesh, sizes = way.mesh, [p.numel() for p in way.mesh.model.parameters()]
     expected = messages(o.shape, laid[1], o.seq, laid[0], way.place["pp"], sizes)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scaleout.lab import mesh as lab_mesh
 from scaleout.lab import mesh_link, recording, session
-from scaleout.measure.mesh import Way, asked, batches
+from scaleout.measure.mesh import Way, batches, planned_calls
 from scaleout.measure.peak import timed
 from scaleout.measure.slow_link import Plan, ask, main
 
@@ -59,7 +59,7 @@ class Worker:
     def found(self):
         """Measurements, and what the predictions rest on: of each axis the rank that sends most."""
         layout, batch = self.laid
-        calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
+        calls = [planned_calls(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
         for case in self.cases:
             messages = [
                 [(kind, size, times) for axis, kind, _, size, times in rank_calls if axis == case["axis"]]

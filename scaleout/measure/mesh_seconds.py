@@ -20,7 +20,7 @@ from torch import nn
 from scaleout.lab.limits import cores
 from scaleout.lab.text import progress
 from scaleout.measure.collectives import neighbours
-from scaleout.measure.mesh import asked
+from scaleout.measure.mesh import planned_calls
 from scaleout.measure.peak import timed
 from scaleout.parallel.flat import all_gather, reduce_scatter
 from scaleout.parallel.recipe import make_optimizer
@@ -107,7 +107,7 @@ class Units:
             tuple(call[1:4])
             for layout, batch in layouts
             for pp in range(layout.pp)
-            for call in asked(o.shape, batch, o.seq, layout, pp)
+            for call in planned_calls(o.shape, batch, o.seq, layout, pp)
         }
         self.seconds: dict[tuple, list[float]] = {pair: [] for pair in sorted(wanted)}
         self.groups = {n: neighbours(s, n) for n in sorted({n for _, n, _ in wanted})}
@@ -149,7 +149,7 @@ class Units:
             name: [statistics.median(column) for column in zip(*samples, strict=True)]
             for name, samples in self.compute[key(layout, batch)].items()
         }
-        calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
+        calls = [planned_calls(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
         axis_seconds = {
             axis: [fsum(times * self.middle(*call) for name, *call, times in sent if name == axis) for sent in calls]
             for axis in ("tp", "pp", "dp")

@@ -55,7 +55,7 @@ class Watched(HandPipeline):
         self.spans.append(Span(kind, stage, i, begin, self.started, clock(self.s)))
 
 
-class Kept:
+class KeptBytes:
     """Bytes that autograd keeps for backward on this rank while the context is open: now, and at most.
 
     Tensors that share a storage count once. Weights and the batch, which stay anyway, do not count.
@@ -67,7 +67,7 @@ class Kept:
         self.times: Counter = Counter()
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved.tensor)
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> KeptBytes:
         self.hooks.__enter__()
         return self
 
@@ -91,7 +91,7 @@ class Kept:
 class _Saved:
     """A tensor that autograd keeps: counted until the graph lets go of it."""
 
-    def __init__(self, ledger: Kept, tensor: torch.Tensor) -> None:
+    def __init__(self, ledger: KeptBytes, tensor: torch.Tensor) -> None:
         self.kept, self.tensor = ledger, tensor.detach()  # an operation's own output would lead back to it
         ledger.add(tensor.untyped_storage(), 1)
 
@@ -102,7 +102,7 @@ class _Saved:
 def most_kept(way, tokens, targets) -> list[int]:
     """Bytes that each rank keeps for backward at most in a step of a Way (by rank)."""
     weights = [p for stage in way.stages.values() for p in stage.parameters()]
-    with Kept(*weights, *tokens, *targets) as ledger:
+    with KeptBytes(*weights, *tokens, *targets) as ledger:
         way.step(tokens, targets)
     way.clear()
     return way.s.gathered(ledger.most)

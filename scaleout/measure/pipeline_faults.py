@@ -82,7 +82,7 @@ def both_send(s, m: int, patience: float) -> list | None:
     return stuck if any(stuck) else None
 
 
-class Early(Wire):
+class EarlyWire(Wire):
     """A wire that can be asked to wait for its next message before it is needed."""
 
     def __init__(self, *args) -> None:
@@ -130,7 +130,7 @@ def show_receive(s, plan):
     name, v = "interleaved", 2
     mine, costs = orders(name, plan.p, plan.m, v)[s.rank], even(plan.p, v, plan.o.stage_ms)
     wanted, right, healthy = plan.sleep(s, "hand", name, v, costs)
-    _, faulty, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=Early)
+    _, faulty, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=EarlyWire)
     s.say(
         f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
         f"{lab_pipeline.lanes(healthy, faulty)}\n\nthe next chunk's first message waited for too early: {ms(faulty)} ms"

@@ -86,11 +86,11 @@ class Watch:
             if self.on:
                 self.forward[name] = largest(output)
                 if output.requires_grad:
-                    output.register_hook(lambda g: self._back(name, inputs[0].detach(), g))
+                    output.register_hook(lambda g: self._backward(name, inputs[0].detach(), g))
 
         return look
 
-    def _back(self, name: str, x: Tensor, g: Tensor) -> None:
+    def _backward(self, name: str, x: Tensor, g: Tensor) -> None:
         scale = self.way.scale
         self.backward[name] = largest(g) / scale
         flat = g.flatten(0, -2).float()

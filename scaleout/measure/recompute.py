@@ -53,21 +53,21 @@ def stream(model, tokens):
     return x if model.positions is None else x + model.positions.weight[: tokens.shape[1]]
 
 
-def through(model, x):
+def run_blocks(model, x):
     """x behind all blocks of a Transformer."""
     for block in model.blocks:
         x = block(x)
     return x
 
 
-def kept(model, x):
+def kept_bytes(model, x):
     """Bytes that the blocks keep between forward and backward, their inputs among them: of all tensors that are there
     once the forward has returned, each storage once, without weights and the blocks' output."""
     with Ledger() as ledger:
         ledger.claim(x, "activations")
         for p in model.parameters():
             ledger.claim(p, "weights")
-        output = through(model, x)
+        output = run_blocks(model, x)
         ledger.claim(output, "temporaries")
         return ledger.now["activations"]
 
@@ -80,7 +80,7 @@ def gradients(model, x, seed=0):
         p.grad = None
     torch.manual_seed(seed)
     with FlopCounterMode(display=False, custom_mapping=KERNELS) as seen:
-        through(model, x).square().sum().backward()
+        run_blocks(model, x).square().sum().backward()
     return [x.grad, *(p.grad for p in parameters)], seen.get_total_flops()
 
 
@@ -109,7 +109,7 @@ def weigh(s, o, policy, via, batch):
     training = make(s, o, policy, via)
     with autocast(s, o):
         x = stream(training.model, batch[0])
-        figures = {"kept": kept(training.model, x.detach().requires_grad_())}
+        figures = {"kept": kept_bytes(training.model, x.detach().requires_grad_())}
         grads, figures["flops"] = gradients(training.model, x, o.seed)
     training.clear()
     return figures | {"peak": peak(training, batch)}, grads
@@ -155,12 +155,12 @@ def six(s, o, policies, via, batch):
             "measured": figures | {"flops": figures["flops"] - base},
             "predicted": predicted(o, policy, via),
             "equal": equal(grads, wanted),
-            "off": apart(grads, wanted),
+            "off": distance(grads, wanted),
         }
     return rows
 
 
-def apart(tensors, wanted):
+def distance(tensors, wanted):
     """Largest difference of two lists of tensors, each by the largest entry of the right one (float)."""
     pairs = zip(tensors, wanted, strict=True)
     return max(((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item() for a, b in pairs)
@@ -201,9 +201,9 @@ class Rounds(Alternation):
         model, s = self.ways[self.names[0]].training.model, self.s
         with torch.no_grad(), autocast(s, self.o):
             x = stream(model, batch[0])
-            self.forward.append(timed(s, lambda: through(model, x))[0])
+            self.forward.append(timed(s, lambda: run_blocks(model, x))[0])
             with recompute_ways.looking(model.shape, self.o.attention, self.o.via):
-                self.looked_at.append(timed(s, lambda: through(model, x))[0])
+                self.looked_at.append(timed(s, lambda: run_blocks(model, x))[0])
 
     def take(self, share, batch, step):
         """One step of a budget, timed."""

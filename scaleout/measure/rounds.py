@@ -51,7 +51,7 @@ class Alternation:
             self.ways[via].step(share, self.o.sync_every_pass)
 
         written = self.o.trace and via == self.o.via
-        self.traces[via] = traced(self.s, step, TRACED, merged=bool(written))
+        self.traces[via] = traced(self.s, step, TRACED, detailed=bool(written))
 
 
 class Rounds(Alternation):
@@ -93,7 +93,7 @@ class Rounds(Alternation):
         c.all_reduce()
         for via in (name for name in self.names if name not in ("one", "hand")):
             c.compute(self.ways[via], batch)
-            c.both(self.ways[via], batch)
+            c.overlapped(self.ways[via], batch)
 
     def take(self, via, share, step):
         """One process does the work of all in "one"; the other ranks wait in a barrier, which takes no core."""

@@ -97,7 +97,7 @@ class Worker:
         way, (batch,) = self.probe, self.batches(1, self.plan["micro_batch"])
         self.calibration.all_reduce()
         self.calibration.compute(way, batch, update=True)
-        self.calibration.both(way, batch)
+        self.calibration.overlapped(way, batch)
         for hook, spent in self.full.items():
             spent.append(self.step(hook, 1, self.plan["micro_batch"])[0])
 

@@ -94,7 +94,7 @@ def by_profile(profile, o, tp, sequence):
 # --- by looking -----------------------------------------------------------------------------------------------------
 
 
-def kept(way, batch):
+def kept_bytes(way, batch):
     """Bytes of all storages that the forward of the blocks keeps for the backward, each once; weights are not
     counted, nor what lies outside the blocks."""
     seen, inside = {}, []
@@ -234,7 +234,7 @@ class Rounds(Alternation):
             for figure, counts in (("measured", row["counts"]), ("predicted", row["wanted"])):
                 row[figure]["collectives"] = sum(sum(collectives.values()) for collectives in counts.values())
             if o.precision == "fp32":
-                row["measured"]["kept"] = kept(way, batch)
+                row["measured"]["kept"] = kept_bytes(way, batch)
                 row["predicted"]["kept"] = predicted_kept(*size[:3], tp, sequence)
             if via != "one":
                 seconds, exposed = self.calibration.predict(sequence, warmup)

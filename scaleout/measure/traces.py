@@ -14,11 +14,11 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it says on stderr that i
 phase = record_function  # `with phase("forward"): ...`; the names are chrome.PHASES
 
 
-def traced(s, step, count, extra=lambda: (), merged=True):
+def traced(s, step, count, extra=lambda: (), detailed=True):
     """The Trace of `count` calls step(0), step(1), ... on all ranks together; the same on every rank.
 
     s: a lab.session.Session. extra: events that the profiler does not see, as `chrome.event` makes them, on the wall
-    clock in seconds; this rank's. whole: with every operation, for a file; else as `trace.thin` has it, which ranks
+    clock in seconds; this rank's. detailed: with every operation, for a file; else as `trace.thin` has it, which ranks
     send each other in a hundredth of the bytes. Ranks on several hosts are as far apart as their clocks.
     """
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (s.device.type == "cuda")
@@ -30,7 +30,7 @@ def traced(s, step, count, extra=lambda: (), merged=True):
         s.synchronize()
     with trace.uncollected():
         mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
-        if not merged:
+        if not detailed:
             mine = trace.thin(trace.Trace(mine)).events
         return trace.merge(s.gathered(mine))
 

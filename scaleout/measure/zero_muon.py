@@ -42,14 +42,14 @@ def trained(s, o, via, batches) -> dict:
         "singular": largest,
         "sent": sent(seen.found, s.world),
         "calls": seen.found,
-        "held": held(s.gathered(way.stored())[0]),
+        "held": bytes_by_kind(s.gathered(way.stored())[0]),
     }
     if via != "rows":  # whose momentum lies with local tensors
         results |= {STATES[kind]: tensors for kind, tensors in merged(way.states()).items()}
     return results
 
 
-def held(stored: dict[str, int]) -> dict[str, int]:
+def bytes_by_kind(stored: dict[str, int]) -> dict[str, int]:
     """Bytes of momentum, Muon's and AdamW's, and of variance."""
     return {"momentum": stored["exp_avg"] + stored["momentum_buffer"], "variance": stored["exp_avg_sq"]}
 
@@ -71,7 +71,7 @@ def singular(start: dict, end: dict, shape) -> float:
 
 def rows(o, batches, whole_batches, s, vias=MUON) -> dict[str, dict]:
     """{way: {"errors": {what: relative error against one process}, "singular", "calls", "measured", "predicted":
-    {figure: number}, "loss"}} of ways, "one" the first. own, whole: batches of the steps, of this rank and of all
+    {figure: number}, "loss"}} of ways, "one" the first. batches, whole_batches: of the steps, on this rank and of all
     together."""
     wanted, table = trained(s, o, "one", whole_batches), {}
     table["one"] = {

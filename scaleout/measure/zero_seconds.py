@@ -26,7 +26,7 @@ EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS[
 
 
 def by_profile(profile: dict, o, ranks: int, via: str) -> float | None:
-    """Seconds of a step of a way with AdamW. found: the profile of the machine with as many ranks. None for DeepSpeed,
+    """Seconds of a step of a way with AdamW. profile: that of the machine with as many ranks. None for DeepSpeed,
     whose buckets are not counted here. ValueError where the profile lacks a rate or a collective."""
     if via in DEEPSPEED:
         return None

@@ -91,7 +91,7 @@ class Shards:
         return [unit.shard for unit in self.units]
 
     def clip(self, max_norm: float) -> float:
-        """Scale the gradient to a norm of at most `most`: squares of shards add up over ranks. The norm before."""
+        """Scale the gradient to a norm of at most `max_norm`: squares of shards add up over ranks. The norm before."""
         square = sum(shard.grad.double().square().sum() for shard in self.parameters())  # padding is zero
         dist.all_reduce(square, group=self.units[0].group)
         norm = square.sqrt().item()

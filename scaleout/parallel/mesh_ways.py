@@ -110,14 +110,14 @@ class Way:
         checkpointing: str = "none",
         precision: str = "fp32",
         seed: int = 0,
-        on: DeviceMesh | None = None,
+        ready_mesh: DeviceMesh | None = None,
     ) -> None:
-        """seq: tokens of a sequence. on: `accelerate_mesh`, else `device_mesh`. ValueError for what torch cannot do."""
+        """seq: tokens of a sequence. ready_mesh: else `device_mesh`. ValueError for what torch cannot do."""
         layout_words.refuse(shape, layout, s.world, seq)
         # torch warns of in-place sums on what a unit returns; the book's blocks add out of place
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         self.s, self.shape, self.layout = s, shape, layout
-        self.mesh = device_mesh(s, layout) if on is None else on
+        self.mesh = device_mesh(s, layout) if ready_mesh is None else ready_mesh
         self.at = mesh.grid(layout).coordinates(s.rank)
         self.place = placed(layout.schedule, layout.pp, layout.m, layout.chunks) if layout.pp > 1 else (0,)
         torch.manual_seed(seed)

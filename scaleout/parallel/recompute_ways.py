@@ -70,11 +70,11 @@ def apply(model: Transformer, policy: Policy, keepable: frozenset[str], via: str
     blocks = list(model.blocks)
     if len(policy.drops) != len(blocks):
         raise ValueError(f"the policy is of {len(policy.drops)} blocks, and the model has {len(blocks)}")
-    names, out = partial(Names, model.shape, _attention(model)), []
+    names, wrapped = partial(Names, model.shape, _attention(model)), []
     for first in range(0, len(blocks), policy.segment):
         part, drops = blocks[first : first + policy.segment], policy.drops[first]
-        out += [Rebuilt(part, via, keepable - drops, names, random)] if drops else part
-    model.blocks = nn.ModuleList(out)
+        wrapped += [Rebuilt(part, via, keepable - drops, names, random)] if drops else part
+    model.blocks = nn.ModuleList(wrapped)
 
 
 def _attention(model: Transformer) -> str:

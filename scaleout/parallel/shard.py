@@ -67,8 +67,8 @@ def policies(s, sharding: Sharding) -> tuple[MixedPrecisionPolicy, OffloadPolicy
 def shard(s, model: nn.Module, sharding: Sharding, device_mesh: DeviceMesh | None = None) -> nn.Module:
     """Shard the book's Transformer in place, unit by unit, and return it. Make the optimizer after this.
 
-    on: the mesh, else `mesh(s, sharding)`. `fully_shard` gives a module those of its parameters that no module inside
-    it has taken: the deepest units come first, the root last. It is left to `reshard_after_forward=None`, with which
+    device_mesh: else `mesh(s, sharding)`. `fully_shard` gives a module those of its parameters that no module inside it
+    has taken: the deepest units come first, the root last. It is left to `reshard_after_forward=None`, with which
     torch keeps the root's parameters and frees everyone else's.
     """
     # torch warns of in-place sums on what a unit returns; the book's blocks add out of place
@@ -91,7 +91,7 @@ def shard(s, model: nn.Module, sharding: Sharding, device_mesh: DeviceMesh | Non
 
 
 def prefetch(model: nn.Module, names: list[str], depth: int) -> None:
-    """Every unit gathers the next `ahead` units when it begins: in the forward those after it, in the backward those
+    """Every unit gathers the next `depth` units when it begins: in the forward those after it, in the backward those
     before it. names: of the units in forward order, the root first.
 
     The root stays gathered, so nobody prefetches it in the backward. A list with the unit itself asks for what is
@@ -131,7 +131,7 @@ def built(model: nn.Module) -> dict:
         "parameter": _dtype(first and first.mp_policy.param_dtype),
         "reduce": _dtype(first and (first.mp_policy.reduce_dtype or first.mp_policy.param_dtype)),
         "reshard": _reshard(groups_below),
-        "prefetch": _ahead(modules),
+        "prefetch": _prefetch_depth(modules),
         "offload": first is not None and isinstance(first.offload_policy, CPUOffloadPolicy),
         "unsharded": [name for name, p in parameters.items() if not isinstance(p, DTensor)],
     }
@@ -195,6 +195,6 @@ def _reshard(groups: list) -> bool | int | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _ahead(modules: dict[str, FSDPModule]) -> int:
+def _prefetch_depth(modules: dict[str, FSDPModule]) -> int:
     """Most units that any unit gathers ahead in the forward."""
     return max(map(private.gathered_ahead, modules.values()), default=0)

@@ -213,9 +213,9 @@ def number(loss) -> float:
     return (loss.full_tensor() if isinstance(loss, DTensor) else loss).item()
 
 
-def _counts(found) -> Counter:
+def _counts(operations) -> Counter:
     calls = Counter()
-    for kind, count in found.items():
+    for kind, count in operations.items():
         calls[KINDS.get(str(kind).split(".")[-1], "others")] += count
     return calls
 

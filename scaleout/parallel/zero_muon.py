@@ -77,7 +77,7 @@ def rows_muon(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimize
     return by_parts(parameters, lambda parts: Muon(parts, lr))
 
 
-class Both:
+class Joined:
     """Several optimizers as one: Muon's for the blocks' matrices, AdamW for the rest."""
 
     def __init__(self, *optimizers: torch.optim.Optimizer) -> None:

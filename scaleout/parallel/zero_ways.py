@@ -70,14 +70,14 @@ class Way(fsdp_ways.Way):
         if self.via in DEALT:
             optimizer = zero_muon.split(adamw, vectors, **options)
             return (
-                zero_muon.Both(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), optimizer)
+                zero_muon.Joined(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), optimizer)
                 if matrices
                 else optimizer
             )
         optimizer = adamw([unit.shard for unit in vectors] if self.hand is not None else vectors, **options)
         kinds = {"one": zero_muon.Muon, "reshard": torch.optim.Muon, "rows": zero_muon.rows_muon}
         kind = kinds.get(self.via, zero_muon.GatheredMuon)
-        return zero_muon.Both(kind(matrices, lr=MUON_RATE), optimizer) if matrices else optimizer
+        return zero_muon.Joined(kind(matrices, lr=MUON_RATE), optimizer) if matrices else optimizer
 
     def gradients(self, batches, every_pass: bool | None = None) -> float:
         """Forward and backward of [(tokens, targets)], whose gradients add up to their mean; the mean loss.
