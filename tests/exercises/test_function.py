@@ -191,7 +191,7 @@ def test_any_real_number_is_a_result(one, wrap):
 
 
 def test_a_nan_of_another_type_is_named():
-    one = FUNCTIONS[0]
+    one = NUMBERS[0]
     source = f"import numpy as np\ndef {one.function}(*case): return np.float32('nan')\n"
     assert "NaN" in check(one, source)["message"]
 
