@@ -66,17 +66,17 @@ def copy_rate(s, o):
 
 def sizes(o, world):
     """Message sizes in bytes, by factors of four up to the largest; each splits evenly over the ranks."""
-    unit, found, size = 4 * world, [], SMALLEST_MESSAGE
+    unit, messages, size = 4 * world, [], SMALLEST_MESSAGE
     while size < o.largest_mb * 1e6:
-        found.append(size // unit * unit)
+        messages.append(size // unit * unit)
         size *= 4
-    return [*found, max(unit, int(o.largest_mb * 1e6) // unit * unit)]
+    return [*messages, max(unit, int(o.largest_mb * 1e6) // unit * unit)]
 
 
 def collective_point(s, name, size, o, n, group):
     """(bytes, seconds) of one collective at one size, of a group of n ranks and of its like at once."""
-    whole = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, collectives.backend(name, whole, n, group), o.seconds / 4)
+    buffer = torch.zeros(size // 4, device=s.device)
+    return size, repeat(s, collectives.backend(name, buffer, n, group), o.seconds / 4)
 
 
 def measure(s, o):
@@ -84,20 +84,20 @@ def measure(s, o):
     groups = {n: collectives.neighbours(s, n) if n < s.world else None for n in checks.divisors(s.world)[1:]}
     rates, sides, points = {}, {}, {(n, name): [] for n in groups for name in profiles.COLLECTIVES}
     work = [("matmul", name) for name in DTYPES] + [("copy", "")]
-    work += [(which, size) for which in points for size in sizes(o, which[0])]
+    work += [(key, size) for key in points for size in sizes(o, key[0])]
     copied = 0.0
-    for what, which in progress(work, "calibrate", s.main):
-        if what == "matmul":
-            rates[which], sides[which] = matmul_rate(s, DTYPES[which], o)
-        elif what == "copy":
+    for kind, key in progress(work, "calibrate", s.main):
+        if kind == "matmul":
+            rates[key], sides[key] = matmul_rate(s, DTYPES[key], o)
+        elif kind == "copy":
             copied = copy_rate(s, o)
         else:
-            n, name = what
-            points[what].append(collective_point(s, name, which, o, n, groups[n]))
+            n, name = kind
+            points[kind].append(collective_point(s, name, key, o, n, groups[n]))
     half = max(("bf16", "fp16"), key=rates.get)  # the one that a model computes with
     timed = {name: DTYPES[name] for name in ("fp32", half) if rates[name] >= EMULATED * rates["fp32"]}
     sizes_of_model = kernels.Sizes(o.tokens, o.hidden, o.seq, o.head)
-    found = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
+    sampled = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
     lines = {
         n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]} for name in profiles.COLLECTIVES}
         for n in groups
@@ -117,9 +117,9 @@ def measure(s, o):
         "matmul_flops_per_second": rates,
         "matmul_side": sides,
         "copy_bytes_per_second": copied,
-        "kernels": found,
+        "kernels": sampled,
         "collectives": lines.pop(s.world, {}),
-        "groups": {str(n): found for n, found in lines.items()},
+        "groups": {str(n): fits for n, fits in lines.items()},
     }
 
 
@@ -153,7 +153,7 @@ def show(s, profile):
         s.say("collectives: skipped, one process has nobody to talk to (torchrun --nproc-per-node 2 labs/calibrate.py)")
         return
     s.say()
-    every = {str(profile["world"]): profile["collectives"]} | profile["groups"]
+    lines_by_world = {str(profile["world"]): profile["collectives"]} | profile["groups"]
     s.say(
         table(
             ("collective", "ranks", "alpha", "1 / beta", "worst residual"),
@@ -165,7 +165,7 @@ def show(s, profile):
                     f"{1e-9 / line['seconds_per_byte']:.2f} GB/s" if line["seconds_per_byte"] else "-",
                     f"{line['worst_relative_error']:.0%}",
                 )
-                for n, lines in every.items()
+                for n, lines in lines_by_world.items()
                 for name, line in lines.items()
             ],
         )
@@ -192,14 +192,14 @@ def show(s, profile):
 def main(s, argv=None):
     """Measure, print, save."""
     _, o = options.parse(TIERS, __doc__, argv)
-    out = o.out or profiles.default_path(s.device.type, s.world)
-    options.check_target(out, ())
+    target = o.out or profiles.default_path(s.device.type, s.world)
+    options.check_target(target, ())
     profile = measure(s, o)
     show(s, profile)
     if s.main:
-        path = profiles.save(profile, out)
-        where = "" if o.out else " in your cache folder, where the labs look"
-        s.say(f"\nprofile saved: {path.name}{where}")
+        path = profiles.save(profile, target)
+        place = "" if o.out else " in your cache folder, where the labs look"
+        s.say(f"\nprofile saved: {path.name}{place}")
 
 
 if __name__ == "__main__":

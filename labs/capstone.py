@@ -86,20 +86,20 @@ class Job:
         """The lock of the run's folder on rank 0, else None. ValueError on all ranks where it cannot be had."""
         if self.o.folder is None:
             return None
-        held = []
+        claims = []
         written = together(
-            self.s, lambda: held.append(folder.claim(self.o.folder, metrics.FILES)) or folder.signed(held[0])
+            self.s, lambda: claims.append(folder.claim(self.o.folder, metrics.FILES)) or folder.signed(claims[0])
         )
         if (
             self.s.nodes > 1
             and options.checkpoint_steps(self.o) != 0
-            and not self.s.agree(held or folder.shared(self.o.folder, written))
+            and not self.s.agree(claims or folder.shared(self.o.folder, written))
         ):
             raise ValueError(
                 f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
                 "by all of them: give one that they share, or --checkpoint-every none"
             )
-        return held or None
+        return claims or None
 
     def same_text(self):
         """ValueError where ranks read different text: the standard library and torch are each node's own."""
@@ -195,7 +195,7 @@ class Job:
         if self.s.world > 1:
             dist.all_reduce(mean)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
+        mean, (*times, signal_number) = (mean / self.s.world).tolist(), slowest.tolist()
         norms = torch.stack(norms).tolist()
         scales = scales if scales[0] is None else torch.stack(scales).tolist()  # with fp16
         if not all(map(math.isfinite, (*mean, *norms))):
@@ -212,7 +212,7 @@ class Job:
         self.metrics.add(
             [row if scale is None else row | {"scale": scale} for row, scale in zip(rows, scales, strict=True)]
         )
-        self.asked = int(asked) or None
+        self.asked = int(signal_number) or None
         self.seconds += times[:count]
         self.usual = statistics.median(times[:count])
         self.next_look = self.done + max(1, min(self.o.log_every, int(LOOK_S / self.usual)))
@@ -233,12 +233,12 @@ class Job:
         if extra is not None:
             self.done = extra["step"]
             self.steps = extra["steps"] if self.o.minutes else self.steps
-        lost, said = together(self.s, lambda: self.begin(fresh=extra is None))
-        events = [*self.cadence.said(), *said]
+        lost, events_read = together(self.s, lambda: self.begin(fresh=extra is None))
+        events = [*self.cadence.said(), *events_read]
         if extra is not None or attempt:
-            again = f"restart {attempt}" if attempt else "started again"
+            start = f"restart {attempt}" if attempt else "started again"
             events.append(
-                f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
+                f"{start}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
                 "step(s) after it are made again"
             )
         self.spans, changed = spans.extend(
@@ -259,17 +259,22 @@ class Job:
 
     def begin(self, fresh):
         """Rank 0's part: what `Metrics.begin` gives. fresh: at step 0, and so anew but for a restart of this launch."""
-        found = self.metrics.begin(self.done, fresh and not (join.attempt() and attempts.message("begun")))
+        events = self.metrics.begin(self.done, fresh and not (join.attempt() and attempts.message("begun")))
         attempts.tell("begun", "yes")
-        return found
+        return events
 
     @property
     def run(self):
         """What a checkpoint must share with the job that goes on from it. "model" says it all, and stands last, so that
         an option that differs is named."""
         o = self.o
-        given = {lab_options.named(name): getattr(o, name) for name in RUN}
-        return given | {"--ff": o.shape.ff, "text": self.text.digest, "--held-out": o.held_out, "model": str(o.shape)}
+        settings = {lab_options.named(name): getattr(o, name) for name in RUN}
+        return settings | {
+            "--ff": o.shape.ff,
+            "text": self.text.digest,
+            "--held-out": o.held_out,
+            "model": str(o.shape),
+        }
 
     def save(self, watch, finish=False):
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
@@ -294,11 +299,11 @@ class Job:
 def leave(s, job):
     """Say where a job that was asked to stop stands, and end with its exit code."""
     name = {2: "SIGINT", 15: "SIGTERM"}[job.asked]
-    kept = "saved; the same command goes on from there"
+    outcome = "saved; the same command goes on from there"
     if job.cadence.kept is None:
-        kept = "nothing saved, since no checkpoints were asked for (--folder)"
-    job.metrics.add([{"step": job.done, "event": f"{name} after step {job.done:,}: {kept}"}])
-    s.say(f"stopped by {name} after step {job.done:,} of {job.steps:,}: {kept}")
+        outcome = "nothing saved, since no checkpoints were asked for (--folder)"
+    job.metrics.add([{"step": job.done, "event": f"{name} after step {job.done:,}: {outcome}"}])
+    s.say(f"stopped by {name} after step {job.done:,} of {job.steps:,}: {outcome}")
     sys.exit(STOPPED if name == "SIGTERM" else 130)
 
 

@@ -93,15 +93,15 @@ def worst_error(s, reduce, dtype):
         if dtype.is_floating_point:
             mine = (torch.randn(length, generator=chance) + 1).to(dtype)
         mine = mine.to(s.device)
-        found, wanted, scale = mine.clone(), mine.clone(), mine.double().abs()
-        changed = reduce(found)
-        found = found if changed is None else changed
+        result, wanted, scale = mine.clone(), mine.clone(), mine.double().abs()
+        changed = reduce(result)
+        result = result if changed is None else changed
         if s.world > 1:
             dist.all_reduce(wanted)
             dist.all_reduce(scale)
-        off = (found - wanted).double().abs()
-        if len(off):
-            worst = max(worst, (off / scale if dtype.is_floating_point else off).max().item())
+        errors = (result - wanted).double().abs()
+        if len(errors):
+            worst = max(worst, (errors / scale if dtype.is_floating_point else errors).max().item())
     return s.largest(worst)
 
 
@@ -115,45 +115,45 @@ def equality(s, works):
     for name, reduce in works.items():
         for label, dtype in DTYPES.items():
             tolerance = s.world * torch.finfo(dtype).eps if dtype.is_floating_point and s.world > 1 else 0.0
-            what = f"{s.backend}'s" if s.world > 1 else "its input"
-            checks[f"{name} equals {what}, {label}"] = check(worst_error(s, reduce, dtype), tolerance)
+            reference = f"{s.backend}'s" if s.world > 1 else "its input"
+            checks[f"{name} equals {reference}, {label}"] = check(worst_error(s, reduce, dtype), tolerance)
     return checks
 
 
 # --- the sweep ----------------------------------------------------------------------------------------------
 
 
-def works_on(s, whole, hand, accelerate):
+def works_on(s, buffer, hand, accelerate):
     """{(by, collective): (function to time, keywords for measure.collectives.wrong)} on one tensor."""
-    found = {(s.backend, "all_reduce"): (measure_collectives.backend("all_reduce", whole, s.world), {})}
+    works = {(s.backend, "all_reduce"): (measure_collectives.backend("all_reduce", buffer, s.world), {})}
     for name, reduce in hand.items():
-        found[name, "all_reduce"] = (lambda reduce=reduce: reduce(whole), {"reduce": reduce})
+        works[name, "all_reduce"] = (lambda reduce=reduce: reduce(buffer), {"reduce": reduce})
     for name in BACKEND[1:]:
-        found[s.backend, name] = (measure_collectives.backend(name, whole, s.world), {})
+        works[s.backend, name] = (measure_collectives.backend(name, buffer, s.world), {})
     if accelerate:
-        part = found[s.backend, "all_gather"][0].part
-        found["accelerate", "all_reduce"] = (
-            lambda: accelerate["all_reduce"](whole),
+        part = works[s.backend, "all_gather"][0].part
+        works["accelerate", "all_reduce"] = (
+            lambda: accelerate["all_reduce"](buffer),
             {"reduce": accelerate["all_reduce"]},
         )
-        found["accelerate", "all_gather"] = (
+        works["accelerate", "all_gather"] = (
             lambda: accelerate["all_gather"](part),
             {"gather": accelerate["all_gather"]},
         )
-    return found
+    return works
 
 
 def sweep(s, o, sizes, hand, accelerate):
     """[Row, ...]: every collective at every size, its errors counted, its times taken in turn with all others'."""
     works, largest = {}, torch.zeros(sizes[-1] // measure_collectives.ELEMENT, device=s.device)
     for size in sizes:
-        found = works_on(s, largest[: size // measure_collectives.ELEMENT], hand, accelerate)
-        works |= {(size, *key): work for key, work in found.items()}
-    wrong = {key: measure_collectives.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
+        size_works = works_on(s, largest[: size // measure_collectives.ELEMENT], hand, accelerate)
+        works |= {(size, *key): work for key, work in size_works.items()}
+    wrong = {key: measure_collectives.wrong(s, key[2], key[0], **functions) for key, (_, functions) in works.items()}
     times = measure_collectives.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
     rows = [
-        lab_collectives.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
-        for size, by, name in works
+        lab_collectives.Row(maker, name, size, s.world, times[size, maker, name], wrong[size, maker, name])
+        for size, maker, name in works
     ]
     order = [key[1:] for key in works]
     return sorted(rows, key=lambda r: order.index((r.by, r.collective)))
@@ -163,8 +163,8 @@ def links(s, o, sizes):
     """{label: Wire} measured without any collective: one pair of ranks alone, and all ranks at once round a ring."""
     pair = profile.fit(list(measure_collectives.pair_seconds(s, sizes, o.rounds).items()))
     crowd = profile.fit(list(measure_collectives.crowd_seconds(s, sizes, o.rounds).items()))
-    found = {"one pair": lab_collectives.wire(pair), "all at once": lab_collectives.wire(crowd)}
-    return found | ({"own link": lab_collectives.own(o.own)} if o.own else {}), {"one pair": pair, "all at once": crowd}
+    fits = {"one pair": lab_collectives.wire(pair), "all at once": lab_collectives.wire(crowd)}
+    return fits | ({"own link": lab_collectives.own(o.own)} if o.own else {}), {"one pair": pair, "all at once": crowd}
 
 
 # --- what is said and kept ------------------------------------------------------------------------------------
@@ -175,52 +175,52 @@ def explain(s, rows, wires):
     link was measured with messages too short to have a rate."""
     longest = [r for r in rows if r.name == "ring all_reduce"][-1]
     pair, crowd = wires["one pair"], wires["all at once"]
-    off = lab_collectives.from_wire(longest, pair) / longest.median
-    if 1 / SPREAD <= off <= SPREAD or lab_collectives.flat(pair) or lab_collectives.flat(crowd):
+    ratio = lab_collectives.from_wire(longest, pair) / longest.median
+    if 1 / SPREAD <= ratio <= SPREAD or lab_collectives.flat(pair) or lab_collectives.flat(crowd):
         return []
-    said = [
-        f"ring at {longest.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at "
+    lines = [
+        f"ring at {longest.size} B: one pair's link predicts {ratio:.2f} of the time, the link with all ranks at "
         f"once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
         f"{pair.bytes_per_s / 1e9:.2f} GB/s while the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
         "all send and receive"
     ]
     if s.device.type == "cpu":
         adding = measure_collectives.add_seconds(s, longest.size * (s.world - 1) // s.world)
-        said.append(
+        lines.append(
             "on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
             f"adding takes its time on them too, here {lab_collectives.micro(adding)} us of "
             f"{lab_collectives.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
             "nothing"
         )
-    return said
+    return lines
 
 
 def figures(rows, fits, wires):
     """(prediction, measurement) of a Record: seconds by each collective's own line, by a line that has not seen the
     size, and of the all-reduces by every link; then by hand over backend."""
     fitted = [p["fitted"] for fit in fits.values() for p in fit["points"]]
-    found = [(r, "its line", p) for r, p in zip(rows, fitted, strict=True)]
-    found += [(r, "held out", p) for r, p in lab_collectives.held_out(rows)]
-    found += [
+    predictions = [(r, "its line", p) for r, p in zip(rows, fitted, strict=True)]
+    predictions += [(r, "held out", p) for r, p in lab_collectives.held_out(rows)]
+    predictions += [
         (r, label, lab_collectives.from_wire(r, link))
         for label, link in wires.items()
         for r in rows
         if r.collective == "all_reduce"
     ]
-    pairs = {f"{r.name}, {r.size} B: seconds, {label}": (p, r.median) for r, label, p in found}
+    pairs = {f"{r.name}, {r.size} B: seconds, {label}": (p, r.median) for r, label, p in predictions}
     for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
         pairs[f"ring over {rows[0].by}, {size} B: bandwidth ratio"] = 1.0, part
     return {key: p for key, (p, _) in pairs.items()}, {key: m for key, (_, m) in pairs.items()}
 
 
-def report(s, rows, fits, link_fits, wires, said):
+def report(s, rows, fits, link_fits, wires, lines):
     """The tables, on rank 0."""
     reduces = [r for r in rows if r.collective == "all_reduce"]
     s.say(lab_collectives.columns(rows) + "\n")
     s.say(lab_collectives.line_text(fits | link_fits) + "\n")
     s.say(lab_collectives.held_out_text([(r, p) for r, p in lab_collectives.held_out(rows) if r in reduces]) + "\n")
     s.say(lab_collectives.wire_text(reduces, wires))
-    for line in said:
+    for line in lines:
         s.say(line)
     s.say()
     for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
@@ -287,15 +287,15 @@ def together(s, tier, o, hand):
     sizes = measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)
     rows = sweep(s, o, sizes, hand, accelerate)
     wires, link_fits = links(s, o, sizes)
-    fits, said = lab_collectives.lines(rows), explain(s, rows, wires)
+    fits, lines = lab_collectives.lines(rows), explain(s, rows, wires)
     checks["wrong elements, all collectives and sizes"] = check(float(sum(r.wrong for r in rows)), 0.0)
-    report(s, rows, fits, link_fits, wires, said)
-    r = record(s, tier, o, rows, fits, wires, checks, said)
+    report(s, rows, fits, link_fits, wires, lines)
+    r = record(s, tier, o, rows, fits, wires, checks, lines)
     s.say("\n".join(verdicts(r.checks, r.skipped, r.stalls)))
     recording.keep(s, r, o.save, RESULTS, o.via)
     if o.plot and s.main:
-        some = [r for r in rows if r.collective == "all_reduce"]
-        lab_collectives.plot(some, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
+        reductions = [r for r in rows if r.collective == "all_reduce"]
+        lab_collectives.plot(reductions, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
         s.say(f"picture: {Path(o.plot).name}")
     return checks
 

@@ -84,7 +84,7 @@ TIERS = {
 def way(s, o, via):
     """One Way of these options. "one" and "alone" are plain models that send nothing."""
     plain = via in ("one", "alone")
-    made = step.Way(
+    result = step.Way(
         s,
         o.shape,
         "hand" if plain else via,
@@ -94,8 +94,8 @@ def way(s, o, via):
         o.seed,
         o.unused_part,
     )
-    made.replicas.look.silent = plain
-    return made
+    result.replicas.look.silent = plain
+    return result
 
 
 # --- the same as one process? ----------------------------------------------------------------------------
@@ -113,12 +113,12 @@ def equality(s, o, text):
     wanted_loss, wanted = _gradients(way(s, o, "one"), session.batches(s, o, text, 0, alone=True), o)
     for via in ("hand", "buckets", "torch", "accelerate")[: 3 + (o.via == "accelerate")]:
         for hook in ("none",) if via in ("hand", "accelerate") else HOOKS:
-            one = way(s, replace(o, hook=hook), via)
-            loss, found = _gradients(one, session.batches(s, o, text, 0), o)
-            off = abs(s.mean(loss) - wanted_loss) / wanted_loss
-            worst, name = parity.worst(s, found, wanted), lab_ddp.NAMES[via]
+            replica = way(s, replace(o, hook=hook), via)
+            loss, grads = _gradients(replica, session.batches(s, o, text, 0), o)
+            error = abs(s.mean(loss) - wanted_loss) / wanted_loss
+            worst, name = parity.worst(s, grads, wanted), lab_ddp.NAMES[via]
             if hook == "none":
-                checks[f"{name}: loss equals one process"] = parity.check(off)
+                checks[f"{name}: loss equals one process"] = parity.check(error)
                 checks[f"{name}: gradients equal one process"] = parity.check(worst)
             else:
                 meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
@@ -128,12 +128,12 @@ def equality(s, o, text):
     return checks, notes
 
 
-def _gradients(one, share, o):
+def _gradients(replica, share, o):
     for _ in range(3):
-        one.training.clear()
-        loss = one.gradients(share, o.sync_every_pass)
-    found = parity.gradients(one.model)
-    return loss, {name: g for name, g in found.items() if not name.startswith("spare.")}
+        replica.training.clear()
+        loss = replica.gradients(share, o.sync_every_pass)
+    grads = parity.gradients(replica.model)
+    return loss, {name: g for name, g in grads.items() if not name.startswith("spare.")}
 
 
 # --- faults -----------------------------------------------------------------------------------------------
@@ -142,17 +142,17 @@ def _gradients(one, share, o):
 def faulty(s, o, text, fault):
     """The Trace of a few steps by --via: healthy for fault None, else with the fault in it."""
     kind, link = fault.kind if fault else "", None
-    one = way(s, replace(o, bucket_mb=inject.TINY_MB) if kind == "tiny-buckets" else o, o.via)
+    sick = way(s, replace(o, bucket_mb=inject.TINY_MB) if kind == "tiny-buckets" else o, o.via)
     if kind == "slow-link":
-        link = one.replicas.look.wrap = inject.SlowLink(s.world, fault.amount * 1e6)
+        link = sick.replicas.look.wrap = inject.SlowLink(s.world, fault.amount * 1e6)
     if kind == "straggler" and s.rank == fault.rank:
-        inject.slow_down(one.model, fault.amount)
+        inject.slow_down(sick.model, fault.amount)
 
     def one_step(i):
         with traces.phase("data"):
             time.sleep(fault.amount if kind == "starved" else 0.0)
             share = session.batches(s, o, text, i)
-        one.step(share, o.sync_every_pass)
+        sick.step(share, o.sync_every_pass)
 
     for i in range(WARMUP):
         one_step(i)
@@ -161,10 +161,10 @@ def faulty(s, o, text, fault):
     return traces.traced(s, one_step, rounds.TRACED, lambda: link.events(s.rank) if link else ())
 
 
-def keep_trace(s, o, found):
+def keep_trace(s, o, traced):
     """Write what --trace asks for."""
     if o.trace and s.main:
-        traces.write(trace.thin(found) if o.thin else found, o.trace)
+        traces.write(trace.thin(traced) if o.thin else traced, o.trace)
         s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
 
 
@@ -189,8 +189,8 @@ def record(s, tier, o, timed, rows, checks, notes):
         skipped.append("prediction with PowerSGD: its cost is arithmetic, which the schedule does not model")
     elif not (o.find_unused or o.static_graph):
         for via in sending:
-            off = abs(rows[via]["predicted"]["collectives"] - rows[via]["measured"]["collectives"])
-            checks[f"{lab_ddp.NAMES[via]}: collectives as predicted"] = parity.check(off, 0.0)
+            error = abs(rows[via]["predicted"]["collectives"] - rows[via]["measured"]["collectives"])
+            checks[f"{lab_ddp.NAMES[via]}: collectives as predicted"] = parity.check(error, 0.0)
     for via in sending:
         built = timed.ways[via].replicas
         checks[f"{lab_ddp.NAMES[via]}: weights are equal on all ranks"] = parity.check(built.spread(), 0.0)

@@ -113,9 +113,11 @@ TIERS = {
 }
 
 
-def way(s, o, cut, via, **more):
+def way(s, o, cut, via, **settings):
     """One Way of these options."""
-    return fsdp_ways.Way(s, o.shape, via, cut, o.checkpointing, **{"rate": o.lr, "seed": o.seed, "clip": o.clip} | more)
+    return fsdp_ways.Way(
+        s, o.shape, via, cut, o.checkpointing, **{"rate": o.lr, "seed": o.seed, "clip": o.clip} | settings
+    )
 
 
 def names(s, o, cut, plain=True):
@@ -136,26 +138,26 @@ def equality(s, o, text, vias):
     process alone on all batches, in fp32."""
     checks = {}
     o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32", reduce="fp32")
-    cut, more = o.sharding(s.world), {"optimizer": "momentum", "rate": PARITY_RATE}
-    whole = [session.batches(s, o, text, i, alone=True) for i in range(PARITY_STEPS)]
-    wanted = parity.trained(way(s, o, cut, "one", **more), whole, o.sync_every_pass)
+    cut, settings = o.sharding(s.world), {"optimizer": "momentum", "rate": PARITY_RATE}
+    whole_batches = [session.batches(s, o, text, i, alone=True) for i in range(PARITY_STEPS)]
+    wanted = parity.trained(way(s, o, cut, "one", **settings), whole_batches, o.sync_every_pass)
     for via in vias:
-        own = [session.batches(s, o, text, i) for i in range(PARITY_STEPS)]
-        found = parity.trained(way(s, o, cut, via, **more), own, o.sync_every_pass)
-        losses = max(abs(s.mean(f) - w) / w for f, w in zip(found[0], wanted[0], strict=True))
+        batches = [session.batches(s, o, text, i) for i in range(PARITY_STEPS)]
+        result = parity.trained(way(s, o, cut, via, **settings), batches, o.sync_every_pass)
+        losses = max(abs(s.mean(f) - w) / w for f, w in zip(result[0], wanted[0], strict=True))
         checks[f"{lab_fsdp.NAMES[via]}: losses equal one process"] = parity.check(losses)
-        for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
-            checks[f"{lab_fsdp.NAMES[via]}: {what} equal one process"] = parity.check(parity.worst(s, f, w))
+        for kind, f, w in (("gradients", result[1], wanted[1]), ("weights", result[2], wanted[2])):
+            checks[f"{lab_fsdp.NAMES[via]}: {kind} equal one process"] = parity.check(parity.worst(s, f, w))
     return checks
 
 
 def show_fallback(s, o, text, cut):
     """What Accelerate builds on a CPU from an FSDP2 plugin: parity, and a look at what there is."""
     checks = equality(s, o, text, ["accelerate-naive"])
-    one = way(s, o, cut, "accelerate-naive")
-    counts = one.counted(session.batches(s, o, text, 0))
-    whole = total_parameters(o.shape) * 4
-    s.say(lab_fsdp.fallback(checks, counts, one.stored()["parameters"], whole, one.built))
+    naive = way(s, o, cut, "accelerate-naive")
+    counts = naive.counted(session.batches(s, o, text, 0))
+    all_bytes = total_parameters(o.shape) * 4
+    s.say(lab_fsdp.fallback(checks, counts, naive.stored()["parameters"], all_bytes, naive.built))
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def record(s, tier, o, cut, timed, rows, checks, notes, seen):
         measurement=measurement,
         checks=checks,
         skipped=skipped,
-        series={f"seconds a step, {lab_fsdp.NAMES[via]}": found for via, found in timed.seconds.items()},
+        series={f"seconds a step, {lab_fsdp.NAMES[via]}": seconds for via, seconds in timed.seconds.items()},
     )
 
 
@@ -202,8 +204,8 @@ def count_checks(s, rows):
     checks = {}
     for via, row in rows.items() if s.world > 1 else ():
         for figure in (f for f in ("gathers", "scatters") if f in row["predicted"]):
-            off = abs(row["predicted"][figure] - row["measured"][figure])
-            checks[f"{lab_fsdp.NAMES[via]}: {lab_fsdp.FIGURES[figure]} as predicted"] = parity.check(off, 0.0)
+            error = abs(row["predicted"][figure] - row["measured"][figure])
+            checks[f"{lab_fsdp.NAMES[via]}: {lab_fsdp.FIGURES[figure]} as predicted"] = parity.check(error, 0.0)
     return checks
 
 
@@ -211,10 +213,10 @@ def train(s, tier, o, text, cut):
     """Check, train all ways in alternation, compare, measure memory, record. Exit code 1 where a check failed."""
     vias, skipped = names(s, o, cut), s.world == 1
     checks = equality(s, o, text, names(s, o, cut, plain=False))
-    made = {via: way(s, o, cut, via) for via in vias}
-    notes = [f"{lab_fsdp.NAMES[via]}: {one.built}" for via, one in made.items()]
+    ways = {via: way(s, o, cut, via) for via in vias}
+    notes = [f"{lab_fsdp.NAMES[via]}: {built_way.built}" for via, built_way in ways.items()]
     calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
-    timed = fsdp_rounds.Rounds(s, o, made, calibration, partial(session.batches, s, o, text))
+    timed = fsdp_rounds.Rounds(s, o, ways, calibration, partial(session.batches, s, o, text))
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_fsdp.ways(rows))

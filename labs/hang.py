@@ -84,9 +84,9 @@ def started(o, seed, folder, output):
     return launch.ranks(o.processes, words, environment, cwd=ROOT, stdout=output, stderr=output)
 
 
-def until(done, job, end):
+def until(condition, job, end):
     """Wait until `done()`; False when the job has ended before, or `end` (monotonic seconds) has come."""
-    while not done():
+    while not condition():
         if job.poll() is not None or time.monotonic() > end:
             return False
         time.sleep(0.05)
@@ -98,21 +98,21 @@ def stack(rank, folder, job, end):
     ends with the first frame of the script."""
     pid = int((folder / f".pid-{rank}").read_text())
     spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    done = spy and subprocess.run([spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True)
-    if done and done.returncode == 0:
-        text = done.stdout
+    dumped = spy and subprocess.run([spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True)
+    if dumped and dumped.returncode == 0:
+        text = dumped.stdout
     else:
-        own = folder / f".stack-{rank}"
+        own_stack = folder / f".stack-{rank}"
         os.kill(pid, signal.SIGUSR1)
-        until(lambda: LAST.search(own.read_text()), job, end)
-        text = "from faulthandler: py-spy is not there, or may not look into a process here\n" + own.read_text()
+        until(lambda: LAST.search(own_stack.read_text()), job, end)
+        text = "from faulthandler: py-spy is not there, or may not look into a process here\n" + own_stack.read_text()
     (folder / f"stack-{rank}.txt").write_text(clean(text, folder))
 
 
 def clean(text, folder):
     """Text without the paths of this machine."""
     text = text.replace(str(folder.resolve()), "FOLDER")
-    return PATH.sub(lambda found: flight.shorten(found.group(), str(ROOT)), text)
+    return PATH.sub(lambda match: flight.shorten(match.group(), str(ROOT)), text)
 
 
 def dumped(o, seed, folder, end):

@@ -128,22 +128,22 @@ def dump(rank, world, folder):
 
     from scaleout.parallel import private
 
-    found = pickle.loads(private.flight_pickle(True, True, False))
-    for frame in (frame for entry in found["entries"] for frame in entry["frames"]):
+    record = pickle.loads(private.flight_pickle(True, True, False))
+    for frame in (frame for entry in record["entries"] for frame in entry["frames"]):
         frame["filename"] = flight.shorten(frame["filename"], str(Path(__file__).resolve().parents[1]))
-    found["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
-    (folder / f"fr_trace_{rank}").write_bytes(pickle.dumps(found))
+    record["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
+    (folder / f"fr_trace_{rank}").write_bytes(pickle.dumps(record))
     temporary = folder / f".flight-{rank}"
-    lines = ",\n ".join(json.dumps(entry) for entry in found.pop("entries"))
-    rest = json.dumps({"rank": rank, **found})
-    temporary.write_text(f'{rest[:-1]}, "entries": [\n {lines}]}}\n')  # one call a line
+    lines = ",\n ".join(json.dumps(entry) for entry in record.pop("entries"))
+    head = json.dumps({"rank": rank, **record})
+    temporary.write_text(f'{head[:-1]}, "entries": [\n {lines}]}}\n')  # one call a line
     temporary.rename(folder / f"flight-{rank}.json")
 
 
-def until(done, seconds):
+def until(condition, seconds):
     """Wait until `done()`, so long at most."""
     end = time.monotonic() + seconds
-    while not done() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.05)
 
 
@@ -172,7 +172,7 @@ def main():
 
     store, rank, world = next(dist.rendezvous("env://"))
     store.set(f"here/{rank}", "yes")  # patience for slow starts, before time-outs get short
-    store.wait([f"here/{other}" for other in range(world)], datetime.timedelta(seconds=START_SECONDS))
+    store.wait([f"here/{peer}" for peer in range(world)], datetime.timedelta(seconds=START_SECONDS))
     dist.init_process_group(
         "gloo",
         store=dist.PrefixStore("group", store),
@@ -189,8 +189,8 @@ def main():
     try:
         job.run()
     except RuntimeError as error:
-        what = str(error).split("] ")[-1]
-        sys.stdout.write(f"{time.time():.3f} rank {rank}: {what}\n")  # one write: all ranks share the file
+        message = str(error).split("] ")[-1]
+        sys.stdout.write(f"{time.time():.3f} rank {rank}: {message}\n")  # one write: all ranks share the file
         until(lambda: len(list(folder.glob("flight-*"))) == world, DUMP_SECONDS)  # who ends first ends the others
         os._exit(1)  # as a crash: the group cannot be shut down
     print(f"{time.time():.3f} rank {rank}: done")

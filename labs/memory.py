@@ -120,14 +120,14 @@ def equality(s, o, text):
     torch.manual_seed(o.seed)  # the same weights on every rank, without help from DDP
     training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
     share = session.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
-    whole = session.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
-    wanted_loss, wanted = parity.loss_and_gradients(training.model, *whole)
+    whole_batch = session.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
+    wanted_loss, wanted = parity.loss_and_gradients(training.model, *whole_batch)
     checks = {}
     for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
-        loss, found = parity.loss_and_gradients(training.model, *share, Replicas(s, training.model, via, o.bucket_view))
-        off = abs(s.mean(loss) - wanted_loss) / wanted_loss
-        checks[f"{via}: loss equals one process"] = parity.check(off)
-        checks[f"{via}: gradients equal one process"] = parity.check(parity.worst(s, found, wanted))
+        loss, grads = parity.loss_and_gradients(training.model, *share, Replicas(s, training.model, via, o.bucket_view))
+        error = abs(s.mean(loss) - wanted_loss) / wanted_loss
+        checks[f"{via}: loss equals one process"] = parity.check(error)
+        checks[f"{via}: gradients equal one process"] = parity.check(parity.worst(s, grads, wanted))
     return checks
 
 

@@ -27,9 +27,9 @@ WARMUP = 2
 PARITY_STEPS = 2
 PARITY_TOKENS = 64  # at most, of each sequence: every rank also trains on the sequences of all replicas
 PARITY_RATE = 0.1  # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
-NEAR = 0.02  # of bytes held, and what the book promises
+TOLERANCE = 0.02  # of bytes held, and what the book promises
 SAMPLES = 5  # rounds of the calibration of --search
-HOSTS, EACH = 2, 4  # of --link, and ranks on each
+HOSTS, HOST_RANKS = 2, 4  # of --link, and ranks on each
 LINK_BATCH = 4  # times the sequences: messages longer than what a link lets through at once
 LINK_ROUNDS = 2  # steps of each case
 RESULTS = Path(__file__).resolve().parent / "results" / "mesh"
@@ -74,8 +74,8 @@ class Options(options.Model):
     @property
     def shape(self):
         """The transformer of these options, on bytes."""
-        more = LLAMA if self.form == "llama" else {}
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq, **more)
+        family = LLAMA if self.form == "llama" else {}
+        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq, **family)
 
     def count(self, world):
         """Sequences of a step."""
@@ -109,38 +109,40 @@ def equality(s, o, text, laid, vias):
     steps = [measure_mesh.batches(s, o, text, *laid, step) for step in range(PARITY_STEPS)]
     wanted = _trained(s, o, laid, "one", steps)
     for via in vias:
-        found, words = _trained(s, o, laid, via, steps), lab_mesh.NAMES[via]
-        losses = max(abs(f / w - 1) for f, w in zip(found[0], wanted[0], strict=True))
+        result, words = _trained(s, o, laid, via, steps), lab_mesh.NAMES[via]
+        losses = max(abs(f / w - 1) for f, w in zip(result[0], wanted[0], strict=True))
         checks[f"{words}: losses equal one process"] = parity.check(s.largest(losses))
-        for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
+        for kind, f, w in (("gradients", result[1], wanted[1]), ("weights", result[2], wanted[2])):
             missing = set(w) - {name for names in s.gathered([*f]) for name in names}
             error = parity.worst(s, f, {name: w[name] for name in f}) if not missing else float("inf")
-            checks[f"{words}: {what} equal one process"] = parity.check(error)
+            checks[f"{words}: {kind} equal one process"] = parity.check(error)
     return checks
 
 
 def _trained(s, o, laid, via, steps):
     """What `parity.trained` gives of a way, whose groups are given back."""
     way = measure_mesh.Way(s, o, *laid, via, lab_mesh.order(o.order), "momentum", PARITY_RATE)
-    found = parity.trained(way, steps)
+    result = parity.trained(way, steps)
     way.close()
-    return found
+    return result
 
 
 # --- one layout -----------------------------------------------------------------------------------------------
 
 
-def looked_at(s, o, laid, way, given):
+def looked_at(s, o, laid, way, batch):
     """([(stage, sent, predicted)], [(stage, held, predicted)], checks) of a way by hand, of a rank of each stage."""
     pp, sizes = way.place["pp"], [p.numel() for p in way.mesh.model.parameters()]
-    told = measure_mesh.messages(o.shape, laid[1], o.seq, laid[0], pp, sizes)
-    rows = s.gathered((pp, way.spoken(given), told, way.held(given), measure_mesh.states(o.shape, laid[0], pp)))
-    off = sum(seen != wanted for _, seen, wanted, _, _ in rows)
-    far = max(abs(wanted[name] / found[name] - 1) for *_, found, wanted in rows for name in found)
+    expected = measure_mesh.messages(o.shape, laid[1], o.seq, laid[0], pp, sizes)
+    rows = s.gathered((pp, way.spoken(batch), expected, way.held(batch), measure_mesh.states(o.shape, laid[0], pp)))
+    wrong_ranks = sum(seen != wanted for _, seen, wanted, _, _ in rows)
+    worst = max(abs(wanted[name] / found[name] - 1) for *_, found, wanted in rows for name in found)
     words = lab_mesh.NAMES[way.via]
     checks = {
-        f"{words}: ranks that send along an axis what is not predicted": parity.check(off, 0.0),
-        f"{words}: bytes of weights, gradients and optimizer on every rank as predicted": parity.check(far, NEAR),
+        f"{words}: ranks that send along an axis what is not predicted": parity.check(wrong_ranks, 0.0),
+        f"{words}: bytes of weights, gradients and optimizer on every rank as predicted": parity.check(
+            worst, TOLERANCE
+        ),
     }
     first = {row[0]: row for row in reversed(rows)}
     return ([first[pp][:3] for pp in sorted(first)], [(pp, *first[pp][3:]) for pp in sorted(first)], checks)
@@ -152,26 +154,26 @@ def train(s, tier, o, text):
     vias = measure_mesh.vias(s, o, laid[0])
     checks = equality(s, o, text, laid, vias)
     ways = {via: measure_mesh.Way(s, o, *laid, via, order) for via in dict.fromkeys(("hand", o.via))}
-    sent, held, more = looked_at(s, o, laid, ways["hand"], measure_mesh.batches(s, o, text, *laid, 0))
+    sent, stored, looks = looked_at(s, o, laid, ways["hand"], measure_mesh.batches(s, o, text, *laid, 0))
     units = mesh_seconds.Units(s, o, [laid])
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(s, o, text), units.sample)
     guess, parts = units.predicted(*laid, mesh_seconds.shared(s))
-    middles = {via: statistics.median(found[WARMUP:]) for via, found in seconds.items()}
+    middles = {via: statistics.median(seen[WARMUP:]) for via, seen in seconds.items()}
     notes = [f"{lab_mesh.NAMES[via]}: {way.built}" for via, way in ways.items()]
     prediction, measurement = {"seconds a step, by hand": guess}, {"seconds a step, by hand": middles["hand"]}
-    profiled, why = mesh_seconds.by_profile(s, o, *laid)
+    profiled, reason = mesh_seconds.by_profile(s, o, *laid)
     if profiled:
         figure = "seconds a step by the machine's profile, by hand"
         prediction[figure], measurement[figure] = profiled, middles["hand"]
-    for stage, found, wanted in held:
-        for name in found:
+    for stage, seen, wanted in stored:
+        for name in seen:
             prediction[f"bytes of {name}, stage {stage}"] = wanted[name]
-            measurement[f"bytes of {name}, stage {stage}"] = found[name]
-    for stage, found, wanted in sent:
+            measurement[f"bytes of {name}, stage {stage}"] = seen[name]
+    for stage, seen, wanted in sent:
         for axis in wanted:
-            for side, told in ((prediction, wanted), (measurement, found)):
-                side[f"bytes asked for along {axis}, stage {stage}"] = sum(one[0] for one in told[axis].values())
-    skipped = [f"seconds by the machine's profile: {why}"] if why else []
+            for side, calls in ((prediction, wanted), (measurement, seen)):
+                side[f"bytes asked for along {axis}, stage {stage}"] = sum(call[0] for call in calls[axis].values())
+    skipped = [f"seconds by the machine's profile: {reason}"] if reason else []
     skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
     r = record(
         s,
@@ -179,16 +181,16 @@ def train(s, tier, o, text):
         o,
         laid,
         skipped,
-        checks=checks | more,
+        checks=checks | looks,
         notes=notes,
         prediction=prediction,
         measurement=measurement,
         step_seconds=seconds[o.via],
         losses=losses[o.via],
-        series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()},
+        series={f"seconds a step, {lab_mesh.NAMES[via]}": seen for via, seen in seconds.items()},
     )
     rows = {via: (middles[via], guess if via == "hand" else None) for via in ways}
-    s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.state_table(held), lab_mesh.steps(rows)))))
+    s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.state_table(stored), lab_mesh.steps(rows)))))
     s.say(
         "\n".join(
             [
@@ -237,30 +239,30 @@ def record(s, tier, o, laid, skipped=(), **fields):
 
 def search(s, tier, o, text):
     """Predict a step of every layout from its pieces, run four whose predictions differ, compare the orders."""
-    every = lab_mesh.layouts(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
-    units = mesh_seconds.Units(s, o, every)
+    candidates = lab_mesh.layouts(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
+    units = mesh_seconds.Units(s, o, candidates)
     for _ in range(SAMPLES):
         units.sample()
     shared = mesh_seconds.shared(s)
-    guesses = {lab_mesh.title(layout): units.predicted(layout, batch, shared) for layout, batch in every}
+    guesses = {lab_mesh.title(layout): units.predicted(layout, batch, shared) for layout, batch in candidates}
     names, factor = lab_mesh.chosen({name: guess[0] for name, guess in guesses.items()})
-    laid = {lab_mesh.title(layout): (layout, batch) for layout, batch in every if lab_mesh.title(layout) in names}
+    laid = {lab_mesh.title(layout): (layout, batch) for layout, batch in candidates if lab_mesh.title(layout) in names}
     ways = {name: measure_mesh.Way(s, o, *laid[name], "hand", lab_mesh.order(o.order)) for name in names}
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(s, o, text))
-    middles = {name: statistics.median(found[WARMUP:]) for name, found in seconds.items()}
+    middles = {name: statistics.median(samples[WARMUP:]) for name, samples in seconds.items()}
     rows = [
-        {"name": name, "seconds": whole, "parts": parts, "measured": middles.get(name)}
-        for name, (whole, parts) in guesses.items()
+        {"name": name, "seconds": total, "parts": parts, "measured": middles.get(name)}
+        for name, (total, parts) in guesses.items()
     ]
     wrong, pairs = lab_mesh.inversions([guesses[name][0] for name in names], [middles[name] for name in names])
-    apart = max(abs(losses[name][0] / losses[names[0]][0] - 1) for name in names)
+    loss_gap = max(abs(losses[name][0] / losses[names[0]][0] - 1) for name in names)
     checks = {
         f"of {pairs} pairs that differ {lab_mesh.SURE:g} times, in another order than predicted": parity.check(
             wrong, 0.0
         ),
-        "the chosen layouts have the same loss at step 1": parity.check(apart),
+        "the chosen layouts have the same loss at step 1": parity.check(loss_gap),
     }
-    said = [
+    lines = [
         lab_mesh.decides(rows),
         f"chosen: each is predicted to take at least {factor:.1f} times as long as the one before",
     ]
@@ -270,15 +272,15 @@ def search(s, tier, o, text):
         o,
         laid[names[0]],
         checks=checks,
-        notes=said,
+        notes=lines,
         step_seconds=seconds[names[0]],
         losses=losses[names[0]],
         prediction={f"seconds a step, {name}": guesses[name][0] for name in names},
         measurement={f"seconds a step, {name}": middles[name] for name in names},
-        series={f"seconds a step, {name}": found for name, found in seconds.items()},
+        series={f"seconds a step, {name}": samples for name, samples in seconds.items()},
     )
     s.say(f"\n{lab_mesh.ranking(rows)}\n")
-    s.say("\n".join([*said, *report.verdicts(r.checks, r.skipped)]))
+    s.say("\n".join([*lines, *report.verdicts(r.checks, r.skipped)]))
     recording.keep(s, r, o.save, RESULTS, "search")
     recording.end(s, r.checks)
 
@@ -288,7 +290,7 @@ def search(s, tier, o, text):
 
 def plan(o):
     """What measure.mesh_link does on each host."""
-    o = replace(o, sequences=LINK_BATCH * o.count(HOSTS * EACH), steps=LINK_ROUNDS)
+    o = replace(o, sequences=LINK_BATCH * o.count(HOSTS * HOST_RANKS), steps=LINK_ROUNDS)
     rates = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
     return asdict(o) | {"model": asdict(o.shape), "rates": rates, "threads": 1, "warmup": WARMUP}
 
@@ -298,15 +300,15 @@ def over_links(s, tier, o):
     lack = hosts.refused()
     if lack:
         s.say(f"labs/mesh.py: {lack}; these are the runs recorded elsewhere")
-        made = mesh_link.recorded(RESULTS)
+        records = mesh_link.recorded(RESULTS)
     else:
-        s.say(f"{HOSTS} hosts with {EACH} ranks each, {lab_mesh.title(o.laid(HOSTS * EACH)[0])}")
-        found, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], processes=EACH)
-        made = [mesh_link.record(tier, plan(o), found)]
-    for r in made:
+        s.say(f"{HOSTS} hosts with {HOST_RANKS} ranks each, {lab_mesh.title(o.laid(HOSTS * HOST_RANKS)[0])}")
+        measured, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], processes=HOST_RANKS)
+        records = [mesh_link.record(tier, plan(o), measured)]
+    for r in records:
         s.say(f"\n{r.device}, size {r.tier}\n{mesh_link.show(r)}")
     if o.save and not lack:
-        recording.keep(s, made[0], o.save, RESULTS, "link")
+        recording.keep(s, records[0], o.save, RESULTS, "link")
 
 
 def check(s, tier, o):
@@ -317,7 +319,7 @@ def check(s, tier, o):
     lab_mesh.order(o.order)
     if o.link and s.world > 1:
         raise ValueError("--link starts its own processes: start it with python, not with torchrun")
-    world = HOSTS * EACH if o.link else s.world
+    world = HOSTS * HOST_RANKS if o.link else s.world
     layout, _ = o.laid(world)
     parallel_mesh.refuse(o.shape, layout, world, o.seq)
     if o.link:

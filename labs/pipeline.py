@@ -103,15 +103,17 @@ class Plan:
         if self.o.fault == "head":  # whose layers are another model's
             pipeline_faults.refuse_head(self.p)
         elif self.o.layers % stages:
-            near = max(1, round(self.o.layers / stages)) * stages
-            raise ValueError(f"--layers {self.o.layers} cannot be cut into {stages} equal stages: use --layers {near}")
+            nearest = max(1, round(self.o.layers / stages)) * stages
+            raise ValueError(
+                f"--layers {self.o.layers} cannot be cut into {stages} equal stages: use --layers {nearest}"
+            )
         for name, v in chosen if self.p > 1 else ():
             with lab_pipeline.flags():
                 pipeline_ways.placed(name, self.p, self.m, v)
 
-    def sleep(self, s, via, name, v, costs, **more):
+    def sleep(self, s, via, name, v, costs, **options):
         """measure.pipeline_sleep.run of this plan."""
-        return pipeline_sleep.run(s, via, name, self.m, v, costs, self.o.repeats, timeout=join.GROUP_TIMEOUT, **more)
+        return pipeline_sleep.run(s, via, name, self.m, v, costs, self.o.repeats, timeout=join.GROUP_TIMEOUT, **options)
 
 
 # --- the same as one process? -----------------------------------------------------------------------------------
@@ -123,12 +125,12 @@ def micro_batches(s, o, text, step, m):
     return [tokens for tokens, _ in pairs], [targets for _, targets in pairs]
 
 
-def model_way(s, o, plan, via, name, v, **more):
+def model_way(s, o, plan, via, name, v, **options):
     """A Way of the Transformer."""
     like = torch.empty(o.micro_batch, o.seq, o.hidden, device=s.device)
-    more |= {"timeout": join.GROUP_TIMEOUT} if via == "hand" else {}
+    options |= {"timeout": join.GROUP_TIMEOUT} if via == "hand" else {}
     stages = pipeline_ways.of_model(o.shape, plan.layers(v), s.device, o.seed)
-    return pipeline_ways.Way(s, via, name, plan.m, stages, like, v, **more)
+    return pipeline_ways.Way(s, via, name, plan.m, stages, like, v, **options)
 
 
 def equality(s, plan, text):
@@ -136,15 +138,15 @@ def equality(s, plan, text):
     o = replace(plan.o, seq=min(plan.o.seq, PARITY_TOKENS), micro_batch=1)
     tokens, targets = micro_batches(s, o, text, 0, plan.m)
     torch.manual_seed(o.seed)
-    whole = Transformer(o.shape).to(s.device)
-    loss, wanted = parity.loss_and_gradients(whole, torch.cat(tokens), torch.cat(targets))
+    model = Transformer(o.shape).to(s.device)
+    loss, wanted = parity.loss_and_gradients(model, torch.cat(tokens), torch.cat(targets))
     checks = {}
     for via, name, v in ways(s, plan, naive=True):
         way = model_way(s, o, plan, via, name, v)
-        found = way.step(tokens, targets)
+        value = way.step(tokens, targets)
         mine = way.gradients()
         way.close()
-        error = max(abs(found / loss - 1), parity.worst(s, mine, {key: wanted[key] for key in mine}))
+        error = max(abs(value / loss - 1), parity.worst(s, mine, {key: wanted[key] for key in mine}))
         checks[f"{lab_pipeline.title(name, v)}, {lab_pipeline.VIAS[via]}: loss and gradients equal one process"] = (
             parity.check(error)
         )
@@ -153,13 +155,13 @@ def equality(s, plan, text):
 
 def ways(s, plan, naive=False):
     """[(via, schedule, v)]: torch's need a process group, and some a new torch."""
-    found = [
+    chosen = [
         (via, name, v)
         for name, v in plan.chosen
         for via in pipeline_ways.ROUTES
         if via == "hand" or pipeline_ways.torch_has(s, name)
     ]
-    return [("hand", "naive", 1), *found] if naive else found
+    return [("hand", "naive", 1), *chosen] if naive else chosen
 
 
 # --- the Transformer ------------------------------------------------------------------------------------------------
@@ -173,8 +175,8 @@ def memory(s, plan, text):
         way = model_way(s, o, plan, "hand", name, v)
         seen = measure_pipeline.most_kept(way, *batch)
         way.close()
-        kept = stage_kept(o.shape, o.micro_batch, o.seq, plan.layers(v), Recipe(precision="fp32"))
-        wanted = most_held(spec_pipeline.orders(name, plan.p, plan.m, v), kept)
+        stage_bytes = stage_kept(o.shape, o.micro_batch, o.seq, plan.layers(v), Recipe(precision="fp32"))
+        wanted = most_held(spec_pipeline.orders(name, plan.p, plan.m, v), stage_bytes)
         title = lab_pipeline.title(name, v)
         rows.append((title, wanted, seen))
         checks[f"{title}: bytes kept for backward within 2% on every rank"] = parity.check(
@@ -192,35 +194,35 @@ def train(s, plan, text):
     shared = sum(line.work) / min(plan.p, limits.cores()) if s.device.type == "cpu" else 0.0
     wanted = max(line.seconds, shared)  # ranks on the same cores take turns
     optimizer = torch.optim.AdamW(way.stages[s.rank].parameters(), lr=o.lr)
-    found = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
+    result = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
     for step in range(o.steps):
         batch = micro_batches(s, o, text, step + 1, plan.m)
         s.barrier()
         begin = s.clock()
-        found["losses"].append(way.step(*batch))
-        found["seconds"].append(s.largest(s.clock() - begin))
+        result["losses"].append(way.step(*batch))
+        result["seconds"].append(s.largest(s.clock() - begin))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     ends = s.gathered([w.detach().cpu() for w in pipeline_stage.tied_weights(way.stages)])
     tables = [w for row in ends for w in row]
-    apart = max(((w - tables[0]).abs().max().item() for w in tables), default=0.0)  # one stage has no copy
-    return found, {"token table and tied head are equal after training": parity.check(apart, 0.0)}
+    distance = max(((w - tables[0]).abs().max().item() for w in tables), default=0.0)  # one stage has no copy
+    return result, {"token table and tied head are equal after training": parity.check(distance, 0.0)}
 
 
-def record(s, tier, plan, rows, kept, trained, checks, notes):
+def record(s, tier, plan, rows, memory_rows, trained, checks, notes):
     """The Record of this run."""
     o, wanted, seen = plan.o, {}, {}
     for row in rows:
         label = f"{row['name']}, {lab_pipeline.VIAS[row['via']]}, {row['ms']:g} ms stages"
         wanted |= {f"seconds a step, {label}": row["predicted"], f"bubble of the step, {label}": row["bubble"]}
         seen |= {f"seconds a step, {label}": row["measured"], f"bubble of the step, {label}": row["found"]}
-    for title, predicted, measured in kept:
+    for title, predicted, measured in memory_rows:
         for rank in range(plan.p):
             wanted[f"bytes kept for backward, {title}, rank {rank}"] = predicted[rank]
             seen[f"bytes kept for backward, {title}, rank {rank}"] = measured[rank]
     wanted["seconds a step, training"] = trained["predicted"]
     seen["seconds a step, training"] = statistics.median(trained["seconds"][WARMUP:])
-    most = max(((max(m), title) for title, _, m in kept), default=(0, ""))
+    largest = max(((max(m), title) for title, _, m in memory_rows), default=(0, ""))
     return recording.record(
         s,
         "pipeline",
@@ -230,7 +232,7 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
         model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32"))
         | {
-            "schedules": ", ".join(lab_pipeline.title(*one) for one in plan.chosen),
+            "schedules": ", ".join(lab_pipeline.title(*schedule) for schedule in plan.chosen),
             "micro_batches": plan.m,
             "stage ms": o.stage_ms,
             "hop ms": o.hop_ms,
@@ -241,7 +243,7 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
         step_seconds=trained["seconds"],
         warmup_steps=WARMUP,
         losses=trained["losses"],
-        peak_memory={"activations": most[0]} | session.allocator(s, "allocator: "),
+        peak_memory={"activations": largest[0]} | session.allocator(s, "allocator: "),
         prediction=wanted,
         measurement=seen,
         checks=checks,
@@ -251,14 +253,14 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
 
 def skipped(s, plan):
     """What this run leaves out."""
-    found = ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
+    reasons = ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
     if s.world == 1:
-        found.append(
+        reasons.append(
             "bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
             "labs/pipeline.py)"
         )
-        return found
-    return found + [
+        return reasons
+    return reasons + [
         f"torch's {lab_pipeline.title(name, v)}: over gloo it needs torch 2.13, this is {torch.__version__}"
         for name, v in plan.chosen
         if not pipeline_ways.torch_has(s, name)
@@ -275,10 +277,10 @@ def whole(s, tier, plan, text):
         rows, shown = pipeline_sleep.schedules(s, plan, ways(s, plan))
         notes = lab_pipeline.explain(rows)
         s.say(f"\n{lab_pipeline.bubbles(rows)}\n\n{lab_pipeline.both_lanes(**shown)}")
-    kept, more = memory(s, plan, text)
-    s.say("\n".join([*notes, "", lab_pipeline.memory(kept), ""]))
+    memory_rows, checks_of_memory = memory(s, plan, text)
+    s.say("\n".join([*notes, "", lab_pipeline.memory(memory_rows), ""]))
     trained, tied = train(s, plan, text)
-    r = record(s, tier, plan, rows, kept, trained, checks | more | tied, notes)
+    r = record(s, tier, plan, rows, memory_rows, trained, checks | checks_of_memory | tied, notes)
     s.say(lab_pipeline.training(r, trained["predicted"], s.world))
     s.say("\n".join(report.verdicts(r.checks, r.skipped)))
     recording.keep(s, r, plan.o.save, RESULTS)
@@ -304,8 +306,8 @@ def main(s, argv=None):
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
     if o.fault != "none":
-        more = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()  # which sleeps for no stage
-        options.check_idle(f"--fault {o.fault}", o, TIERS[tier], ("schedules", "steps", "lr", *more))
+        idle = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()  # which sleeps for no stage
+        options.check_idle(f"--fault {o.fault}", o, TIERS[tier], ("schedules", "steps", "lr", *idle))
     text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")
     if o.fault == "none":

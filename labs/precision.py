@@ -102,7 +102,7 @@ def batches(s, o, text):
     return lambda seed, step: session.batch(text, step, o.micro_batch, o.seq, s.rank, s.world, seed, s.device)
 
 
-def figures(o, found, rows, runs):
+def figures(o, exact, rows, runs):
     """(prediction, measurement, checks) of a Record."""
     prediction, measurement, checks = {}, {}, {}
 
@@ -115,22 +115,22 @@ def figures(o, found, rows, runs):
         if parallel_precision.WAYS[name].cast and row["zero"] is not None:
             pair(f"share of gradients that are zero, {WORDS[name]}", row["predicted"], row["zero"], SHARES)
     if "fp16-scaled" in runs:
-        steps, run = precision_runs.predicted_scales(o, found), runs["fp16-scaled"][0]
+        steps, run = precision_runs.predicted_scales(o, exact), runs["fp16-scaled"][0]
         pair("loss scale after the last step", steps[-1].after, run.scale)
         pair("steps left out", sum(step.skipped for step in steps), run.skipped)
         checks["gradient of fp16 with a loss scale, unscaled, as fp32's"] = parity.check(
             rows["fp16-scaled"]["errors"]["all"], GRADIENTS
         )
-    for name, own in runs.items():
-        if own[0].stuck:
-            pair(f"share of weights that an update leaves, {WORDS[name]}", *own[0].stuck, SHARES)
+    for name, seeds in runs.items():
+        if seeds[0].stuck:
+            pair(f"share of weights that an update leaves, {WORDS[name]}", *seeds[0].stuck, SHARES)
     if {"bf16", "accelerate-bf16"} <= set(runs):
-        off = max(
+        distance = max(
             abs(a / b - 1)
             for mine, theirs in zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
             for a, b in zip(mine.losses, theirs.losses, strict=True)
         )
-        checks["Accelerate's losses are torch.amp's, bf16"] = parity.check(off, HALF_STEP)
+        checks["Accelerate's losses are torch.amp's, bf16"] = parity.check(distance, HALF_STEP)
     return prediction, measurement, checks
 
 
@@ -149,19 +149,19 @@ def utilization(s, o, run):
     return (work["forward"] + work["backward"]) / spent / rate, peak
 
 
-def record(s, tier, o, found, rows, runs, skipped):
+def record(s, tier, o, exact, rows, runs, skipped):
     """The Record of this run."""
-    prediction, measurement, checks = figures(o, found, rows, runs)
+    prediction, measurement, checks = figures(o, exact, rows, runs)
     run = runs[o.via][0]
     mfu, peak = utilization(s, o, run)
     series = {
         f"loss, {WORDS[name]}, seed {o.seed + i}": one.losses
-        for name, own in runs.items()
-        for i, one in enumerate(own)
+        for name, seeds in runs.items()
+        for i, one in enumerate(seeds)
         if all(map(torch.isfinite, torch.tensor(one.losses)))
     }
-    series |= {f"seconds a step, {WORDS[name]}": own[0].seconds for name, own in runs.items()}
-    series |= {"largest gradient of 16-bit products, fp32": found.tops} | lab_precision.series_of(found.moments)
+    series |= {f"seconds a step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
+    series |= {"largest gradient of 16-bit products, fp32": exact.tops} | lab_precision.series_of(exact.moments)
     if "fp16-scaled" in runs:
         series["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
     parts = f"gradients' errors are of {', then '.join(rows['fp32']['errors'])}"
@@ -204,29 +204,32 @@ def whole(s, tier, o, text):
     """One step of every way from the same weights, then training. Exit code 1 where a check failed."""
     names, skipped = chosen(s, o)
     batch = batches(s, o, text)
-    found = precision_runs.reference(s, o, batch)
-    rows = precision_runs.compare(s, o, names, found)
+    exact = precision_runs.reference(s, o, batch)
+    rows = precision_runs.compare(s, o, names, exact)
     s.say(f"\n{lab_precision.one_step(rows, WORDS)}\n")
     if o.histogram:
         s.say(
             "\n".join(
                 lab_precision.octaves(h, f"gradients of activations, {part}")
-                for part, h in found.moments["last step"]["activations"].items()
+                for part, h in exact.moments["last step"]["activations"].items()
             )
             + "\n"
         )
     runs = {name: [precision_runs.train(s, o, name, o.seed + i, batch) for i in range(o.seeds)] for name in names}
     s.say(f"{lab_precision.training(runs, WORDS)}\n{lab_precision.spread(runs)}\n")
     if "fp16-scaled" in runs:
-        s.say(lab_precision.scales(precision_runs.predicted_scales(o, found), runs["fp16-scaled"][0]) + "\n")
+        s.say(lab_precision.scales(precision_runs.predicted_scales(o, exact), runs["fp16-scaled"][0]) + "\n")
     if s.device.type == "cuda":
         s.say(lab_precision.seconds(runs, WORDS, o.micro_batch * o.seq * s.world, WARMUP) + "\n")
     else:
         skipped.append("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
-    r = record(s, tier, o, found, rows, runs, skipped)
+    r = record(s, tier, o, exact, rows, runs, skipped)
     s.say(
         "\n".join(
-            [*(f"built: {name}: {own[0].built}" for name, own in runs.items()), *report.verdicts(r.checks, r.skipped)]
+            [
+                *(f"built: {name}: {seeds[0].built}" for name, seeds in runs.items()),
+                *report.verdicts(r.checks, r.skipped),
+            ]
         )
     )
     recording.keep(s, r, o.save, RESULTS, "torch" if o.via in ("fp32", "bf16") else o.via)

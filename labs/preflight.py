@@ -43,46 +43,46 @@ class Options:
 TIERS = {"smoke": Options(), "cpu": Options(), "gpu": Options(gpus=1, disk_gib=50, memory_gib=32)}
 
 
-def python_version(found=sys.version_info):
+def python_version(version=sys.version_info):
     """Python 3.11 or newer."""
-    text = ".".join(map(str, found[:3]))
-    return Check("Python 3.11 or newer", tuple(found[:2]) >= (3, 11), text, "install Python 3.11 or newer")
+    text = ".".join(map(str, version[:3]))
+    return Check("Python 3.11 or newer", tuple(version[:2]) >= (3, 11), text, "install Python 3.11 or newer")
 
 
-def torch_version(found=torch.__version__):
+def torch_version(version=torch.__version__):
     """torch 2.11 or newer."""
-    number = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
-    return Check("torch 2.11 or newer", number >= NEEDS_TORCH, found, "pip install 'torch>=2.11'")
+    number = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    return Check("torch 2.11 or newer", number >= NEEDS_TORCH, version, "pip install 'torch>=2.11'")
 
 
 def packages():
     """What the labs import besides torch."""
     missing = [name for name in ("accelerate", "matplotlib") if importlib.util.find_spec(name) is None]
-    found = "missing: " + ", ".join(missing) if missing else "found"
-    return Check("accelerate, matplotlib", not missing, found, "pip install " + " ".join(missing))
+    text = "missing: " + ", ".join(missing) if missing else "found"
+    return Check("accelerate, matplotlib", not missing, text, "pip install " + " ".join(missing))
 
 
 def gpus(needed, visible=None, names=None):
     """GPUs that torch sees, at least `needed`."""
     visible = torch.cuda.device_count() if visible is None else visible
     names = names or sorted({torch.cuda.get_device_name(i) for i in range(visible)})
-    found = f"{visible} x {', '.join(names)}" if visible else "no GPU is visible"
+    text = f"{visible} x {', '.join(names)}" if visible else "no GPU is visible"
     if not (visible or needed):
-        found += ": labs would run on the CPU (say --gpus N if you expect some)"
+        text += ": labs would run on the CPU (say --gpus N if you expect some)"
     return Check(
         f"GPUs, at least {needed}",
         visible >= needed,
-        found,
+        text,
         "see the line of the driver, and whether the job or the container was given its GPUs",
     )
 
 
 def backend_ready():
     """NCCL where GPUs are there, gloo otherwise."""
-    wanted, there = (
+    wanted, present = (
         ("NCCL", dist.is_nccl_available()) if torch.cuda.is_available() else ("gloo", dist.is_gloo_available())
     )
-    return Check(f"backend {wanted}", there, "built in" if there else "missing", f"install a torch with {wanted}")
+    return Check(f"backend {wanted}", present, "built in" if present else "missing", f"install a torch with {wanted}")
 
 
 def disk(needed_gib, folder="."):
@@ -99,13 +99,13 @@ def disk(needed_gib, folder="."):
 
 def memory(needed_gib):
     """Memory and cores that this process may use, and of how many, where its control group leaves it fewer."""
-    total, cores, found = limits.memory() / GIB, limits.cores(), []
-    for used, there, unit in ((total, limits.machine_memory() / GIB, " GiB"), (cores, os.cpu_count(), " cores")):
-        found.append(f"{used:.3g}" + (f" of the machine's {there:.3g}" if used < there else "") + unit)
+    total, cores, texts = limits.memory() / GIB, limits.cores(), []
+    for used, machine, unit in ((total, limits.machine_memory() / GIB, " GiB"), (cores, os.cpu_count(), " cores")):
+        texts.append(f"{used:.3g}" + (f" of the machine's {machine:.3g}" if used < machine else "") + unit)
     return Check(
         f"memory, {needed_gib:g} GiB",
         total >= needed_gib,
-        ", ".join(found),
+        ", ".join(texts),
         "use a larger machine, or ask the container or the job for more memory",
     )
 
@@ -184,7 +184,7 @@ def group_started(processes):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as child:
-            out, err = child.communicate(timeout=LIMIT_S)
+            output, err = child.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         return Check(
             need,
@@ -192,12 +192,12 @@ def group_started(processes):
             f"no answer within {LIMIT_S} s",
             "set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network in use",
         )
-    said = [line.strip() for line in (out + err).splitlines() if line.startswith("PREFLIGHT ")]
-    why = [line for line in err.splitlines() if "preflight.py: " in line] or ["the processes ended early"]
+    lines = [line.strip() for line in (output + err).splitlines() if line.startswith("PREFLIGHT ")]
+    reasons = [line for line in err.splitlines() if "preflight.py: " in line] or ["the processes ended early"]
     return Check(
         need,
-        child.returncode == 0 and bool(said),
-        (said or why)[0].removeprefix("PREFLIGHT "),
+        child.returncode == 0 and bool(lines),
+        (lines or reasons)[0].removeprefix("PREFLIGHT "),
         f"see why: LAB_TRACEBACK=1 torchrun --nproc-per-node {processes} labs/preflight.py",
     )
 
@@ -239,14 +239,14 @@ def gather(s, checks):
     everywhere = s.gathered((socket.gethostname(), s.local_rank, checks))
     if not s.main:
         return checks
-    others = [
+    failed = [
         Check(f"{host}: {c.need}", c.ok, c.found, c.remedy)
-        for host, local_rank, found in everywhere[1:]
+        for host, local_rank, checks_of_rank in everywhere[1:]
         if local_rank == 0
-        for c in found
+        for c in checks_of_rank
         if c.ok is False
     ]
-    return [*checks, *others]
+    return [*checks, *failed]
 
 
 def main(s, argv=None):

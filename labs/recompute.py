@@ -63,9 +63,9 @@ class Options(options.Model):
     @cached_property
     def shape(self):
         """The transformer of these options, on bytes."""
-        more = LLAMA if self.form == "llama" else {}
+        family = LLAMA if self.form == "llama" else {}
         return Shape(
-            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **more
+            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **family
         )
 
     @cached_property
@@ -105,8 +105,8 @@ def policies(s, o):
     )
     job = Job(o.shape, o.seq, device, cluster(1, 1), o.micro_batch, Layout(), o.recipe, runs)
     rank = machine.from_datasheet(job) if profile is None else machine.from_profiles(job, {1: profile})
-    found = timing_recompute.budgets(job, rank, lab_recompute.SHARES)
-    return dict(zip(lab_recompute.SHARES, found, strict=True)), (
+    chosen = timing_recompute.budgets(job, rank, lab_recompute.SHARES)
+    return dict(zip(lab_recompute.SHARES, chosen, strict=True)), (
         DEVICES[CHOSEN_FOR].name if profile is None else "this machine's profile"
     )
 
@@ -136,24 +136,24 @@ def verdicts(s, rows, via):
     return checks
 
 
-def equality(s, o, text, found):
+def equality(s, o, text, chosen):
     """Checks of a Record: N ranks under DDP, some tiles and all of them made again, against this process on all."""
     if s.world == 1:
         return {}
     o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32", dropout=0.0)
     share = one_batch(s, o, text, 0)
-    whole = session.batch(text, 0, s.world, o.seq, seed=o.seed, device=s.device)
-    everything = measure_recompute.make(s, o, found[1.0], "torch")
-    wanted_loss, wanted = parity.loss_and_gradients(everything.model, *whole)
+    whole_batch = session.batch(text, 0, s.world, o.seq, seed=o.seed, device=s.device)
+    everything = measure_recompute.make(s, o, chosen[1.0], "torch")
+    wanted_loss, wanted = parity.loss_and_gradients(everything.model, *whole_batch)
     checks = {}
     for via in lab_recompute.VIAS:
         for budget in (0.4, 0.0):
-            way = measure_recompute.Way(s, o, found[budget], via)
-            loss, own = parity.loss_and_gradients(way.training.model, *share, way.replicas)
-            own = dict(zip(wanted, own.values(), strict=True))  # checkpointing renames what it wraps
+            way = measure_recompute.Way(s, o, chosen[budget], via)
+            loss, grads = parity.loss_and_gradients(way.training.model, *share, way.replicas)
+            grads = dict(zip(wanted, grads.values(), strict=True))  # checkpointing renames what it wraps
             words = f"{lab_recompute.VIAS[via]}, {lab_recompute.NAMES[budget]}, {s.world} ranks"
             checks[f"{words}: loss equals one process"] = parity.check(abs(s.mean(loss) - wanted_loss) / wanted_loss)
-            checks[f"{words}: gradients equal one process"] = parity.check(parity.worst(s, own, wanted))
+            checks[f"{words}: gradients equal one process"] = parity.check(parity.worst(s, grads, wanted))
     return checks
 
 
@@ -163,11 +163,11 @@ def equality(s, o, text, found):
 def record(s, tier, o, rows, timed, checks, counts, notes):
     """The Record of this run."""
     prediction, measurement = {}, {}
-    for via, each in rows.items():
-        names = {share: f"{lab_recompute.NAMES[share]}, {lab_recompute.VIAS[via]}" for share in each}
-        more = report.pairs(each, names, lab_recompute.FIGURES)
-        prediction |= more[0]
-        measurement |= more[1]
+    for via, results in rows.items():
+        names = {share: f"{lab_recompute.NAMES[share]}, {lab_recompute.VIAS[via]}" for share in results}
+        figures = report.pairs(results, names, lab_recompute.FIGURES)
+        prediction |= figures[0]
+        measurement |= figures[1]
     for share, n in counts.items():
         prediction[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = 2 * o.layers + 1
         measurement[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = n
@@ -191,31 +191,31 @@ def record(s, tier, o, rows, timed, checks, counts, notes):
         measurement=measurement,
         checks=checks,
         skipped=skips(s),
-        series={f"seconds a step, {lab_recompute.NAMES[share]}": found for share, found in timed.seconds.items()},
+        series={f"seconds a step, {lab_recompute.NAMES[share]}": samples for share, samples in timed.seconds.items()},
     )
 
 
 def skips(s):
     """What this run leaves out, and why."""
-    found = [
+    reasons = [
         "torch.compile's budgets: not asked for (--compile)",
         "Accelerate: its FSDP2 recomputes on GPUs only, and draws other random numbers in the second run "
         "(--fault random)",
     ]
     if s.world == 1:
-        found.append("replicas and FSDP's gathers: one process sends nothing (torchrun --nproc-per-node 2)")
-    return found
+        reasons.append("replicas and FSDP's gathers: one process sends nothing (torchrun --nproc-per-node 2)")
+    return reasons
 
 
 def train(s, tier, o, text):
     """Weigh six budgets in both ways, check, train, compare, record. Exit code 1 where a check failed."""
-    found, chosen_for = policies(s, o)
-    s.say(f"tiles priced for: {chosen_for}\n{lab_recompute.drops(found)}\n")
-    batch, rows, checks = one_batch(s, o, text, 0), {}, equality(s, o, text, found)
-    timed = measure_recompute.Rounds(s, o, found, lambda step: one_batch(s, o, text, step))
+    chosen, chosen_for = policies(s, o)
+    s.say(f"tiles priced for: {chosen_for}\n{lab_recompute.drops(chosen)}\n")
+    batch, rows, checks = one_batch(s, o, text, 0), {}, equality(s, o, text, chosen)
+    timed = measure_recompute.Rounds(s, o, chosen, lambda step: one_batch(s, o, text, step))
     timed.alternate(o.steps)
     for via in lab_recompute.VIAS:
-        rows[via] = measure_recompute.six(s, o, found, via, batch)
+        rows[via] = measure_recompute.six(s, o, chosen, via, batch)
         checks |= verdicts(s, rows[via], via)
     for share, seconds in timed.middles(WARMUP).items():
         rows[o.via][share]["measured"]["seconds"] = seconds
@@ -223,7 +223,7 @@ def train(s, tier, o, text):
     counts = (
         {
             share: "".join(measure_recompute.messages(s, o, policy, batch)[:2]).count("G")
-            for share, policy in found.items()
+            for share, policy in chosen.items()
         }
         if s.world > 1
         else {}
@@ -233,8 +233,8 @@ def train(s, tier, o, text):
             abs(n - 2 * o.layers - 1), 0.0
         )
     r = record(s, tier, o, rows, timed, checks, counts, [f"tiles priced for: {chosen_for}"])
-    for via, each in rows.items():
-        s.say(lab_recompute.budgets(each, lab_recompute.VIAS[via]) + "\n")
+    for via, results in rows.items():
+        s.say(lab_recompute.budgets(results, lab_recompute.VIAS[via]) + "\n")
     if counts:
         s.say(lab_recompute.gathers(counts, 2 * o.layers + 1) + "\n")
     s.say(

@@ -25,42 +25,42 @@ from scaleout.records import profiles, results
 from scaleout.train import curves, worlds
 from scaleout.train import options as train_options
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "scaling"
+FOLDER = Path(__file__).resolve().parent
+RESULTS = FOLDER / "results" / "scaling"
 STEPS = {"smoke": "30", "cpu": "40", "gpu": "30"}  # enough for a median; the job's own numbers train
 
 
 def parser():
     """The options of this lab; others are the job's."""
-    made = lab_options.Parser(__doc__)
-    made.add_argument("--worlds", default="1,2,4", metavar="N,N", help="numbers of processes, 1 among them")
-    made.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
-    made.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
-    made.add_argument("--tier", choices=lab_options.TIERS, default="smoke", help="size of the job")
-    made.add_argument(
+    result = lab_options.Parser(__doc__)
+    result.add_argument("--worlds", default="1,2,4", metavar="N,N", help="numbers of processes, 1 among them")
+    result.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
+    result.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
+    result.add_argument("--tier", choices=lab_options.TIERS, default="smoke", help="size of the job")
+    result.add_argument(
         "--folder",
         metavar="FOLDER",
         help="of a series of your own: Records are kept there, and read "
         "(default: none is kept, labs/results/scaling is read)",
     )
-    made.add_argument(
+    result.add_argument(
         "--save",
         nargs="?",
         const="auto",
         metavar="FOLDER",
         help="write a Record of each run (alone: to labs/results/scaling/)",
     )
-    made.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU and what is no compute")
-    made.add_argument(
+    result.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU and what is no compute")
+    result.add_argument(
         "--seconds", type=float, default=0.2, help="of each number that is calibrated; 0: predict nothing"
     )
-    made.add_argument(
+    result.add_argument(
         "--predict",
         metavar="N:TOKENS",
         help="your tokens/s on N processes, twice those of a run in --folder: runs N and compares",
     )
-    made.add_argument("--read", action="store_true", help="run nothing: show what --folder holds")
-    return made
+    result.add_argument("--read", action="store_true", help="run nothing: show what --folder holds")
+    return result
 
 
 def options(argv):
@@ -98,11 +98,11 @@ def refuse(job, runs, kind):
 
     cut = "fsdp" if any(run.strategy == "fsdp" for run in runs) else "ddp"  # whose runs hear what is said of shards
     for run in runs:
-        asked = job if run.strategy == cut else train_options.unsharded(job)[0]
-        asked = replace(asked, strategy=run.strategy, batch=run.batch)
-        train_options.check(asked, SimpleNamespace(world=run.world, device=SimpleNamespace(type=kind)))
+        resolved = job if run.strategy == cut else train_options.unsharded(job)[0]
+        resolved = replace(resolved, strategy=run.strategy, batch=run.batch)
+        train_options.check(resolved, SimpleNamespace(world=run.world, device=SimpleNamespace(type=kind)))
         if kind == "cpu":
-            fits.host(asked.shape, run.world)
+            fits.host(resolved.shape, run.world)
     batches.read(job.dataset, job.held_out, max(run.batch for run in runs) * job.seq + 1)
 
 
@@ -120,7 +120,7 @@ def calibrate(o, world, folder):
     path = Path(folder) / f"machine-{world}.json"
     size = "gpu" if o.tier == "gpu" else "smoke"
     words = ["--tier", size, "--seconds", str(o.seconds), "--no-kernels", "--out", str(path)]
-    launch.started(str(HERE / "calibrate.py"), words, world)
+    launch.started(str(FOLDER / "calibrate.py"), words, world)
     return path
 
 
@@ -146,7 +146,7 @@ class Series:
             self.profiles[run.world] = calibrate(self.o, run.world, temporary)
         machine = self.profiles[run.world]
         words = worlds.command(run, self.words, path, machine)
-        record = launch.started(str(HERE / "capstone.py"), words, run.world, path)
+        record = launch.started(str(FOLDER / "capstone.py"), words, run.world, path)
         if machine:
             record = self.predicted(run, record, profiles.load(machine))
         results.save(record, path)
@@ -167,8 +167,8 @@ class Series:
             self.share = worlds.efficiency(profile, record, replace(self.job, batch=run.batch))
         if self.share is None:
             return record
-        found = worlds.with_prediction(record, worlds.predict(run, self.job, profile, self.share))
-        return replace(found, notes=[*found.notes, worlds.basis(profile, self.share, self.job.precision)])
+        predicted = worlds.with_prediction(record, worlds.predict(run, self.job, profile, self.share))
+        return replace(predicted, notes=[*predicted.notes, worlds.basis(profile, self.share, self.job.precision)])
 
 
 def graded(o, words, job, kind):
@@ -186,14 +186,14 @@ def graded(o, words, job, kind):
     batch = half.batch if mode == "strong" else 2 * half.batch
     if batch % world:
         raise ValueError(f"--predict {o.predict}: {world} processes do not divide {batch} sequences")
-    run, made = worlds.Run(mode, world, strategy, batch), Series(o, words, job, kind)
+    run, series = worlds.Run(mode, world, strategy, batch), Series(o, words, job, kind)
     refuse(job, [run], kind)
     start = next((known[one] for one in known if one.mode == mode and one.strategy == worlds.ONE), None)
     with tempfile.TemporaryDirectory() as temporary:
         if start is not None and o.seconds:
             profile = worlds.at_the_time(profiles.load(calibrate(o, 1, temporary)), start)
-            made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
-        record = made.run(run, temporary)
+            series.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
+        record = series.run(run, temporary)
         real = record.rate
         path = results.save(
             replace(
@@ -201,20 +201,20 @@ def graded(o, words, job, kind):
                 prediction=record.prediction | {worlds.READER: guess},
                 measurement=record.measurement | {worlds.READER: real},
             ),
-            made.path(run, temporary),
+            series.path(run, temporary),
         )
         print(exit_check.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
     print(curves.doubling(known[half].rate, real, curves.predicted_rate(record)))
 
 
-def show(o, found, kind):
+def show(o, records, kind):
     """The table, what limits, and the figure."""
-    if not found:
+    if not records:
         raise ValueError(f"--read: {o.folder.name} holds no runs of tier {o.tier} on {kind}: run the lab first")
-    print("\n" + curves.report(found))
+    print("\n" + curves.report(records))
     if o.plot:
-        first = next(iter(found.values()))
-        curves.plot(found, o.plot, f"{first.device}, {o.tier}: the training job on several processes")
+        first = next(iter(records.values()))
+        curves.plot(records, o.plot, f"{first.device}, {o.tier}: the training job on several processes")
         print(f"figure saved: {Path(o.plot).name}")
 
 
@@ -233,11 +233,11 @@ def main():
     preflight.check_tier(o.tier)
     todo = worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
     refuse(job, todo, kind)
-    made = Series(o, words, job, kind)
+    series = Series(o, words, job, kind)
     with tempfile.TemporaryDirectory() as temporary:
         for run in todo:
-            made.run(run, temporary)
-    show(o, made.found, kind)
+            series.run(run, temporary)
+    show(o, series.found, kind)
 
 
 def shielded():

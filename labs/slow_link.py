@@ -91,22 +91,22 @@ def measure(o, plan):
 # --- what is said and kept ---------------------------------------------------------------------------------
 
 
-def record(tier, o, plan, number, found, model, latency):
+def record(tier, o, plan, number, measured, model, latency):
     """The Record of one case."""
-    case, seen = plan["cases"][number], found["cases"][number]
+    case, seen = plan["cases"][number], measured["cases"][number]
     batch = case["sequences"] * case["accumulation"] * o.hosts
     middle = statistics.median(seen["step_seconds"])
     seconds, _ = model.step(case, latency)
     quiet = model.quiet(case)
     rate = case["rate"] and case["rate"] / 1e6
-    facts = found["facts"] | {
+    facts = measured["facts"] | {
         "commit": provenance.commit(),
         "command": provenance.command_line(),
         "nodes": o.hosts,
         "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
         + (f"{rate:g} Mbit/s by tbf" if rate else "no limit"),
     }
-    spread = found["spread"][case["hook"]]
+    spread = measured["spread"][case["hook"]]
     equal = {"value": spread, "tolerance": 0.0, "passed": spread == 0.0}
     return Record(
         stem="slow_link",
@@ -146,11 +146,11 @@ def path_of(folder, r):
 
 def recorded(folder=RECORDED):
     """The recorded runs' Records as {(tier, hosts): [Record]}, in the order of the table."""
-    found = {}
+    by_size = {}
     for path in Path(folder).glob("*.json"):
         r = results.load(path)
-        found.setdefault((r.tier, r.nodes), []).append(r)
-    for rows in found.values():
+        by_size.setdefault((r.tier, r.nodes), []).append(r)
+    for rows in by_size.values():
         rows.sort(
             key=lambda r: (
                 r.recipe["hook"] == "powersgd",
@@ -160,7 +160,7 @@ def recorded(folder=RECORDED):
                 -(r.recipe["link Mbit/s"] or 1e9),
             )
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(by_size.items()))
 
 
 def show_recorded(lack):
@@ -191,12 +191,12 @@ def main(argv=None):
         "and pass",
         flush=True,
     )
-    found, applied = measure(o, plan)
+    measured, applied = measure(o, plan)
     latency = o.latency_ms / 1e3 if applied else 0.0
     if o.latency_ms and not applied:
         print("latency was not applied: this kernel has no netem (module sch_netem)")
-    model = lab_slow_link.Model(found, o.hosts, plan)
-    rows = [record(tier, o, plan, i, found, model, latency) for i in range(len(plan["cases"]))]
+    model = lab_slow_link.Model(measured, o.hosts, plan)
+    rows = [record(tier, o, plan, i, measured, model, latency) for i in range(len(plan["cases"]))]
     print(lab_slow_link.show(rows))
     if o.save:
         folder = RECORDED if o.save == "auto" else Path(o.save)

@@ -62,9 +62,9 @@ class Options(options.Model):
     @property
     def shape(self):
         """The transformer of these options, on bytes."""
-        more = LLAMA if self.form == "llama" else {}
+        family = LLAMA if self.form == "llama" else {}
         return Shape(
-            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **more
+            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **family
         )
 
 
@@ -87,16 +87,16 @@ def equality(s, o, text, names):
     """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
     process alone, in fp32."""
     checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
-    more = {"optimizer": "momentum", "rate": PARITY_RATE}
+    settings = {"optimizer": "momentum", "rate": PARITY_RATE}
     batches = [one_batch(s, o, text, step) for step in range(PARITY_STEPS)]
-    wanted = parity.trained(measure_tensor.make(s, o, "one", **more), batches)
+    wanted = parity.trained(measure_tensor.make(s, o, "one", **settings), batches)
     for name in names:
-        way = measure_tensor.make(s, o, name, **more)
-        found, words = parity.trained(way, batches), lab_tensor.NAMES[name]
-        losses = max(abs(f - w) / w for f, w in zip(found[0], wanted[0], strict=True))
+        way = measure_tensor.make(s, o, name, **settings)
+        result, words = parity.trained(way, batches), lab_tensor.NAMES[name]
+        losses = max(abs(f - w) / w for f, w in zip(result[0], wanted[0], strict=True))
         checks[f"{words}: losses equal one process"] = parity.check(s.largest(losses))
-        for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
-            checks[f"{words}: {what} equal one process"] = parity.check(parity.worst(s, f, w))
+        for kind, f, w in (("gradients", result[1], wanted[1]), ("weights", result[2], wanted[2])):
+            checks[f"{words}: {kind} equal one process"] = parity.check(parity.worst(s, f, w))
     return checks
 
 
@@ -107,15 +107,15 @@ def count_checks(rows):
     """Checks of a Record: collectives of each phase, as CommDebugMode counted them, and bytes kept."""
     checks = {}
     for name, row in rows.items():
-        off = sum(
+        error = sum(
             abs(row["counts"][phase].get(kind, 0) - row["wanted"][phase].get(kind, 0))
             for phase in row["wanted"]
             for kind in row["wanted"][phase] | row["counts"][phase]
         )
-        checks[f"{lab_tensor.NAMES[name]}: collectives as predicted"] = parity.check(off, 0.0)
+        checks[f"{lab_tensor.NAMES[name]}: collectives as predicted"] = parity.check(error, 0.0)
         if "kept" in row["measured"]:
-            off = abs(row["predicted"]["kept"] / row["measured"]["kept"] - 1)
-            checks[f"{lab_tensor.NAMES[name]}: bytes kept as predicted"] = parity.check(off, 0.0)
+            error = abs(row["predicted"]["kept"] / row["measured"]["kept"] - 1)
+            checks[f"{lab_tensor.NAMES[name]}: bytes kept as predicted"] = parity.check(error, 0.0)
     return checks
 
 
@@ -165,7 +165,7 @@ def record(s, tier, o, timed, rows, checks, notes, guesses):
         measurement=measurement,
         checks=checks,
         skipped=skipped,
-        series={f"seconds a step, {lab_tensor.NAMES[name]}": found for name, found in timed.seconds.items()},
+        series={f"seconds a step, {lab_tensor.NAMES[name]}": samples for name, samples in timed.seconds.items()},
     )
 
 
@@ -226,10 +226,10 @@ def train(s, tier, o, text):
 def plan(o):
     """What measure.tensor_link does on each host."""
     o = replace(o, micro_batch=LINK_BATCH * o.micro_batch)
-    given = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
+    link_rates = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
     return asdict(o) | {
         "model": asdict(o.shape),
-        "rates": given,
+        "rates": link_rates,
         "rounds": LINK_ROUNDS,
         "steps": LINK_STEPS,
         "threads": nodes.threads(HOSTS),
@@ -241,20 +241,20 @@ def over_links(s, tier, o):
     lack = hosts.refused()
     if lack:
         s.say(f"labs/tensor.py: {lack}; these are the runs recorded elsewhere")
-        made = recorded_links()
+        records = recorded_links()
     else:
-        asked = plan(o)
-        s.say(f"{HOSTS} hosts, one rank each, tp {HOSTS}, {asked['micro_batch']} x {o.seq} tokens a step")
-        found, _ = nodes.run("scaleout.measure.tensor_link", asked, HOSTS, RESULTS.parents[2])
-        made = [tensor_link.records(tier, asked, HOSTS, found)]
-    for rows in made:
+        job = plan(o)
+        s.say(f"{HOSTS} hosts, one rank each, tp {HOSTS}, {job['micro_batch']} x {o.seq} tokens a step")
+        measured, _ = nodes.run("scaleout.measure.tensor_link", job, HOSTS, RESULTS.parents[2])
+        records = [tensor_link.records(tier, job, HOSTS, measured)]
+    for rows in records:
         s.say(
             f"\n{total_parameters(Shape(**rows[0].model)) / 1e6:.2f} M parameters on a {rows[0].device}, size "
             f"{rows[0].tier}\n{tensor_link.show(rows)}"
         )
     if o.save and not lack:
         folder = RESULTS if o.save == "auto" else Path(o.save)
-        names = [results.save(r, folder / link_file(r)).name for r in made[0]]
+        names = [results.save(r, folder / link_file(r)).name for r in records[0]]
         s.say(f"{len(names)} records saved: {names[0]} and so on")
 
 
@@ -266,11 +266,11 @@ def link_file(r):
 
 def recorded_links(folder=RESULTS):
     """The recorded runs over links, [[Record]]: one list a size, fastest link first."""
-    found = {}
+    by_tier = {}
     for path in sorted(folder.glob("*-hosts-*.json")):
         r = results.load(path)
-        found.setdefault(r.tier, []).append(r)
-    return [sorted(rows, key=lambda r: -(r.recipe["link Mbit/s"] or 1e9)) for rows in found.values()]
+        by_tier.setdefault(r.tier, []).append(r)
+    return [sorted(rows, key=lambda r: -(r.recipe["link Mbit/s"] or 1e9)) for rows in by_tier.values()]
 
 
 def check(s, tier, o):

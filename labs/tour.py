@@ -29,7 +29,7 @@ from scaleout.lab import tour as lab_tour
 from scaleout.records import provenance
 
 BEGUN = time.monotonic()  # the minutes count from here
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 CLOSING = 8.0  # seconds kept for ending a lab and writing the page
 ASKING = 90.0  # seconds, at most, for torch to say what the machine is
 
@@ -59,7 +59,7 @@ def left(o):
 def machine(o):
     """(lab.tour.Machine, what went wrong in asking for it, in words)."""
     try:
-        done = subprocess.run(
+        answer = subprocess.run(
             [sys.executable, "-m", "scaleout.lab.machine"],
             capture_output=True,
             text=True,
@@ -67,13 +67,13 @@ def machine(o):
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(filter(None, [str(tour_visit.ROOT), os.environ.get("PYTHONPATH")]))},
         )
-        if done.returncode == 0:
-            return lab_tour.Machine(**json.loads(done.stdout.splitlines()[-1])), ""
-        said = (done.stderr.strip() or "nothing").splitlines()[-1]
+        if answer.returncode == 0:
+            return lab_tour.Machine(**json.loads(answer.stdout.splitlines()[-1])), ""
+        message = (answer.stderr.strip() or "nothing").splitlines()[-1]
     except subprocess.TimeoutExpired:
-        said = "no answer: a driver may hang"
+        message = "no answer: a driver may hang"
     facts = {"processor": f"{limits.cores()} core(s)", "Python": sys.version.split()[0]}
-    return lab_tour.Machine(limits.cores(), facts=facts), f"Torch could not say what this machine is: {said}"
+    return lab_tour.Machine(limits.cores(), facts=facts), f"Torch could not say what this machine is: {message}"
 
 
 def walk(o, tour, work):
@@ -93,7 +93,7 @@ def walk(o, tour, work):
             print(f"{words}: dropped, it {tour.dropped[-1][1]}", flush=True)
             continue
         print(f"{words}, about {needed:.0f} s", flush=True)
-        visit = tour_visit.visit(stop, work, HERE, seconds)
+        visit = tour_visit.visit(stop, work, FOLDER, seconds)
         tour.visits.append(visit)
         keep(o, tour, work)
         print(f"    {tour_page.verdict(visit)} in {visit.seconds:.0f} s{visit.why and ': ' + visit.why}", flush=True)
@@ -110,15 +110,15 @@ def main(argv=None):
     o = options(argv)
     if (o.out / tour_page.PAGE).exists():
         raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
-    found, why = machine(o)
+    device, reason = machine(o)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    tour = tour_page.Tour(found, o.minutes, provenance.command_line(), started, note=why)
+    tour = tour_page.Tour(device, o.minutes, provenance.command_line(), started, note=reason)
     with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as work:
         try:
             walk(o, tour, Path(work))
         except (KeyboardInterrupt, SystemExit) as stop:
             number = stop.code - 128 if isinstance(stop, SystemExit) else signal.SIGINT
-            tour.note = f"Stopped by {signal.Signals(number).name} before its end. {why}".strip()
+            tour.note = f"Stopped by {signal.Signals(number).name} before its end. {reason}".strip()
             raise
         finally:
             with launch.later():  # no second signal gets between the first and the page

@@ -27,7 +27,7 @@ from scaleout.timing import calibrated
 WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
-NEAR = 0.02  # of bytes held, sent and at the peak, and what the book promises
+TOLERANCE = 0.02  # of bytes held, sent and at the peak, and what the book promises
 SMALL = 10**6  # bytes by TCP: below, what gloo says beside the messages counts
 SIDE_BY_SIDE = [via for via in zero_ways.WAYS if via not in ("one", "accelerate")]
 RESULTS = Path(__file__).resolve().parent / "results" / "zero"
@@ -79,13 +79,13 @@ def short(s, o, text):
 def equality(s, o, text, vias):
     """{way: {what: largest relative error}} of losses, gradients, weights and both states of AdamW after a few steps
     against this process alone on all batches, in fp32."""
-    o, own, whole = short(s, o, text)
-    wanted, errors = _trained(s, o, "one", whole), {}
+    o, batches, whole_batches = short(s, o, text)
+    wanted, errors = _trained(s, o, "one", whole_batches), {}
     for via in vias:
-        found = _trained(s, o, via, own)
-        pairs = zip(found.pop("losses"), wanted["losses"], strict=True)
+        result = _trained(s, o, via, batches)
+        pairs = zip(result.pop("losses"), wanted["losses"], strict=True)
         errors[via] = {"losses": max(abs(s.mean(f) / w - 1) for f, w in pairs)}
-        errors[via] |= {what: parity.worst(s, tensors, wanted[what]) for what, tensors in found.items()}
+        errors[via] |= {kind: parity.worst(s, tensors, wanted[kind]) for kind, tensors in result.items()}
     return errors
 
 
@@ -93,16 +93,16 @@ def _trained(s, o, via, batches):
     """{"losses": of the steps, "gradients": of the first, "weights", "momentum", "variance": after the last}."""
     way = measure_zero.make(s, o, via)
     measure_zero.calm(way.optimizer)
-    found = dict(zip(("losses", "gradients", "weights"), parity.trained(way, batches), strict=True))
-    return found | {measure_zero.STATES[kind]: tensors for kind, tensors in way.states().items()}
+    result = dict(zip(("losses", "gradients", "weights"), parity.trained(way, batches), strict=True))
+    return result | {measure_zero.STATES[kind]: tensors for kind, tensors in way.states().items()}
 
 
 def parity_checks(errors):
     """Checks of a Record."""
     return {
-        f"{lab_zero.NAMES[via]}: {what} equal one process": parity.check(error)
-        for via, found in errors.items()
-        for what, error in found.items()
+        f"{lab_zero.NAMES[via]}: {kind} equal one process": parity.check(error)
+        for via, kinds in errors.items()
+        for kind, error in kinds.items()
     }
 
 
@@ -118,7 +118,7 @@ def byte_checks(rows, figures):
             if figure == "tcp" and seen < SMALL:
                 continue
             checks[f"{lab_zero.NAMES[via]}: {figures[figure]} as predicted"] = parity.check(
-                abs(wanted / seen - 1) if seen else wanted, NEAR
+                abs(wanted / seen - 1) if seen else wanted, TOLERANCE
             )
     return checks
 
@@ -162,7 +162,7 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
         measurement=measurement,
         checks=checks,
         skipped=skipped,
-        series={f"seconds a step, {lab_zero.NAMES[via]}": found for via, found in timed.seconds.items()},
+        series={f"seconds a step, {lab_zero.NAMES[via]}": samples for via, samples in timed.seconds.items()},
     )
 
 
@@ -224,7 +224,7 @@ def finish(s, o, r, notes, *tables):
                 "",
                 *notes,
                 f"ok     {len(r.checks) - len(failed)} of {len(r.checks)} checks: equal to one "
-                f"process within {parity.TOLERANCE:g}, bytes within {NEAR:.0%} of the prediction",
+                f"process within {parity.TOLERANCE:g}, bytes within {TOLERANCE:.0%} of the prediction",
                 *report.verdicts(failed, r.skipped, r.stalls, r.failures),
             ]
         )
@@ -235,8 +235,8 @@ def finish(s, o, r, notes, *tables):
 
 def named(o):
     """What the file of a Record ends with, where it is not the usual run's."""
-    more = "-".join(word for word in (o.optimizer, o.via) if word not in ("adamw", *SIDE_BY_SIDE))
-    return more or "torch"
+    suffix = "-".join(word for word in (o.optimizer, o.via) if word not in ("adamw", *SIDE_BY_SIDE))
+    return suffix or "torch"
 
 
 def check(s, tier, o):

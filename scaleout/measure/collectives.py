@@ -21,28 +21,28 @@ MOST_CALLS = 20  # nccl-tests' number of iterations
 
 def neighbours(s, n):
     """The group of this rank and those beside it, n in all; None where fewer are left. Collective."""
-    found = None
+    pair = None
     for first in range(0, s.world - n + 1, n):
         group = dist.new_group(list(range(first, first + n)), join.GROUP_TIMEOUT)
-        found = group if first <= s.rank < first + n else found
-    return found
+        pair = group if first <= s.rank < first + n else pair
+    return pair
 
 
-def backend(name, whole, world, group=None):
-    """A function without arguments that runs the backend's collective `name` once on `whole`, [n], world divides n.
+def backend(name, buffer, world, group=None):
+    """A function without arguments that runs the backend's collective `name` once on `buffer`, [n], world divides n.
 
     group: of so many ranks, None: all. It has `part`, this rank's share: what all_gather gathers, and what
     reduce_scatter leaves.
     """
     first = dist.get_global_rank(group, 0) if group else 0
-    part = torch.zeros(len(whole) // world, device=whole.device, dtype=whole.dtype)
+    part = torch.zeros(len(buffer) // world, device=buffer.device, dtype=buffer.dtype)
     gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # torch 2.13 has new names
     scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
     work = {
-        "all_reduce": lambda: dist.all_reduce(whole, group=group),
-        "broadcast": lambda: dist.broadcast(whole, first, group=group),
-        "all_gather": lambda: gather(whole, part, group=group),
-        "reduce_scatter": lambda: scatter(part, whole, group=group),
+        "all_reduce": lambda: dist.all_reduce(buffer, group=group),
+        "broadcast": lambda: dist.broadcast(buffer, first, group=group),
+        "all_gather": lambda: gather(buffer, part, group=group),
+        "reduce_scatter": lambda: scatter(part, buffer, group=group),
     }[name]
     work.part = part
     return work
@@ -50,11 +50,11 @@ def backend(name, whole, world, group=None):
 
 def sizes(smallest, largest, factor, world):
     """Message sizes in bytes from smallest to largest by `factor`, each rounded down to whole elements a rank."""
-    unit, found, size = ELEMENT * world, [], smallest
+    unit, rounded, size = ELEMENT * world, [], smallest
     while size <= largest:
-        found.append(max(unit, size // unit * unit))
+        rounded.append(max(unit, size // unit * unit))
         size *= factor
-    return sorted(set(found))
+    return sorted(set(rounded))
 
 
 def wrong(s, collective, size, reduce=None, gather=None):
@@ -65,29 +65,29 @@ def wrong(s, collective, size, reduce=None, gather=None):
     n = size // ELEMENT
     pattern = torch.arange(n, device=s.device) % 61
     rise = s.world * (s.world - 1) // 2
-    whole = (pattern + s.rank).float()
-    work = backend(collective, whole, s.world)
+    sent = (pattern + s.rank).float()
+    work = backend(collective, sent, s.world)
     mine = slice(s.rank * len(work.part), (s.rank + 1) * len(work.part))
     work.part.copy_(pattern[mine])
-    found = gather(work.part) if gather else (reduce or (lambda t: work()))(whole)
-    found = whole if found is None else found
+    received = gather(work.part) if gather else (reduce or (lambda t: work()))(sent)
+    received = sent if received is None else received
     if collective == "reduce_scatter":
-        found, wanted = work.part, (pattern * s.world + rise)[mine]
+        received, wanted = work.part, (pattern * s.world + rise)[mine]
     else:
         wanted = pattern * s.world + rise if collective == "all_reduce" else pattern
-    return round(s.mean((found != wanted.float()).sum().item()) * s.world)
+    return round(s.mean((received != wanted.float()).sum().item()) * s.world)
 
 
-def alternate(s, works, rounds, what=""):
+def alternate(s, works, rounds, label=""):
     """{name: [seconds, ...]} of one call: in each round every work in turn, first to last and then last to first.
 
     works: {name: function}, by size. The samples of a work are spread over the whole run, so that a machine that is
     slow for a while is slow for all works and in few samples of each; there and back, so that no short work always
-    follows the longest. The time of a sample is its slowest rank's. `what` names the work in a line of progress.
+    follows the longest. The time of a sample is its slowest rank's. `label` names the work in a line of progress.
     """
     calls = {name: _calls(s, work) for name, work in works.items()}
     names, times = list(works), {name: [] for name in works}
-    for turn in progress(range(rounds), what, s.main and bool(what)):
+    for turn in progress(range(rounds), label, s.main and bool(label)):
         for name in names if turn % 2 == 0 else reversed(names):
             s.barrier()
             start = s.clock()
@@ -133,11 +133,11 @@ def pair_seconds(s, sizes, rounds):
 
 def crowd_seconds(s, sizes, rounds):
     """{size: seconds} of one message from every rank to its right, all at the same time."""
-    right, left = (s.rank + 1) % s.world, (s.rank - 1) % s.world
+    right, previous = (s.rank + 1) % s.world, (s.rank - 1) % s.world
 
     def shift(leaving, arriving):
-        for one in ring.exchange(leaving, right, arriving, left):
-            one.wait()
+        for request in ring.exchange(leaving, right, arriving, previous):
+            request.wait()
 
     a, b = torch.zeros(2, max(sizes) // ELEMENT, device=s.device)
     return medians(s, {size: partial(shift, a[: size // ELEMENT], b[: size // ELEMENT]) for size in sizes}, rounds)

@@ -56,7 +56,7 @@ class Calibration:
         """One sample of forward and backward, nothing sent, all ranks at work; with `update`, of the update too."""
         way.replicas.look.alone = self.alone
         self.s.barrier()
-        forward, ready, rest = way.silent(batch, keep=update)
+        forward, ready, rest_seconds = way.silent(batch, keep=update)
         if update:
             start = self.s.clock()
             way.training.step()
@@ -68,11 +68,11 @@ class Calibration:
             (
                 self.s.largest(forward),
                 [(name, size, spent * slowest) for name, size, spent in ready],
-                self.s.largest(rest),
+                self.s.largest(rest_seconds),
             )
         )
 
-    def both(self, way, batch):
+    def overlapped(self, way, batch):
         """One sample of a backward with all-reduces of the usual bucket beside it, more than it can outlast."""
         hook, state = self.hook
         alone = middle(self.reduce[self.usual])
@@ -91,8 +91,8 @@ class Calibration:
         way.replicas.look.silent = False
         way.training.clear()
         spent = seconds_between(start, end)
-        kept = sum(seconds_between(at, end) > 0 for at in ends) * alone / spent
-        self.beside.setdefault(way.via, []).append((self.s.largest(spent), self.s.mean(kept)))
+        overlapped = sum(seconds_between(instant, end) > 0 for instant in ends) * alone / spent
+        self.beside.setdefault(way.via, []).append((self.s.largest(spent), self.s.mean(overlapped)))
 
     # --- what follows from it -----------------------------------------------------------------------------
 
@@ -104,21 +104,21 @@ class Calibration:
         """([timing.ddp.Layer], one a gradient, in the order of the forward; seconds after the last gradient)."""
         samples = self.silent[via][warmup:]
         ready = samples[0][1]
-        spent = [statistics.median(one[1][i][2] for one in samples) for i in range(len(ready))]
-        whole = statistics.median(sum(t for _, _, t in one[1]) for one in samples) / sum(spent)
-        forward = statistics.median(one[0] for one in samples) / len(ready)
-        found = [
-            timing_ddp.Layer(name, forward, t * whole, size) for (name, size, _), t in zip(ready, spent, strict=True)
+        spent = [statistics.median(sample[1][i][2] for sample in samples) for i in range(len(ready))]
+        scale = statistics.median(sum(t for _, _, t in sample[1]) for sample in samples) / sum(spent)
+        forward = statistics.median(sample[0] for sample in samples) / len(ready)
+        layers = [
+            timing_ddp.Layer(name, forward, t * scale, size) for (name, size, _), t in zip(ready, spent, strict=True)
         ]
-        return found[::-1], statistics.median(one[2] for one in samples)
+        return layers[::-1], statistics.median(sample[2] for sample in samples)
 
     def sharing(self, via, warmup):
         """(share of its speed that compute loses beside an all-reduce, share that the all-reduce keeps)."""
-        layers, rest = self.layers(via, warmup)
+        layers, rest_seconds = self.layers(via, warmup)
         samples = self.beside[via][warmup:]
-        alone = sum(layer.backward_seconds for layer in layers) + rest
+        alone = sum(layer.backward_seconds for layer in layers) + rest_seconds
         lost = 1 - alone / statistics.median(spent for spent, _ in samples)
-        return min(0.95, max(0.0, lost)), min(1.0, max(SLOWEST, statistics.mean(kept for _, kept in samples)))
+        return min(0.95, max(0.0, lost)), min(1.0, max(SLOWEST, statistics.mean(speed for _, speed in samples)))
 
     def predict(self, via, caps, warmup, accumulation=1, sync_every_pass=False, send=True):
         """(seconds of a step, exposed seconds, buckets) by timing.ddp.ddp_step; with send=False, of compute alone.
@@ -126,37 +126,37 @@ class Calibration:
         Beside compute a message keeps only a share of its speed; what is left when the backward ends has all of it
         again, which ddp_step does not know, so that its exposed part is shortened here.
         """
-        layers, rest = self.layers(via, warmup)
+        layers, rest_seconds = self.layers(via, warmup)
         line, update = self.line(warmup) if send else {}, middle(self.update, warmup)
         overlap = via != "hand"
-        lost, kept = self.sharing(via, warmup) if overlap else (0.0, 1.0)
+        lost, speed = self.sharing(via, warmup) if overlap else (0.0, 1.0)
         cap, first = caps if overlap else (1, 1)  # naive: one all-reduce a tensor
-        found = timing_ddp.ddp_step(
+        step = timing_ddp.ddp_step(
             layers,
-            lambda n: profile.line_seconds(line, n) / kept if send else 0.0,
+            lambda n: profile.line_seconds(line, n) / speed if send else 0.0,
             cap_bytes=cap,
             first_cap_bytes=first,
             overlap=overlap,
             accumulation=accumulation,
             sync_every_pass=sync_every_pass,
-            update_seconds=update + rest,
+            update_seconds=update + rest_seconds,
             contention=lost,
         )
-        exposed = found.exposed_seconds * kept
-        return found.seconds - found.exposed_seconds + exposed, exposed, len(found.buckets)
+        exposed = step.exposed_seconds * speed
+        return step.seconds - step.exposed_seconds + exposed, exposed, len(step.buckets)
 
     def words(self, warmup):
         """What was measured, in words, for a Record's notes."""
         line = self.line(warmup)
-        said = [
+        lines = [
             f"all_reduce: alpha {line['alpha_seconds'] * 1e3:.3f} ms, 1/beta "
             f"{1e-6 / max(line['seconds_per_byte'], 1e-15):,.0f} MB/s, worst residual "
             f"{line['worst_relative_error']:.0%} over {len(line['points'])} sizes"
         ]
         for via in self.beside:
-            lost, kept = self.sharing(via, warmup)
-            said.append(
+            lost, speed = self.sharing(via, warmup)
+            lines.append(
                 f"{via}: beside an all-reduce of {self.usual:,} bytes compute loses {lost:.0%} of its speed, "
-                f"and the all-reduce keeps {kept:.0%}"
+                f"and the all-reduce keeps {speed:.0%}"
             )
-        return said
+        return lines

@@ -30,25 +30,25 @@ def sweep(axes):
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def stack(axes, at, layers, **more):
-    """Areas on each other over `at`, from the bottom up: layers is {label: (colour, opacity, values)}, and what is zero
-    all along is left out. An outline tells them apart where colours do not. `more` goes to matplotlib's `stackplot`."""
+def stack(axes, xs, layers, **options):
+    """Areas on each other over `xs`, from the bottom up: layers is {label: (colour, opacity, values)}, and what is zero
+    all along is left out. Outlines tell them apart where colours do not. `options` go to `stackplot`."""
     layers = {label: layer for label, layer in layers.items() if any(layer[2])}
     axes.stackplot(
-        at,
+        xs,
         [values for *_, values in layers.values()],
         labels=layers,
         edgecolor="ink",
         linewidth=0.5,
         colors=[(colour, opacity) for colour, opacity, _ in layers.values()],
-        **more,
+        **options,
     )
 
 
-def stack_legend(axes, **more):
+def stack_legend(axes, **options):
     """Beside the axes, in the order in which a `stack` is seen: the uppermost first."""
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5), **more)
+    axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5), **options)
 
 
 # What a lane shows: how it is drawn. What waits is hatched, here as everywhere in the book.
@@ -72,20 +72,20 @@ def lanes(axes, trace, step=0, title=""):
     zero = min(trace.steps(rank)[step][0] for rank in trace.ranks)
     length = max(trace.steps(rank)[step][1] for rank in trace.ranks) - zero
     for rank in trace.ranks:
-        own = trace.steps(rank)[step]
+        window = trace.steps(rank)[step]
 
-        def draw(what, spans, down=_LANE, rank=rank):
+        def draw(kind, spans, drop=_LANE, rank=rank):
             moved = [((a - zero) * 1e3, (b - a) * 1e3) for a, b in spans]  # broken_barh takes (start, length)
-            axes.broken_barh(moved, (rank - down, _LANE), **LOOKS[what])
+            axes.broken_barh(moved, (rank - drop, _LANE), **LOOKS[kind])
 
         for phase in ("data", "forward", "backward", "update"):
-            spans = common([(s.start, s.end) for s in trace.spans(rank, phase)], [own])
+            spans = common([(s.start, s.end) for s in trace.spans(rank, phase)], [window])
             if phase == "data":
                 draw("waits for data", spans)
             else:
                 draw("computes nothing", subtract(spans, trace.compute(rank)))
                 draw(phase, common(spans, trace.compute(rank)))
-        draw("all-reduce", [(a, b) for a, b in trace.collectives(rank) if own[0] <= a < own[1]], down=0)
+        draw("all-reduce", [(a, b) for a, b in trace.collectives(rank) if window[0] <= a < window[1]], drop=0)
     axes.set(ylim=(max(trace.ranks) + 0.5, -0.5), xlim=(0, length * 1e3), yticks=trace.ranks)
     axes.set_yticklabels([f"rank {rank}" for rank in trace.ranks])
     axes.set_title(title)

@@ -57,32 +57,32 @@ def refuse(s, o) -> None:
 def memory(s, o, cut, batch):
     """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, units that are whole)]
     from one gather or free to the next). Collective; the same on every rank."""
-    one = Way(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
+    way = Way(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
     for _ in range(2):  # lazily made: the optimizer's state, gathered storages
-        one.step([batch])
+        way.step([batch])
     session.reset_allocator(s)
-    peak, events = measured(one, batch)
+    peak, events = measured(way, batch)
     peak = {kind: int(s.largest(size if s.main else 0)) for kind, size in peak.items()}
     return peak, [
-        (f"{moment}: {what} {unit or ('root' if what in ('gather', 'free') else '')}".rstrip(), size, whole)
-        for moment, what, unit, size, _, whole in events
+        (f"{moment}: {action} {unit or ('root' if action in ('gather', 'free') else '')}".rstrip(), size, whole_bytes)
+        for moment, action, unit, size, _, whole_bytes in events
     ]
 
 
 def settings(o, names):
     """[(name, options)] of the grid, without those that cannot differ: with one unit, the root, there is nothing to
     reshard and nothing to prefetch."""
-    found = {}
+    variants = {}
     for values in product(*(KNOBS[name] for name in names)):
-        one = replace(o, **dict(zip(names, values, strict=True)))
-        same = replace(one, reshard="true", prefetch=0) if one.wrap == "model" else one
+        variant = replace(o, **dict(zip(names, values, strict=True)))
+        effective = replace(variant, reshard="true", prefetch=0) if variant.wrap == "model" else variant
         label = ", ".join(
-            f"{name} {str(getattr(one, name)).lower()}"
+            f"{name} {str(getattr(variant, name)).lower()}"
             for name in names
-            if one.wrap != "model" or name not in ("reshard", "prefetch")
+            if variant.wrap != "model" or name not in ("reshard", "prefetch")
         )
-        found.setdefault(same, (label, one))
-    return list(found.values())
+        variants.setdefault(effective, (label, variant))
+    return list(variants.values())
 
 
 def sweep(s, tier, o, batches, folder) -> None:
@@ -107,19 +107,19 @@ def sweep(s, tier, o, batches, folder) -> None:
 def _visit(s, q, via, row, batches, first) -> None:
     """Build one setting, time its steps; on the first visit count its collectives and its bytes too."""
     cut = q.sharding(s.world)
-    one = Way(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
+    way = Way(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
     for step in range(STEPS):
         share = batches(step, q)
-        seconds, _ = timed(s, lambda share=share: one.step(share, q.sync_every_pass))
+        seconds, _ = timed(s, lambda share=share: way.step(share, q.sync_every_pass))
         if step:
             row["seconds"].append(seconds)
     if not first:
         return
     share = batches(STEPS, q)
-    row |= one.counted(share, q.sync_every_pass)
-    one.update()
+    row |= way.counted(share, q.sync_every_pass)
+    way.update()
     session.reset_allocator(s)
-    peak, _ = measured(one, share[0])
+    peak, _ = measured(way, share[0])
     row |= {"peak": int(s.largest(sum(peak.values()) if s.main else 0)), "wanted": _wanted(s, q, cut, via)}
     gathers = collectives(q.shape, cut, q.recipe)["all_gather"]["count"] if via == "torch" else 0
     row["wanted_gathers"] = gathers * q.accumulation
@@ -137,13 +137,13 @@ def _record(s, tier, o, rows, steps):
     """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
     prediction, measurement, checks, cut = {}, {}, {}, o.sharding(s.world)
     for row in rows:
-        for what, wanted, found in (
+        for figure, wanted, key in (
             ("peak bytes", "wanted", "peak"),
             ("all-gathers a step", "wanted_gathers", "gathers"),
         ):
-            prediction[f"{what}, {row['name']}"], measurement[f"{what}, {row['name']}"] = row[wanted], row[found]
-    off = max(abs(row["wanted"] / row["peak"] - 1) for row in rows)
-    checks["peaks within 2% of the prediction"] = parity.check(off, TOLERANCE)
+            prediction[f"{figure}, {row['name']}"], measurement[f"{figure}, {row['name']}"] = row[wanted], row[key]
+    error = max(abs(row["wanted"] / row["peak"] - 1) for row in rows)
+    checks["peaks within 2% of the prediction"] = parity.check(error, TOLERANCE)
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
     checks["settings whose all-gathers are not as predicted"] = parity.check(wrong, 0.0)
     return recording.record(
@@ -163,5 +163,5 @@ def _record(s, tier, o, rows, steps):
         measurement=measurement,
         checks=checks,
         skipped=["losses: --sweep compares memory and time"],
-        series={f"seconds a step, {name}": found for name, found in steps.items()},
+        series={f"seconds a step, {name}": seconds for name, seconds in steps.items()},
     )

@@ -57,10 +57,10 @@ class FsdpLedger(Ledger):
     @property
     def phases(self) -> dict[str, dict[str, int]]:
         """Bytes by kind at the fullest instant of "forward", "loss", "backward" and "update"."""
-        found: dict[str, dict[str, int]] = {}
-        for moment, held in self.moments.items():
-            found[_phase(moment)] = max(found.get(_phase(moment), held), held, key=lambda kinds: sum(kinds.values()))
-        return found
+        peaks: dict[str, dict[str, int]] = {}
+        for moment, sizes in self.moments.items():
+            peaks[_phase(moment)] = max(peaks.get(_phase(moment), sizes), sizes, key=lambda kinds: sum(kinds.values()))
+        return peaks
 
     @property
     def peak(self) -> dict[str, int]:
@@ -102,9 +102,9 @@ class FsdpLedger(Ledger):
         self.now[entry[0]] += change
         unit = self.unit_of.get(storage)
         if unit is not None and change:
-            before = self.whole.get(unit, 0)
-            self.whole[unit] = before + change
-            if bool(before) != bool(before + change):
+            old = self.whole.get(unit, 0)
+            self.whole[unit] = old + change
+            if bool(old) != bool(old + change):
                 self._event("gather" if change > 0 else "free", unit)
         self._mark("resize")
 
@@ -124,10 +124,10 @@ class FsdpLedger(Ledger):
             return func(*args, **(kwargs or {}))  # of gloo's own copy, which its threads free when they get to it
         if func in COLLECTIVES:
             self._count(COLLECTIVES[func], args)
-        out = super().__torch_dispatch__(func, types, args, kwargs)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
         if func is torch.ops.fsdp.split_with_sizes_copy.default and self._mode is None and args[0].device.type == "cpu":
             self._retire(args[0])
-        return out
+        return result
 
     def _count(self, name: str, args) -> None:
         message = args[0] if name == "all_gather" else args[1] if name == "reduce_scatter" else args[0][0]
@@ -146,16 +146,16 @@ class FsdpLedger(Ledger):
         self.now[entry[0]] -= entry[1]
         entry[1] = 0
 
-    def _kind(self, func, args, out: torch.Tensor) -> str:
+    def _kind(self, func, args, tensor: torch.Tensor) -> str:
         if func is torch.ops.aten.clone.default:  # what resharding to a number of ranks keeps of a unit
             source = self._known.get(args[0].untyped_storage())
             if source is not None and source[0] == "gathered":
                 return "gathered"
-        return "buffers" if self.moving else super()._kind(func, args, out)
+        return "buffers" if self.moving else super()._kind(func, args, tensor)
 
-    def _event(self, what: str, unit: str) -> None:
+    def _event(self, action: str, unit: str) -> None:
         units = tuple(sorted(name for name, size in self.whole.items() if size))
-        self.events.append([self.moment, what, unit, 0, {}, units])
+        self.events.append([self.moment, action, unit, 0, {}, units])
 
     def _mark(self, operation: str) -> None:
         super()._mark(operation)
@@ -181,7 +181,7 @@ def watch(way, *batch, prepend: bool = False):
     sharded = {name: module for name, module in way.model.named_modules() if isinstance(module, FSDPModule)}
     handles = [
         p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p, "whole gradients"))
-        for p in _whole(way, sharded, ledger)
+        for p in _gathered(way, sharded, ledger)
     ]
     for bucket in way.buckets.values():
         ledger.claim(bucket, "gradients")
@@ -205,58 +205,63 @@ def _claim(ledger: FsdpLedger, p: nn.Parameter, kind: str) -> None:
         ledger.claim(p.grad, kind)
 
 
-def _whole(way, sharded: dict[str, FSDPModule], ledger: FsdpLedger) -> list[nn.Parameter]:
+def _gathered(way, sharded: dict[str, FSDPModule], ledger: FsdpLedger) -> list[nn.Parameter]:
     """The parameters that get whole gradients, after noting which unit their storage belongs to."""
     if way.hand is not None:
         for unit in way.hand.units:
             ledger.unit_of[unit.whole.untyped_storage()] = unit.name
-    found = [p for p in way.model.parameters() if not isinstance(p, DTensor)]
+    parameters = [p for p in way.model.parameters() if not isinstance(p, DTensor)]
     for name, module in sharded.items():
         module.unshard()
-        whole = [p for p in module.parameters() if not isinstance(p, DTensor)]
-        for p in whole:
+        gathered = [p for p in module.parameters() if not isinstance(p, DTensor)]
+        for p in gathered:
             ledger.unit_of[p.untyped_storage()] = name
-        found += whole
+        parameters += gathered
         module.reshard()
-    return found
+    return parameters
 
 
 @contextlib.contextmanager
 def _stretches(ledger: FsdpLedger, name: str, module: FSDPModule):
     """Inside, the ledger knows what unit is at work and at what: by what `fully_shard` calls of a module's group."""
     group = private.group(module)
-    before, plain = dict(vars(group)), {method: getattr(group, method) for method in private.METHODS}
+    attributes, plain = dict(vars(group)), {method: getattr(group, method) for method in private.METHODS}
 
-    def moving(method: str, what: str, *args, **kwargs):
+    def moving(method: str, action: str, *args, **kwargs):
         """A gather, a reshard or a reduction: what it makes are buffers, until it is known what they become."""
         outer = ledger.unit, ledger.what
-        ledger.unit, ledger.what = (name, what) if what else outer
+        ledger.unit, ledger.what = (name, action) if action else outer
         ledger.moving += 1
         try:
             return plain[method](*args, **kwargs)
         finally:
             ledger.moving -= 1
             ledger.unit, ledger.what = outer
-            if what == "reduce":
+            if action == "reduce":
                 for p in module.parameters():
                     _claim(ledger, p, "gradients")
 
-    def then(method: str, unit: str, *args, **kwargs):
+    def followed(method: str, unit: str, *args, **kwargs):
         """What follows is computed for `unit`."""
-        out = plain[method](*args, **kwargs)
+        result = plain[method](*args, **kwargs)
         ledger.unit, ledger.what = unit, "compute"
-        return out
+        return result
 
-    for method, what in (("unshard", ""), ("wait_for_unshard", "gather"), ("reshard", ""), ("post_backward", "reduce")):
-        setattr(group, method, functools.partial(moving, method, what))
+    for method, action in (
+        ("unshard", ""),
+        ("wait_for_unshard", "gather"),
+        ("reshard", ""),
+        ("post_backward", "reduce"),
+    ):
+        setattr(group, method, functools.partial(moving, method, action))
     for method, unit in (("pre_forward", name), ("pre_backward", name), ("post_forward", "")):
-        setattr(group, method, functools.partial(then, method, unit))
+        setattr(group, method, functools.partial(followed, method, unit))
     try:
         yield
     finally:
         for method in plain:
-            if method in before:  # another witness had wrapped it
-                setattr(group, method, before[method])
+            if method in attributes:  # another witness had wrapped it
+                setattr(group, method, attributes[method])
             else:
                 delattr(group, method)
 

@@ -45,7 +45,7 @@ class MeasuredFsdp:
 
     @property
     def peak(self) -> dict[str, int]:
-        return max(self.moments.values(), key=lambda held: sum(held.values()))
+        return max(self.moments.values(), key=lambda kinds: sum(kinds.values()))
 
     @property
     def peak_bytes(self) -> int:
@@ -100,17 +100,17 @@ class FsdpStep:
 
     def measure(self, witness: str = "ledger") -> MeasuredFsdp:
         """One step, seen by the book's ledger, and by another witness beside it (see `measure_fsdp`)."""
-        with watch(self, self.tokens, self.targets, prepend=True) as ledger, self._beside(witness) as other:
+        with watch(self, self.tokens, self.targets, prepend=True) as ledger, self._witness(witness) as tracker:
             self.run(lambda: ledger.enter(UPDATE))
         seen = MeasuredFsdp(ledger.phases, ledger.by_unit, ledger.collectives)
         if witness == "tracker":
-            return replace(seen, tracker=total(other, "cpu"))
+            return replace(seen, tracker=total(tracker, "cpu"))
         if witness == "counts":
-            counts = {str(op).rpartition(".")[2]: count for op, count in other.get_comm_counts().items()}
+            counts = {str(op).rpartition(".")[2]: count for op, count in tracker.get_comm_counts().items()}
             return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
         return seen
 
-    def _beside(self, witness: str):
+    def _witness(self, witness: str):
         """The other witness. Made inside the ledger: a tracker passes resizing on to who watched it then."""
         if witness == "tracker":
             tracker = private.FSDPMemTracker(self.model, self.optimizer)

@@ -39,18 +39,18 @@ class Calibration:
     dtype that the units are gathered in.
     """
 
-    def __init__(self, s, alone, on) -> None:
-        """on: the mesh of parallel.shard. Units of equal size are timed once."""
-        self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, on
+    def __init__(self, s, alone, mesh) -> None:
+        """mesh: that of parallel.shard. Units of equal size are timed once."""
+        self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, mesh
         alone.model.to(shard.DTYPES[self.sharding.parameter])
         self.gathered, self.reduced = {}, {}
         for unit in units(alone.shape, self.sharding) if s.world > 1 else ():
             for flats, dtype in ((self.gathered, self.sharding.parameter), (self.reduced, self.sharding.reduce)):
-                held = [
+                parameters = [
                     torch.nn.Parameter(torch.zeros(size, device=s.device, dtype=shard.DTYPES[dtype]))
                     for _, size in unit.tensors
                 ]
-                flat = FlatUnit(unit.name, held, on.get_group("shard"))
+                flat = FlatUnit(unit.name, parameters, mesh.get_group("shard"))
                 flats.setdefault(flat.whole.numel() * flat.whole.element_size(), flat)
         self.gather, self.unsharded = ({n: [] for n in self.gathered} for _ in range(2))
         self.scatter, self.across = ({n: [] for n in self.reduced} for _ in range(2))
@@ -76,7 +76,7 @@ class Calibration:
                 add = lambda flat=flat, group=group: dist.all_reduce(flat.shard.data, group=group)  # noqa: E731
                 self.across[n].append(timed(self.s, add)[0])
         if self.gathered:
-            self._both(batch)
+            self._overlapped(batch)
 
     def _compute(self, batch) -> None:
         self.s.barrier()
@@ -86,10 +86,10 @@ class Calibration:
         loss.backward()
         end = self.s.clock()
         self.alone.optimizer.zero_grad(set_to_none=True)
-        for found, spent in ((self.forward, middle - start), (self.backward, end - middle)):
-            found.append(self.s.largest(spent))
+        for samples, spent in ((self.forward, middle - start), (self.backward, end - middle)):
+            samples.append(self.s.largest(spent))
 
-    def _both(self, batch) -> None:
+    def _overlapped(self, batch) -> None:
         """A backward with about as long a row of all-gathers of the largest unit beside it. Were neither in the way of
         the other, the two would take as long as one: the share of its speed that each keeps."""
         n, flat = max(self.gathered.items())
@@ -109,9 +109,9 @@ class Calibration:
 
     # --- what follows from it ---------------------------------------------------------------------------------
 
-    def line(self, found, warmup):
+    def line(self, samples, warmup):
         """Seconds of a message by its bytes: as measured where this size was, else by a line through what was."""
-        middle = {n: statistics.median(spent[warmup:]) for n, spent in found.items()}
+        middle = {n: statistics.median(spent[warmup:]) for n, spent in samples.items()}
         fitted = fit(list(middle.items())) if len(middle) > 1 else None
 
         def seconds(size):
@@ -125,7 +125,7 @@ class Calibration:
         """timing.fsdp_plan.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
         shape = self.alone.shape
         pieces = fsdp.pieces(by_flops(shape, batch, seq, checkpointing), units(shape, self.sharding), self.sharding)
-        spent = [statistics.median(found[warmup:]) for found in (self.forward, self.backward)]
+        spent = [statistics.median(samples[warmup:]) for samples in (self.forward, self.backward)]
         share = [
             t / sum(getattr(piece, name) for piece in pieces)
             for t, name in zip(spent, ("forward_seconds", "backward_seconds"), strict=True)
@@ -139,40 +139,42 @@ class Calibration:
             for piece in pieces
         ]
 
-    def predict(self, how, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
+    def predict(self, overlap, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
         """(seconds of a step, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
 
-        how: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
+        overlap: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
         `fully_shard` does on a CPU). A gather beside compute slows both.
         """
-        cut, kept, blocked = self.sharding, 1.0, 0.0
+        cut, speed, blocked = self.sharding, 1.0, 0.0
         gather, scatter = self.line(gathers, warmup), self.line(self.scatter, warmup)
-        across = self.line({n / cut.ranks: t for n, t in self.across.items()}, warmup) if cut.replicas > 1 else None
-        if how != "waits" and cut.prefetch and self.speed:
-            kept = statistics.median(self.speed[warmup:])
-        if how == "gathers":  # the reduce-scatter is then part of what the backward does
+        replica_seconds = (
+            self.line({n / cut.ranks: t for n, t in self.across.items()}, warmup) if cut.replicas > 1 else None
+        )
+        if overlap != "waits" and cut.prefetch and self.speed:
+            speed = statistics.median(self.speed[warmup:])
+        if overlap == "gathers":  # the reduce-scatter is then part of what the backward does
             times = [
-                scatter(p.reduce_bytes) + (across(p.reduce_bytes / cut.ranks) if across else 0.0)
+                scatter(p.reduce_bytes) + (replica_seconds(p.reduce_bytes / cut.ranks) if replica_seconds else 0.0)
                 for p in work
                 if p.reduce_bytes
             ]
             blocked = sum(times) * (accumulation if every_pass else 1)
             work = [replace(p, reduce_bytes=0.0) for p in work]
-        found = fsdp.fsdp_step(
+        step = fsdp.fsdp_step(
             work,
-            lambda n: gather(n) / kept,
-            lambda n: scatter(n) / kept,
+            lambda n: gather(n) / speed,
+            lambda n: scatter(n) / speed,
             reshard=cut.reshard,
-            prefetch=0 if how == "waits" else cut.prefetch,
-            overlap=how != "waits",
+            prefetch=0 if overlap == "waits" else cut.prefetch,
+            overlap=overlap != "waits",
             accumulation=accumulation,
             sync_every_pass=every_pass,
-            reduce_across=across if how != "gathers" else None,
+            reduce_across=replica_seconds if overlap != "gathers" else None,
             regather_seconds=None if isinstance(cut.reshard, bool) else gather,
-            contention=1 - kept,
+            contention=1 - speed,
             update_seconds=update_seconds,
         )
-        return found.seconds + blocked, found.exposed_seconds + blocked
+        return step.seconds + blocked, step.exposed_seconds + blocked
 
 
 class Rounds(Alternation):
@@ -217,27 +219,27 @@ class Rounds(Alternation):
             }
             update = statistics.median(self.updates[via][warmup:])
             if self.s.world == 1:
-                found = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
-                rows[via]["predicted"]["seconds"] = found[0]
+                predicted = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
+                rows[via]["predicted"]["seconds"] = predicted[0]
                 continue
             rows[via]["measured"] |= {**self.counts[via], **_sent(self.traces[via], c)}
             if via == "ddp" or via == "accelerate-naive":
                 continue
             gathers = c.gather if via in HAND else c.unsharded
             seconds, exposed = c.predict(
-                self._how(via), gathers, work, warmup, update, o.accumulation, o.sync_every_pass
+                self._overlap(via), gathers, work, warmup, update, o.accumulation, o.sync_every_pass
             )
             wanted = by_hand if via in HAND else by_torch
-            more = via.startswith("accelerate")  # it makes the last norm a unit of its own, and keeps it
+            extra = via.startswith("accelerate")  # it makes the last norm a unit of its own, and keeps it
             rows[via]["predicted"] |= {
                 "seconds": seconds,
                 "exposed": exposed,
-                "gathers": (wanted["all_gather"]["count"] + more) * o.accumulation,
-                "scatters": (wanted["reduce_scatter"]["count"] + more) * passes,
+                "gathers": (wanted["all_gather"]["count"] + extra) * o.accumulation,
+                "scatters": (wanted["reduce_scatter"]["count"] + extra) * passes,
             }
         return rows
 
-    def _how(self, via):
+    def _overlap(self, via):
         """How a way overlaps on this device, see Calibration.predict."""
         if via in ("naive", "accelerate-forced"):  # on a CPU torch gathers beside compute only where it is told to
             return "waits"
@@ -257,8 +259,8 @@ def by_flops(shape, batch, seq, checkpointing):
         Recipe("fp32", checkpointing=checkpointing),
         MEASURED,
     )
-    on = machine.from_profiles(job, {1: bare})
-    return exchange.layers(job, (compute.block(job, on), *compute.ends(job, on)))
+    rates = machine.from_profiles(job, {1: bare})
+    return exchange.layers(job, (compute.block(job, rates), *compute.ends(job, rates)))
 
 
 def _spread(timed) -> float:
@@ -269,16 +271,16 @@ def _spread(timed) -> float:
     return high - low
 
 
-def _sent(found, calibration) -> dict:
+def _sent(traced, calibration) -> dict:
     """Seconds a step and rank, from a Trace: exposed, in all-gathers, and in reductions of gradients.
 
     gloo's reduce-scatter is an all-reduce inside, and the profiler shows it as one.
     """
-    out, steps = {"exposed": 0.0, "gather_seconds": 0.0, "scatter_seconds": 0.0}, len(found.steps(found.ranks[0]))
-    each = steps * len(found.ranks)
-    out["exposed"] = statistics.mean(trace.summary(found)["exposed_seconds"].values())
-    for rank in found.ranks:
-        for span in found.spans(rank, "communication"):
+    sums, steps = {"exposed": 0.0, "gather_seconds": 0.0, "scatter_seconds": 0.0}, len(traced.steps(traced.ranks[0]))
+    steps_of_all = steps * len(traced.ranks)
+    sums["exposed"] = statistics.mean(trace.summary(traced)["exposed_seconds"].values())
+    for rank in traced.ranks:
+        for span in traced.spans(rank, "communication"):
             name = "gather_seconds" if "gather" in span.name.lower() else "scatter_seconds"
-            out[name] += length([(span.start, span.end)]) / each
-    return out
+            sums[name] += length([(span.start, span.end)]) / steps_of_all
+    return sums

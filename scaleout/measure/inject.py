@@ -64,19 +64,19 @@ class SlowLink:
         self.thread = ThreadPoolExecutor(1)  # one link: the next waits for the last
 
     def __call__(self, hook, state, bucket):
-        done = torch.futures.Future()
-        self.thread.submit(self._send, done, hook, state, bucket, bucket.buffer().nbytes)
-        return done
+        future = torch.futures.Future()
+        self.thread.submit(self._send, future, hook, state, bucket, bucket.buffer().nbytes)
+        return future
 
-    def _send(self, done, hook, state, bucket, size):
+    def _send(self, future, hook, state, bucket, size):
         start = time.time()
         try:
             flat = hook(state, bucket).wait()
             time.sleep(max(0.0, start + size * self.share / self.rate - time.time()))
             self.spans.append((start, time.time(), size))
-            done.set_result(flat)
+            future.set_result(flat)
         except RuntimeError as error:
-            done.set_exception(error)
+            future.set_exception(error)
 
     def events(self, rank):
         """The collectives as events of a trace (chrome.event), on the wall clock; forgets them."""

@@ -29,7 +29,7 @@ MOST_CALLS = 200  # of a sample
 CACHES = 16e6  # bytes of weights that are no longer in a core's cache when their turn comes again
 # Bytes of results and gradients at once. More on a CPU, and its memory is given back and taken anew; a GPU's is kept,
 # and many calls in its queue hide what starting each takes.
-HELD = {"cpu": 2e6, "cuda": 1e9}
+COPIES_BYTES = {"cpu": 2e6, "cuda": 1e9}
 SMALL, SLIVER = 48, 64  # tensors, and elements of each, by which an optimizer's time for each tensor is seen
 LARGE = (1, 1, 1, 1, 4, 4) * 2  # and of the model's own sizes, two blocks: elements by the square of its width
 TINY = {"hidden": 16, "heads": 2, "vocab": 16, "max_seq": 4}  # a model that computes next to nothing
@@ -56,7 +56,7 @@ class Kernel:
 
     def sample(self, clock: Clock, calls: int) -> tuple[float, float]:
         """Seconds of a call, forward and backward, the mean of so many."""
-        pairs = [self.together(clock, done, min(self.row, calls - done)) for done in range(0, calls, self.row)]
+        pairs = [self.together(clock, first, min(self.row, calls - first)) for first in range(0, calls, self.row)]
         return tuple(sum(column) / calls for column in zip(*pairs, strict=True))
 
     def together(self, clock: Clock, first: int, calls: int) -> tuple[float, float]:
@@ -65,15 +65,17 @@ class Kernel:
         if self.cold and not self.copies:
             count = int(CACHES // sum(x.nbytes for x in self.cold)) + 1
             self.copies = [[x.clone() for x in self.cold] for _ in range(min(MOST_CALLS, count))]
-        given = [[x.detach().requires_grad_() for x in (*self.inputs, *self._copy(first + i))] for i in range(calls)]
+        calls_inputs = [
+            [x.detach().requires_grad_() for x in (*self.inputs, *self._copy(first + i))] for i in range(calls)
+        ]
         start = clock()
-        made = [self.forward(*inputs) for inputs in given]
+        outputs = [self.forward(*inputs) for inputs in calls_inputs]
         forward = clock() - start
-        if not given[0]:
+        if not calls_inputs[0]:
             return forward, 0.0
-        ones = [torch.ones_like(made[0])] * calls
+        ones = [torch.ones_like(outputs[0])] * calls
         start = clock()
-        torch.autograd.grad(made, [x for inputs in given for x in inputs], ones)
+        torch.autograd.grad(outputs, [x for inputs in calls_inputs for x in inputs], ones)
         return forward, clock() - start
 
     def _copy(self, call: int) -> list[Tensor]:
@@ -85,16 +87,16 @@ class Host(Kernel):
     """A whole model of blocks that compute next to nothing: forward with the loss, and backward."""
 
     def together(self, clock: Clock, first: int, calls: int) -> tuple[float, float]:
-        model, (tokens,), found = self.forward, self.inputs, [0.0, 0.0]
+        model, (tokens,), spent = self.forward, self.inputs, [0.0, 0.0]
         for _ in range(calls):
             start = clock()
             loss = model(tokens, tokens)
             middle = clock()
             loss.backward()
-            found = [found[0] + middle - start, found[1] + clock() - middle]
+            spent = [spent[0] + middle - start, spent[1] + clock() - middle]
             for p in model.parameters():
                 p.grad = None
-        return found[0], found[1]
+        return spent[0], spent[1]
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ class Sizes:
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """(tokens, width): these, and fewer of each."""
-        few, thin = max(1, self.tokens // 8), max(8, self.hidden * 2 // 5 // 8 * 8)
-        return [(tokens, hidden) for tokens in (self.tokens, few) for hidden in (self.hidden, thin)]
+        fewer, thin = max(1, self.tokens // 8), max(8, self.hidden * 2 // 5 // 8 * 8)
+        return [(tokens, hidden) for tokens in (self.tokens, fewer) for hidden in (self.hidden, thin)]
 
 
 def linears(s, sizes: Sizes, name: str, dtype: torch.dtype) -> Iterator[Kernel]:
@@ -173,12 +175,12 @@ def _normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def updates(s, sizes: Sizes) -> Iterator[Kernel]:
     """AdamW of many small tensors and of a few of the model's size, all at once and one by one."""
     for counts in ([SLIVER] * SMALL, [times * sizes.hidden**2 for times in LARGE]):
-        for how, foreach in (("foreach", True), ("single", False)):
-            held = [nn.Parameter(torch.randn(elements, device=s.device)) for elements in counts]
-            for p in held:
+        for name, foreach in (("foreach", True), ("single", False)):
+            parameters = [nn.Parameter(torch.randn(elements, device=s.device)) for elements in counts]
+            for p in parameters:
                 p.grad = torch.randn_like(p)
-            optimizer = torch.optim.AdamW(held, foreach=foreach)
-            yield Kernel(("update", how), {"tensors": len(counts), "parameters": sum(counts)}, optimizer.step)
+            optimizer = torch.optim.AdamW(parameters, foreach=foreach)
+            yield Kernel(("update", name), {"tensors": len(counts), "parameters": sum(counts)}, optimizer.step)
 
 
 def hosts(s) -> Iterator[Kernel]:
@@ -192,40 +194,46 @@ def hosts(s) -> Iterator[Kernel]:
 def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> dict:
     """What a profile has as `kernels`. dtypes: of matrix multiplications and attention, by name. seconds: about so many
     for each kernel in all."""
-    every = [*hosts(s), *moves(s, sizes), *updates(s, sizes)]
+    kernels = [*hosts(s), *moves(s, sizes), *updates(s, sizes)]
     for name, dtype in dtypes.items():
-        every += [*linears(s, sizes, name, dtype), *attentions(s, sizes, name, dtype)]
+        kernels += [*linears(s, sizes, name, dtype), *attentions(s, sizes, name, dtype)]
     alone = s.device.type == "cpu" and torch.get_num_threads() == 1
     clock = time.thread_time if alone else s.clock
-    for one in every:
-        one.sample(clock, 1)  # allocation, choice of kernels, an optimizer's states
-        held = sum(x.nbytes for x in (*one.inputs, *one.cold))
-        one.row = int(min(MOST_CALLS, max(1, HELD[s.device.type] // held))) if held else 1
-        spent = s.largest(sum(one.sample(clock, 1)))
-        one.calls = int(s.largest(max(1, min(MOST_CALLS, min(SAMPLE * seconds, LONGEST) / max(spent, 1e-7)))))
-    took = computed = 0.0
+    for kernel in kernels:
+        kernel.sample(clock, 1)  # allocation, choice of kernels, an optimizer's states
+        size = sum(x.nbytes for x in (*kernel.inputs, *kernel.cold))
+        kernel.row = int(min(MOST_CALLS, max(1, COPIES_BYTES[s.device.type] // size))) if size else 1
+        spent = s.largest(sum(kernel.sample(clock, 1)))
+        kernel.calls = int(s.largest(max(1, min(MOST_CALLS, min(SAMPLE * seconds, LONGEST) / max(spent, 1e-7)))))
+    elapsed = computed = 0.0
     for _ in progress(range(ROUNDS), "kernels", s.main):
         s.barrier()  # and none between kernels: who has just waited is first on a core that others want too
         begun = s.clock(), clock()
-        for one in every:
-            one.samples.append(one.sample(clock, one.calls))
-        took, computed = took + s.clock() - begun[0], computed + clock() - begun[1]
-    return collected(s, every, took / computed)
+        for kernel in kernels:
+            kernel.samples.append(kernel.sample(clock, kernel.calls))
+        elapsed, computed = elapsed + s.clock() - begun[0], computed + clock() - begun[1]
+    return collected(s, kernels, elapsed / computed)
 
 
-def collected(s, every: list[Kernel], longer: float) -> dict:
+def collected(s, kernels: list[Kernel], longer: float) -> dict:
     """Medians, the slowest rank's, sorted by kind. longer: how many times what this rank computed its rounds took."""
-    found: dict = {"matmul": {}, "attention": {}, "moved": [], "update": {}, "host": []}
-    for one in every:
-        forward, backward = (s.largest(longer * statistics.median(column)) for column in zip(*one.samples, strict=True))
-        kind, *name = one.kind
+    tables: dict = {"matmul": {}, "attention": {}, "moved": [], "update": {}, "host": []}
+    for kernel in kernels:
+        forward, backward = (
+            s.largest(longer * statistics.median(column)) for column in zip(*kernel.samples, strict=True)
+        )
+        kind, *name = kernel.kind
         if kind == "moved":
-            found[kind] += [
-                {"kernels": (1 + phase) * one.facts["kernels"], "bytes": one.facts["bytes"][phase], "seconds": spent}
+            tables[kind] += [
+                {
+                    "kernels": (1 + phase) * kernel.facts["kernels"],
+                    "bytes": kernel.facts["bytes"][phase],
+                    "seconds": spent,
+                }
                 for phase, spent in enumerate((forward, backward))
             ]
             continue
         spent = {"seconds": forward} if kind == "update" else {"forward": forward, "backward": backward}
-        rows = found[kind].setdefault(name[0], []) if name else found[kind]
-        rows.append(one.facts | spent)
-    return found
+        rows = tables[kind].setdefault(name[0], []) if name else tables[kind]
+        rows.append(kernel.facts | spent)
+    return tables

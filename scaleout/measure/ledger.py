@@ -63,8 +63,8 @@ class Ledger(private.TorchDispatchMode):
     def _free(self, entry: list) -> None:
         self.now[entry[0]] -= entry[1]
 
-    def _kind(self, func, args, out: torch.Tensor) -> str:
-        if out.numel() == self.logits:
+    def _kind(self, func, args, tensor: torch.Tensor) -> str:
+        if tensor.numel() == self.logits:
             return "logits"
         if self.moment == "optimizer" or not (self.moment == "forward" or torch.is_grad_enabled()):
             return "temporaries"
@@ -75,21 +75,21 @@ class Ledger(private.TorchDispatchMode):
         return "activations"
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if self.adds_in_place and self.moment == "embedding" and func is torch.ops.aten.add.Tensor:
-            self._add_in_place(args[0], out)
-        for leaf in private.tree_leaves(out):
+            self._add_in_place(args[0], result)
+        for leaf in private.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.untyped_storage() not in self._known:
                 self.claim(leaf, self._kind(func, args, leaf))
         self._mark(str(func))
-        return out
+        return result
 
-    def _add_in_place(self, first: torch.Tensor, out: torch.Tensor) -> None:
+    def _add_in_place(self, first: torch.Tensor, tensor: torch.Tensor) -> None:
         """A tied head's gradient and the token table's are added. Where the first is a tensor of its own, as a cast
         is, autograd does that in place, but in a third tensor while a mode like this one looks on: count the sum as
         the first's bytes. The CPU allocator, which nothing disturbs, shows both (tests/memory/test_truth.py)."""
         entry = self._known.get(first.untyped_storage())
-        self.claim(out, "temporaries")
+        self.claim(tensor, "temporaries")
         if entry is not None and entry[0] == "temporaries":
             self.now["temporaries"] -= entry[1]
             entry[1] = 0
@@ -142,15 +142,15 @@ def on_moments(ledger: Ledger, model: torch.nn.Module, prepend: bool = False) ->
         ledger.claim(logits, "logits")
         when_gradient(logits, "head")
 
-    def norm_done(module, inputs, out) -> None:
-        ledger.claim(out, "activations")  # a function written by hand runs without gradients, recomputed or not
+    def norm_done(module, inputs, output) -> None:
+        ledger.claim(output, "activations")  # a function written by hand runs without gradients, recomputed or not
 
     norms = [part for part in model.modules() if isinstance(part, RMSNorm)]
     first, last = model.blocks[0], model.blocks[-1]
     return [
         first.register_forward_pre_hook(lambda module, inputs: when_gradient(inputs[0], "embedding")),
-        last.register_forward_hook(lambda module, inputs, out: when_gradient(out, "block")),
+        last.register_forward_hook(lambda module, inputs, output: when_gradient(output, "block")),
         model.head.register_forward_hook(head_done, prepend=prepend),
-        model.register_forward_hook(lambda module, inputs, out: when_gradient(out, "loss"), prepend=prepend),
+        model.register_forward_hook(lambda module, inputs, output: when_gradient(output, "loss"), prepend=prepend),
         *[norm.register_forward_hook(norm_done) for norm in norms],
     ]

@@ -37,9 +37,9 @@ class Measured(Account):
     loss: float | None = None
 
 
-def fake_tensors(on: bool = True):
-    """A context in which tensors have no contents and take no memory, where `on`."""
-    return private.FakeTensorMode() if on else contextlib.nullcontext()
+def fake_tensors(fake: bool = True):
+    """A context in which tensors have no contents and take no memory, where `fake`."""
+    return private.FakeTensorMode() if fake else contextlib.nullcontext()
 
 
 class Step:
@@ -56,13 +56,13 @@ class Step:
     def states(self) -> dict[str, int]:
         """Bytes of weights, master copies, gradients and optimizer state."""
         training = self.training
-        held = {
+        kinds = {
             "weights": training.model.parameters(),
             "master": training.masters,
             "gradients": training.trained,
             "optimizer": optimizer_tensors(training.optimizer),
         }
-        return {kind: local_bytes(tensors) for kind, tensors in held.items()}
+        return {kind: local_bytes(tensors) for kind, tensors in kinds.items()}
 
     def run(self, at_optimizer=lambda: None) -> torch.Tensor:
         """Forward, backward, update. `at_optimizer` is called before the last."""
@@ -93,13 +93,13 @@ def measure(
     recipe = recipe or Recipe()
     with fake_tensors(fake):
         step = Step(shape, batch, seq, recipe, device)
-        other = private.MemTracker() if mem_tracker else contextlib.nullcontext()
+        tracker = private.MemTracker() if mem_tracker else contextlib.nullcontext()
         if mem_tracker:
-            other.track_external(step.training.model, step.training.optimizer, step.tokens, step.targets)
-            other.track_external(*step.training.masters)
-        with other, watch(step.training, step.tokens, step.targets, timeline=timeline) as ledger:
+            tracker.track_external(step.training.model, step.training.optimizer, step.tokens, step.targets)
+            tracker.track_external(*step.training.masters)
+        with tracker, watch(step.training, step.tokens, step.targets, timeline=timeline) as ledger:
             loss = step.run(lambda: ledger.enter("optimizer"))
-        seen = {"MemTracker": total(other, device)} if mem_tracker else {}
+        seen = {"MemTracker": total(tracker, device)} if mem_tracker else {}
     return Measured(
         ledger.moments, step.states(), others=seen, timeline=ledger.timeline or [], loss=None if fake else loss.item()
     )
@@ -126,45 +126,50 @@ def allocator_peak(shape: Shape, batch: int, seq: int, recipe: Recipe) -> Peaks:
     does oneDNN for a 16-bit product where the instructions for one are there (AMX, AVX512_BF16). `tensors` does not.
     """
     step = Step(shape, batch, seq, recipe, "cpu")
-    held = step.states()
+    resident = step.states()
     if recipe.gradients == "fresh":
-        held["gradients"] = 0
+        resident["gradients"] = 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         loss = step.run()
     del loss
-    before = sum(held.values()) + step.tokens.nbytes + step.targets.nbytes
+    resident_bytes = sum(resident.values()) + step.tokens.nbytes + step.targets.nbytes
     events = allocations(seen)
     return Peaks(
-        *(before + max(accumulate(size for size, scratch in events if keep or not scratch)) for keep in (False, True))
+        *(
+            resident_bytes + max(accumulate(size for size, scratch in events if keep or not scratch))
+            for keep in (False, True)
+        )
     )
 
 
 def allocations(seen: profile) -> list[tuple[int, bool]]:
     """(bytes, whether it is scratch) of everything that was allocated, above 0, and freed, below, in order of time."""
-    found, where, made = [], {}, {}
+    events, operations, live = [], {}, {}
     waiting = [(event, None) for event in seen.profiler.kineto_results.experimental_event_tree()]
     while waiting:  # each event with the operation that it happened in, None between operations
         event, operation = waiting.pop()
         if event.tag == private.EventType.Allocation:
-            found.append(event)
-            where[event.id] = operation
+            events.append(event)
+            operations[event.id] = operation
         elif operation is None and event.tag == private.EventType.TorchOp and _has_kernel(event.name):
             operation = event.id
         waiting += [(child, operation) for child in event.children]
-    found.sort(key=lambda event: event.start_time_ns)
+    events.sort(key=lambda event: event.start_time_ns)
     scratch = set()
-    for event in found:
+    for event in events:
         address = event.extra_fields.ptr
         if event.extra_fields.alloc_size > 0:
-            made[address] = event.id
-        elif (first := made.pop(address, None)) is not None and where[first] == where[event.id] is not None:
+            live[address] = event.id
+        elif (first := live.pop(address, None)) is not None and operations[first] == operations[event.id] is not None:
             scratch |= {first, event.id}
-    return [(event.extra_fields.alloc_size, event.id in scratch) for event in found]
+    return [(event.extra_fields.alloc_size, event.id in scratch) for event in events]
 
 
 @cache
 def _has_kernel(name: str) -> bool:
     """Whether an event of the profiler is an operation that runs as one: not a step of autograd, and not a name for
     several operations, as aten::linear is."""
-    overloads = [one for one in private.operation_names() if one.split(".")[0] == name]
-    return bool(overloads) and not any(private.has_kernel(one, "CompositeImplicitAutograd") for one in overloads)
+    overloads = [overload for overload in private.operation_names() if overload.split(".")[0] == name]
+    return bool(overloads) and not any(
+        private.has_kernel(overload, "CompositeImplicitAutograd") for overload in overloads
+    )

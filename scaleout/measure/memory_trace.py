@@ -41,18 +41,18 @@ def snapshot(s, work, path):
     return "torch's profiler, as a CPU allocator keeps no history"
 
 
-def thin(timeline, most=POINTS):
-    """At most about `most` entries [(position, moment, {kind: bytes})]: the fullest of each run of neighbours.
+def thin(timeline, limit=POINTS):
+    """At most about `limit` entries [(position, moment, {kind: bytes})]: the fullest of each run of neighbours.
 
     A run never crosses a moment's border, so that every moment keeps its peak.
     """
-    stride, kept = max(1, -(-len(timeline) // most)), []
+    stride, points = max(1, -(-len(timeline) // limit)), []
     for i, (moment, _, kinds) in enumerate(timeline):
-        if not kept or kept[-1][1] != moment or i // stride != kept[-1][0] // stride:
-            kept.append((i, moment, kinds))
-        elif sum(kinds.values()) > sum(kept[-1][2].values()):
-            kept[-1] = (i, moment, kinds)
-    return kept
+        if not points or points[-1][1] != moment or i // stride != points[-1][0] // stride:
+            points.append((i, moment, kinds))
+        elif sum(kinds.values()) > sum(points[-1][2].values()):
+            points[-1] = (i, moment, kinds)
+    return points
 
 
 def spread(moments, least=LEAST_WIDTH):
@@ -64,12 +64,12 @@ def spread(moments, least=LEAST_WIDTH):
     names = list(dict.fromkeys(moments))
     counts = [moments.count(name) for name in names]
     wide = [max(n / len(moments), least) for n in counts]
-    edges, spans, left = [], {}, 0.0
+    edges, spans, x = [], {}, 0.0
     for name, n, width in zip(names, counts, wide, strict=True):
         width /= sum(wide)
-        spans[name] = (left, left + width)
-        edges += [left + width * k / n for k in range(n)]
-        left += width
+        spans[name] = (x, x + width)
+        edges += [x + width * k / n for k in range(n)]
+        x += width
     return edges, spans
 
 
@@ -80,11 +80,11 @@ def plot(timeline, path, title):
     """
     points = thin(timeline)
     edges, spans = spread([moment for _, moment, _ in points])
-    held = [kinds for _, _, kinds in points] + [points[-1][2]]  # the last entry has a right edge too
-    large = max(sum(kinds.values()) for kinds in held) > 1e10
+    stacks = [kinds for _, _, kinds in points] + [points[-1][2]]  # the last entry has a right edge too
+    large = max(sum(kinds.values()) for kinds in stacks) > 1e10
     with picture(path) as (_, axes):
         unit = 1e9 if large else 1e6
-        layers = {kind: (COLOURS[kind], PALE.get(kind, 1), [kinds[kind] / unit for kinds in held]) for kind in KINDS}
+        layers = {kind: (COLOURS[kind], PALE.get(kind, 1), [kinds[kind] / unit for kinds in stacks]) for kind in KINDS}
         figures.stack(axes, [*edges, 1.0], layers, step="post")
         axes.set(
             xlim=(0, 1),
@@ -99,9 +99,9 @@ def plot(timeline, path, title):
 
 def _name_moments(axes, spans):
     """Each moment's name above its span, and a line between two."""
-    for name, (left, right) in spans.items():
-        if left:
-            axes.axvline(left, color="muted", linewidth=0.7, linestyle=":")
+    for name, (start, right) in spans.items():
+        if start:
+            axes.axvline(start, color="muted", linewidth=0.7, linestyle=":")
         axes.annotate(
-            name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize="small", ha="center"
+            name, ((start + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize="small", ha="center"
         )

@@ -54,16 +54,18 @@ class Spoken(private.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # let it turn into operations on this rank's part, which come here
-        out = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         space, _, name = func._schema.name.partition("::")
         if space in ("c10d", "_c10d_functional") and name in SENT:
-            kind, at = SENT[name]
+            kind, index = SENT[name]
             key = axis_of(self.grid, private.ranks_of(func, args)), kind
             self.bytes[key] += sum(
-                t.nbytes for t in private.tree_leaves(out if at is None else args[at]) if isinstance(t, torch.Tensor)
+                t.nbytes
+                for t in private.tree_leaves(result if index is None else args[index])
+                if isinstance(t, torch.Tensor)
             )
             self.count[key] += 1
-        return out
+        return result
 
     @property
     def found(self) -> dict[str, dict[str, Calls]]:
@@ -72,10 +74,10 @@ class Spoken(private.TorchDispatchMode):
 
 def by_axis(calls: dict[tuple[str, str], Calls]) -> dict[str, dict[str, Calls]]:
     """{(axis, collective): Calls} as {axis: {collective: Calls}}, in order."""
-    found: dict[str, dict[str, Calls]] = {}
+    axes: dict[str, dict[str, Calls]] = {}
     for axis, kind in sorted(calls):
-        found.setdefault(axis, {})[kind] = calls[axis, kind]
-    return found
+        axes.setdefault(axis, {})[kind] = calls[axis, kind]
+    return axes
 
 
 def axis_of(grid: Grid, ranks) -> str:
@@ -109,16 +111,16 @@ class Way:
         self.place = self.grid.coordinates(s.rank)
         if via == "one":
             torch.manual_seed(o.seed)
-            made = self.model = Transformer(o.shape).to(s.device)
+            module = self.model = Transformer(o.shape).to(s.device)
         elif via == "hand":
-            made = self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed, join.GROUP_TIMEOUT)
+            module = self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed, join.GROUP_TIMEOUT)
         else:
             # what it says of the two all-gathers that DTensor needs to show a whole tensor, on every rank
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
-            on = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
-            made = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, on=on)
+            device_mesh = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
+            module = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, ready_mesh=device_mesh)
         recipe, rate = Recipe("fp32", optimizer=optimizer, foreach=False), o.lr if rate is None else rate
-        self.optimizer = by_parts(made.parameters(), lambda parts: make_optimizer(parts, recipe, rate))
+        self.optimizer = by_parts(module.parameters(), lambda parts: make_optimizer(parts, recipe, rate))
 
     def gradients(self, batches) -> float:
         """Of a step's batches, (tokens, targets) with the shape (dp, m, b, s) each; the mean loss."""
@@ -162,13 +164,13 @@ class Way:
         """Bytes of each state on this rank, after a step's gradients; its update follows."""
         self.gradients(batches)
         states = [value for state in self.optimizer.state.values() for value in state.values() if value.dim()]
-        found = {
+        kinds = {
             "weights": self.mesh.stored,
             "gradients": local_bytes(p.grad for p in self.mesh.parameters()),
             "optimizer": local_bytes(states),
         }
         self.update()
-        return found
+        return kinds
 
     @property
     def built(self) -> str:
@@ -199,11 +201,11 @@ def as_torch(layout: Layout) -> Layout:
 
 def vias(s, o, layout: Layout) -> list[str]:
     """The ways of a run that can have this layout."""
-    found = ["hand"]
+    names = ["hand"]
     for via in WAYS[2:] if s.world > 1 else ():
         if not lacking(s, o, layout, via):
-            found.append(via)
-    return found
+            names.append(via)
+    return names
 
 
 def lacking(s, o, layout: Layout, via: str) -> str:
@@ -229,18 +231,18 @@ def lacking(s, o, layout: Layout, via: str) -> str:
 
 def refuse(s, o, layout: Layout) -> None:
     """ValueError, in one line, where the way that is asked for cannot have this layout."""
-    why = lacking(s, o, layout, o.via)
-    if why:
-        raise ValueError(f"--via {o.via}: {why}")
+    reason = lacking(s, o, layout, o.via)
+    if reason:
+        raise ValueError(f"--via {o.via}: {reason}")
 
 
 def skips(s, o, layout: Layout) -> list[str]:
     """What a run leaves out, and why."""
-    found = {via: lacking(s, o, layout, via) for via in WAYS[2:]}
-    said = [f"{NAMES[via]}: {why}" for via, why in found.items() if why]
-    if not found["torch"] and o.via != "torch" and not o.search:
-        said.append("seconds of torch's way: not asked for (--via torch)")
-    return said + ["messages: one process sends nothing (torchrun --nproc-per-node 8)"] * (s.world == 1)
+    reasons = {via: lacking(s, o, layout, via) for via in WAYS[2:]}
+    lines = [f"{NAMES[via]}: {reason}" for via, reason in reasons.items() if reason]
+    if not reasons["torch"] and o.via != "torch" and not o.search:
+        lines.append("seconds of torch's way: not asked for (--via torch)")
+    return lines + ["messages: one process sends nothing (torchrun --nproc-per-node 8)"] * (s.world == 1)
 
 
 # --- by the pure models ---------------------------------------------------------------------------------------------
@@ -256,31 +258,33 @@ def states(shape: Shape, layout: Layout, pp: int) -> dict[str, int]:
 def messages(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, sizes: list[int]):
     """What `spoken` should find on rank `pp` of a pipeline, in fp32: {axis: {collective: Calls}}. sizes: elements of
     its parameters, in their order, which make up buckets."""
-    found: dict[tuple[str, str], Calls] = {}
+    calls: dict[tuple[str, str], Calls] = {}
     count = len(buckets([Layer("", 0.0, 0.0, 4 * size) for size in sizes], BUCKET_CAP, FIRST_BUCKET_CAP))
-    for axis, kind, _, size, times in asked(shape, batch, seq, layout, pp, count):
-        before = found.get((axis, kind), Calls(0, 0))
-        found[axis, kind] = Calls(before.bytes + times * size, before.count + times)
-    return by_axis(found)
+    for axis, kind, _, size, times in planned_calls(shape, batch, seq, layout, pp, count):
+        counted = calls.get((axis, kind), Calls(0, 0))
+        calls[axis, kind] = Calls(counted.bytes + times * size, counted.count + times)
+    return by_axis(calls)
 
 
-def asked(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, pieces: int | None = None):
+def planned_calls(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, pieces: int | None = None):
     """[(axis, collective, ranks, bytes, times)] of a step of rank `pp` of a pipeline. pieces: of what replicas reduce,
     None: as many as there are buckets of torch's size in it."""
     mine, last = stages_of(layout.schedule, pp, layout.pp, layout.chunks), layout.stages - 1
-    each, found = blocks_of(shape, layout), []
+    blocks, calls = blocks_of(shape, layout), []
     for stage in mine:
-        found += [("tp", *one) for one in _tensor(shape, batch, seq, layout, each[stage], stage == 0, stage == last)]
+        calls += [
+            ("tp", *call) for call in _tensor(shape, batch, seq, layout, blocks[stage], stage == 0, stage == last)
+        ]
     if layout.pp > 1:
         hop = 4 * batch * seq * shape.hidden // (layout.tp if layout.sequence_parallel else 1)
         hops = layout.m * sum((stage < last) + (stage > 0) for stage in mine)
-        found += [("pp", "send", 2, hop, hops), ("pp", "all_reduce", layout.pp, LOSS, 1)]
+        calls += [("pp", "send", 2, hop, hops), ("pp", "all_reduce", layout.pp, LOSS, 1)]
         if shape.tied_head and pp in (0, layout.last_rank) and layout.last_rank != 0:
-            found.append(("pp", "all_reduce", 2, 4 * shape.vocab * shape.hidden // layout.tp, 1))
+            calls.append(("pp", "all_reduce", 2, 4 * shape.vocab * shape.hidden // layout.tp, 1))
     if layout.dp > 1:
-        found += [("dp", kind, layout.dp, size, times) for kind, size, times in _data(shape, layout, pp, pieces)]
-        found.append(("dp", "all_reduce", layout.dp, LOSS, 1))
-    return [one for one in found if one[3] and one[4]]
+        calls += [("dp", kind, layout.dp, size, times) for kind, size, times in _data(shape, layout, pp, pieces)]
+        calls.append(("dp", "all_reduce", layout.dp, LOSS, 1))
+    return [call for call in calls if call[3] and call[4]]
 
 
 def _tensor(shape, batch, seq, layout, blocks, first, last):
@@ -288,26 +292,26 @@ def _tensor(shape, batch, seq, layout, blocks, first, last):
     if layout.tp == 1:
         return []
     cut = {"sequence_parallel": layout.sequence_parallel, "width": 4, "gather_again": False}
-    one, both = block(shape, batch, seq, layout.tp, **cut), ends(shape, batch, seq, layout.tp, **cut)
+    layer, edges = block(shape, batch, seq, layout.tp, **cut), ends(shape, batch, seq, layout.tp, **cut)
     parts = ["embedding"] * first + ["head", "loss"] * last
-    found = [
+    calls = [
         (move.collective, layout.tp, move.size, layout.m * blocks)
         for phase in ("forward", "backward")
-        for move in one.moves(phase)
+        for move in layer.moves(phase)
     ]
-    found += [
+    calls += [
         (move.collective, layout.tp, move.size, layout.m)
-        for phase in (both.forward, both.backward)
+        for phase in (edges.forward, edges.backward)
         for part in parts
         for move in phase[part]
     ]
     once: Counter = Counter()  # gradients of copies, one message for the same ranks
-    for move in one.sums:
+    for move in layer.sums:
         once[move.ranks] += blocks * move.size
     if layout.sequence_parallel:
         positions = shape.max_seq * shape.hidden if shape.positions == "learned" else 0
         once[layout.tp] += 4 * (first * positions + last * norm_parameters(shape))
-    return found + [("all_reduce", ranks, size, 1) for ranks, size in once.items()]
+    return calls + [("all_reduce", ranks, size, 1) for ranks, size in once.items()]
 
 
 def _data(shape, layout, pp, pieces):
@@ -317,7 +321,7 @@ def _data(shape, layout, pp, pieces):
         pieces = pieces or ceil(4 * n / BUCKET_CAP)
         return [("all_reduce", 4 * n / pieces, pieces)]
     blocks = sum(rank_blocks(layout, pp, blocks_of(shape, layout)))
-    one = block_parameters(shape, layout.tp)
+    block_size = block_parameters(shape, layout.tp)
     pad = lambda size: 4 * (size + -size % layout.dp)  # noqa: E731
-    units = [(pad(one), blocks), (pad(n - blocks * one), 1)]
+    units = [(pad(block_size), blocks), (pad(n - blocks * block_size), 1)]
     return [(kind, size, times) for kind in ("reduce_scatter", "all_gather") for size, times in units]

@@ -12,7 +12,7 @@ from scaleout.parallel.mesh import Mesh
 
 STEPS = 5
 RATE = 0.1  # of SGD with momentum, so that weights move by what the gradients say
-OTHER = 1000  # steps further on lies what ranks along tp should not read
+SHIFT = 1000  # steps further on lies what ranks along tp should not read
 
 
 def refuse(o, layout) -> None:
@@ -43,10 +43,10 @@ class Uncut(Mesh):
     """A mesh whose plan for matrices names modules that are not there: nothing is cut, and nothing says so."""
 
     def cut(self, model):
-        kept, alone = self.along["tp"], [dist.new_group([rank]) for rank in range(self.s.world)][self.s.rank]
+        group, alone = self.along["tp"], [dist.new_group([rank]) for rank in range(self.s.world)][self.s.rank]
         self.along["tp"] = self.s.among(alone)
         parts = super().cut(model)
-        self.along["tp"] = kept
+        self.along["tp"] = group
         return parts
 
 
@@ -72,37 +72,40 @@ def show(s, o, laid, text) -> None:
 
 def trial(s, o, laid, text, steps: int = STEPS) -> tuple[list, float, dict[str, str]]:
     """Steps with the fault and without it in one process: as `lab.mesh.fault` is given them."""
-    way, one = sick(s, o, laid), Way(s, o, *laid, "one", optimizer="momentum", rate=RATE)
-    shift = OTHER * way.place["tp"] if o.fault == "data" else 0
-    losses, error, found = [], 0.0, {}
+    way, reference = sick(s, o, laid), Way(s, o, *laid, "one", optimizer="momentum", rate=RATE)
+    shift = SHIFT * way.place["tp"] if o.fault == "data" else 0
+    losses, error, reasons = [], 0.0, {}
     for step in range(steps):
-        given, right = (batches(s, o, text, *laid, at) for at in (step + shift, step))
+        batch, right = (batches(s, o, text, *laid, drawn) for drawn in (step + shift, step))
         with Spoken(way.grid) as seen:
-            loss = way.gradients(given)
-        losses.append((s.mean(loss), one.gradients(right)))
+            loss = way.gradients(batch)
+        losses.append((s.mean(loss), reference.gradients(right)))
         if step == 0:
-            mine, wanted = way.whole(gradients=True), one.whole(gradients=True)
+            mine, wanted = way.whole(gradients=True), reference.whole(gradients=True)
             error = parity.worst(s, mine, {name: wanted[name] for name in mine})
-            found = said(s, o, laid, way, given, seen.found)
+            reasons = findings(s, o, laid, way, batch, seen.found)
         way.update()
-        one.update()
+        reference.update()
     way.close()
-    return losses, error, found
+    return losses, error, reasons
 
 
-def said(s, o, laid, way, given, seen) -> dict[str, str]:
+def findings(s, o, laid, way, batch, seen) -> dict[str, str]:
     """{check: what it says of a step, "" where it finds nothing}, the same on every rank."""
     mesh, sizes = way.mesh, [p.numel() for p in way.mesh.model.parameters()]
-    told = messages(o.shape, laid[1], o.seq, laid[0], way.place["pp"], sizes)
-    sizes = {axis: [sum(one.bytes for one in side.get(axis, {}).values()) for side in (seen, told)] for axis in told}
-    off = [
-        f"{there:,.0f} bytes go along {axis} where {right:,.0f} should"
-        for found in s.gathered(sizes)
-        for axis, (there, right) in found.items()
-        if there != right
+    expected = messages(o.shape, laid[1], o.seq, laid[0], way.place["pp"], sizes)
+    sizes = {
+        axis: [sum(call.bytes for call in side.get(axis, {}).values()) for side in (seen, expected)]
+        for axis in expected
+    }
+    differences = [
+        f"{measured:,.0f} bytes go along {axis} where {right:,.0f} should"
+        for reasons in s.gathered(sizes)
+        for axis, (measured, right) in reasons.items()
+        if measured != right
     ]
-    tokens = list(given[0][way.place["dp"]])
-    found = {"what each axis sends": off[0] if off else ""}
+    tokens = list(batch[0][way.place["dp"]])
+    reasons = {"what each axis sends": differences[0] if differences else ""}
     for name, check in (
         ("assert_parts", lambda: mesh_checks.assert_parts(mesh)),
         ("assert_same_tokens", lambda: mesh_checks.assert_same_tokens(mesh, tokens)),
@@ -110,7 +113,7 @@ def said(s, o, laid, way, given, seen) -> dict[str, str]:
     ):
         try:
             check()
-            found[name] = ""
+            reasons[name] = ""
         except RuntimeError as problem:
-            found[name] = str(problem)
-    return found
+            reasons[name] = str(problem)
+    return reasons

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scaleout.lab import mesh as lab_mesh
 from scaleout.lab import mesh_link, recording, session
-from scaleout.measure.mesh import Way, asked, batches
+from scaleout.measure.mesh import Way, batches, planned_calls
 from scaleout.measure.peak import timed
 from scaleout.measure.slow_link import Plan, ask, main
 
@@ -36,9 +36,9 @@ class Worker:
 
     def step(self, axis):
         """(seconds of a step, the slowest rank's; mean loss)."""
-        given = batches(self.s, self.o, self.text, *self.laid, self.drawn)
+        batch = batches(self.s, self.o, self.text, *self.laid, self.drawn)
         self.drawn += 1
-        return timed(self.s, lambda: self.ways[axis].step(given))
+        return timed(self.s, lambda: self.ways[axis].step(batch))
 
     def run(self):
         """All rounds; what was seen (dict, JSON)."""
@@ -59,14 +59,15 @@ class Worker:
     def found(self):
         """Measurements, and what the predictions rest on: of each axis the rank that sends most."""
         layout, batch = self.laid
-        calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
+        calls = [planned_calls(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
         for case in self.cases:
-            along = [
-                [(kind, size, times) for axis, kind, _, size, times in one if axis == case["axis"]] for one in calls
+            messages = [
+                [(kind, size, times) for axis, kind, _, size, times in rank_calls if axis == case["axis"]]
+                for rank_calls in calls
             ]
-            most = max(along, key=lambda one: sum(size * times for _, size, times in one))
-            case["messages"] = mesh_link.crossing(most, self.s.local_world)
-            case["asked"] = sum(times for one in calls for *_, times in one) / len(calls)
+            longest = max(messages, key=lambda rank_calls: sum(size * times for _, size, times in rank_calls))
+            case["messages"] = mesh_link.crossing(longest, self.s.local_world)
+            case["asked"] = sum(times for rank_calls in calls for *_, times in rank_calls) / len(calls)
         return {"facts": recording.facts(self.s, self.o.dataset), "cases": self.cases, "layout": lab_mesh.title(layout)}
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from scaleout.lab.limits import cores
 from scaleout.lab.text import progress
 from scaleout.measure.collectives import neighbours
-from scaleout.measure.mesh import asked
+from scaleout.measure.mesh import planned_calls
 from scaleout.measure.peak import timed
 from scaleout.parallel.flat import all_gather, reduce_scatter
 from scaleout.parallel.recipe import make_optimizer
@@ -51,8 +51,8 @@ class Alone:
         group = Group()
         group.size, group.rank, group.silent = layout.tp, s.rank % layout.tp, True
         with s.device:
-            whole = Transformer(replace(shape, layers=1))
-        self.model = TensorTransformer(whole, group, layout.sequence_parallel)
+            model = Transformer(replace(shape, layers=1))
+        self.model = TensorTransformer(model, group, layout.sequence_parallel)
         share = seq // layout.tp if layout.sequence_parallel else seq
         self.tokens = torch.zeros(batch, seq, dtype=torch.long, device=s.device)
         self.x = torch.randn(batch, share, shape.hidden, device=s.device, requires_grad=True)
@@ -62,7 +62,7 @@ class Alone:
             name: list(nn.ModuleList(filter(None, modules)).parameters()) for name, modules in ends.items()
         }
         recipe = Recipe(precision="fp32", foreach=False)
-        self.optimizers = {name: make_optimizer(found, recipe, 1e-3) for name, found in self.weights.items()}
+        self.optimizers = {name: make_optimizer(weights, recipe, 1e-3) for name, weights in self.weights.items()}
 
     def forward(self, piece: str) -> torch.Tensor:
         """A piece's output: of the last, the loss."""
@@ -70,23 +70,23 @@ class Alone:
             return self.model.layers[0](self.x)
         if piece == "first":
             return self.model.embed(self.tokens)
-        self.model.layers, kept, self.model.first = [], self.model.layers, False
-        out = self.model(self.x, self.tokens)
-        self.model.layers, self.model.first = kept, True
-        return out
+        self.model.layers, blocks, self.model.first = [], self.model.layers, False
+        output = self.model(self.x, self.tokens)
+        self.model.layers, self.model.first = blocks, True
+        return output
 
     def sample(self, s) -> dict[str, tuple[float, float, float]]:
         """{piece: seconds of its forward, backward, update}, all ranks at once, the slowest rank's."""
-        found = {}
+        seconds = {}
         for piece in PIECES:
-            there, out = timed(s, lambda piece=piece: self.forward(piece))
-            back, _ = timed(s, lambda out=out: out.backward(torch.ones_like(out)))
+            forward, output = timed(s, lambda piece=piece: self.forward(piece))
+            backward, _ = timed(s, lambda output=output: output.backward(torch.ones_like(output)))
             for p in self.weights[piece]:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             update, _ = timed(s, self.optimizers[piece].step)
-            found[piece] = there, back, update
+            seconds[piece] = forward, backward, update
             self.model.zero_grad(set_to_none=True)
-        return found
+        return seconds
 
 
 def key(layout: Layout, batch: int) -> tuple:
@@ -101,22 +101,22 @@ class Units:
     def __init__(self, s, o, layouts: Iterable[tuple[Layout, int]]) -> None:
         """o: options with shape and seq. layouts: [(Layout, sequences of a micro-batch)]."""
         self.s, self.o, layouts = s, o, list(layouts)
-        self.alone = {key(*one): Alone(s, o.shape, *one, o.seq) for one in layouts}
-        self.compute = {one: {piece: [] for piece in PIECES} for one in self.alone}
+        self.alone = {key(*pair): Alone(s, o.shape, *pair, o.seq) for pair in layouts}
+        self.compute = {pair: {piece: [] for piece in PIECES} for pair in self.alone}
         wanted = {
             tuple(call[1:4])
             for layout, batch in layouts
             for pp in range(layout.pp)
-            for call in asked(o.shape, batch, o.seq, layout, pp)
+            for call in planned_calls(o.shape, batch, o.seq, layout, pp)
         }
-        self.seconds: dict[tuple, list[float]] = {one: [] for one in sorted(wanted)}
+        self.seconds: dict[tuple, list[float]] = {pair: [] for pair in sorted(wanted)}
         self.groups = {n: neighbours(s, n) for n in sorted({n for _, n, _ in wanted})}
 
     def sample(self) -> None:
         """One round."""
-        for one, alone in self.alone.items():
+        for pair, alone in self.alone.items():
             for piece, seconds in alone.sample(self.s).items():
-                self.compute[one][piece].append(seconds)
+                self.compute[pair][piece].append(seconds)
         for call in self.seconds:
             spent, _ = timed(self.s, lambda call=call: [self.send(*call) for _ in range(ROW)])
             self.seconds[call].append(spent / ROW)
@@ -134,9 +134,9 @@ class Units:
         elif kind == "reduce_scatter":
             reduce_scatter(x[: len(x) // n].clone(), x, group=group)
         else:
-            other = dist.get_global_rank(group, 1 - dist.get_rank(group))
-            receive = dist.irecv(torch.empty_like(x), other, group)
-            dist.send(x, other, group)
+            peer = dist.get_global_rank(group, 1 - dist.get_rank(group))
+            receive = dist.irecv(torch.empty_like(x), peer, group)
+            dist.send(x, peer, group)
             receive.wait()
 
     # --- put together -----------------------------------------------------------------------------------------------
@@ -144,43 +144,43 @@ class Units:
     def predicted(self, layout: Layout, batch: int, cores: int | None = None) -> tuple[float, dict[str, float]]:
         """(seconds of a step, the same by PARTS, the mean over a pipeline's ranks). cores: of this host, which its
         ranks share; None: each has a processor of its own."""
-        each, own = blocks_of(self.o.shape, layout), cores is None or cores >= self.s.world
+        counts, separate = blocks_of(self.o.shape, layout), cores is None or cores >= self.s.world
         piece = {
-            name: [statistics.median(column) for column in zip(*found, strict=True)]
-            for name, found in self.compute[key(layout, batch)].items()
+            name: [statistics.median(column) for column in zip(*samples, strict=True)]
+            for name, samples in self.compute[key(layout, batch)].items()
         }
-        calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
-        along = {
-            axis: [fsum(times * self.middle(*call) for name, *call, times in one if name == axis) for one in calls]
+        calls = [planned_calls(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
+        axis_seconds = {
+            axis: [fsum(times * self.middle(*call) for name, *call, times in sent if name == axis) for sent in calls]
             for axis in ("tp", "pp", "dp")
         }
         ends = [[piece["first"]] * (i == 0) + [piece["last"]] * (i == layout.stages - 1) for i in range(layout.stages)]
-        there, back, update = (
-            [n * piece["block"][k] + fsum(end[k] for end in ends[i]) for i, n in enumerate(each)] for k in range(3)
+        forward, backward, update = (
+            [n * piece["block"][k] + fsum(end[k] for end in ends[i]) for i, n in enumerate(counts)] for k in range(3)
         )
-        work = layout.m * fsum((*there, *back)) / layout.pp
+        work = layout.m * fsum((*forward, *backward)) / layout.pp
         parts = dict(
             zip(
                 PARTS,
                 (
                     work,
-                    *(statistics.mean(along[axis]) for axis in ("tp", "pp", "dp")),
+                    *(statistics.mean(axis_seconds[axis]) for axis in ("tp", "pp", "dp")),
                     sum(update) / layout.pp / (layout.dp if layout.zero else 1),
                 ),
                 strict=True,
             )
         )
-        if own:  # the pipeline's order, with what its stages send inside
-            parts["along pp"] = self.ordered(layout, there, back, along, calls) - work - parts["along tp"]
+        if separate:  # the pipeline's order, with what its stages send inside
+            parts["along pp"] = self.ordered(layout, forward, backward, axis_seconds, calls) - work - parts["along tp"]
         return fsum(parts.values()), parts
 
-    def ordered(self, layout, there, back, along, calls) -> float:
+    def ordered(self, layout, forward, backward, axis_seconds, calls) -> float:
         """Seconds of the forwards and backwards in the order of the schedule, each rank on a processor of its own."""
         stage_ranks = [pp for stage in range(layout.stages) for pp in [stage % layout.pp]]
-        inside = [along["tp"][pp] / layout.m / layout.chunks / 2 for pp in stage_ranks]
-        hop = max((self.middle(*call) for one in calls for name, *call, _ in one if call[0] == "send"), default=0.0)
-        halves = tuple((b + i) / 2 for b, i in zip(back, inside, strict=True))
-        costs = Costs(tuple(map(sum, zip(there, inside, strict=True))), halves, halves, hop)
+        inside = [axis_seconds["tp"][pp] / layout.m / layout.chunks / 2 for pp in stage_ranks]
+        hop = max((self.middle(*call) for sent in calls for name, *call, _ in sent if call[0] == "send"), default=0.0)
+        halves = tuple((b + i) / 2 for b, i in zip(backward, inside, strict=True))
+        costs = Costs(tuple(map(sum, zip(forward, inside, strict=True))), halves, halves, hop)
         return summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs).seconds
 
     def middle(self, kind: str, n: int, size: float) -> float:
@@ -192,8 +192,8 @@ def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
     """(seconds of a step by hand on the machine that labs/calibrate.py measured among as many ranks as each group has,
     or None; why there is none). As `timing.job` puts them together: no piece of this model is timed for it."""
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
-    if why := profiles.lacking(known, s.world):
-        return None, why
+    if reason := profiles.lacking(known, s.world):
+        return None, reason
     job = Job(
         o.shape,
         o.seq,
@@ -221,8 +221,8 @@ def alternate(s, ways: dict, steps: int, batch, sample=None) -> tuple[dict[str, 
         if sample:
             sample()
         for name, way in ways.items():
-            given = batch(way, step)
-            spent, loss = timed(s, lambda way=way, given=given: way.step(given))
+            drawn = batch(way, step)
+            spent, loss = timed(s, lambda way=way, drawn=drawn: way.step(drawn))
             seconds[name].append(spent)
             losses[name].append(s.largest(loss))
     return seconds, losses

@@ -9,8 +9,8 @@ def timed(s, work):
     """(seconds of one `work()`, the slowest rank's; what it gave on this rank). All ranks begin together."""
     s.barrier()
     start = s.clock()
-    found = work()
-    return s.largest(s.clock() - start), found
+    result = work()
+    return s.largest(s.clock() - start), result
 
 
 def repeat(s, work, seconds):
@@ -44,5 +44,5 @@ def matmul_rate(s, dtype, options):
         if side * 2 > options.largest_matrix or spent > options.seconds / 10:
             break
         side *= 2
-    out = torch.empty_like(a)
-    return 2 * side**3 / repeat(s, lambda: torch.mm(a, b, out=out), options.seconds), side
+    product = torch.empty_like(a)
+    return 2 * side**3 / repeat(s, lambda: torch.mm(a, b, out=product), options.seconds), side

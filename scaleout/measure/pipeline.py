@@ -35,8 +35,8 @@ def clock(s) -> float:
 class Watched(HandPipeline):
     """A pipeline that notes a Span of each action in `spans`."""
 
-    def __init__(self, *given, **more) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
         self.spans: list[Span] = []
         for ways in (self.inward, self.back_in):
             for wire in ways.values():
@@ -55,7 +55,7 @@ class Watched(HandPipeline):
         self.spans.append(Span(kind, stage, i, begin, self.started, clock(self.s)))
 
 
-class Kept:
+class KeptBytes:
     """Bytes that autograd keeps for backward on this rank while the context is open: now, and at most.
 
     Tensors that share a storage count once. Weights and the batch, which stay anyway, do not count.
@@ -67,7 +67,7 @@ class Kept:
         self.times: Counter = Counter()
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved.tensor)
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> KeptBytes:
         self.hooks.__enter__()
         return self
 
@@ -79,11 +79,11 @@ class Kept:
 
     def add(self, storage: torch.UntypedStorage, sign: int) -> None:
         """One more that keeps a storage (sign 1), or one less (-1)."""
-        at = storage.data_ptr()
-        if at in self.stays:
+        address = storage.data_ptr()
+        if address in self.stays:
             return
-        self.times[at] += sign
-        if self.times[at] == max(0, sign):  # the first that keeps it, or the last
+        self.times[address] += sign
+        if self.times[address] == max(0, sign):  # the first that keeps it, or the last
             self.now += sign * storage.nbytes()
             self.most = max(self.most, self.now)
 
@@ -91,9 +91,9 @@ class Kept:
 class _Saved:
     """A tensor that autograd keeps: counted until the graph lets go of it."""
 
-    def __init__(self, kept: Kept, tensor: torch.Tensor) -> None:
-        self.kept, self.tensor = kept, tensor.detach()  # an operation's own output would lead back to it
-        kept.add(tensor.untyped_storage(), 1)
+    def __init__(self, ledger: KeptBytes, tensor: torch.Tensor) -> None:
+        self.kept, self.tensor = ledger, tensor.detach()  # an operation's own output would lead back to it
+        ledger.add(tensor.untyped_storage(), 1)
 
     def __del__(self) -> None:
         self.kept.add(self.tensor.untyped_storage(), -1)
@@ -102,10 +102,10 @@ class _Saved:
 def most_kept(way, tokens, targets) -> list[int]:
     """Bytes that each rank keeps for backward at most in a step of a Way (by rank)."""
     weights = [p for stage in way.stages.values() for p in stage.parameters()]
-    with Kept(*weights, *tokens, *targets) as kept:
+    with KeptBytes(*weights, *tokens, *targets) as ledger:
         way.step(tokens, targets)
     way.clear()
-    return way.s.gathered(kept.most)
+    return way.s.gathered(ledger.most)
 
 
 def timed(way, tokens, targets, steps: int) -> tuple[list[float], list[list[Span]]]:
@@ -135,7 +135,7 @@ def costs(way, tokens, targets, rounds: int = 3) -> Costs:
                 for times in zip(*(_alone(way, stage, tokens[0], targets[0]) for _ in range(rounds)), strict=True)
             ]
     way.clear()
-    by_stage = {i: pair for found in way.s.gathered(mine) for i, pair in found.items()}
+    by_stage = {i: pair for stages in way.s.gathered(mine) for i, pair in stages.items()}
     forward, backward = zip(*(by_stage[i] for i in range(len(way.place))), strict=True)
     half = tuple(seconds / 2 for seconds in backward)  # of a whole backward only the sum is told
     return Costs(tuple(forward), half, half)
@@ -145,7 +145,7 @@ def _alone(way, stage, tokens, targets) -> tuple[float, float]:
     """(forward, backward) seconds of a stage with nothing sent."""
     x = tokens if stage.first else torch.randn_like(way.like, requires_grad=True)
     begin = way.s.clock()
-    out = stage(x, targets if stage.last else None)
+    output = stage(x, targets if stage.last else None)
     middle = way.s.clock()
-    out.backward(None if stage.last else torch.ones_like(out))
+    output.backward(None if stage.last else torch.ones_like(output))
     return middle - begin, way.s.clock() - middle

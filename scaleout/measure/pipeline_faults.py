@@ -37,8 +37,8 @@ class Rendezvous(Wire):
     """A wire whose sender waits until the receiver takes the message, and whose receiver asks only when it needs it.
     `standing` has what this rank waits for: ["send" or "receive", what, its number, peer]."""
 
-    def __init__(self, standing: list, patience: float, *given) -> None:
-        super().__init__(*given)
+    def __init__(self, standing: list, patience: float, *args) -> None:
+        super().__init__(*args)
         self.standing, self.patience, self.done = standing, timedelta(seconds=patience), 0
         self.what = "activations" if self.source < self.target else "gradient"
 
@@ -78,15 +78,15 @@ def both_send(s, m: int, patience: float) -> list | None:
     except RuntimeError:  # the time-out of a message
         if not standing:
             raise
-    found = s.gathered(list(standing))
-    return found if any(found) else None
+    stuck = s.gathered(list(standing))
+    return stuck if any(stuck) else None
 
 
-class Early(Wire):
+class EarlyWire(Wire):
     """A wire that can be asked to wait for its next message before it is needed."""
 
-    def __init__(self, *given) -> None:
-        super().__init__(*given)
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
         self.ready: deque = deque()
 
     def fetch(self) -> None:
@@ -101,13 +101,13 @@ def front_loaded(actions):
     """The work of a rank that waits for the first message of its next chunk as soon as it has done the first forward of
     this one, while inputs for this one lie ready: the head of the queue holds up the rest (torch's issue 188833)."""
     firsts = [action for action in actions if action.kind == "F" and action.micro == 0]
-    after = dict(pairwise(firsts))
+    following = dict(pairwise(firsts))
 
     def work(pipe, m):
         for action in actions:
             run([action])(pipe, m)
-            if action in after:
-                begin, (_, stage, i) = clock(pipe.s), after[action]
+            if action in following:
+                begin, (_, stage, i) = clock(pipe.s), following[action]
                 pipe.inward[stage].fetch()
                 end = clock(pipe.s)
                 pipe.spans.append(Span("R", stage, i, begin, end, end))
@@ -130,11 +130,11 @@ def show_receive(s, plan):
     name, v = "interleaved", 2
     mine, costs = orders(name, plan.p, plan.m, v)[s.rank], even(plan.p, v, plan.o.stage_ms)
     wanted, right, healthy = plan.sleep(s, "hand", name, v, costs)
-    _, late, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=Early)
+    _, faulty, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=EarlyWire)
     s.say(
         f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
-        f"{lab_pipeline.lanes(healthy, late)}\n\nthe next chunk's first message waited for too early: {ms(late)} ms"
-        f"\n{lab_pipeline.lanes(spans, late)}\n{lab_pipeline.longest_receive(spans)}"
+        f"{lab_pipeline.lanes(healthy, faulty)}\n\nthe next chunk's first message waited for too early: {ms(faulty)} ms"
+        f"\n{lab_pipeline.lanes(spans, faulty)}\n{lab_pipeline.longest_receive(spans)}"
     )
     return spans
 
@@ -143,8 +143,8 @@ def refuse_head(ranks: int) -> None:
     """ValueError, one line, where HEAVY has no equal stages on so many ranks."""
     layers = preset(HEAVY).layers
     if layers % ranks:
-        near = checks.nearest(ranks, checks.divisors(layers))
-        raise ValueError(f"--fault head: {ranks} ranks do not divide the {layers} layers of {HEAVY}: use {near}")
+        suggestion = checks.nearest(ranks, checks.divisors(layers))
+        raise ValueError(f"--fault head: {ranks} ranks do not divide the {layers} layers of {HEAVY}: use {suggestion}")
 
 
 def heavy_job(ranks: int, m: int) -> Job:
@@ -156,7 +156,7 @@ def heavy_job(ranks: int, m: int) -> Job:
 def slowed(costs: Costs, first: float, hop: float) -> Costs:
     """The same stages so much slower that the first one's forward takes `first` seconds, with hops of their own."""
     times = first / costs.forward[0]
-    kinds = ([times * one for one in some] for some in (costs.forward, costs.input, costs.weight))
+    kinds = ([times * second for second in seconds] for seconds in (costs.forward, costs.input, costs.weight))
     return Costs(*map(tuple, kinds), hop)
 
 
@@ -165,11 +165,11 @@ def show_head(s, plan):
     even_job, rows = heavy_job(plan.p, plan.m), []
     block, _, head = timing_job.step(even_job).work
     s.say(f"{HEAVY}: {even_job.shape.layers} layers, and a head as heavy as {head.seconds / block.seconds:.1f} of them")
-    for name, each in (("even", even_job.stages), ("balanced", timing_job.balanced_blocks(even_job))):
-        costs = timing_job.step(even_job.other(blocks=each)).costs
-        costs = slowed(costs, plan.o.stage_ms / 1e3 * each[0] / even_job.stages[0], plan.o.hop_ms / 1e3)
-        wanted, found, spans = plan.sleep(s, "hand", "1f1b", 1, costs)
-        rows.append((name, each, wanted, found, lab_pipeline.bubble(wanted.work, found)))
+    for name, blocks in (("even", even_job.stages), ("balanced", timing_job.balanced_blocks(even_job))):
+        costs = timing_job.step(even_job.other(blocks=blocks)).costs
+        costs = slowed(costs, plan.o.stage_ms / 1e3 * blocks[0] / even_job.stages[0], plan.o.hop_ms / 1e3)
+        wanted, measured, spans = plan.sleep(s, "hand", "1f1b", 1, costs)
+        rows.append((name, blocks, wanted, measured, lab_pipeline.bubble(wanted.work, measured)))
         s.say(f"\n{name}, 1F1B\n{lab_pipeline.lanes(spans)}")
     s.say("\n" + lab_pipeline.compared(rows))
     return spans

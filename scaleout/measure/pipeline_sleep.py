@@ -29,9 +29,9 @@ class Nap(torch.autograd.Function):
     """Hands its input on. Sleeps `ahead` seconds in the forward, `back` seconds in the backward."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, ahead: float, back: float) -> Tensor:
-        ctx.back = back
-        nap(x, ahead)
+    def forward(ctx, x: Tensor, forward: float, backward: float) -> Tensor:
+        ctx.back = backward
+        nap(x, forward)
         return x.view_as(x)
 
     @staticmethod
@@ -71,8 +71,8 @@ class Sleeper(nn.Module):
         self.edges = []
         if self.first:
             x = self.noted(x + self.table, self.table)
-        forward, back, weight = (0.0, 0.0, 0.0) if self.awake else self.times
-        x = self.noted(Nap.apply(x, forward, back) * Nap.apply(self.weight, 0.0, weight), self.weight)
+        forward, backward, weight = (0.0, 0.0, 0.0) if self.awake else self.times
+        x = self.noted(Nap.apply(x, forward, backward) * Nap.apply(self.weight, 0.0, weight), self.weight)
         return x if targets is None else self.loss(x, targets)
 
     def noted(self, x: Tensor, weight: nn.Parameter) -> Tensor:
@@ -98,8 +98,8 @@ class SlowWire(Wire):
 
     hop = 0.0
 
-    def __init__(self, *given) -> None:
-        super().__init__(*given)
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
         zero = torch.tensor([time.perf_counter()], dtype=torch.float64)
         dist.broadcast(zero, self.source, self.group)
         self.zero = zero.item()
@@ -130,8 +130,8 @@ def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, 
     sleep. The fastest, for whatever else the machine does can only add to it. work: what stands in the place of the
     schedule's own; wire: of its wires."""
     like = torch.zeros(LIKE, device=s.device)
-    more = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
-    way = Way(s, via, name, m, sleepers(costs, s.device), like, v, **more)
+    options = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
+    way = Way(s, via, name, m, sleepers(costs, s.device), like, v, **options)
     way.work = work or getattr(way, "work", None)
     for awake in (True, False):  # a step without sleep first, to warm up
         for stage in way.stages.values():

@@ -48,17 +48,17 @@ def octaves(x: Tensor) -> Histogram:
 
 def largest(x: Tensor) -> float:
     """The largest |x|, infinity where one is not finite."""
-    found = x.detach().abs().max().item()
-    return found if math.isfinite(found) else math.inf
+    value = x.detach().abs().max().item()
+    return value if math.isfinite(value) else math.inf
 
 
 def weights(way) -> dict[str, Histogram]:
     """{part: Histogram} of the gradients of the parameters, as they stand."""
-    found = {}
+    histograms = {}
     for name, p in way.model.named_parameters():
         if p.grad is not None:
-            found.setdefault(part(name), []).append(octaves(p.grad))
-    return {name: together(rows) for name, rows in found.items()}
+            histograms.setdefault(part(name), []).append(octaves(p.grad))
+    return {name: together(rows) for name, rows in histograms.items()}
 
 
 class Watch:
@@ -86,21 +86,21 @@ class Watch:
             if self.on:
                 self.forward[name] = largest(output)
                 if output.requires_grad:
-                    output.register_hook(lambda g: self._back(name, inputs[0].detach(), g))
+                    output.register_hook(lambda g: self._backward(name, inputs[0].detach(), g))
 
         return look
 
-    def _back(self, name: str, x: Tensor, g: Tensor) -> None:
+    def _backward(self, name: str, x: Tensor, g: Tensor) -> None:
         scale = self.way.scale
         self.backward[name] = largest(g) / scale
         flat = g.flatten(0, -2).float()
         self.matrices[name] = largest(flat.T @ x.flatten(0, -2).float()) / scale
         if not self.counting:
             return
-        own = octaves(g).scaled(-round(math.log2(scale)))
-        self.rows.setdefault(part(name), []).append(own)
-        self.zeros[0] += own.zeros
-        self.zeros[1] += own.total
+        histogram = octaves(g).scaled(-round(math.log2(scale)))
+        self.rows.setdefault(part(name), []).append(histogram)
+        self.zeros[0] += histogram.zeros
+        self.zeros[1] += histogram.total
 
     @contextmanager
     def looking(self, counting: bool = True):
@@ -128,26 +128,26 @@ class Watch:
 @torch.no_grad()
 def wanted_update(way) -> list[Tensor]:
     """What AdamW would add to each parameter in fp64, from the gradients and the state that the way has now."""
-    found, group = [], way.training.optimizer.param_groups[0]
+    updates, group = [], way.training.optimizer.param_groups[0]
     for p in way.training.trained:
         state, g = way.training.optimizer.state.get(p, {}), p.grad.double()
         t = float(state.get("step", 0)) + 1
         mean = BETAS[0] * state.get("exp_avg", torch.zeros_like(p)).double() + (1 - BETAS[0]) * g
         square = BETAS[1] * state.get("exp_avg_sq", torch.zeros_like(p)).double() + (1 - BETAS[1]) * g * g
         step = mean / (1 - BETAS[0] ** t) / ((square / (1 - BETAS[1] ** t)).sqrt() + group["eps"])
-        found.append(-group["lr"] * (step + group["weight_decay"] * p.double()))
-    return found
+        updates.append(-group["lr"] * (step + group["weight_decay"] * p.double()))
+    return updates
 
 
 @torch.no_grad()
 def stuck(way) -> tuple[float, float]:
     """(predicted, measured) share of the weights that an update leaves where they are; makes the update. Predicted: the
     update in fp64, added, rounded once to the weights' dtype."""
-    before = [p.detach().clone() for p in way.training.trained]
-    wanted = [(p.double() + change).to(p.dtype) == p for p, change in zip(before, wanted_update(way), strict=True)]
+    olds = [p.detach().clone() for p in way.training.trained]
+    wanted = [(p.double() + change).to(p.dtype) == p for p, change in zip(olds, wanted_update(way), strict=True)]
     way.update()
-    count = sum(p.numel() for p in before)
-    stayed = sum((p == old).sum().item() for p, old in zip(way.training.trained, before, strict=True))
+    count = sum(p.numel() for p in olds)
+    stayed = sum((p == old).sum().item() for p, old in zip(way.training.trained, olds, strict=True))
     return sum(w.sum().item() for w in wanted) / count, stayed / count
 
 

@@ -80,15 +80,15 @@ class Follow:
             self._leave_out()
         way.average()
         way.unscale()
-        before = [p.detach().clone() for p in way.training.trained]
+        olds = [p.detach().clone() for p in way.training.trained]
         row["skipped"] = not way.update()
-        same = sum((p == old).sum().item() for p, old in zip(way.training.trained, before, strict=True))
+        unchanged = sum((p == old).sum().item() for p, old in zip(way.training.trained, olds, strict=True))
         return row | {
             "loss": self.s.mean(loss.item()),
             "forward": self.watch.forward,
             "backward": self.watch.backward,
             "zero": self.watch.zeros[0] / max(self.watch.zeros[1], 1),
-            "stayed": same / sum(p.numel() for p in before),
+            "stayed": unchanged / sum(p.numel() for p in olds),
         }
 
     def _leave_out(self) -> None:
@@ -99,9 +99,9 @@ class Follow:
 
 def show(s, o, fault: str, batch) -> None:
     """Run the fault, fp32 and the mend; print their logs and what the log says it is."""
-    own = FAULTS[fault]
+    chosen = FAULTS[fault]
     sound, sick, mended = (
         Follow(s, o, fault, name, role).run(batch)
-        for role, name in (("sound", "fp32"), ("sick", own.way), ("mended", own.mend))
+        for role, name in (("sound", "fp32"), ("sick", chosen.way), ("mended", chosen.mend))
     )
-    s.say(f"\n{fault}: {own.words}\n\n{lab_precision.fault(sick, sound, mended, own.mend)}")
+    s.say(f"\n{fault}: {chosen.words}\n\n{lab_precision.fault(sick, sound, mended, chosen.mend)}")

@@ -36,8 +36,8 @@ class Run:
 
     def end(self, last: int) -> float:
         """Mean loss of the last steps; infinity where one is not finite."""
-        found = sum(self.losses[-last:]) / last
-        return found if math.isfinite(found) else math.inf
+        loss = sum(self.losses[-last:]) / last
+        return loss if math.isfinite(loss) else math.inf
 
 
 @dataclass
@@ -69,10 +69,10 @@ def train(s, o, name: str, seed: int, batch) -> Run:
         torch.compiler.reset()  # else the last way's graphs stay, and after eight nothing is compiled any more
         way.compile()
     for step in progress(range(o.steps), f"{name}, seed {seed}", s.main):
-        one = batch(seed, step)
+        data = batch(seed, step)
         run.scales.append(way.scale)
         start = s.clock()
-        loss = way.gradients(one)
+        loss = way.gradients(data)
         if WAYS[name].recipe == "bf16" and step == o.steps - 1:
             run.stuck = stuck(way)
         else:
@@ -86,26 +86,26 @@ def train(s, o, name: str, seed: int, batch) -> Run:
 def reference(s, o, batch) -> Reference:
     """The run in fp32 of the first seed, with its gradients in octaves at the first and after the last step. Raises
     ValueError, on all ranks, where they do not stay finite."""
-    way, found = make(s, o, "fp32"), Reference()
+    way, result = make(s, o, "fp32"), Reference()
     watch = Watch(way)
     for step in range(o.steps):
         with watch.looking(counting=not step):
             way.gradients(batch(o.seed, step))
-        found.tops.append(s.largest(watch.top))
+        result.tops.append(s.largest(watch.top))
         if not step:
-            found.moments["first step"] = _seen(way, watch)
+            result.moments["first step"] = _seen(way, watch)
         way.update()
-    found.batch = batch(o.seed, o.steps)
+    result.batch = batch(o.seed, o.steps)
     with watch.looking():
-        way.gradients(found.batch)
-    if not all(map(math.isfinite, [*found.tops, s.largest(watch.top)])):
+        way.gradients(result.batch)
+    if not all(map(math.isfinite, [*result.tops, s.largest(watch.top)])):
         raise ValueError(
             f"in fp32 itself gradients are not finite within {o.steps} steps, and there is nothing to "
             f"compare with: --lr {o.lr:g} is too large"
         )
-    found.moments["last step"] = _seen(way, watch)
-    found.state = {name: w.detach().clone() for name, w in way.model.state_dict().items()}
-    return found
+    result.moments["last step"] = _seen(way, watch)
+    result.state = {name: w.detach().clone() for name, w in way.model.state_dict().items()}
+    return result
 
 
 def _seen(way: Way, watch: Watch) -> dict:
@@ -118,54 +118,56 @@ def _load(way: Way, state: dict) -> None:
         w.copy_(state[name])
 
 
-def one_step(s, o, name: str, found: Reference, scale: float = FIRST_SCALE) -> tuple[dict, list]:
+def one_step(s, o, name: str, exact: Reference, scale: float = FIRST_SCALE) -> tuple[dict, list]:
     """(gradients of the parameters in fp32, [zeros, numbers] of activations' gradients) of a way on the reference's
     weights and last batch."""
     way = make(s, o, name, scale=scale)
-    _load(way, found.state)
+    _load(way, exact.state)
     watch = Watch(way)
     with watch.looking():
-        way.gradients(found.batch)
+        way.gradients(exact.batch)
     return {key: g.float() for key, g in parity.gradients(way.model).items()}, watch.zeros
 
 
-def errors(found: dict, wanted: dict) -> dict[str, float]:
+def errors(gradients: dict, wanted: dict) -> dict[str, float]:
     """{part: root of the mean square of the difference over that of `wanted`}, and "all" parts together; infinity where
     one is not finite."""
-    off, size = {}, {}
+    squares, size = {}, {}
     for key, w in wanted.items():
         for name in ("all", part(key)):
-            off[name] = off.get(name, 0.0) + (found[key] - w).double().square().sum().item()
+            squares[name] = squares.get(name, 0.0) + (gradients[key] - w).double().square().sum().item()
             size[name] = size.get(name, 0.0) + w.double().square().sum().item()
-    found = {name: math.sqrt(off[name] / size[name]) for name in off}
-    return {name: error if math.isfinite(error) else math.inf for name, error in found.items()}
+    gradients = {name: math.sqrt(squares[name] / size[name]) for name in squares}
+    return {name: error if math.isfinite(error) else math.inf for name, error in gradients.items()}
 
 
-def compare(s, o, names: list[str], found: Reference) -> dict:
+def compare(s, o, names: list[str], exact: Reference) -> dict:
     """{way: {"errors": of the gradients, by part, "zero": share that is zero, "predicted": by the histogram}}, of one
     step from the same weights. The share is of the gradients of activations, which 16-bit products keep in 16 bits, and
     None where not one of them is finite. A loss scale is halved until all of them are, as a scaler would."""
-    rows, h = {}, total(found.moments["last step"]["activations"])
-    wanted, _ = one_step(s, o, "fp32", found)
+    rows, h = {}, total(exact.moments["last step"]["activations"])
+    wanted, _ = one_step(s, o, "fp32", exact)
     for name in names:
         kind, octaves = WAYS[name], round(math.log2(FIRST_SCALE))
         while True:
-            gradients, zeros = one_step(s, o, name, found, 2.0**octaves)
-            off = {key: s.largest(min(error, lab_precision.HUGE)) for key, error in errors(gradients, wanted).items()}
-            if not kind.scaled or not octaves or off["all"] < lab_precision.HUGE:
+            gradients, zeros = one_step(s, o, name, exact, 2.0**octaves)
+            by_part = {
+                key: s.largest(min(error, lab_precision.HUGE)) for key, error in errors(gradients, wanted).items()
+            }
+            if not kind.scaled or not octaves or by_part["all"] < lab_precision.HUGE:
                 break
             octaves -= 1
         flushed = fate(h, FORMATS[kind.cast], octaves if kind.scaled else 0).zero if kind.cast else 0.0
         share = (flushed * sum(h.counts) + h.zeros) / h.total
         rows[name] = {
-            "errors": off,
+            "errors": by_part,
             "zero": zeros[0] / zeros[1] if zeros[1] else None,
             "predicted": share if kind.cast else None,
         }
     return rows
 
 
-def predicted_scales(o, found: Reference) -> list:
+def predicted_scales(o, exact: Reference) -> list:
     """What the scaler should do, from the reference's largest gradients: numerics.scaling.Step of each step. A step
     that is left out leaves the weights as they are, and the reference's gradient of that step comes again."""
-    return [*search(found.tops, FORMATS["fp16"], Scaler(FIRST_SCALE, interval=o.growth_interval), repeats=True)]
+    return [*search(exact.tops, FORMATS["fp16"], Scaler(FIRST_SCALE, interval=o.growth_interval), repeats=True)]

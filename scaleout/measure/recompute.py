@@ -53,22 +53,22 @@ def stream(model, tokens):
     return x if model.positions is None else x + model.positions.weight[: tokens.shape[1]]
 
 
-def through(model, x):
+def run_blocks(model, x):
     """x behind all blocks of a Transformer."""
     for block in model.blocks:
         x = block(x)
     return x
 
 
-def kept(model, x):
+def kept_bytes(model, x):
     """Bytes that the blocks keep between forward and backward, their inputs among them: of all tensors that are there
     once the forward has returned, each storage once, without weights and the blocks' output."""
     with Ledger() as ledger:
         ledger.claim(x, "activations")
         for p in model.parameters():
             ledger.claim(p, "weights")
-        out = through(model, x)
-        ledger.claim(out, "temporaries")
+        output = run_blocks(model, x)
+        ledger.claim(output, "temporaries")
         return ledger.now["activations"]
 
 
@@ -80,13 +80,13 @@ def gradients(model, x, seed=0):
         p.grad = None
     torch.manual_seed(seed)
     with FlopCounterMode(display=False, custom_mapping=KERNELS) as seen:
-        through(model, x).square().sum().backward()
+        run_blocks(model, x).square().sum().backward()
     return [x.grad, *(p.grad for p in parameters)], seen.get_total_flops()
 
 
-def equal(found, wanted):
+def equal(tensors, wanted):
     """Whether two lists of tensors agree in every bit."""
-    return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    return all(torch.equal(a, b) for a, b in zip(tensors, wanted, strict=True))
 
 
 # --- one budget -------------------------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ def weigh(s, o, policy, via, batch):
     training = make(s, o, policy, via)
     with autocast(s, o):
         x = stream(training.model, batch[0])
-        found = {"kept": kept(training.model, x.detach().requires_grad_())}
-        own, found["flops"] = gradients(training.model, x, o.seed)
+        figures = {"kept": kept_bytes(training.model, x.detach().requires_grad_())}
+        grads, figures["flops"] = gradients(training.model, x, o.seed)
     training.clear()
-    return found | {"peak": peak(training, batch)}, own
+    return figures | {"peak": peak(training, batch)}, grads
 
 
 def peak(training, batch):
@@ -122,7 +122,7 @@ def peak(training, batch):
         training.loss(*batch).backward()
         ledger.enter("optimizer")
         training.step()
-    return max(sum(held.values()) for held in ledger.moments.values())
+    return max(sum(kinds.values()) for kinds in ledger.moments.values())
 
 
 def autocast(s, o):
@@ -135,11 +135,11 @@ def predicted(o, policy, via):
     output stands beside its backward."""
     z, hand, policy = o.sizes, via == "hand", replace(policy, outputs=True)
     moments = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).moments
-    more = {"block": z.x if hand and any(policy.drops) else 0}
+    extra = {"block": z.x if hand and any(policy.drops) else 0}
     return {
         "kept": recompute.kept(z, policy),
         "flops": recompute.outputs_flops(z, policy, early_stop=not hand),
-        "peak": max(sum(held.values()) + more.get(moment, 0) for moment, held in moments.items()),
+        "peak": max(sum(kinds.values()) + extra.get(moment, 0) for moment, kinds in moments.items()),
     }
 
 
@@ -148,21 +148,21 @@ def six(s, o, policies, via, batch):
     keeps everything, and by how much they are not}} of all budgets."""
     rows, wanted, base = {}, None, 0
     for share, policy in policies.items():
-        found, own = weigh(s, o, policy, via, batch)
+        figures, grads = weigh(s, o, policy, via, batch)
         if wanted is None:
-            wanted, base = own, found["flops"]
+            wanted, base = grads, figures["flops"]
         rows[share] = {
-            "measured": found | {"flops": found["flops"] - base},
+            "measured": figures | {"flops": figures["flops"] - base},
             "predicted": predicted(o, policy, via),
-            "equal": equal(own, wanted),
-            "off": apart(own, wanted),
+            "equal": equal(grads, wanted),
+            "off": distance(grads, wanted),
         }
     return rows
 
 
-def apart(found, wanted):
+def distance(tensors, wanted):
     """Largest difference of two lists of tensors, each by the largest entry of the right one (float)."""
-    pairs = zip(found, wanted, strict=True)
+    pairs = zip(tensors, wanted, strict=True)
     return max(((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item() for a, b in pairs)
 
 
@@ -201,9 +201,9 @@ class Rounds(Alternation):
         model, s = self.ways[self.names[0]].training.model, self.s
         with torch.no_grad(), autocast(s, self.o):
             x = stream(model, batch[0])
-            self.forward.append(timed(s, lambda: through(model, x))[0])
+            self.forward.append(timed(s, lambda: run_blocks(model, x))[0])
             with recompute_ways.looking(model.shape, self.o.attention, self.o.via):
-                self.looked_at.append(timed(s, lambda: through(model, x))[0])
+                self.looked_at.append(timed(s, lambda: run_blocks(model, x))[0])
 
     def take(self, share, batch, step):
         """One step of a budget, timed."""
@@ -213,18 +213,22 @@ class Rounds(Alternation):
 
     def middles(self, warmup):
         """{share: median seconds of a step}."""
-        return {share: statistics.median(found[warmup:]) for share, found in self.seconds.items()}
+        return {share: statistics.median(samples[warmup:]) for share, samples in self.seconds.items()}
 
     def predicted(self, warmup):
         """{share: seconds}."""
         z, first = self.o.sizes, self.middles(warmup)[self.names[0]]
-        forward, looked_at = (statistics.median(found[warmup:]) for found in (self.forward, self.looked_at))
-        whole, keepable, out = flops(z.shape, z.batch, z.seq, "full")["recompute"], recompute.outputs(z).keys(), {}
+        forward, looked_at = (statistics.median(samples[warmup:]) for samples in (self.forward, self.looked_at))
+        all_flops, keepable, predictions = (
+            flops(z.shape, z.batch, z.seq, "full")["recompute"],
+            recompute.outputs(z).keys(),
+            {},
+        )
         for share, policy in self.policies.items():
             partly = sum(bool(drop and keepable - drop) for drop in policy.drops) / len(policy.drops)
-            again = recompute.outputs_flops(z, policy, self.o.via == "torch") / whole
-            out[share] = first + forward * again + 2 * partly * max(0.0, looked_at - forward)
-        return out
+            share_of_forward = recompute.outputs_flops(z, policy, self.o.via == "torch") / all_flops
+            predictions[share] = first + forward * share_of_forward + 2 * partly * max(0.0, looked_at - forward)
+        return predictions
 
 
 # --- beside the libraries ---------------------------------------------------------------------------------------------
@@ -271,11 +275,11 @@ def compiled(o, shares, device="cpu"):
 
 def saved(run, x, block):
     """Bytes that autograd saves in run(x), each storage once, without the block's parameters."""
-    own, seen = {p.untyped_storage().data_ptr() for p in block.parameters()}, {}
+    weights, seen = {p.untyped_storage().data_ptr() for p in block.parameters()}, {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in weights:
             seen[storage.data_ptr()] = storage.nbytes(), tensor  # held, so that no other takes its place
         return tensor
 
@@ -287,8 +291,8 @@ def saved(run, x, block):
 def backward_flops(run, x, z):
     """FLOPs of products in the backward of run(x), and of fused attention's forward where it runs in it. By the
     profiler: torch.compile steps aside where a mode looks on."""
-    out = run(x).square().sum()
+    output = run(x).square().sum()
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True) as seen:
-        out.backward()
+        output.backward()
     core = next(tile.flops for tile in recompute.tiles(z) if tile.name == "attention")
-    return sum(one.flops if one.name in PRODUCTS else core * (one.name in FUSED) for one in seen.events())
+    return sum(event.flops if event.name in PRODUCTS else core * (event.name in FUSED) for event in seen.events())

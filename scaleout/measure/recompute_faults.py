@@ -37,16 +37,16 @@ class Routed(nn.Module):
         scores = self.router(x)
         chosen = (scores + self.bias).argmax(-1)  # (b, s)
         self.load = torch.bincount(chosen.flatten(), minlength=EXPERTS).float()
-        out = torch.zeros_like(x)
+        mixed = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
             mine = (chosen == i)[..., None]
             if self.ragged:
-                out = out.masked_scatter(mine, expert(x[mine[..., 0]]).tanh())
+                mixed = mixed.masked_scatter(mine, expert(x[mine[..., 0]]).tanh())
             else:
-                out = out + expert(x).tanh() * mine
+                mixed = mixed + expert(x).tanh() * mine
         if self.inside:
             self.balance()
-        return x + scores.softmax(-1).gather(-1, chosen[..., None]) * out
+        return x + scores.softmax(-1).gather(-1, chosen[..., None]) * mixed
 
     def balance(self):
         """The bias of an expert with more than its part of the tokens goes down, the others' go up."""
@@ -63,49 +63,51 @@ def routed(x, via, ragged=False, inside=True, seed=0):
     return loss.item(), {name: p.grad for name, p in layer.named_parameters()}
 
 
-def errors(found, wanted):
+def errors(tensors, wanted):
     """{name: norm of the difference of two gradients over that of the right one}. An expert without a token has a
     gradient of zeros: 0 where both are, else infinite."""
     return {
-        name: 0.0 if torch.equal(found[name], right) else ((found[name] - right).norm() / right.norm()).item()
+        name: 0.0 if torch.equal(tensors[name], right) else ((tensors[name] - right).norm() / right.norm()).item()
         for name, right in wanted.items()
     }
 
 
 def show_router(s, x):
     """What a bias that moves in the forward does: losses, gradients by expert, what torch says, what the check says."""
-    rows, said = {}, "nothing: no expert's rows changed"
+    rows, message = {}, "nothing: no expert's rows changed"
     right = routed(x, "none")
     for via in recompute_ways.VIAS:
-        loss, found = routed(x, via)
-        rows[via] = loss == right[0], errors(found, right[1])
+        loss, grads = routed(x, via)
+        rows[via] = loss == right[0], errors(grads, right[1])
     try:
         routed(x, "torch", ragged=True)
     except torch.utils.checkpoint.CheckpointError as error:
-        said = str(error).strip().splitlines()[0]
+        message = str(error).strip().splitlines()[0]
     checks = {
         name: recompute.repeats(Routed(x.shape[-1], False, inside).to(x.device), x)
         for name, inside in (("bias moves in the forward", True), ("bias moves after the step", False))
     }
     mended = {via: errors(routed(x, via, inside=False)[1], right[1]) for via in recompute_ways.VIAS}
-    s.say("\n" + lab_recompute.router(rows, said, checks, mended))
+    s.say("\n" + lab_recompute.router(rows, message, checks, mended))
 
 
 def show_random(s, o, tokens):
     """What other random numbers in the second run do to the gradients of the blocks."""
-    found = {}
+    gradients = {}
     for random in (None, True, False):
         torch.manual_seed(o.seed)
         model = Transformer(o.shape, o.attention, o.dropout).to(s.device)
         if random is not None:
             recompute_ways.apply(model, memory.full(o.sizes), frozenset(), "torch", random)
-        found[random] = measure.gradients(model, measure.stream(model, tokens), o.seed)[0]
-    right = torch.cat([one.flatten() for one in found[None]])
+        gradients[random] = measure.gradients(model, measure.stream(model, tokens), o.seed)[0]
+    right = torch.cat([gradient.flatten() for gradient in gradients[None]])
     s.say(
         "\n"
         + lab_recompute.random(
             {
-                random: ((torch.cat([one.flatten() for one in found[random]]) - right).norm() / right.norm()).item()
+                random: (
+                    (torch.cat([gradient.flatten() for gradient in gradients[random]]) - right).norm() / right.norm()
+                ).item()
                 for random in (True, False)
             }
         )

@@ -51,7 +51,7 @@ class Alternation:
             self.ways[via].step(share, self.o.sync_every_pass)
 
         written = self.o.trace and via == self.o.via
-        self.traces[via] = traced(self.s, step, TRACED, whole=bool(written))
+        self.traces[via] = traced(self.s, step, TRACED, detailed=bool(written))
 
 
 class Rounds(Alternation):
@@ -93,7 +93,7 @@ class Rounds(Alternation):
         c.all_reduce()
         for via in (name for name in self.names if name not in ("one", "hand")):
             c.compute(self.ways[via], batch)
-            c.both(self.ways[via], batch)
+            c.overlapped(self.ways[via], batch)
 
     def take(self, via, share, step):
         """One process does the work of all in "one"; the other ranks wait in a barrier, which takes no core."""
@@ -103,10 +103,10 @@ class Rounds(Alternation):
         loss = spent = 0.0
         self.s.barrier()
         if self.s.main:
-            whole = self.batches(step, alone=True)
+            batch = self.batches(step, alone=True)
             torch.set_num_threads(self.one_threads)
             start = self.s.clock()
-            loss = self.ways["one"].step(whole)
+            loss = self.ways["one"].step(batch)
             spent = self.s.clock() - start
             torch.set_num_threads(self.threads)
         self.seconds["one"].append(self.s.largest(spent))
@@ -139,8 +139,8 @@ class Rounds(Alternation):
         spent = {lab_ddp.NAMES[via]: seconds for via, seconds in self.seconds.items() if seconds}
         silent = self.calibration.silent["hand"]
         spent[lab_ddp.NAMES["alone"]] = [
-            forward + sum(t for _, _, t in ready) + rest + update
-            for (forward, ready, rest), update in zip(silent, self.calibration.update, strict=True)
+            forward + sum(t for _, _, t in ready) + rest_seconds + update
+            for (forward, ready, rest_seconds), update in zip(silent, self.calibration.update, strict=True)
         ]
         return {f"seconds a step, {name}": seconds for name, seconds in spent.items()}
 
@@ -150,11 +150,11 @@ class Rounds(Alternation):
             _, state = self.ways[via].replicas.look.hook  # where no profiler looks; its cost is arithmetic,
             row["measured"]["bytes"] = reduced / state.compression_stats()[0]  # which nothing here models
             return
-        found = trace.summary(self.traces[via])
+        summary = trace.summary(self.traces[via])
         row["measured"] |= {
-            "exposed": statistics.mean(found["exposed_seconds"].values()),
-            "collectives": found["collectives"],
-            "bytes": found["bytes"],
+            "exposed": statistics.mean(summary["exposed_seconds"].values()),
+            "collectives": summary["collectives"],
+            "bytes": summary["bytes"],
         }
         seconds, exposed, buckets = self.calibration.predict(
             via, self.o.settings.caps, warmup, self.o.accumulation, self.o.sync_every_pass

@@ -97,7 +97,7 @@ class Worker:
         way, (batch,) = self.probe, self.batches(1, self.plan["micro_batch"])
         self.calibration.all_reduce()
         self.calibration.compute(way, batch, update=True)
-        self.calibration.both(way, batch)
+        self.calibration.overlapped(way, batch)
         for hook, spent in self.full.items():
             spent.append(self.step(hook, 1, self.plan["micro_batch"])[0])
 
@@ -123,19 +123,19 @@ class Worker:
 
     def found(self):
         """Calibration and measurements (dict, JSON)."""
-        layers, rest = self.calibration.layers("torch", 0)
-        lost, kept = self.calibration.sharing("torch", 0)
+        layers, rest_seconds = self.calibration.layers("torch", 0)
+        lost, speed = self.calibration.sharing("torch", 0)
         state = self.ways["powersgd"].replicas.look.hook[1] if "powersgd" in self.ways else None
         return {
             "facts": recording.facts(self.s, self.plan["dataset"]),
             "cases": self.seen,
             "full_seconds": self.full,
             "layers": [[x.name, x.forward_seconds, x.backward_seconds, x.gradient_bytes] for x in layers],
-            "rest_seconds": rest,
+            "rest_seconds": rest_seconds,
             "update_seconds": sorted(self.calibration.update)[len(self.calibration.update) // 2],
             "all_reduce": self.calibration.line(0),
             "lost": lost,
-            "kept": kept,
+            "kept": speed,
             "spread": {hook: way.replicas.spread() for hook, way in self.ways.items()},
             "powersgd_compression": state.compression_stats()[0] if state else None,
         }
@@ -145,9 +145,9 @@ def main(s, folder, worker=Worker):
     """Run the plan in `folder` (Path) and write found.json there. worker: of this lab, or of another one's --link."""
     plan = files.read_json(folder / "plan.json")
     torch.set_num_threads(int(plan["threads"]))
-    found = worker(s, plan, folder).run()
+    report = worker(s, plan, folder).run()
     if s.main:
-        files.write_json(found, folder / "found.json")
+        files.write_json(report, folder / "found.json")
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ def moves(shape, batch, seq, tp, sequence, precision="fp32"):
     """{"forward", "backward": [collectives.placements.Move]} of one step, as autograd keeps what it gathers."""
     width, stream = map(Recipe(precision).width, ("compute", "stream"))
     cut = {"sequence_parallel": sequence, "width": width, "stream": stream, "gather_again": False}
-    one, both = block(shape, batch, seq, tp, **cut), ends(shape, batch, seq, tp, **cut)
-    return {phase: one.moves(phase) * shape.layers + both.moves(phase) for phase in ("forward", "backward")}
+    layer, edges = block(shape, batch, seq, tp, **cut), ends(shape, batch, seq, tp, **cut)
+    return {phase: layer.moves(phase) * shape.layers + edges.moves(phase) for phase in ("forward", "backward")}
 
 
 def copies(shape, batch, seq, tp, sequence):
@@ -57,15 +57,17 @@ def predicted_counts(shape, batch, seq, tp, via, sequence):
     if via == "one" or tp == 1:
         loss = {"all_reduce": 3} if via == "torch" else {}  # loss_parallel sends them to itself
         return {"forward": loss, "backward": {}, "copies": {}}
-    found = {
-        phase: Counter(move.collective for move in each)
-        for phase, each in moves(shape, batch, seq, tp, sequence).items()
+    counts = {
+        phase: Counter(move.collective for move in collectives)
+        for phase, collectives in moves(shape, batch, seq, tp, sequence).items()
     }
-    own = len(copies(shape, batch, seq, tp, sequence))
+    reductions = len(copies(shape, batch, seq, tp, sequence))
     if via == "torch" and sequence:
-        found["backward"]["all_gather"] += shape.positions == "learned"
-        own = (2 * shape.layers + 1) * (2 if shape.norm == "layernorm" and shape.bias else 1)
-    return {phase: dict(each) for phase, each in found.items()} | {"copies": {"all_reduce": own} if own else {}}
+        counts["backward"]["all_gather"] += shape.positions == "learned"
+        reductions = (2 * shape.layers + 1) * (2 if shape.norm == "layernorm" and shape.bias else 1)
+    return {phase: dict(collectives) for phase, collectives in counts.items()} | {
+        "copies": {"all_reduce": reductions} if reductions else {}
+    }
 
 
 def predicted_kept(shape, batch, seq, tp, sequence):
@@ -92,27 +94,27 @@ def by_profile(profile, o, tp, sequence):
 # --- by looking -----------------------------------------------------------------------------------------------------
 
 
-def kept(way, batch):
+def kept_bytes(way, batch):
     """Bytes of all storages that the forward of the blocks keeps for the backward, each once; weights are not
     counted, nor what lies outside the blocks."""
     seen, inside = {}, []
-    own = {storage(p) for p in way.model.parameters()}
-    handles = [one.register_forward_pre_hook(lambda *_: inside.append(1)) for one in way.model.blocks]
-    handles += [one.register_forward_hook(lambda *_: inside.clear()) for one in way.model.blocks]
+    parameters = {storage(p) for p in way.model.parameters()}
+    handles = [module.register_forward_pre_hook(lambda *_: inside.append(1)) for module in way.model.blocks]
+    handles += [module.register_forward_hook(lambda *_: inside.clear()) for module in way.model.blocks]
 
     def pack(x):
-        if inside and storage(x) not in own:
+        if inside and storage(x) not in parameters:
             seen[storage(x)] = local(x).untyped_storage().nbytes()
         return x
 
     with way.context(), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         loss = way.forward(*batch)
-        found = sum(seen.values())  # while the graph lives, no storage is another's
+        size = sum(seen.values())  # while the graph lives, no storage is another's
         way.backward(loss)
     way.optimizer.zero_grad(set_to_none=True)
     for handle in handles:
         handle.remove()
-    return found
+    return size
 
 
 def local(x):
@@ -131,9 +133,9 @@ def spread(s, way):
     worst = 0.0
     for name, p in way.whole().items():
         if s.world > 1 and (dimension(name) is None or is_kv(name)):
-            most = torch.stack([p, -p])
-            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-            worst = max(worst, most.sum(0).max().item() / max(p.abs().max().item(), parity.TINY))
+            extremes = torch.stack([p, -p])
+            torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
+            worst = max(worst, extremes.sum(0).max().item() / max(p.abs().max().item(), parity.TINY))
     return worst
 
 
@@ -154,11 +156,12 @@ class Calibration:
         self.update = {sequence: [] for sequence in silent}
         size = o.shape, o.micro_batch, o.seq, s.world
         self.moves = {
-            sequence: [m for each in moves(*size, sequence, o.precision).values() for m in each] for sequence in silent
+            sequence: [m for messages in moves(*size, sequence, o.precision).values() for m in messages]
+            for sequence in silent
         }
         self.sums = {sequence: copies(*size, sequence) for sequence in silent}
-        kinds = {(m.collective, m.size) for each in self.moves.values() for m in each}
-        kinds |= {("all_reduce", size) for each in self.sums.values() for size in each.values()}
+        kinds = {(m.collective, m.size) for messages in self.moves.values() for m in messages}
+        kinds |= {("all_reduce", size) for messages in self.sums.values() for size in messages.values()}
         self.seconds = {kind: [] for kind in sorted(kinds)} if s.world > 1 else {}
 
     def sample(self, batch):
@@ -168,14 +171,14 @@ class Calibration:
             update = self.s.largest(seconds_between(*way.updated))
             self.update[sequence].append(update)
             self.compute[sequence].append(spent - update)
-        for (name, size), found in self.seconds.items():
+        for (name, size), samples in self.seconds.items():
             x = torch.zeros(1, size // 4, 1, device=self.s.device)
             send = {
                 "all_reduce": self.group.reduced,
                 "reduce_scatter": self.group.scattered,
                 "all_gather": lambda x: self.group.gathered(x[:, : x.shape[1] // self.group.size]),
             }[name]
-            found.append(timed(self.s, lambda send=send, x=x: send(x))[0])
+            samples.append(timed(self.s, lambda send=send, x=x: send(x))[0])
 
     def middle(self, collective, size, warmup=0):
         """Median seconds of one message."""
@@ -185,7 +188,7 @@ class Calibration:
         """(seconds of a step, of these exposed in messages)."""
         messages = sum(self.middle(move.collective, move.size, warmup) for move in self.moves[sequence])
         messages += sum(self.middle("all_reduce", size, warmup) for size in self.sums[sequence].values())
-        alone = [statistics.median(found[sequence][warmup:]) for found in (self.compute, self.update)]
+        alone = [statistics.median(samples[sequence][warmup:]) for samples in (self.compute, self.update)]
         return sum(alone) + messages, messages
 
 
@@ -204,10 +207,10 @@ class Rounds(Alternation):
     def take(self, via, share, step):
         """One step of a way, timed."""
         work, loss = self.ways[via].step, [0.0]
-        one = via == "one"
+        alone = via == "one"
 
         def turn():
-            if self.s.main or not one:
+            if self.s.main or not alone:
                 loss[0] = work(share[0])
 
         self.seconds[via].append(timed(self.s, turn)[0])
@@ -229,9 +232,9 @@ class Rounds(Alternation):
                 "wanted": predicted_counts(*size, via, sequence),
             }
             for figure, counts in (("measured", row["counts"]), ("predicted", row["wanted"])):
-                row[figure]["collectives"] = sum(sum(each.values()) for each in counts.values())
+                row[figure]["collectives"] = sum(sum(collectives.values()) for collectives in counts.values())
             if o.precision == "fp32":
-                row["measured"]["kept"] = kept(way, batch)
+                row["measured"]["kept"] = kept_bytes(way, batch)
                 row["predicted"]["kept"] = predicted_kept(*size[:3], tp, sequence)
             if via != "one":
                 seconds, exposed = self.calibration.predict(sequence, warmup)
@@ -244,7 +247,7 @@ class Rounds(Alternation):
 
 
 def _text(counts):
-    return {phase: dict(each) for phase, each in counts.items()}
+    return {phase: dict(collectives) for phase, collectives in counts.items()}
 
 
 def names(o):
@@ -253,8 +256,8 @@ def names(o):
     return ["one", *(f"{via}{door}" for via in ("hand", "torch") for door in doors)]
 
 
-def make(s, o, name, **more):
+def make(s, o, name, **changes):
     """One Way of a lab's options, by its name."""
     via, sequence = parts(name)
-    given = {"rate": o.lr, "seed": o.seed, "precision": o.precision} | more
-    return Way(s, o.shape, via, sequence, **given)
+    settings = {"rate": o.lr, "seed": o.seed, "precision": o.precision} | changes
+    return Way(s, o.shape, via, sequence, **settings)

@@ -36,24 +36,24 @@ def break_(way, fault):
 
 def show(s, o, batch):
     """Train a few steps with the fault and without it in one process, and print what there is to see."""
-    more = {"optimizer": "momentum", "rate": RATE, "precision": "fp32"}
-    one, sick = make(s, o, "one", **more), make(s, o, "hand", **more)
+    settings = {"optimizer": "momentum", "rate": RATE, "precision": "fp32"}
+    reference, sick = make(s, o, "one", **settings), make(s, o, "hand", **settings)
     break_(sick, o.fault)
-    losses, apart, wrong = [], [], {}
+    losses, distances, wrong = [], [], {}
     for step in range(STEPS):
-        wanted, found = (way.gradients(batch(step)) for way in (one, sick))
-        losses.append((found, wanted))
+        wanted, loss = (way.gradients(batch(step)) for way in (reference, sick))
+        losses.append((loss, wanted))
         if step == 0:
-            wrong = errors(s, sick.whole(gradients=True), one.whole(gradients=True))
-        one.update()
+            wrong = errors(s, sick.whole(gradients=True), reference.whole(gradients=True))
+        reference.update()
         sick.update()
-        apart.append(spread(s, sick))
-    s.say("\n" + lab_tensor.fault(losses, wrong, apart))
+        distances.append(spread(s, sick))
+    s.say("\n" + lab_tensor.fault(losses, wrong, distances))
 
 
-def errors(s, found, wanted):
+def errors(s, tensors, wanted):
     """{part of the model, from the loss back: largest relative error of its gradients}."""
     return {
-        part: parity.worst(s, {name: found[name] for name in names}, {name: wanted[name] for name in names})
+        part: parity.worst(s, {name: tensors[name] for name in names}, {name: wanted[name] for name in names})
         for part, names in lab_tensor.backwards(wanted).items()
     }

@@ -83,14 +83,14 @@ class Worker:
         seconds, exposed = self.calibration.predict(False, 0)
         gradients = sum(p.numel() * p.element_size() for p in self.ways["ddp"].model.parameters())
         size = self.o.shape, self.o.micro_batch, self.o.seq, self.s.world, False
-        whole = [move for each in moves(*size).values() for move in each]
+        messages = [move for phase in moves(*size).values() for move in phase]
         return {
             "facts": recording.facts(self.s, self.o.dataset),
             "cases": self.cases,
             "quiet_seconds": seconds - exposed,
-            "messages": [[move.sent, self.calibration.middle(move.collective, move.size)] for move in whole],
+            "messages": [[move.sent, self.calibration.middle(move.collective, move.size)] for move in messages],
             "sent_bytes": {
-                "tensor": sum(move.sent for move in whole),
+                "tensor": sum(move.sent for move in messages),
                 "ddp": 2 * (self.s.world - 1) / self.s.world * gradients,
             },
         }

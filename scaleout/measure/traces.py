@@ -14,11 +14,11 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it says on stderr that i
 phase = record_function  # `with phase("forward"): ...`; the names are chrome.PHASES
 
 
-def traced(s, step, count, extra=lambda: (), whole=True):
+def traced(s, step, count, extra=lambda: (), detailed=True):
     """The Trace of `count` calls step(0), step(1), ... on all ranks together; the same on every rank.
 
     s: a lab.session.Session. extra: events that the profiler does not see, as `chrome.event` makes them, on the wall
-    clock in seconds; this rank's. whole: with every operation, for a file; else as `trace.thin` has it, which ranks
+    clock in seconds; this rank's. detailed: with every operation, for a file; else as `trace.thin` has it, which ranks
     send each other in a hundredth of the bytes. Ranks on several hosts are as far apart as their clocks.
     """
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (s.device.type == "cuda")
@@ -30,7 +30,7 @@ def traced(s, step, count, extra=lambda: (), whole=True):
         s.synchronize()
     with trace.uncollected():
         mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
-        if not whole:
+        if not detailed:
             mine = trace.thin(trace.Trace(mine)).events
         return trace.merge(s.gathered(mine))
 
@@ -46,8 +46,8 @@ def _exported(seen):
         Path(name).unlink(missing_ok=True)
 
 
-def write(found, path):
+def write(traced, path):
     """Write a Trace to `path` (.json), all or nothing. Returns the Path."""
     with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(trace.to_json(found), separators=(",", ":")) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(trace.to_json(traced), separators=(",", ":")) + "\n", encoding="utf-8")
     return Path(path)

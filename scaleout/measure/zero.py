@@ -64,25 +64,27 @@ class Wire(private.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # let it turn into operations on this rank's shard, which come here
-        out = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         space, _, name = func._schema.name.partition("::")
         if space in ("c10d", "_c10d_functional") and name in OPERATIONS:
-            collective, at = OPERATIONS[name]
+            collective, index = OPERATIONS[name]
             self.bytes[collective] += sum(
-                t.nbytes for t in private.tree_leaves(out if at is None else args[at]) if isinstance(t, torch.Tensor)
+                t.nbytes
+                for t in private.tree_leaves(result if index is None else args[index])
+                if isinstance(t, torch.Tensor)
             )
             self.count[collective] += 1
-        return out
+        return result
 
     @property
     def found(self) -> dict[str, Calls]:
         return {name: Calls(size, self.count[name]) for name, size in self.bytes.items()}
 
 
-def sent(found: dict[str, Calls], ranks: int, gloo: bool = False) -> float:
+def sent(messages: dict[str, Calls], ranks: int, gloo: bool = False) -> float:
     """Bytes that a rank sends for these collectives, the mean over ranks. gloo: as gloo sends them."""
     as_sent = {"reduce_scatter": "all_reduce"} if gloo else {}
-    return sum(one.bytes * wire.share(as_sent.get(name, name), ranks) for name, one in found.items())
+    return sum(calls.bytes * wire.share(as_sent.get(name, name), ranks) for name, calls in messages.items())
 
 
 def arrived() -> int | None:
@@ -93,9 +95,9 @@ def arrived() -> int | None:
     for link in folder.iterdir():
         with suppress(OSError):
             if link.readlink().name.startswith("socket:"):
-                with socket.socket(fileno=os.dup(int(link.name))) as one:
-                    told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)  # OSError for other kinds
-                    total += struct.unpack_from("=Q", told, ARRIVED)[0] if len(told) >= ARRIVED + 8 else 0
+                with socket.socket(fileno=os.dup(int(link.name))) as sock:
+                    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)  # OSError for other kinds
+                    total += struct.unpack_from("=Q", info, ARRIVED)[0] if len(info) >= ARRIVED + 8 else 0
     return total
 
 
@@ -125,35 +127,35 @@ def predicted_messages(shape, ranks: int, via: str, passes: int = 1) -> dict[str
     """What `Wire` should find in a step: {collective: Calls}; DDP's buckets are not counted one by one."""
     name, stage = program(via)
     parts = units(shape, Sharding(ranks))
-    more = {"keep": via == "keep"} | ({"stay": parts[0].parameters} if via == "reshard" else {})
-    more = {"unit": total_parameters(shape)} | (more if via in SHARDED else {})
-    every = None if stage >= 2 else False
-    found: Counter = Counter()
-    for one in wire.messages(
+    options = {"keep": via == "keep"} | ({"stay": parts[0].parameters} if via == "reshard" else {})
+    options = {"unit": total_parameters(shape)} | (options if via in SHARDED else {})
+    gather_every_pass = None if stage >= 2 else False
+    sizes: Counter = Counter()
+    for message in wire.messages(
         total_parameters(shape),
         Recipe("fp32"),
         Layout(dp=ranks, zero=stage),
         name,
         passes=passes,
-        every_pass=every,
-        **more,
+        every_pass=gather_every_pass,
+        **options,
     ):
-        found[one.collective] += one.bytes
+        sizes[message.collective] += message.bytes
     gathers = {3: 2 * len(parts) - (via in SHARDED) * (len(parts) if via == "keep" else 1)}.get(stage, len(parts))
     calls = {
         "all_gather": gathers * (passes if stage == 3 else 1),
         "reduce_scatter": len(parts) * (passes if stage >= 2 else 1),
     }
-    return {kind: Calls(size, calls.get(kind)) for kind, size in found.items()}
+    return {kind: Calls(size, calls.get(kind)) for kind, size in sizes.items()}
 
 
 def predicted_held(shape, ranks: int, via: str) -> dict[str, int]:
     """Bytes of each state on rank 0 when its backward is over."""
-    found = at_rest(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=program(via)[1]))["device"]
+    kinds = at_rest(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=program(via)[1]))["device"]
     if via in DEALT:
         mine = first_share([math.prod(size) for size in tensors(shape).values()], ranks)
-        found |= {"momentum": mine, "variance": mine}
-    return found
+        kinds |= {"momentum": mine, "variance": mine}
+    return kinds
 
 
 def first_share(sizes: list[int], ranks: int) -> int:
@@ -179,26 +181,26 @@ def predicted_peak(o, ranks: int, via: str, device: str = "cpu") -> int:
 def looked(way: Way, batches) -> dict:
     """A step of a way, looked at: {"messages": {collective: Calls}, "arrived": bytes by TCP a rank or None, "held":
     {state: bytes} of rank 0 when its backward is over, "loss"}. Collective, the same on every rank."""
-    s, held = way.s, {}
-    look = lambda: held or held.update({STATES.get(kind, kind): size for kind, size in way.stored().items()})  # noqa: E731
+    s, kinds = way.s, {}
+    look = lambda: kinds or kinds.update({STATES.get(kind, kind): size for kind, size in way.stored().items()})  # noqa: E731
     if way.via == "stage-1":  # reduces when its backward is over, and then has no whole gradients
         plain, way.hand.reduce = way.hand.reduce, lambda unit: (look(), plain(unit))
     s.barrier()
-    before = arrived()
+    start = arrived()
     with Wire() as seen:
         loss = way.gradients(batches)
         look()
         way.update()
     s.barrier()
-    after = arrived()
-    told = None if before is None or s.device.type != "cpu" or s.world == 1 else s.mean(after - before)
-    return {"messages": seen.found, "arrived": told, "held": s.gathered(held)[0], "loss": s.mean(loss)}
+    end = arrived()
+    received = None if start is None or s.device.type != "cpu" or s.world == 1 else s.mean(end - start)
+    return {"messages": seen.found, "arrived": received, "held": s.gathered(kinds)[0], "loss": s.mean(loss)}
 
 
 def peak(way: Way, batch) -> int:
     """Bytes at the fullest instant of a step on rank 0, as the ledger books them. Collective."""
-    found, _ = fsdp_ledger.measured(way, batch)
-    return int(way.s.gathered(sum(found.values()))[0])
+    kinds, _ = fsdp_ledger.measured(way, batch)
+    return int(way.s.gathered(sum(kinds.values()))[0])
 
 
 class Rounds(Alternation):

@@ -31,13 +31,13 @@ def show(s, o, batches) -> None:
     """Train a few steps with the fault, beside the same steps clipped by the whole norm, and print what there is to
     see. batches(step): this rank's, one a pass."""
     sick, well = (make(s, replace(o, clip=None), o.via) for _ in range(2))
-    most, rows, said, start = o.clip or USUAL, [], "", well.whole()
+    limit, rows, refusal, start = o.clip or USUAL, [], "", well.whole()
     for step in range(STEPS):
         losses = [s.mean(way.gradients(batches(step))) for way in (sick, well)]
-        own = nn.utils.clip_grad_norm_(sick.hand.parameters(), most).item()  # what one writes without ranks
-        well.hand.clip(most)
-        norms = s.gathered(own)
-        said = said or caught(s, own)
+        norm = nn.utils.clip_grad_norm_(sick.hand.parameters(), limit).item()  # what one writes without ranks
+        well.hand.clip(limit)
+        norms = s.gathered(norm)
+        refusal = refusal or caught(s, norm)
         for way in (sick, well):
             way.update()
         rows.append(
@@ -49,7 +49,7 @@ def show(s, o, batches) -> None:
                 "apart": distance(sick.whole(), well.whole()) / distance(start, well.whole()),
             }
         )
-    s.say("\n" + lab_zero.fault(rows, most, said))
+    s.say("\n" + lab_zero.fault(rows, limit, refusal))
 
 
 def caught(s, norm: float) -> str:
@@ -61,9 +61,9 @@ def caught(s, norm: float) -> str:
     return ""
 
 
-def distance(one: dict, other: dict) -> float:
+def distance(tensors: dict, references: dict) -> float:
     """Of two sets of weights, as two points."""
-    return math.sqrt(sum((one[name] - other[name]).double().square().sum().item() for name in one))
+    return math.sqrt(sum((tensors[name] - references[name]).double().square().sum().item() for name in tensors))
 
 
 def spread(s, way: Way) -> float | None:
@@ -72,7 +72,7 @@ def spread(s, way: Way) -> float | None:
         return None
     worst = 0.0
     for p in way.model.parameters():
-        most = torch.stack([p.detach(), -p.detach()])
-        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-        worst = max(worst, most.sum(0).max().item())
+        extremes = torch.stack([p.detach(), -p.detach()])
+        torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
+        worst = max(worst, extremes.sum(0).max().item())
     return worst

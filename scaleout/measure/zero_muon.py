@@ -18,7 +18,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import total_parameters
 
-HOW = dict.fromkeys(HAND, "gather") | {"zero-redundancy": "whole"}  # of collectives.zero.muon_messages
+MESSAGES = dict.fromkeys(HAND, "gather") | {"zero-redundancy": "whole"}  # of collectives.zero.muon_messages
 STAGES = {"stage-1": 1, "stage-2": 2, "stage-3": 3, "zero-redundancy": 1, "reshard": 3, "rows": 3}
 RIGHT = tuple(via for via in MUON if via not in ("one", "reshard", "rows"))  # which are one process's in fp32
 
@@ -31,50 +31,50 @@ def trained(s, o, via, batches) -> dict:
     calm(way.optimizer)
     for share in batches:
         losses.append(way.gradients(share))
-        gradients, before = way.whole(gradients=True), way.whole()
+        gradients, start = way.whole(gradients=True), way.whole()
         with Wire() as seen:
             way.update()
-        largest = largest or singular(before, way.whole(), o.shape)
-    found = {
+        largest = largest or singular(start, way.whole(), o.shape)
+    results = {
         "losses": losses,
         "gradients": gradients,
         "weights": way.whole(),
         "singular": largest,
         "sent": sent(seen.found, s.world),
         "calls": seen.found,
-        "held": held(s.gathered(way.stored())[0]),
+        "held": bytes_by_kind(s.gathered(way.stored())[0]),
     }
     if via != "rows":  # whose momentum lies with local tensors
-        found |= {STATES[kind]: tensors for kind, tensors in merged(way.states()).items()}
-    return found
+        results |= {STATES[kind]: tensors for kind, tensors in merged(way.states()).items()}
+    return results
 
 
-def held(stored: dict[str, int]) -> dict[str, int]:
+def bytes_by_kind(stored: dict[str, int]) -> dict[str, int]:
     """Bytes of momentum, Muon's and AdamW's, and of variance."""
     return {"momentum": stored["exp_avg"] + stored["momentum_buffer"], "variance": stored["exp_avg_sq"]}
 
 
 def merged(states: dict) -> dict:
     """AdamW's momentum and Muon's as one state."""
-    every = states.pop("exp_avg") | states.pop("momentum_buffer")
-    return {"exp_avg": every} | states
+    momenta = states.pop("exp_avg") | states.pop("momentum_buffer")
+    return {"exp_avg": momenta} | states
 
 
-def singular(before: dict, after: dict, shape) -> float:
+def singular(start: dict, end: dict, shape) -> float:
     """The largest singular value of any matrix's direction in a step: what changed, without weight decay and rate."""
-    found = []
+    norms = []
     for name, (rows, columns) in matrices(shape).items():
-        moved = (before[name] * (1 - MUON_RATE * DECAY) - after[name]) / (MUON_RATE * max(1, rows / columns) ** 0.5)
-        found.append(torch.linalg.matrix_norm(moved.double(), 2).item())
-    return max(found)
+        moved = (start[name] * (1 - MUON_RATE * DECAY) - end[name]) / (MUON_RATE * max(1, rows / columns) ** 0.5)
+        norms.append(torch.linalg.matrix_norm(moved.double(), 2).item())
+    return max(norms)
 
 
-def rows(o, own, whole, s, vias=MUON) -> dict[str, dict]:
+def rows(o, batches, whole_batches, s, vias=MUON) -> dict[str, dict]:
     """{way: {"errors": {what: relative error against one process}, "singular", "calls", "measured", "predicted":
-    {figure: number}, "loss"}} of ways, "one" the first. own, whole: batches of the steps, of this rank and of all
+    {figure: number}, "loss"}} of ways, "one" the first. batches, whole_batches: of the steps, on this rank and of all
     together."""
-    wanted, found = trained(s, o, "one", whole), {}
-    found["one"] = {
+    wanted, table = trained(s, o, "one", whole_batches), {}
+    table["one"] = {
         "errors": {},
         "singular": wanted["singular"],
         "calls": {},
@@ -83,27 +83,29 @@ def rows(o, own, whole, s, vias=MUON) -> dict[str, dict]:
         "predicted": muon_bytes(o.shape, Recipe("fp32"), Layout()),
     }
     for via in vias[1:]:
-        one = trained(s, o, via, own)
-        errors = {"losses": max(abs(s.mean(f) / w - 1) for f, w in zip(one["losses"], wanted["losses"], strict=True))}
+        result = trained(s, o, via, batches)
+        errors = {
+            "losses": max(abs(s.mean(f) / w - 1) for f, w in zip(result["losses"], wanted["losses"], strict=True))
+        }
         errors |= {
-            what: parity.worst(s, one[what], wanted[what])
-            for what in ("gradients", "weights", "momentum", "variance")
-            if what in one
+            kind: parity.worst(s, result[kind], wanted[kind])
+            for kind in ("gradients", "weights", "momentum", "variance")
+            if kind in result
         }
         layout = Layout(dp=s.world, zero=STAGES[via])
         predicted = (
             whole_tensors(o.shape, s.world) if via == "zero-redundancy" else muon_bytes(o.shape, Recipe("fp32"), layout)
         )
-        if via in HOW:
+        if via in MESSAGES:
             predicted["sent"] = predicted_update(o.shape, layout, via)
-        found[via] = {
+        table[via] = {
             "errors": errors,
-            "singular": one["singular"],
-            "calls": one["calls"],
-            "measured": one["held"] | {"sent": one["sent"]},
+            "singular": result["singular"],
+            "calls": result["calls"],
+            "measured": result["held"] | {"sent": result["sent"]},
             "predicted": predicted,
         }
-    return found
+    return table
 
 
 def whole_tensors(shape, ranks: int) -> dict[str, int]:
@@ -111,9 +113,9 @@ def whole_tensors(shape, ranks: int) -> dict[str, int]:
     themselves."""
     muon, adamw = (
         first_share(
-            [math.prod(size) for name, size in tensors(shape).items() if (name in matrices(shape)) == one], ranks
+            [math.prod(size) for name, size in tensors(shape).items() if (name in matrices(shape)) == matrix], ranks
         )
-        for one in (True, False)
+        for matrix in (True, False)
     )
     return {"momentum": muon + adamw, "variance": adamw}
 
@@ -121,7 +123,9 @@ def whole_tensors(shape, ranks: int) -> dict[str, int]:
 def predicted_update(shape, layout: Layout, via: str) -> float:
     """Bytes that a rank sends in an update: new weights where these are whole, and what Muon gathers."""
     program = "ZeroRedundancyOptimizer" if via == "zero-redundancy" else "paper"
-    own = [
-        one for one in wire.messages(total_parameters(shape), Recipe("fp32"), layout, program) if one.phase == "update"
+    updates = [
+        message
+        for message in wire.messages(total_parameters(shape), Recipe("fp32"), layout, program)
+        if message.phase == "update"
     ]
-    return wire.sent([*own, *wire.muon_messages(shape, Recipe("fp32"), layout, HOW[via], width=4)], layout.dp)
+    return wire.sent([*updates, *wire.muon_messages(shape, Recipe("fp32"), layout, MESSAGES[via], width=4)], layout.dp)

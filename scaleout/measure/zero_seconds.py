@@ -25,32 +25,32 @@ from scaleout.timing.job import step_on
 EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS["eager"].update_passes)
 
 
-def by_profile(found: dict, o, ranks: int, via: str) -> float | None:
-    """Seconds of a step of a way with AdamW. found: the profile of the machine with as many ranks. None for DeepSpeed,
+def by_profile(profile: dict, o, ranks: int, via: str) -> float | None:
+    """Seconds of a step of a way with AdamW. profile: that of the machine with as many ranks. None for DeepSpeed,
     whose buckets are not counted here. ValueError where the profile lacks a rate or a collective."""
     if via in DEEPSPEED:
         return None
     job = Job(
         o.shape,
         o.seq,
-        machine.device_of(found),
+        machine.device_of(profile),
         cluster(1, 1),
         o.micro_batch,
         Layout(micro_batches=o.accumulation),
         Recipe("fp32"),
         EAGER,
     )
-    alone = step_on(job, machine.from_profiles(job, {1: found}))
+    alone = step_on(job, machine.from_profiles(job, {1: profile}))
     update = alone.parts["update"]
     owned = update / (ranks if program(via)[1] else 1)
     sent = sends(o, ranks, via, len(alone.timeline.message_bytes))
-    return alone.seconds - update + owned + message_seconds(sent, found)
+    return alone.seconds - update + owned + message_seconds(sent, profile)
 
 
-def message_seconds(sent: tuple[Message, ...], found: dict) -> float:
+def message_seconds(sent: tuple[Message, ...], profile: dict) -> float:
     """Seconds of messages one after another, by the lines of a profile."""
-    price = machine.by_profile(found)
-    return fsum(one.count * price(one.collective, one.bytes / one.count) for one in sent)
+    price = machine.by_profile(profile)
+    return fsum(message.count * price(message.collective, message.bytes / message.count) for message in sent)
 
 
 def sends(o, ranks: int, via: str, buckets: int) -> tuple[Message, ...]:
@@ -65,8 +65,8 @@ def sends(o, ranks: int, via: str, buckets: int) -> tuple[Message, ...]:
             phases.get(name, "backward"),
             name,
             "weights" if name in phases else "gradients",
-            one.bytes,
-            one.count or calls[name],
+            call.bytes,
+            call.count or calls[name],
         )
-        for name, one in predicted_messages(o.shape, ranks, via, o.accumulation).items()
+        for name, call in predicted_messages(o.shape, ranks, via, o.accumulation).items()
     )

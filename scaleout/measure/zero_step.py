@@ -90,28 +90,32 @@ def zero_step(shape: Shape, batch: int, seq: int, ranks: int, stage: int) -> dic
         raise ValueError(f"stage must be 1, 2 or 3, not {stage!r}")
     recipe, tape = Recipe(precision="fp32"), ZeroTape(shape, ranks, stage)
     z = Sizes(shape, batch, seq, recipe, Layout())
-    every = WIDTH * sum(map(tape.padded, tape.units))
-    held = {"weights": every // (ranks if stage == 3 else 1), "optimizer": 2 * every // ranks, "master": 0}
-    for kind, size in held.items():
+    padded_bytes = WIDTH * sum(map(tape.padded, tape.units))
+    sizes = {
+        "weights": padded_bytes // (ranks if stage == 3 else 1),
+        "optimizer": 2 * padded_bytes // ranks,
+        "master": 0,
+    }
+    for kind, size in sizes.items():
         tape.hold(kind, size)
     tape.hold("activations", z.batch_bytes)
     units_forward(z, tape)
     tape.enter("loss")
     tape.pre_backward("")
     loss(z, tape)
-    back = WholeGradients(z, tape)
-    head(z, back)
+    backward = WholeGradients(z, tape)
+    head(z, backward)
     tape.enter("block")
     for i in reversed(range(shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.pre_backward("")
-        back.block()
+        backward.block()
         tape.post_backward("")
     tape.inside = ""
-    embedding(z, back)
+    embedding(z, backward)
     tape.post_backward("")
     for name in tape.units if stage == 1 else ():
         tape.reduce(name)
     tape.enter("optimizer")
-    tape.passing("temporaries", *update(z, held))
+    tape.passing("temporaries", *update(z, sizes))
     return {moment: kinds for moment, (_, kinds) in tape.fullest.items()}

@@ -150,7 +150,7 @@ class Reducer:
 def average(group, bucket):
     """The mean over ranks, all bits of it. A Future of the flat tensor."""
     flat = bucket.buffer().div_(dist.get_world_size(group))  # divide first: a sum could overflow
-    return dist.all_reduce(flat, group=group, async_op=True).get_future().then(lambda done: done.value()[0])
+    return dist.all_reduce(flat, group=group, async_op=True).get_future().then(lambda future: future.value()[0])
 
 
 def bf16(group, bucket):
@@ -159,8 +159,8 @@ def bf16(group, bucket):
     torch's own bf16_compress_hook refuses to run on gloo. DDP asks that the argument is called `bucket`.
     """
     small = (bucket.buffer() / dist.get_world_size(group)).to(torch.bfloat16)
-    done = dist.all_reduce(small, group=group, async_op=True).get_future()
-    return done.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+    reduced = dist.all_reduce(small, group=group, async_op=True).get_future()
+    return reduced.then(lambda future: bucket.buffer().copy_(future.value()[0]))
 
 
 def power_sgd(state, bucket):
@@ -170,10 +170,10 @@ def power_sgd(state, bucket):
     buckets may take each other's place, on one rank so and on another otherwise. So on gloo one bucket waits for the
     other, and nothing runs beside the backward.
     """
-    done = powerSGD_hook(state, bucket)
+    future = powerSGD_hook(state, bucket)
     if dist.get_backend(state.process_group) == "gloo":
-        done.wait()
-    return done
+        future.wait()
+    return future
 
 
 def hook_named(name, rank=1, start=2):

@@ -90,29 +90,29 @@ class Shards:
         """This rank's shards, one flat tensor a unit: what the optimizer steps."""
         return [unit.shard for unit in self.units]
 
-    def clip(self, most: float) -> float:
-        """Scale the gradient to a norm of at most `most`: squares of shards add up over ranks. The norm before."""
+    def clip(self, max_norm: float) -> float:
+        """Scale the gradient to a norm of at most `max_norm`: squares of shards add up over ranks. The norm before."""
         square = sum(shard.grad.double().square().sum() for shard in self.parameters())  # padding is zero
         dist.all_reduce(square, group=self.units[0].group)
         norm = square.sqrt().item()
         for shard in self.parameters():
-            shard.grad *= min(1.0, most / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_ does
+            shard.grad *= min(1.0, max_norm / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_ does
         return norm
 
     def whole(self, gradients: bool = False) -> dict[str, Tensor]:
         """{name: full tensor}, copies, of parameters or gradients. Collective: all ranks call it."""
         return self.together(lambda shard: shard.grad if gradients else shard.data)
 
-    def together(self, of: Callable[[nn.Parameter], Tensor | None]) -> dict[str, Tensor]:
+    def together(self, select: Callable[[nn.Parameter], Tensor | None]) -> dict[str, Tensor]:
         """{name of a parameter: full tensor} of what `of(shard)` has of each shard, (N / p,), or None. Collective."""
-        names, found = {p: name for name, p in self.model.named_parameters()}, {}
+        names, tensors = {p: name for name, p in self.model.named_parameters()}, {}
         for unit in self.units:
-            mine, flat = of(unit.shard), torch.empty_like(unit.whole)
+            mine, flat = select(unit.shard), torch.empty_like(unit.whole)
             if mine is None:
                 continue
             all_gather(flat, mine, unit.group)
-            found |= {names[p]: piece.clone() for p, piece in zip(unit.parameters, unit.pieces(flat), strict=True)}
-        return found
+            tensors |= {names[p]: piece.clone() for p, piece in zip(unit.parameters, unit.pieces(flat), strict=True)}
+        return tensors
 
     @property
     def gathered_bytes(self) -> int:

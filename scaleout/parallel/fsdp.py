@@ -130,11 +130,11 @@ class Prefetching(HandFSDP):
 
 def refuse(sharding: Sharding) -> None:
     """ValueError for what this FSDP does not do."""
-    for wrong, what in (
+    for wrong, option in (
         (sharding.offload, "offload"),
         (sharding.parameter != "fp32" or sharding.reduce != "fp32", "16-bit parameters or gradients"),
         (sharding.replicas > 1, "hybrid sharding"),
         (not isinstance(sharding.reshard, bool), "resharding to a number of ranks"),
     ):
         if wrong:
-            raise ValueError(f"FSDP by hand has no {what}: use fully_shard for it")
+            raise ValueError(f"FSDP by hand has no {option}: use fully_shard for it")

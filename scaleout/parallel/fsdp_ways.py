@@ -181,9 +181,9 @@ class Way:
 
     def stored(self) -> dict:
         """Bytes of this rank: parameters, and the optimizer's state (tensors of more than one number)."""
-        held = self.hand.parameters() if self.hand is not None else self.model.parameters()
+        parameters = self.hand.parameters() if self.hand is not None else self.model.parameters()
         states = [tensor for tensor in optimizer_tensors(self.optimizer) if tensor.dim()]
-        return {"parameters": local_bytes(held), "optimizer": local_bytes(states)}
+        return {"parameters": local_bytes(parameters), "optimizer": local_bytes(states)}
 
     @property
     def built(self) -> str:
@@ -197,11 +197,10 @@ class Way:
             )
         mine = self.stored()["parameters"]
         kind = type(self.call).__name__
-        many = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
-        whole = local_bytes(self.model.parameters())
-        return (
-            f"{kind}{many} on {self.s.world} rank(s): {mine:,} of {whole:,} bytes of parameters on this rank{self.said}"
-        )
+        units = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
+        total = local_bytes(self.model.parameters())
+        share = f"{mine:,} of {total:,} bytes of parameters on this rank"
+        return f"{kind}{units} on {self.s.world} rank(s): {share}{self.said}"
 
     def assert_built(self) -> None:
         """RuntimeError where the way is not what its name says. Equal losses would not show it."""
@@ -280,8 +279,8 @@ def with_accelerate(way: Way, optimizer) -> None:
     if way.via == "accelerate-naive":
         way.said = f", by Accelerate, which was given an FSDP2 plugin ({way.accelerator.distributed_type})"
         return
-    found = shard.built(way.call)
-    if found["units"] != accelerate_units(s, way.shape, cut) or found["unsharded"]:
+    layout = shard.built(way.call)
+    if layout["units"] != accelerate_units(s, way.shape, cut) or layout["unsharded"]:
         raise RuntimeError(f"asked Accelerate for FSDP2 by block, and got: {way.built}")
 
 
@@ -290,9 +289,9 @@ def accelerate_units(s, shape, sharding: Sharding) -> dict[str, int]:
     cut = {unit.name: unit for unit in units(shape, sharding)}
     norm = {name: size for name, size in cut[""].tensors if name.startswith("norm.")}
     share = lambda unit: unit.own(sharding.ranks, s.rank)  # noqa: E731
-    rest = type(cut[""])("", tuple((name, size) for name, size in cut[""].tensors if name not in norm))
+    without_norm = type(cut[""])("", tuple((name, size) for name, size in cut[""].tensors if name not in norm))
     return {
-        "": share(rest),
+        "": share(without_norm),
         **{name: share(unit) for name, unit in cut.items() if name},
-        "norm": share(type(rest)("norm", tuple(norm.items()))),
+        "norm": share(type(without_norm)("norm", tuple(norm.items()))),
     }

@@ -50,8 +50,8 @@ def scales(largest: Tensor, b: Blocks, rule: str, tensor: Tensor) -> Tensor:
         exponent = octave - (1 if rule == "floor" else (significand == 0.5).int())
         exponent = torch.where(largest > 0, exponent, b.scale.lowest_octave)
         return torch.exp2(exponent.clamp(b.scale.lowest_octave, b.scale.highest_octave).double())
-    found = (largest / b.element.largest / tensor).clamp(b.scale.smallest_normal, b.scale.largest)
-    return rounded(found.float(), b.scale).double()
+    chosen = (largest / b.element.largest / tensor).clamp(b.scale.smallest_normal, b.scale.largest)
+    return rounded(chosen.float(), b.scale).double()
 
 
 def quantized(x: Tensor, b: Blocks, rule: str = "floor") -> Tensor:
@@ -63,15 +63,15 @@ def quantized(x: Tensor, b: Blocks, rule: str = "floor") -> Tensor:
     size = b.size or x.numel()
     if b.size and x.shape[-1] % size:
         raise ValueError(f"{b.name} has blocks of {size}, which do not divide {x.shape[-1]} numbers: pad them")
-    wide, one = x.detach().double(), torch.ones((), dtype=torch.float64, device=x.device)
-    most = wide.abs().max()
-    tensor = (most / b.element.largest / b.scale.largest).float().double() if b.tensor else one
+    wide, unity = x.detach().double(), torch.ones((), dtype=torch.float64, device=x.device)
+    largest = wide.abs().max()
+    tensor = (largest / b.element.largest / b.scale.largest).float().double() if b.tensor else unity
     tensor = tensor.clamp(min=FORMATS["fp32"].smallest_normal)
     wide = wide.view(-1, size) if b.size else wide.reshape(1, -1)
     shared = scales(wide.abs().amax(-1, keepdim=True), b, rule, tensor)
     top = b.element.largest
-    found = rounded((wide / (shared * tensor)).clamp(-2 * top, 2 * top), b.element).clamp(-top, top)
-    return (found * shared * tensor).view(x.shape).float()
+    elements = rounded((wide / (shared * tensor)).clamp(-2 * top, 2 * top), b.element).clamp(-top, top)
+    return (elements * shared * tensor).view(x.shape).float()
 
 
 class _Product(torch.autograd.Function):
@@ -79,18 +79,18 @@ class _Product(torch.autograd.Function):
     operand is rounded twice: in rows and in columns."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, w: Tensor, of: LowLinear) -> Tensor:  # (n, inputs), (outputs, inputs)
+    def forward(ctx, x: Tensor, w: Tensor, layer: LowLinear) -> Tensor:  # (n, inputs), (outputs, inputs)
         ctx.save_for_backward(x, w)
-        ctx.of = of
-        return of.values(x) @ of.values(w).T
+        ctx.of = layer
+        return layer.values(x) @ layer.values(w).T
 
     @staticmethod
     def backward(ctx, g: Tensor) -> tuple:  # (n, outputs)
-        (x, w), of = ctx.saved_tensors, ctx.of
+        (x, w), layer = ctx.saved_tensors, ctx.of
         g = g.float()
         return (
-            of.gradients(g) @ of.values(w.T.contiguous()).T,
-            of.gradients(g.T.contiguous()) @ of.values(x.T.contiguous()).T,
+            layer.gradients(g) @ layer.values(w.T.contiguous()).T,
+            layer.gradients(g.T.contiguous()) @ layer.values(x.T.contiguous()).T,
             None,
         )
 

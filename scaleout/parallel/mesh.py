@@ -60,9 +60,9 @@ class Replicas(Stage1):
     def __init__(self, parts: list[TensorTransformer], group) -> None:
         self.model = nn.ModuleList(parts)
         blocks = {f"block {i}": list(block.parameters()) for i, block in enumerate(b for p in parts for b in p.layers)}
-        inside = {p for found in blocks.values() for p in found}
+        inside = {p for parameters in blocks.values() for p in parameters}
         ends = {"ends": [p for p in self.model.parameters() if p not in inside]}
-        self.units = [WholeUnit(name, found, group) for name, found in (blocks | ends).items() if found]
+        self.units = [WholeUnit(name, parameters, group) for name, parameters in (blocks | ends).items() if parameters]
 
 
 class Mesh:
@@ -137,12 +137,12 @@ class Mesh:
             dealt = self.replicas.whole(gradients=True)
             for name, p in self.model.named_parameters():
                 p.grad = dealt[name]
-        found = {
-            named(name, part): whole for part in self.parts.values() for name, whole in part.whole(gradients).items()
+        tensors = {
+            named(name, part): tensor for part in self.parts.values() for name, tensor in part.whole(gradients).items()
         }
         if self.replicas:
             self.model.zero_grad(set_to_none=True)  # the shards have them
-        return found
+        return tensors
 
     @property
     def stored(self) -> int:
@@ -162,8 +162,8 @@ class Mesh:
     def close(self) -> None:
         """Give the process groups back."""
         self.pipe.close()
-        for one in self.along.values() if self.s.world > 1 else ():
-            dist.destroy_process_group(one.group)
+        for group in self.along.values() if self.s.world > 1 else ():
+            dist.destroy_process_group(group.group)
 
 
 def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:

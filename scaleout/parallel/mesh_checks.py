@@ -32,7 +32,7 @@ def assert_parts(mesh: Mesh) -> None:
 
 def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
     """The ranks of a replica, those along tp and pp, read the same tokens, and no other replica does."""
-    mark = zlib.crc32(torch.cat([one.flatten() for one in tokens]).cpu().numpy().tobytes())
+    mark = zlib.crc32(torch.cat([batch.flatten() for batch in tokens]).cpu().numpy().tobytes())
     read: dict[int, set[int]] = {}
     for dp, seen in mesh.s.gathered((mesh.place["dp"], mark)):
         read.setdefault(dp, set()).add(seen)
@@ -69,6 +69,6 @@ def assert_copies_agree(mesh: Mesh) -> None:
 def apart(x: Tensor, group, floor: float) -> float:
     """Largest difference between ranks of a tensor that each has, over its largest entry, which is taken for at least
     `floor`. Collective for the group."""
-    most = torch.stack([x, -x])
-    dist.all_reduce(most, dist.ReduceOp.MAX, group=group)
-    return (most.sum(0).max() / most.max().clamp_min(floor)).item()
+    extremes = torch.stack([x, -x])
+    dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
+    return (extremes.sum(0).max() / extremes.max().clamp_min(floor)).item()

@@ -110,14 +110,14 @@ class Way:
         checkpointing: str = "none",
         precision: str = "fp32",
         seed: int = 0,
-        on: DeviceMesh | None = None,
+        ready_mesh: DeviceMesh | None = None,
     ) -> None:
-        """seq: tokens of a sequence. on: `accelerate_mesh`, else `device_mesh`. ValueError for what torch cannot do."""
+        """seq: tokens of a sequence. ready_mesh: else `device_mesh`. ValueError for what torch cannot do."""
         layout_words.refuse(shape, layout, s.world, seq)
         # torch warns of in-place sums on what a unit returns; the book's blocks add out of place
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         self.s, self.shape, self.layout = s, shape, layout
-        self.mesh = device_mesh(s, layout) if on is None else on
+        self.mesh = device_mesh(s, layout) if ready_mesh is None else ready_mesh
         self.at = mesh.grid(layout).coordinates(s.rank)
         self.place = placed(layout.schedule, layout.pp, layout.m, layout.chunks) if layout.pp > 1 else (0,)
         torch.manual_seed(seed)
@@ -230,10 +230,10 @@ class Way:
                 dist.broadcast(x, group=self.mesh["pp"].get_group(), group_src=rank)
         return shard.full(x) if last in self.stages else None
 
-    def train(self, on: bool) -> None:
+    def train(self, mode: bool) -> None:
         """Train, or only look."""
         for stage in self.stages.values():
-            stage.train(on)
+            stage.train(mode)
 
     def has(self, end: str) -> bool:
         """Whether the model's "first" or "last" stage is here."""
@@ -266,22 +266,22 @@ class Way:
 
     def shares(self) -> list[float]:
         """Of each of the model's parameters: the part of its squares that this rank adds to a sum over all ranks."""
-        ranks, found = self.layout.dp * self.layout.tp, []
+        ranks, fractions = self.layout.dp * self.layout.tp, []
         for name, p in self.model.named_parameters():
             sizes = zip(p.device_mesh.shape, p.placements, strict=True)
             shards = prod(size for size, placement in sizes if not placement.is_replicate())
-            found.append(0.0 if name in self.model.copies else shards / ranks)
-        return found
+            fractions.append(0.0 if name in self.model.copies else shards / ranks)
+        return fractions
 
     def assert_built(self) -> None:
         """RuntimeError where a parameter is not cut as the layout asks. Equal losses would not show it."""
         for name, p in self.named().items():
-            along = tensor_model.dimension(name)
-            tp = (Shard(along) if along is not None else Replicate(),) if self.layout.tp > 1 else ()
-            there = p.placements if isinstance(p, DTensor) else ()
-            replicas = there[0].is_replicate() if there else None
-            if replicas != (self.layout.zero == 0) or there[len(there) - len(tp) :] != tp:
-                raise RuntimeError(f"asked for {self.layout}, and {name} has the placements {there}")
+            dim = tensor_model.dimension(name)
+            tp = (Shard(dim) if dim is not None else Replicate(),) if self.layout.tp > 1 else ()
+            placements = p.placements if isinstance(p, DTensor) else ()
+            replicas = placements[0].is_replicate() if placements else None
+            if replicas != (self.layout.zero == 0) or placements[len(placements) - len(tp) :] != tp:
+                raise RuntimeError(f"asked for {self.layout}, and {name} has the placements {placements}")
 
     def whole(self, gradients: bool = False) -> dict[str, Tensor]:
         """{name: full tensor}, copies, of this rank's stages. Collective among the ranks that have them."""

@@ -26,8 +26,8 @@ class _Normalise(torch.autograd.Function):
         unit = x.float() * scale  # x / rms
         wide = grad * unit
         to_gain = wide.sum((0, 1)).to(gain.dtype)
-        along = wide.mul_(gain).mean(-1, keepdim=True)  # (b, s, 1)
-        to_x = torch.mul(grad, gain.float(), out=wide).sub_(unit.mul_(along)).mul_(scale)
+        projection = wide.mul_(gain).mean(-1, keepdim=True)  # (b, s, 1)
+        to_x = torch.mul(grad, gain.float(), out=wide).sub_(unit.mul_(projection)).mul_(scale)
         return to_x.to(x.dtype), to_gain, None
 
 

@@ -19,19 +19,19 @@ def gradients(model):
     return {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def relative_error(found, wanted):
+def relative_error(tensors, wanted):
     """Largest |found - wanted| of a tensor over its largest |wanted|, of the worst tensor in two dicts (float).
 
     A tensor's scale is at least FLOOR of the largest entry of all: the gradient of a key's bias is zero but for
     rounding (softmax does not see it), and rounding over rounding says nothing. A name that only one of the dicts
     has, or a value that is not finite, gives infinity.
     """
-    if set(found) != set(wanted) or not wanted:
+    if set(tensors) != set(wanted) or not wanted:
         return math.inf
     largest = {name: right.abs().max().item() for name, right in wanted.items()}
     floor = FLOOR * max(largest.values())
     errors = [
-        (found[name].double() - right.double()).abs().max().item() / max(largest[name], floor, TINY)
+        (tensors[name].double() - right.double()).abs().max().item() / max(largest[name], floor, TINY)
         for name, right in wanted.items()
     ]
     return max(error if math.isfinite(error) else math.inf for error in errors)
@@ -44,12 +44,12 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
     """
     loss = (replicas or model)(tokens, targets)
     (replicas.backward if replicas else type(loss).backward)(loss)
-    found = gradients(model)
+    grads = gradients(model)
     model.zero_grad(set_to_none=True)
-    return loss.item(), found
+    return loss.item(), grads
 
 
-def trained(way, steps, *more):
+def trained(way, steps, *args):
     """(losses of the steps, gradients of the first, weights after the last) of a way with `gradients(step, *more)`,
     `update()` and `whole(gradients)`.
 
@@ -58,15 +58,15 @@ def trained(way, steps, *more):
     """
     losses, first = [], {}
     for step in steps:
-        losses.append(way.gradients(step, *more))
+        losses.append(way.gradients(step, *args))
         first = first or way.whole(gradients=True)
         way.update()
     return losses, first, way.whole()
 
 
-def worst(s, found, wanted):
+def worst(s, tensors, wanted):
     """`relative_error` on the rank where it is largest, infinity as a number that JSON has. s: lab.session.Session."""
-    return s.largest(min(relative_error(found, wanted), 1e300))
+    return s.largest(min(relative_error(tensors, wanted), 1e300))
 
 
 def check(value, tolerance=TOLERANCE):

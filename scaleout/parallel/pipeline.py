@@ -229,18 +229,21 @@ def connect(s, place: tuple[int, ...], like: Tensor, make, timeout, lines) -> tu
     inward, outward, back_in, back_out = {}, {}, {}, {}
     mine = next(line for line in lines if joined() in line)
     for line, stage in product(lines, range(len(place) - 1)):
-        for one, other, enter, leave in ((stage, stage + 1, inward, outward), (stage + 1, stage, back_in, back_out)):
-            source, target = line[place[one]], line[place[other]]
+        for sender, receiver, enter, leave in (
+            (stage, stage + 1, inward, outward),
+            (stage + 1, stage, back_in, back_out),
+        ):
+            source, target = line[place[sender]], line[place[receiver]]
             if source == target:
                 if source == mine[s.rank]:
-                    enter[other] = leave[one] = Handover()
+                    enter[receiver] = leave[sender] = Handover()
                 continue
             group = dist.new_group(sorted((source, target)), timeout)
             if mine[s.rank] in (source, target):
                 wire, sends = make(source, target, group, like), mine[s.rank] == source
                 first = torch.zeros(1, device=s.device)  # NCCL joins the two with their first message
                 dist.send(first, target, group) if sends else dist.recv(first, source, group)
-                (leave if sends else enter)[one if sends else other] = wire
+                (leave if sends else enter)[sender if sends else receiver] = wire
     return inward, outward, back_in, back_out
 
 
@@ -263,9 +266,9 @@ class Tie:
     def __call__(self) -> None:
         """After the backwards of a step."""
         if len(self.weights) == 2:
-            mine, other = self.weights
-            mine.grad += other.grad
-            other.grad.copy_(mine.grad)
+            mine, copy = self.weights
+            mine.grad += copy.grad
+            copy.grad.copy_(mine.grad)
         elif self.weights:
             dist.all_reduce(self.weights[0].grad, group=self.group)
 

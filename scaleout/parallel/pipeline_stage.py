@@ -38,9 +38,9 @@ class Stage(nn.Module):
             if any(True for _ in layer.parameters(recurse=False)):
                 layer.register_forward_hook(self._note)
 
-    def _note(self, layer: nn.Module, inputs, out: Tensor) -> None:
-        if out.requires_grad:
-            self.edges.append((get_gradient_edge(out), list(layer.parameters(recurse=False))))
+    def _note(self, layer: nn.Module, inputs, output: Tensor) -> None:
+        if output.requires_grad:
+            self.edges.append((get_gradient_edge(output), list(layer.parameters(recurse=False))))
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
         """Tokens (b, s) or activations (b, s, h) in, activations out; of the last stage logits (b, s, V), and with

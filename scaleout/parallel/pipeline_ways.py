@@ -37,16 +37,16 @@ class Way:
         like: Tensor,
         v: int = 1,
         pipeline_type=pipeline.HandPipeline,
-        **more,
+        **options,
     ) -> None:
         """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES; by hand "naive" too. m: micro-batches.
         make_stages(list of stages) is {stage: module} of them; `of_model` makes it. like: what stages hand on,
-        (b, s, h). v: stages a rank. more: for pipeline_type. ValueError for what cannot be."""
+        (b, s, h). v: stages a rank. options: for pipeline_type. ValueError for what cannot be."""
         self.s, self.via, self.m, self.like = s, via, m, like
         self.place = placed(schedule, s.world, m, v)
         self.stages = make_stages([i for i, rank in enumerate(self.place) if rank == s.rank])
         if via == "hand":
-            self.pipe = pipeline_type(s, self.stages, self.place, like, **more)
+            self.pipe = pipeline_type(s, self.stages, self.place, like, **options)
             loop = pipeline.WAYS.get(schedule)
             self.work = loop or pipeline.run(spec_pipeline.orders(schedule, s.world, m, v)[s.rank])
             name = f"{schedule} by hand, " + (f"{loop.__name__}()" if loop else "run() of a list of actions")
@@ -131,9 +131,9 @@ def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int, g
     if schedule == "naive":
         raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")
     kind = getattr(pipelining, f"Schedule{spec_pipeline.SCHEDULES[schedule].torch}")
-    made = [LibraryStage(stage, i, count, s.device, group=group) for i, stage in stages.items()]
+    library_stages = [LibraryStage(stage, i, count, s.device, group=group) for i, stage in stages.items()]
     return kind(
-        made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made,
+        library_stages[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else library_stages,
         m,
-        loss_fn=made[0].submod.loss,
+        loss_fn=library_stages[0].submod.loss,
     )

@@ -68,7 +68,7 @@ def refused(s, name: str) -> str:
 def misfit(name: str, hidden: int, tokens: int) -> str:
     """Why a way's blocks do not fit, in one line; "" where they do. They lie along what products sum over: the model's
     widths, and in a gradient of weights the tokens of a step."""
-    size = max([BLOCKS[one].size or 1 for one in WAYS[name].blocks or ()], default=1)
+    size = max([BLOCKS[block].size or 1 for block in WAYS[name].blocks or ()], default=1)
     if hidden % size or tokens % size:
         return f"{name} has blocks of {size}: make --hidden, and --micro-batch times --seq, multiples of it"
     return ""

@@ -47,19 +47,19 @@ def __getattr__(name: str):
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = globals()[name] = resolve_name(NAMES[name])
+        value = globals()[name] = resolve_name(NAMES[name])
     except (ImportError, AttributeError):
         raise ImportError(f"torch {torch.__version__} has no {NAMES[name].replace(':', '.')}") from None
-    return found
+    return value
 
 
 def ranks_of(func, args) -> list[int]:
     """The ranks of the group that an operation of torch.distributed is asked of, as a dispatcher sees it."""
-    for argument, given in zip(func._schema.arguments, args, strict=False):
+    for argument, value in zip(func._schema.arguments, args, strict=False):
         if "ProcessGroup" in str(argument.type):
-            return torch.distributed.get_process_group_ranks(torch.distributed.ProcessGroup.unbox(given))
+            return torch.distributed.get_process_group_ranks(torch.distributed.ProcessGroup.unbox(value))
         if argument.name == "group_name":
-            return torch.distributed.get_process_group_ranks(__getattr__("process_group")(given))
+            return torch.distributed.get_process_group_ranks(__getattr__("process_group")(value))
     raise RuntimeError(f"torch {torch.__version__}: {func._schema.name} names no group")
 
 
@@ -78,6 +78,6 @@ def gathered_ahead(module) -> int:
     return len(module._get_fsdp_state()._states_to_forward_prefetch)
 
 
-def gather_beside_compute(model, on: bool) -> None:
+def gather_beside_compute(model, enabled: bool) -> None:
     """Whether all-gathers of `fully_shard` run on a thread of the process group's, and not on a stream of a GPU's."""
-    model._set_unshard_async_op(on)
+    model._set_unshard_async_op(enabled)

@@ -42,12 +42,12 @@ def add_adapters(model: Transformer, rank: int, dtype: torch.dtype) -> None:
 @contextlib.contextmanager
 def default_dtype(dtype: torch.dtype):
     """New floating-point tensors have this dtype."""
-    before = torch.get_default_dtype()
+    previous = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(previous)
 
 
 def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) -> torch.optim.Optimizer:
@@ -69,7 +69,7 @@ def by_parts(
     operation of a step: 4 s of CPU on each of 8 ranks for momentum SGD on 22 parameters (torch 2.13).
     """
     parts = {p: nn.Parameter(p.to_local().detach()) if isinstance(p, DTensor) else p for p in parameters}
-    made = make(list(parts.values()))
+    optimizer = make(list(parts.values()))
     cut = [(p, part) for p, part in parts.items() if part is not p]
 
     def give(*_):
@@ -77,8 +77,8 @@ def by_parts(
             part.grad = None if p.grad is None else p.grad.redistribute(placements=p.placements).to_local()
             p.grad = None
 
-    made.register_step_pre_hook(give)
-    return made
+    optimizer.register_step_pre_hook(give)
+    return optimizer
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:

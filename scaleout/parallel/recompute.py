@@ -120,16 +120,16 @@ class Partly(torch.autograd.Function):
         ctx.run, ctx.names, ctx.place = run, names, Place(x, True)
         ctx.save_for_backward(x)
         with Remember(names(), keep) as mode:
-            out = run(x)
+            output = run(x)
         ctx.book = mode.book
-        return out
+        return output
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
         x = ctx.saved_tensors[0].detach().requires_grad_()
         with torch.enable_grad(), ctx.place.once_more(), Recall(ctx.names(), ctx.book):
-            out = ctx.run(x)
-        torch.autograd.backward(out, gradient)
+            output = ctx.run(x)
+        torch.autograd.backward(output, gradient)
         return x.grad, None, None, None
 
 

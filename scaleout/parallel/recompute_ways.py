@@ -41,8 +41,8 @@ class Rebuilt(nn.Module):
             if self.keep:
                 return recompute.selective(self.run, x, self.names, self.keep)
             return recompute.checkpoint(self.run, x, self.random)
-        more = {"context_fn": partial(contexts, self.names, self.keep)} if self.keep else {}
-        return torch_checkpoint(self.run, x, use_reentrant=False, preserve_rng_state=self.random, **more)
+        options = {"context_fn": partial(contexts, self.names, self.keep)} if self.keep else {}
+        return torch_checkpoint(self.run, x, use_reentrant=False, preserve_rng_state=self.random, **options)
 
 
 def contexts(names: Callable[[], Names], keep: frozenset[str]):
@@ -70,11 +70,11 @@ def apply(model: Transformer, policy: Policy, keepable: frozenset[str], via: str
     blocks = list(model.blocks)
     if len(policy.drops) != len(blocks):
         raise ValueError(f"the policy is of {len(policy.drops)} blocks, and the model has {len(blocks)}")
-    names, out = partial(Names, model.shape, _attention(model)), []
+    names, wrapped = partial(Names, model.shape, _attention(model)), []
     for first in range(0, len(blocks), policy.segment):
         part, drops = blocks[first : first + policy.segment], policy.drops[first]
-        out += [Rebuilt(part, via, keepable - drops, names, random)] if drops else part
-    model.blocks = nn.ModuleList(out)
+        wrapped += [Rebuilt(part, via, keepable - drops, names, random)] if drops else part
+    model.blocks = nn.ModuleList(wrapped)
 
 
 def _attention(model: Transformer) -> str:
@@ -98,10 +98,10 @@ def compiled(run: Callable, budget: float) -> Callable:
     (its inputs) to 1 (what torch's partitioner keeps by itself). Backend aot_eager_decomp_partition: the partitioner
     works, the kernels are eager's, and no C++ compiler is asked for. The budget is read at the first call."""
     torch.compiler.reset()
-    made = torch.compile(lambda *args: run(*args), backend="aot_eager_decomp_partition", dynamic=False)
+    compiled_run = torch.compile(lambda *args: run(*args), backend="aot_eager_decomp_partition", dynamic=False)
 
     def call(*args):
         with private.functorch_config.patch(activation_memory_budget=budget):
-            return made(*args)
+            return compiled_run(*args)
 
     return call

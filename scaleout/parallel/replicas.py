@@ -42,12 +42,12 @@ class Settings:
     @property
     def ddp(self):
         """Keyword arguments of DistributedDataParallel, and of Accelerate's DistributedDataParallelKwargs."""
-        given = {
+        settings = {
             "gradient_as_bucket_view": self.view,
             "static_graph": self.static_graph,
             "find_unused_parameters": self.find_unused,
         }
-        return given if self.bucket_mb is None else given | {"bucket_cap_mb": self.bucket_mb}
+        return settings if self.bucket_mb is None else settings | {"bucket_cap_mb": self.bucket_mb}
 
 
 @dataclass
@@ -86,8 +86,8 @@ class Replicas:
         if via == "accelerate":
             self._with_accelerate()
         elif via == "torch" and s.world > 1:
-            where = [s.device] if s.device.type == "cuda" else None
-            self.wrapped = DistributedDataParallel(model, device_ids=where, **settings.ddp)
+            devices = [s.device] if s.device.type == "cuda" else None
+            self.wrapped = DistributedDataParallel(model, device_ids=devices, **settings.ddp)
         elif via == "buckets" and s.world > 1:
             self.reducer = parallel_ddp.Reducer(
                 model,
@@ -128,8 +128,11 @@ class Replicas:
         ranks = dist.get_world_size() if dist.is_initialized() else 1
         if self.accelerator is not None:
             ranks = self.accelerator.num_processes
-        many, wanted = self.s.world > 1, {"hand": (False, False), "buckets": (False, True)}.get(self.via, (True, False))
-        if ranks != self.s.world or (self.ddp, self.reducer is not None) != (wanted if many else (False, False)):
+        several, wanted = (
+            self.s.world > 1,
+            {"hand": (False, False), "buckets": (False, True)}.get(self.via, (True, False)),
+        )
+        if ranks != self.s.world or (self.ddp, self.reducer is not None) != (wanted if several else (False, False)):
             raise RuntimeError(
                 f"asked for {self.s.world} ranks by {self.via}, and got {ranks} with {type(self.wrapped).__name__}"
             )
@@ -176,7 +179,7 @@ def _reduce_and_look(look, bucket):
     if look.silent and look.alone is not None and state is None:
         return hook(look.alone, bucket)
     if look.silent:
-        done = torch.futures.Future(devices=[flat.device] if flat.device.type == "cuda" else None)
-        done.set_result(flat)
-        return done
+        future = torch.futures.Future(devices=[flat.device] if flat.device.type == "cuda" else None)
+        future.set_result(flat)
+        return future
     return look.wrap(hook, state, bucket) if look.wrap else hook(state, bucket)

@@ -74,12 +74,12 @@ def exchange(out, right, arriving, left, group=None):
     return dist.batch_isend_irecv(work) if work else []
 
 
-def _arrive(work, arriving, into):
+def _arrive(work, arriving, target):
     """Wait for a batch; add what arrived, unless it arrived in its place."""
-    for one in work:
-        one.wait()
-    if arriving is not into:
-        into += arriving
+    for request in work:
+        request.wait()
+    if arriving is not target:
+        target += arriving
 
 
 @torch.no_grad()
@@ -92,23 +92,23 @@ def tree_all_reduce(t, group=None, pieces=None, checked=False):
     from below and then to above, on the way down the other way round, so that of all messages still to be sent the
     first one has both its ranks waiting for it. ValueError as in `ready`.
     """
-    flat, me, ranks = ready(t, group, checked)
-    children = [child for child in (2 * me + 1, 2 * me + 2) if child < ranks]
-    above, leaving = (me - 1) // 2, []
+    flat, rank, ranks = ready(t, group, checked)
+    children = [child for child in (2 * rank + 1, 2 * rank + 2) if child < ranks]
+    parent, leaving = (rank - 1) // 2, []
     parts = flat.tensor_split(pieces or pieces_for(flat.nbytes)) if len(flat) else []
     arriving = torch.empty_like(parts[0]) if parts else flat
     for part in parts:
         for child in children:
             dist.recv(arriving[: len(part)], group=group, group_src=child)
             part += arriving[: len(part)]
-        if me > 0:
-            leaving.append(dist.isend(part, group=group, group_dst=above))
+        if rank > 0:
+            leaving.append(dist.isend(part, group=group, group_dst=parent))
     for part in parts:
-        if me > 0:
-            dist.recv(part, group=group, group_src=above)
+        if rank > 0:
+            dist.recv(part, group=group, group_src=parent)
         leaving += [dist.isend(part, group=group, group_dst=child) for child in children]
-    for one in leaving:
-        one.wait()
+    for request in leaving:
+        request.wait()
 
 
 BY_HAND = {"naive": naive_all_reduce, "ring": ring_all_reduce, "tree": tree_all_reduce}
@@ -126,15 +126,15 @@ def ready(t, group=None, checked=False):
     bool (it does not add). With `checked` the ranks first tell each other what they hold, and a rank that holds
     another dtype or length is named on every rank; without, such a mistake fails or waits inside the backend.
     """
-    me, p = (dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)
-    if me < 0:
+    rank, p = (dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)
+    if rank < 0:
         raise ValueError("this rank is not in the group: only its members may call")
     wrong = unfit(t)
     if checked and p > 1:
         _agree(t, wrong, group, p)
     if wrong:
-        raise ValueError(f"rank {me}: {wrong}")
-    return t.view(-1), me, p
+        raise ValueError(f"rank {rank}: {wrong}")
+    return t.view(-1), rank, p
 
 
 def unfit(t):
@@ -150,12 +150,12 @@ def unfit(t):
 
 def _agree(t, wrong, group, p):
     """ValueError on every rank where one rank's tensor is unfit, or differs from rank 0's."""
-    held = [None] * p
-    dist.all_gather_object(held, (wrong, "" if wrong else f"{t.numel()} elements of {t.dtype}"), group=group)
-    for rank, (reason, what) in enumerate(held):
+    kinds = [None] * p
+    dist.all_gather_object(kinds, (wrong, "" if wrong else f"{t.numel()} elements of {t.dtype}"), group=group)
+    for rank, (reason, kind) in enumerate(kinds):
         if reason:
             raise ValueError(f"rank {rank}: {reason}")
-        if what != held[0][1]:
+        if kind != kinds[0][1]:
             raise ValueError(
-                f"rank {rank} holds {what}, rank 0 holds {held[0][1]}: every rank must give the same length and dtype"
+                f"rank {rank} holds {kind}, rank 0 holds {kinds[0][1]}: every rank must give the same length and dtype"
             )

@@ -64,22 +64,22 @@ def policies(s, sharding: Sharding) -> tuple[MixedPrecisionPolicy, OffloadPolicy
     return precision, CPUOffloadPolicy(pin_memory=s.device.type == "cuda") if sharding.offload else OffloadPolicy()
 
 
-def shard(s, model: nn.Module, sharding: Sharding, on: DeviceMesh | None = None) -> nn.Module:
+def shard(s, model: nn.Module, sharding: Sharding, device_mesh: DeviceMesh | None = None) -> nn.Module:
     """Shard the book's Transformer in place, unit by unit, and return it. Make the optimizer after this.
 
-    on: the mesh, else `mesh(s, sharding)`. `fully_shard` gives a module those of its parameters that no module inside
-    it has taken: the deepest units come first, the root last. It is left to `reshard_after_forward=None`, with which
+    device_mesh: else `mesh(s, sharding)`. `fully_shard` gives a module those of its parameters that no module inside it
+    has taken: the deepest units come first, the root last. It is left to `reshard_after_forward=None`, with which
     torch keeps the root's parameters and frees everyone else's.
     """
     # torch warns of in-place sums on what a unit returns; the book's blocks add out of place
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-    on = mesh(s, sharding) if on is None else on
+    device_mesh = mesh(s, sharding) if device_mesh is None else device_mesh
     precision, offload = policies(s, sharding)
     names = [unit.name for unit in units(model.shape, sharding)]
     for name in sorted(names, key=lambda name: -name.count(".") - bool(name)):
         fully_shard(
             model.get_submodule(name),
-            mesh=on,
+            mesh=device_mesh,
             mp_policy=precision,
             offload_policy=offload,
             reshard_after_forward=sharding.reshard if name else None,
@@ -90,8 +90,8 @@ def shard(s, model: nn.Module, sharding: Sharding, on: DeviceMesh | None = None)
     return model
 
 
-def prefetch(model: nn.Module, names: list[str], ahead: int) -> None:
-    """Every unit gathers the next `ahead` units when it begins: in the forward those after it, in the backward those
+def prefetch(model: nn.Module, names: list[str], depth: int) -> None:
+    """Every unit gathers the next `depth` units when it begins: in the forward those after it, in the backward those
     before it. names: of the units in forward order, the root first.
 
     The root stays gathered, so nobody prefetches it in the backward. A list with the unit itself asks for what is
@@ -99,9 +99,9 @@ def prefetch(model: nn.Module, names: list[str], ahead: int) -> None:
     """
     modules = [model.get_submodule(name) for name in names]
     for i, module in enumerate(modules):
-        module.set_modules_to_forward_prefetch(modules[i + 1 : i + 1 + ahead])
+        module.set_modules_to_forward_prefetch(modules[i + 1 : i + 1 + depth])
         later = modules[1:] if i == 0 else modules[1:i]
-        module.set_modules_to_backward_prefetch(later[::-1][:ahead] or [module])
+        module.set_modules_to_backward_prefetch(later[::-1][:depth] or [module])
 
 
 # --- what was built ---------------------------------------------------------------------------------------------
@@ -115,23 +115,23 @@ def built(model: nn.Module) -> dict:
     True, False or the ranks that keep a copy between forward and backward, of the units below the root; "prefetch":
     units gathered ahead; "offload"; "unsharded": names of parameters that no unit holds.
     """
-    found = {name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)}
-    groups = {name: group for name, module in found.items() if (group := private.group(module)) is not None}
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)}
+    groups = {name: group for name, module in modules.items() if (group := private.group(module)) is not None}
     parameters = dict(model.named_parameters())
     local = {name: p.to_local() if isinstance(p, DTensor) else p for name, p in parameters.items()}
     width = lambda tensors: sum(t.numel() * t.element_size() for t in tensors.values())  # noqa: E731
     first = next(iter(groups.values()), None)
-    below = [group for name, group in groups.items() if name]
+    groups_below = [group for name, group in groups.items() if name]
     return {
-        "kinds": sorted({type(module).__name__ for module in found.values()}),
+        "kinds": sorted({type(module).__name__ for module in modules.values()}),
         "units": {name: private.shard_elements(group) for name, group in groups.items()},
         "shard_bytes": width(local),
         "whole_bytes": width(parameters),
         "mesh": {} if first is None else _dimensions(first.mesh_info.mesh),
         "parameter": _dtype(first and first.mp_policy.param_dtype),
         "reduce": _dtype(first and (first.mp_policy.reduce_dtype or first.mp_policy.param_dtype)),
-        "reshard": _reshard(below),
-        "prefetch": _ahead(found),
+        "reshard": _reshard(groups_below),
+        "prefetch": _prefetch_depth(modules),
         "offload": first is not None and isinstance(first.offload_policy, CPUOffloadPolicy),
         "unsharded": [name for name, p in parameters.items() if not isinstance(p, DTensor)],
     }
@@ -142,8 +142,8 @@ def assert_built(s, model: nn.Module, shape, sharding: Sharding) -> None:
 
     shape: a transformer.Shape, whose units and shard sizes are the pure model's.
     """
-    found, rank = built(model), s.rank % sharding.ranks
-    below = len(units(shape, sharding)) > 1
+    actual, rank = built(model), s.rank % sharding.ranks
+    nested = len(units(shape, sharding)) > 1
     wanted = {
         "units": {unit.name: unit.own(sharding.ranks, rank) for unit in units(shape, sharding)},
         "mesh": {"shard": sharding.ranks}
@@ -152,19 +152,19 @@ def assert_built(s, model: nn.Module, shape, sharding: Sharding) -> None:
         "parameter": sharding.parameter,
         "reduce": sharding.reduce,
         "offload": sharding.offload,
-        "reshard": sharding.reshard if below else None,
+        "reshard": sharding.reshard if nested else None,
         "unsharded": [],
     }
-    for what, right in wanted.items():
-        if found[what] != right:
-            raise RuntimeError(f"asked for {what} {right}, and fully_shard built {found[what]}")
+    for name, right in wanted.items():
+        if actual[name] != right:
+            raise RuntimeError(f"asked for {name} {right}, and fully_shard built {actual[name]}")
 
 
 def whole(model: nn.Module, gradients: bool = False) -> dict[str, torch.Tensor]:
     """{name: the full tensor}, copies, of all parameters, or of the gradients that are there. Collective: every rank
     calls it and gets them all. Plain parameters, of a model without FSDP, are copied as they are."""
-    every = {name: p.grad if gradients else p.detach() for name, p in model.named_parameters()}
-    return {name: full(tensor) for name, tensor in every.items() if tensor is not None}
+    tensors = {name: p.grad if gradients else p.detach() for name, p in model.named_parameters()}
+    return {name: full(tensor) for name, tensor in tensors.items() if tensor is not None}
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
@@ -184,7 +184,7 @@ def _dtype(dtype: torch.dtype | None) -> str:
 
 def _reshard(groups: list) -> bool | int | None:
     """What the units below the root do after their forward; None where there are none, or they differ."""
-    kept = {
+    values = {
         False
         if group.post_forward_mesh_info is None
         else True
@@ -192,9 +192,9 @@ def _reshard(groups: list) -> bool | int | None:
         else group.post_forward_mesh_info.shard_mesh_size
         for group in groups
     }
-    return kept.pop() if len(kept) == 1 else None
+    return values.pop() if len(values) == 1 else None
 
 
-def _ahead(found: dict[str, FSDPModule]) -> int:
+def _prefetch_depth(modules: dict[str, FSDPModule]) -> int:
     """Most units that any unit gathers ahead in the forward."""
-    return max(map(private.gathered_ahead, found.values()), default=0)
+    return max(map(private.gathered_ahead, modules.values()), default=0)

@@ -108,9 +108,9 @@ class Way:
         self.replicas.look.silent = False
         if not keep:
             self.training.clear()
-        points = [middle, *(at for _, _, at in ready)]
+        points = [middle, *(instant for _, _, instant in ready)]
         spent = [
-            (name, size, seconds_between(before, at))
-            for (name, size, at), before in zip(ready, points[:-1], strict=True)
+            (name, size, seconds_between(previous, instant))
+            for (name, size, instant), previous in zip(ready, points[:-1], strict=True)
         ]
         return seconds_between(start, middle), spent, seconds_between(points[-1], end)

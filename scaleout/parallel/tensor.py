@@ -32,8 +32,8 @@ class Group:
 
     def share(self, n: int) -> slice:
         """This rank's of n things."""
-        each = n // self.size
-        return slice(self.rank * each, (self.rank + 1) * each)
+        size = n // self.size
+        return slice(self.rank * size, (self.rank + 1) * size)
 
     def neighbours(self, n: int) -> dist.ProcessGroup:
         """A group of this rank and those beside it, n in all. Collective for those n."""
@@ -41,32 +41,32 @@ class Group:
         ranks = [dist.get_global_rank(self.group or dist.group.WORLD, first + i) for i in range(n)]
         return dist.new_group(ranks, use_local_synchronization=True)
 
-    def reduced(self, x: Tensor, how=dist.ReduceOp.SUM) -> Tensor:
+    def reduced(self, x: Tensor, operation=dist.ReduceOp.SUM) -> Tensor:
         """The sum over ranks, on every rank."""
         x = x.clone(memory_format=torch.contiguous_format)
         if self.size > 1 and not self.silent:
-            dist.all_reduce(x, how, group=self.group)
+            dist.all_reduce(x, operation, group=self.group)
         return x
 
     def gathered(self, x: Tensor) -> Tensor:
         """All ranks' tokens, one behind the other: (b, s/t, h) -> (b, s, h)."""
         x = x.transpose(0, 1).contiguous()  # (s/t, b, h): a collective joins along the first dimension
-        out = x.new_empty(self.size * len(x), *x.shape[1:])
+        gathered = x.new_empty(self.size * len(x), *x.shape[1:])
         if self.size == 1 or self.silent:
-            out.view(self.size, *x.shape).copy_(x)
+            gathered.view(self.size, *x.shape).copy_(x)
         else:
-            all_gather(out, x, group=self.group)
-        return out.transpose(0, 1).contiguous()
+            all_gather(gathered, x, group=self.group)
+        return gathered.transpose(0, 1).contiguous()
 
     def scattered(self, x: Tensor) -> Tensor:
         """This rank's tokens of the sum over ranks: (b, s, h) -> (b, s/t, h)."""
         x = x.transpose(0, 1).contiguous()
-        out = x.new_empty(len(x) // self.size, *x.shape[1:])
+        scattered = x.new_empty(len(x) // self.size, *x.shape[1:])
         if self.size == 1 or self.silent:
-            out.copy_(x[self.share(len(x))])
+            scattered.copy_(x[self.share(len(x))])
         else:
-            reduce_scatter(out, x, group=self.group)
-        return out.transpose(0, 1).contiguous()
+            reduce_scatter(scattered, x, group=self.group)
+        return scattered.transpose(0, 1).contiguous()
 
 
 # --- the four Functions: what crosses the wire ------------------------------------------------------------------
@@ -126,19 +126,19 @@ class Scatter(torch.autograd.Function):
 # --- matrices and the vocabulary ----------------------------------------------------------------------------------
 
 
-def part(whole: Tensor, rows: slice = slice(None), columns: slice = slice(None)) -> nn.Parameter:
+def part(tensor: Tensor, rows: slice = slice(None), columns: slice = slice(None)) -> nn.Parameter:
     """A parameter of this rank: a copy of some rows or columns of a whole one."""
-    own = whole.detach()[rows] if whole.dim() == 1 else whole.detach()[rows, columns]
-    return nn.Parameter(own.clone(memory_format=torch.contiguous_format))
+    local_part = tensor.detach()[rows] if tensor.dim() == 1 else tensor.detach()[rows, columns]
+    return nn.Parameter(local_part.clone(memory_format=torch.contiguous_format))
 
 
 class ColumnLinear(nn.Module):
     """Some of the outputs of a linear layer: (b, s, inputs) -> (b, s, outputs / t). Sends nothing."""
 
-    def __init__(self, whole: nn.Linear, own: slice) -> None:
+    def __init__(self, linear: nn.Linear, rows: slice) -> None:
         super().__init__()
-        self.weight = part(whole.weight, own)
-        self.bias = None if whole.bias is None else part(whole.bias, own)
+        self.weight = part(linear.weight, rows)
+        self.bias = None if linear.bias is None else part(linear.bias, rows)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -148,10 +148,10 @@ class RowLinear(nn.Module):
     """A linear layer from some of its inputs: (b, s, inputs / t) -> (b, s, outputs), which is a part of a sum until
     `leave` has added the ranks'. The bias comes after, once."""
 
-    def __init__(self, whole: nn.Linear, own: slice, leave) -> None:
+    def __init__(self, linear: nn.Linear, columns: slice, leave) -> None:
         super().__init__()
-        self.weight = part(whole.weight, columns=own)
-        self.bias, self.leave = whole.bias, leave
+        self.weight = part(linear.weight, columns=columns)
+        self.bias, self.leave = linear.bias, leave
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.leave(F.linear(x, self.weight))
@@ -161,19 +161,19 @@ class RowLinear(nn.Module):
 class VocabularyEmbedding(nn.Module):
     """The vectors of some tokens; of the others, zeros, to which other ranks add theirs: (b, s) -> (b, s, h)."""
 
-    def __init__(self, whole: nn.Embedding, own: slice, leave) -> None:
+    def __init__(self, embedding: nn.Embedding, rows: slice, leave) -> None:
         super().__init__()
-        self.weight, self.own, self.leave = part(whole.weight, own), own, leave
+        self.weight, self.own, self.leave = part(embedding.weight, rows), rows, leave
 
     def forward(self, tokens: Tensor) -> Tensor:
         row, outside = local(tokens, self.own)
         return self.leave(F.embedding(row, self.weight).masked_fill(outside[..., None], 0))
 
 
-def local(tokens: Tensor, own: slice) -> tuple[Tensor, Tensor]:
+def local(tokens: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
     """(the row of each token among this rank's, whether it is another rank's)."""
-    outside = (tokens < own.start) | (tokens >= own.stop)
-    return (tokens - own.start).masked_fill(outside, 0), outside
+    outside = (tokens < rows.start) | (tokens >= rows.stop)
+    return (tokens - rows.start).masked_fill(outside, 0), outside
 
 
 class VocabularyLoss(torch.autograd.Function):

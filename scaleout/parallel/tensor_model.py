@@ -127,11 +127,15 @@ class TensorTransformer(nn.Module):
         row linears. A key-value head that several ranks have gets a part from each rank's query heads.
         """
         names = dict(self.named_parameters())
-        whole = [p for name, p in names.items() if dimension(name) is None] if self.sequence else []
+        replicated = [p for name, p in names.items() if dimension(name) is None] if self.sequence else []
         kv = [p for name, p in names.items() if is_kv(name)] if self.sharing > 1 else []
         if self.sharing == self.group.size:  # the same ranks: one message
-            whole, kv = whole + kv, []
-        return [(found, group) for found, group in ((whole, self.group.group), (kv, self.kv_group)) if found]
+            replicated, kv = replicated + kv, []
+        return [
+            (parameters, group)
+            for parameters, group in ((replicated, self.group.group), (kv, self.kv_group))
+            if parameters
+        ]
 
     def sum_copies(self) -> None:
         """After the backward: add up the gradients of `copies`, each list in one message. Collective."""
@@ -144,18 +148,18 @@ class TensorTransformer(nn.Module):
     def whole(self, gradients: bool = False) -> dict[str, Tensor]:
         """{name: full tensor}, copies, of the parameters or their gradients, by the names of the whole model; of what
         several ranks have, each rank gives its own. Collective."""
-        found = {}
+        tensors = {}
         for name, p in self.named_parameters():
-            own, along = (p.grad if gradients else p.detach()).contiguous(), dimension(name)
-            if along is None or self.group.size == 1:
-                found[name] = own.clone()
+            local, dim = (p.grad if gradients else p.detach()).contiguous(), dimension(name)
+            if dim is None or self.group.size == 1:
+                tensors[name] = local.clone()
                 continue
-            parts = [torch.empty_like(own) for _ in range(self.group.size)]
-            dist.all_gather(parts, own, group=self.group.group)
-            each = self.sharing if is_kv(name) else 1
-            parts[self.group.rank // each * each] = own
-            found[name] = torch.cat(parts[::each], dim=along)
-        return found
+            parts = [torch.empty_like(local) for _ in range(self.group.size)]
+            dist.all_gather(parts, local, group=self.group.group)
+            repeats = self.sharing if is_kv(name) else 1
+            parts[self.group.rank // repeats * repeats] = local
+            tensors[name] = torch.cat(parts[::repeats], dim=dim)
+        return tensors
 
 
 def dimension(name: str) -> int | None:

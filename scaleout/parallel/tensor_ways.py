@@ -56,11 +56,11 @@ def refuse(s, shape: Shape, seq: int, sequence: bool, via: str) -> None:
             "processes or fewer, or --via hand, which copies heads"
         )
     if via == "accelerate":
-        said = accelerate_says(s)
+        answer = accelerate_says(s)
         raise ValueError(
             "Accelerate cuts no matrix itself: it takes a model that transformers has cut (tp_plan), and "
             f"the book's is none; its ParallelismConfig(tp_size={tp}) says here: "
-            f"{said or 'nothing, and would train it whole on every rank'}. Use --via torch"
+            f"{answer or 'nothing, and would train it whole on every rank'}. Use --via torch"
         )
 
 
@@ -157,17 +157,17 @@ class Way:
 
     def counted(self, batch) -> dict[str, Counter]:
         """{"forward", "backward", "copies": {collective: calls}} of a step, as CommDebugMode sees them."""
-        found = {}
+        modes = {}
         with self.context(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")  # of its own hooks
-            with CommDebugMode() as found["forward"]:
+            with CommDebugMode() as modes["forward"]:
                 loss = self.forward(*batch)
-            with CommDebugMode() as found["backward"]:
+            with CommDebugMode() as modes["backward"]:
                 self.backward(loss)
-            with CommDebugMode() as found["copies"]:
+            with CommDebugMode() as modes["copies"]:
                 self.sum_copies()
         self.optimizer.zero_grad(set_to_none=True)
-        return {name: _counts(seen.get_comm_counts()) for name, seen in found.items()}
+        return {name: _counts(seen.get_comm_counts()) for name, seen in modes.items()}
 
     def stored(self) -> int:
         """Bytes of this rank's parameters."""
@@ -187,9 +187,9 @@ class Way:
     def assert_built(self) -> None:
         """RuntimeError where a rank does not hold its share. Equal losses would not show it."""
         tp = 1 if self.via == "one" else self.s.world
-        wanted, there = 4 * parameters(self.shape, tp), self.stored()
-        if there != wanted:
-            raise RuntimeError(f"asked for {wanted:,} bytes of parameters a rank, and {self.via} built {there:,}")
+        wanted, stored = 4 * parameters(self.shape, tp), self.stored()
+        if stored != wanted:
+            raise RuntimeError(f"asked for {wanted:,} bytes of parameters a rank, and {self.via} built {stored:,}")
         if self.shape.tied_head and self.model.head.weight is not self.model.tokens.weight:
             raise RuntimeError("asked for a tied head, and the head got a weight of its own")
 
@@ -213,9 +213,9 @@ def number(loss) -> float:
     return (loss.full_tensor() if isinstance(loss, DTensor) else loss).item()
 
 
-def _counts(found) -> Counter:
+def _counts(operations) -> Counter:
     calls = Counter()
-    for kind, count in found.items():
+    for kind, count in operations.items():
         calls[KINDS.get(str(kind).split(".")[-1], "others")] += count
     return calls
 
@@ -242,20 +242,22 @@ def plan(shape: Shape, sequence: bool) -> dict[str, ParallelStyle]:
     return styles
 
 
-def parallelize(model: Transformer, on: DeviceMesh, sequence: bool) -> None:
+def parallelize(model: Transformer, device_mesh: DeviceMesh, sequence: bool) -> None:
     """Cut the book's Transformer in place by torch's own styles."""
-    cut(model, on, plan(model.shape, sequence))
+    cut(model, device_mesh, plan(model.shape, sequence))
     if model.shape.tied_head:  # each style made a parameter of its own
         model.head.weight = model.tokens.weight
 
 
-def cut(module: torch.nn.Module, on: DeviceMesh, styles: dict[str, ParallelStyle]) -> None:
+def cut(module: torch.nn.Module, device_mesh: DeviceMesh, styles: dict[str, ParallelStyle]) -> None:
     """Cut what is there of a Transformer, a stage of a pipeline for one, by the styles of `plan`."""
-    there = tuple(name for name, _ in module.named_children())
-    parallelize_module(module, on, {name: style for name, style in styles.items() if name.split(".")[0] in there})
+    children = tuple(name for name, _ in module.named_children())
+    parallelize_module(
+        module, device_mesh, {name: style for name, style in styles.items() if name.split(".")[0] in children}
+    )
     positions = getattr(module, "positions", None)
     if positions is not None and "norm" in styles:  # sequence parallel, and no style fits a table read by slices
-        positions.weight = torch.nn.Parameter(distribute_tensor(positions.weight.detach(), on, [Replicate()]))
+        positions.weight = torch.nn.Parameter(distribute_tensor(positions.weight.detach(), device_mesh, [Replicate()]))
 
 
 # --- Accelerate -----------------------------------------------------------------------------------------------------

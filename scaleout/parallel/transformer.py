@@ -34,8 +34,8 @@ def rotate(x: Tensor) -> Tensor:
     speed = 10_000.0 ** (-torch.arange(0, d, 2, device=x.device) / d)
     angle = torch.arange(s, device=x.device)[:, None] * speed  # (s, d/2)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
 def naive_attention(q: Tensor, k: Tensor, v: Tensor, p: float) -> Tensor:

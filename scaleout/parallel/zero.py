@@ -117,10 +117,10 @@ STAGES = {1: Stage1, 2: Stage2, 3: Stage3}
 def assert_one_norm(norm: float, device: torch.device) -> None:
     """RuntimeError, in one line, where the ranks have not clipped by the same norm. Nothing else shows it: each rank
     steps its own shards, and all get them from it, so that copies stay equal. Collective."""
-    found = torch.empty(dist.get_world_size(), dtype=torch.float64, device=device)
-    all_gather(found, torch.tensor([norm], dtype=torch.float64, device=device))
-    if found.min() != found.max():
-        norms = ", ".join(f"{one:.4f}" for one in found.tolist())
+    gathered = torch.empty(dist.get_world_size(), dtype=torch.float64, device=device)
+    all_gather(gathered, torch.tensor([norm], dtype=torch.float64, device=device))
+    if gathered.min() != gathered.max():
+        norms = ", ".join(f"{value:.4f}" for value in gathered.tolist())
         raise RuntimeError(
             f"the ranks clip by different norms ({norms}): each took its own shard's; add the squares "
             "of all shards up over the ranks first"

@@ -81,8 +81,8 @@ class DeepSpeedWay(Way):
         """{name: full tensor}, copies, of the parameters or their gradients. Collective."""
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
 
-        of = safe_get_full_grad if gradients else safe_get_full_fp32_param
-        return {name: of(p).detach().clone() for name, p in self.model.named_parameters()}
+        read = safe_get_full_grad if gradients else safe_get_full_fp32_param
+        return {name: read(p).detach().clone() for name, p in self.model.named_parameters()}
 
     def states(self) -> dict[str, dict[str, torch.Tensor]]:
         """{state of the optimizer: {name of a parameter: full tensor}}, copies. Collective."""
@@ -107,16 +107,16 @@ class DeepSpeedWay(Way):
     @property
     def built(self) -> str:
         """What was built, in words."""
-        made, every = self.call.zero_optimization_stage(), 4 * total_parameters(self.shape)
+        stage, all_bytes = self.call.zero_optimization_stage(), 4 * total_parameters(self.shape)
         return (
-            f"{type(self.call).__name__}, {type(self.wrapped).__name__} of stage {made} on {self.s.world} rank(s): "
-            f"{self.stored()['weights']:,} of {every:,} bytes of weights on this rank"
+            f"{type(self.call).__name__}, {type(self.wrapped).__name__} of stage {stage} on {self.s.world} rank(s): "
+            f"{self.stored()['weights']:,} of {all_bytes:,} bytes of weights on this rank"
         )
 
     def assert_built(self) -> None:
         """RuntimeError where DeepSpeed has not made this stage."""
         if self.call.zero_optimization_stage() != self.stage or "ZeroOptimizer" not in type(self.wrapped).__name__:
             raise RuntimeError(f"asked for {self.via}, and got: {self.built}")
-        weights, every = self.stored()["weights"], 4 * total_parameters(self.shape)
-        if (weights < every) != (self.stage == 3 and self.s.world > 1):
-            raise RuntimeError(f"asked for {self.via}, and this rank has {weights:,} of {every:,} bytes of weights")
+        weights, all_bytes = self.stored()["weights"], 4 * total_parameters(self.shape)
+        if (weights < all_bytes) != (self.stage == 3 and self.s.world > 1):
+            raise RuntimeError(f"asked for {self.via}, and this rank has {weights:,} of {all_bytes:,} bytes of weights")

@@ -44,9 +44,9 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 state = self.state[p]
-                kept = state.setdefault("momentum_buffer", torch.zeros_like(p.grad))
-                kept.lerp_(p.grad, 1 - group["momentum"])
-                direction = self.direction(p, p.grad.lerp(kept, group["momentum"]))
+                momentum = state.setdefault("momentum_buffer", torch.zeros_like(p.grad))
+                momentum.lerp_(p.grad, 1 - group["momentum"])
+                direction = self.direction(p, p.grad.lerp(momentum, group["momentum"]))
                 p.mul_(1 - group["lr"] * DECAY).add_(direction, alpha=-group["lr"])
 
     def direction(self, p: nn.Parameter, update: Tensor) -> Tensor:
@@ -65,11 +65,11 @@ class GatheredMuon(Muon):
         """This rank's shard (N / p,) of the orthogonal updates of all matrices of its unit: one piece more to send, and
         every rank makes every matrix orthogonal."""
         unit = self.unit_of[p]
-        whole = torch.empty_like(unit.whole)  # (N,)
-        all_gather(whole, update, unit.group)
-        for matrix in unit.pieces(whole):
+        buffer = torch.empty_like(unit.whole)  # (N,)
+        all_gather(buffer, update, unit.group)
+        for matrix in unit.pieces(buffer):
             matrix.copy_(super().direction(p, matrix))
-        return whole.view(-1, len(p))[dist.get_rank(unit.group)]
+        return buffer.view(-1, len(p))[dist.get_rank(unit.group)]
 
 
 def rows_muon(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
@@ -77,7 +77,7 @@ def rows_muon(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimize
     return by_parts(parameters, lambda parts: Muon(parts, lr))
 
 
-class Both:
+class Joined:
     """Several optimizers as one: Muon's for the blocks' matrices, AdamW for the rest."""
 
     def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
@@ -85,23 +85,23 @@ class Both:
 
     @property
     def state(self) -> dict:
-        return dict(chain.from_iterable(one.state.items() for one in self.optimizers))
+        return dict(chain.from_iterable(optimizer.state.items() for optimizer in self.optimizers))
 
     @property
     def param_groups(self) -> list[dict]:
-        return [group for one in self.optimizers for group in one.param_groups]
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def step(self) -> None:
-        for one in self.optimizers:
-            one.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for one in self.optimizers:
-            one.zero_grad(set_to_none)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
 
 
 def split(kind: type, parameters: list[nn.Parameter], **options) -> ZeroRedundancyOptimizer:
     """An optimizer whose tensors are dealt to the ranks, each whole: stage 1, and all that Muon needs."""
-    found = ZeroRedundancyOptimizer(parameters, kind, **options)
-    found.state = found.optim.state  # where the one of this rank's tensors has it
-    return found
+    optimizer = ZeroRedundancyOptimizer(parameters, kind, **options)
+    optimizer.state = optimizer.optim.state  # where the one of this rank's tensors has it
+    return optimizer

@@ -36,17 +36,17 @@ class Way(fsdp_ways.Way):
 
     names = WAYS
 
-    def __init__(self, s, shape, via: str, optimizer: str = "adamw", **more) -> None:
+    def __init__(self, s, shape, via: str, optimizer: str = "adamw", **options) -> None:
         self.muon = optimizer == "muon"
         if self.muon:
             self.names = MUON
-        super().__init__(s, shape, via, Sharding(s.world, reshard=SHARDED.get(via, True)), **more)
+        super().__init__(s, shape, via, Sharding(s.world, reshard=SHARDED.get(via, True)), **options)
 
     def build(self, recipe: Recipe, rate: float) -> None:
         """Wrap or cut the model as the way does, and make its optimizer."""
-        apart = tuple(muon.matrices(self.shape)) if self.muon else ()
+        matrix_names = tuple(muon.matrices(self.shape)) if self.muon else ()
         if self.via in HAND:
-            self.hand = self.call = HAND[self.via](self.s, self.model, apart)
+            self.hand = self.call = HAND[self.via](self.s, self.model, matrix_names)
         elif self.via in SHARDED:
             shard.shard(self.s, self.model, self.sharding)
         elif self.via != "one":
@@ -57,21 +57,27 @@ class Way(fsdp_ways.Way):
                 self.replicate(gradient_as_bucket_view=True)
         if self.hand is not None:
             names = {p: name for name, p in self.model.named_parameters()}
-            held = {unit: names[unit.parameters[0]] in apart for unit in self.hand.units}
+            is_matrix = {unit: names[unit.parameters[0]] in matrix_names for unit in self.hand.units}
         else:
-            held = {p: name in apart for name, p in self.model.named_parameters()}
-        self.optimizer = self.make([one for one in held if not held[one]], [one for one in held if held[one]], rate)
+            is_matrix = {p: name in matrix_names for name, p in self.model.named_parameters()}
+        self.optimizer = self.make(
+            [key for key in is_matrix if not is_matrix[key]], [key for key in is_matrix if is_matrix[key]], rate
+        )
 
-    def make(self, rest: list, matrices: list, rate: float):
+    def make(self, vectors: list, matrices: list, rate: float):
         """AdamW of what this rank has to step, and Muon of the matrices; by hand both are given as units."""
         adamw, options = torch.optim.AdamW, {"lr": rate, "foreach": True}
         if self.via in DEALT:
-            found = zero_muon.split(adamw, rest, **options)
-            return zero_muon.Both(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), found) if matrices else found
-        found = adamw([unit.shard for unit in rest] if self.hand is not None else rest, **options)
+            optimizer = zero_muon.split(adamw, vectors, **options)
+            return (
+                zero_muon.Joined(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), optimizer)
+                if matrices
+                else optimizer
+            )
+        optimizer = adamw([unit.shard for unit in vectors] if self.hand is not None else vectors, **options)
         kinds = {"one": zero_muon.Muon, "reshard": torch.optim.Muon, "rows": zero_muon.rows_muon}
         kind = kinds.get(self.via, zero_muon.GatheredMuon)
-        return zero_muon.Both(kind(matrices, lr=MUON_RATE), found) if matrices else found
+        return zero_muon.Joined(kind(matrices, lr=MUON_RATE), optimizer) if matrices else optimizer
 
     def gradients(self, batches, every_pass: bool | None = None) -> float:
         """Forward and backward of [(tokens, targets)], whose gradients add up to their mean; the mean loss.
@@ -99,49 +105,52 @@ class Way(fsdp_ways.Way):
         kinds = {kind for state in self.optimizer.state.values() for kind, value in state.items() if value.dim()}
         if self.hand is not None:
             return {
-                kind: self.hand.together(lambda own, kind=kind: self.optimizer.state[own].get(kind))
+                kind: self.hand.together(lambda parameter, kind=kind: self.optimizer.state[parameter].get(kind))
                 for kind in sorted(kinds)
             }
-        found = {kind: {} for kind in sorted(set().union(*self.s.gathered(kinds)))}
+        states = {kind: {} for kind in sorted(set().union(*self.s.gathered(kinds)))}
         for name, p in self.model.named_parameters():
-            for kind in found:
+            for kind in states:
                 if kind in (state := self.optimizer.state.get(p, {})):
-                    found[kind][name] = shard.full(state[kind])
+                    states[kind][name] = shard.full(state[kind])
         if self.via in DEALT:  # each rank has those of its own tensors
-            every = self.s.gathered(found)
-            found = {kind: {name: one for rank in every for name, one in rank[kind].items()} for kind in found}
-        return found
+            ranks = self.s.gathered(states)
+            states = {kind: {name: tensor for rank in ranks for name, tensor in rank[kind].items()} for kind in states}
+        return states
 
     def stored(self) -> dict[str, int]:
         """Bytes of this rank now: "weights" and "gradients" that are there, and each state of the optimizer."""
         owned = list((self.hand or self.model).parameters())
-        found = {"weights": self.hand.gathered_bytes if self.via in ("stage-1", "stage-2") else local_bytes(owned)}
-        every = {id(p): p for p in (*owned, *self.model.parameters())}.values()
-        found["gradients"] = local_bytes(p.grad for p in every if p.grad is not None)
+        sizes = {"weights": self.hand.gathered_bytes if self.via in ("stage-1", "stage-2") else local_bytes(owned)}
+        parameters = {id(p): p for p in (*owned, *self.model.parameters())}.values()
+        sizes["gradients"] = local_bytes(p.grad for p in parameters if p.grad is not None)
         for state in self.optimizer.state.values():
             for kind, tensor in state.items():
                 if tensor.dim():  # not AdamW's count of steps
-                    found[kind] = found.get(kind, 0) + local_bytes([tensor])
-        return found
+                    sizes[kind] = sizes.get(kind, 0) + local_bytes([tensor])
+        return sizes
 
     @property
     def built(self) -> str:
         """What was built, in words."""
         if self.via in SHARDED:
             return super().built
-        steps, every = self.steps(), total_parameters(self.shape)
+        steps, all_parameters = self.steps(), total_parameters(self.shape)
         kind = type(self.call).__name__ + (", ZeroRedundancyOptimizer" if self.via in DEALT else "")
         units = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
         return (
-            f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * every:,} bytes of "
-            f"weights on this rank, which steps {steps:,} of {every:,} parameters{self.said}"
+            f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * all_parameters:,} bytes of "
+            f"weights on this rank, which steps {steps:,} of {all_parameters:,} parameters{self.said}"
         )
 
     def steps(self) -> int:
         """Parameters that this rank's optimizer steps, padding too."""
-        made = getattr(self.optimizer, "optimizers", [self.optimizer])
+        optimizers = getattr(self.optimizer, "optimizers", [self.optimizer])
         return sum(
-            p.numel() for one in made for group in getattr(one, "optim", one).param_groups for p in group["params"]
+            p.numel()
+            for optimizer in optimizers
+            for group in getattr(optimizer, "optim", optimizer).param_groups
+            for p in group["params"]
         )
 
     def assert_built(self) -> None:
@@ -150,15 +159,21 @@ class Way(fsdp_ways.Way):
             shard.assert_built(self.s, self.model, self.shape, self.sharding)
             return
         super().assert_built()
-        every, ranks = total_parameters(self.shape), self.s.world
+        all_parameters, ranks = total_parameters(self.shape), self.s.world
         shares = self.s.gathered(self.steps())
-        whole = self.via in ("one", "ddp")
+        unsharded = self.via in ("one", "ddp")
         padding = ranks * (len(self.hand.units) if self.hand is not None else 0)
-        if not (all(n == every for n in shares) if whole else every <= sum(shares) < every + max(1, padding)):
-            raise RuntimeError(f"asked for {self.via}, and the ranks step {shares} of {every:,} parameters")
+        if not (
+            all(n == all_parameters for n in shares)
+            if unsharded
+            else all_parameters <= sum(shares) < all_parameters + max(1, padding)
+        ):
+            raise RuntimeError(f"asked for {self.via}, and the ranks step {shares} of {all_parameters:,} parameters")
         weights = self.stored()["weights"]
-        if (weights < 4 * every) != (self.via == "stage-3" and ranks > 1):
-            raise RuntimeError(f"asked for {self.via}, and this rank has {weights:,} of {4 * every:,} bytes of weights")
+        if (weights < 4 * all_parameters) != (self.via == "stage-3" and ranks > 1):
+            raise RuntimeError(
+                f"asked for {self.via}, and this rank has {weights:,} of {4 * all_parameters:,} bytes of weights"
+            )
 
 
 # --- Accelerate ---------------------------------------------------------------------------------------------------

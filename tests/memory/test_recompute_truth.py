@@ -47,7 +47,7 @@ def run(name, attention, dropout, policy, via, keepable, random=True):
     model = Transformer(SHAPES[name], attention, dropout)
     recompute_ways.apply(model, policy, keepable, via, random)
     x = torch.randn(2, 16, 32, requires_grad=True)
-    return measure.kept(model, x), *measure.gradients(model, x)
+    return measure.kept_bytes(model, x), *measure.gradients(model, x)
 
 
 @pytest.mark.parametrize(("name", "attention", "dropout"), CASES)
@@ -114,7 +114,7 @@ def test_accelerates_fsdp2_draws_other_numbers_in_the_second_run():
         )
         plugin.set_auto_wrap_policy(model)
         wrapped = fsdp2_apply_ac(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), model)
-        assert measure.kept(wrapped, x) == 2 * x.nbytes, "each block keeps its input"
+        assert measure.kept_bytes(wrapped, x) == 2 * x.nbytes, "each block keeps its input"
         assert measure.equal(measure.gradients(wrapped, x)[0], right) is (dropout == 0)
 
 

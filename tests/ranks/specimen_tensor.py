@@ -67,7 +67,7 @@ def case(s, shape, via, sequence, wanted):
         "apart": measure_tensor.spread(s, way),
         "counts": (counts, measure_tensor.predicted_counts(shape, BATCH, SEQ, s.world, via, sequence)),
         "kept": (
-            measure_tensor.kept(way, batch(9)),
+            measure_tensor.kept_bytes(way, batch(9)),
             measure_tensor.predicted_kept(shape, BATCH, SEQ, s.world, sequence),
         ),
     }

@@ -30,5 +30,5 @@ def watched_until_it_hangs(lab, path, until):
 
 tour_visit.watched, tour_visit.MOST_SAID, tour_visit.KEPT = watched_until_it_hangs, 10**6, 10**4
 tour_visit.POLITE = 0.2
-tour.HERE, tour.machine = FOLDER / "labs", lambda o: (tour.lab_tour.Machine(2, facts={"processor": "a loom"}), "")
+tour.FOLDER, tour.machine = FOLDER / "labs", lambda o: (tour.lab_tour.Machine(2, facts={"processor": "a loom"}), "")
 launch.command(tour.main, "labs/tour.py")
