@@ -52,4 +52,4 @@ def test_numbers_are_the_packages():
         sixteen,
         f"{pieces(1, 'ZeroRedundancyOptimizer'):g}",
     ]
-    assert f"{G / 1e9:.1f} GB of which are usable" in CARD["numbers"][2]["words"]
+    assert f"({G / 1e9:.1f} GB)" in CARD["numbers"][2]["words"]
