@@ -241,3 +241,5 @@ def test_names_that_say_nothing_are_counted():
     assert [name for name, _ in names.bound(tree) if names.vague(name, "timing")] == ["of", "one", "found"]
     assert not names.vague("left", "draw") and names.vague("left", "timing") and not names.vague("__all__", "spec")
     assert names.main([]) == 0 and names.main(["--limit", "0"]) == 1
+    with pytest.raises(SystemExit):
+        names.main(["labs"])

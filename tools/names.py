@@ -72,6 +72,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders of the package")
     parser.add_argument("--limit", type=float, default=1.0, help="share above which the exit code is 1")
     args = parser.parse_args(argv)
+    if strange := [path for path in args.paths if not path.resolve().is_relative_to(PACKAGE)]:
+        parser.error(f"{strange[0]} is not in the package: give paths in scaleout/")
     names, found, lines = count(args.paths or [PACKAGE])
     if args.paths:
         print("\n".join(lines))
