@@ -19,11 +19,8 @@ from scaleout.lab import leash
 from scaleout.records import flight
 
 KINDS = ("mismatch", "stop", "skip")
-PLACES = {
-    "mismatch": ("gradients", "losses", "new_rate"),
-    "skip": ("gradients", "losses", "new_rate"),
-    "stop": ("load", "forward", "save"),
-}
+CALLS = ("gradients", "losses", "new_rate")
+PLACES = {"mismatch": CALLS, "skip": CALLS, "stop": ("load", "forward", "save")}
 QUIET_SECONDS = 1.5  # without a step done: the job hangs, time to dump
 START_SECONDS, STACK_SECONDS, DUMP_SECONDS = 60.0, 3.0, 20.0
 STEPS = 40
@@ -141,7 +138,7 @@ def dump(rank, world, folder):
 
 
 def until(condition, seconds):
-    """Wait until `done()`, so long at most."""
+    """Wait until `condition()`, so long at most."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
