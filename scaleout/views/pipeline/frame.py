@@ -53,9 +53,10 @@ class Frame:
         marks = svg.ticks(rows.until, 6)
         for value in marks:
             words = short(value) + (" slots" if value == marks[-1] else "")
+            end = self.width - svg.measure(words, svg.SMALL) / 2 - 2  # words at the axis' end stay in the picture
             parts.append(
                 svg.text(
-                    rows.at(value),
+                    min(rows.at(value), end),
                     self.axis + TICK,
                     words,
                     fill="muted",
