@@ -244,10 +244,10 @@ def gpu_checks(needed, seen, built, environment=None):
             Check(names[2], None, "MIG slices have no links: they reach one another through the host"),
         ]
     try:
-        holders_ = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
+        gpu_pids = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
     except Silent:
-        holders_ = {}
-    checks.append(room(mine, holders_))
+        gpu_pids = {}
+    checks.append(room(mine, gpu_pids))
     try:
         checks.append(links(ask("topo", "-m")))
     except Silent as why:

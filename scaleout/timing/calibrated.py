@@ -58,14 +58,12 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
 
 def lacking(profile: dict | None) -> list[str]:
     """In words, what an older profile has not measured, for a Record's list of what was skipped."""
-    return (
-        []
-        if profile is None or profile.get("kernels")
-        else [
-            "seconds kernel by kernel: the machine's profile is an older one, with one rate for all matrix "
-            "multiplications (run labs/calibrate.py again)"
-        ]
-    )
+    if profile is None or profile.get("kernels"):
+        return []
+    return [
+        "seconds kernel by kernel: the machine's profile is an older one, with one rate for all matrix multiplications "
+        "(run labs/calibrate.py again)"
+    ]
 
 
 def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...]:

@@ -80,8 +80,8 @@ class Rates:
     peak: what MFU is relative to. matmul_flop_per_s: what large matrix multiplications reach. attention_flop_per_s:
     what fused attention reaches, forward and backward. memory_bytes_per_s: what kernels that move bytes reach.
     multiprocessors, queries, depth: of tiles, see the module. ramp, narrow: of attention. kernel_seconds: of each
-    kernel, beside its arithmetic and its bytes. operand_seconds: of each byte of a multiplication's
-    operands and result, beside its arithmetic. overhead: of attention. linear_seconds, backward_times: of the
+    kernel, beside its arithmetic and its bytes. operand_seconds: of each byte of a multiplication's operands and
+    result, beside its arithmetic. overhead: of attention. linear_seconds, backward_times: of the
     backward of a linear layer, its seconds beside two multiplications, and what those take relative to a forward's.
     block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward;
     queued: beside kernels that it has launched before, which wait in a queue.
