@@ -66,6 +66,17 @@ def test_faces_keep_their_promises():
     assert house.broken_faces(house.HOUSE) == []
 
 
+def test_faces_show_their_names_to_editors():
+    """`from scaleout.ROOM.MODULE import NAME as NAME` in the stub beside a face, for each name of its table."""
+    for package, source in house.HOUSE.items():
+        promised = {(f"{package}.{module}", name, name) for name, module in house.face(source).items()}
+        stub = repo.ROOT / package.replace(".", "/") / "__init__.pyi"
+        nodes = ast.walk(ast.parse(stub.read_text("utf-8") if stub.exists() else ""))
+        shown = [(node.module, alias.name, alias.asname) for node in nodes if isinstance(node, ast.ImportFrom)
+                 for alias in node.names if node.module.startswith("scaleout.")]  # fmt: skip
+        assert sorted(shown) == sorted(promised), f"write {stub} anew"
+
+
 def test_docstrings_of_rooms_name_their_modules():
     assert house.unnamed(house.HOUSE, house.STEMS) == []
 
