@@ -5,6 +5,7 @@ import re
 
 import house
 import mutants
+import mutate
 import names
 import pytest
 import repo
@@ -245,6 +246,21 @@ def test_breaks_stand_in_their_modules_once():
     """`tools/mutants.py` breaks lines of the package, which someone may have written anew since."""
     texts = {one[0]: repo.text(f"scaleout/{one[0]}") for one in mutants.BREAKS}
     assert not [one[:2] for one in mutants.BREAKS if texts[one[0]].count(one[1]) != 1]
+
+
+def test_random_breaks_leave_types_text_and_errors_whole():
+    """`tools/mutate.py` on a function: its default, its comparison, its operators and their numbers."""
+    source = '''def cut(size: int = 2) -> int:
+    """At least 1."""
+    if size < 1:
+        raise ValueError(f"{size + 1} is 3")
+    return not size * 0.5
+'''
+    ways = [way for one in mutate.statements(ast.parse(source)) for way in mutate.breaks(one)]
+    found = [(type(node), new if field == "value" else field) for node, field, new in ways]
+    number = ast.Constant
+    assert found == [(number, 3), (number, 1), (ast.Compare, "ops"), (number, 2), (number, 0), (ast.UnaryOp, "operand"),
+                     (ast.BinOp, "op"), (number, 0.55)]  # fmt: skip
 
 
 def test_names_that_say_nothing_are_counted():
