@@ -160,6 +160,8 @@ def what_questions(setting: Setting) -> list[Question]:
 def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
     """(The change, tokens a second of the kept layout by the best's now, and of the plan then; None where it
     cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
+    if setting.best is None:
+        return []
     results = []
     rate = setting.rate(setting.best)
     for change in CHANGES:
@@ -211,7 +213,7 @@ def _gains(setting: Setting, results: list, width: int) -> str:
             f"{_percent(stays)} → {_percent(replanned)}" if stays is not None and abs(stays - replanned) > 0.005 else ""
         )
         parts.append(svg.text(right_end + 9, y, percents or _percent(replanned), size=svg.SMALLEST, bold=True))
-        unchanged = cuts_of(best) == cuts_of(setting.best)
+        unchanged = setting.best is not None and cuts_of(best) == cuts_of(setting.best)
         text = "the same layout" if unchanged else words.layout(best, dp=False)
         x, anchor = (width - 210.0, "start") if wide else (width - 2.0, "end")
         parts.append(

@@ -88,11 +88,11 @@ def _squares(x: float, y: float, room: float, count: int, columns: int | None, t
     return [(x + k % columns * step, y + k // columns * step, size, size) for k in range(count)]
 
 
-def _fill(boxes: list[tuple]) -> str:
+def _fill(boxes: list[tuple[float, float, float, float]]) -> str:
     """The first is the one that is opened."""
     path = "".join(f"M{svg.num(x)} {svg.num(y)}h{svg.num(w)}v{svg.num(h)}h-{svg.num(w)}z" for x, y, w, h in boxes[1:])
     other_boxes = f'<path d="{path}" fill="{svg.colour("grid")}"/>' if path else ""
-    return other_boxes + svg.rect(*boxes[0], "key")
+    return other_boxes + svg.rect(*boxes[0], fill="key")
 
 
 def _frames(setting: Setting, layout, boxes: list[tuple]) -> str:
