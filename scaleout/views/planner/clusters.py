@@ -23,6 +23,7 @@ ROWS = (
 )
 CHANGES = ("network half as fast", "network twice as fast", "links in a node half as fast", "half the sequences",
            "twice the sequences", "sequences twice as long", "a GPU of 141 GB", "nodes of 64 GPUs")  # fmt: skip
+Gain = tuple[str, float | None, float | None, Plan | None]  # as `gains` gives them
 
 
 def counts(gpus: int) -> list[int]:
@@ -53,7 +54,7 @@ def strip(setting: Setting) -> dict:
     return {"title": "The same batch on other clusters", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
-def _strip(setting: Setting, results: list, width: int) -> str:
+def _strip(setting: Setting, results: list[tuple[int, Plan | None, float]], width: int) -> str:
     wide = width == svg.WIDE
     if not wide:  # a phone has room for eight: those around the reader's own
         chosen = counts(setting.question.gpus).index(setting.question.gpus)
@@ -97,7 +98,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
 
 
-def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tuple) -> str:
+def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tuple[float, float, float, float]) -> str:
     """A GPU's time, as a button that goes there."""
     x, y, long, tall = box
     if plan is None:
@@ -157,7 +158,7 @@ def what_questions(setting: Setting) -> list[Question]:
     return list(filter(None, (changed(setting.question, change) for change in CHANGES))) if setting.best else []
 
 
-def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
+def gains(setting: Setting) -> list[Gain]:
     """(The change, tokens a second of the kept layout by the best's now, and of the plan then; None where it
     cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
     if setting.best is None:
@@ -187,7 +188,7 @@ def what_if(setting: Setting) -> dict:
     return {"title": "What if", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
-def _gains(setting: Setting, results: list, width: int) -> str:
+def _gains(setting: Setting, results: list[Gain], width: int) -> str:
     wide = width == svg.WIDE
     row, left, right = 23 if wide else 36, 176.0 if wide else 6.0, 380.0 if wide else width - 6.0
     ends = [gain for _, stays, replanned, _ in results for gain in (stays, replanned) if gain is not None]
