@@ -202,7 +202,7 @@ def _gains(setting: Setting, results: list[Gain], width: int) -> str:
     for i, (change, stays, replanned, best) in enumerate(results):
         y = i * row + (16 if wide else 28)
         parts.append(svg.text(0, y if wide else y - 14, change, size=svg.SMALL))
-        if replanned is None:
+        if replanned is None or best is None:
             parts.append(svg.text(at_x(0) + 8, y, "nothing fits", fill="accent", size=svg.SMALL))
             continue
         parts.append(svg.line(at_x(0), y - 4, at_x(replanned), y - 4, "compute", 2.5))
