@@ -197,6 +197,8 @@ def test_a_step_on_a_machine_of_ones_own():
         zero=0,
         program=replace(PROGRAMS["eager"], kernel_seconds=0.0, step_seconds=0.0),
     )
-    found = step_on(small, machine.from_profiles(small, {2: profile}))
+    own = machine.from_profiles(small, {2: profile})
+    assert own.copied(1e9) == 0.2 and own.data("all_reduce", 1e6) == pytest.approx(1e-5 + 1e-3)
+    found = step_on(small, own)
     work = 6 * 124e6 * 128 / 5e10
     assert work < found.seconds < 3 * work and found.communication > 0.4
