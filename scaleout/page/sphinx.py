@@ -120,8 +120,8 @@ def copy_assets(app: Sphinx) -> None:
             raise SphinxError(f"book/node_modules/{package} is missing {pattern}: build with `make site`")
         for file in files:
             _copy(file, static / folder / file.relative_to(NPM / package))
-    for own, target in ((PACKAGE / "page" / "static", static / "live"), (ROOT / "book" / "static", static)):
-        for file in sorted(own.iterdir()):
+    for origin, target in ((PACKAGE / "page" / "static", static / "live"), (ROOT / "book" / "static", static)):
+        for file in sorted(origin.iterdir()):
             _copy(file, target / file.name)
     write_zip(static / "live" / "scaleout.zip")
 
