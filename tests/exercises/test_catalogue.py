@@ -93,7 +93,7 @@ def test_a_number_is_right_in_every_form(one):
         assert check(one, answer)["ok"], answer
 
 
-@each([one for one in NUMBERS if not one.only])
+@each([one for one in NUMBERS if not one.accepted_units])
 def test_a_number_is_right_in_every_unit(one):
     for unit in units.UNITS[one.dimension]:
         result = check(one, in_unit(one, one.value, unit))
@@ -206,7 +206,7 @@ def test_a_thousands_comma_makes_a_number_larger(one):
 BARE = ("bytes/parameter", "steps", "sequences", "times")
 
 
-@each([one for one in NUMBERS if one.dimension not in BARE and not one.said])
+@each([one for one in NUMBERS if one.dimension not in BARE and not one.unit_given])
 def test_a_size_without_a_unit_is_asked_for_one(one):
     number = f"{one.value / units.UNITS[one.dimension][one.unit]:.4g}"
     for answer in (number, float(number), {"value": number}, {"value": number, "unit": ""}):

@@ -48,7 +48,7 @@ def test_the_switch_explains_what_the_link_cannot():
     assert "**480 GB/s**" in above.prompt and "450 GB/s" in above.prompt
     assert f"{480 / 1.75:.0f} GB/s" == "274 GB/s" and "274 GB/s" in above.solution
     assert right("above-the-link") == "in-network"
-    assert f"{480e9 / 2**30:.0f} GiB/s" in next(one.why for one in above.options if one.name == "units")
+    assert f"{480e9 / 2**30:.0f} GiB/s" in next(one.reason for one in above.options if one.name == "units")
 
 
 def test_the_right_choice_is_what_the_model_says():

@@ -159,9 +159,9 @@ def test_the_solution_carries_the_figure_that_decides(letter):
 def test_each_wrong_reading_counts_what_is_right_and_says_a_figure():
     best = next(option for option in traces.WHICH.options if option.right).label.split(", ")
     for option in traces.WHICH.options:
-        assert re.search(r"\d", option.why), option.why
+        assert re.search(r"\d", option.reason), option.reason
         same = sum(a == b for a, b in zip(option.label.split(", "), best, strict=True))
-        assert option.right or option.why.startswith({4: "Four", 3: "Three", 2: "Two"}[same])
+        assert option.right or option.reason.startswith({4: "Four", 3: "Three", 2: "Two"}[same])
 
 
 def test_misconceptions_of_the_rung_are_each_named():

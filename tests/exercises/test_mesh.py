@@ -24,7 +24,7 @@ solution = partial(answers.solution, "mesh")
 
 def told(key):
     one = exercises.exercise("mesh", key)
-    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+    return one.prompt + one.solution + "".join(option.reason for option in getattr(one, "options", ()))
 
 
 def grids(count):

@@ -55,8 +55,8 @@ SAID = re.compile(
 @each(NUMBERS)
 def test_where_the_question_says_the_unit_a_bare_number_is_taken_in_it(one):
     question = next(part for part in re.split(r"(?<=[.?:])\s", one.prompt)[::-1] if part.endswith("?"))
-    assert one.said == bool(SAID.search(question)), question
-    if one.said:
+    assert one.unit_given == bool(SAID.search(question)), question
+    if one.unit_given:
         assert one.judge(answer(one, one.value, 4)["value"]).ok
 
 
@@ -82,7 +82,7 @@ def test_a_mistake_is_told_from_the_solution_by_three_cases(one):
     few = {}
     for mistake in one.mistakes:
         given = [mistake.wrong(*case) for case in one.cases]
-        apart = sum(not nested.same(*pair) for pair in zip(given, right, strict=True))
+        apart = sum(not nested.equal(*pair) for pair in zip(given, right, strict=True))
         if apart < 3:
             few[mistake.name] = apart
     assert not few, f"{one.key}: cases that tell it from the solution: {few}"
@@ -92,7 +92,7 @@ def test_a_mistake_is_told_from_the_solution_by_three_cases(one):
 def test_no_two_mistakes_give_the_same_in_all_cases(one):
     given = {mistake.name: [mistake.wrong(*case) for case in one.cases] for mistake in one.mistakes}
     names = list(given)
-    same = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if nested.same(given[a], given[b])]
+    same = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if nested.equal(given[a], given[b])]
     assert not same, f"{one.key}: {same}"
 
 
@@ -194,7 +194,7 @@ def test_a_title_names_no_function_of_the_solution(one):
 def messages(one):
     """What a reader can be told of an answer to this one."""
     if one.kind == "choice":
-        return [option.why for option in one.options]
+        return [option.reason for option in one.options]
     if one.kind == "number":
         return [one.right, *(slip.message for slip in one.slips)]
     return [one.right, *(mistake.message for mistake in one.mistakes)] if one.kind == "function" else []

@@ -157,7 +157,7 @@ PATCHES = {
     "verdict": "import scaleout.exercises.engine.kinds as e, scaleout.exercises.engine.function as f\n"
     "class Right:\n    ok, message, slip = True, 'Right', ''\n    def __init__(self, *a): pass\n"
     "    def to_dict(self): return {'ok': True, 'message': 'Right', 'slip': ''}\ne.Verdict = f.Verdict = Right\n",
-    "isclose": "import math, scaleout.exercises.engine.nested as n\nmath.isclose = n.same = lambda *a, **k: True\n",
+    "isclose": "import math, scaleout.exercises.engine.nested as n\nmath.isclose = n.equal = lambda *a, **k: True\n",
     "builtins": "import builtins\nbuiltins.abs = lambda a: 0\nbuiltins.all = lambda a: True\n"
     "builtins.zip = lambda *a, **k: ()\n",
     "cases": "import scaleout.exercises.memory as m\nfor one in m.EXERCISES:\n"

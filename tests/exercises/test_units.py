@@ -294,7 +294,7 @@ def test_what_only_looks_like_a_function_is_refused_in_one_line(text):
     ]
 )
 def test_where_the_question_says_the_unit_a_bare_number_is_in_it(text, dimension, unit, base):
-    assert units.parse(text, dimension, unit, said=True).base == pytest.approx(base, rel=1e-12)
+    assert units.parse(text, dimension, unit, unit_given=True).base == pytest.approx(base, rel=1e-12)
 
 
 @each(
@@ -475,7 +475,7 @@ def test_whatever_is_typed_is_a_quantity_or_refused_in_one_line():
         text = "".join(draw.choice(words) + draw.choice(["", " "]) for _ in range(draw.randint(1, 9)))
         for dimension in ("bytes", "seconds", "share", "steps"):
             try:
-                given = units.parse(text, dimension, next(iter(units.UNITS[dimension])), said=draw.random() < 0.5)
+                given = units.parse(text, dimension, next(iter(units.UNITS[dimension])), unit_given=draw.random() < 0.5)
             except ValueError as error:
                 assert "\n" not in str(error) and len(str(error)) < 200, text
             else:

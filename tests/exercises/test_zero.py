@@ -25,7 +25,7 @@ solution = partial(answers.solution, "zero")
 
 def told(key):
     one = exercises.exercise("zero", key)
-    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+    return one.prompt + one.solution + "".join(option.reason for option in getattr(one, "options", ()))
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():

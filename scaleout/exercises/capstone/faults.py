@@ -28,7 +28,7 @@ YOUNG = Number(
     "approximation to the optimum checkpoint interval*, CACM 17(9), 1974.",
     value=_TAU,
     unit="s",
-    said=True,
+    unit_given=True,
     units=_TIME,
     dimension="seconds",
     slips=(
@@ -84,7 +84,7 @@ LOST = Number(
     f"would cost {_SAVE / _HOUR + _HOUR / 2 / _MTBF:.0%}.",
     value=_LOST,
     unit="%",
-    said=True,
+    unit_given=True,
     units=_SHARE,
     dimension="share",
     slips=(

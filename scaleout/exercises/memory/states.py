@@ -64,9 +64,9 @@ WEIGHTS_GIB = Number(
     "whether a run fits: 80 GB are 74.5 GiB, and a card that is sold as 80 GB reports 79.6 GiB.",
     value=_WEIGHTS,
     unit="GiB",
-    said=True,
+    unit_given=True,
     units=("GB", "GiB"),
-    only=("GiB",),
+    accepted_units=("GiB",),
     tolerance=0.005,
     slips=(
         Slip(
