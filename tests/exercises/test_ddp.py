@@ -138,14 +138,14 @@ def test_the_cause_of_a_trace_follows_from_its_figures(letter):
         cause = "healthy"
     assert cause == CAUSES[traces.TRACES[letter]]
     named = {"starved": "data", "tiny-buckets": "buckets", "slow-link": "link", "straggler-1": "rank 1"}
-    label = next(option.label for option in traces.WHICH.options if option.right)
+    label = next(option.label for option in traces.FIVE_RUNS.options if option.right)
     assert f"{letter} {named.get(cause, 'none')}" in label.split(", ")
 
 
 @LETTERS
 def test_the_solution_carries_the_figure_that_decides(letter):
     one = traces.FIGURES[traces.TRACES[letter]]
-    said = next(part for part in traces.WHICH.solution.split("\n\n") if part.startswith(f"**{letter}, "))
+    said = next(part for part in traces.FIVE_RUNS.solution.split("\n\n") if part.startswith(f"**{letter}, "))
     decides = {
         "starved": f"{one.data[0]} and {one.data[1]} ms",
         "tiny-buckets": f"{one.collectives} collectives",
@@ -157,8 +157,8 @@ def test_the_solution_carries_the_figure_that_decides(letter):
 
 
 def test_each_wrong_reading_counts_what_is_right_and_says_a_figure():
-    best = next(option for option in traces.WHICH.options if option.right).label.split(", ")
-    for option in traces.WHICH.options:
+    best = next(option for option in traces.FIVE_RUNS.options if option.right).label.split(", ")
+    for option in traces.FIVE_RUNS.options:
         assert re.search(r"\d", option.reason), option.reason
         same = sum(a == b for a, b in zip(option.label.split(", "), best, strict=True))
         assert option.right or option.reason.startswith({4: "Four", 3: "Three", 2: "Two"}[same])
