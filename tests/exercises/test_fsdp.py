@@ -89,7 +89,7 @@ def test_gathered_peaks_are_those_of_the_memory_model():
     for kind, more in (("cpu", 0), ("cuda", 2 * OWN_BLOCK)):  # the buffer that a GPU keeps is left out
         found = next(
             one.held
-            for one in fsdp_sizes.memory(kind, fsdp_sizes.OTHER, 32, wrap="block").moments
+            for one in fsdp_sizes.memory(kind, fsdp_sizes.LLAMA, 32, wrap="block").moments
             if (one.phase, one.unit, one.activity) == ("forward", "blocks.16", "compute")
         )
         assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
