@@ -120,7 +120,7 @@ def test_bytes_by_axis_are_those_of_the_traffic_model():
 
 def test_the_fullest_stage_and_the_others_hold_what_the_account_says():
     found = memory.accounts(stages.SHAPE, 1, 4096, KEPT, Layout(pp=stages.PP, micro_batches=stages.M))
-    said = [stages.holds(), stages.holds(0, 3), stages.holds(0, 2), stages.holds(flying=1, more=stages.LOGITS)]
+    said = [stages.holds(), stages.holds(0, 3), stages.holds(0, 2), stages.holds(flying=1, extra=stages.LOGITS)]
     assert said == pytest.approx([one.peak_bytes for one in found], rel=0.01) and memory.fullest(found) == 0
     assert value("mesh", "fullest-stage") == said[0]
 
