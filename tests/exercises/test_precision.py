@@ -57,11 +57,11 @@ def test_a_gradient_is_halved_to_zero():
     assert halvings + 1 == value("below-normal")
     assert kept_bits(-20, FP16) == 5 and "at 2^-20 it has 5 of its 11" in told("below-normal")
     assert "94% lie below 2^-14, and 0.7% become zero" in told("below-normal")
-    assert ends.BELOW > 0.9 > 0.01 > ends.LOST
+    assert ends.UNDERFLOWS > 0.9 > 0.01 > ends.LOST
 
 
 def test_each_of_three_numbers_has_the_format_that_is_nearer():
-    nearer = ["bf16" if ends.off(x, "bf16") < ends.off(x, "fp16") else "fp16" for x in ends.THREE]
+    nearer = ["bf16" if ends.relative_error(x, "bf16") < ends.relative_error(x, "fp16") else "fp16" for x in ends.THREE]
     assert nearer == right("which-is-nearer").split("-") == ["fp16", "bf16", "bf16"]
     rows = told("which-is-nearer").split("```")[3].strip().splitlines()
     assert [" ".join(row.split()) for row in rows] == [
@@ -145,7 +145,7 @@ def test_by_chance_is_right_on_average_and_what_the_book_does():
 
 def test_halves_and_shares_that_the_texts_say():
     slips = {slip.name: slip.message for slip in exercises.exercise("precision", "what-halves").slips}
-    assert half.BEFORE / 2 == 20.9 and "20.9 GB" in slips["all"]
+    assert half.PEAK_BEFORE / 2 == 20.9 and "20.9 GB" in slips["all"]
     assert "8.03 GB saved were 16.06 GB before: **38.4%**" in told("what-halves")
 
 
