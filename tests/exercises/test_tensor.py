@@ -92,7 +92,7 @@ def test_a_loss_from_parts_is_the_whole_softmaxs():
 
 def test_messages_that_hide_are_the_backwards():
     """What stays of the backward's is its contention with compute, 0.23 of it, and what is longer than compute."""
-    plain, beside = wire._PLAIN, wire._BESIDE
+    plain, beside = wire._PLAIN, wire._OVERLAPPED
     assert right("hidden") == "backward"
     assert plain.forward.exposed == plain.backward.exposed == beside.forward.exposed
     assert 0.23 <= beside.backward.exposed / plain.backward.exposed < 0.25
