@@ -47,7 +47,9 @@ def test_what_the_solutions_say_beside_their_numbers_is_so():
 def test_what_a_rank_holds_is_the_papers_formula(ranks):
     paper = [16, 4 + 12 / ranks, 2 + 14 / ranks, 16 / ranks]  # ZeRO, figure 1
     assert [sizes.total(stage, ranks) / N for stage in range(4)] == pytest.approx(paper)
-    assert sizes.held(1, ranks) == pytest.approx({"weights": 2 * N, "gradients": 2 * N, "optimizer": 12 * N / ranks})
+    assert sizes.states_of(1, ranks) == pytest.approx(
+        {"weights": 2 * N, "gradients": 2 * N, "optimizer": 12 * N / ranks}
+    )
 
 
 def test_weights_that_stay_are_a_copy_beside_the_shards():

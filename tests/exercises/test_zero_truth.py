@@ -39,9 +39,11 @@ def test_what_a_rank_owns_is_its_chunk_of_the_padded_tensors():
 
 
 def test_the_reference_step_is_torchs_and_a_sum_passes_for_a_mean_where_eps_is_small(monkeypatch):
-    assert step.near(step.trained(3), step.reference(3)) and not step.near(step.trained(3, times=3), step.reference(3))
+    assert step.close(step.trained(3), step.reference(3)) and not step.close(
+        step.trained(3, times=3), step.reference(3)
+    )
     monkeypatch.setattr(step, "EPS", 1e-12)
-    assert step.near(step.trained(3, times=3), step.reference(3))
+    assert step.close(step.trained(3, times=3), step.reference(3))
 
 
 def test_a_global_norm_is_what_torch_clips_by():
@@ -49,7 +51,7 @@ def test_a_global_norm_is_what_torch_clips_by():
         every = [one for parts in clip.shards(case, 3) for one in parts]
         held = torch.nn.Parameter(torch.zeros(sum(map(len, every))))
         held.grad = torch.cat(every)
-        assert float(torch.nn.utils.clip_grad_norm_([held], case.most)) == pytest.approx(clip.norm(every), rel=1e-5)
+        assert float(torch.nn.utils.clip_grad_norm_([held], case.max_norm)) == pytest.approx(clip.norm(every), rel=1e-5)
 
 
 def test_moments_of_four_equal_shards_load_on_every_rank_and_are_a_quarter(tmp_path):
