@@ -49,8 +49,10 @@ def trained(model: nn.Module) -> list[torch.Tensor]:
 
 def data(step: int, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The passes of one rank in one step, different on each."""
-    make = torch.Generator().manual_seed(100 * step + rank + 1)
-    return [(torch.randn(BATCH, 6, generator=make), torch.randn(BATCH, 3, generator=make)) for _ in range(PASSES)]
+    generator = torch.Generator().manual_seed(100 * step + rank + 1)
+    return [
+        (torch.randn(BATCH, 6, generator=generator), torch.randn(BATCH, 3, generator=generator)) for _ in range(PASSES)
+    ]
 
 
 def weights(model: nn.Module) -> torch.Tensor:

@@ -13,12 +13,8 @@ USABLE = 36_400_000_000  # bytes of an A100 of 40 GB (memory/allocator.py)
 _CHECKPOINTED = account(SHAPE, 1, SEQ, Recipe(checkpointing="full")).moments
 _SAVED = account(SHAPE, 1, SEQ, Recipe()).moments["loss"]
 LOSS, UPDATE = _CHECKPOINTED["loss"], _CHECKPOINTED["optimizer"]
-_WEIGHTS, _AVERAGES, _GRADIENTS, _SCRATCH = (
-    LOSS["weights"],
-    LOSS["optimizer"],
-    UPDATE["gradients"],
-    UPDATE["temporaries"],
-)
+_WEIGHTS, _AVERAGES = LOSS["weights"], LOSS["optimizer"]
+_GRADIENTS, _SCRATCH = UPDATE["gradients"], UPDATE["temporaries"]
 _INPUTS, _LOGITS = LOSS["activations"], LOSS["logits"]  # of one sequence
 
 

@@ -39,8 +39,8 @@ def tensors(seed: int, *names: str) -> dict[str, torch.Tensor]:
         "bias": (HIDDEN,),
         "probe": (TOKENS, HIDDEN),
     }
-    make = torch.Generator().manual_seed(seed)
-    drawn = {name: torch.randn(shape, generator=make) for name, shape in shapes.items()}
+    generator = torch.Generator().manual_seed(seed)
+    drawn = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
     return {name: drawn[name] for name in names or shapes}
 
 

@@ -38,8 +38,8 @@ def weights(unit: int) -> torch.Tensor:
 
 def gradient(unit: int, rank: int) -> torch.Tensor:
     """What the backward of a rank gives for the whole unit."""
-    make = torch.Generator().manual_seed(100 + 10 * unit + rank)
-    return weights(unit) * torch.randn(SIZES[unit], generator=make)
+    generator = torch.Generator().manual_seed(100 + 10 * unit + rank)
+    return weights(unit) * torch.randn(SIZES[unit], generator=generator)
 
 
 def cut(flat: torch.Tensor, rank: int, world: int) -> torch.Tensor:

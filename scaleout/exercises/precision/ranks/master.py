@@ -27,8 +27,10 @@ Fault = tuple[str, str] | None  # (slip, words)
 
 def weights(rank: int) -> torch.Tensor:
     """What a rank begins with: bf16 numbers between 0.25 and 1, of either sign."""
-    make = torch.Generator().manual_seed(4 + rank)
-    return ((0.25 + 0.75 * torch.rand(SIZE, generator=make)) * torch.randn(SIZE, generator=make).sign()).bfloat16()
+    generator = torch.Generator().manual_seed(4 + rank)
+    return (
+        (0.25 + 0.75 * torch.rand(SIZE, generator=generator)) * torch.randn(SIZE, generator=generator).sign()
+    ).bfloat16()
 
 
 def gradient(step: int, rank: int) -> torch.Tensor:

@@ -95,12 +95,12 @@ def block(weights: list[torch.Tensor], drop: float, world: int, watch: Watch):
 
 def played(case: Case, layer, rank: int, world: int) -> Result | object:
     """A case through layer(run, x, y, mask)."""
-    make, watch = torch.Generator().manual_seed(7), Watch()
+    generator, watch = torch.Generator().manual_seed(7), Watch()
     x, y, first, second, upstream = (
-        torch.randn(*size, generator=make)
+        torch.randn(*size, generator=generator)
         for size in ((ROWS, WIDTH), (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (ROWS, WIDTH))
     )
-    mask = torch.rand(ROWS, WIDTH, generator=make) < 0.2
+    mask = torch.rand(ROWS, WIDTH, generator=generator) < 0.2
     leaves = [leaf.requires_grad_() for leaf in (x, y, first / WIDTH**0.5, second / WIDTH**0.5)]
     run = block(leaves[2:], case.drop, world, watch)
     torch.manual_seed(100 + rank)
@@ -247,9 +247,9 @@ def _dropped(mine: Result, case: Case) -> Fault:
 def _gradients(mine: Result, right: Result) -> Fault:
     """What is to be seen of the gradients."""
     errors = {
-        name: float((gradient - wanted).abs().max()) if gradient.shape == wanted.shape else float("nan")
-        for name, gradient, wanted in zip(NAMES, mine.gradients, right.gradients, strict=True)
-        if not close(gradient, wanted)
+        name: float((gradient - expected).abs().max()) if gradient.shape == expected.shape else float("nan")
+        for name, gradient, expected in zip(NAMES, mine.gradients, right.gradients, strict=True)
+        if not close(gradient, expected)
     }
     if not errors:
         return None

@@ -42,9 +42,9 @@ CASES = (
 class Gate(nn.Module):
     """Experts 0 and 1 are level for every token; a nudge, another one in each run, decides."""
 
-    def __init__(self, case: Case, x: torch.Tensor, make: torch.Generator) -> None:
+    def __init__(self, case: Case, x: torch.Tensor, generator: torch.Generator) -> None:
         super().__init__()
-        weight = torch.randn(WIDTH, EXPERTS, generator=make)
+        weight = torch.randn(WIDTH, EXPERTS, generator=generator)
         weight[:, 1] = weight[:, 0]
         self.weight, self.runs = nn.Parameter(weight), 0
         tied = [i for i, row in enumerate(x @ weight) if row[0] >= row[2 : EXPERTS - case.empty].max()]
@@ -66,10 +66,10 @@ class Gate(nn.Module):
 class Expert(nn.Module):
     """Two products, a count of the tokens that came, and a look at whether what lies between is still there."""
 
-    def __init__(self, make: torch.Generator) -> None:
+    def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self.up, self.down = (
-            nn.Parameter(torch.randn(*size, generator=make) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
+            nn.Parameter(torch.randn(*size, generator=generator) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
         )
         self.rows, self.inside = 0, []
 
@@ -97,10 +97,10 @@ class Layer:
 
 
 def layer(case: Case, rank: int) -> Layer:
-    make = torch.Generator().manual_seed(case.seed + rank)
-    x, upstream = (torch.randn(TOKENS, WIDTH, generator=make) for _ in range(2))
-    gate = Gate(case, x, make)
-    return Layer(x.requires_grad_(), gate, [Expert(make) for _ in range(EXPERTS)], upstream)
+    generator = torch.Generator().manual_seed(case.seed + rank)
+    x, upstream = (torch.randn(TOKENS, WIDTH, generator=generator) for _ in range(2))
+    gate = Gate(case, x, generator)
+    return Layer(x.requires_grad_(), gate, [Expert(generator) for _ in range(EXPERTS)], upstream)
 
 
 def plain(case: Case, rank: int, run: int = 0, weighted: bool = True, soft: bool = False) -> tuple[torch.Tensor, Layer]:
@@ -157,8 +157,8 @@ def _case(function, case: Case, rank: int) -> Fault:
         return "stub", "the function returns its ... at once: put your layer in its place"
     if not isinstance(output, torch.Tensor):
         return "no-tensor", f"the function gave a {type(output).__name__}: return a tensor like x"
-    wanted, right = plain(case, rank)
-    fault = _output(output.detach(), wanted, case, rank)
+    expected, right = plain(case, rank)
+    fault = _output(output.detach(), expected, case, rank)
     if fault:
         return fault
     if any(not storage.expired() for expert in mine.experts for storage in expert.inside):
@@ -181,9 +181,9 @@ def _case(function, case: Case, rank: int) -> Fault:
     return _gradients(mine.gradients(), right.gradients(), case, rank)
 
 
-def _output(output: torch.Tensor, wanted: torch.Tensor, case: Case, rank: int) -> Fault:
+def _output(output: torch.Tensor, expected: torch.Tensor, case: Case, rank: int) -> Fault:
     """What is wrong with what the layer gives."""
-    if close(output, wanted):
+    if close(output, expected):
         return None
     values = {"unweighted": {"weighted": False}, "all-experts": {"soft": True}, "asked-twice": {"run": 1}}
     known = (slip for slip, options in values.items() if close(output, plain(case, rank, **options)[0]))
@@ -192,15 +192,12 @@ def _output(output: torch.Tensor, wanted: torch.Tensor, case: Case, rank: int) -
 
 def _gradients(actual: dict, expected: dict, case: Case, rank: int) -> Fault:
     """What is wrong with the gradients, where the output is right."""
-
-    def wrong_name() -> str | None:
-        for name, gradient in expected.items():
-            zero = torch.zeros_like(gradient) if gradient is not None else None
-            if not close(_or_zeros(actual[name], zero), _or_zeros(gradient, zero)):
-                return name
-        return None
-
-    if (name := wrong_name()) is None:
+    errors = [
+        name
+        for name, gradient in expected.items()
+        if not close(_or_zeros(actual[name], gradient), _or_zeros(gradient, None))
+    ]
+    if not errors:
         return None
     if actual["the gate"] is None or not actual["the gate"].any():
         return "no-gate", "the gate has no gradient: it is trained by the probability that multiplies, so keep its way"
@@ -208,10 +205,10 @@ def _gradients(actual: dict, expected: dict, case: Case, rank: int) -> Fault:
         return "no-x", "x has no gradient"
     later = plain(case, rank, run=1)[1].gradients()
     if case.swaps and all(
-        close(_or_zeros(actual[key], gradient), _or_zeros(gradient, actual[key])) for key, gradient in later.items()
+        close(_or_zeros(actual[name], gradient), _or_zeros(gradient, actual[name])) for name, gradient in later.items()
     ):
         return "changed", WORDS["changed"]
-    return "wrong-gradient", f"the gradient of {name} is wrong"
+    return "wrong-gradient", f"the gradient of {errors[0]} is wrong"
 
 
 def _or_zeros(gradient: torch.Tensor | None, like: torch.Tensor | None) -> torch.Tensor:

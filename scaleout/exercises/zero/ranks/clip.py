@@ -44,10 +44,10 @@ CASES = (
 
 def shards(case: Case, world: int) -> list[list[torch.Tensor]]:
     """The shards of each rank: flat tensors in equal parts, the last ones shorter, or empty."""
-    make = torch.Generator().manual_seed(11)
+    generator = torch.Generator().manual_seed(11)
     parts: list[list[torch.Tensor]] = [[] for _ in range(world)]
     for size in case.sizes:
-        full, length = torch.randn(size, generator=make), -(-size // world)
+        full, length = torch.randn(size, generator=generator), -(-size // world)
         for rank in range(world):
             parts[rank].append(full[rank * length : (rank + 1) * length] * case.scales[rank])
     return parts
@@ -97,15 +97,13 @@ def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:
 
 def _norms(case: Case, shards_by_rank: list[list[torch.Tensor]], rank: int) -> dict[str, float]:
     """The norms that mistakes lead to."""
-    right, by_rank = (
-        norm([shard for parts in shards_by_rank for shard in parts]),
-        [norm(parts) for parts in shards_by_rank],
-    )
+    right = norm([shard for parts in shards_by_rank for shard in parts])
+    norms = [norm(parts) for parts in shards_by_rank]
     return {
-        "own-norm": by_rank[rank],
-        "sum-of-norms": sum(by_rank),
-        "mean-of-norms": sum(by_rank) / len(shards_by_rank),
-        "largest-norm": max(by_rank),
+        "own-norm": norms[rank],
+        "sum-of-norms": sum(norms),
+        "mean-of-norms": sum(norms) / len(shards_by_rank),
+        "largest-norm": max(norms),
         "no-root": right**2,
         "mean-of-squares": right / math.sqrt(len(shards_by_rank)),
         "sum-over-tensors": math.sqrt(sum(sum(norm([shard]) for shard in parts) ** 2 for parts in shards_by_rank)),
