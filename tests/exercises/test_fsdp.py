@@ -234,15 +234,15 @@ def test_gathers_and_the_order_of_calls_are_those_of_torch(tmp_path):
 @pytest.mark.slow
 def test_what_accelerate_builds_is_what_the_exercise_shows():
     pytest.importorskip("accelerate")
-    said = [json.loads(line) for line in re.findall(r"BUILT (\{.*?\})", two_ranks("tests/ranks/specimen_fallback.py"))]
-    by = {(one.pop("asked"), one.pop("rank")): one for one in said}
-    assert set(by) == {(asked, rank) for asked in fallback.BUILT for rank in (0, 1)}
-    for asked, built in fallback.BUILT.items():
-        first, second, shown = by[asked, 0], by[asked, 1], asdict(built)
+    reports = [json.loads(line) for line in re.findall(r"BUILT (\{.*?\})", two_ranks("tests/ranks/specimen_fallback.py"))]
+    by_rank = {(report.pop("asked"), report.pop("rank")): report for report in reports}
+    assert set(by_rank) == {(strategy, rank) for strategy in fallback.BUILT for rank in (0, 1)}
+    for strategy, built in fallback.BUILT.items():
+        first, second, shown = by_rank[strategy, 0], by_rank[strategy, 1], asdict(built)
         assert first | {"losses": None} == shown | {"losses": None}
         assert first["losses"] == pytest.approx(shown["losses"], abs=2e-4)
-        assert second["held"] == first["held"]
-        assert (second["losses"] == first["losses"]) == (asked == "plain")
+        assert second["shard_bytes"] == first["shard_bytes"]
+        assert (second["losses"] == first["losses"]) == (strategy == "plain")
 
 
 # --- the lab exercise on real ranks -----------------------------------------------------------------------
