@@ -104,8 +104,8 @@ def test_quantities_as_people_write_them(text, base):
 )
 def test_how_exactly_a_number_is_written(text, halves, lone):
     """What it may be off by, the zeros at its end counted and then not."""
-    given = units.parse(text, "bytes", "GB")
-    assert (given.halves, given.lone) == (pytest.approx(halves), pytest.approx(lone))
+    quantity = units.parse(text, "bytes", "GB")
+    assert (quantity.halves, quantity.lone) == (pytest.approx(halves), pytest.approx(lone))
 
 
 @each(
@@ -475,8 +475,10 @@ def test_whatever_is_typed_is_a_quantity_or_refused_in_one_line():
         text = "".join(draw.choice(words) + draw.choice(["", " "]) for _ in range(draw.randint(1, 9)))
         for dimension in ("bytes", "seconds", "share", "steps"):
             try:
-                given = units.parse(text, dimension, next(iter(units.UNITS[dimension])), unit_given=draw.random() < 0.5)
+                quantity = units.parse(
+                    text, dimension, next(iter(units.UNITS[dimension])), unit_given=draw.random() < 0.5
+                )
             except ValueError as error:
                 assert "\n" not in str(error) and len(str(error)) < 200, text
             else:
-                assert 0 <= given.base < math.inf, text
+                assert 0 <= quantity.base < math.inf, text
