@@ -45,7 +45,7 @@ def test_views_name_the_same_capacity(stem):
 
 
 JOBS = {"mesh": lambda given: mesh._setting(given).job, "zero": lambda given: zero._setting(given).job,
-        "recompute": lambda given: recompute.setting_of(given).case.job}  # fmt: skip
+        "recompute": lambda given: recompute.Setting.of(given).case.job}  # fmt: skip
 PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}}
 
 

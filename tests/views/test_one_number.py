@@ -73,7 +73,7 @@ def test_tensor(params):
 def test_recompute(params):
     """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
     given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
-    job = recompute.setting_of(given).case.job
+    job = recompute.Setting.of(given).case.job
     plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
     assert values["seconds"] == values["plain_seconds"] == plain
     assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
