@@ -27,9 +27,9 @@ which everything else is told: fields by the controls' names, what follows from 
 picture alone, as the moment of a play, is no field of it.
 A view that has more than one subject is a folder: its face is the view, `setting`, where it is long, what the reader
 chose, `levers` what its sentence advises (by way of `lever`, which tries it), `words` that sentence, the law and the
-slips, `picture` what is drawn, `record` a reader's run (by way of `own`). `controls` has the kinds of control, `choices`
-what several views offer; `front` is the first page's, with two choices and no guess; `planner` has a page of its own,
-and most of it beneath the picture, which `blocks` makes HTML of.
+slips, `picture` what is drawn, `record` a reader's run (by way of `own`). `controls` has the kinds of control and
+`choices` what several views offer; `front` is the first page's, with two choices and no guess; `planner` has a page of
+its own, and most of it beneath the picture, which `blocks` makes HTML of.
 """
 
 from __future__ import annotations

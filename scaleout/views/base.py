@@ -21,7 +21,7 @@ from functools import lru_cache, wraps
 from typing import Self, TypeVar
 
 Result = TypeVar("Result")
-REMEMBERED = 64  # settings of a view: both widths and all frames of one, and those that a search for advice tries
+REMEMBERED = 64  # settings of a view, those that a search for advice tries among them; results of one of them
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def kept(function: Callable[..., Result]) -> Callable[..., Result]:
         results = setting.__dict__.setdefault("_kept", {})
         key = (function, *more)
         if key not in results:
+            if len(results) >= REMEMBERED:
+                results.clear()
             results[key] = function(setting, *more)
         return results[key]
 

@@ -44,7 +44,7 @@ def test_views_name_the_same_capacity(stem):
         assert named == pytest.approx(allocator.usable(DEVICES[key].memory_bytes), rel=1e-12)
 
 
-JOBS = {"mesh": lambda given: mesh._setting(given).job, "zero": lambda given: zero._setting(given).job,
+JOBS = {"mesh": lambda given: mesh.Setting.of(given).job, "zero": lambda given: zero.Setting.of(given).job,
         "recompute": lambda given: recompute.Setting.of(given).case.job}  # fmt: skip
 PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}}
 

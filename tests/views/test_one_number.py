@@ -85,7 +85,7 @@ def test_recompute(params):
 @pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
 def test_mesh(params):
     given, values = shown("mesh", params)
-    job = mesh._setting(given).job
+    job = mesh.Setting.of(given).job
     found, stage = step(job), values["coordinates"]["pp"]
     assert [values[name] for name in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
     assert values["gb"] == {axis: one.bytes / 1e9 for axis, one in traffic(job, stage).items()}
@@ -126,7 +126,7 @@ def test_planner(params):
 def test_zero(params):
     """Muon's own seconds come on top; and what autocast sends is counted as it is stored, in fp32."""
     given, values = shown("zero", params)
-    job = zero._setting(given).job
+    job = zero.Setting.of(given).job
     found = step(job)
     if given["optimizer"] != "muon":
         assert [values[name] for name in ("seconds", "parts", "mfu", "wire_seconds")] == [
