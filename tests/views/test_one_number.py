@@ -25,7 +25,7 @@ def shown(stem, params):
 @pytest.mark.parametrize("params", [{}, *by_chance("fsdp", 24, SEED)])
 def test_fsdp(params):
     given, values = shown("fsdp", params)
-    job = fsdp._setting(given).job
+    job = fsdp.Setting.of(given).job
     found = step(job)
     said = ("step_seconds", "mfu", "tokens_per_second", "communication_seconds", "update_seconds", "exposed_seconds")
     assert [values[name] for name in said] == [
