@@ -61,7 +61,7 @@ def test_capstone(params):
 def test_tensor(params):
     """The view has one block of the job's step: its seconds, and what each GPU sends for it."""
     given, values = shown("tensor", params)
-    job = tensor._setting(given).job
+    job = tensor.Setting.of(given).job
     block = step(job).work[0]
     assert values["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
     assert values["exposed_seconds"] == block.exposed
@@ -98,7 +98,7 @@ def test_mesh(params):
 @pytest.mark.parametrize("params", [{}, *by_chance("ddp", 40, SEED)])
 def test_ddp(params):
     given, values = shown("ddp", params)
-    found = step(ddp.setting_from(given).job)
+    found = step(ddp.Setting.of(given).job)
     assert (values["step_seconds"], values["mfu"]) == (found.seconds, found.mfu)
     assert values["communication_seconds"] == found.communication and values["update_seconds"] == found.parts["update"]
     late = values["exposed_seconds"] + values["slowed_seconds"]
