@@ -21,7 +21,8 @@ from functools import lru_cache, wraps
 from typing import Self, TypeVar
 
 Result = TypeVar("Result")
-REMEMBERED = 64  # settings of a view, those that a search for advice tries among them; results of one of them
+REMEMBERED = 64  # settings of a view, those that a search for advice tries among them
+KEPT = 512  # results of functions that stay with one of them
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def kept(function: Callable[..., Result]) -> Callable[..., Result]:
         results = setting.__dict__.setdefault("_kept", {})
         key = (function, *more)
         if key not in results:
-            if len(results) >= REMEMBERED:
+            if len(results) >= KEPT:
                 results.clear()
             results[key] = function(setting, *more)
         return results[key]
