@@ -9,6 +9,7 @@ from math import exp, log
 
 from scaleout.collectives import alpha_beta, nccl
 from scaleout.collectives.algorithms import Cost
+from scaleout.spec import checks
 from scaleout.spec.hardware import link
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.views import base
@@ -74,8 +75,7 @@ class Setting(base.Setting):
             wire = Wire(self.alpha * 1e-6, self.rate * 1e9)
             return Cluster(1, self.ranks, wire, wire, 1, in_network=True)
         node_gpus, inside, node_link, nics, _ = LINKS[self.link]
-        fewest = -(-self.ranks // node_gpus)
-        nodes = next(count for count in range(fewest, self.ranks + 1) if self.ranks % count == 0)
+        nodes = next(n for n in checks.divisors(self.ranks) if n * node_gpus >= self.ranks)
         return cluster(nodes, self.ranks // nodes, inside, node_link, nics)
 
     @property
