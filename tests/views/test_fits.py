@@ -9,7 +9,7 @@ from scaleout.memory import allocator
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
 from scaleout.views import mesh, zero
-from scaleout.views.planner.setting import setting_of
+from scaleout.views.planner.setting import Setting
 from scaleout.views.recompute import setting as recompute
 
 SEED = 40
@@ -59,7 +59,7 @@ def test_the_verdict_follows_from_the_job(stem):
 
 
 def test_plans_of_the_search_fit_by_the_same_rule():
-    found = setting_of({**views.defaults("planner"), "gpus": 64, "model": "llama-3-70b"}).result
+    found = Setting.of({**views.defaults("planner"), "gpus": 64, "model": "llama-3-70b"}).result
     some = [*found.plans[:6], *found.over[:6]]
     assert found.best in found.plans and len(some) == 12
     for plan in some:

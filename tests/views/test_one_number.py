@@ -11,7 +11,7 @@ from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
 from scaleout.views import capstone, ddp, fsdp, mesh, tensor, zero
-from scaleout.views.planner.setting import setting_of
+from scaleout.views.planner.setting import Setting
 from scaleout.views.recompute import setting as recompute
 
 SEED = 31
@@ -43,7 +43,7 @@ def test_fsdp(params):
 def test_capstone(params):
     """Strong scaling: the job of those GPUs that have a sequence, and of the sequences that there are."""
     given, values = shown("capstone", params)
-    setting, *_ = capstone._chosen(given)
+    setting = capstone.Setting.of(given)
     job = setting.job
     found, real = step(job), setting.batch / job.sequences
     assert values["strong_seconds"] == found.seconds and values["strong_exposed"] == (
@@ -109,7 +109,7 @@ def test_ddp(params):
 def test_planner(params):
     """The best layout and the reader's own; and no point has other seconds than its job."""
     given, values = shown("planner", params)
-    setting = setting_of(given)
+    setting = Setting.of(given)
     for name, plan in (("best", setting.best), ("smallest", setting.smallest), ("yours", setting.yours)):
         if plan is None or isinstance(plan, str) or not plan.exact:
             assert values[name] is None or "refused" in values[name] or name == "smallest"
