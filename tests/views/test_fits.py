@@ -55,7 +55,14 @@ def test_the_verdict_follows_from_the_job(stem):
     for params in ({}, *by_chance(stem, 25, SEED)):
         given, values = shown(stem, params | PLAIN[stem])
         job = JOBS[stem](given)
-        assert values["fits"] is allocator.fits(fullest(job).peak_bytes, job.device.memory_bytes), params
+        account = fullest(job)
+        within = allocator.fits(account.peak_bytes, job.device.memory_bytes)
+        on_host = allocator.host_fits(sum(account.host.values()), job.cluster.gpus_per_node)
+        assert values["fits"] is (within and on_host), params
+        if stem == "capstone" and job.layout.dp < given["world"]:
+            continue  # the job is of the GPUs that have a sequence
+        if stem in ("fsdp", "capstone"):
+            assert values["peak_gb"] == pytest.approx(account.peak_bytes / 1e9, rel=1e-12), params
 
 
 def test_plans_of_the_search_fit_by_the_same_rule():

@@ -153,7 +153,7 @@ def first_bytes(setting: Setting) -> float:
 
 def _values(setting: Setting, scaled: Curves, rates: tuple[float, float]) -> dict:
     n = setting.world
-    amounts = {}
+    amounts: dict[str, float] = {}
     for name, point in (("strong", scaled.strong[n]), ("weak", scaled.weak[n])):
         cost = run_cost(BILLION, point.tokens_per_second, n, *rates)
         amounts |= {

@@ -69,7 +69,7 @@ def sparing(setting: Setting, values: dict) -> str:
         f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
         f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
-    changes = [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),
         ({"checkpointing": "full"}, "full checkpointing"),
         ({"each": 1}, "1 sequence a pass"),

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, fsum, inf, nextafter
+from typing import Any, cast
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
@@ -118,6 +119,11 @@ class Setting(base.Setting, remembered=128):
     def step(self) -> Step:
         return step(self.job)
 
+    @property
+    def timeline(self) -> Timeline:
+        """Of the step: replicas of whole models have all of it."""
+        return cast("Timeline", self.step.timeline)
+
     @cached_property
     def alone(self) -> Step:
         """The same step on one rank, which has nothing to exchange."""
@@ -134,12 +140,12 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
     setting = Setting.of(params)
     result = _result(setting)
     values = {**result["values"], **_seen(setting, params["moment"] / MOMENTS)}
-    return {**result, "svg": picture.picture(setting, setting.step.timeline, values, width, run), "values": values}
+    return {**result, "svg": picture.picture(setting, setting.timeline, values, width, run), "values": values}
 
 
 def _seen(setting: Setting, part: float) -> dict:
     """What has happened when so much of the step is over."""
-    timeline = setting.step.timeline
+    timeline = setting.timeline
     seconds = part * timeline.seconds
     return {"moment_seconds": seconds, "pile_gb": timeline.waiting([seconds])[0] / 1e9}
 
@@ -183,7 +189,7 @@ def _levers(setting: Setting, values: dict) -> dict:
 
 
 def _values(setting: Setting, timed: Step) -> dict:
-    timeline, alone = timed.timeline, setting.alone
+    timeline, alone = setting.timeline, setting.alone
     efficiency = alone.seconds / timed.seconds
     return {
         "step_seconds": timed.seconds,
@@ -239,7 +245,7 @@ def _full(timeline: Timeline) -> list[float]:
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
     """Tokens of a GPU and pass whose backward takes as long as the messages beside it, which slow it."""
-    last, alone = timeline.passes[-1], setting.alone.timeline.passes[-1]
+    last, alone = timeline.passes[-1], cast("Timeline", setting.alone.timeline).passes[-1]
     sent = fsum(end - start for start, end in last.messages)
     backward = (alone.compute_seconds - alone.forward[-1][1]) / (1 - PROGRAMS[setting.program].contention)
     return setting.batch * setting.seq * sent / backward
@@ -254,7 +260,8 @@ def _by_rule(setting: Setting, timeline: Timeline) -> float:
 
 def lever(setting: Setting) -> Lever | None:
     """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
-    return levers.advice(setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()})
+    sizes, link_words = [int(size) for size in stops(SIZES)], {key: words for key, (*_, words) in LINKS.items()}
+    return levers.advice(setting, sizes, int(PASSES.hi), link_words)
 
 
 measured = record.measured

@@ -130,7 +130,7 @@ def _sum(setting, giga: int) -> list[str]:
     }
     stays, least = sum(account.rest.values()), 0.01 * account.peak_bytes
     largest = sorted(passing, key=lambda name: -passing[name])[:2]
-    terms = {"what stays": stays} | {name: passing[name] for name in largest}
+    terms: dict[str, float] = {"what stays": stays, **{name: passing[name] for name in largest}}
     terms = {name: size for name, size in terms.items() if size > least}
     unit_bytes, name = unit(account.peak_bytes, giga)
     places = _places(account.peak_bytes / unit_bytes)

@@ -100,7 +100,8 @@ def _chosen(params: dict) -> tuple[Setting, Look]:
 
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
-    layout, levers = setting.layout, {"rank": {"hi": setting.gpus - 1}}
+    layout = setting.layout
+    levers: dict[str, dict[str, object]] = {"rank": {"hi": setting.gpus - 1}}
     chunk_counts = setting.all_chunks(layout.pp)
     if not chunk_counts:
         levers["chunks"] = {

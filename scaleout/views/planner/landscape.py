@@ -168,7 +168,8 @@ def _ground(scene: Scene) -> str:
 
 def _clear_ticks(plane: Plane, ticks: list[tuple[float, str]]) -> list[tuple[float, str]]:
     """Of these ticks those that are on the axis and in the way of none before them."""
-    clear, spans = [], []
+    clear: list[tuple[float, str]] = []
+    spans: list[tuple[float, float]] = []
     for value, label in ticks:
         half = svg.measure(label, svg.SMALL) / 2 + 4
         center = min(plane.at_x(value), plane.right + 8 - half)  # where `Plane.grid` writes it

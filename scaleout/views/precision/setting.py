@@ -95,9 +95,9 @@ class Setting(base.Setting, remembered=128):
         return search(largest, FORMATS["fp16"], Scaler(interval=self.interval), repeats=True)
 
     @property
-    def current(self) -> Step | None:
-        """The scaler's step that is shown."""
-        return self.course[self.step - 1] if self.searches else None
+    def current(self) -> Step:
+        """The scaler's step that is shown, where it searches."""
+        return self.course[self.step - 1]
 
     @property
     def octaves(self) -> int:
