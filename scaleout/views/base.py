@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, wraps
-from typing import Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 Result = TypeVar("Result")
 REMEMBERED = 64  # settings of a view, those that a search for advice tries among them
@@ -28,6 +28,8 @@ KEPT = 512  # results of functions that stay with one of them
 @dataclass(frozen=True)
 class Setting:
     """Values of controls. remembered: settings of the class that are kept, each with what was found of it."""
+
+    _remembered: ClassVar[Callable[[Any], Any]]
 
     def __init_subclass__(cls, remembered: int = REMEMBERED) -> None:
         cls._remembered = staticmethod(lru_cache(maxsize=remembered)(lambda setting: setting))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scaleout.views.base import Setting
 
@@ -20,7 +21,7 @@ class Lever:
 
     words: str
     change: dict
-    after: Setting
+    after: Any
     gives: str = ""
     aside: str = ""
 

@@ -8,7 +8,7 @@ from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
-from scaleout.views import mesh, zero
+from scaleout.views import capstone, fsdp, mesh, zero
 from scaleout.views.planner.setting import Setting
 from scaleout.views.recompute import setting as recompute
 
@@ -45,8 +45,10 @@ def test_views_name_the_same_capacity(stem):
 
 
 JOBS = {"mesh": lambda given: mesh.Setting.of(given).job, "zero": lambda given: zero.Setting.of(given).job,
-        "recompute": lambda given: recompute.Setting.of(given).case.job}  # fmt: skip
-PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}}
+        "recompute": lambda given: recompute.Setting.of(given).case.job,
+        "fsdp": lambda given: fsdp.Setting.of(given).job, "capstone": lambda given: capstone.Setting.of(given).job}  # fmt: skip
+PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}, "fsdp": {},
+         "capstone": {}}  # fmt: skip
 
 
 @pytest.mark.parametrize("stem", JOBS)

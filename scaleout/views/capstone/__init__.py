@@ -79,7 +79,7 @@ def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
     """Both panels at the chosen number of GPUs; beneath, time, price, energy or MFU."""
     setting, look = Setting.of(params), Look.of(params)
     result = _result(setting, look)
-    run = reader_run and record.point(reader_run, look.typed)
+    run = record.point(reader_run, look.typed) if reader_run else None
     drawn = picture.picture(setting, curves(setting), result["values"], look.lower, width, run)
     return {"svg": drawn, **result}
 

@@ -8,7 +8,7 @@ from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
-from scaleout.views.lever import count
+from scaleout.views.lever import Change, count
 
 MOST_GPUS = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
@@ -46,7 +46,7 @@ def limit(setting: Setting, values: dict) -> str:
 
 def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
     """By how much each change that fits raises the tokens a second from `pace`."""
-    changes = [(SHARDINGS[key], {"sharding": key}) for key in SHARDINGS if key != setting.sharding]
+    changes: list[Change] = [(SHARDINGS[key], {"sharding": key}) for key in SHARDINGS if key != setting.sharding]
     if setting.program != "compiled":
         changes.append((PROGRAMS["compiled"].label, {"program": "compiled"}))
     changes += [
@@ -69,7 +69,7 @@ def sparing(setting: Setting, values: dict) -> str:
         f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
         f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
-    changes: list[tuple[dict[str, Any], str]] = [
+    changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),
         ({"checkpointing": "full"}, "full checkpointing"),
         ({"each": 1}, "1 sequence a pass"),

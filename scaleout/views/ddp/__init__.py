@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, fsum, inf, nextafter
-from typing import Any, cast
+from typing import cast
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
@@ -270,7 +270,7 @@ measured = record.measured
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
     setting = Setting.of(params)
-    return picture.locked(setting, setting.step.timeline, setting.alone.seconds, width)
+    return picture.locked(setting, setting.timeline, setting.alone.seconds, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units
 from scaleout.memory import allocator
@@ -113,7 +114,7 @@ class Setting(base.Setting):
     @cached_property
     def line(self) -> ShortTimeline:
         """Its lanes, up to the end of the update."""
-        return self.time.timeline.updated(self.time.parts["update"])
+        return cast("ShortTimeline", self.time.timeline).updated(self.time.parts["update"])
 
     @property
     def memory_bytes(self) -> int:

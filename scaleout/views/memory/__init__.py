@@ -9,8 +9,7 @@ from scaleout.draw.kinds import COLOURS, ORDER, PALE
 from scaleout.draw.tank import Frame, Layer, Ruler, Tank
 from scaleout.draw.tank_picture import Drawing
 from scaleout.memory import allocator
-from scaleout.memory.accounts import KINDS
-from scaleout.memory.tape import MOMENTS
+from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.base import kept
@@ -54,7 +53,9 @@ CONTROLS = (
 
 
 _BY_NAME = {control.name: control for control in CONTROLS}
-PLACES = {name: stops(_BY_NAME[name]) for name in ("batch", "gpus")}  # values of numbers that levers move
+PLACES = {
+    name: [int(stop) for stop in stops(_BY_NAME[name])] for name in ("batch", "gpus")
+}  # values of numbers that levers move
 PLACES["seq"] = [int(value) for value, _ in _BY_NAME["seq"].options]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scaleout.views import lever
 from scaleout.views.choices import NODE
@@ -10,7 +10,7 @@ from scaleout.views.lever import Change, Lever, count
 
 LEAST_SAVING = 0.05  # share of the peak that a lever must take off to be named
 
-Places = dict[str, Sequence[int]]  # values of the controls that are numbers: batch, seq, gpus
+Places = Mapping[str, Sequence[int]]  # values of the controls that are numbers: batch, seq, gpus
 STATES = {"optimizer": 1, "master": 1, "gradients": 2, "weights": 3}  # by the ZeRO stage that splits it
 
 

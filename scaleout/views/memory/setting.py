@@ -8,11 +8,12 @@ from functools import cached_property
 
 from scaleout.draw.kinds import apart
 from scaleout.memory import allocator
-from scaleout.memory.accounts import Account, Recipe, account
+from scaleout.memory.accounts import Account, account
 from scaleout.memory.states import rank_parameters
 from scaleout.memory.tape import MOMENTS
 from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.views import base
 

@@ -27,7 +27,7 @@ TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, s
 def sentence(setting, stack: dict[str, int], giga: int, best: Lever | None) -> str:
     """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
     at the peak, by what they are called."""
-    account, largest = setting.account, max(stack, key=stack.get)
+    account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
     return (
         f"{NAMES[setting.model]}{_cut(setting)}: **{amount(account.peak_bytes, giga)}** "

@@ -113,7 +113,9 @@ def _levers(setting: Setting) -> dict:
     if highest == layout.pp > 1:
         levers["micro_batches"] = {"off": f"{layout.m} of them fill this pipeline, and no more can be drawn"}
     else:
-        levers["micro_batches"] = {"hi": highest} | ({"takes": layout.m} if layout.m != setting.micro_batches else {})
+        levers["micro_batches"] = {"hi": highest}
+        if layout.m != setting.micro_batches:
+            levers["micro_batches"]["takes"] = layout.m
     if setting.gpus == layout.tp:
         levers["pp"] = {"off": "tensor parallelism takes all GPUs"}
     if setting.gpus == layout.tp * layout.pp:

@@ -55,8 +55,8 @@ class Scene:
     def plane(self) -> Plane:
         card = self.setting.job.device.memory_bytes
         yours = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
-        quick, sizes = _reach(self.setting.standing)
-        seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*sizes, *(plan.bytes for plan in yours)]
+        quick, reach = _reach(self.setting.standing)
+        seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*reach, *(plan.bytes for plan in yours)]
         start = self.start if quick else min(seconds, default=1.0)
         left, last = min(quick, default=start), max(seconds, default=2.0)
         low, high = min(sizes, default=card), max(sizes, default=card)

@@ -87,7 +87,7 @@ class Case(base.Setting):
         return timing_job.step(self.job)
 
     @cached_property
-    def seconds(self) -> Callable[[float], float]:
+    def step_seconds(self) -> Callable[[float], float]:
         """Of a step, by the seconds that all blocks make again."""
         return timing.lengthened(self.plain, self.rank)
 

@@ -77,7 +77,7 @@ class Setting(Case):
         """Seconds by which the step is longer."""
         if self.way == "offload":
             return fsum(self.waits)
-        return self.case.seconds(self.recompute_seconds) - self.case.plain.seconds
+        return self.case.step_seconds(self.recompute_seconds) - self.case.plain.seconds
 
     @property
     def share(self) -> float:
@@ -111,7 +111,7 @@ class Setting(Case):
         between them, at so many stops. way: as the control's, or "blocks": all tiles in some of the blocks."""
         sizes = [0, *accumulate(item.bytes for item in self.tiles)]
         plain, blocks = self.case.plain.seconds, self.case.blocks
-        spent, block_seconds = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.seconds
+        spent, block_seconds = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.step_seconds
         spent[-1] += self.case.rest_seconds
         if way == "rebuild":
             return [
@@ -127,7 +127,8 @@ class Setting(Case):
         """The share, were as many bytes dropped by some of the blocks, all tiles of each."""
         all_dropped = self.other(dropped=100, way="rebuild")
         return (
-            self.case.seconds(self.freed / all_dropped.freed * all_dropped.recompute_seconds) / self.case.plain.seconds
+            self.case.step_seconds(self.freed / all_dropped.freed * all_dropped.recompute_seconds)
+            / self.case.plain.seconds
             - 1
         )
 
