@@ -45,7 +45,7 @@ class Setting:
 
     def other(self, **changes) -> Self:
         """The setting that differs from this one by so much."""
-        return self._remembered(replace(self, **changes))
+        return type(self)._remembered(replace(self, **changes))
 
 
 def kept(function: Callable[..., Result]) -> Callable[..., Result]:

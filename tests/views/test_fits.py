@@ -46,7 +46,8 @@ def test_views_name_the_same_capacity(stem):
 
 JOBS = {"mesh": lambda given: mesh.Setting.of(given).job, "zero": lambda given: zero.Setting.of(given).job,
         "recompute": lambda given: recompute.Setting.of(given).case.job,
-        "fsdp": lambda given: fsdp.Setting.of(given).job, "capstone": lambda given: capstone.Setting.of(given).job}  # fmt: skip
+        "fsdp": lambda given: fsdp.Setting.of(given).job,
+        "capstone": lambda given: capstone.Setting.of(given).job}  # fmt: skip
 PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}, "fsdp": {},
          "capstone": {}}  # fmt: skip
 
