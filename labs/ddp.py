@@ -17,7 +17,7 @@ from itertools import product
 from scaleout.lab import corpus, ddp_scaling, fits, options, report, runner, session
 from scaleout.lab import ddp as lab_ddp
 from scaleout.measure import inject, rounds, traces
-from scaleout.parallel import HOOKS, Settings, parity, step
+from scaleout.parallel import HOOKS, Settings, ddp_ways, parity
 from scaleout.records import trace
 from scaleout.spec import Recipe
 
@@ -83,7 +83,7 @@ TIERS = {
 def way(s, o, via):
     """One Way of these options. "one" and "alone" are plain models that send nothing."""
     plain = via in ("one", "alone")
-    result = step.Way(
+    result = ddp_ways.DDPWay(
         s,
         o.shape,
         "hand" if plain else via,

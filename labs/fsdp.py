@@ -24,7 +24,7 @@ WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
 DTYPES = "fp32", "bf16"  # no fp16: this lab does not scale its loss, as labs/capstone.py does
-PARITY_RATE = 0.1  # of SGD with momentum, see parallel.fsdp_ways.Way
+PARITY_RATE = 0.1  # of SGD with momentum, see parallel.fsdp_ways.FSDPWay
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ TIERS = {
 
 def way(s, o, cut, via, **settings):
     """One Way of these options."""
-    return fsdp_ways.Way(
+    return fsdp_ways.FSDPWay(
         s, o.shape, via, cut, o.checkpointing, **{"rate": o.lr, "seed": o.seed, "clip": o.clip} | settings
     )
 

@@ -98,7 +98,7 @@ def equality(lab, laid, vias):
     steps = [measure_mesh.batches(s, o, lab.text, *laid, step) for step in range(PARITY_STEPS)]
 
     def trained(via):
-        way = measure_mesh.Way(s, o, *laid, via, lab_mesh.order(o.order), "momentum", PARITY_RATE)
+        way = measure_mesh.MeshWay(s, o, *laid, via, lab_mesh.order(o.order), "momentum", PARITY_RATE)
         result = parity.trained(way, steps)
         way.close()
         return result
@@ -143,7 +143,7 @@ def train(lab):
     laid = o.laid(s.world)
     equality(lab, laid, measure_mesh.vias(s, o, laid[0]))
     order = lab_mesh.order(o.order)
-    ways = {via: measure_mesh.Way(s, o, *laid, via, order) for via in dict.fromkeys(("hand", o.via))}
+    ways = {via: measure_mesh.MeshWay(s, o, *laid, via, order) for via in dict.fromkeys(("hand", o.via))}
     sent, stored = look(lab, laid, ways["hand"], measure_mesh.batches(s, o, lab.text, *laid, 0))
     units = mesh_seconds.Units(s, o, [laid])
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(lab), units.sample)
@@ -198,7 +198,7 @@ def search(lab):
     shared = mesh_seconds.shared(s)
     guesses = {title: units.predicted(*pair, shared) for title, pair in laid.items()}
     names, factor = lab_mesh.chosen({name: guess[0] for name, guess in guesses.items()})
-    ways = {name: measure_mesh.Way(s, o, *laid[name], "hand", lab_mesh.order(o.order)) for name in names}
+    ways = {name: measure_mesh.MeshWay(s, o, *laid[name], "hand", lab_mesh.order(o.order)) for name in names}
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(lab))
     middles = {name: statistics.median(samples[WARMUP:]) for name, samples in seconds.items()}
     rows = [
@@ -253,6 +253,8 @@ def over_links(lab):
 def refuse(lab):
     """Refuse what could not work, before any work. ValueError, one line."""
     s, o = lab.s, lab.o
+    if o.machine and (o.link or o.search or o.fault):
+        raise ValueError("--machine predicts the steps of one layout: leave out --link, --search and --fault")
     lab.refuse()
     lab_mesh.order(o.order)
     if o.link and s.world > 1:
@@ -271,8 +273,6 @@ def refuse(lab):
         flag = "--search" if o.search else "--fault"
         raise ValueError(f"{flag} is about several ranks: use torchrun --nproc-per-node 8")
     measure_mesh.refuse(s, o, layout)
-    if o.machine and (o.link or o.search or o.fault):
-        raise ValueError("--machine predicts the steps of one layout: leave out --link, --search and --fault")
     if o.fault:
         mesh_faults.refuse(o, layout)
 

@@ -122,12 +122,12 @@ def micro_batches(s, o, text, step, m):
     return [tokens for tokens, _ in pairs], [targets for _, targets in pairs]
 
 
-def model_way(s, o, plan, via, name, v, **options):
-    """A Way of the Transformer."""
+def model_pipeline(s, o, plan, via, name, v, **options):
+    """A Pipeline of the Transformer."""
     like = torch.empty(o.micro_batch, o.seq, o.hidden, device=s.device)
     options |= {"timeout": join.GROUP_TIMEOUT} if via == "hand" else {}
     stages = pipeline_ways.of_model(o.shape, plan.layers(v), s.device, o.seed)
-    return pipeline_ways.Way(s, via, name, plan.m, stages, like, v, **options)
+    return pipeline_ways.Pipeline(s, via, name, plan.m, stages, like, v, **options)
 
 
 def equality(lab, plan):
@@ -138,7 +138,7 @@ def equality(lab, plan):
     model = Transformer(o.shape).to(s.device)
     loss, wanted = parity.loss_and_gradients(model, torch.cat(tokens), torch.cat(targets))
     for via, name, v in ways(s, plan, naive=True):
-        way = model_way(s, o, plan, via, name, v)
+        way = model_pipeline(s, o, plan, via, name, v)
         result = {"loss": [way.step(tokens, targets)], "gradients": way.gradients()}
         way.close()
         errors = parity.errors(s, result, {"loss": [loss], "gradients": wanted}, shared=True)
@@ -165,7 +165,7 @@ def memory(lab, plan):
     s, o, rows = lab.s, lab.o, []
     batch = micro_batches(s, o, lab.text, 0, plan.m)
     for name, v in plan.chosen:
-        way = model_way(s, o, plan, "hand", name, v)
+        way = model_pipeline(s, o, plan, "hand", name, v)
         seen = measure_pipeline.most_kept(way, *batch)
         way.close()
         stage_bytes = stage_kept(o.shape, o.micro_batch, o.seq, plan.layers(v), Recipe(precision="fp32"))
@@ -181,7 +181,7 @@ def memory(lab, plan):
 def train(lab, plan):
     """1F1B by hand for some steps: (losses, seconds, predicted seconds)."""
     s, o, losses, seconds = lab.s, lab.o, [], []
-    way = model_way(s, o, plan, "hand", "1f1b", 1)
+    way = model_pipeline(s, o, plan, "hand", "1f1b", 1)
     measured = measure_pipeline.costs(way, *micro_batches(s, o, lab.text, 0, plan.m))
     line = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured)
     shared = sum(line.work) / min(plan.p, limits.cores()) if s.device.type == "cpu" else 0.0

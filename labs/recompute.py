@@ -132,7 +132,7 @@ def equality(lab, chosen):
             loss, grads = parity.loss_and_gradients(model, *whole_batch)
         else:
             via, budget = way
-            way = measure_recompute.Way(s, o, chosen[budget], via)
+            way = measure_recompute.RecomputeWay(s, o, chosen[budget], via)
             loss, grads = parity.loss_and_gradients(way.training.model, *share, way.replicas)
         return {"loss": [loss], "gradients": dict(enumerate(grads.values()))}  # checkpointing renames what it wraps
 

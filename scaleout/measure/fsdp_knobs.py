@@ -12,7 +12,7 @@ from scaleout.measure.fsdp_ledger import measured
 from scaleout.measure.peak import timed
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import collectives, fsdp_account
-from scaleout.parallel.fsdp_ways import Way
+from scaleout.parallel.fsdp_ways import FSDPWay
 
 KNOBS = {
     "wrap": ("model", "block", "layer"),
@@ -55,7 +55,7 @@ def refuse(s, o) -> None:
 def memory(s, o, cut, batch):
     """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, units that are whole)]
     from one gather or free to the next). Collective; the same on every rank."""
-    way = Way(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
+    way = FSDPWay(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
     for _ in range(2):  # lazily made: the optimizer's state, gathered storages
         way.step([batch])
     session.reset_allocator(s)
@@ -106,7 +106,7 @@ def sweep(lab) -> None:
 def _visit(s, q, via, row, batches, first) -> None:
     """Build one setting, time its steps; on the first visit count its collectives and its bytes too."""
     cut = q.sharding(s.world)
-    way = Way(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
+    way = FSDPWay(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
     for step in range(STEPS):
         share = batches(step, q)
         seconds, _ = timed(s, lambda share=share: way.step(share, q.sync_every_pass))

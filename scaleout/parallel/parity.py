@@ -50,7 +50,7 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
 
 
 def trained(way, steps, *args):
-    """{"losses": of the steps, "gradients": of the first, "weights": after the last} of a `way.Way`; args: of its
+    """{"losses": of the steps, "gradients": of the first, "weights": after the last} of a `step.Way`; args: of its
     `gradients`, behind the step's batches.
 
     Gradients are those of the first step, while every way has the same weights to the last bit: later ones are of
