@@ -104,8 +104,10 @@ def equality(lab):
     whole_batch = session.batch(lab.text, 0, s.world, o.seq, seed=o.seed, device=s.device)
 
     def trained(via):
-        replicas = None if via == "one" else Replicas(s, model, via, o.bucket_view)
-        loss, grads = parity.loss_and_gradients(model, *(share if replicas else whole_batch), replicas)
+        batch, replicas = whole_batch, None
+        if via != "one":
+            batch, replicas = share, Replicas(s, model, via, o.bucket_view)
+        loss, grads = parity.loss_and_gradients(model, *batch, replicas)
         return {"loss": [loss], "gradients": grads}
 
     ways = ("hand", "torch") if o.via != "accelerate" else ROUTES
