@@ -109,7 +109,7 @@ def equality(lab):
     s, o = lab.s, lab.short(PARITY_TOKENS)
 
     def trained(via, hook="none"):
-        replica, share = way(s, replace(o, hook=hook), via), session.batches(s, o, lab.text, 0, alone=via == "one")
+        replica, share = way(s, replace(o, hook=hook), via), lab.batches(0, via == "one", o)
         for _ in range(3):
             replica.training.clear()
             loss = replica.gradients(share, o.sync_every_pass)
@@ -129,8 +129,9 @@ def equality(lab):
 # --- faults -----------------------------------------------------------------------------------------------
 
 
-def faulty(s, o, text, fault):
+def faulty(lab, fault):
     """The Trace of a few steps by --via: healthy for fault None, else with the fault in it."""
+    s, o = lab.s, lab.o
     kind, link = fault.kind if fault else "", None
     sick = way(s, replace(o, bucket_mb=inject.TINY_MB) if kind == "tiny-buckets" else o, o.via)
     if kind == "slow-link":
@@ -141,7 +142,7 @@ def faulty(s, o, text, fault):
     def one_step(i):
         with traces.phase("data"):
             time.sleep(fault.amount if kind == "starved" else 0.0)
-            share = session.batches(s, o, text, i)
+            share = lab.batches(i)
         sick.step(share, o.sync_every_pass)
 
     for i in range(WARMUP):
@@ -158,7 +159,7 @@ def keep_trace(lab, traced):
 
 def diagnose(lab, fault):
     """A healthy run and a faulty one, side by side, rank by rank."""
-    healthy, sick = (faulty(lab.s, lab.o, lab.text, one) for one in (None, fault))
+    healthy, sick = (faulty(lab, one) for one in (None, fault))
     lab.s.say(lab_ddp.fault(trace.summary(healthy), trace.summary(sick), lab.o.inject))
     keep_trace(lab, sick)
 
@@ -186,7 +187,7 @@ def train(lab):
         equality(lab)
     names = ["one", o.via] if o.brief else ["one", *(BY_HAND if s.world > 1 else ()), "torch", o.via]
     names = list(dict.fromkeys(names))
-    timed = rounds.Rounds(s, o, names, partial(way, s, o), partial(session.batches, s, o, lab.text))
+    timed = rounds.Rounds(s, o, names, partial(way, s, o), lab.batches)
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_ddp.ways(rows))

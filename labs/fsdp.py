@@ -137,7 +137,7 @@ def equality(lab, vias):
 
     def trained(via):
         replica = way(lab.s, o, o.sharding(lab.s.world), via, optimizer="momentum", rate=PARITY_RATE)
-        batches = [session.batches(lab.s, o, lab.text, i, alone=via == "one") for i in range(PARITY_STEPS)]
+        batches = [lab.batches(i, via == "one", o) for i in range(PARITY_STEPS)]
         return parity.trained(replica, batches, o.sync_every_pass)
 
     lab.equality(trained, vias)
@@ -148,7 +148,7 @@ def show_fallback(lab, cut):
     s, o = lab.s, lab.o
     equality(lab, ["accelerate-naive"])
     naive = way(s, o, cut, "accelerate-naive")
-    counts = naive.counted(session.batches(s, o, lab.text, 0))
+    counts = naive.counted(lab.batches(0))
     all_bytes = total_parameters(o.shape) * 4
     s.say(lab_fsdp.fallback(lab.checks, counts, naive.stored()["parameters"], all_bytes, naive.built))
 
@@ -167,7 +167,7 @@ def count_checks(lab, rows):
 def memory(lab, cut):
     """Bytes by kind at the peak, {kind: bytes}, beside their prediction."""
     s, o = lab.s, lab.o
-    seen, moments = fsdp_knobs.memory(s, o, cut, session.batches(s, o, lab.text, 0)[0])
+    seen, moments = fsdp_knobs.memory(s, o, cut, lab.batches(0)[0])
     account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
     s.say("\n" + lab_fsdp.memory(account.peak, seen))
     if o.timeline:
@@ -186,7 +186,7 @@ def train(lab, cut):
     ways = {via: way(s, o, cut, via) for via in names(s, o, cut)}
     lab.note(ways)
     calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
-    timed = fsdp_rounds.Rounds(s, o, ways, calibration, partial(session.batches, s, o, lab.text))
+    timed = fsdp_rounds.Rounds(s, o, ways, calibration, lab.batches)
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_fsdp.ways(rows))

@@ -100,13 +100,11 @@ def equality(lab):
     s, o = lab.s, lab.short(PARITY_TOKENS, dropout=0.0)
     torch.manual_seed(o.seed)  # the same weights on every rank, without help from DDP
     model = Training(o.shape, o.recipe, s.device, o.lr).model
-    share = session.batch(lab.text, 0, 1, o.seq, s.rank, s.world, o.seed, s.device)
-    whole_batch = session.batch(lab.text, 0, s.world, o.seq, seed=o.seed, device=s.device)
 
     def trained(via):
-        batch, replicas = whole_batch, None
-        if via != "one":
-            batch, replicas = share, Replicas(s, model, via, o.bucket_view)
+        alone = via == "one"
+        (batch,) = lab.batches(0, alone, o)
+        replicas = None if alone else Replicas(s, model, via, o.bucket_view)
         loss, grads = parity.loss_and_gradients(model, *batch, replicas)
         return {"loss": [loss], "gradients": grads}
 
@@ -120,8 +118,9 @@ def equality(lab):
 class Run:
     """A training run on this rank: `step` makes one step and returns the mean loss over ranks."""
 
-    def __init__(self, s, o, text):
-        self.s, self.o, self.text = s, o, text
+    def __init__(self, lab):
+        s, o = self.s, self.o = lab.s, lab.o
+        self.lab = lab
         torch.manual_seed(o.seed)
         self.training = Training(o.shape, o.recipe, s.device, o.lr)
         self.replicas = Replicas(s, self.training.model, o.via, o.bucket_view)
@@ -130,8 +129,7 @@ class Run:
 
     def batch(self, step):
         """(tokens, targets) of this rank."""
-        o, s = self.o, self.s
-        return session.batch(self.text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
+        return self.lab.batches(step)[0]
 
     def one(self, batch, before_update=lambda: None):
         """Forward, backward, update; returns this rank's loss, a tensor."""
@@ -205,7 +203,7 @@ def train(lab):
     lab.begin(f"{o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
     if s.world > 1:
         equality(lab)
-    run = Run(s, o, lab.text)
+    run = Run(lab)
     lab.notes.append(run.replicas.built)
     s.say(f"built: {run.replicas.built}\n")
     spent, losses = run.train()

@@ -10,7 +10,7 @@ python labs/recompute.py --fault router    the loss is right, an expert's gradie
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 
@@ -98,11 +98,6 @@ def policies(lab):
     )
 
 
-def one_batch(s, o, text, step):
-    """(tokens, targets) of this rank in a step."""
-    return session.batch(text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
-
-
 # --- the same gradients? ------------------------------------------------------------------------------------
 
 
@@ -123,17 +118,16 @@ def compare(lab, rows, via):
 def equality(lab, chosen):
     """Check N ranks under DDP, some tiles and all of them made again, against this process on all."""
     s, o = lab.s, lab.short(PARITY_TOKENS, dropout=0.0)
-    share = one_batch(s, o, lab.text, 0)
-    whole_batch = session.batch(lab.text, 0, s.world, o.seq, seed=o.seed, device=s.device)
 
     def trained(way):
+        (batch,) = lab.batches(0, way == "one", o)
         if way == "one":
             model = measure_recompute.make(s, o, chosen[1.0], "torch").model
-            loss, grads = parity.loss_and_gradients(model, *whole_batch)
+            loss, grads = parity.loss_and_gradients(model, *batch)
         else:
             via, budget = way
             way = measure_recompute.RecomputeWay(s, o, chosen[budget], via)
-            loss, grads = parity.loss_and_gradients(way.training.model, *share, way.replicas)
+            loss, grads = parity.loss_and_gradients(way.training.model, *batch, way.replicas)
         return {"loss": [loss], "gradients": dict(enumerate(grads.values()))}  # checkpointing renames what it wraps
 
     ways = [(via, budget) for via in lab_recompute.VIAS for budget in (0.4, 0.0)]
@@ -158,7 +152,7 @@ def weigh(lab, chosen, timed):
     """{way: {share: {"predicted", "measured": {figure: number}}}} of six budgets in both ways, checked."""
     o, rows = lab.o, {}
     for via, words in lab_recompute.VIAS.items():
-        rows[via] = measure_recompute.six(lab.s, o, chosen, via, one_batch(lab.s, o, lab.text, 0))
+        rows[via] = measure_recompute.six(lab.s, o, chosen, via, lab.batches(0)[0])
         compare(lab, rows[via], via)
         if via == o.via:
             for share, seconds in timed.middles(WARMUP).items():
@@ -173,7 +167,7 @@ def count_gathers(lab, chosen):
     """{share: all-gathers of a step under FSDP}, checked: recomputation makes none."""
     s, o, counts = lab.s, lab.o, {}
     for share, policy in chosen.items():
-        orders = measure_recompute.messages(s, o, policy, one_batch(s, o, lab.text, 0))[:2]
+        orders = measure_recompute.messages(s, o, policy, lab.batches(0)[0])[:2]
         counts[share] = "".join(orders).count("G")
         lab.check(f"{lab.names[share]}: no weight is gathered once more", abs(counts[share] - 2 * o.layers - 1), 0.0)
         lab.predict(f"all-gathers a step, {lab.names[share]}", 2 * o.layers + 1, counts[share])
@@ -188,7 +182,7 @@ def train(lab):
     s.say(f"{lab.notes[0]}\n{lab_recompute.drops(chosen)}\n")
     if s.world > 1:
         equality(lab, chosen)
-    timed = measure_recompute.Rounds(s, o, chosen, partial(one_batch, s, o, lab.text))
+    timed = measure_recompute.Rounds(s, o, chosen, lab.batches)
     timed.alternate(o.steps)
     rows = weigh(lab, chosen, timed)
     counts = count_gathers(lab, chosen) if s.world > 1 else {}
@@ -235,7 +229,7 @@ def main(s, argv=None):
         torch.manual_seed(o.seed)
         recompute_faults.show_router(s, torch.randn(o.micro_batch, o.seq, o.hidden, device=s.device))
     elif o.fault == "random":
-        recompute_faults.show_random(s, o, one_batch(s, o, lab.text, 0)[0])
+        recompute_faults.show_random(s, o, lab.batches(0)[0][0])
     else:
         train(lab)
 

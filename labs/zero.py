@@ -12,7 +12,6 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 
 import statistics
 from dataclasses import asdict, dataclass
-from functools import partial
 
 from scaleout.lab import options, report, runner, session
 from scaleout.lab import zero as lab_zero
@@ -69,9 +68,7 @@ TIERS = {
 def short(lab):
     """(options, batches of this rank, batches of all ranks together) of a few steps to compare by."""
     o = lab.short(PARITY_TOKENS)
-    return o, *(
-        [session.batches(lab.s, o, lab.text, step, alone) for step in range(PARITY_STEPS)] for alone in (False, True)
-    )
+    return o, *([lab.batches(step, alone, o) for step in range(PARITY_STEPS)] for alone in (False, True))
 
 
 def equality(lab, vias):
@@ -118,7 +115,7 @@ def train(lab):
     s, o = lab.s, lab.o
     names = list(dict.fromkeys([*SIDE_BY_SIDE, o.via]))
     errors = equality(lab, names)
-    timed = measure_zero.Rounds(s, o, names, partial(session.batches, s, o, lab.text))
+    timed = measure_zero.Rounds(s, o, names, lab.batches)
     timed.alternate(o.steps)
     rows = timed.rows(WARMUP)
     guesses = lab.by_profile(lambda profile, via: zero_seconds.by_profile(profile, o, s.world, via), rows)
@@ -135,7 +132,7 @@ def muon(lab):
     """The same model with Muon for its matrices: what each way makes of cut ones, and what mending that moves."""
     s, o, names = lab.s, lab.o, zero_ways.MUON
     rows = zero_muon.rows(*short(lab), s)
-    timed = measure_zero.Rounds(s, o, names[1:], partial(session.batches, s, o, lab.text))
+    timed = measure_zero.Rounds(s, o, names[1:], lab.batches)
     timed.alternate(o.steps)
     for via in names[1:]:
         rows[via] |= {"loss": timed.losses[via][-1]}
@@ -193,7 +190,7 @@ def main(s, argv=None):
     o = lab.o
     lab.begin(f"{o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step")
     if o.fault:
-        zero_faults.show(s, o, partial(session.batches, s, o, lab.text))
+        zero_faults.show(s, o, lab.batches)
     else:
         (muon if o.optimizer == "muon" else train)(lab)
 

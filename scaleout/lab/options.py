@@ -72,6 +72,7 @@ class Model:
     kv_heads = None
     form = "gpt"  # or "llama"
     gated_mlp = False
+    accumulation = 1
 
     @cached_property
     def shape(self):

@@ -72,6 +72,10 @@ class Lab:
         """The text of --dataset, a tensor. ValueError where it is no longer than a sequence."""
         return session.dataset(self.o.dataset, self.o.seq)
 
+    def batches(self, step, alone=False, o=None):
+        """Batches of a step as `session.batches` gives them, for these options or others."""
+        return session.batches(self.s, o or self.o, self.text, step, alone)
+
     def begin(self, words):
         """Read the text, and print the machine, the model and `words`."""
         _ = self.text

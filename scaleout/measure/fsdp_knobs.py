@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 
 from scaleout.lab import fsdp, session
@@ -90,12 +91,11 @@ def sweep(lab) -> None:
     hits all alike.
     """
     s, o = lab.s, lab.o
-    batches = lambda step, q: session.batches(s, q, lab.text, step)  # noqa: E731
     grid = [("DDP: all on every rank", o, "ddp"), *((name, q, "torch") for name, q in settings(o, chosen(o.sweep)))]
     rows = [{"name": name, "seconds": []} for name, *_ in grid]
     for turn in progress(range(TURNS * len(grid)), "sweep", s.main):
         i = turn % len(grid)
-        _visit(s, grid[i][1], grid[i][2], rows[i], batches, first=turn < len(grid))
+        _visit(s, grid[i][1], grid[i][2], rows[i], partial(lab.batches, o=grid[i][1]), first=turn < len(grid))
     steps = {row["name"]: row["seconds"] for row in rows}
     rows = [row | {"seconds": statistics.median(row["seconds"])} for row in rows]
     s.say("\n" + fsdp.sweep(rows))
@@ -108,13 +108,13 @@ def _visit(s, q, via, row, batches, first) -> None:
     cut = q.sharding(s.world)
     way = FSDPWay(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
     for step in range(STEPS):
-        share = batches(step, q)
+        share = batches(step)
         seconds, _ = timed(s, lambda share=share: way.step(share, q.sync_every_pass))
         if step:
             row["seconds"].append(seconds)
     if not first:
         return
-    share = batches(STEPS, q)
+    share = batches(STEPS)
     row |= way.counted(share, q.sync_every_pass)
     way.update()
     session.reset_allocator(s)

@@ -184,9 +184,9 @@ class Rounds(Alternation):
     operation, as one does twice where some are kept."""
 
     def __init__(self, s, o, policies, batches):
-        """batches(step): (tokens, targets) of this rank."""
+        """batches(step): [(tokens, targets)] of this rank."""
         ways = {share: RecomputeWay(s, o, policy, o.via) for share, policy in policies.items()}
-        super().__init__(s, o, ways, list(ways), lambda step: (batches(step),))
+        super().__init__(s, o, ways, list(ways), batches)
         self.policies, self.forward, self.looked_at = policies, [], []
 
     def sample(self, batch, step):
