@@ -221,10 +221,10 @@ def refuse(lab):
     s, o = lab.s, lab.o
     lab.refuse(fits.REPLICATED, folder=bool(o.scaling))
     if o.inject:
-        lab.alone("--inject", "scaling", "brief", "steps")
+        lab.refuse_idle("--inject", "scaling", "brief", "steps")
         inject.parse(o.inject, s.world)
     if o.scaling:
-        lab.alone("--scaling", "trace", "brief")
+        lab.refuse_idle("--scaling", "trace", "brief")
         ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch)
     if o.unused_part and not (o.find_unused or o.static_graph):
         raise ValueError("--unused-part: DDP would wait for gradients that never come: add --find-unused")

@@ -172,7 +172,7 @@ def memory(lab, cut):
     s.say("\n" + lab_fsdp.memory(account.peak, seen))
     if o.timeline:
         s.say("\n" + lab_fsdp.timeline(moments))
-    lab.within("peak within 2% of the prediction", account.peak_bytes, sum(seen.values()))
+    lab.check_prediction("peak within 2% of the prediction", account.peak_bytes, sum(seen.values()))
     lab.predict("peak bytes", account.peak_bytes, sum(seen.values()))
     for kind in seen:
         lab.predict(f"{kind} bytes at the peak", account.peak.get(kind, 0), seen[kind])
@@ -219,11 +219,11 @@ def refuse(lab, cut):
     fsdp_ways.refuse(s, o.via, cut)
     fsdp_knobs.refuse(s, o)
     if o.sweep:
-        lab.alone("--sweep", "timeline", "steps")
+        lab.refuse_idle("--sweep", "timeline", "steps")
     if o.via == "accelerate-naive":
-        lab.alone("--via accelerate-naive", "sweep", "timeline", "steps")
+        lab.refuse_idle("--via accelerate-naive", "sweep", "timeline", "steps")
     if o.wrap != "size" and "wrap" not in (o.sweep or ""):
-        lab.alone(f"--wrap {o.wrap}", "least_parameters")
+        lab.refuse_idle(f"--wrap {o.wrap}", "least_parameters")
 
 
 def main(s, argv=None):

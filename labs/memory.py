@@ -212,7 +212,7 @@ def train(lab):
     s.say(compare(wanted, seen))
     if s.world > 1:
         lab.check("weights are equal on all ranks", run.replicas.spread(), 0.0)
-    lab.within("peak within 2% of the prediction", wanted.peak_bytes, seen.peak_bytes)
+    lab.check_prediction("peak within 2% of the prediction", wanted.peak_bytes, seen.peak_bytes)
     lab.prediction, lab.measurement = numbers(wanted), numbers(seen)
     mfu, peak = predict_seconds(lab, spent)
     lab.skip(
@@ -240,7 +240,7 @@ SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "
 def fake(lab):
     """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
     s, o = lab.s, lab.o
-    lab.alone("--fake", *(f.name for f in fields(o) if f.name not in FAKE))
+    lab.refuse_idle("--fake", *(f.name for f in fields(o) if f.name not in FAKE))
     if s.world > 1:
         raise ValueError("--fake measures one rank: start it with python, not torchrun")
     name = SHORT.get(o.fake.lower(), o.fake.lower())

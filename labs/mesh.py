@@ -121,7 +121,7 @@ def look(lab, laid, way, batch):
     predicted = [wanted[name] for *_, found, wanted in rows for name in found]
     measured = [size for *_, found, _ in rows for size in found.values()]
     name = f"{words}: bytes of weights, gradients and optimizer on every rank as predicted"
-    lab.within(name, predicted, measured)
+    lab.check_prediction(name, predicted, measured)
     first = {row[0]: row for row in reversed(rows)}
     return [first[pp][:3] for pp in sorted(first)], [(pp, *first[pp][3:]) for pp in sorted(first)]
 
@@ -268,7 +268,7 @@ def refuse(lab):
         raise ValueError("--link, --search and --fault are shown by themselves: leave out all but one")
     for flag, idle in (("link", ("order", "via", "steps")), ("search", ("layout", "via")), ("fault", ("via", "steps"))):
         if getattr(o, flag):
-            lab.alone(options.named(flag), *idle)
+            lab.refuse_idle(options.named(flag), *idle)
     if (o.search or o.fault) and s.world == 1:
         flag = "--search" if o.search else "--fault"
         raise ValueError(f"{flag} is about several ranks: use torchrun --nproc-per-node 8")

@@ -172,7 +172,7 @@ def memory(lab, plan):
         wanted = most_held(spec_pipeline.orders(name, plan.p, plan.m, v), stage_bytes)
         title = lab_pipeline.title(name, v)
         rows.append((title, wanted, seen))
-        lab.within(f"{title}: bytes kept for backward within 2% on every rank", wanted, seen)
+        lab.check_prediction(f"{title}: bytes kept for backward within 2% on every rank", wanted, seen)
         for rank in range(plan.p):
             lab.predict(f"bytes kept for backward, {title}, rank {rank}", wanted[rank], seen[rank])
     return rows
@@ -271,7 +271,7 @@ def refuse(lab, plan):
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
     if o.fault != "none":
         idle = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()  # which sleeps for no stage
-        lab.alone(f"--fault {o.fault}", "schedules", "steps", "lr", *idle)
+        lab.refuse_idle(f"--fault {o.fault}", "schedules", "steps", "lr", *idle)
 
 
 def main(s, argv=None):

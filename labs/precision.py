@@ -215,7 +215,7 @@ def refuse(lab):
     chosen(lab.s, lab.o)
     if lab.o.fault:
         idle = ("histogram", "compile", "ways", "via", "steps", "seeds", "lr", "growth_interval")
-        lab.alone("--fault", *idle)
+        lab.refuse_idle("--fault", *idle)
         precision_faults.refuse(lab.s, lab.o.fault)
 
 

@@ -204,7 +204,7 @@ def refuse(lab):
     o = lab.o
     lab.refuse()
     if o.compile or o.fault:
-        lab.alone("--compile" if o.compile else "--fault", "steps", "lr", "via", "machine", "precision")
+        lab.refuse_idle("--compile" if o.compile else "--fault", "steps", "lr", "via", "machine", "precision")
     if o.compile and (lab.s.world > 1 or o.save or o.fault):
         raise ValueError("--compile is shown by itself: leave out --save and --fault, and start it with python")
     if o.compile and o.attention == "naive":

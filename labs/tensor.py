@@ -98,7 +98,7 @@ def count_checks(lab, rows):
         lab.check(f"{lab.names[name]}: collectives as predicted", error, 0.0)
         if "kept" in row["measured"]:
             kept = row["predicted"]["kept"], row["measured"]["kept"]
-            lab.within(f"{lab.names[name]}: bytes kept as predicted", *kept, tolerance=0.0)
+            lab.check_prediction(f"{lab.names[name]}: bytes kept as predicted", *kept, tolerance=0.0)
 
 
 def skips(lab, names):
@@ -211,7 +211,7 @@ def refuse(lab):
     s, o = lab.s, lab.o
     lab.refuse(folder=bool(o.link))
     if o.fault:
-        lab.alone("--fault", "link", "via", "machine", "steps")
+        lab.refuse_idle("--fault", "link", "via", "machine", "steps")
         tensor_faults.refuse(s, o)
     if not o.link:
         tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)
@@ -220,7 +220,7 @@ def refuse(lab):
     if s.world > 1:
         raise ValueError("--link starts its own processes: start it with python, not with torchrun")
     slices.check_tensor(o.shape, HOSTS)
-    lab.alone("--link", "sequence_parallel", "via", "machine", "steps")
+    lab.refuse_idle("--link", "sequence_parallel", "via", "machine", "steps")
     if o.precision != "fp32":
         raise ValueError(f"--link is shown in fp32: use --precision fp32, not {o.precision}")
 

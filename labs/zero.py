@@ -94,7 +94,7 @@ def byte_checks(lab, rows, figures):
         for figure in (f for f in figures if f != "seconds" and {f} <= {*row["measured"]} & {*row["predicted"]}):
             wanted, seen = row["predicted"][figure], row["measured"][figure]
             if figure != "tcp" or seen >= SMALL:
-                lab.within(f"{lab.names[via]}: {figures[figure]} as predicted", wanted, seen)
+                lab.check_prediction(f"{lab.names[via]}: {figures[figure]} as predicted", wanted, seen)
 
 
 def skips(lab, rows):
@@ -173,14 +173,14 @@ def refuse(lab):
     zero_deepspeed.refuse(o.via, o.accumulation)
     zero_ways.refuse(s, o.via)
     if o.fault:
-        lab.alone("--fault", "machine", "steps")
+        lab.refuse_idle("--fault", "machine", "steps")
         zero_faults.refuse(s, o)
     if o.optimizer == "muon" and o.via not in zero_ways.MUON:
         raise ValueError(f"--optimizer muon with --via {o.via}: use one of {', '.join(zero_ways.MUON[1:])}")
     if o.optimizer == "muon" and (o.clip or o.accumulation > 1):
         raise ValueError("--optimizer muon is shown by itself: leave out --clip and --accumulation")
     if o.optimizer == "muon":
-        lab.alone("--optimizer muon", "machine")
+        lab.refuse_idle("--optimizer muon", "machine")
 
 
 def main(s, argv=None):

@@ -53,7 +53,7 @@ class Lab:
             options.check_target(getattr(o, name, None), endings)
         _ = self.profile  # a wrong one is refused here
 
-    def alone(self, flag, *fields):
+    def refuse_idle(self, flag, *fields):
         """ValueError where one of these options is asked for, beside a flag that shows something by itself."""
         options.check_idle(flag, self.o, self.usual, fields)
 
@@ -87,7 +87,7 @@ class Lab:
         """Add a check: an error (float) that may be as large as the tolerance."""
         self.checks[name] = parity.check(error, tolerance)
 
-    def within(self, name, predicted, measured, tolerance=BYTES):
+    def check_prediction(self, name, predicted, measured, tolerance=BYTES):
         """Check that two numbers differ by a part of the measured one, at most; of two lists, each pair."""
         pairs = zip(predicted, measured, strict=True) if isinstance(predicted, list) else [(predicted, measured)]
         self.check(name, max(abs(p / m - 1) if m else p for p, m in pairs), tolerance)
@@ -95,8 +95,8 @@ class Lab:
     def short(self, tokens, **changes):
         """The options of a comparison with one process: fp32, at most so many tokens a sequence, which every rank also
         has of all ranks."""
-        known = {"micro_batch": 1, "precision": "fp32"}
-        changes = {name: value for name, value in known.items() if hasattr(self.o, name)} | changes
+        fewest = {"micro_batch": 1, "precision": "fp32"}
+        changes = {name: value for name, value in fewest.items() if hasattr(self.o, name)} | changes
         return replace(self.o, seq=min(self.o.seq, tokens), **changes)
 
     def equality(self, trained, ways, names=None, shared=False):
@@ -175,8 +175,8 @@ class Lab:
             "losses": losses,
             "peak_memory": session.allocator(self.s),
         }
-        own = ("notes", "prediction", "measurement", "checks", "skipped", "stalls", "series")
-        values |= {name: getattr(self, name) for name in own}
+        gathered = ("notes", "prediction", "measurement", "checks", "skipped", "stalls", "series")
+        values |= {name: getattr(self, name) for name in gathered}
         return recording.record(self.s, self.stem, self.tier, **values | fields)
 
     def report(self, r, *lines, way="torch", checks=None):

@@ -138,7 +138,7 @@ def _compare(lab, rows) -> None:
         lab.predict(f"peak bytes, {row['name']}", row["wanted"], row["peak"])
         lab.predict(f"all-gathers a step, {row['name']}", row["wanted_gathers"], row["gathers"])
     peaks = ([row[name] for row in rows] for name in ("wanted", "peak"))
-    lab.within("peaks within 2% of the prediction", *peaks)
+    lab.check_prediction("peaks within 2% of the prediction", *peaks)
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
     lab.check("settings whose all-gathers are not as predicted", wrong, 0.0)
 

@@ -68,19 +68,19 @@ def errors(s, result, wanted, shared=False):
     """{kind: largest relative error} of a list of losses and of dicts of tensors, as `trained` gives them, against
     those of one process. shared: each rank's losses are those of all ranks, and its tensors may be some of them."""
     compared = {}
-    for kind, found in result.items():
-        if isinstance(found, dict):
-            compared[kind] = (worst_of_parts if shared else worst)(s, found, wanted[kind])
+    for kind, values in result.items():
+        if isinstance(values, dict):
+            compared[kind] = (worst_of_parts if shared else worst)(s, values, wanted[kind])
         elif shared:
-            compared[kind] = s.largest(worst_loss(found, wanted[kind]))
+            compared[kind] = s.largest(worst_loss(values, wanted[kind]))
         else:
-            compared[kind] = worst_loss([s.mean(loss) for loss in found], wanted[kind])
+            compared[kind] = worst_loss([s.mean(loss) for loss in values], wanted[kind])
     return compared
 
 
 def worst_loss(losses, wanted):
     """Largest relative error of the losses of some steps (float)."""
-    return max(abs(found / right - 1) for found, right in zip(losses, wanted, strict=True))
+    return max(abs(loss / target - 1) for loss, target in zip(losses, wanted, strict=True))
 
 
 def worst(s, tensors, wanted):
