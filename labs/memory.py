@@ -240,9 +240,6 @@ SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "
 def fake(lab):
     """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
     s, o = lab.s, lab.o
-    lab.refuse_idle("--fake", *(f.name for f in fields(o) if f.name not in FAKE))
-    if s.world > 1:
-        raise ValueError("--fake measures one rank: start it with python, not torchrun")
     name = SHORT.get(o.fake.lower(), o.fake.lower())
     shape = preset(name)
     seq = min(o.seq, shape.max_seq)
@@ -257,12 +254,21 @@ def fake(lab):
     draw(lab, seen.timeline, shape)
 
 
+def refuse(lab):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    if lab.o.fake:
+        lab.refuse_idle("--fake", *(f.name for f in fields(lab.o) if f.name not in FAKE))
+        if lab.s.world > 1:
+            raise ValueError("--fake measures one rank: start it with python, not torchrun")
+    lab.refuse(None if lab.o.fake else fits.WEIGHTS)
+
+
 def main(s, argv=None):
     """Train and measure, or measure on fake tensors."""
     words = sys.argv[1:] if argv is None else argv
     sizes = "gpu" if any(word.split("=")[0] == "--fake" for word in words) else "smoke"
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP, defaults=sizes)
-    lab.refuse(None if lab.o.fake else fits.WEIGHTS)
+    refuse(lab)
     (fake if lab.o.fake else train)(lab)
 
 
