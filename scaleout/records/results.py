@@ -100,10 +100,10 @@ Share = Annotated[
     Rule(lambda v: v is None or (is_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
 ]
 Peak = Annotated[dict | None, Rule(_peak, "null or {flops_per_second, source}")]
-Words = Annotated[list, Rule(lambda v: isinstance(v, list) and all(map(_text, v)), "a list of one-line texts")]
-Losses = Annotated[list, Rule(_numbers, "a list of finite numbers")]
+Words = Annotated[list[str], Rule(lambda v: isinstance(v, list) and all(map(_text, v)), "a list of one-line texts")]
+Losses = Annotated[list[float], Rule(_numbers, "a list of finite numbers")]
 Seconds = Annotated[
-    list,
+    list[float],
     Rule(
         lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
         "a list of seconds above 0, and at most 10^7, one a step",
