@@ -18,7 +18,6 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     ddp="HOOKS",
-    parity="check",
     recipe="Training",
     replicas="ROUTES Replicas Settings",
     step="seconds_between stamp",
