@@ -3,7 +3,8 @@
 Rows are in tests/published/step_times.json and step_times_dense.json. Megatron's AdamW is one kernel, which holds
 nothing beside the states. IBM's reduce gradients in bf16 (fms-fsdp's bfSixteen policy); TinyLlama's kernels are fused
 by hand, so that it stands under torch.compile. Those in FP8, and those whose card, network or micro-batches the source
-does not name, are no jobs of this book and are left out.
+does not name, are no jobs of this book and are left out; so are those with context parallelism, which are kept to
+examine the book by.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _file(name: str) -> list[Row]:
     for values in found["rows"]:
         row = dict(zip(found["columns"], values, strict=True))
         unknown = row["micro_batches"] is None or row["device"] not in DEVICES or row["series"] in UNNAMED
-        if row.get("fp8") or unknown:
+        if row.get("fp8") or row.get("cp", 1) > 1 or unknown:
             continue
         shape = dict(zip(found["shape_columns"], found["shapes"][row["model"]], strict=True))
         out.append(_row(row, shape, found["series"][row["series"]]))

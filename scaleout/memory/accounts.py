@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import Moment, fsdp_account
@@ -16,6 +17,7 @@ from scaleout.memory.walk import resting, walk
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.slices import block_parameters, table_parameters
 from scaleout.spec.transformer import Shape
@@ -27,11 +29,12 @@ UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temp
 @dataclass(frozen=True)
 class Account:
     """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind. `rest`: bytes by
-    kind between two steps; empty where they were not computed."""
+    kind between two steps; empty where they were not computed. `host`: states that are offloaded."""
 
     moments: dict[str, dict[str, int]]
     states: dict[str, int]  # weights, master copies, gradients and optimizer state, whole or sharded
     rest: dict[str, int] = field(default_factory=dict)
+    host: dict[str, int] = field(default_factory=dict)
 
     def copies(self, moment: str) -> int:
         """Bytes of weights at a moment beyond those that stay: casts to 16 bits, or gathered."""
@@ -58,6 +61,7 @@ def account(
     recipe: Recipe | None = None,
     layout: Layout | None = None,
     policy: Policy | None = None,
+    sharding: Sharding | None = None,
 ) -> Account:
     """The memory of one rank in a training step on `batch` sequences of `seq` tokens (per rank).
 
@@ -68,16 +72,18 @@ def account(
     gradients the units are priced by their sizes alone (`units`). Each rank of a pipeline, and context parallelism:
     memory/mesh.py. Not priced: what sequence parallelism gathers again, a copy of a pipeline's messages. What adapters
     make is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. policy: what the blocks drop
-    and recompute (memory/recompute.py), where the recipe's checkpointing is "none". Raises ValueError, in one line,
-    for sizes that do not divide or values that cannot be.
+    and recompute (memory/recompute.py), where the recipe's checkpointing is "none". sharding: how FSDP cuts the model,
+    None for a unit a block over all ranks. Raises ValueError, in one line, for sizes that do not divide or values that
+    cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
     checks.instance("shape", shape, Shape)
     checks.instance("recipe", recipe, Recipe)
     checks.instance("layout", layout, Layout)
     plain = recipe.adapter == recipe.main_gradients == "none"
-    if layout.zero == 3 and layout.dp == layout.ranks > 1 and plain:
-        return _account_by_units(shape, batch, seq, recipe, layout.dp, policy)
+    gathered = layout.ranks > 1 or sharding is not None
+    if layout.zero == 3 and layout.dp == layout.ranks and gathered and plain:
+        return _account_by_units(shape, batch, seq, recipe, sharding or Replicas().sharding(layout, recipe), policy)
     ends = {0, layout.pp - 1}
     return max(
         (_stage(shape, batch, seq, recipe, layout, stage, policy) for stage in sorted(ends)),
@@ -86,25 +92,22 @@ def account(
 
 
 def _account_by_units(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None
+    shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, policy: Policy | None = None
 ) -> Account:
-    """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
+    """ZeRO stage 3: FSDP's account at this account's moments."""
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
-    parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
-    fsdp = fsdp_account(
-        shape,
-        batch,
-        seq,
-        replace(recipe, precision=stored, buckets="none"),
-        Sharding(ranks, parameter=parameter),
-        policy=policy,
-    )
+    stored_recipe = replace(recipe, precision=stored, buckets="none")
+    fsdp = fsdp_account(shape, batch, seq, stored_recipe, sharding, policy=policy)
     moments: dict[str, dict[str, int]] = {}
     for moment, kinds in _step_moments(fsdp.ends):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):
             moments[moment] = kinds
     between_steps = dict.fromkeys(KINDS, 0) | fsdp.states | ({} if recipe.keeps_gradients else {"gradients": 0})
-    return Account({name: moments[name] for name in MOMENTS}, fsdp.states, between_steps)
+    host = {kind: size for kind, size in fsdp.host.items() if size}
+    ordered = {
+        name: moments[name] for name in MOMENTS if name in moments
+    }  # one unit, the model, has no head of its own
+    return Account(ordered, fsdp.states, between_steps, host)
 
 
 def _step_moments(fsdp_moments: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
@@ -130,17 +133,19 @@ def _stage(
     return of_sizes(Sizes(shape, batch, seq, recipe, layout, stage), state_sizes, policy)
 
 
-def of_sizes(z: Sizes, state_sizes: dict[str, int], policy: Policy | None = None) -> Account:
+def of_sizes(
+    z: Sizes, state_sizes: dict[str, int], policy: Policy | None = None, sharding: Sharding | None = None
+) -> Account:
     """The account of a rank from the sizes of its tensors and the bytes of its states (`states.states`)."""
     layout = z.layout
     tape = policy_walk(z, state_sizes, policy) if policy else walk(z, state_sizes)
     between_steps = dict.fromkeys(KINDS, 0) | resting(z, state_sizes)
     moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
     if layout.zero == 3 and layout.dp > 1:
-        block, root = units(z.shape, z.recipe, layout, z.stage)
+        gathered, buffer = gathered_bytes(z, sharding)
         for name in moments.keys() - {"optimizer"}:
-            moments[name]["weights"] += root + 2 * block  # one that computes, and one that is gathered ahead
-            moments[name]["temporaries"] += block  # the buffer that it is gathered in
+            moments[name]["weights"] += gathered
+            moments[name]["temporaries"] += buffer
     return Account(moments, state_sizes, between_steps)
 
 
@@ -150,3 +155,22 @@ def units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int
     block = block_parameters(shape, layout.tp)
     width = NF4_BYTES if recipe.adapter == "qlora" else recipe.width("compute")
     return int(block * width), sum(table_parameters(shape, layout, stage).values()) * recipe.width("compute")
+
+
+def gathered_bytes(z: Sizes, sharding: Sharding | None = None) -> tuple[int, int]:
+    """Bytes of weights that a rank has gathered at once, and of the buffer that the next unit is gathered in.
+
+    They are the root, the block that computes and those ahead of it. A unit is taken for a block whatever the
+    sharding's wrap, but "model", which is one unit. What is resharded to fewer ranks, or not at all, stays.
+    None: one block ahead, all of them resharded.
+    """
+    block, root = units(z.shape, z.recipe, z.layout, z.stage)
+    if sharding is None:
+        return root + 2 * block, block
+    whole = root + z.shape.layers // z.layout.stages * z.layout.chunks * block
+    if sharding.wrap == "model":
+        return whole, whole
+    if sharding.reshard is False:
+        return whole, block
+    kept = 0 if sharding.reshard is True else ceil((whole - root) / sharding.reshard)
+    return root + (1 + sharding.prefetch) * block + kept, block

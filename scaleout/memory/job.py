@@ -11,10 +11,16 @@ from scaleout.spec import checks
 from scaleout.spec.job import Job
 
 
-def accounts(job: Job) -> tuple[Account, ...]:
-    """The account of each rank of the pipeline, first to last; all ranks of one stage use the same memory."""
+def rank_account(job: Job, rank: int = 0) -> Account:
+    """The account of one rank of the pipeline; the GPUs of one stage use the same memory."""
     checks.instance("job", job, Job)
-    return mesh.accounts(job.shape, job.batch, job.seq, job.recipe, job.layout, job.blocks, context=job.context)
+    shape, layout = job.shape, job.layout
+    return mesh.rank_account(shape, job.batch, job.seq, job.recipe, layout, rank, job.blocks, job.context, job.replicas)
+
+
+def accounts(job: Job) -> tuple[Account, ...]:
+    """The account of each rank of the pipeline, first to last."""
+    return tuple(rank_account(job, rank) for rank in range(job.layout.pp))
 
 
 def fullest(job: Job) -> Account:
@@ -31,11 +37,5 @@ def fullest_rank(job: Job) -> int:
 def _fullest(job: Job) -> tuple[int, Account]:
     """(rank, account) of the highest peak, from the few ranks that can have it: a page needs this for many jobs."""
     checks.instance("job", job, Job)
-    candidates = (
-        (
-            end.rank,
-            mesh.rank_account(job.shape, job.batch, job.seq, job.recipe, job.layout, end.rank, job.blocks, job.context),
-        )
-        for end in ends_of(job.layout, job.stages)
-    )
+    candidates = ((end.rank, rank_account(job, end.rank)) for end in ends_of(job.layout, job.stages))
     return max(candidates, key=lambda candidate: (candidate[1].peak_bytes, -candidate[0]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 
 from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
@@ -18,6 +19,7 @@ from scaleout.memory.states import state_bytes
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import CONTEXTS, Layout, context_share
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import stage_parameters
 from scaleout.spec.transformer import Shape
 
@@ -48,13 +50,15 @@ def rank_account(
     rank: int = 0,
     stage_blocks: Sequence[int] | None = None,
     context: str = "ring",
+    replicas: Replicas | None = None,
 ) -> Account:
     """The memory of a rank of the pipeline in a step on micro-batches of `batch` sequences of `seq` tokens, which its
     cp ranks share.
 
     stage_blocks: the blocks of each stage (`spec.mesh.blocks_of`). Where the chunks of one rank differ in blocks, its
-    activations are those of chunks as long as its longest. ValueError, in one line, for what does not divide, for a
-    rank that is not there, and for naive attention across cp, whose scores are not priced.
+    activations are those of chunks as long as its longest. replicas: how many ranks share one copy of the states, what
+    stays gathered and what is offloaded. ValueError, in one line, for what does not divide, for a rank that is not
+    there, and for naive attention across cp, whose scores are not priced.
     """
     for name, value, kind in (("shape", shape, Shape), ("recipe", recipe, Recipe), ("layout", layout, Layout)):
         checks.instance(name, value, kind)
@@ -63,16 +67,56 @@ def rank_account(
         raise ValueError(f"rank {rank!r} of the pipeline is not there: they go from 0 to {layout.pp - 1}")
     if layout.cp > 1 and recipe.attention == "naive":
         raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
+    replicas = replicas or Replicas()
     flat, tokens = context_share(layout, seq)
+    flat = replace(flat, dp=replicas.shards or flat.dp, zero=3 if replicas.gathers(layout) else layout.zero)
     chunks = mesh.rank_blocks(layout, rank, mesh.blocks_of(shape, layout, stage_blocks))
     z = Sizes(replace(shape, layers=flat.stages * max(chunks)), batch, tokens, recipe, flat, rank)
-    if flat.zero == 3 and flat.dp == flat.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
-        base = account(shape, batch, tokens, recipe, flat)
+    sharding = replicas.sharding(layout, recipe) if flat.zero == 3 else None
+    plain = recipe.adapter == recipe.main_gradients == "none" and replicas.offload != "optimizer"
+    if flat.zero == 3 and flat.dp == flat.ranks and plain:
+        base = account(shape, batch, tokens, recipe, flat, sharding=sharding)
     else:
-        base = of_sizes(z, states(shape, recipe, flat, rank, sum(chunks)))
+        on_device, on_host = placed(states(shape, recipe, flat, rank, sum(chunks)), flat, replicas.offload)
+        base = replace(of_sizes(z, on_device, sharding=sharding), host=on_host)
+    if flat.zero >= 2 and flat.dp > 1 and flat.m > 1 and replicas.every_pass is False:
+        base = accumulated(base, stage_parameters(shape, flat, rank, sum(chunks)) * recipe.gradient_bytes)
     passing_bytes = passing(z, layout.cp, context)
     moments = {
         name: kinds | {"temporaries": kinds["temporaries"] + passing_bytes * (name in ("forward", "block"))}
+        for name, kinds in base.moments.items()
+    }
+    return replace(base, moments=moments)
+
+
+def placed(state_sizes: dict[str, int], layout: Layout, offload: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of each state on the device, and in the host's memory or behind it.
+
+    The host steps what is offloaded: with "optimizer" gradients go down as they are made from stage 2 on, and where
+    there is no master copy the host has one of the weights that it steps (ZeRO-Offload, arXiv 2101.06840, section 4.1).
+    """
+    if offload == "none":
+        return state_sizes, {}
+    if offload == "parameters":
+        return dict.fromkeys(state_sizes, 0), {kind: size for kind, size in state_sizes.items() if size}
+    moved = {"master", "optimizer"} | ({"gradients"} if layout.zero >= 2 else set())
+    host = {kind: size for kind, size in state_sizes.items() if kind in moved and size}
+    if not state_sizes["master"]:
+        host["weights"] = ceil(state_sizes["weights"] / (layout.dp if layout.zero < 3 else 1))
+    if layout.zero == 1:
+        host["gradients"] = ceil(state_sizes["gradients"] / layout.dp)
+    return {kind: 0 if kind in moved else size for kind, size in state_sizes.items()}, host
+
+
+def accumulated(base: Account, whole_bytes: int) -> Account:
+    """The account where the gradients of several micro-batches add up whole before they are reduced once.
+
+    So a rank keeps all of its parameters' gradients from pass to pass, where ZeRO would leave it a shard:
+    FSDP's `set_requires_gradient_sync(False)`, which is what `no_sync` calls. whole_bytes: of those gradients.
+    """
+    shard = base.states["gradients"]
+    moments = {
+        name: kinds if name == "optimizer" else kinds | {"gradients": max(kinds["gradients"] - shard, 0) + whole_bytes}
         for name, kinds in base.moments.items()
     }
     return replace(base, moments=moments)

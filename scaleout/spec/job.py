@@ -149,7 +149,7 @@ class Job:
     @property
     def sharded(self) -> bool:
         """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
-        return self.layout.zero == 3 or (self.layout.zero == 2 and self.replicas.reshard is False)
+        return self.replicas.gathers(self.layout)
 
     @property
     def overlap(self) -> bool:
@@ -164,19 +164,7 @@ class Job:
     @property
     def sharding(self) -> Sharding:
         """The same in the words of `fully_shard`."""
-        replicas, ranks = self.replicas, self.shards
-        wide = {2: "bf16", 4: "fp32"}
-        return Sharding(
-            ranks,
-            self.layout.replicas // ranks,
-            replicas.wrap,
-            replicas.least_parameters,
-            replicas.reshard,
-            replicas.prefetch,
-            replicas.offload == "parameters",
-            wide[self.recipe.width("compute")],
-            "bf16" if self.recipe.gradient_bytes == 2 else "fp32",
-        )
+        return self.replicas.sharding(self.layout, self.recipe)
 
     def other(self, **changes) -> Job:
         """The same job with some fields changed, its own or those of its parts: `job.other(tp=4, seq=8192)`.

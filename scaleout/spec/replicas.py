@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.spec import checks
-from scaleout.spec.sharding import WRAPS
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import WRAPS, Sharding
 from scaleout.spec.transformer import Shape, linears, total_parameters
 
 OFFLOADS = ("none", "optimizer", "parameters")
@@ -53,6 +55,26 @@ class Replicas:
         for name, least in (("bucket_bytes", 1), ("shards", 1), ("backward_prefetch", 0)):
             if getattr(self, name) is not None:
                 checks.whole(name, getattr(self, name), least)
+
+    def gathers(self, layout: Layout) -> bool:
+        """Whether units of weights are gathered when they are needed, as `fully_shard` does."""
+        return layout.zero == 3 or (layout.zero == 2 and self.reshard is False)
+
+    def sharding(self, layout: Layout, recipe: Recipe) -> Sharding:
+        """The same in the words of `fully_shard`."""
+        ranks = self.shards or layout.replicas
+        wide = {2: "bf16", 4: "fp32"}
+        return Sharding(
+            ranks,
+            layout.replicas // ranks,
+            self.wrap,
+            self.least_parameters,
+            self.reshard,
+            self.prefetch,
+            self.offload == "parameters",
+            wide[recipe.width("compute")],
+            "bf16" if recipe.gradient_bytes == 2 else "fp32",
+        )
 
 
 def powersgd_ratio(shape: Shape, rank: int = 4) -> float:

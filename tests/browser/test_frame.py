@@ -40,6 +40,19 @@ HALFWAY = """async () => {
 }"""
 
 
+# With "More" open and its last control at the middle of the screen: where that control is, and the sentence.
+UNFOLDED = """(stem) => {
+  const root = document.querySelector(`#live-${stem}`), fold = root.querySelector(".live-more");
+  fold.open = true;
+  const last = [...fold.querySelectorAll(".live-control")].at(-1);
+  last.scrollIntoView({block: "center", behavior: "instant"});
+  const box = (part) => { const at = part.getBoundingClientRect(); return [at.top, at.bottom, at.left, at.right]; };
+  const boxes = [box(last), box(root.querySelector(".live-sentence"))];
+  fold.open = false;
+  return boxes;
+}"""
+
+
 @pytest.mark.parametrize("size", SCREENS)
 @pytest.mark.parametrize("stem", views.stems())
 def test_picture_controls_and_verdict_share_a_screen(shared, stem, size):
@@ -58,6 +71,19 @@ def test_picture_controls_and_verdict_share_a_screen(shared, stem, size):
         height = parts["picture"][1] - parts["picture"][0]
         assert height <= 420 and parts["controls"][-1][1] - parts["picture"][0] <= room
         assert parts["sentence"][1] - parts["controls"][-1][0] <= room - height, "a control and the verdict beneath it"
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
+def test_the_sentence_is_in_sight_beside_every_folded_control(shared, size):
+    """And covers none of them: on a wide screen it stands in the picture's column, on a phone below the last one."""
+    page = shared("views")
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    for stem in views.stems():
+        if not any(control.more for control in views._view(stem).CONTROLS):
+            continue
+        (top, bottom, left, right), (above, below, start, end) = page.evaluate(UNFOLDED, stem)
+        assert 0 <= above < below <= size[1] + 1, stem
+        assert end <= left or start >= right or bottom <= above or top >= below, stem
 
 
 def test_a_narrow_page_shows_the_narrow_drawing_of_the_same_setting(opened):

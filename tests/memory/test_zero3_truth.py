@@ -13,8 +13,9 @@ from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS, Shape
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-3-70b")
-HOW = {"fp32": ("fp32", "fp32"), "autocast-bf16": ("fp32", "bf16"), "bf16-master": ("fp32", "bf16"),
-       "bf16": ("bf16", "fp32")}  # fmt: skip
+# By the recipe's precision: what is stored, what is computed in, and what is reduced in, as wide as its gradients.
+HOW = {"fp32": ("fp32", "fp32", "fp32"), "autocast-bf16": ("fp32", "bf16", "fp32"),
+       "bf16-master": ("fp32", "bf16", "bf16"), "bf16": ("bf16", "fp32", "fp32")}  # fmt: skip
 
 
 @pytest.mark.parametrize(("ranks", "seq"), [(2, 512), (8, 1024), (64, 1024), (512, 512)])
@@ -22,10 +23,9 @@ HOW = {"fp32": ("fp32", "fp32"), "autocast-bf16": ("fp32", "bf16"), "bf16-master
 def test_both_chapters_say_the_same(model, ranks, seq):
     shape = PRESETS[model]
     for precision, checkpointing in product(HOW, ("none", "selective", "full")):
-        stored, parameter = HOW[precision]
-        there = fsdp_account(
-            shape, 2, seq, Recipe(stored, checkpointing=checkpointing), Sharding(ranks, parameter=parameter)
-        )
+        stored, parameter, reduce = HOW[precision]
+        sharding = Sharding(ranks, parameter=parameter, reduce=reduce)
+        there = fsdp_account(shape, 2, seq, Recipe(stored, checkpointing=checkpointing), sharding)
         here = account(shape, 2, seq, Recipe(precision, checkpointing=checkpointing), Layout(dp=ranks, zero=3))
         assert here.peak_bytes == there.peak_bytes and here.states == there.states
         assert tuple(here.moments) == MOMENTS and all(tuple(kinds) == KINDS for kinds in here.moments.values())

@@ -8,7 +8,7 @@ from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
-from scaleout.views import mesh, zero
+from scaleout.views import capstone, fsdp, mesh, zero
 from scaleout.views.planner.setting import setting_of
 from scaleout.views.recompute import setting as recompute
 
@@ -45,8 +45,10 @@ def test_views_name_the_same_capacity(stem):
 
 
 JOBS = {"mesh": lambda given: mesh._setting(given).job, "zero": lambda given: zero._setting(given).job,
-        "recompute": lambda given: recompute.setting_of(given).case.job}  # fmt: skip
-PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}}
+        "recompute": lambda given: recompute.setting_of(given).case.job, "fsdp": lambda given: fsdp._setting(given).job,
+        "capstone": lambda given: capstone._chosen(given)[0].job}  # fmt: skip
+PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}, "fsdp": {},
+         "capstone": {}}  # fmt: skip
 
 
 @pytest.mark.parametrize("stem", JOBS)
@@ -55,7 +57,14 @@ def test_the_verdict_follows_from_the_job(stem):
     for params in ({}, *by_chance(stem, 25, SEED)):
         given, values = shown(stem, params | PLAIN[stem])
         job = JOBS[stem](given)
-        assert values["fits"] is allocator.fits(fullest(job).peak_bytes, job.device.memory_bytes), params
+        account = fullest(job)
+        within = allocator.fits(account.peak_bytes, job.device.memory_bytes)
+        on_host = allocator.host_fits(sum(account.host.values()), job.cluster.gpus_per_node)
+        assert values["fits"] is (within and on_host), params
+        if stem == "capstone" and job.layout.dp < given["world"]:
+            continue  # the job is of the GPUs that have a sequence
+        if stem in ("fsdp", "capstone"):
+            assert values["peak_gb"] == pytest.approx(account.peak_bytes / 1e9, rel=1e-12), params
 
 
 def test_plans_of_the_search_fit_by_the_same_rule():

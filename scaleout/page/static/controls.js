@@ -244,18 +244,21 @@ const CONFIG = 1e6; // bytes of a config.json at most
 
 /** A box that takes a JSON file, pasted or dropped, and keeps the keys that the view reads. */
 function paste(control, changed, wrong) {
-  const input = el("textarea", { rows: 2, spellcheck: "false", placeholder: "{ … }" });
+  const input = el("textarea", { rows: 1, spellcheck: "false", placeholder: "{ … }" });
   const keys = control.options.map(([key]) => key);
   const take = () => changed(kept(input.value, keys));
   const set = (at) => Object.assign(input, { value: at });
+  const read = (file) => textOf(file, CONFIG, "a config.json").then(set).then(take).catch(({ message }) => wrong(message));
   input.addEventListener("input", take);
   input.addEventListener("drop", (event) => {
     const [file] = event.dataTransfer.files;
     if (!file) return;
     event.preventDefault();
-    textOf(file, CONFIG, "a config.json").then(set).then(take).catch(({ message }) => wrong(message));
+    read(file);
   });
-  return { ...labelled({ ...control, options: undefined }, input), input, set };
+  const chosen = el("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: () => chosen.files[0] && read(chosen.files[0]) });
+  const choose = el("button", { type: "button", class: "live-plain", onclick: () => chosen.click() }, "Choose a file");
+  return { ...labelled({ ...control, options: undefined }, input, choose, chosen), input, set };
 }
 
 const KINDS = { slider, select, toggle, number, play, paste, arrange: order };

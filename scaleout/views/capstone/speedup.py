@@ -79,7 +79,11 @@ def _job(setting: Setting, world: int, batch: int, count: int) -> Job:
         topology.cluster(nodes, gpus, device.link, node_link, adapters, rdma),
         batch,
         Layout(dp=world, zero=0 if setting.sharding == "ddp" else 3, micro_batches=count),
-        Recipe("autocast-bf16", checkpointing=setting.checkpointing),
+        Recipe(
+            "autocast-bf16",
+            checkpointing=setting.checkpointing,
+            buckets="views" if setting.sharding == "ddp" else "none",
+        ),
         program(setting.program),
         Replicas(shards=gpus if setting.sharding == "hybrid" else None),
     )

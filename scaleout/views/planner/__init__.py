@@ -48,14 +48,14 @@ def config_link(text: str) -> str:
 
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
+    paste("config", "Or paste its config.json", hugging_face.KEYS, config_link,
+          help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
     select("gpus", "On how many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
     select("device", "Which GPU", "h100-sxm", cards(LARGE)),
     select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
         select("program", "Run by", "megatron", list(RUNS.items()),
                help="Kernels, overlap and the band of the prediction are the program's."),
-        paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, config_link,
-              help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
         select("seq", "Tokens per sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
                help="At most as many as a model with learned positions has."),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),

@@ -1,0 +1,88 @@
+"""What a rank uses under hybrid sharding, kept weights, offload and gradients that add up whole: by its own formula."""
+
+import pytest
+
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.job import fullest, rank_account
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS, total_parameters
+
+SHAPE = PRESETS["llama-2-7b"]
+N = total_parameters(SHAPE)
+MIXED = Recipe("autocast-bf16")
+MAIN = Recipe("bf16-master", main_gradients="instead")  # 2 bytes of weights, 4 each of master, gradients, two moments
+WIDE = Job(SHAPE, 4096, DEVICES["h100-sxm"], cluster(4, 8), 1, Layout(dp=32, zero=3), MIXED)
+
+
+@pytest.mark.parametrize("recipe", [MIXED, MAIN])
+@pytest.mark.parametrize("shards", [1, 8, 32])
+def test_states_are_cut_by_the_ranks_that_share_a_copy(recipe, shards):
+    """And not by all replicas: of 16 or 18 bytes each, hybrid sharding over 8 of 32 keeps four times as many."""
+    states = rank_account(WIDE.other(recipe=recipe, shards=shards)).states
+    width = 18 if recipe == MAIN else 16
+    assert sum(states.values()) == pytest.approx(width * N / shards, rel=2e-4)  # FSDP pads what does not divide
+    one_axis, two_axes = (
+        (sum(rank_account(WIDE.other(recipe=MAIN, tp=tp, shards=shards)).states.values()) for tp in (1, 2))
+        if shards < 32
+        else (2, 1)
+    )
+    assert two_axes == pytest.approx(one_axis / 2, rel=2e-3)  # norms are on both
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"shards": 8}, {"shards": 1}, {"reshard": 8}, {"zero": 2, "reshard": False}, {"offload": "parameters"},
+     {"wrap": "model"}, {"wrap": "layer", "prefetch": 3}, {"checkpointing": "full", "shards": 8, "prefetch": 0}],
+)  # fmt: skip
+def test_one_axis_has_the_account_of_fully_shard(changes):
+    job = WIDE.other(**changes)
+    account = fsdp_account(SHAPE, 1, 4096, Recipe("fp32", checkpointing=job.recipe.checkpointing), job.sharding)
+    expected = account.peak_bytes if job.shards > 1 else None
+    if expected is not None:
+        assert fullest(job).peak_bytes == expected
+        assert sum(fullest(job).host.values()) == sum(account.host.values())
+    else:  # one rank gathers nothing
+        assert fullest(job).states["weights"] == 4 * N
+
+
+@pytest.mark.parametrize("changes", [{"recipe": MIXED}, {"recipe": MAIN}, {"recipe": MAIN, "tp": 2}])
+def test_what_stays_gathered_is_paid_for(changes):
+    """bf16 copies of all weights of a rank, or an eighth of them, beside the shards, in the forward and at the loss."""
+    job = WIDE.other(**changes)
+    freed, eighth, kept = (
+        rank_account(job.other(**more)).moments["loss"]["weights"]
+        for more in ({}, {"reshard": 8}, {"zero": 2, "reshard": False})
+    )
+    copy, tables = 2 * job.rank_parameters(), 2 * 2 * 32000 * 4096 / job.layout.tp  # the root has the tables
+    assert eighth - freed == pytest.approx((copy - tables) / 8, rel=0.01)
+    block = 2 * N / SHAPE.layers
+    assert 0.85 * copy < kept - freed + 2.2 * block < 1.15 * copy and kept > eighth > freed
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_offload_moves_states_and_loses_none(tp):
+    job = WIDE.other(recipe=MAIN, tp=tp)
+    plain = rank_account(job)
+    for offload in ("optimizer", "parameters"):
+        moved = rank_account(job.other(offload=offload))
+        assert sum(moved.states.values()) + sum(moved.host.values()) == sum(plain.states.values())
+        assert moved.peak_bytes < plain.peak_bytes
+    first = rank_account(job.other(zero=1, offload="optimizer"))  # each rank has all gradients, and hands down its own
+    assert first.states["gradients"] == 4 * job.rank_parameters()
+    assert first.host["gradients"] == pytest.approx(4 * job.rank_parameters() / job.layout.replicas, abs=1)
+
+
+def test_gradients_that_add_up_whole():
+    """Four passes and one exchange: at the loss of the last a rank has all gradients in fp32, 27 GB of Llama 2 7B."""
+    four = WIDE.other(recipe=MAIN, micro_batches=4)
+    each, once = (rank_account(four.other(every_pass=every)) for every in (True, False))
+    assert once.moments["loss"]["gradients"] == 4 * N
+    assert each.moments["loss"]["gradients"] == pytest.approx(4 * N / 32, abs=1)
+    assert (
+        rank_account(WIDE.other(recipe=MAIN, every_pass=False)).peak_bytes
+        == rank_account(WIDE.other(recipe=MAIN)).peak_bytes
+    )  # with one pass there is nothing to add up
