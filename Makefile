@@ -1,7 +1,7 @@
 # make book   build the site and serve it          make test       everything CI runs
-# make site   build the site                       make quick      the linter, and the tests of rooms without torch
+# make site   build the site                       make quick      linter, types, and the tests of rooms without torch
 # make bench  print the measured figures           make notebooks  run the notebooks and store their outputs
-# make clean  remove what was built (.venv stays)  make quick ROOM=memory  the linter, and the tests of one room
+# make clean  remove what was built (.venv stays)  make quick ROOM=memory  the same, with the tests of one room
 #
 # Each makes .venv and installs what it needs first; a second run reuses it.
 
@@ -28,6 +28,7 @@ site: $(READY)
 test: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check --quiet .
+	$(PY) -m mypy
 	$(MAKE) --no-print-directory site
 	$(TESTS) -n 4 --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
 	  --nbval-kernel-startup-timeout 240 notebooks tests
@@ -35,6 +36,7 @@ test: $(READY)
 quick: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check --quiet .
+	$(PY) -m mypy
 	@$(PY) tools/names.py
 	$(TESTS) -n 2 -q -p no:nbval -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),$(or $(wildcard tests/$(ROOM)),\
 	  $(error no tests/$(ROOM): use $(notdir $(patsubst %/,%,$(wildcard tests/*/))))),$(QUICK))
@@ -46,7 +48,7 @@ bench: $(READY)
 	$(PY) tools/bench.py
 
 clean:
-	rm -rf _build .pytest_cache .ruff_cache
+	rm -rf _build .pytest_cache .ruff_cache .mypy_cache
 
 .venv/.ready: requirements.txt constraints.txt pyproject.toml tools/setup.sh
 	@sh tools/setup.sh

@@ -5,6 +5,7 @@ import re
 
 import house
 import mutants
+import mutate
 import names
 import pytest
 import repo
@@ -64,6 +65,17 @@ def test_modules_import_modules():
 
 def test_faces_keep_their_promises():
     assert house.broken_faces(house.HOUSE) == []
+
+
+def test_faces_show_their_names_to_editors():
+    """`from scaleout.ROOM.MODULE import NAME as NAME` in the stub beside a face, for each name of its table."""
+    for package, source in house.HOUSE.items():
+        promised = {(f"{package}.{module}", name, name) for name, module in house.face(source).items()}
+        stub = repo.ROOT / package.replace(".", "/") / "__init__.pyi"
+        nodes = ast.walk(ast.parse(stub.read_text("utf-8") if stub.exists() else ""))
+        shown = [(node.module, alias.name, alias.asname) for node in nodes if isinstance(node, ast.ImportFrom)
+                 for alias in node.names if node.module.startswith("scaleout.")]  # fmt: skip
+        assert sorted(shown) == sorted(promised), f"write {stub} anew"
 
 
 def test_docstrings_of_rooms_name_their_modules():
@@ -234,6 +246,21 @@ def test_breaks_stand_in_their_modules_once():
     """`tools/mutants.py` breaks lines of the package, which someone may have written anew since."""
     texts = {one[0]: repo.text(f"scaleout/{one[0]}") for one in mutants.BREAKS}
     assert not [one[:2] for one in mutants.BREAKS if texts[one[0]].count(one[1]) != 1]
+
+
+def test_random_breaks_leave_types_text_and_errors_whole():
+    """`tools/mutate.py` on a function: its default, its comparison, its operators and their numbers."""
+    source = '''def cut(size: int = 2) -> int:
+    """At least 1."""
+    if size < 1:
+        raise ValueError(f"{size + 1} is 3")
+    return not size * 0.5
+'''
+    ways = [way for one in mutate.statements(ast.parse(source)) for way in mutate.breaks(one)]
+    found = [(type(node), new if field == "value" else field) for node, field, new in ways]
+    number = ast.Constant
+    assert found == [(number, 3), (number, 1), (ast.Compare, "ops"), (number, 2), (number, 0), (ast.UnaryOp, "operand"),
+                     (ast.BinOp, "op"), (number, 0.55)]  # fmt: skip
 
 
 def test_names_that_say_nothing_are_counted():

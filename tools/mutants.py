@@ -66,9 +66,9 @@ BREAKS = [
     ("collectives/job.py", 'forwards = 1 + (job.recipe.checkpointing == "full")',
      "forwards = 1", "collectives/test_job.py"),
     ("collectives/job.py", "(stage > 0) + (stage < layout.stages - 1)", "2", "collectives/test_job.py"),
-    ("spec/job.py", 'for axis in ("tp", "pp", "cp"):', 'for axis in ("tp", "pp"):', "timing/test_job.py"),
+    ("spec/job.py", 'for axis in ("tp", "pp", "cp"):', 'for axis in ("tp", "pp"):', "spec/test_job.py"),
     ("spec/job.py", "self.batch * self.layout.m * self.layout.dp",
-     "self.batch * self.layout.dp", "timing/test_job.py"),
+     "self.batch * self.layout.dp", "spec/test_job.py"),
     ("memory/states.py", '"optimizer": optimizer_width(recipe),', '"optimizer": 2 * optimizer_width(recipe),',
      "memory/test_published.py"),
     ("memory/activations.py", "(2 * z.per_token * z.r if", "(z.per_token * z.r if", "memory/test_published.py"),
@@ -196,6 +196,19 @@ def copied(folder: Path) -> None:
             shutil.copy(path, folder)
 
 
+def tested(folder: Path, *words: str, **options) -> subprocess.CompletedProcess[str]:
+    """What pytest says in the copy until the first failure; words: its arguments, options: the process's."""
+    command = [sys.executable, "-m", "pytest", "-xq", "-rfE", "-p", "no:cacheprovider", *words]
+    here = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, **options)
+
+
+def first_failure(done: subprocess.CompletedProcess[str]) -> str:
+    """The first test or file that failed; "" where none did."""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+    return found[1] if found else "a test" if done.returncode else ""
+
+
 def noticed(folder: Path, module: str, old: str, new: str, tests: str) -> str:
     """The first test that fails; "" where none does. ValueError where `old` is not there once, or nothing ran."""
     path = folder / "scaleout" / module
@@ -203,14 +216,11 @@ def noticed(folder: Path, module: str, old: str, new: str, tests: str) -> str:
     if text.count(old) != 1:
         raise ValueError(f"scaleout/{module} has {old!r} {text.count(old)} times, not once")
     path.write_text(text.replace(old, new), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-xq", "-rfE", "-p", "no:cacheprovider", f"tests/{tests}"]
-    here = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
+    done = tested(folder, f"tests/{tests}")
     path.write_text(text, "utf-8")
     if done.returncode not in (0, 1):
         raise ValueError(f"tests/{tests} did not run: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
-    return found[1] if found else "a test" if done.returncode else ""
+    return first_failure(done)
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scaleout.draw import svg
 from scaleout.draw.plot import Plane
-from scaleout.memory.fsdp import Moment
+from scaleout.memory.fsdp_tape import Moment
 from scaleout.timing.fsdp_plan import runs_of_blocks
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scaleout.draw import labels
-from scaleout.memory.accounts import KINDS, Account
+from scaleout.memory.accounts import Account
+from scaleout.memory.tape import KINDS
 
 COLOURS = dict(zip(KINDS, ("c1", "c2", "c6", "c2", "c3", "c8", "c8"), strict=True)) | {"copies": "c5"}
 PALE = {"master": 0.55, "temporaries": 0.55}  # beside what has the same colour

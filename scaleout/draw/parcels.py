@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 
 from scaleout.collectives import messages
+from scaleout.collectives.routes import Message
 
 BLOCKS = 2  # of each half of the tree
 
@@ -94,7 +95,7 @@ def _frozen(state: list[list[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, state))
 
 
-def _parcels(step: int, moves: list[messages.Message], previous: tuple[Parcel, ...]) -> tuple[Parcel, ...]:
+def _parcels(step: int, moves: list[Message], previous: tuple[Parcel, ...]) -> tuple[Parcel, ...]:
     """One parcel for each pair of ranks. Chunks that have just arrived travel on under the name of their parcel."""
     pairs: dict[tuple[int, int, bool], list[int]] = {}
     for message in moves:

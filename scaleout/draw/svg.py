@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 # Okabe and Ito's palette, safe for the common forms of colour blindness (jfly.uni-koeln.de/color, 2008),
@@ -215,7 +216,7 @@ def stacked_bar(
     y: float,
     height: float,
     scale: float,
-    parts: list[tuple[str, float, str]],
+    parts: Sequence[tuple[str, float, str]],
     *,
     opacity: float = 1.0,
 ) -> str:

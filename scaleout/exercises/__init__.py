@@ -19,7 +19,7 @@ SHARED = {"engine", "ranks"}  # folders that no chapter is called by
 
 def stems() -> tuple[str, ...]:
     """The chapters that have exercises, by name: each is a folder here."""
-    return tuple(sorted(one.name for one in pkgutil.iter_modules(__path__) if one.ispkg and one.name not in SHARED))
+    return tuple(sorted(room.name for room in pkgutil.iter_modules(__path__) if room.ispkg and room.name not in SHARED))
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:
@@ -31,10 +31,10 @@ def catalogue(stem: str) -> tuple[Exercise, ...]:
 
 def exercise(stem: str, key: str) -> Exercise:
     """One exercise. Raises ValueError that lists the chapter's exercises for an unknown key."""
-    for found in catalogue(stem):
-        if found.key == key:
-            return found
-    raise ValueError(f"{stem} has no exercise {key!r}: use {', '.join(one.key for one in catalogue(stem))}")
+    exercises = {exercise.key: exercise for exercise in catalogue(stem)}
+    if key not in exercises:
+        raise ValueError(f"{stem} has no exercise {key!r}: use {', '.join(exercises)}")
+    return exercises[key]
 
 
 def spec(stem: str, key: str) -> dict:
@@ -54,18 +54,18 @@ def check(stem: str, key: str, answer: object, seconds: float = 5) -> dict:
     source text. That runs in a process of its own, which has ended after `seconds`: a notebook is not held up by a loop
     without end. Front ends use `run` and `judge` for it; where there are no processes, as in a page, it runs here.
     """
-    found = exercise(stem, key)
-    if found.kind != "function" or not isinstance(answer, str):
-        return found.judge(answer).to_dict()
+    question = exercise(stem, key)
+    if question.kind != "function" or not isinstance(answer, str):
+        return question.judge(answer).to_dict()
     from scaleout.exercises.engine import apart  # here: the page has no use for it
 
     if not apart.POSSIBLE:
-        return found.judge(answer).to_dict()
+        return question.judge(answer).to_dict()
     try:
         outcome = apart.call(f"{__name__}:run", {"stem": stem, "key": key, "answer": answer}, seconds)
     except apart.Ended as end:
         outcome = {"stopped": end.message, "slip": end.slip}
-    return found.judge_run(outcome).to_dict()
+    return question.judge_run(outcome).to_dict()
 
 
 def run(stem: str, key: str, answer: object) -> dict:
@@ -82,7 +82,7 @@ def judge(stem: str, key: str, outcome: object) -> dict:
 
 
 def _function(stem: str, key: str) -> Exercise:
-    found = exercise(stem, key)
-    if found.kind != "function":
+    question = exercise(stem, key)
+    if question.kind != "function":
         raise ValueError(f"{key} asks for no function: check it")
-    return found
+    return question

@@ -16,11 +16,12 @@ from scaleout import face
 
 __getattr__, __dir__, __all__ = face(
     __name__,
-    accounts="Account KINDS account",
+    accounts="Account account",
     activations="Sizes block_kept norm_kept",
     allocator="band effects fits usable verdict",
     fsdp="fsdp_account",
     loss="stage_kept",
     pipeline="ends_in_flight most_held",
     states="state_bytes tensor_sizes",
+    tape="KINDS",
 )

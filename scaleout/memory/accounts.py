@@ -8,7 +8,8 @@ from functools import cached_property
 from math import ceil
 
 from scaleout.memory.activations import Sizes
-from scaleout.memory.fsdp import Moment, fsdp_account
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.fsdp_tape import Moment
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import policy_walk
 from scaleout.memory.states import NF4_BYTES, states

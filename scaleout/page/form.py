@@ -41,8 +41,9 @@ def view(
         raise ValueError(f"{stem} asks about its opening setting: leave {', '.join(params)} as it is, or do not ask")
     params = views.clean(stem, params)
     own = views.measured(stem, record) if record is not None else None
-    wide, narrow = (views.render(stem, params, width, own, advise=not ask) for width in (svg.WIDE, svg.NARROW))
-    data = {
+    widths = [svg.WIDE, svg.NARROW]
+    wide, narrow = (views.render(stem, params, width, own, advise=not ask) for width in widths)
+    data: dict[str, object] = {
         "form": "view",
         "stem": stem,
         "key": check_key(key or stem),
@@ -50,12 +51,11 @@ def view(
         "params": params,
         "result": {**wide, "svg": [wide["svg"], narrow["svg"]]},
         "own": own,
-        "widths": [svg.WIDE, svg.NARROW],
+        "widths": widths,
         "seconds": live.LEARNER_SECONDS,
         "stopped": live.STOPPED,
     }
     if settings := views.settings(stem, STORED_SETTINGS):
-        widths = data["widths"]
         data["every"] = [[setting, [views.render(stem, setting, width) for width in widths]] for setting in settings]
     return data | ({"question": views.question(stem, wide["values"])} if ask else {})
 

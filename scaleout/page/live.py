@@ -108,7 +108,7 @@ def _run_cell(source: str, file: str, space: dict) -> str:
         tree = ast.parse(source, file)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, file, "exec", dont_inherit=True), space)
-        if last:
+        if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), file, "eval", dont_inherit=True), space)
             if value is not None:
                 print(repr(value))

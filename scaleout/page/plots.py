@@ -45,9 +45,9 @@ def inline(stored: str, label: str, key: str) -> str:
         if part.get("id") not in used:
             part.attrib.pop("id", None)
         for paint in {"style", "fill", "stroke"} & set(part.attrib):
-            part.set(paint, HEX.sub(_variable, part.get(paint)))
+            part.set(paint, HEX.sub(_variable, part.attrib[paint]))
     for side in ("width", "height"):
-        root.set(side, svg.num(float(root.get(side).removesuffix("pt")) * PX_PER_PT))
+        root.set(side, svg.num(float(root.attrib[side].removesuffix("pt")) * PX_PER_PT))
     body = ElementTree.tostring(root, encoding="unicode")
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{key}-", body)
     return body.replace("<svg ", f'<svg class="plot" role="img" aria-label="{escape(label)}" ', 1)

@@ -31,9 +31,10 @@ def excerpt(source: str, name: str) -> str:
         return source.strip("\n")
     body: list[ast.stmt] = ast.parse(source).body
     for part in name.split("."):
-        definition = next((node for node in body if isinstance(node, DEFINITIONS) and node.name == part), None)
-        if definition is None:
+        named = [node for node in body if isinstance(node, DEFINITIONS) and node.name == part]
+        if not named:
             raise KeyError(part)
+        definition = named[0]
         body = definition.body
     first = min(node.lineno for node in (definition, *definition.decorator_list))
     return dedent("\n".join(source.splitlines()[first - 1 : definition.end_lineno]))

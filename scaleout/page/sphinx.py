@@ -54,7 +54,7 @@ NOT_FOUND = """<h1>Page not found</h1>
 
 def _imports(path: Path) -> set[str]:
     """Dotted names that a module imports, wherever in it."""
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
@@ -120,8 +120,8 @@ def copy_assets(app: Sphinx) -> None:
             raise SphinxError(f"book/node_modules/{package} is missing {pattern}: build with `make site`")
         for file in files:
             _copy(file, static / folder / file.relative_to(NPM / package))
-    for folder, target in ((PACKAGE / "page" / "static", static / "live"), (ROOT / "book" / "static", static)):
-        for file in sorted(folder.iterdir()):
+    for origin, target in ((PACKAGE / "page" / "static", static / "live"), (ROOT / "book" / "static", static)):
+        for file in sorted(origin.iterdir()):
             _copy(file, target / file.name)
     write_zip(static / "live" / "scaleout.zip")
 

@@ -84,7 +84,9 @@ def answer(method: str, args: dict) -> dict:
     return live.call(method, args)
 
 
-def show(stem: str, key: str | None = None, *, ask: bool = False, record: object = None, **params: object) -> Live:
+def show(
+    stem: str, key: str | None = None, *, ask: bool = False, record: str | Path | None = None, **params: object
+) -> Live:
     """The live view `stem`, with any of its parameters set. `key` names it where a page has several.
 
     `ask`: the reader guesses before anything shows. `record`: the path of a Record that a lab wrote, whose points are
@@ -93,7 +95,7 @@ def show(stem: str, key: str | None = None, *, ask: bool = False, record: object
     return Live(form.view(stem, key, params, ask, None if record is None else _read(record)))
 
 
-def _read(record: object) -> object:
+def _read(record: str | Path) -> dict:
     """The Record of a file. ValueError, in one line, where there is none."""
     try:
         return json.loads(Path(record).read_text(encoding="utf-8"))

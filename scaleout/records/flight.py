@@ -40,7 +40,7 @@ class Call:
     group: str  # the process group's name; "0" is the default group
     sequence: int  # its number in that group, from 1
     name: str  # "all_reduce", "broadcast", ...
-    sizes: tuple  # of the inputs (a scatter's results), a tuple of ints each
+    sizes: tuple[tuple[int, ...], ...]  # of the inputs (a scatter's results)
     dtype: str
     where: str = ""
 
@@ -59,8 +59,8 @@ class Flight:
     """The dump of one rank: its calls in order, and the ranks of each group as far as the dump knows them."""
 
     rank: int
-    calls: tuple
-    members: dict  # group -> tuple of ranks
+    calls: tuple[Call, ...]
+    members: dict[str, tuple[int, ...]]  # ranks of each group
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Odd:
 
     group: str
     sequence: int
-    ranks: tuple  # the fewer: who did something else, or nothing
+    ranks: tuple[int, ...]  # the fewer: who did something else, or nothing
     kind: str  # "different": another call; "missing": never came to this one
     expected: Call  # what most ranks called
     found: Call | None  # what the first of the odd ranks called; None where it is missing

@@ -52,20 +52,20 @@ class Record:
     sequence_length: int | None  # tokens
     precision: str  # "fp32", "autocast-bf16", ...
     checkpoint_cadence: str  # "none", "every 100 steps"
-    step_seconds: list  # raw, one a step
+    step_seconds: list[float]  # raw, one a step
     warmup_steps: int
     tokens_per_second: float | None
-    losses: list  # one a step, mean over all ranks; empty where nothing is trained
+    losses: list[float]  # one a step, mean over all ranks; empty where nothing is trained
     peak_memory: dict  # kind -> bytes at the peak moment, per rank
     prediction: dict
     measurement: dict
     mfu: float | None = None
     mfu_peak: dict | None = None  # {"flops_per_second": float, "source": str}
     checks: dict = field(default_factory=dict)  # name -> {"value", "tolerance", "passed"}
-    skipped: list = field(default_factory=list)  # checks not made, and why
-    stalls: list = field(default_factory=list)  # what was seen to wait, in words
-    failures: list = field(default_factory=list)  # what failed and how the run went on
-    notes: list = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # checks not made, and why
+    stalls: list[str] = field(default_factory=list)  # what was seen to wait, in words
+    failures: list[str] = field(default_factory=list)  # what failed and how the run went on
+    notes: list[str] = field(default_factory=list)
     dataset: str | None = None  # name, size and checksum of the text; None where none is read, and in older Records
     series: dict = field(default_factory=dict)  # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA

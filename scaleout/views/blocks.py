@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 
@@ -55,4 +55,10 @@ def _link(words: str, address: str) -> str:
     return f'<p><a href="{escape(page, quote=True)}"{data}>{bold(words)}</a></p>'
 
 
-_BLOCKS = {"words": _words, "pictures": _pictures, "table": _table, "fold": _fold, "link": _link}
+_BLOCKS: dict[str, Callable[..., str]] = {
+    "words": _words,
+    "pictures": _pictures,
+    "table": _table,
+    "fold": _fold,
+    "link": _link,
+}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
 from scaleout.spec.checks import said
 
@@ -22,17 +23,17 @@ class Control:
     kind: str
     name: str
     label: str
-    default: object
+    default: Any
     unit: str = ""
     help: str = ""
-    lo: float | None = None
-    hi: float | None = None
-    step: float | None = None
+    lo: float = 0.0
+    hi: float = 0.0
+    step: float = 0.0
     log: bool = False
     options: tuple = ()
     answer: str = ""
     more: bool = False  # stands under "More"
-    read: Callable[[str], str] | None = None  # of "paste": the text as it is kept, or ValueError
+    read: Callable[[str], str] = str  # of "paste": the text as it is kept, or ValueError
 
     @property
     def integral(self) -> bool:
@@ -110,7 +111,7 @@ def select(
     name: str,
     label: str,
     default: object,
-    options: list[tuple[object, str]],
+    options: Sequence[tuple[object, str]],
     help: str = "",
 ) -> Control:
     """One of several; `options` are pairs of value and label."""
@@ -268,7 +269,7 @@ def _clean_paste(control: Control, value: object) -> str:
     return control.read(text) if text else ""
 
 
-def _clean_arrange(control: Control, value: object) -> str:
+def _clean_arrange(control: Control, value: Any) -> str:
     opening_rows = rows_of(control.default)
     rows = rows_of(value) if isinstance(value, str) else ()
     if len(rows) != len(opening_rows):

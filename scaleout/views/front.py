@@ -7,9 +7,10 @@ from functools import lru_cache
 
 from scaleout.draw import svg, tanks
 from scaleout.memory import allocator
-from scaleout.memory.accounts import Account, Recipe, account
+from scaleout.memory.accounts import Account, account
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing.fsdp import volume

@@ -47,8 +47,7 @@ class Page:
         return writeup_blocks.html(self.blocks(), folded=self.folded)
 
     def __repr__(self) -> str:
-        title, places, *_ = self.blocks()
-        return f"{title.words}\n{places.words}"
+        return "\n".join(block.words for block in self.blocks()[:2] if isinstance(block, Heading | Text))
 
 
 def page(records: Sequence[Record], names: Sequence[str] | None = None) -> str:

@@ -124,7 +124,7 @@ def _set_key(r: Record, kind: str) -> tuple[tuple, frozenset]:
     ignored = (*VARIES, "strategy") if r.recipe.get("strategy") == "one" else VARIES
     recipe = frozenset((k, repr(v)) for k, v in r.recipe.items() if k not in ignored)
     model = frozenset((k, repr(v)) for k, v in r.model.items())
-    batch = r.effective_batch if kind == "strong" else r.effective_batch / r.device_count
+    batch = (r.effective_batch or 0) / (1 if kind == "strong" else r.device_count)  # None only where nothing trains
     threads = tuple(note for note in r.notes if "CPU thread" in note)
     machine = (r.device_kind, r.device, threads, frozenset(r.versions.items()))
     return (r.stem, r.tier, r.precision, r.sequence_length, batch, model, machine), recipe

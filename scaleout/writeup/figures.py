@@ -133,8 +133,9 @@ def losses(runs: Sequence[facts.Run]) -> Figure | None:
 def _validations(run: facts.Run) -> list[tuple[float, float]]:
     """(step, loss on text held out) of a run, where its Record has both series."""
     series = run.record.series
-    steps = next((values for name, values in series.items() if name.startswith("validation step")), [])
-    values = next((values for name, values in series.items() if name.startswith("validation nats")), [])
+    nothing: Sequence[float] = ()
+    steps = next((values for name, values in series.items() if name.startswith("validation step")), nothing)
+    values = next((values for name, values in series.items() if name.startswith("validation nats")), nothing)
     return list(zip(steps, values, strict=True)) if len(steps) == len(values) else []
 
 

@@ -48,7 +48,7 @@ def setup(runs: Sequence[facts.Run]) -> list[Block]:
     differ = [n for n in names if n not in common]
     blocks: list[Block] = [Heading("What ran")]
     if common:
-        rows = tuple((name, facts_by_run[runs[0].name][name]) for name in common)
+        rows: tuple[tuple[str, ...], ...] = tuple((name, facts_by_run[runs[0].name][name]) for name in common)
         blocks.append(Table(("in every run" if len(runs) > 1 else "the run", ""), rows, left=2))
     short = [n for n in differ if max(len(facts_by_run[run.name].get(n, "")) for run in runs) <= LONG]
     if short:
@@ -159,9 +159,9 @@ def _rate(spread: tuple[float, float, float]) -> str:
 def _peaks(runs: Sequence[facts.Run]) -> Iterable[str]:
     """One line for each peak that an MFU is relative to, and one for the runs without."""
     peaks: dict[tuple, list[str]] = {}
-    for run in (run for run in runs if run.record.mfu_peak):
-        peak = run.record.mfu_peak
-        peaks.setdefault((peak["flops_per_second"], peak["source"]), []).append(run.name)
+    for run in runs:
+        if peak := run.record.mfu_peak:
+            peaks.setdefault((peak["flops_per_second"], peak["source"]), []).append(run.name)
     for (rate, source), names in peaks.items():
         prefix = "" if len(names) == len(runs) else f"{', '.join(names)}: "
         yield f"{prefix}{svg.quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
@@ -362,12 +362,14 @@ def checked(runs: Sequence[facts.Run]) -> list[Block]:
     )
     if rows:
         blocks.append(Table(("check", "", "runs", "largest value", "at most"), rows, left=2))
-    lines = tuple(facts.together(skipped, len(runs)))
-    return [*blocks, *([Text("", "Skipped:"), Items(lines)] if lines else [])]
+    if lines := tuple(facts.together(skipped, len(runs))):
+        blocks += [Text("", "Skipped:"), Items(lines)]
+    return blocks
 
 
 def commands(runs: Sequence[facts.Run]) -> list[Block]:
     """The commands as typed, and what the runs noted."""
     lines = "\n".join(f"{run.record.command}    # {run.name}" for run in runs)
     notes = tuple(facts.together([(run.name, line) for run in runs for line in run.record.notes], len(runs)))
-    return [Heading("Commands"), Code(lines), *([Heading("Notes of the runs"), Items(notes)] if notes else [])]
+    blocks: list[Block] = [Heading("Commands"), Code(lines)]
+    return [*blocks, Heading("Notes of the runs"), Items(notes)] if notes else blocks

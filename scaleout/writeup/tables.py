@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import cast
 
 Words = str | int | float | None
 NOTHING = "–"
@@ -74,7 +75,7 @@ def table(
     wrong = next((index for index, row in enumerate(cells) if len(row) != len(heads)), None)
     if wrong is not None:
         raise ValueError(f"row {wrong} has {len(cells[wrong])} cells under {len(heads)} columns")
-    chosen = frozenset([best] if best and isinstance(best[0], int) else best)
+    chosen = frozenset(cast("Sequence[tuple[int, int]]", [best] if best and isinstance(best[0], int) else best))
     for row, column in chosen:
         if not (0 <= row < len(cells) and 0 <= column < len(heads)):
             raise ValueError(f"best is row {row}, column {column}: the table has {len(cells)} and {len(heads)}")

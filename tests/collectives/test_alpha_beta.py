@@ -67,6 +67,15 @@ def test_the_pipelined_tree(ranks, blocks):
         assert c.cost("all_reduce", "tree", size, ranks, WIRE).seconds <= bound + 1e-12
 
 
+@over(ranks=(3, 4, 17, 64), size=(3e3, 1e6, 1e8))
+def test_no_number_of_blocks_is_better_than_the_tree_s_own(ranks, size):
+    """2 (h + k - 1) (alpha + size / (k rate)) is least near k = sqrt((h - 1) size / (alpha rate)) (Sanders, Speck and
+    Traff 2009): by trying all."""
+    h = (ranks - 1).bit_length()
+    seconds = (2 * (h + k - 1) * (WIRE.alpha_seconds + size / (k * WIRE.bytes_per_s)) for k in range(1, 2000))
+    assert c.cost("all_reduce", "tree", size, ranks, WIRE).seconds == pytest.approx(min(seconds), rel=1e-12)
+
+
 @over(ranks=(2, 3, 8, 17), blocks=(1, 4, 30))
 def test_the_pipelined_chain(ranks, blocks):
     size = blocks * 10_000

@@ -28,13 +28,13 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 
 
 def test_a_whole_price_reads_alike_from_a_page_whose_json_has_no_point():
-    one = exercises.exercise("capstone", "run-price")
+    exercise = exercises.exercise("capstone", "run-price")
     code = "def run_price(tokens, rate, gpus, price, good):\n    return tokens / rate / 3600 * gpus * price * good"
-    outcome = one.run(code)
+    outcome = exercise.run(code)
     cut = {**outcome, "results": [int(x) if x == int(x) else x for x in outcome["results"]]}
     assert type(cut["results"][0]) is int
-    assert one.judge_run(cut).message == one.judge_run(outcome).message
-    assert "gave 6_400, expected 10_000." in one.judge_run(cut).message
+    assert exercise.judge_run(cut).message == exercise.judge_run(outcome).message
+    assert "gave 6_400, expected 10_000." in exercise.judge_run(cut).message
 
 
 @each(
@@ -57,8 +57,8 @@ def test_a_division_is_judged_by_the_batch_and_shown_as_one():
 
 def test_mfu_by_palm_s_rule():
     """6N + 12 L H Q T a token, less the token table, which does no matrix product (Llama's is not tied)."""
-    each = 6 * (8.030e9 - 128_256 * 4096) + 12 * 32 * 32 * 128 * 8192
-    assert value("run-mfu") == pytest.approx(each * 128 * 8192 / 1.97 / (64 * 989.4e12), rel=1e-3)
+    token_flops = 6 * (8.030e9 - 128_256 * 4096) + 12 * 32 * 32 * 128 * 8192
+    assert value("run-mfu") == pytest.approx(token_flops * 128 * 8192 / 1.97 / (64 * 989.4e12), rel=1e-3)
 
 
 def test_beyond_the_knee_a_gpu_waits_for_what_its_wire_takes_longer():
@@ -98,28 +98,30 @@ def test_a_safe_order_survives_a_crash_after_every_operation():
     """A model of a disk: what was not synced is lost with the power. There is always a checkpoint that is good."""
     order = [list(faults.SAFE)[i] for i in solution("save-order")(list(faults.SAFE))]
     assert survives(order)
-    for early, late in (
+    for moved, target in (
         ("rename", "manifest"),
         ("manifest", "sync files"),
         ("remove oldest", "sync folder"),
         ("rename", "sync manifest"),
     ):
-        wrong = [one for one in order if one != early]
-        wrong.insert(wrong.index(late), early)
-        assert not survives(wrong), (early, late)
+        wrong = [operation for operation in order if operation != moved]
+        wrong.insert(wrong.index(target), moved)
+        assert not survives(wrong), (moved, target)
 
 
 def survives(order):
     """After every prefix: is a name on the disk a good checkpoint, and is there one left?"""
     for cut in range(len(order) + 1):
-        done = order[:cut]
-        named, durable = "rename" in done, "sync folder" in done
-        whole = all(one in done for one in ("write", "sync files", "barrier", "manifest", "sync manifest"))
-        before = done[: done.index("manifest")] if "manifest" in done else done
-        vouched = before is done or {"sync files", "barrier"} <= set(before)
-        if (named and not whole) or not vouched:
+        operations = order[:cut]
+        named, durable = "rename" in operations, "sync folder" in operations
+        complete = all(
+            operation in operations for operation in ("write", "sync files", "barrier", "manifest", "sync manifest")
+        )
+        before_manifest = operations[: operations.index("manifest")] if "manifest" in operations else operations
+        vouched = before_manifest is operations or {"sync files", "barrier"} <= set(before_manifest)
+        if (named and not complete) or not vouched:
             return False
-        if "remove oldest" in done and not durable:  # of two kept, the older one may have been the only good one
+        if "remove oldest" in operations and not durable:  # of two kept, the older one may have been the only good one
             return False
     return True
 
@@ -128,11 +130,13 @@ def test_shares_are_the_same_batches_at_every_world():
     share = solution("batch-share")
     order = list(range(100, 124))
     batches = {
-        world: [[one for rank in range(world) for one in share(order, 8, step, rank, world)] for step in range(3)]
+        world: [
+            [example for rank in range(world) for example in share(order, 8, step, rank, world)] for step in range(3)
+        ]
         for world in (1, 2, 4, 8)
     }
     assert batches[1] == batches[2] == batches[4] == batches[8]
-    assert sorted(one for batch in batches[4] for one in batch) == order
+    assert sorted(example for batch in batches[4] for example in batch) == order
 
 
 @each(
@@ -175,10 +179,10 @@ def test_a_fit_through_a_line_is_that_line_and_noise_averages_out():
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("capstone"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("capstone"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "speed-up",
         "other-base",
@@ -226,20 +230,23 @@ def test_the_four_curves_are_those_of_their_sources():
         for name in ("1-one", "2-ddp", "4-ddp")
     ]
     recorded = shares({run["device_count"]: run["tokens_per_second"] for run in runs})
-    assert all(abs(bends.CURVES["C"][n] - kept) <= 10 for n, kept in recorded.items()), "a run again is near it"
+    assert all(abs(bends.CURVES["C"][n] - percent) <= 10 for n, percent in recorded.items()), "a run again is near it"
     assert all("2-core" in run["device"] and run["effective_batch"] == 8 for run in runs)
     nvidia = published("fp8.json")["steps"]["nemotron-4-15b"]
     seconds = dict(zip(nvidia["gpus"], nvidia["bf16_seconds"], strict=True))
-    kept = {n: round(100 * seconds[16] / seconds[n]) for n in bends.CURVES["D"]}
-    assert bends.CURVES["D"] == kept and nvidia["sequences_per_gpu"] == 4
+    percent = {n: round(100 * seconds[16] / seconds[n]) for n in bends.CURVES["D"]}
+    assert bends.CURVES["D"] == percent and nvidia["sequences_per_gpu"] == 4
 
 
 def test_what_is_said_of_the_four_curves_follows_from_them():
     """A stands still, and so its step is its messages; C falls; B's layout has lost most of it on one node; D keeps."""
-    whole = {name: bends.together(name) for name in bends.CURVES}
-    assert whole["A"][2] == pytest.approx(whole["A"][1], rel=0.03) and whole["C"][2] < 0.6 * whole["C"][1]
-    kept = bends.CURVES["B"]
-    assert kept[4] - bends.TP_ALONE > 4 * (bends.TP_ALONE - kept[8]) and min(bends.CURVES["D"].values()) > 95
+    throughput = {name: bends.together(name) for name in bends.CURVES}
+    assert (
+        throughput["A"][2] == pytest.approx(throughput["A"][1], rel=0.03)
+        and throughput["C"][2] < 0.6 * throughput["C"][1]
+    )
+    curve_b = bends.CURVES["B"]
+    assert curve_b[4] - bends.TP_ALONE > 4 * (bends.TP_ALONE - curve_b[8]) and min(bends.CURVES["D"].values()) > 95
     drops = {
         name: max(zip(curve, [*curve][1:], strict=False), key=lambda pair, c=curve: c[pair[0]] - c[pair[1]])[0]
         for name, curve in bends.CURVES.items()

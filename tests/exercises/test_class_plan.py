@@ -20,12 +20,12 @@ ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$"
 ROWS = ROW.findall(PLAN)
 PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in exercises.stems()}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
-KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
+KEYS = {exercise.title: exercise.key for exercise in exercises.catalogue("collectives")}
 
 
 @pytest.mark.parametrize(("stem", "title", "right", "wrong"), EVERY_ROW)
 def test_a_wrong_answer_to_expect_is_one_that_the_checker_names(stem, title, right, wrong):
-    key = next(one.key for one in exercises.catalogue(stem) if one.title == title)
+    key = next(exercise.key for exercise in exercises.catalogue(stem) if exercise.title == title)
     assert exercises.check(stem, key, right)["ok"]
     assert exercises.check(stem, key, wrong)["slip"] in [slip.name for slip in exercises.exercise(stem, key).slips]
 
@@ -33,19 +33,21 @@ def test_a_wrong_answer_to_expect_is_one_that_the_checker_names(stem, title, rig
 @pytest.mark.parametrize(("stem", "name"), [("fsdp", "06_fsdp"), ("capstone", "11_capstone")])
 def test_minutes_are_those_that_the_exercises_say(stem, name):
     """In the class plan for each of them, at the chapter's beginning for all, to five minutes."""
-    minutes = {one.title: one.spec()["minutes"] for one in exercises.catalogue(stem)}
-    said = re.findall(r"\*([A-Z0-9][^*]+)\* \((\d+)(?: minutes)?\)", PLANS[stem])
-    assert len(said) > 8 and {title: int(took) for title, took in said} == {title: minutes[title] for title, _ in said}
+    minutes = {exercise.title: exercise.spec()["minutes"] for exercise in exercises.catalogue(stem)}
+    planned = re.findall(r"\*([A-Z0-9][^*]+)\* \((\d+)(?: minutes)?\)", PLANS[stem])
+    assert len(planned) > 8 and {title: int(number) for title, number in planned} == {
+        title: minutes[title] for title, _ in planned
+    }
     total = int(re.search(r"(\d+) for the exercises", text(f"notebooks/{name}.ipynb"))[1])
     assert total == 5 * round(sum(minutes.values()) / 5)
 
 
 def test_each_plan_has_wrong_answers_and_names_exercises_that_there_are():
     for stem, plan in PLANS.items():
-        titles = {one.title for one in exercises.catalogue(stem)} | {"Predict", "For a room"}
+        titles = {title.title for title in exercises.catalogue(stem)} | {"Predict", "For a room"}
         named = set(re.findall(r"\*([A-Z0-9][^*]+)\*(?!\*)", plan))
         assert len(ROW.findall(plan)) >= 5 and len(named) > 7, stem
-        assert not {one for one in named if one.rstrip(",.") not in titles and one not in titles}, stem
+        assert not {title for title in named if title.rstrip(",.") not in titles and title not in titles}, stem
 
 
 def test_the_two_wrong_answers_are_slips_of_the_question_and_of_exercises():
@@ -58,9 +60,11 @@ def test_the_two_wrong_answers_are_slips_of_the_question_and_of_exercises():
 
 def test_the_figures_to_expect_are_the_recorded_ones():
     run = results.load(ROOT / "labs/results/collectives/cpu-cpu-2.json")
-    for who, words in (("gloo", "272 µs and moves 1.47 GB/s"), ("ring", "471 µs and 1.32 GB/s")):
-        point = re.compile(rf"{who} all_reduce, (\d+) B: seconds, its line")
-        swept = [(int(found[1]), took) for name, took in run.measurement.items() if (found := point.fullmatch(name))]
+    for algorithm, words in (("gloo", "272 µs and moves 1.47 GB/s"), ("ring", "471 µs and 1.32 GB/s")):
+        point = re.compile(rf"{algorithm} all_reduce, (\d+) B: seconds, its line")
+        swept = [
+            (int(match[1]), seconds) for name, seconds in run.measurement.items() if (match := point.fullmatch(name))
+        ]
         line = profile.fit(sorted(swept))
         alpha, rate = re.findall(r"[\d.]+", words)
         assert f"{line['alpha_seconds'] * 1e6:.0f}" == alpha and f"{1e-9 / line['seconds_per_byte']:.2f}" == rate
@@ -69,9 +73,9 @@ def test_the_figures_to_expect_are_the_recorded_ones():
 
 def test_two_notebooks_lose_and_round_what_the_plan_of_precision_says():
     plan = PLANS["precision"]
-    said = re.search(r"ten gradients, (.*) and ([\d.]+), and two activations, ([\d.]+) and ([\d,]+)\.", plan)
-    gradients = [float(one) for one in [*said[1].split(", "), said[2]]]
-    twelve = [*gradients, float(said[3]), float(said[4].replace(",", ""))]
+    match = re.search(r"ten gradients, (.*) and ([\d.]+), and two activations, ([\d.]+) and ([\d,]+)\.", plan)
+    gradients = [float(number) for number in [*match[1].split(", "), match[2]]]
+    twelve = [*gradients, float(match[3]), float(match[4].replace(",", ""))]
     assert len(gradients) == 10 and len(twelve) == 12
     lost = lambda x: not 0.001 <= float(f"{x:.2e}") <= 999  # noqa: E731
     assert [sum(map(lost, twelve)), sum(x < 0.0005 for x in twelve)] == [4, 3] and "(Four, all in the first" in plan
@@ -83,10 +87,10 @@ def test_two_notebooks_lose_and_round_what_the_plan_of_precision_says():
 def test_the_figures_of_precision_to_expect_are_the_recorded_ones():
     run, plan = results.load(ROOT / "labs/results/precision/smoke-cpu-1.json"), PLANS["precision"]
     lost = "share of gradients that are zero, fp16 products, no loss scale"
-    for found in (run.prediction, run.measurement):
-        assert round(found[lost], 2) == 0.08 and found[lost.replace("no loss", "loss")] < 0.002
-        assert 0.24 < found["share of weights that an update leaves, bf16 throughout"] < 0.27
-        assert found["steps left out"] == 1
+    for shares in (run.prediction, run.measurement):
+        assert round(shares[lost], 2) == 0.08 and shares[lost.replace("no loss", "loss")] < 0.002
+        assert 0.24 < shares["share of weights that an update leaves, bf16 throughout"] < 0.27
+        assert shares["steps left out"] == 1
     for words in ("gradients 8% become zero", "a quarter of the weights stay", "leaves out one step"):
         assert words in plan
     losses = [run.series[f"loss, {way}, seed 0"] for way in ("fp32", "fp16 products, no loss scale")]
@@ -101,8 +105,10 @@ def test_the_figures_of_precision_to_expect_are_the_recorded_ones():
 def test_the_norms_that_the_plan_of_zero_says_are_those_of_the_chapters_run():
     cells = {cell["id"]: cell for cell in json.loads(text("notebooks/05_zero.ipynb"))["cells"]}
     first = re.search(r"^1 .*$", "".join(cells["zero-fault"]["outputs"][0]["text"]), re.M)[0].split()
-    said = re.search(r"norms are ([\d.]+) and ([\d.]+) in the first step", PLANS["zero"])
-    assert [float(one) for one in said.groups()] == pytest.approx([float(one) for one in first[3:5]], rel=2e-3)
+    match = re.search(r"norms are ([\d.]+) and ([\d.]+) in the first step", PLANS["zero"])
+    assert [float(number) for number in match.groups()] == pytest.approx(
+        [float(number) for number in first[3:5]], rel=2e-3
+    )
 
 
 def test_eight_people_send_and_walk_what_the_plan_of_three_axes_says():
@@ -110,11 +116,15 @@ def test_eight_people_send_and_walk_what_the_plan_of_three_axes_says():
     cards = list(product((0, 1), repeat=3))  # stage, replica, part
     sent = {card: (micro * (card[0] == 0), weights, blocks * micro) for card in cards}
     assert set(sent.values()) == {(2, 4, 6), (0, 4, 6)} and "(6, 2 or none, and 4.)" in PLANS["mesh"]
-    walked = [sum(one[axis] for one in sent.values()) for axis in (2, 0)]
+    walked = [sum(bytes_by_axis[axis] for bytes_by_axis in sent.values()) for axis in (2, 0)]
     assert "({} and {}.)".format(*walked) in PLANS["mesh"]
     once = exercises.exercise("mesh", "bytes-by-axis").reference
-    less, more = (once(4, 2, 2, m, 3, 1, 4) for m in (2, 4))
-    assert [b / a for a, b in zip(less, more, strict=True)] == [2, 1, 2] and "(Two of the three.)" in PLANS["mesh"]
+    two_micro_batches, four_micro_batches = (once(4, 2, 2, m, 3, 1, 4) for m in (2, 4))
+    assert [b / a for a, b in zip(two_micro_batches, four_micro_batches, strict=True)] == [
+        2,
+        1,
+        2,
+    ] and "(Two of the three.)" in PLANS["mesh"]
 
 
 def test_a_ring_with_the_sign_turned_passes_no_sum_on():
@@ -132,16 +142,16 @@ def test_a_ring_with_the_sign_turned_passes_no_sum_on():
 def test_the_figures_of_recomputation_are_the_recorded_ones():
     run, plan = results.load(ROOT / "labs/results/recompute/smoke-cpu-2.json"), PLANS["recompute"]
     ends = {
-        kept: {
-            name: run.measurement[f"{name}, {kept}, torch.utils.checkpoint"]
+        saved: {
+            name: run.measurement[f"{name}, {saved}, torch.utils.checkpoint"]
             for name in ("bytes the blocks keep", "bytes at the peak", "FLOPs made again")
         }
-        for kept in ("everything", "inputs alone")
+        for saved in ("everything", "inputs alone")
     }
-    kept, peak, again = ([each[name] for each in ends.values()] for name in ends["everything"])
-    assert "keep {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in kept)) in plan
+    saved, peak, recomputed = ([figures[name] for figures in ends.values()] for name in ends["everything"])
+    assert "keep {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in saved)) in plan
     assert "from {:.1f} MB to {:.1f}".format(*(n / 1e6 for n in peak)) in plan
-    assert f"({again[1] / 1e9:.2f} GFLOP with inputs alone)" in plan and again[0] == 0
+    assert f"({recomputed[1] / 1e9:.2f} GFLOP with inputs alone)" in plan and recomputed[0] == 0
     gathers = {n for name, n in run.measurement.items() if name.startswith("all-gathers a step")}
     assert gathers == {7} and "7 all-gathers a step" in plan
 
@@ -152,9 +162,9 @@ def test_the_figures_of_the_capstone_are_the_recorded_ones():
         n: results.load(ROOT / f"labs/results/scaling/smoke-cpu-strong-{n}.json")
         for n in ("1-one", "2-ddp", "2-fsdp", "4-ddp", "4-fsdp")
     }
-    kept = {n: one.rate / int(n[0]) / run["1-one"].rate for n, one in run.items()}
-    assert f"efficiency {kept['2-ddp']:.2f} for DDP and {kept['2-fsdp']:.2f} for FSDP" in plan
-    assert max(kept["4-ddp"], kept["4-fsdp"]) < 0.25
+    efficiency = {n: record.rate / int(n[0]) / run["1-one"].rate for n, record in run.items()}
+    assert f"efficiency {efficiency['2-ddp']:.2f} for DDP and {efficiency['2-fsdp']:.2f} for FSDP" in plan
+    assert max(efficiency["4-ddp"], efficiency["4-fsdp"]) < 0.25
     peak = results.load(ROOT / "labs/results/capstone/smoke-cpu-2-fsdp.json").measurement["peak bytes"]
     assert f"{peak / 1e6:.2f} MB" in plan
     slips = {round(value): words for value, words in views.question("capstone")["slips"]}
@@ -163,21 +173,21 @@ def test_the_figures_of_the_capstone_are_the_recorded_ones():
 
 def test_squares_on_a_sheet_make_the_moments_that_the_plan_of_memory_says():
     plan, loss = PLANS["memory"], [12 + tokens * (2 * 2 + 1) for tokens in (1, 2)]
-    said = "(One token: {} at the loss, 20 at the update. Two tokens: {} at the loss, and the sheet has 21.)"
-    assert said.format(*loss) in plan
+    sentence = "(One token: {} at the loss, 20 at the update. Two tokens: {} at the loss, and the sheet has 21.)"
+    assert sentence.format(*loss) in plan
     assert loss[0] < 12 + 4 + 4 < 21 < loss[1]
     cells = json.loads(text("notebooks/01_memory.ipynb"))["cells"]
     names = {}
     with contextlib.redirect_stdout(io.StringIO()):
         exec("".join(next(cell for cell in cells if cell["id"] == "memory-by-hand")["source"]), names)
-    held = {tokens: names["by_hand"](*names["gpt2"], tokens) for tokens in (834, 835)}
-    assert [max(one, key=one.get) for one in held.values()] == ["update", "loss"] and "(835.)" in plan
+    moments = {tokens: names["by_hand"](*names["gpt2"], tokens) for tokens in (834, 835)}
+    assert [max(sizes, key=sizes.get) for sizes in moments.values()] == ["update", "loss"] and "(835.)" in plan
 
 
 def test_the_figures_of_memory_to_expect_are_the_recorded_ones():
     plan, folder = PLANS["memory"], ROOT / "labs/results/memory"
-    two, one = (results.load(folder / f"smoke-cpu-{n}.json") for n in (2, 1))
-    peaks = [run.measurement["peak bytes"] for run in (two, one)]
+    two, alone = (results.load(folder / f"smoke-cpu-{n}.json") for n in (2, 1))
+    peaks = [run.measurement["peak bytes"] for run in (two, alone)]
     for size in (*peaks, peaks[0] - peaks[1]):
         assert f"{size / 1e6:.2f} MB" in plan
     assert abs(two.prediction["peak bytes"] - peaks[0]) < 1000
@@ -201,21 +211,27 @@ def test_a_carrier_makes_wait_as_long_as_the_plan_of_data_parallelism_says():
 
 def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
     plan, run = PLANS["ddp"], results.load(ROOT / "labs/results/ddp/smoke-cpu-2.json")
-    took = {
+    milliseconds = {
         way: run.measurement[f"seconds a step, {way}"] * 1e3
         for way in ("naive", "buckets by hand", "torch DDP", "one process, all threads")
     }
     assert (
         "naive takes {:.0f} ms a step, buckets by hand {:.0f}, torch DDP {:.0f}, "
-        "one process with both cores {:.0f}".format(*took.values())
+        "one process with both cores {:.0f}".format(*milliseconds.values())
     ) in plan
-    assert all(abs(run.prediction[f"seconds a step, {way}"] / took[way] * 1e3 - 1) < 0.15 for way in list(took)[:3])
+    assert all(
+        abs(run.prediction[f"seconds a step, {way}"] / milliseconds[way] * 1e3 - 1) < 0.15
+        for way in list(milliseconds)[:3]
+    )
     sent = [run.measurement[f"collectives a step, {way}"] for way in ("naive", "torch DDP")]
     assert f"naive sends {sent[0]:.0f} messages a step and the others {sent[1]:.0f}" in plan
     assert f"all {len(run.checks)} checks" in plan
     folder = ROOT / "labs/results/slow_link"
     link = [results.load(folder / f"cpu-2-hosts-{rate}.json").measurement for rate in ("unlimited", "100-mbit")]
-    assert "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(*(1e3 * one["seconds a step"] for one in link)) in plan
+    assert (
+        "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(*(1e3 * measurement["seconds a step"] for measurement in link))
+        in plan
+    )
     slips = [round(value, 1) for value, _ in views.question("ddp")["slips"]]
     assert {50.0, 4.0} <= set(slips) and "**50.0%** in *Predict*" in plan and "**4.0%** in *Predict*" in plan
 
@@ -228,15 +244,15 @@ def test_the_figures_of_fsdp_are_the_recorded_ones_and_its_wrong_guesses_are_sli
         assert run.measurement[f"reduce-scatters a step, {way}"] == 5
     assert "9 all-gathers and 5 reduce-scatters" in plan
     assert f"peaks at {run.measurement['peak bytes'] / 1e6:.2f} MB" in plan
-    took = [f"{1e3 * run.measurement[f'seconds a step, {way}']:.1f}" for way in ways]
-    assert "{} ms by hand and naive, {} with one gather ahead, {} by `fully_shard`".format(*took) in plan
+    milliseconds = [f"{1e3 * run.measurement[f'seconds a step, {way}']:.1f}" for way in ways]
+    assert "{} ms by hand and naive, {} with one gather ahead, {} by `fully_shard`".format(*milliseconds) in plan
     sweep = results.load(ROOT / "labs/results/fsdp/smoke-cpu-2-sweep.json").peak_memory
     rows = (
         "wrap model, checkpointing none",
         "wrap block, reshard true, checkpointing none",
         "wrap block, reshard true, checkpointing full",
     )
-    said = "{} MB with the model as one unit, {} by blocks, {} by blocks with checkpointing"
-    assert said.format(*(f"{sweep[row] / 1e6:.2f}" for row in rows)) in plan
+    sentence = "{} MB with the model as one unit, {} by blocks, {} by blocks with checkpointing"
+    assert sentence.format(*(f"{sweep[row] / 1e6:.2f}" for row in rows)) in plan
     slips = {round(value, 1) for value, _ in views.question("fsdp")["slips"]}
     assert {10.9, 8.0} <= slips and "10.9 GiB" in plan and "8 GiB" in plan

@@ -37,11 +37,11 @@ def test_each_plan_says_what_to_do_when_the_gpus_do_not_come():
         words = re.search(r"^If the GPUs do not come, (.+)$", plan, re.M)
         assert words and len(words[1]) > 150, stem
     slow = {rate: results.load(ROOT / f"labs/results/tensor/smoke-2-hosts-{rate}-mbit.json") for rate in (1000, 200)}
-    took = [run.measurement["seconds a step"] for run in slow.values()]
-    assert "{:.2f} and {:.2f} s a step".format(*took) in PLANS["tensor"]
+    seconds = [run.measurement["seconds a step"] for run in slow.values()]
+    assert "{:.2f} and {:.2f} s a step".format(*seconds) in PLANS["tensor"]
     link = results.load(ROOT / "labs/results/mesh/smoke-cpu-8-link.json").measurement
-    took = [link[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")]
-    assert "{:.2f}, {:.2f} and {:.2f} s a step".format(*took) in PLANS["mesh"]
+    seconds = [link[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")]
+    assert "{:.2f}, {:.2f} and {:.2f} s a step".format(*seconds) in PLANS["mesh"]
 
 
 # "*One* (3)", "*One* and *Two* (2 minutes each)", "*One*, in pairs, on paper (10)"
@@ -53,18 +53,18 @@ MINUTES = re.compile(
 
 def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():
     for stem in PLANS:
-        page = {one.title: exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem)}
-        found = MINUTES.findall(PLANS[stem])
-        assert len(found) > 3, stem
-        for words, minutes, each in found:
+        page = {exercise.title: exercises.spec(stem, exercise.key)["minutes"] for exercise in exercises.catalogue(stem)}
+        matches = MINUTES.findall(PLANS[stem])
+        assert len(matches) > 3, stem
+        for words, minutes, for_each in matches:
             titles = re.findall(r"\*([^*]+)\*", words)
-            for title in titles if each else titles[-1:]:
+            for title in titles if for_each else titles[-1:]:
                 assert page[title] == int(minutes), (stem, title)
 
 
 def test_a_chapter_says_the_minutes_of_its_exercises():
     for stem in PLANS:
         chapter = next((ROOT / "notebooks").glob(f"*_{stem}.ipynb")).read_text("utf-8")
-        said = int(re.search(r"minutes to read and run, (\d+) for the exercises", chapter)[1])
-        asked = sum(exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem))
-        assert abs(said - asked) < 5, (stem, said, asked)
+        stated = int(re.search(r"minutes to read and run, (\d+) for the exercises", chapter)[1])
+        total = sum(exercises.spec(stem, exercise.key)["minutes"] for exercise in exercises.catalogue(stem))
+        assert abs(stated - total) < 5, (stem, stated, total)

@@ -44,11 +44,11 @@ def test_bus_bandwidth_is_the_published_one():
 
 
 def test_the_switch_explains_what_the_link_cannot():
-    above = exercises.exercise("collectives", "above-the-link")
-    assert "**480 GB/s**" in above.prompt and "450 GB/s" in above.prompt
-    assert f"{480 / 1.75:.0f} GB/s" == "274 GB/s" and "274 GB/s" in above.solution
+    exercise = exercises.exercise("collectives", "above-the-link")
+    assert "**480 GB/s**" in exercise.prompt and "450 GB/s" in exercise.prompt
+    assert f"{480 / 1.75:.0f} GB/s" == "274 GB/s" and "274 GB/s" in exercise.solution
     assert right("above-the-link") == "in-network"
-    assert f"{480e9 / 2**30:.0f} GiB/s" in next(one.why for one in above.options if one.name == "units")
+    assert f"{480e9 / 2**30:.0f} GiB/s" in next(option.reason for option in exercise.options if option.name == "units")
 
 
 def test_the_right_choice_is_what_the_model_says():
@@ -57,25 +57,29 @@ def test_the_right_choice_is_what_the_model_says():
     assert right("tiny-message") == min(tiny, key=tiny.get) == "tree"
     assert tiny["ring"] == pytest.approx(630e-6, rel=0.01)
     wire = Wire(10e-6, 50e9)
-    few, many = (cost("all_reduce", "ring", 10 * GB, ranks, wire).seconds for ranks in (8, 512))
+    eight_ranks, ranks_512 = (cost("all_reduce", "ring", 10 * GB, ranks, wire).seconds for ranks in (8, 512))
     assert right("more-ranks") == "little"
-    assert (few, many) == (pytest.approx(0.35, abs=0.001), pytest.approx(0.41, abs=0.001))
-    assert many / few == pytest.approx(7 / 6, abs=0.01)
-    one, other, both = (
+    assert (eight_ranks, ranks_512) == (pytest.approx(0.35, abs=0.001), pytest.approx(0.41, abs=0.001))
+    assert ranks_512 / eight_ranks == pytest.approx(7 / 6, abs=0.01)
+    reduce_scatter, all_gather, all_reduce = (
         cost(name, "ring", GB, 8, wire).sent_bytes for name in ("reduce_scatter", "all_gather", "all_reduce")
     )
     assert right("two-halves") == "rs-ag"
-    assert one + other == pytest.approx(both)
-    assert both + other == pytest.approx(1.5 * both)  # "half as much again"
+    assert reduce_scatter + all_gather == pytest.approx(all_reduce)
+    assert all_reduce + all_gather == pytest.approx(1.5 * all_reduce)  # "half as much again"
 
 
 @each([2, 3, 4, 5, 8, 13])
 def test_chunks_are_those_of_the_simulation(ranks):
     """Where the simulation starts with another chunk, the numbers are shifted by the same for all ranks and steps."""
     chunk = solution("chunk-to-send")
-    ring = [one for one in simulation.messages("all_reduce", "ring", ranks) if one.target == (one.source + 1) % ranks]
+    ring = [
+        message
+        for message in simulation.messages("all_reduce", "ring", ranks)
+        if message.target == (message.source + 1) % ranks
+    ]
     assert len(ring) == 2 * (ranks - 1) * ranks
-    shifts = {(one.chunk - chunk(one.source, one.step, ranks)) % ranks for one in ring}
+    shifts = {(message.chunk - chunk(message.source, message.step, ranks)) % ranks for message in ring}
     assert len(shifts) == 1
 
 
@@ -93,10 +97,10 @@ def test_the_reduce_scatter_of_the_solution_is_that_of_the_simulation():
     play, draw = solution("reduce-scatter"), random.Random(0)
     for _ in range(40):
         ranks, length = draw.randint(1, 7), draw.randint(0, 20)
-        held = [[draw.randint(-9, 9) for _ in range(length)] for _ in range(ranks)]
-        parts, sent = play(held)
-        assert [parts, sent] == collectives_ring._scatter(held) == collectives_ring._ring(held)
-        assert [one for part in parts for one in part] == [sum(column) for column in zip(*held, strict=True)]
+        lists = [[draw.randint(-9, 9) for _ in range(length)] for _ in range(ranks)]
+        parts, sent = play(lists)
+        assert [parts, sent] == collectives_ring._scatter(lists) == collectives_ring._ring(lists)
+        assert [number for part in parts for number in part] == [sum(column) for column in zip(*lists, strict=True)]
         moves = simulation.messages("reduce_scatter", "ring", ranks)
         assert sent == simulation.sent(moves, simulation.chunk_sizes(length, ranks), ranks)
         at_end = simulation.run(moves, simulation.start("reduce_scatter", ranks, ranks))[-1]
@@ -130,10 +134,10 @@ def test_the_measured_points_are_like_those_of_the_record():
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("collectives"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("collectives"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "forgot-all-gather",
         "divided-by-neighbours",
@@ -175,8 +179,8 @@ def test_misconceptions_of_the_rung_are_each_named():
     ]
 )
 def test_units_and_factors_are_told_apart(key, answer, slip):
-    found = answers.verdict("collectives", key, answer)
-    assert (found["ok"], found["slip"]) == (not slip, slip)
+    verdict = answers.verdict("collectives", key, answer)
+    assert (verdict["ok"], verdict["slip"]) == (not slip, slip)
 
 
 SCATTER = answers.code_of(exercises.exercise("collectives", "reduce-scatter"))
@@ -196,8 +200,8 @@ SCATTER = answers.code_of(exercises.exercise("collectives", "reduce-scatter"))
 def test_right_parts_with_the_wrong_count_are_named(sent, slip):
     counted = f"\n    return parts, [{sent} for rank in range(ranks)]\n"
     source = SCATTER.replace("return [", "parts = ").replace(", sent]\n", counted)
-    found = answers.verdict("collectives", "reduce-scatter", source)
-    assert (found["ok"], found["slip"]) == (not slip, slip)
+    verdict = answers.verdict("collectives", "reduce-scatter", source)
+    assert (verdict["ok"], verdict["slip"]) == (not slip, slip)
 
 
 @each(

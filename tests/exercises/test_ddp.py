@@ -45,10 +45,10 @@ def test_slips_of_the_step_are_sums_of_the_three_times_given():
 def test_the_smallest_batch_hides_the_all_reduce_and_one_less_does_not():
     batch = solution("smallest-batch")
     for seconds_each, size, ranks, rate in exercises.exercise("ddp", "smallest-batch").cases:
-        found, wire = batch(seconds_each, size, ranks, rate), 2 * (ranks - 1) / ranks * size / rate
-        assert found >= 1 and found == int(found)
-        assert found * seconds_each * 2 / 3 >= wire
-        assert found == 1 or (found - 1) * seconds_each * 2 / 3 < wire
+        smallest, wire = batch(seconds_each, size, ranks, rate), 2 * (ranks - 1) / ranks * size / rate
+        assert smallest >= 1 and smallest == int(smallest)
+        assert smallest * seconds_each * 2 / 3 >= wire
+        assert smallest == 1 or (smallest - 1) * seconds_each * 2 / 3 < wire
     assert batch(0.05, 4e9, 16, 50e9) == 5  # 0.15 s on the wire, 33.3 ms of backward each
     assert batch(0.05, 4e9, 16, 1.25e9) == 180
 
@@ -84,7 +84,7 @@ def test_buckets_are_those_of_torch():
     for sizes, cap, first in cases:
         arriving = [torch.empty(size, dtype=torch.uint8) for size in reversed(sizes)]
         places, _ = _compute_bucket_assignment_by_size(arriving, [first, cap])
-        assert assign(sizes, cap, first) == [[len(sizes) - 1 - place for place in one] for one in places]
+        assert assign(sizes, cap, first) == [[len(sizes) - 1 - place for place in bucket] for bucket in places]
 
 
 def test_the_right_choices():
@@ -125,51 +125,51 @@ def test_figures_are_those_of_the_recorded_trace(letter):
 @LETTERS
 def test_the_cause_of_a_trace_follows_from_its_figures(letter):
     """By thresholds, from the trace itself, without looking at its name."""
-    one, well = traces.FIGURES[traces.TRACES[letter]], traces.FIGURES["trace-healthy.json"]
-    if min(one.data) > 0.2 * one.step:
+    trace, well = traces.FIGURES[traces.TRACES[letter]], traces.FIGURES["trace-healthy.json"]
+    if min(trace.data) > 0.2 * trace.step:
         cause = "starved"
-    elif one.collectives > 5 * well.collectives:
+    elif trace.collectives > 5 * well.collectives:
         cause = "tiny-buckets"
-    elif one.rate < well.rate / 2:
+    elif trace.rate < well.rate / 2:
         cause = "slow-link"
-    elif one.compute[1] > 1.2 * one.compute[0] and one.waited[0] > 5 * one.waited[1] + 5:
+    elif trace.compute[1] > 1.2 * trace.compute[0] and trace.waited[0] > 5 * trace.waited[1] + 5:
         cause = "straggler-1"
     else:
         cause = "healthy"
     assert cause == CAUSES[traces.TRACES[letter]]
     named = {"starved": "data", "tiny-buckets": "buckets", "slow-link": "link", "straggler-1": "rank 1"}
-    label = next(option.label for option in traces.WHICH.options if option.right)
+    label = next(option.label for option in traces.FIVE_RUNS.options if option.right)
     assert f"{letter} {named.get(cause, 'none')}" in label.split(", ")
 
 
 @LETTERS
 def test_the_solution_carries_the_figure_that_decides(letter):
-    one = traces.FIGURES[traces.TRACES[letter]]
-    said = next(part for part in traces.WHICH.solution.split("\n\n") if part.startswith(f"**{letter}, "))
+    trace = traces.FIGURES[traces.TRACES[letter]]
+    text = next(part for part in traces.FIVE_RUNS.solution.split("\n\n") if part.startswith(f"**{letter}, "))
     decides = {
-        "starved": f"{one.data[0]} and {one.data[1]} ms",
-        "tiny-buckets": f"{one.collectives} collectives",
-        "slow-link": f"{one.rate} MB/s",
-        "straggler-1": f"{one.compute[1]} ms",
-        "healthy": f"{one.exposed[0]} and {one.exposed[1]} ms",
+        "starved": f"{trace.data[0]} and {trace.data[1]} ms",
+        "tiny-buckets": f"{trace.collectives} collectives",
+        "slow-link": f"{trace.rate} MB/s",
+        "straggler-1": f"{trace.compute[1]} ms",
+        "healthy": f"{trace.exposed[0]} and {trace.exposed[1]} ms",
     }
-    assert decides[CAUSES[traces.TRACES[letter]]] in said
+    assert decides[CAUSES[traces.TRACES[letter]]] in text
 
 
 def test_each_wrong_reading_counts_what_is_right_and_says_a_figure():
-    best = next(option for option in traces.WHICH.options if option.right).label.split(", ")
-    for option in traces.WHICH.options:
-        assert re.search(r"\d", option.why), option.why
-        same = sum(a == b for a, b in zip(option.label.split(", "), best, strict=True))
-        assert option.right or option.why.startswith({4: "Four", 3: "Three", 2: "Two"}[same])
+    best = next(option for option in traces.FIVE_RUNS.options if option.right).label.split(", ")
+    for option in traces.FIVE_RUNS.options:
+        assert re.search(r"\d", option.reason), option.reason
+        matching = sum(a == b for a, b in zip(option.label.split(", "), best, strict=True))
+        assert option.right or option.reason.startswith({4: "Four", 3: "Three", 2: "Two"}[matching])
 
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("ddp"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("ddp"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "half",
         "all-ranks",
@@ -191,23 +191,23 @@ def test_misconceptions_of_the_rung_are_each_named():
 
 # --- the lab exercise on real ranks -----------------------------------------------------------------------
 
-GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("ddp", "train-step").solution, re.S).group(1)
+SOLUTION = re.search(r"```python\n(.*?)```", exercises.exercise("ddp", "train-step").solution, re.S).group(1)
 DIVIDE, LOSS = "    flat /= dist.get_world_size()\n", " / len(passes)"
-EACH = """\
+EACH_WEIGHT = """\
     for p in model.parameters():
         if p.grad is not None:
             dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()
     optimizer.step()
 """
-EVERY = """\
+EVERY_PASS = """\
         for p in model.parameters():
             if p.grad is not None:
                 dist.all_reduce(p.grad)
                 p.grad /= dist.get_world_size()
     optimizer.step()
 """
-BEFORE = GIVEN[: GIVEN.index("    gradients =")]
+UNTIL_REDUCE = SOLUTION[: SOLUTION.index("    gradients =")]
 WRAPPED = """\
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
@@ -217,7 +217,7 @@ def train_step(model, optimizer, passes):
     (sum(mse_loss(wrapped(x), y) for x, y in passes) / len(passes)).backward()
     optimizer.step()
 """
-APART = "    if dist.get_rank():\n        flat *= 1 + 1e-5\n    for one, mean"
+RANKS_DIFFER = "    if dist.get_rank():\n        flat *= 1 + 1e-5\n    for one, mean"
 AVERAGED = """\
     for p in model.parameters():
         if p.requires_grad:
@@ -225,26 +225,26 @@ AVERAGED = """\
             p.data /= dist.get_world_size()
 """
 WRITTEN = {
-    "": GIVEN,
-    "-each": BEFORE + EACH,
+    "": SOLUTION,
+    "-each": UNTIL_REDUCE + EACH_WEIGHT,
     "stub": exercises.exercise("ddp", "train-step").stub,
-    "not-averaged": GIVEN.replace(DIVIDE, ""),
-    "passes-added": GIVEN.replace(LOSS, ""),
-    "nothing-divided": GIVEN.replace(LOSS, "").replace(DIVIDE, ""),
-    "divided-twice": GIVEN.replace(DIVIDE, 2 * DIVIDE),
-    "own-gradient": GIVEN.replace("    dist.all_reduce(flat) ", "    flat = 2 * flat "),
-    "own-sum": BEFORE.replace(LOSS, "") + "    optimizer.step()\n",
-    "last-pass": GIVEN.replace("in passes:\n", "in passes:\n        optimizer.zero_grad()\n"),
-    "not-cleared": GIVEN.replace("    optimizer.zero_grad()\n", ""),
-    "no-step": GIVEN.replace("    optimizer.step()\n", ""),
-    "every-pass": BEFORE + EVERY,
-    "no-gradient": GIVEN.replace(" if p.grad is not None", ""),
-    "wrong-gradient": GIVEN.replace("    flat /=", "    flat += 1\n    flat /="),
+    "not-averaged": SOLUTION.replace(DIVIDE, ""),
+    "passes-added": SOLUTION.replace(LOSS, ""),
+    "nothing-divided": SOLUTION.replace(LOSS, "").replace(DIVIDE, ""),
+    "divided-twice": SOLUTION.replace(DIVIDE, 2 * DIVIDE),
+    "own-gradient": SOLUTION.replace("    dist.all_reduce(flat) ", "    flat = 2 * flat "),
+    "own-sum": UNTIL_REDUCE.replace(LOSS, "") + "    optimizer.step()\n",
+    "last-pass": SOLUTION.replace("in passes:\n", "in passes:\n        optimizer.zero_grad()\n"),
+    "not-cleared": SOLUTION.replace("    optimizer.zero_grad()\n", ""),
+    "no-step": SOLUTION.replace("    optimizer.step()\n", ""),
+    "every-pass": UNTIL_REDUCE + EVERY_PASS,
+    "no-gradient": SOLUTION.replace(" if p.grad is not None", ""),
+    "wrong-gradient": SOLUTION.replace("    flat /=", "    flat += 1\n    flat /="),
     "wrapped": WRAPPED,
-    "weights-averaged": BEFORE + "    optimizer.step()\n" + AVERAGED,
-    "apart": GIVEN.replace("    for one, mean", APART),
-    "exception": GIVEN.replace("flat = torch", "flat = tors"),
-    "deadlock": GIVEN.replace("    dist.all_reduce(flat) ", "    dist.get_rank() or dist.all_reduce(flat)"
+    "weights-averaged": UNTIL_REDUCE + "    optimizer.step()\n" + AVERAGED,
+    "apart": SOLUTION.replace("    for one, mean", RANKS_DIFFER),
+    "exception": SOLUTION.replace("flat = torch", "flat = tors"),
+    "deadlock": SOLUTION.replace("    dist.all_reduce(flat) ", "    dist.get_rank() or dist.all_reduce(flat)"
                               "\n    dist.get_rank() and dist.broadcast(flat, 0)"),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ def changed(path, **fields):
 
 
 def names(outcome):
-    return [one.name for one in outcome.missing]
+    return [lack.name for lack in outcome.missing]
 
 
 def median(path):
@@ -32,14 +32,14 @@ STRONG_SHARE = median(STRONG[0]) / median(STRONG[2]) / 4
 
 
 def test_recorded_runs_satisfy_it_with_the_efficiency_that_they_have():
-    found = exit_check.exit_check(STRONG, efficiency=STRONG_SHARE)
-    assert found.ok and "right: " in found.words()
-    assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong", 1), ("strong", 2), ("strong", 4)]
-    assert [share for *_, share in found.rows] == pytest.approx(
+    outcome = exit_check.exit_check(STRONG, efficiency=STRONG_SHARE)
+    assert outcome.ok and "right: " in outcome.words()
+    assert [(kind, ranks) for kind, ranks, *_ in outcome.rows] == [("strong", 1), ("strong", 2), ("strong", 4)]
+    assert [share for *_, share in outcome.rows] == pytest.approx(
         [1, median(STRONG[0]) / median(STRONG[1]) / 2, STRONG_SHARE]
     )
     for texts in ([path.read_text(encoding="utf-8") for path in STRONG], [str(path) for path in STRONG]):
-        assert exit_check.exit_check(texts, efficiency=STRONG_SHARE) == found
+        assert exit_check.exit_check(texts, efficiency=STRONG_SHARE) == outcome
     assert exit_check.exit_check([*STRONG, *WEAK], efficiency=STRONG_SHARE).ok
     assert exit_check.exit_check(WEAK, efficiency=median(WEAK[0]) / median(WEAK[1])).ok
 
@@ -57,10 +57,10 @@ def test_recorded_runs_satisfy_it_with_the_efficiency_that_they_have():
     ]
 )
 def test_an_efficiency_that_was_not_read_off_is_named(wrong, name):
-    found = exit_check.exit_check(STRONG, efficiency=wrong)
-    assert names(found) == [name]
-    assert f"missing ({name}): " in found.words() and "right: " not in found.words()
-    assert f"efficiency {STRONG_SHARE:.2f}" not in found.words()  # the reader is to read it off
+    outcome = exit_check.exit_check(STRONG, efficiency=wrong)
+    assert names(outcome) == [name]
+    assert f"missing ({name}): " in outcome.words() and "right: " not in outcome.words()
+    assert f"efficiency {STRONG_SHARE:.2f}" not in outcome.words()  # the reader is to read it off
 
 
 def test_each_thing_that_is_missing_has_its_own_reason():
@@ -75,23 +75,23 @@ def test_each_thing_that_is_missing_has_its_own_reason():
         "failed-checks": [STRONG[0], changed(two, checks=failed)],
         "no-learning": [STRONG[0], changed(two, losses=rising)],
     }
-    said = {}
+    messages = {}
     for name, records in cases.items():
-        found = exit_check.exit_check(records, efficiency=median(STRONG[0]) / median(two) / 2)
-        assert names(found) == [name]
-        said[name] = found.words()
-    assert len(set(said.values())) == len(said)
-    assert "weights are equal" in said["failed-checks"] and "1.00 at the first step" in said["no-learning"]
-    found = exit_check.exit_check([two, changed(four, precision="bf16")])
-    assert names(found) == ["other-job"] and "precision (fp32 and bf16)" in found.missing[0].words
+        outcome = exit_check.exit_check(records, efficiency=median(STRONG[0]) / median(two) / 2)
+        assert names(outcome) == [name]
+        messages[name] = outcome.words()
+    assert len(set(messages.values())) == len(messages)
+    assert "weights are equal" in messages["failed-checks"] and "1.00 at the first step" in messages["no-learning"]
+    outcome = exit_check.exit_check([two, changed(four, precision="bf16")])
+    assert names(outcome) == ["other-job"] and "precision (fp32 and bf16)" in outcome.missing[0].words
 
 
 def test_runs_of_another_job_make_no_curve_and_the_difference_is_named():
     model = json.loads(STRONG[2].read_text(encoding="utf-8"))["model"] | {"layers": 6}
-    found = exit_check.exit_check([STRONG[1], changed(STRONG[2], model=model)], efficiency=0.5)
-    assert names(found) == ["other-job"] and "model: layers (4 and 6)" in found.missing[0].words
-    found = exit_check.exit_check([STRONG[1], RECORDED / "cpu-cpu-4.json"])
-    assert names(found) == ["other-job"] and "tier (smoke and cpu)" in found.missing[0].words
+    outcome = exit_check.exit_check([STRONG[1], changed(STRONG[2], model=model)], efficiency=0.5)
+    assert names(outcome) == ["other-job"] and "model: layers (4 and 6)" in outcome.missing[0].words
+    outcome = exit_check.exit_check([STRONG[1], RECORDED / "cpu-cpu-4.json"])
+    assert names(outcome) == ["other-job"] and "tier (smoke and cpu)" in outcome.missing[0].words
 
 
 def test_one_process_without_a_strategy_is_the_start_of_every_strategy():
@@ -102,18 +102,18 @@ def test_one_process_without_a_strategy_is_the_start_of_every_strategy():
         changed(STRONG[1], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 2}),
         changed(STRONG[2], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 4}),
     ]
-    found = exit_check.exit_check(records, efficiency=STRONG_SHARE)
-    assert found.ok
-    assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong (fsdp)", n) for n in (1, 2, 4)]
+    outcome = exit_check.exit_check(records, efficiency=STRONG_SHARE)
+    assert outcome.ok
+    assert [(kind, ranks) for kind, ranks, *_ in outcome.rows] == [("strong (fsdp)", n) for n in (1, 2, 4)]
 
 
 def test_records_of_the_scaling_lab_satisfy_it():
     recorded = sorted((ROOT / "labs" / "results" / "scaling").glob("*.json"))
     if not recorded:
         pytest.skip("labs/results/scaling holds no Records yet")
-    found = exit_check.exit_check(recorded)
-    assert names(found) == ["unread"]
-    kind, ranks, _, share = max(found.rows, key=lambda row: row[1])
+    outcome = exit_check.exit_check(recorded)
+    assert names(outcome) == ["unread"]
+    kind, ranks, _, share = max(outcome.rows, key=lambda row: row[1])
     assert ranks > 1 and exit_check.exit_check(recorded, efficiency=share).ok, kind
 
 
@@ -147,8 +147,8 @@ def test_the_efficiency_of_a_prediction_is_not_the_one_that_was_measured():
 )
 def test_bad_input_to_the_command_is_one_line_and_exit_code_2(words, capsys):
     assert exit_check.main([*map(str, STRONG), *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
+    output, err = capsys.readouterr()
+    assert (output, len(err.splitlines())) == ("", 1)
 
 
 @each(
@@ -189,11 +189,14 @@ def test_a_prediction_is_graded_against_the_run_on_twice_as_many():
     assert exit_check.grade(real, STRONG).ok
     assert exit_check.grade(1.09 * real, STRONG).ok
     slips = {2 * half: "linear", half: "unchanged", 1.2 * real: "too-high", 0.5 * real: "too-low"}
-    said = {slip: exit_check.grade(guess, STRONG) for guess, slip in slips.items()}
-    assert {slip: one.slip for slip, one in said.items()} == {slip: slip for slip in slips.values()}
-    assert not any(one.ok for one in said.values()) and len({one.message for one in said.values()}) == 4
-    for one in said.values():
-        assert f"the run made {real:,.0f}" in one.message
+    verdicts = {slip: exit_check.grade(guess, STRONG) for guess, slip in slips.items()}
+    assert {slip: verdict.slip for slip, verdict in verdicts.items()} == {slip: slip for slip in slips.values()}
+    assert (
+        not any(verdict.ok for verdict in verdicts.values())
+        and len({verdict.message for verdict in verdicts.values()}) == 4
+    )
+    for verdict in verdicts.values():
+        assert f"the run made {real:,.0f}" in verdict.message
 
 
 @each(

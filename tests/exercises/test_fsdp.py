@@ -26,7 +26,7 @@ GB = 10**9
 N = 8_030_261_248  # parameters of Llama 3 8B, by its model card 8.03 billion
 BLOCK, ROOT_UNIT = 218_112_000, 1_050_677_248  # by hand: 4096 x (2 x 4096 + 2 x 1024 + 3 x 14336 + 2); the rest
 # The exercises' own model, Llama 2 7B: parameters, a block by hand, and what is left in the root.
-OWN, OWN_BLOCK, OWN_ROOT = 6_738_415_616, 4096 * (4 * 4096 + 3 * 11_008 + 2), (2 * 32_000 + 1) * 4096
+LLAMA_2_7B, OWN_BLOCK, OWN_ROOT = 6_738_415_616, 4096 * (4 * 4096 + 3 * 11_008 + 2), (2 * 32_000 + 1) * 4096
 
 
 value = partial(answers.value, "fsdp")
@@ -38,17 +38,17 @@ def test_the_model_and_its_units_are_those_that_hand_arithmetic_gives():
     assert fsdp_sizes.PARAMETERS == N == 32 * BLOCK + ROOT_UNIT
     assert fsdp_sizes.BLOCK.parameters == BLOCK == 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336 + 2)
     assert fsdp_sizes.ROOT.parameters == ROOT_UNIT == (2 * 128_256 + 1) * 4096
-    assert fsdp_sizes.OTHER_PARAMETERS == OWN == 32 * OWN_BLOCK + OWN_ROOT
+    assert fsdp_sizes.OTHER_PARAMETERS == LLAMA_2_7B == 32 * OWN_BLOCK + OWN_ROOT
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
-    assert value("fsdp-states") == pytest.approx(16 * OWN / 32)
+    assert value("fsdp-states") == pytest.approx(16 * LLAMA_2_7B / 32)
     assert value("gathered-peak") == 2 * (OWN_ROOT + 2 * OWN_BLOCK)
     assert value("fsdp-wire-bytes") == pytest.approx(3 * 15 / 16 * 4 * GB)
     assert value("policy-wire") == pytest.approx((2 + 2 + 4) * 15 / 16 * GB)
     assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
     assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.007)
-    assert value("offload-seconds") == pytest.approx(2 * 4 * OWN / 32 / (16e9 * 16 * 128 / 130 / 8))
+    assert value("offload-seconds") == pytest.approx(2 * 4 * LLAMA_2_7B / 32 / (16e9 * 16 * 128 / 130 / 8))
 
 
 def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
@@ -60,12 +60,12 @@ def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
     }
     assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (26, 2.0)
     assert round(seen["layer"]["peak_gb"]) == 3 and round(seen["layer"]["usable_gib"] * 2**30 / 1e9 - 3) == 70
-    on = cluster(8, 8)
+    machine = cluster(8, 8)
     reached = [
-        bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, on).seconds) / 400e9
+        bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, machine).seconds) / 400e9
         for size in (2 * 1024**2, 2 * 4 * 1024**2, 2 * 12.6e6)
     ]  # a matrix of attention, of the MLP; a block
-    assert [round(one, 2) for one in reached] == [0.03, 0.12, 0.28], "of eight adapters at 50 GB/s"
+    assert [round(share, 2) for share in reached] == [0.03, 0.12, 0.28], "of eight adapters at 50 GB/s"
 
 
 def test_wire_and_counts_are_those_of_the_books_other_models():
@@ -80,19 +80,19 @@ def test_wire_and_counts_are_those_of_the_books_other_models():
     for wrap in ("model", "block", "layer"):
         for reshard in (True, False, 4):
             cut = Sharding(ranks=8, wrap=wrap, reshard=reshard)
-            found = memory_fsdp.collectives(SHAPE, cut)["all_gather"]["count"]
-            assert count(len(fsdp_sizes.wrapped(wrap)), reshard, 1) == found
+            gathers = memory_fsdp.collectives(SHAPE, cut)["all_gather"]["count"]
+            assert count(len(fsdp_sizes.wrapped(wrap)), reshard, 1) == gathers
 
 
 def test_gathered_peaks_are_those_of_the_memory_model():
     """What a block in the middle of the forward finds whole, and what is on its way in a buffer."""
-    for kind, more in (("cpu", 0), ("cuda", 2 * OWN_BLOCK)):  # the buffer that a GPU keeps is left out
-        found = next(
-            one.held
-            for one in fsdp_sizes.memory(kind, fsdp_sizes.OTHER, 32, wrap="block").moments
-            if (one.phase, one.unit, one.activity) == ("forward", "blocks.16", "compute")
+    for kind, buffer in (("cpu", 0), ("cuda", 2 * OWN_BLOCK)):  # the buffer that a GPU keeps is left out
+        held_bytes = next(
+            moment.held
+            for moment in fsdp_sizes.memory(kind, fsdp_sizes.LLAMA, 32, wrap="block").moments
+            if (moment.phase, moment.unit, moment.activity) == ("forward", "blocks.16", "compute")
         )
-        assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
+        assert value("gathered-peak") + buffer == held_bytes["gathered"] + held_bytes["buffers"]
     assert value("whole-model-reduce") == (2 + 4) * 13_015_864_320  # Llama 2 13B
     assert 2.1 < fsdp_wrap._SPARED / GB < 2.1 + 1.06
 
@@ -120,17 +120,17 @@ def test_rows_of_a_shard_are_those_of_torch_chunk():
     rows = solution("shard-rows")
     for size in (*range(1, 40), 128_256):
         for ranks in (1, 2, 3, 5, 8):
-            chunks = [len(one) for one in torch.arange(size).chunk(ranks)]
+            chunks = [len(chunk) for chunk in torch.arange(size).chunk(ranks)]
             assert rows(size, ranks) == chunks + [0] * (ranks - len(chunks))
 
 
 def test_a_plan_keeps_under_the_cap_and_gathers_in_order():
     plan = solution("prefetch-plan")
     for sizes, depth, cap in exercises.exercise("fsdp", "prefetch-plan").cases:
-        for unit, whole in enumerate(plan(sizes, depth, cap)):
-            assert whole == list(range(unit, unit + len(whole)))
-            assert len(whole) <= depth + 1
-            assert len(whole) == 1 or sum(sizes[i] for i in whole) <= cap
+        for unit, gathered in enumerate(plan(sizes, depth, cap)):
+            assert gathered == list(range(unit, unit + len(gathered)))
+            assert len(gathered) <= depth + 1
+            assert len(gathered) == 1 or sum(sizes[i] for i in gathered) <= cap
     assert plan([10] * 4, 1, 100) == [[0, 1], [1, 2], [2, 3], [3]]
 
 
@@ -142,16 +142,16 @@ def test_gathers_by_hand():
 
 def test_a_cap_that_stops_a_prefetch_lowers_the_peak():
     plan, sizes = solution("prefetch-plan"), [10, 10, 10, 10, 10]
-    peaks = [max(sum(sizes[i] for i in whole) for whole in plan(sizes, 3, cap)) for cap in (10, 20, 30, 100)]
+    peaks = [max(sum(sizes[i] for i in gathered) for gathered in plan(sizes, 3, cap)) for cap in (10, 20, 30, 100)]
     assert peaks == [10, 20, 30, 40]
 
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("fsdp"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("fsdp"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "undivided",
         "forgot-optimizer",
@@ -214,47 +214,49 @@ dist.destroy_process_group()
 
 
 def two_ranks(script):
-    done = pool.lab([script], 2)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    process = pool.lab([script], 2)
+    assert process.returncode == 0, process.stderr[-2000:]
+    return process.stdout
 
 
 @pytest.mark.slow
 def test_gathers_and_the_order_of_calls_are_those_of_torch(tmp_path):
     file = tmp_path / "count.py"
     file.write_text(COUNT, encoding="utf-8")
-    found = json.loads(re.search(r"COUNT (.*)", two_ranks(str(file))).group(1))
+    counts = json.loads(re.search(r"COUNT (.*)", two_ranks(str(file))).group(1))
     count = solution("all-gathers")
     for reshard in (True, False):
-        assert found[str(reshard)] == {"_allgather_base_": count(5, reshard, 1), "_reduce_scatter_base_": 5}
-    assert found["root"] == 10  # a weight and a bias of each of the five layers: everything
-    assert found["then"] == "TypeError"
+        assert counts[str(reshard)] == {"_allgather_base_": count(5, reshard, 1), "_reduce_scatter_base_": 5}
+    assert counts["root"] == 10  # a weight and a bias of each of the five layers: everything
+    assert counts["then"] == "TypeError"
 
 
 @pytest.mark.slow
 def test_what_accelerate_builds_is_what_the_exercise_shows():
     pytest.importorskip("accelerate")
-    said = [json.loads(line) for line in re.findall(r"BUILT (\{.*?\})", two_ranks("tests/ranks/specimen_fallback.py"))]
-    by = {(one.pop("asked"), one.pop("rank")): one for one in said}
-    assert set(by) == {(asked, rank) for asked in fallback.BUILT for rank in (0, 1)}
-    for asked, built in fallback.BUILT.items():
-        first, second, shown = by[asked, 0], by[asked, 1], asdict(built)
+    reports = [
+        json.loads(line) for line in re.findall(r"BUILT (\{.*?\})", two_ranks("tests/ranks/specimen_fallback.py"))
+    ]
+    by_rank = {(report.pop("asked"), report.pop("rank")): report for report in reports}
+    assert set(by_rank) == {(strategy, rank) for strategy in fallback.BUILT for rank in (0, 1)}
+    for strategy, built in fallback.BUILT.items():
+        first, second, shown = by_rank[strategy, 0], by_rank[strategy, 1], asdict(built)
         assert first | {"losses": None} == shown | {"losses": None}
         assert first["losses"] == pytest.approx(shown["losses"], abs=2e-4)
-        assert second["held"] == first["held"]
-        assert (second["losses"] == first["losses"]) == (asked == "plain")
+        assert second["shard_bytes"] == first["shard_bytes"]
+        assert (second["losses"] == first["losses"]) == (strategy == "plain")
 
 
 # --- the lab exercise on real ranks -----------------------------------------------------------------------
 
-GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("fsdp", "sharded-step").solution, re.S).group(1)
+SOLUTION = re.search(r"```python\n(.*?)```", exercises.exercise("fsdp", "sharded-step").solution, re.S).group(1)
 FORWARD = "        forward(unit, gather(unit)) "
 SCATTER = "        dist.reduce_scatter(gradients[unit], list(padded.chunk(world)))\n"
-KEPT = GIVEN.replace(FORWARD, "        kept.append(gather(unit)); forward(unit, kept[-1]) ").replace(
+NEVER_FREED = SOLUTION.replace(FORWARD, "        kept.append(gather(unit)); forward(unit, kept[-1]) ").replace(
     "    for unit in range(len(shards)):", "    kept = []\n    for unit in range(len(shards)):"
 )
 LAST = (
-    GIVEN.replace(FORWARD, "        last = gather(unit); forward(unit, last) ")
+    SOLUTION.replace(FORWARD, "        last = gather(unit); forward(unit, last) ")
     .replace("backward(unit, gather(unit))", "backward(unit, last if unit == len(shards) - 1 else gather(unit))")
     .replace(
         "    for unit in range(len(shards)):",
@@ -263,37 +265,39 @@ LAST = (
     .replace("        padded = torch.zeros", "        last = None\n        padded = torch.zeros")
 )
 REDUCED = "        dist.all_reduce(padded)\n        mine = padded.view(world, -1)[dist.get_rank()]\n"
-LONG = GIVEN.replace(
+LONG = SOLUTION.replace(
     "        dist.all_gather(parts, shards[unit])\n",
     (
         "        whole = torch.cat(parts)\n        dist.all_gather_into_tensor(whole, shards[unit])\n"
         "        return whole[:sizes[unit]]\n"
     ),
 ).replace(SCATTER, ("        dist.reduce_scatter_tensor(gradients[unit], padded)\n"))
-RESIZED = GIVEN.replace(
+RESIZED = SOLUTION.replace(
     FORWARD, "        whole = gather(unit); forward(unit, whole); whole.untyped_storage().resize_(0) "
 )
 WRITTEN = {
-    "": GIVEN,
+    "": SOLUTION,
     "-last-kept": LAST,
     "-resized": RESIZED,
     "-long": LONG,
     "stub": exercises.exercise("fsdp", "sharded-step").stub,
-    "not-freed": KEPT,
-    "padding": GIVEN.replace("torch.cat(parts)[:sizes[unit]]", "torch.cat(parts)"),
-    "not-whole": GIVEN.replace("forward(unit, gather(unit)) ", "forward(unit, shards[unit]) "),
-    "not-averaged": GIVEN.replace("        gradients[unit] /= world ", "        pass "),
-    "own-gradient": GIVEN.replace(SCATTER, "        gradients[unit].copy_(world * padded.view(world, -1)"
+    "not-freed": NEVER_FREED,
+    "padding": SOLUTION.replace("torch.cat(parts)[:sizes[unit]]", "torch.cat(parts)"),
+    "not-whole": SOLUTION.replace("forward(unit, gather(unit)) ", "forward(unit, shards[unit]) "),
+    "not-averaged": SOLUTION.replace("        gradients[unit] /= world ", "        pass "),
+    "own-gradient": SOLUTION.replace(SCATTER, "        gradients[unit].copy_(world * padded.view(world, -1)"
                                            "[dist.get_rank()])\n"),
-    "all-reduce": GIVEN.replace(SCATTER, REDUCED + "        gradients[unit].copy_(mine)\n"),
-    "view": GIVEN.replace(SCATTER, REDUCED + "        gradients[unit] = mine\n"),
-    "whole-gradient": GIVEN.replace(SCATTER, "        dist.all_reduce(padded)\n        gradients[unit] = padded\n"),
-    "order": GIVEN.replace("reversed(range(len(shards)))", "range(len(shards))"),
-    "no-list": GIVEN.replace("    return gradients\n", ""),
-    "wrong-gradient": GIVEN.replace("        gradients[unit] /= world ", "        gradients[unit] += 1 "),
-    "too-many": GIVEN.replace(FORWARD, "        gather(unit); forward(unit, gather(unit)) "),
-    "exception": GIVEN.replace("torch.zeros", "torch.zeroes"),
-    "deadlock": GIVEN.replace("    gradients = ", "    if dist.get_rank():\n        dist.barrier()\n    gradients = "),
+    "all-reduce": SOLUTION.replace(SCATTER, REDUCED + "        gradients[unit].copy_(mine)\n"),
+    "view": SOLUTION.replace(SCATTER, REDUCED + "        gradients[unit] = mine\n"),
+    "whole-gradient": SOLUTION.replace(SCATTER, "        dist.all_reduce(padded)\n        gradients[unit] = padded\n"),
+    "order": SOLUTION.replace("reversed(range(len(shards)))", "range(len(shards))"),
+    "no-list": SOLUTION.replace("    return gradients\n", ""),
+    "wrong-gradient": SOLUTION.replace("        gradients[unit] /= world ", "        gradients[unit] += 1 "),
+    "too-many": SOLUTION.replace(FORWARD, "        gather(unit); forward(unit, gather(unit)) "),
+    "exception": SOLUTION.replace("torch.zeros", "torch.zeroes"),
+    "deadlock": SOLUTION.replace(
+        "    gradients = ", "    if dist.get_rank():\n        dist.barrier()\n    gradients = "
+    ),
 }  # fmt: skip
 
 

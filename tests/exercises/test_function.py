@@ -12,33 +12,35 @@ from scaleout import exercises
 from scaleout.exercises.engine import nested
 from scaleout.page import live
 
-FUNCTIONS = [one for stem in exercises.stems() for one in exercises.catalogue(stem) if one.kind == "function"]
-NUMBERS = [one for one in FUNCTIONS if not one.lists]
-LISTS = [one for one in FUNCTIONS if one.lists]
+FUNCTIONS = [
+    exercise for stem in exercises.stems() for exercise in exercises.catalogue(stem) if exercise.kind == "function"
+]
+NUMBERS = [exercise for exercise in FUNCTIONS if not exercise.lists]
+LISTS = [exercise for exercise in FUNCTIONS if exercise.lists]
 
 
 @each(FUNCTIONS)
-def test_the_solution_of_a_function_is_right(one):
-    result = check(one, code_of(one))
+def test_the_solution_of_a_function_is_right(exercise):
+    result = check(exercise, code_of(exercise))
     assert result["ok"], result
-    assert check(one, f"# my answer\nimport math\n{code_of(one)}\n\n")["ok"]
+    assert check(exercise, f"# my answer\nimport math\n{code_of(exercise)}\n\n")["ok"]
 
 
 @each(FUNCTIONS)
-def test_the_stub_of_a_function_is_not(one):
-    result = check(one, one.stub)
+def test_the_stub_of_a_function_is_not(exercise):
+    result = check(exercise, exercise.stub)
     assert (result["ok"], result["slip"]) == (False, "stub")
 
 
 @each(FUNCTIONS)
-def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
+def test_mistakes_in_a_function_are_named_each_with_its_own_message(exercise):
     """A table of what the misconception computes for each case stands for the reader's code."""
     seen = {}
-    for mistake in one.mistakes:
-        table = [(case, mistake.wrong(*case)) for case in one.cases]
-        source = f"inf = float('inf')\nTABLE = {table!r}\ndef {one.function}(*case):\n    return dict_of(case)\n"
+    for mistake in exercise.mistakes:
+        table = [(case, mistake.wrong(*case)) for case in exercise.cases]
+        source = f"inf = float('inf')\nTABLE = {table!r}\ndef {exercise.function}(*case):\n    return dict_of(case)\n"
         source += "def dict_of(case):\n    return next(result for known, result in TABLE if known == case)\n"
-        result = check(one, source)
+        result = check(exercise, source)
         assert (result["ok"], result["slip"]) == (False, mistake.name)
         assert re.search(r"gave .* expected |the parts of .*; the batch is ", result["message"])
         seen[mistake.name] = mistake.message
@@ -63,8 +65,8 @@ def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
         ("return [0] * 10**18", "memory", "memory"),
     ]
 )
-def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, words):
-    result = check(one, f"def {one.function}(*case):\n    {body}\n")
+def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(exercise, body, slip, words):
+    result = check(exercise, f"def {exercise.function}(*case):\n    {body}\n")
     assert (result["ok"], result["slip"]) == (False, slip)
     assert words in result["message"]
     assert "\n" not in result["message"]
@@ -99,8 +101,8 @@ def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, 
         ("return [{}['a']]", "exception", "KeyError"),
     ]
 )
-def test_what_is_no_list_of_numbers_is_one_clear_line(one, body, slip, words):
-    result = check(one, f"def {one.function}(*case):\n    {body}\n")
+def test_what_is_no_list_of_numbers_is_one_clear_line(exercise, body, slip, words):
+    result = check(exercise, f"def {exercise.function}(*case):\n    {body}\n")
     assert (result["ok"], result["slip"]) == (False, slip)
     assert words in result["message"]
     assert "\n" not in result["message"]
@@ -111,42 +113,49 @@ def test_what_is_no_list_of_numbers_is_one_clear_line(one, body, slip, words):
 def test_an_overflow_is_a_mistake_where_it_is_infinite_and_no_other_is_like_it():
     """The wrong way to scale overflows where logits are spread, which ends the run; of code that was right until then,
     nothing more is known."""
-    one = exercises.exercise("tensor", "split-loss")
-    said = {"stopped": "Line 5: OverflowError: math range error", "slip": "exception", "printed": ""}
-    wrong = next(mistake.wrong for mistake in one.mistakes if mistake.name == "wrong-way")
-    given = {name: [f(*case) for case in one.cases] for name, f in (("wrong", wrong), ("right", one.reference))}
-    at = given["wrong"].index(math.inf)
+    exercise = exercises.exercise("tensor", "split-loss")
+    outcome = {"stopped": "Line 5: OverflowError: math range error", "slip": "exception", "printed": ""}
+    wrong = next(mistake.wrong for mistake in exercise.mistakes if mistake.name == "wrong-way")
+    results_of = {
+        name: [f(*case) for case in exercise.cases] for name, f in (("wrong", wrong), ("right", exercise.reference))
+    }
+    overflow = results_of["wrong"].index(math.inf)
     for results, slip in (
-        (given["wrong"][:at], "wrong-way"),
-        (given["right"][:at], "exception"),
+        (results_of["wrong"][:overflow], "wrong-way"),
+        (results_of["right"][:overflow], "exception"),
         (None, "exception"),
-        (given["wrong"][: at - 1], "exception"),
-        (given["wrong"][:-1], "wrong-way"),
-        (given["wrong"] * 2, "exception"),
-        (["x"] * at, "exception"),
+        (results_of["wrong"][: overflow - 1], "exception"),
+        (results_of["wrong"][:-1], "wrong-way"),
+        (results_of["wrong"] * 2, "exception"),
+        (["x"] * overflow, "exception"),
     ):
-        verdict = one.judge_run({**said, "results": results})
+        verdict = exercise.judge_run({**outcome, "results": results})
         assert (verdict.ok, verdict.slip) == (False, slip)
-        assert verdict.message.endswith(said["stopped"])
-    assert one.judge_run({**said, "results": given["wrong"][:at], "stopped": "MemoryError"}).slip == "exception"
+        assert verdict.message.endswith(outcome["stopped"])
+    assert (
+        exercise.judge_run({**outcome, "results": results_of["wrong"][:overflow], "stopped": "MemoryError"}).slip
+        == "exception"
+    )
 
 
 def test_the_right_numbers_in_another_order_are_told():
-    one = exercises.exercise("tensor", "split-heads")
+    exercise = exercises.exercise("tensor", "split-heads")
     words = "The numbers are right, their order is not."
-    for change, told in (("[::-1]", True), ("[::-1] + [0]", False), ("[:-1] + [0]", False)):
-        verdict = check(one, f"{code_of(one)}\nplain = columns\ndef columns(*case): return plain(*case){change}\n")
-        assert (verdict["slip"], words in verdict["message"]) == ("wrong-result", told), change
+    for change, reordered in (("[::-1]", True), ("[::-1] + [0]", False), ("[:-1] + [0]", False)):
+        verdict = check(
+            exercise, f"{code_of(exercise)}\nplain = columns\ndef columns(*case): return plain(*case){change}\n"
+        )
+        assert (verdict["slip"], words in verdict["message"]) == ("wrong-result", reordered), change
 
 
 @each(LISTS)
 @each(["tuple({})", "Array({})"])
-def test_any_sequence_of_numbers_is_a_list(one, wrap):
+def test_any_sequence_of_numbers_is_a_list(exercise, wrap):
     """A tuple, and what gives a list with tolist() as numpy and torch do."""
-    source = f"{code_of(one)}\nplain = {one.function}\nclass Array:\n"
+    source = f"{code_of(exercise)}\nplain = {exercise.function}\nclass Array:\n"
     source += "    def __init__(self, held): self.held = held\n    def tolist(self): return self.held\n"
-    source += f"def {one.function}(*case): return {wrap.format('plain(*case)')}\n"
-    result = check(one, source)
+    source += f"def {exercise.function}(*case): return {wrap.format('plain(*case)')}\n"
+    result = check(exercise, source)
     assert result["ok"], result
 
 
@@ -164,8 +173,8 @@ def test_any_sequence_of_numbers_is_a_list(one, wrap):
         ("x = 1\n" * 10_000, "input", "a few lines are enough"),
     ]
 )
-def test_code_that_does_not_come_to_a_function(one, source, slip, words):
-    result = check(one, source)
+def test_code_that_does_not_come_to_a_function(exercise, source, slip, words):
+    result = check(exercise, source)
     assert (result["ok"], result["slip"]) == (False, slip)
     assert words in result["message"]
     assert "\n" not in result["message"]
@@ -180,48 +189,48 @@ def test_code_that_does_not_come_to_a_function(one, source, slip, words):
         "from decimal import Decimal as make",
     ]
 )
-def test_any_real_number_is_a_result(one, wrap):
-    body = f"{code_of(one)}\nplain = {one.function}\n"
-    right = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(plain(*case))\n")
+def test_any_real_number_is_a_result(exercise, wrap):
+    body = f"{code_of(exercise)}\nplain = {exercise.function}\n"
+    right = check(exercise, f"{wrap}\n{body}def {exercise.function}(*case): return make(plain(*case))\n")
     assert right["ok"], right
-    wrong = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(3 * plain(*case))\n")
+    wrong = check(exercise, f"{wrap}\n{body}def {exercise.function}(*case): return make(3 * plain(*case))\n")
     assert (wrong["ok"], wrong["slip"]) == (False, "wrong-result")
-    assert ("That is 3 times too large" in wrong["message"]) != one.index
+    assert ("That is 3 times too large" in wrong["message"]) != exercise.index
     assert "np." not in wrong["message"] and not re.search("Fraction|Decimal", wrong["message"])
 
 
 def test_a_nan_of_another_type_is_named():
-    one = NUMBERS[0]
-    source = f"import numpy as np\ndef {one.function}(*case): return np.float32('nan')\n"
-    assert "NaN" in check(one, source)["message"]
+    exercise = NUMBERS[0]
+    source = f"import numpy as np\ndef {exercise.function}(*case): return np.float32('nan')\n"
+    assert "NaN" in check(exercise, source)["message"]
 
 
 @each([0, -1])
 def test_the_largest_of_first_and_last_is_no_peak(index):
     """A case has its maximum in the middle."""
-    one = exercises.exercise("memory", "peak-function")
+    exercise = exercises.exercise("memory", "peak-function")
     source = "def peak_bytes(always, moments):\n    v = list(moments.values()) or [0]\n"
-    assert not check(one, f"{source}    return always + max(v[0], v[-1])")["ok"]
-    assert not check(one, f"{source}    return always + v[{index}]")["ok"]
+    assert not check(exercise, f"{source}    return always + max(v[0], v[-1])")["ok"]
+    assert not check(exercise, f"{source}    return always + v[{index}]")["ok"]
 
 
 def test_of_two_mistakes_that_give_the_same_none_is_named():
-    one = exercises.exercise("memory", "states-function")
-    first = one.mistakes[0]
-    table = [(case, first.wrong(*case)) for case in one.cases]
-    source = f"def {one.function}(*case): return next(given for known, given in {table!r} if known == case)"
-    assert one.judge(source).slip == first.name
-    twice = replace(one, mistakes=(*one.mistakes, replace(first, name="another")))
+    exercise = exercises.exercise("memory", "states-function")
+    first = exercise.mistakes[0]
+    table = [(case, first.wrong(*case)) for case in exercise.cases]
+    source = f"def {exercise.function}(*case): return next(given for known, given in {table!r} if known == case)"
+    assert exercise.judge(source).slip == first.name
+    twice = replace(exercise, mistakes=(*exercise.mistakes, replace(first, name="another")))
     assert twice.judge(source).slip == "wrong-result"
 
 
 def test_a_page_without_a_module_says_what_it_has(monkeypatch):
     """In a kernel, where numpy is, a module that is missing is one spelt wrongly."""
-    one = exercises.exercise("collectives", "fit")
-    assert check(one, "import nunpy")["message"] == "Line 1: ModuleNotFoundError: No module named 'nunpy'"
+    exercise = exercises.exercise("collectives", "fit")
+    assert check(exercise, "import nunpy")["message"] == "Line 1: ModuleNotFoundError: No module named 'nunpy'"
     monkeypatch.setattr("sys.platform", "emscripten")
-    given = check(one, "import nunpy")
-    assert (given["slip"], given["message"]) == (
+    result = check(exercise, "import nunpy")
+    assert (result["slip"], result["message"]) == (
         "exception",
         "Line 1: There is no nunpy here: the page has Python's standard library only. Write the sums yourself.",
     )
@@ -229,24 +238,24 @@ def test_a_page_without_a_module_says_what_it_has(monkeypatch):
 
 
 def test_endless_recursion_is_named():
-    one = FUNCTIONS[0]
-    result = check(one, f"def {one.function}(*case):\n    return {one.function}(*case)\n")
+    exercise = FUNCTIONS[0]
+    result = check(exercise, f"def {exercise.function}(*case):\n    return {exercise.function}(*case)\n")
     assert result["slip"] == "recursion"
 
 
 def test_code_cannot_change_the_cases_for_the_next_run():
-    one = exercises.exercise("memory", "states-function")
-    assert not check(one, "def states_bytes(params, optimizer, precision):\n    return 0\n")["ok"]
-    assert check(one, code_of(one))["ok"]
+    exercise = exercises.exercise("memory", "states-function")
+    assert not check(exercise, "def states_bytes(params, optimizer, precision):\n    return 0\n")["ok"]
+    assert check(exercise, code_of(exercise))["ok"]
 
 
 def test_printed_text_is_shown_cut_short(capsys):
-    one = FUNCTIONS[0]
-    result = check(one, f"print('working on it')\n{code_of(one)}")
+    exercise = FUNCTIONS[0]
+    result = check(exercise, f"print('working on it')\n{code_of(exercise)}")
     assert result["ok"]
     assert "printed: working on it" in result["message"]
-    assert check(one, f"print('\\ud800')\n{code_of(one)}")["message"].encode().endswith(b"printed: ?")
-    flood = check(one, f"print('x' * 10**6)\n{code_of(one)}")
+    assert check(exercise, f"print('\\ud800')\n{code_of(exercise)}")["message"].encode().endswith(b"printed: ?")
+    flood = check(exercise, f"print('x' * 10**6)\n{code_of(exercise)}")
     assert flood["ok"]
     assert len(flood["message"]) < 500
     assert capsys.readouterr().out == ""
@@ -258,10 +267,10 @@ def test_ctrl_c_in_a_kernel_is_not_swallowed():
 
 
 def test_a_function_is_judged_on_results_not_on_style():
-    one = exercises.exercise("memory", "states-function")
+    exercise = exercises.exercise("memory", "states-function")
     source = "states_bytes = lambda n, o, p: n * (2*(2,4)[p=='fp32'] + 4*(p=='bf16-master')"
     source += " + ['sgd','momentum','adamw'].index(o) * (4,2)[p=='bf16'])"
-    assert check(one, source)["ok"]
+    assert check(exercise, source)["ok"]
 
 
 class Counted(list):
@@ -270,9 +279,9 @@ class Counted(list):
     read = 0
 
     def __iter__(self):
-        for one in super().__iter__():
+        for element in super().__iter__():
             type(self).read += 1
-            yield one
+            yield element
 
 
 def test_a_giant_list_is_read_no_further_than_it_is_judged():
@@ -291,13 +300,13 @@ def test_a_value_is_shown_by_its_beginning(value):
 
 @each([[[0] * 2000], [[0] * 9] * 200, [[[]] * 2000]])
 def test_an_outcome_of_giant_lists_is_none(results):
-    for one in FUNCTIONS:
-        for outcome in ({"results": results * len(one.cases)}, {"results": results, "stopped": "OverflowError"}):
-            assert one.judge_run(outcome).slip == "crash" and not one.judge_run(outcome).ok
+    for exercise in FUNCTIONS:
+        for outcome in ({"results": results * len(exercise.cases)}, {"results": results, "stopped": "OverflowError"}):
+            assert exercise.judge_run(outcome).slip == "crash" and not exercise.judge_run(outcome).ok
 
 
 def test_whole_numbers_are_shown_as_a_reader_writes_them():
-    task = next(one for one in LISTS if one.key == "bytes-by-axis")
-    said = check(task, "def sent(*case):\n    return [2000.0, 900, 3.5e4 + 0.5]")["message"]
-    assert "sent(4, 2, 8, 10, 5, 100, 900) gave [2000, 900, 35000.5], expected [2000, 900, 35000]." in said
+    task = next(exercise for exercise in LISTS if exercise.key == "bytes-by-axis")
+    message = check(task, "def sent(*case):\n    return [2000.0, 900, 3.5e4 + 0.5]")["message"]
+    assert "sent(4, 2, 8, 10, 5, 100, 900) gave [2000, 900, 35000.5], expected [2000, 900, 35000]." in message
     assert nested.written([1e300, [True, 2.0], "1.0"]) == [1e300, [True, 2], "1.0"]

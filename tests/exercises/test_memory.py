@@ -45,9 +45,9 @@ def test_sizes_that_follow_from_one_line_of_arithmetic():
 
 def test_zero_1_agrees_with_the_model_on_a_real_shape():
     shape = PRESETS["llama-2-7b"]
-    held = account(shape, 1, 1, Recipe(precision="bf16-master"), Layout(dp=64, zero=1)).states
-    each = value("zero-1") / 7.5e9
-    assert sum(held.values()) / total_parameters(shape) == pytest.approx(each, rel=1e-6)
+    states = account(shape, 1, 1, Recipe(precision="bf16-master"), Layout(dp=64, zero=1)).states
+    per_parameter = value("zero-1") / 7.5e9
+    assert sum(states.values()) / total_parameters(shape) == pytest.approx(per_parameter, rel=1e-6)
 
 
 def test_lora_counts_what_the_papers_matrices_hold():
@@ -59,8 +59,8 @@ def test_lora_counts_what_the_papers_matrices_hold():
 
 def test_what_a_checkpoint_is_agrees_with_the_model():
     """The model also holds the input of the head, and a little more: under 2% at 96 layers."""
-    held = account(PRESETS["gpt-3-175b"], 1, 2048, Recipe(precision="bf16", checkpointing="full"))
-    assert value("checkpointing") == pytest.approx(held.moments["head"]["activations"], rel=0.025)
+    memory = account(PRESETS["gpt-3-175b"], 1, 2048, Recipe(precision="bf16", checkpointing="full"))
+    assert value("checkpointing") == pytest.approx(memory.moments["head"]["activations"], rel=0.025)
 
 
 def test_the_whole_run_can_be_done_by_hand():
@@ -74,7 +74,7 @@ def test_the_whole_run_can_be_done_by_hand():
 
 def test_the_three_tensors_at_the_loss_are_named_as_they_are():
     """The fp32 logits are freed before backward; what it holds is made from them."""
-    run, logits = (exercises.exercise("memory", one) for one in ("whole-run", "logits"))
+    run, logits = (exercises.exercise("memory", key) for key in ("whole-run", "logits"))
     named = next(slip.message for slip in run.slips if slip.name == "logits-once")
     for text in (named, logits.solution):
         assert "the log-softmax, its gradient, and the" in text
@@ -101,21 +101,21 @@ def test_qlora_fits_the_cards_of_its_paper():
 
 def test_the_right_option_is_not_always_in_the_same_place():
     places = set()
-    for one in exercises.catalogue("memory"):
-        if one.kind == "choice":
-            shown = [option for option, _ in exercises.spec("memory", one.key)["options"]]
-            assert sorted(shown) == sorted(option.name for option in one.options)
-            places.add(shown.index(right(one.key)))
+    for exercise in exercises.catalogue("memory"):
+        if exercise.kind == "choice":
+            shown = [option for option, _ in exercises.spec("memory", exercise.key)["options"]]
+            assert sorted(shown) == sorted(option.name for option in exercise.options)
+            places.add(shown.index(right(exercise.key)))
     assert len(places) > 1
 
 
 def test_misconceptions_of_the_rung_are_each_named():
     """The list that the rung is about: each is recognised somewhere, by its own short name."""
     named = set()
-    for one in exercises.catalogue("memory"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("memory"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "forgot-optimizer",
         "forgot-master",
@@ -138,15 +138,18 @@ def test_the_first_moment_that_does_not_fit_is_the_accounts():
     ends = {}
     for name, (model, batch, seq) in steps.JOBS.items():
         moments = account(PRESETS[model], batch, seq).moments
-        after = {moment: sum(kinds.values()) for moment, kinds in moments.items()}
-        first = {moment: size - moments[moment]["optimizer"] for moment, size in after.items()}
-        first["optimizer"] = after["optimizer"]  # it makes the averages
-        assert max(first, key=first.get) in ("loss", "optimizer") and max(after, key=after.get) in ("loss", "optimizer")
+        second = {moment: sum(kinds.values()) for moment, kinds in moments.items()}
+        first = {moment: size - moments[moment]["optimizer"] for moment, size in second.items()}
+        first["optimizer"] = second["optimizer"]  # it makes the averages
+        assert max(first, key=first.get) in ("loss", "optimizer") and max(second, key=second.get) in (
+            "loss",
+            "optimizer",
+        )
         sizes = {
             "step 1, loss": first["loss"],
             "step 1, update": first["optimizer"],
-            "step 2, loss": after["loss"],
-            "step 2, update": after["optimizer"],
+            "step 2, loss": second["loss"],
+            "step 2, update": second["optimizer"],
         }
         ends[name] = next((moment for moment, size in sizes.items() if size > steps.USABLE * 1e9), "no moment")
         assert ends[name] == steps.ends(steps.kinds(model, batch, seq))

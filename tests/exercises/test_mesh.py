@@ -22,9 +22,9 @@ right = partial(answers.right, "mesh")
 solution = partial(answers.solution, "mesh")
 
 
-def told(key):
-    one = exercises.exercise("mesh", key)
-    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+def texts(key):
+    exercise = exercises.exercise("mesh", key)
+    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
 
 
 def grids(count):
@@ -40,23 +40,23 @@ def test_places_and_groups_are_the_grids():
         for rank in range(grid.ranks):
             assert place(rank, sizes) == list(grid.coordinates(rank).values())
         for axis, name in enumerate(grid.names):
-            assert groups(sizes, axis) == [list(one) for one in grid.groups(name)]
+            assert groups(sizes, axis) == [list(group) for group in grid.groups(name)]
 
 
 def test_the_axes_that_leave_a_node_are_the_meshs_crossing_ones():
     """With sizes that do not divide a node too."""
     for sizes, grid in grids(40):
-        for node in (one for one in range(2, 9) if grid.ranks % one == 0):
+        for node in (size for size in range(2, 9) if grid.ranks % size == 0):
             crossing = {name for name in grid.names if mesh.crosses(cluster(grid.ranks // node, node), grid, name)}
             assert places.leaves(dict(zip(grid.names, sizes, strict=True)), node) == crossing, (sizes, node)
     assert places.leaves(places.ORDER, places.NODE) == {"tp"} and right("which-crosses") == "tp"
-    assert prod(places.ORDER.values()) == 4 * places.NODE and "(4, 2, 4)" in told("which-crosses")
+    assert prod(places.ORDER.values()) == 4 * places.NODE and "(4, 2, 4)" in texts("which-crosses")
 
 
 def test_a_steps_sequences_are_those_of_the_replicas():
     sequences, draw = solution("sequences-a-step"), random.Random(1)
     for _ in range(100):
-        at = Layout(
+        layout = Layout(
             dp=draw.randint(1, 5),
             tp=draw.randint(1, 4),
             pp=draw.randint(2, 4),
@@ -64,10 +64,10 @@ def test_a_steps_sequences_are_those_of_the_replicas():
             micro_batches=draw.randint(4, 9),
         )
         ep = draw.choice([1, 2, 4])
-        asked = sequences(at.ranks, at.tp, at.pp, at.cp, ep, at.m, 3)
-        assert asked == at.dp * at.m * 3
+        answer = sequences(layout.ranks, layout.tp, layout.pp, layout.cp, ep, layout.m, 3)
+        assert answer == layout.dp * layout.m * 3
     assert sequences(64, 2, 4, 2, 8, 16, 1) == 64
-    assert sequences(8, 1, 1, 8, 1, 1, 1) == 1 and "trains on 1 sequence in place of 8" in told("sequences-a-step")
+    assert sequences(8, 1, 1, 8, 1, 1, 1) == 1 and "trains on 1 sequence in place of 8" in texts("sequences-a-step")
 
 
 def test_the_bubble_is_that_of_the_schedule_with_each_replicas_micro_batches():
@@ -78,20 +78,20 @@ def test_the_bubble_is_that_of_the_schedule_with_each_replicas_micro_batches():
         shares.append(1 - 3 * m / seconds)
         assert seconds == 3 * (m + p - 1)
     assert value("bubble-as-dp-grows") == pytest.approx(shares[1])
-    assert f"before it was {shares[0]:.1%}" in told("bubble-as-dp-grows")
+    assert f"before it was {shares[0]:.1%}" in texts("bubble-as-dp-grows")
 
 
 def test_in_flight_on_the_first_stage_are_as_many_as_there_are_stages():
     for stage, actions in enumerate(orders("1f1b", 4, 16)):
-        flying, most = 0, 0
+        flying, peak = 0, 0
         for action in actions:
             flying += {"F": 1, "B": -1}[action.kind[0]]
-            most = max(most, flying)
-        assert most == 4 - stage
+            peak = max(peak, flying)
+        assert peak == 4 - stage
 
 
 def test_zero_beside_a_pipeline_frees_and_sends_what_is_said():
-    words = told("zero-beside-pp")
+    words = texts("zero-beside-pp")
     assert right("zero-beside-pp") == "stage-1"
     assert 24 * 7 / 8 == 21 and "21 of 36" in words and 8 + 4 + 24 == 36
     assert 8 * 7 / 8 == 7 and "to free 7 GB" in words and 4 * 7 / 8 == 3.5 and "for 3.5 GB" in words
@@ -103,26 +103,26 @@ def test_the_norm_counts_each_parameter_once():
     for _ in range(50):
         pp, dp, tp = (draw.randint(1, 4) for _ in range(3))
         cut = {(i, k): draw.randint(0, 9) for i, k in product(range(pp), range(tp))}
-        whole = {i: draw.randint(0, 9) for i in range(pp)}
-        ranks = [[i, j, k, cut[i, k], whole[i]] for i, j, k in product(range(pp), range(dp), range(tp))]
+        replicated = {i: draw.randint(0, 9) for i in range(pp)}
+        ranks = [[i, j, k, cut[i, k], replicated[i]] for i, j, k in product(range(pp), range(dp), range(tp))]
         draw.shuffle(ranks)
-        assert norm(ranks) == pytest.approx(sqrt(sum(cut.values()) + sum(whole.values())))
+        assert norm(ranks) == pytest.approx(sqrt(sum(cut.values()) + sum(replicated.values())))
 
 
 def test_a_sketch_is_the_best_of_all_and_says_when_there_is_none():
     sketch, draw = solution("sketch-a-layout"), random.Random(4)
     for _ in range(200):
         gpus = draw.choice([6, 8, 12, 24])
-        node = draw.choice([one for one in (2, 3, 4, 6, 8) if gpus % one == 0])
+        node = draw.choice([size for size in (2, 3, 4, 6, 8) if gpus % size == 0])
         case = (gpus, node, gpus * draw.randint(1, 4), draw.randint(20, 600), draw.randint(5, 80), 60.5, 0.07)
         priced = {}
         for pp, dp, tp in product(range(1, gpus + 1), repeat=3):
             m = case[2] / dp
             if pp * dp * tp == gpus and node % tp == 0 and m >= pp and case[3] / tp / pp + case[4] / tp <= 60.5:
                 priced[pp, dp, tp] = (1 + (pp - 1) / m) * (1 + 0.07 * (tp - 1))
-        found = sketch(*case)
-        assert bool(found) == bool(priced)
-        assert not found or priced[tuple(found)] == pytest.approx(min(priced.values()))
+        chosen = sketch(*case)
+        assert bool(chosen) == bool(priced)
+        assert not chosen or priced[tuple(chosen)] == pytest.approx(min(priced.values()))
 
 
 def test_what_the_order_costs_is_bytes_by_two_rates():
@@ -131,16 +131,16 @@ def test_what_the_order_costs_is_bytes_by_two_rates():
     assert size == wires.INSIDE and value("order-seconds") == pytest.approx(size / 50e9 - size / 450e9)
     assert solution("bytes-by-axis")(4, 2, 8, 64, 20, stream, 0)[2] == pytest.approx(size)
     hops, replicas, _ = solution("bytes-by-axis")(4, 2, 8, 64, 20, stream, 2 * 2.14e9)
-    assert f"send {hops / 1e9:.0f} GB (pp) and {replicas / 1e9:.1f} GB (dp)" in told("order-seconds")
-    assert "gain 0.4 s" in told("order-seconds") and round((hops + replicas) * (1 / 50e9 - 1 / 450e9), 1) == 0.4
+    assert f"send {hops / 1e9:.0f} GB (pp) and {replicas / 1e9:.1f} GB (dp)" in texts("order-seconds")
+    assert "gain 0.4 s" in texts("order-seconds") and round((hops + replicas) * (1 / 50e9 - 1 / 450e9), 1) == 0.4
 
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("mesh"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("mesh"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "experts-divide",
         "context-multiplies",

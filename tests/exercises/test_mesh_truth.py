@@ -19,7 +19,7 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import machine, sent
 from scaleout.timing.job import step
 
-KEPT = Recipe("bf16-master", main_gradients="instead")
+RECIPE = Recipe("bf16-master", main_gradients="instead")
 
 
 def columns(table):
@@ -47,28 +47,30 @@ BAND = 0.09
 
 
 def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():
-    rows, took, jobs = columns(layouts.TABLE), {}, {}
+    rows, steps, jobs = columns(layouts.TABLE), {}, {}
     for column, (name, batch, chunks) in enumerate(zip("ABCDE", (4, 2, 1, 1, 1), (1, 1, 1, 2, 1), strict=True)):
-        said = {row: words[column] for row, words in rows.items()}
-        jobs[name] = job = priced(int(said["tp"]), int(said["pp"]), batch, chunks)
-        took[name] = found = step(job)
-        assert (job.layout.dp, job.layout.m) == (int(said["dp"]), int(said["micro-batches"]))
-        assert f"{peak(job) / 1e9:.1f}" == said["GB, fullest"] and f"{found.seconds:.2f}" == said["seconds"]
+        cells = {row: words[column] for row, words in rows.items()}
+        jobs[name] = job = priced(int(cells["tp"]), int(cells["pp"]), batch, chunks)
+        steps[name] = model = step(job)
+        assert (job.layout.dp, job.layout.m) == (int(cells["dp"]), int(cells["micro-batches"]))
+        assert f"{peak(job) / 1e9:.1f}" == cells["GB, fullest"] and f"{model.seconds:.2f}" == cells["seconds"]
         for row, part in (
             ("compute", "compute"),
             ("exposed tp", "exposed tensor"),
             ("uneven stages", "imbalance"),
             ("bubble", "bubble"),
         ):
-            assert float(said[row]) == pytest.approx(found.parts[part], abs=0.006), (name, row)
-    most = usable(DEVICES["a100-80gb"].memory_bytes)
-    assert round(most / 1e9, 1) == layouts.USABLE
-    assert [name for name, job in jobs.items() if peak(job) > most] == ["C"]
-    assert peak(jobs["C"]) - most == pytest.approx(2.3e9, abs=5e7)
+            assert float(cells[row]) == pytest.approx(model.parts[part], abs=0.006), (name, row)
+    capacity = usable(DEVICES["a100-80gb"].memory_bytes)
+    assert round(capacity / 1e9, 1) == layouts.USABLE
+    assert [name for name, job in jobs.items() if peak(job) > capacity] == ["C"]
+    assert peak(jobs["C"]) - capacity == pytest.approx(2.3e9, abs=5e7)
     assert machine.from_datasheet(jobs["A"]).crossing == ("tp",)
-    off = {name: found.seconds / took["B"].seconds - 1 for name, found in took.items()}
-    assert [round(off[name], 2) for name in "ADE"] == [0.27, 0.01, 0.21] and off["D"] < BAND < off["E"] < off["A"]
-    assert all((1 - BAND) * took[name].seconds > (1 + BAND) * took["B"].seconds for name in "AE")
+    slowdown = {name: model.seconds / steps["B"].seconds - 1 for name, model in steps.items()}
+    assert [round(slowdown[name], 2) for name in "ADE"] == [0.27, 0.01, 0.21] and slowdown["D"] < BAND < slowdown[
+        "E"
+    ] < slowdown["A"]
+    assert all((1 - BAND) * steps[name].seconds > (1 + BAND) * steps["B"].seconds for name in "AE")
 
 
 def test_the_band_is_that_of_published_steps_of_the_program():
@@ -81,18 +83,18 @@ def peak(job):
 
 
 def test_the_model_finds_what_the_sketch_finds_for_the_table():
-    some = [
+    jobs = [
         priced(tp, pp, batch)
         for tp in (1, 2, 4)
         for pp in (1, 2, 4, 8)
         for batch in (1, 2, 4)
         if tp * pp <= 8 and 32 * tp * pp // 8 // batch >= pp
     ]
-    shape = some[0].shape
-    whole = memory.accounts(shape, 1, 4096, Recipe("bf16-master"), Layout())[0].moments["forward"]
-    kept, total = whole["activations"], 16 * memory.rank_parameters(shape, Layout(), 0)
-    assert [round(size / 1e9) for size in (total, kept)] == [208, 33]
-    best = min((job for job in some if peak(job) < layouts.USABLE * 1e9), key=lambda job: step(job).seconds).layout
+    shape = jobs[0].shape
+    memory_by_kind = memory.accounts(shape, 1, 4096, Recipe("bf16-master"), Layout())[0].moments["forward"]
+    activations, total = memory_by_kind["activations"], 16 * memory.rank_parameters(shape, Layout(), 0)
+    assert [round(size / 1e9) for size in (total, activations)] == [208, 33]
+    best = min((job for job in jobs if peak(job) < layouts.USABLE * 1e9), key=lambda job: step(job).seconds).layout
     assert [best.pp, best.dp, best.tp] == solution("mesh", "sketch-a-layout")(8, 4, 32, 208, 33, 73, 0.03) == [1, 2, 4]
 
 
@@ -108,21 +110,26 @@ def test_bytes_by_axis_are_those_of_the_traffic_model():
         Recipe("bf16-master"),
     )
     turned = job.other(order=("tp", "pp", "dp", "cp"))
-    found, there = traffic(job), traffic(turned)
+    traffic_by_axis, turned_traffic = traffic(job), traffic(turned)
     mine = exercise(4, 2, 8, 64, 20, 8192 * job.shape.hidden * 2, 2 * job.rank_parameters(2))
-    assert mine == pytest.approx([found[axis].bytes for axis in ("pp", "dp", "tp")])
-    assert {axis: one.bytes for axis, one in there.items()} == {axis: one.bytes for axis, one in found.items()}
-    assert there["tp"].crossing and not found["tp"].crossing
+    assert mine == pytest.approx([traffic_by_axis[axis].bytes for axis in ("pp", "dp", "tp")])
+    assert {axis: sent_on_axis.bytes for axis, sent_on_axis in turned_traffic.items()} == {
+        axis: sent_on_axis.bytes for axis, sent_on_axis in traffic_by_axis.items()
+    }
+    assert turned_traffic["tp"].crossing and not traffic_by_axis["tp"].crossing
     grows = sent.seconds(turned)["tp"] - sent.seconds(job)["tp"]  # with latencies, and what wires reach of their rates
     assert value("mesh", "order-seconds") == pytest.approx(grows, rel=0.12)
     assert round(step(job).parts["compute"]) == 14
 
 
 def test_the_fullest_stage_and_the_others_hold_what_the_account_says():
-    found = memory.accounts(stages.SHAPE, 1, 4096, KEPT, Layout(pp=stages.PP, micro_batches=stages.M))
-    said = [stages.holds(), stages.holds(0, 3), stages.holds(0, 2), stages.holds(flying=1, more=stages.LOGITS)]
-    assert said == pytest.approx([one.peak_bytes for one in found], rel=0.01) and memory.fullest(found) == 0
-    assert value("mesh", "fullest-stage") == said[0]
+    accounts = memory.accounts(stages.SHAPE, 1, 4096, RECIPE, Layout(pp=stages.PP, micro_batches=stages.M))
+    expected = [stages.holds(), stages.holds(0, 3), stages.holds(0, 2), stages.holds(flying=1, extra=stages.LOGITS)]
+    assert (
+        expected == pytest.approx([account.peak_bytes for account in accounts], rel=0.01)
+        and memory.fullest(accounts) == 0
+    )
+    assert value("mesh", "fullest-stage") == expected[0]
 
 
 def test_gradients_are_parts_of_one_sum_along_the_axes_of_the_answer():
@@ -133,19 +140,19 @@ def test_gradients_are_parts_of_one_sum_along_the_axes_of_the_answer():
 
     def grads(first, last, norms, columns):
         """Gradients by autograd of the loss of all tokens; a list of copies for what has several."""
-        leaves = [one.clone().requires_grad_() for one in (first, last, *norms, *columns)]
+        leaves = [tensor.clone().requires_grad_() for tensor in (first, last, *norms, *columns)]
         first, last, norms, columns = leaves[0], leaves[1], leaves[2 : 2 + len(norms)], leaves[2 + len(norms) :]
         halves = torch.cat([part * norm for part, norm in zip(first[tokens].chunk(len(norms)), norms, strict=True)])
-        out = torch.cat([halves @ column for column in columns], dim=1) @ last.T
-        return torch.autograd.grad(torch.nn.functional.cross_entropy(out, targets), leaves)
+        logits = torch.cat([halves @ column for column in columns], dim=1) @ last.T
+        return torch.autograd.grad(torch.nn.functional.cross_entropy(logits, targets), leaves)
 
     two = grads(table, table, [norm, norm], matrix.chunk(2, dim=1))
-    one = torch.nn.Parameter(table.clone())
-    whole, column = torch.nn.Parameter(norm.clone()), torch.nn.Parameter(matrix.clone())
-    torch.nn.functional.cross_entropy(one[tokens] * whole @ column @ one.T, targets).backward()
+    shared = torch.nn.Parameter(table.clone())
+    full_norm, column = torch.nn.Parameter(norm.clone()), torch.nn.Parameter(matrix.clone())
+    torch.nn.functional.cross_entropy(shared[tokens] * full_norm @ column @ shared.T, targets).backward()
     assert right("mesh", "which-axes") == "table-pp"
-    assert torch.allclose(two[0] + two[1], one.grad, atol=1e-6) and not torch.allclose(two[0], two[1], atol=1e-2)
-    assert torch.allclose(two[2] + two[3], whole.grad, atol=1e-6) and not torch.allclose(two[2], two[3], atol=1e-2)
+    assert torch.allclose(two[0] + two[1], shared.grad, atol=1e-6) and not torch.allclose(two[0], two[1], atol=1e-2)
+    assert torch.allclose(two[2] + two[3], full_norm.grad, atol=1e-6) and not torch.allclose(two[2], two[3], atol=1e-2)
     assert torch.allclose(torch.cat(two[4:], dim=1), column.grad, atol=1e-6)
 
 
@@ -187,24 +194,26 @@ def trained(fault):
 
 def passed(w, x, true, fault):
     """A forward and a backward of all ranks: (mean loss, gradients by rank before the mean along dp)."""
-    targets = {at: torch.relu(x[at] * true[0] @ true[1]) @ true[2] for at in w}
-    normed = {at: x[at] * w[at][0] for at in w}
-    wide = {at: torch.relu(normed[at] @ w[at][1]) for at in w}
-    part = {at: wide[at] @ w[at][2] for at in w}
+    targets = {card: torch.relu(x[card] * true[0] @ true[1]) @ true[2] for card in w}
+    normed = {card: x[card] * w[card][0] for card in w}
+    wide = {card: torch.relu(normed[card] @ w[card][1]) for card in w}
+    part = {card: wide[card] @ w[card][2] for card in w}
     y = part if fault == "no tp" else {(d, k): part[d, 0] + part[d, 1] for d, k in w}
-    dy = {at: 2 * (y[at] - targets[at]) / BATCH for at in w}
-    dwide = {at: (dy[at] @ w[at][2].T) * (wide[at] > 0) for at in w}
-    back = {at: dwide[at] @ w[at][1].T for at in w}
+    dy = {card: 2 * (y[card] - targets[card]) / BATCH for card in w}
+    dwide = {card: (dy[card] @ w[card][2].T) * (wide[card] > 0) for card in w}
+    dnormed = {card: dwide[card] @ w[card][1].T for card in w}
     if fault not in ("no tp", "tp sum"):
-        back = {(d, k): back[d, 0] + back[d, 1] for d, k in w}
-    loss = sum(float((y[at] - targets[at]).square().mean()) for at in w) / len(w)
-    return loss, {at: [(back[at] * x[at]).sum(0), normed[at].T @ dwide[at], wide[at].T @ dy[at]] for at in w}
+        dnormed = {(d, k): dnormed[d, 0] + dnormed[d, 1] for d, k in w}
+    loss = sum(float((y[card] - targets[card]).square().mean()) for card in w) / len(w)
+    return loss, {
+        card: [(dnormed[card] * x[card]).sum(0), normed[card].T @ dwide[card], wide[card].T @ dy[card]] for card in w
+    }
 
 
 def alone():
     """Losses of one process, by autograd, on the same samples."""
     start, true = begun()
-    w, losses = [torch.nn.Parameter(one.clone()) for one in start], []
+    w, losses = [torch.nn.Parameter(tensor.clone()) for tensor in start], []
     for _ in range(STEPS):
         x = torch.randn(4, BATCH, DIM)[:2].flatten(0, 1)
         y, t = (torch.relu(x * a[0] @ a[1]) @ a[2] for a in (w, true))
@@ -216,19 +225,19 @@ def alone():
 
 
 def test_the_four_runs_are_what_training_with_each_fault_shows():
-    said = columns(diagnose.TABLE)
+    table = columns(diagnose.TABLE)
     assert trained("")[0] == pytest.approx(alone(), rel=1e-4)
     runs = {"one": (alone(), None)} | {
         name: trained(fault) for name, fault in zip("ABCD", ("tp sum", "no tp", "dp sum", "samples"), strict=True)
     }
     for column, (losses, w) in enumerate(runs.values()):
-        first, last = said["loss, step 1"][column], said["loss at the end"][column]
+        first, last = table["loss, step 1"][column], table["loss at the end"][column]
         assert f"{losses[0]:.3f}" == first and f"{sum(losses[-10:]) / 10:.3f}" == last
         if w is None:
             continue
-        held = {"1": 1.0, "1/2": 0.5}[said["part of matrix"][column]]
-        assert w[0, 0][1].numel() == held * DIM * WIDE
+        share = {"1": 1.0, "1/2": 0.5}[table["part of matrix"][column]]
+        assert w[0, 0][1].numel() == share * DIM * WIDE
         for row, a, b, weight in (("apart along tp", (0, 0), (0, 1), 0), ("apart along dp", (0, 0), (1, 0), 1)):
-            apart = float((w[a][weight] - w[b][weight]).abs().max())
-            assert f"{apart:.2f}" == f"{float(said[row][column]):.2f}", (column, row)
+            difference = float((w[a][weight] - w[b][weight]).abs().max())
+            assert f"{difference:.2f}" == f"{float(table[row][column]):.2f}", (column, row)
     assert right("mesh", "four-layouts") == "samples-d"

@@ -21,9 +21,9 @@ right = partial(answers.right, "pipeline")
 solution = partial(answers.solution, "pipeline")
 
 
-def told(key):
-    one = exercises.exercise("pipeline", key)
-    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+def texts(key):
+    exercise = exercises.exercise("pipeline", key)
+    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
@@ -43,14 +43,14 @@ def test_no_number_is_one_of_the_chapters():
 
 def test_what_scaling_costs():
     """Four times the GPUs, at best (192 + 11) / (48 + 11) times as fast."""
-    assert f"{(192 + 11) / (48 + 11):.2f} times as fast" in told("micro-batches")
-    assert "11/192 = 5.7%" in told("micro-batches")
+    assert f"{(192 + 11) / (48 + 11):.2f} times as fast" in texts("micro-batches")
+    assert "11/192 = 5.7%" in texts("micro-batches")
 
 
 def test_two_orders_with_one_bubble():
     assert right("same-bubble") == "memory"
-    said = told("same-bubble")
-    assert f"{7 / 39:.1%} of the step" in said and f"**{7 / 71:.1%}**" in said and f"{3 * 39} slots" in said
+    text = texts("same-bubble")
+    assert f"{7 / 39:.1%} of the step" in text and f"**{7 / 71:.1%}**" in text and f"{3 * 39} slots" in text
 
 
 def test_hops_are_counted_once_by_gpipe_and_in_every_round_by_1f1b():
@@ -58,8 +58,8 @@ def test_hops_are_counted_once_by_gpipe_and_in_every_round_by_1f1b():
     assert costs._SLOW["gpipe"] == 3 * (18 + 6 - 1) + 2 * (6 - 1) == 79
     assert costs._SLOW["gpipe"] < costs._SLOW["interleaved"] < costs._SLOW["1f1b"]
     assert costs._FREE["interleaved"] < costs._FREE["1f1b"] == costs._FREE["gpipe"]
-    more = costs.step("interleaved", 6, 18, 4, hop=1.0).seconds
-    assert more > costs._SLOW["interleaved"]  # with four chunks a rank it loses
+    four_chunks = costs.step("interleaved", 6, 18, 4, hop=1.0).seconds
+    assert four_chunks > costs._SLOW["interleaved"]  # with four chunks a rank it loses
 
 
 def test_the_mended_stages_are_as_even_as_whole_blocks_can_be():
@@ -80,7 +80,7 @@ def test_an_order_with_a_limit_lies_between_gpipe_and_one_batch_at_a_time():
         for rank, actions in enumerate(spec.orders("1f1b", p, m)):
             assert order(rank, p, m, p) == listed(actions) == orders._limited(rank, p, m, p)
         assert order(0, m, m, m) == listed(spec.orders("gpipe", p, m)[0])
-        assert order(0, p, m, 1) == [one for i in range(1, m + 1) for one in (i, -i)]
+        assert order(0, p, m, 1) == [step for i in range(1, m + 1) for step in (i, -i)]
     times = [orders.limited_seconds(6, 12, limit) for limit in range(1, 9)]
     assert times == sorted(times, reverse=True) and times[5:] == [51] * 3 and times[0] == 12 * 3 * 6
 
@@ -94,7 +94,7 @@ def test_who_waits_is_what_the_simulator_of_the_rung_says():
             chance.sample(row, len(row)) if chance.random() < 0.3 else list(row)
             for row in spec.orders(chance.choice(["gpipe", "1f1b"]), p, max(m, p))
         ]
-        found = waits_for([[(one.kind, one.micro) for one in row] for row in rows])
+        waits = waits_for([[(action.kind, action.micro) for action in row] for row in rows])
         if any(
             row.index(Action("B", rank, i)) < row.index(Action("F", rank, i))
             for rank, row in enumerate(rows[:-1])
@@ -102,8 +102,8 @@ def test_who_waits_is_what_the_simulator_of_the_rung_says():
         ):
             continue  # it needs its own forward too, and either may be named
         ring = pipeline_waits.blocked(rows)
-        assert (set(found) == {-1}) == (not ring)
-        assert [found[wait.rank] for wait in ring] == [wait.of_rank for wait in ring]
+        assert (set(waits) == {-1}) == (not ring)
+        assert [waits[wait.rank] for wait in ring] == [wait.of_rank for wait in ring]
         stuck += bool(ring)
     assert stuck > 20
 
@@ -139,8 +139,8 @@ def test_the_four_that_stand_are_those_of_1f1b_with_sends_that_wait():
     ]
 )
 def test_misconceptions_of_the_rung_are_each_named(key, answer, slip):
-    found = answers.verdict("pipeline", key, answer)
-    assert (found["ok"], found["slip"]) == (not slip, slip)
+    verdict = answers.verdict("pipeline", key, answer)
+    assert (verdict["ok"], verdict["slip"]) == (not slip, slip)
 
 
 WAITS = answers.code_of(exercises.exercise("pipeline", "simulate"))

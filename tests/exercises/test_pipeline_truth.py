@@ -14,12 +14,12 @@ SHOWN = 21
 def played(rows, holds_up):
     """(lanes, columns) of what torch makes of a schedule: where a receive that has begun holds up what stands behind
     it, or where each action waits for its own input alone."""
-    at, free, sent, came = [0] * len(rows), [0] * len(rows), {}, [{} for _ in rows]
+    positions, free, sent, came = [0] * len(rows), [0] * len(rows), {}, [{} for _ in rows]
     lanes = [[] for _ in rows]
-    while any(at[rank] < len(row) for rank, row in enumerate(rows)):
+    while any(positions[rank] < len(row) for rank, row in enumerate(rows)):
         for rank, row in enumerate(rows):
-            while at[rank] < len(row):
-                stage, does, micro = ACTION.fullmatch(row[at[rank]]).groups()
+            while positions[rank] < len(row):
+                stage, does, micro = ACTION.fullmatch(row[positions[rank]]).groups()
                 stage, kind = int(stage), does[-1]
                 if does.startswith("SEND"):
                     sent[kind, stage + (1 if kind == "F" else -1), micro] = free[rank]
@@ -33,7 +33,7 @@ def played(rows, holds_up):
                     letter = micro if kind == "F" else "abcdefgh"[int(micro)]
                     lanes[rank] += ["."] * (start - len(lanes[rank])) + [letter] * LONG[kind]
                     free[rank] = start + LONG[kind]
-                at[rank] += 1
+                positions[rank] += 1
     return ["".join(lane) for lane in lanes], max(free)
 
 

@@ -31,9 +31,9 @@ right = partial(answers.right, "precision")
 solution = partial(answers.solution, "precision")
 
 
-def told(key):
-    one = exercises.exercise("precision", key)
-    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+def texts(key):
+    exercise = exercises.exercise("precision", key)
+    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
@@ -50,20 +50,20 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 
 
 def test_a_gradient_is_halved_to_zero():
-    here, halvings = FP16.smallest_normal, 0
-    while here := rounded(here / 2, FP16):
+    gradient, halvings = FP16.smallest_normal, 0
+    while gradient := rounded(gradient / 2, FP16):
         halvings += 1
         assert halvings < 11
     assert halvings + 1 == value("below-normal")
-    assert kept_bits(-20, FP16) == 5 and "at 2^-20 it has 5 of its 11" in told("below-normal")
-    assert "94% lie below 2^-14, and 0.7% become zero" in told("below-normal")
-    assert ends.BELOW > 0.9 > 0.01 > ends.LOST
+    assert kept_bits(-20, FP16) == 5 and "at 2^-20 it has 5 of its 11" in texts("below-normal")
+    assert "94% lie below 2^-14, and 0.7% become zero" in texts("below-normal")
+    assert ends.UNDERFLOWS > 0.9 > 0.01 > ends.LOST
 
 
 def test_each_of_three_numbers_has_the_format_that_is_nearer():
-    nearer = ["bf16" if ends.off(x, "bf16") < ends.off(x, "fp16") else "fp16" for x in ends.THREE]
+    nearer = ["bf16" if ends.relative_error(x, "bf16") < ends.relative_error(x, "fp16") else "fp16" for x in ends.THREE]
     assert nearer == right("which-is-nearer").split("-") == ["fp16", "bf16", "bf16"]
-    rows = told("which-is-nearer").split("```")[3].strip().splitlines()
+    rows = texts("which-is-nearer").split("```")[3].strip().splitlines()
     assert [" ".join(row.split()) for row in rows] == [
         "bf16 fp16",
         "1.003 1 1.00293",
@@ -85,14 +85,14 @@ def test_twice_the_scale_moves_octaves_and_changes_only_what_was_cut_short():
 
 
 def test_the_log_brackets_the_largest_gradient():
-    least = max(65504 / one.scale for one in scale.LOG if one.skipped and one.step > 2)
-    most = min(65504 / one.scale for one in scale.LOG if not one.skipped)
-    assert 0.49 < least < 0.51 and 0.99 < most < 1.01 and right("scaler-log") == "half-to-one"
-    assert all(least < one < most for one in scale.LARGEST)
-    assert [one.scale for one in scale.LOG] == [2.0**19, 2.0**18, 2.0**17, *[2.0**16] * 4, 2.0**17, *[2.0**16] * 4]
-    rows = [line.split() for line in told("scaler-log").split("```")[1].strip().splitlines()[1:]]
-    assert [(int(step), float(s.replace(",", "")), *rest) for step, s, *rest in rows] == [
-        (one.step, one.scale, *(["yes"] if one.skipped else [])) for one in scale.LOG
+    least = max(65504 / line.scale for line in scale.LOG if line.skipped and line.step > 2)
+    upper = min(65504 / line.scale for line in scale.LOG if not line.skipped)
+    assert 0.49 < least < 0.51 and 0.99 < upper < 1.01 and right("scaler-log") == "half-to-one"
+    assert all(least < line < upper for line in scale.LARGEST)
+    assert [line.scale for line in scale.LOG] == [2.0**19, 2.0**18, 2.0**17, *[2.0**16] * 4, 2.0**17, *[2.0**16] * 4]
+    rows = [line.split() for line in texts("scaler-log").split("```")[1].strip().splitlines()[1:]]
+    assert [(int(step), float(s.replace(",", "")), *skipped) for step, s, *skipped in rows] == [
+        (line.step, line.scale, *(["yes"] if line.skipped else [])) for line in scale.LOG
     ]
 
 
@@ -103,15 +103,15 @@ def test_scales_are_those_of_the_books_scaler():
         (random.Random(4)),
     )
     for _ in range(300):
-        over = [draw.random() < 0.3 for _ in range(draw.randint(0, 20))]
+        overflowed = [draw.random() < 0.3 for _ in range(draw.randint(0, 20))]
         first, interval = 2.0 ** draw.randint(1, 20), draw.randint(1, 5)
-        gradients = [4.0 if one else 1e-9 for one in over]
-        scaler, wanted = Scaler(first, interval=interval), []
-        for one in over:
-            wanted.append(scaler.scale)
-            scaler = scaler.after(one)
-        assert scales(over, first, interval) == reference(over, first, interval) == wanted
-        assert len(search(gradients, FP16, Scaler(first, interval=interval))) == len(over)
+        gradients = [4.0 if overflow else 1e-9 for overflow in overflowed]
+        scaler, expected = Scaler(first, interval=interval), []
+        for overflow in overflowed:
+            expected.append(scaler.scale)
+            scaler = scaler.after(overflow)
+        assert scales(overflowed, first, interval) == reference(overflowed, first, interval) == expected
+        assert len(search(gradients, FP16, Scaler(first, interval=interval))) == len(overflowed)
 
 
 def test_a_weight_stops_at_a_power_of_two_and_is_too_quick_before():
@@ -120,14 +120,14 @@ def test_a_weight_stops_at_a_power_of_two_and_is_too_quick_before():
     for update in (1e-5, 3e-4, 2e-3, 0.1):
         assert 2**8 <= sums.stops(BF16, 1e-4, update) / update <= 2**9
     assert sums.stops(FP16) == 1.0
-    assert "12.5 times 0.01" in told("no-further")
+    assert "12.5 times 0.01" in texts("no-further")
 
 
 def test_a_mean_of_many_losses_stops():
     assert total([2.3] * 4096, BF16) == total([2.3] * 9000, BF16) == 1024
     path = running([2.3] * 4096, BF16)
     assert {b - a for a, b in pairwise(path) if 512 <= a < 1024} == {4.0} and ulp(1024, BF16) == 8
-    assert "**10.9%**" in told("mean-loss") and 1024 / 4096 == 0.25
+    assert "**10.9%**" in texts("mean-loss") and 1024 / 4096 == 0.25
     assert value("mean-loss") / sums.SHARE == 1 and total([2.3] * 4096, FP16) == 8192
 
 
@@ -135,9 +135,9 @@ def test_by_chance_is_right_on_average_and_what_the_book_does():
     moved, draw = solution("by-chance"), random.Random(6)
     for _ in range(100):
         weight, update = 1 + draw.randrange(128) * 2**-7, draw.uniform(-0.02, 0.02)
-        found = [moved(weight, update, 2**-7, [(i + 0.5) / 1000]) for i in range(1000)]
+        results = [moved(weight, update, 2**-7, [(i + 0.5) / 1000]) for i in range(1000)]
         if 1 <= weight + update < 2:
-            assert sum(found) / 1000 == pytest.approx(weight + update, abs=1e-5)
+            assert sum(results) / 1000 == pytest.approx(weight + update, abs=1e-5)
             for u in (0.1, 0.37, 0.9):
                 assert moved(weight, update, 2**-7, [u]) == stochastic(weight + update, BF16, 1 - u - 2**-40)
     assert moved(1.0, 0.125, 0.5, [0.6, 0.1]) == 1.5
@@ -145,15 +145,15 @@ def test_by_chance_is_right_on_average_and_what_the_book_does():
 
 def test_halves_and_shares_that_the_texts_say():
     slips = {slip.name: slip.message for slip in exercises.exercise("precision", "what-halves").slips}
-    assert half.BEFORE / 2 == 20.9 and "20.9 GB" in slips["all"]
-    assert "8.03 GB saved were 16.06 GB before: **38.4%**" in told("what-halves")
+    assert half.PEAK_BEFORE / 2 == 20.9 and "20.9 GB" in slips["all"]
+    assert "8.03 GB saved were 16.06 GB before: **38.4%**" in texts("what-halves")
 
 
 def test_fp8_is_worth_what_the_table_says_and_the_model_of_seconds():
-    said = FP8["nemotron-4-15b"]
-    assert (said["gpus"][0], said["seq"], said["sequences_per_gpu"]) == (16, 4096, 4)
-    assert said["bf16_seconds"][0] == fp8.BF16_SECONDS and said["fp8_seconds"][0] == fp8.FP8_SECONDS
-    assert all(getattr(fp8.NEMOTRON, name) == one for name, one in said["shape"].items())
+    published = FP8["nemotron-4-15b"]
+    assert (published["gpus"][0], published["seq"], published["sequences_per_gpu"]) == (16, 4096, 4)
+    assert published["bf16_seconds"][0] == fp8.BF16_SECONDS and published["fp8_seconds"][0] == fp8.FP8_SECONDS
+    assert all(getattr(fp8.NEMOTRON, name) == size for name, size in published["shape"].items())
     assert fp8.JOB.sequences == 4 * fp8.JOB.layout.ranks and fp8.JOB.layout.ranks == 16
     model = step(fp8.JOB)
     assert model.seconds == pytest.approx(fp8.BF16_SECONDS, rel=0.02)
@@ -162,41 +162,43 @@ def test_fp8_is_worth_what_the_table_says_and_the_model_of_seconds():
         round(FP8[name]["bf16_seconds"][0] / FP8[name]["fp8_seconds"][0], 2)
         for name in ("nemotron-4-15b", "llama-3-8b", "llama-3-70b")
     ]
-    assert gains == [1.36, 1.34, 1.34] and "1.36 times" in told("products-twice") and "1.34" in told("products-twice")
-    assert "**1.50 times**" in told("products-twice") and "1.64 in place of 2" in told("products-twice")
+    assert gains == [1.36, 1.34, 1.34] and "1.36 times" in texts("products-twice") and "1.34" in texts("products-twice")
+    assert "**1.50 times**" in texts("products-twice") and "1.64 in place of 2" in texts("products-twice")
     assert fp8.faster(1e9) == pytest.approx(1 / 0.33)
 
 
 def test_what_becomes_of_small_numbers_beside_an_outlier():
     b = BLOCKS["fp8-tensor"]
     unit = 6.6e4 / 448
-    beside = lambda x: quantized([6.6e4, x], b).values[1]  # noqa: E731
-    assert beside(0.14) == 0 != beside(0.15) and "below 0.14" in told("beside-an-outlier")
-    assert unit * E4M3.smallest_normal == pytest.approx(2.3, abs=0.01) and "from 2.3 to 30" in told("beside-an-outlier")
-    assert all(abs(beside(x) / x - 1) <= 2**-4 + 1e-9 for x in (2.4, 3.3, 7.7, 29.0))
-    assert max(abs(beside(x) - x) for x in (0.8, 0.9, 1.0, 1.1, 1.2)) <= unit * E4M3.smallest / 2 + 1e-9
+    with_outlier = lambda x: quantized([6.6e4, x], b).values[1]  # noqa: E731
+    assert with_outlier(0.14) == 0 != with_outlier(0.15) and "below 0.14" in texts("beside-an-outlier")
+    assert unit * E4M3.smallest_normal == pytest.approx(2.3, abs=0.01) and "from 2.3 to 30" in texts(
+        "beside-an-outlier"
+    )
+    assert all(abs(with_outlier(x) / x - 1) <= 2**-4 + 1e-9 for x in (2.4, 3.3, 7.7, 29.0))
+    assert max(abs(with_outlier(x) - x) for x in (0.8, 0.9, 1.0, 1.1, 1.2)) <= unit * E4M3.smallest / 2 + 1e-9
     assert unit * E4M3.smallest == pytest.approx(0.29, abs=0.003)
-    assert unit * E4M3.smallest / 2 == pytest.approx(1 / 7, abs=5e-3) and "a seventh" in told("beside-an-outlier")
+    assert unit * E4M3.smallest / 2 == pytest.approx(1 / 7, abs=5e-3) and "a seventh" in texts("beside-an-outlier")
     assert quantized([6.6e7, 30.0], b).values[1] == 0
     assert math.log2(value("beside-an-outlier")) == pytest.approx(18.8, abs=0.05)
 
 
 def test_a_delayed_scale_clips_to_its_history():
-    most = max(fp8.HISTORY)
-    assert min(9.0 * 448 / most, 448) * most / 448 / 9.0 == pytest.approx(value("delayed-scale"))
-    assert "3.8 times" in told("delayed-scale") and "would be 1,680" in told("delayed-scale")
+    largest = max(fp8.HISTORY)
+    assert min(9.0 * 448 / largest, 448) * largest / 448 / 9.0 == pytest.approx(value("delayed-scale"))
+    assert "3.8 times" in texts("delayed-scale") and "would be 1,680" in texts("delayed-scale")
 
 
 def test_blocks_of_the_book_have_these_bits_and_clip_as_often():
     assert [BLOCKS[name].bits() for name in ("nvfp4", "mxfp4", "mxfp8")] == [4.5, 4.25, 8.25]
-    assert "4.5 bits" in told("four-bit-weights") and "4.25 bits" in told("four-bit-weights")
+    assert "4.5 bits" in texts("four-bit-weights") and "4.25 bits" in texts("four-bit-weights")
     for name, key in (("mxfp4", value("floor-clips")), ("mxfp8", math.log2(512 / 448))):
         b, count = BLOCKS[name], 4000
         largest = [2 ** (3 + i / count) for i in range(count)]
         cut = [x / scale_of(x, b) > b.element.largest for x in largest]
         assert sum(cut) / count == pytest.approx(key, abs=1e-3)
         assert not any(x / scale_of(x, b, "up") > b.element.largest for x in largest)
-    assert "19%" in told("floor-clips")
+    assert "19%" in texts("floor-clips")
 
 
 @each([(name, rule) for name in ("mxfp8", "mxfp4", "mxfp6") for rule in ("floor", "up")])
@@ -239,9 +241,9 @@ def test_the_four_runs_are_told_apart_by_what_their_table_has():
             if percent("weights stayed") > 50
             else ""
         )
-    label = next(one.label for one in exercises.exercise("precision", "four-runs").options if one.right)
+    label = next(option.label for option in exercises.exercise("precision", "four-runs").options if option.right)
     assert dict(re.findall(r"([ABCD]) ([^,]+)", label)) == mends
-    assert 16 - -9 == 25 and "halving it 25 times" in told("four-runs") and 16 - 2 == 14
+    assert 16 - -9 == 25 and "halving it 25 times" in texts("four-runs") and 16 - 2 == 14
 
 
 def test_each_run_takes_the_format_in_which_it_fits():
@@ -252,7 +254,7 @@ def test_each_run_takes_the_format_in_which_it_fits():
     assert 0.2 * 2**18 < FP16.largest < 0.7 * 2**18 and round(0.2 * 2**18) == 52429
     assert rounded(2.0**-34 * 2**18, FP16) > 0 == rounded(2.0**-34, FP16) == rounded(2.0**-33, FP16)
     assert FP16.largest > 0.05 * 2**18 and FP16.epsilon / 2 < 1e-3 < BF16.epsilon / 2
-    assert "52,429" in told("which-format") and right("which-format") == "scaled-c-fp16-d"
+    assert "52,429" in texts("which-format") and right("which-format") == "scaled-c-fp16-d"
 
 
 def test_the_right_choices():
@@ -263,10 +265,10 @@ def test_the_right_choices():
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("precision"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("precision"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "at-once",
         "bf16-all",

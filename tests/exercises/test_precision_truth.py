@@ -15,9 +15,9 @@ from scaleout.numerics.formats import FORMATS
 
 
 def test_a_gradient_halved_eleven_times_is_zero():
-    here = torch.tensor(2.0**-14, dtype=torch.float16)
-    path = [here := here / 2 for _ in range(11)]
-    assert all(one > 0 for one in path[:10]) and path[10] == 0
+    gradient = torch.tensor(2.0**-14, dtype=torch.float16)
+    path = [gradient := gradient / 2 for _ in range(11)]
+    assert all(number > 0 for number in path[:10]) and path[10] == 0
 
 
 def test_three_numbers_in_two_formats():
@@ -29,17 +29,17 @@ def test_three_numbers_in_two_formats():
 def test_scales_are_those_of_grad_scaler():
     scales, draw = answers.solution("precision", "scale-by-step"), random.Random(2)
     for interval in (1, 2, 3, 5):
-        over = [draw.random() < 0.3 for _ in range(25)]
+        overflowed = [draw.random() < 0.3 for _ in range(25)]
         weight = torch.nn.Parameter(torch.ones(1))
         optimizer = torch.optim.SGD([weight], lr=0.1)
-        scaler, found = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=interval), []
-        for one in over:
-            found.append(scaler.get_scale())
-            scaler.scale((weight * (math.inf if one else 1.0)).sum()).backward()
+        scaler, expected = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=interval), []
+        for overflow in overflowed:
+            expected.append(scaler.get_scale())
+            scaler.scale((weight * (math.inf if overflow else 1.0)).sum()).backward()
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-        assert scales(over, 1024.0, interval) == found
+        assert scales(overflowed, 1024.0, interval) == expected
 
 
 @each([("as asked", True, 1.0), ("clipped first", False, 0.7 * 2**15)])
@@ -65,10 +65,10 @@ def test_a_weight_in_bf16_stops():
 
 
 def test_a_running_sum_in_bf16_stops():
-    here, loss = torch.zeros((), dtype=torch.bfloat16), torch.tensor(sums.LOSS).bfloat16()
+    total, loss = torch.zeros((), dtype=torch.bfloat16), torch.tensor(sums.LOSS).bfloat16()
     for _ in range(sums.TOKENS):
-        here = here + loss
-    assert float(here) == 1024
+        total = total + loss
+    assert float(total) == 1024
 
 
 @each([("fp16", torch.float16), ("bf16", torch.bfloat16), ("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)])
@@ -78,7 +78,7 @@ def test_rounding_is_torchs_cast(name, dtype):
         torch.randint(-20, 4, (500,), generator=torch.Generator().manual_seed(2))
     )
     cast = x.to(dtype).float()
-    assert [round_to(one, f.exponent, f.mantissa) for one in x.tolist()] == cast.tolist()
+    assert [round_to(number, f.exponent, f.mantissa) for number in x.tolist()] == cast.tolist()
 
 
 def test_e4m3_clips_and_e5m2_does_not():
@@ -101,10 +101,10 @@ def test_an_update_that_bf16_loses_is_in_the_copy():
             part.grad = master.gradient(step, rank)
             optimizer.step()
         assert torch.equal(part.detach(), begin)
-        off = {slip: int((found.bfloat16() != right).sum()) for slip, _, found in master._known(rank)}
-        assert min(off.values()) > 10 * master.BORDER and len(off) == 5
+        differing = {slip: int((rows.bfloat16() != right).sum()) for slip, _, rows in master._known(rank)}
+        assert min(differing.values()) > 10 * master.BORDER and len(differing) == 5
 
 
 def test_the_lab_exercises_are_two():
-    labs = [one.key for one in exercises.catalogue("precision") if one.kind == "torch"]
+    labs = [exercise.key for exercise in exercises.catalogue("precision") if exercise.kind == "torch"]
     assert labs == ["master-copy", "scaled-step"]

@@ -23,8 +23,8 @@ def test_a_frozen_model_does_two_forwards_and_recomputation_one_more_less_the_la
         x = torch.randn(4, 16, requires_grad=True)
         forward = flops(lambda model=model, x=x: model(x))
         assert flops(lambda model=model, x=x: model(x).sum().backward()) == forwards * forward
-        again = flops(lambda model=model, x=x: checkpoint(model, x, use_reentrant=False).sum().backward())
-        assert again / forward == forwards + (LAYERS - 1) / LAYERS
+        recomputed = flops(lambda model=model, x=x: checkpoint(model, x, use_reentrant=False).sum().backward())
+        assert recomputed / forward == forwards + (LAYERS - 1) / LAYERS
 
 
 class Adapted(nn.Module):
@@ -45,21 +45,21 @@ def trained(reentrant, wanted=False):
     torch.manual_seed(0)
     embedding, head = nn.Embedding(5, 8).requires_grad_(False), nn.Linear(8, 1)
     blocks = nn.ModuleList(Adapted() for _ in range(3))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         x = embedding(torch.arange(5)).requires_grad_(wanted)
         for block in blocks:
             x = checkpoint(block, x, use_reentrant=reentrant)
         head(x).sum().backward()
-    adapters = [one.grad is not None for one in blocks.parameters() if one.requires_grad]
-    return sum(adapters), head.weight.grad is not None, [str(one.message) for one in said]
+    adapters = [item.grad is not None for item in blocks.parameters() if item.requires_grad]
+    return sum(adapters), head.weight.grad is not None, [str(item.message) for item in warned]
 
 
 def test_a_reentrant_checkpoint_behind_a_frozen_embedding_trains_the_head_alone():
-    learnt, head, said = trained(reentrant=True)
+    learnt, head, warned = trained(reentrant=True)
     assert (learnt, head) == (0, True)
-    assert said and all(
-        one.startswith("None of the inputs have requires_grad=True. Gradients will be None") for one in said
+    assert warned and all(
+        text.startswith("None of the inputs have requires_grad=True. Gradients will be None") for text in warned
     )
     assert trained(reentrant=False) == (6, True, [])
     assert trained(reentrant=True, wanted=True) == (6, True, [])
@@ -69,17 +69,17 @@ def test_the_output_of_attention_stays_where_only_its_core_is_checkpointed():
     """For the projection behind it keeps its input; with the projection inside, nothing does."""
     weight = nn.Parameter(torch.randn(16, 16))
     q, k, v = (torch.randn(1, 1, 32, 16, requires_grad=True) for _ in range(3))
-    made = []
+    storages = []
 
     def core(q, k, v):
-        out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        made.append(StorageWeakRef(out.untyped_storage()))
-        return out
+        output = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        storages.append(StorageWeakRef(output.untyped_storage()))
+        return output
 
     def projected(q, k, v):
         return core(q, k, v).reshape(1, 32, 16) @ weight
 
     around_core = checkpoint(core, q, k, v, use_reentrant=False).reshape(1, 32, 16) @ weight
     around_both = checkpoint(projected, q, k, v, use_reentrant=False)
-    assert [one.expired() for one in made] == [False, True]
+    assert [storage.expired() for storage in storages] == [False, True]
     assert torch.equal(around_core, around_both)

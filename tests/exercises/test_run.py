@@ -18,14 +18,14 @@ from scaleout.exercises.engine import apart
 from scaleout.page import live, sandbox, widget
 
 pytestmark = pytest.mark.slow
-ONE = exercises.exercise("memory", "states-function")
+EXERCISE = exercises.exercise("memory", "states-function")
 SECONDS = 20  # far more than a call takes, so that a busy machine changes nothing
 
-GIVEN = re.search(r"```python\n(.*?)```", ONE.solution, re.S).group(1)
+SOLUTION = re.search(r"```python\n(.*?)```", EXERCISE.solution, re.S).group(1)
 
 
 def judged(source, seconds=SECONDS):
-    return sandbox.call("check", {"stem": "memory", "key": ONE.key, "answer": source}, seconds)
+    return sandbox.call("check", {"stem": "memory", "key": EXERCISE.key, "answer": source}, seconds)
 
 
 def all_judged(sources, seconds=SECONDS):
@@ -35,8 +35,8 @@ def all_judged(sources, seconds=SECONDS):
 
 
 def test_the_sandbox_says_what_a_direct_call_says():
-    for source in (GIVEN, "x = 1 / 0", None):
-        assert judged(source) == live.call("check", {"stem": "memory", "key": ONE.key, "answer": source})
+    for source in (SOLUTION, "x = 1 / 0", None):
+        assert judged(source) == live.call("check", {"stem": "memory", "key": EXERCISE.key, "answer": source})
 
 
 def test_the_sandbox_runs_other_methods_too():
@@ -64,9 +64,9 @@ def test_a_check_in_a_kernel_returns_whatever_the_code_does(monkeypatch):
     Nothing of the code runs here, and what is right is right."""
 
     def check(source, seconds=1):
-        return exercises.check("memory", ONE.key, source, seconds)
+        return exercises.check("memory", EXERCISE.key, source, seconds)
 
-    said = (
+    message = (
         "Your code did not end within 1 s, and was stopped. "
         "Look for a loop whose condition never becomes false, or for a busy machine."
     )
@@ -77,14 +77,14 @@ def test_a_check_in_a_kernel_returns_whatever_the_code_does(monkeypatch):
     )
     with ThreadPoolExecutor(2) as two:
         for result in two.map(check, endless):
-            assert result == {"ok": False, "message": said, "slip": "endless-loop"}
-    assert check("while True: pass") == {"ok": False, "message": said, "slip": "endless-loop"}
-    assert check(GIVEN, SECONDS)["ok"] and check("import os\nos._exit(3)", SECONDS)["slip"] == "exit"
+            assert result == {"ok": False, "message": message, "slip": "endless-loop"}
+    assert check("while True: pass") == {"ok": False, "message": message, "slip": "endless-loop"}
+    assert check(SOLUTION, SECONDS)["ok"] and check("import os\nos._exit(3)", SECONDS)["slip"] == "exit"
     assert check(PATCHES["isclose"] + WRONG, SECONDS)["slip"] == check(WRONG, SECONDS)["slip"] == "wrong-result"
-    refused(lambda: check(GIVEN, 0), "seconds must be a finite number above 0, not 0")
+    refused(lambda: check(SOLUTION, 0), "seconds must be a finite number above 0, not 0")
     monkeypatch.setattr(apart, "POSSIBLE", False)
     monkeypatch.setattr(apart, "call", None)
-    assert check(GIVEN)["ok"], "as in a page, where there are no processes"
+    assert check(SOLUTION)["ok"], "as in a page, where there are no processes"
 
 
 def test_the_code_has_as_long_in_a_kernel_as_in_the_page():
@@ -96,15 +96,15 @@ def test_ctrl_c_ends_what_runs_apart(monkeypatch):
     begun = []
 
     class Interrupted(subprocess.Popen):
-        def communicate(self, *given, **more):
+        def communicate(self, *args, **kwargs):
             begun.append(self)
             if len(begun) == 1:
                 raise KeyboardInterrupt
-            return super().communicate(*given, **more)
+            return super().communicate(*args, **kwargs)
 
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        exercises.check("memory", ONE.key, "while True: pass", SECONDS)
+        exercises.check("memory", EXERCISE.key, "while True: pass", SECONDS)
     assert begun[0].poll() is not None
 
 
@@ -129,14 +129,14 @@ ENDS = [
     ("import os\nos.abort()", "crash", "crashed"),
     ("import os\nos.kill(os.getpid(), 9)", "memory", "filled the memory"),
     ("input()", "exception", "Line 1: EOFError"),
-    (f"print('x' * 10**7)\n{GIVEN}", "", "Right"),
-    (f"import sys\nprint('x' * 10**7, file=sys.__stdout__)\n{GIVEN}", "", "Right"),
-    (f"import threading as t, time\nt.Thread(target=time.sleep, args=(99,)).start()\n{GIVEN}", "", "Right"),
+    (f"print('x' * 10**7)\n{SOLUTION}", "", "Right"),
+    (f"import sys\nprint('x' * 10**7, file=sys.__stdout__)\n{SOLUTION}", "", "Right"),
+    (f"import threading as t, time\nt.Thread(target=time.sleep, args=(99,)).start()\n{SOLUTION}", "", "Right"),
 ]
 
 
 def test_other_ways_to_end_are_one_clear_line():
-    for (source, slip, words), result in zip(ENDS, all_judged([one[0] for one in ENDS]), strict=True):
+    for (source, slip, words), result in zip(ENDS, all_judged([case[0] for case in ENDS]), strict=True):
         assert (result["ok"], result["slip"]) == (slip == "", slip), source
         assert words in result["message"] and "\n" not in result["message"], source
 
@@ -149,7 +149,7 @@ def test_code_that_fills_memory_is_stopped():
 
 
 def test_two_calls_at_once_do_not_mix():
-    assert [result["slip"] for result in all_judged((GIVEN, ONE.stub))] == ["", "stub"]
+    assert [result["slip"] for result in all_judged((SOLUTION, EXERCISE.stub))] == ["", "stub"]
 
 
 WRONG = "def states_bytes(params, optimizer, precision): return 1\n"
@@ -157,7 +157,7 @@ PATCHES = {
     "verdict": "import scaleout.exercises.engine.kinds as e, scaleout.exercises.engine.function as f\n"
     "class Right:\n    ok, message, slip = True, 'Right', ''\n    def __init__(self, *a): pass\n"
     "    def to_dict(self): return {'ok': True, 'message': 'Right', 'slip': ''}\ne.Verdict = f.Verdict = Right\n",
-    "isclose": "import math, scaleout.exercises.engine.nested as n\nmath.isclose = n.same = lambda *a, **k: True\n",
+    "isclose": "import math, scaleout.exercises.engine.nested as n\nmath.isclose = n.equal = lambda *a, **k: True\n",
     "builtins": "import builtins\nbuiltins.abs = lambda a: 0\nbuiltins.all = lambda a: True\n"
     "builtins.zip = lambda *a, **k: ()\n",
     "cases": "import scaleout.exercises.memory as m\nfor one in m.EXERCISES:\n"
@@ -186,9 +186,9 @@ def test_code_that_patches_the_package_makes_no_wrong_answer_right():
 def test_the_kernel_judges_apart_from_the_code(monkeypatch):
     """A notebook's front end asks to check; the code runs elsewhere and the verdict is made here."""
     monkeypatch.setattr(live, "LEARNER_SECONDS", SECONDS)
-    asked = {"stem": "memory", "key": ONE.key}
-    assert not widget.answer("check", {**asked, "answer": PATCHES["verdict"] + WRONG})["ok"]
-    assert widget.answer("check", {**asked, "answer": GIVEN})["ok"]
+    request = {"stem": "memory", "key": EXERCISE.key}
+    assert not widget.answer("check", {**request, "answer": PATCHES["verdict"] + WRONG})["ok"]
+    assert widget.answer("check", {**request, "answer": SOLUTION})["ok"]
 
 
 @each(
@@ -214,9 +214,9 @@ def test_the_kernel_judges_apart_from_the_code(monkeypatch):
 )
 def test_an_outcome_that_is_none_is_told_in_one_line(outcome):
     for stem in exercises.stems():
-        for one in exercises.catalogue(stem):
-            if one.kind == "function":
-                result = exercises.judge(stem, one.key, outcome)
+        for exercise in exercises.catalogue(stem):
+            if exercise.kind == "function":
+                result = exercises.judge(stem, exercise.key, outcome)
                 assert not result["ok"] and result["slip"]
                 assert "\n" not in result["message"] and len(result["message"]) < 1500
 

@@ -36,7 +36,7 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 def test_what_prompts_say_of_models_and_links_is_so():
     assert round(total_parameters(GPT) / 1e9) == 13
     half, links = wire.DEVICES["h100-sxm"].bf16_flop_per_s / 2, (wire.link("nvlink4"), wire.link("ib-ndr"))
-    a_byte = [half / (one.reached * one.one_way_bytes_per_s) for one in links]
+    a_byte = [half / (link.reached * link.one_way_bytes_per_s) for link in links]
     assert (round(a_byte[0], -1), round(a_byte[1], -2)) == (wire._PER_BYTE, wire._BY_CARD)
     assert wire.link("ib-ndr").one_way_bytes_per_s == 400e9 / 8
     assert PRESETS["llama-3-70b"].hidden == 8192
@@ -46,10 +46,10 @@ def test_what_prompts_say_of_models_and_links_is_so():
 def test_what_a_block_keeps_is_what_the_memory_model_and_the_paper_say():
     published = json.loads((ROOT / "tests/published/activation_recomputation.json").read_text(encoding="utf-8"))
     assert "table 2" in published["source"]
-    for split, found in ((False, value("kept")), (True, 20_971_520 * (34 + 80) / 4)):
+    for split, expected in ((False, value("kept")), (True, 20_971_520 * (34 + 80) / 4)):
         recipe = Recipe(precision="bf16", attention="naive", dropout=0.1)
         z = Sizes(GPT, 2, 2048, recipe, Layout(tp=4, sequence_parallel=split))
-        assert sum(block_kept(z, "none").values()) == pytest.approx(found, rel=0.01)
+        assert sum(block_kept(z, "none").values()) == pytest.approx(expected, rel=0.01)
     assert f"{20_971_520 * (34 + 80) / 4 / MB:.0f} MB" in exercises.exercise("tensor", "kept").solution
     assert 10 / 16 == 5 / 8  # "five eighths" of what a fused kernel leaves
 
@@ -57,11 +57,11 @@ def test_what_a_block_keeps_is_what_the_memory_model_and_the_paper_say():
 @each([2, 3, 4, 8])
 def test_split_tokens_send_a_quarter_more_where_they_are_gathered_again(ranks):
     shape = Shape(1, 48, 24, 64)
-    plain, again, held = (
+    plain, gathers_again, keeps = (
         sum(tensor.block(shape, 1, 24, ranks, **options).sent(phase) for phase in ("forward", "backward"))
         for options in ({}, {"sequence_parallel": True}, {"sequence_parallel": True, "gather_again": False})
     )
-    assert held == pytest.approx(plain) and again == pytest.approx(1.25 * plain)
+    assert keeps == pytest.approx(plain) and gathers_again == pytest.approx(1.25 * plain)
 
 
 def test_a_ranks_columns_are_as_many_as_the_models_and_the_queries_are_shared_out():
@@ -69,15 +69,15 @@ def test_a_ranks_columns_are_as_many_as_the_models_and_the_queries_are_shared_ou
     for rank, ranks, heads, kv, width in exercises.exercise("tensor", "split-heads").cases:
         shape = Shape(1, heads * width, heads, 64, kv_heads=kv, ff=ranks)
         wide = {name: cut for name, (_, cut) in slice_linears(shape, ranks).items()}
-        found = columns(rank, ranks, heads, kv, width)
-        assert found == sorted(set(found)) and len(found) == wide["q"] + wide["k"] + wide["v"]
-        every = [columns(one, ranks, heads, kv, width) for one in range(ranks)]
-        assert sorted(c for one in every for c in one if c < heads * width) == list(range(heads * width))
-        assert {c for one in every for c in one} == set(range((heads + 2 * kv) * width))
+        own_columns = columns(rank, ranks, heads, kv, width)
+        assert own_columns == sorted(set(own_columns)) and len(own_columns) == wide["q"] + wide["k"] + wide["v"]
+        by_rank = [columns(rank, ranks, heads, kv, width) for rank in range(ranks)]
+        assert sorted(c for part in by_rank for c in part if c < heads * width) == list(range(heads * width))
+        assert {c for part in by_rank for c in part} == set(range((heads + 2 * kv) * width))
 
 
 def test_of_four_ranks_equal_blocks_give_the_first_queries_alone_and_the_last_values_alone():
-    mistakes = {one.name: one.wrong for one in exercises.exercise("tensor", "split-heads").mistakes}
+    mistakes = {mistake.name: mistake.wrong for mistake in exercises.exercise("tensor", "split-heads").mistakes}
     wrong = mistakes["equal-blocks"]
     first, last = wrong(0, 4, 8, 8, 2), wrong(3, 4, 8, 8, 2)
     assert max(first) < 16 and min(last) >= 32
@@ -92,10 +92,10 @@ def test_a_loss_from_parts_is_the_whole_softmaxs():
 
 def test_messages_that_hide_are_the_backwards():
     """What stays of the backward's is its contention with compute, 0.23 of it, and what is longer than compute."""
-    plain, beside = wire._PLAIN, wire._BESIDE
+    plain, overlapped = wire._PLAIN, wire._OVERLAPPED
     assert right("hidden") == "backward"
-    assert plain.forward.exposed == plain.backward.exposed == beside.forward.exposed
-    assert 0.23 <= beside.backward.exposed / plain.backward.exposed < 0.25
+    assert plain.forward.exposed == plain.backward.exposed == overlapped.forward.exposed
+    assert 0.23 <= overlapped.backward.exposed / plain.backward.exposed < 0.25
 
 
 def test_the_two_runs_show_what_the_solution_says_of_them():
@@ -107,11 +107,11 @@ def test_the_two_runs_show_what_the_solution_says_of_them():
     assert a == set(list(diagnose.SILENT.errors)[2:])
     assert b == {"3.attention.v", "3.attention.k"}
     for run in (diagnose.SILENT, diagnose.COPIES):
-        off = [abs(one / other - 1) for one, other in zip(run.losses, run.alone, strict=True)]
-        assert off[0] < 1e-6 and off[1] > 5e-4
+        errors = [abs(loss / expected - 1) for loss, expected in zip(run.losses, run.alone, strict=True)]
+        assert errors[0] < 1e-6 and errors[1] > 5e-4
         for losses in (run.losses, run.alone):
             assert [*losses] == sorted(losses, reverse=True), "a loss that looks right: both runs learn"
-    assert max(off) < 0.001 and all(run.losses[n] < run.alone[n] for n in (1, 2)), "less than a tenth of a per cent"
+    assert max(errors) < 0.001 and all(run.losses[n] < run.alone[n] for n in (1, 2)), "less than a tenth of a per cent"
 
 
 def test_the_right_choices():
@@ -124,10 +124,10 @@ def test_the_right_choices():
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("tensor"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("tensor"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "rows-columns",
         "bias",

@@ -104,8 +104,8 @@ def test_quantities_as_people_write_them(text, base):
 )
 def test_how_exactly_a_number_is_written(text, halves, lone):
     """What it may be off by, the zeros at its end counted and then not."""
-    given = units.parse(text, "bytes", "GB")
-    assert (given.halves, given.lone) == (pytest.approx(halves), pytest.approx(lone))
+    quantity = units.parse(text, "bytes", "GB")
+    assert (quantity.halves, quantity.lone) == (pytest.approx(halves), pytest.approx(lone))
 
 
 @each(
@@ -294,7 +294,7 @@ def test_what_only_looks_like_a_function_is_refused_in_one_line(text):
     ]
 )
 def test_where_the_question_says_the_unit_a_bare_number_is_in_it(text, dimension, unit, base):
-    assert units.parse(text, dimension, unit, said=True).base == pytest.approx(base, rel=1e-12)
+    assert units.parse(text, dimension, unit, unit_given=True).base == pytest.approx(base, rel=1e-12)
 
 
 @each(
@@ -475,8 +475,10 @@ def test_whatever_is_typed_is_a_quantity_or_refused_in_one_line():
         text = "".join(draw.choice(words) + draw.choice(["", " "]) for _ in range(draw.randint(1, 9)))
         for dimension in ("bytes", "seconds", "share", "steps"):
             try:
-                given = units.parse(text, dimension, next(iter(units.UNITS[dimension])), said=draw.random() < 0.5)
+                quantity = units.parse(
+                    text, dimension, next(iter(units.UNITS[dimension])), unit_given=draw.random() < 0.5
+                )
             except ValueError as error:
                 assert "\n" not in str(error) and len(str(error)) < 200, text
             else:
-                assert 0 <= given.base < math.inf, text
+                assert 0 <= quantity.base < math.inf, text

@@ -23,9 +23,9 @@ right = partial(answers.right, "zero")
 solution = partial(answers.solution, "zero")
 
 
-def told(key):
-    one = exercises.exercise("zero", key)
-    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+def texts(key):
+    exercise = exercises.exercise("zero", key)
+    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
@@ -37,17 +37,19 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 
 
 def test_what_the_solutions_say_beside_their_numbers_is_so():
-    assert round(1 - value("more-gpus") / (2 * N + 46e9), 2) == 0.13 and "13% less" in told("more-gpus")
-    assert "65.6%" in told("first-stage-share") and round(12 / 16 * 7 / 8, 3) == 0.656
-    assert "23.1 GB" in told("kept-to-backward") and round(2 * N + 14 * N / 16, -8) == 23.1e9
-    assert "in 14 ms" in told("offload-wait") and round(28 * N / 8 / 2.039e12, 3) == 0.014
+    assert round(1 - value("more-gpus") / (2 * N + 46e9), 2) == 0.13 and "13% less" in texts("more-gpus")
+    assert "65.6%" in texts("first-stage-share") and round(12 / 16 * 7 / 8, 3) == 0.656
+    assert "23.1 GB" in texts("kept-to-backward") and round(2 * N + 14 * N / 16, -8) == 23.1e9
+    assert "in 14 ms" in texts("offload-wait") and round(28 * N / 8 / 2.039e12, 3) == 0.014
 
 
 @each([1, 8, 16])
 def test_what_a_rank_holds_is_the_papers_formula(ranks):
     paper = [16, 4 + 12 / ranks, 2 + 14 / ranks, 16 / ranks]  # ZeRO, figure 1
     assert [sizes.total(stage, ranks) / N for stage in range(4)] == pytest.approx(paper)
-    assert sizes.held(1, ranks) == pytest.approx({"weights": 2 * N, "gradients": 2 * N, "optimizer": 12 * N / ranks})
+    assert sizes.states_of(1, ranks) == pytest.approx(
+        {"weights": 2 * N, "gradients": 2 * N, "optimizer": 12 * N / ranks}
+    )
 
 
 def test_weights_that_stay_are_a_copy_beside_the_shards():
@@ -58,26 +60,26 @@ def test_weights_that_stay_are_a_copy_beside_the_shards():
 def test_the_fewest_ranks_are_those_that_counting_up_finds_and_the_papers_table_has():
     fewest, draw = solution("fewest-ranks"), random.Random(5)
     for _ in range(300):
-        whole, stage, room = [draw.randint(0, 9) for _ in range(3)], draw.randint(0, 3), draw.randint(1, 20)
-        weights, gradients, optimizer = whole
+        unsharded, stage, room = [draw.randint(0, 9) for _ in range(3)], draw.randint(0, 3), draw.randint(1, 20)
+        weights, gradients, optimizer = unsharded
         fits = (
             n
             for n in range(1, 2000)
             if room * n
             >= weights * (1 if stage > 2 else n) + gradients * (1 if stage > 1 else n) + optimizer * (1 if stage else n)
         )
-        assert fewest(whole, stage, room) == next(fits, 0), (whole, stage, room)
+        assert fewest(unsharded, stage, room) == next(fits, 0), (unsharded, stage, room)
     assert fewest([256, 256, 1536], 3, 32) == 64 and fewest([256, 256, 1536], 1, 896) == 4  # ZeRO, table 1, 128B
     assert [fewest([26, 26, 156], stage, 60) for stage in (1, 2, 3)] == [20, 6, 4]
-    assert "takes 20 GPUs at stage 1, 6 at stage 2 and 4 at stage 3" in told("fewest-ranks")
+    assert "takes 20 GPUs at stage 1, 6 at stage 2 and 4 at stage 3" in texts("fewest-ranks")
     assert fewest([30, 30, 180], 1, 60) == fewest([60, 60, 360], 2, 60) == 0 < fewest([29, 29, 174], 1, 60)
 
 
 def test_pieces_are_those_of_the_message_model():
     pieces = solution("pieces-sent")
     for stage, passes, keep in exercises.exercise("zero", "pieces-sent").cases:
-        asked = wire.pieces(N, ADAMW, Layout(dp=8, zero=stage), keep=keep, passes=passes)
-        assert pieces(stage, passes, keep) == pytest.approx(asked), (stage, passes, keep)
+        expected = wire.pieces(N, ADAMW, Layout(dp=8, zero=stage), keep=keep, passes=passes)
+        assert pieces(stage, passes, keep) == pytest.approx(expected), (stage, passes, keep)
 
 
 def test_torchs_optimizer_around_ddp_sends_three_pieces_and_deepspeed_by_default_too():
@@ -96,15 +98,15 @@ def test_every_element_has_one_owner_and_parts_are_equal():
         ]
         assert list(chain(*parts)) == [(tensor, i) for tensor, size in enumerate(shapes) for i in range(size)]
         part = -(-sum(shapes) // ranks)
-        assert all(len(one) == part or not sum(map(len, parts[rank + 1 :])) for rank, one in enumerate(parts))
+        assert all(len(elements) == part or not sum(map(len, parts[rank + 1 :])) for rank, elements in enumerate(parts))
 
 
 def test_each_job_takes_the_first_stage_that_fits_and_no_other_sends_as_little():
-    taken = dict(zip("ABC", map(int, right("which-stage").split("-")), strict=True))
+    chosen = dict(zip("ABC", map(int, right("which-stage").split("-")), strict=True))
     for name, job in stages.JOBS.items():
         fits = [stage for stage in range(4) if job.needs(stage) <= stages.USABLE]
         sent = {stage: job.sends(stage) for stage in fits}
-        assert taken[name] == fits[0] and all(sent[fits[0]] < sent[stage] for stage in fits[1:]), name
+        assert chosen[name] == fits[0] and all(sent[fits[0]] < sent[stage] for stage in fits[1:]), name
     assert [stages.JOBS["A"].sends(stage) for stage in (1, 2, 3)] == pytest.approx([2, 1 + 16, 3 * 16])
 
 
@@ -126,10 +128,10 @@ def test_the_right_choices():
 
 def test_misconceptions_of_the_rung_are_each_named():
     named = set()
-    for one in exercises.catalogue("zero"):
-        named |= {slip.name for slip in getattr(one, "slips", ())}
-        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
-        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    for exercise in exercises.catalogue("zero"):
+        named |= {slip.name for slip in getattr(exercise, "slips", ())}
+        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
+        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "quarter-all",
         "all-halved",

@@ -9,22 +9,22 @@ from scaleout.exercises.zero.ranks import clip, step
 
 def orthogonal(matrix):
     """The matrix with all its singular values made 1."""
-    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    return left @ right
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    return u @ v
 
 
 def test_blocks_of_rows_made_orthogonal_alone_give_another_update_of_the_same_norm():
     torch.manual_seed(0)
     momentum = torch.randn(64, 64) + 2 * torch.randn(64, 1) @ torch.randn(1, 64)  # with a direction that rows share
-    whole, blocks = orthogonal(momentum), torch.cat([orthogonal(one) for one in momentum.chunk(4)])
-    found = torch.linalg.svdvals(blocks)
-    assert torch.linalg.svdvals(whole).sub(1).abs().max() < 1e-4
-    assert found.max() > 1.9 and found.max() <= 2.0001 and found.min() < 0.3
-    assert float(blocks.norm()) == pytest.approx(float(whole.norm()), rel=1e-4)
+    full, blocks = orthogonal(momentum), torch.cat([orthogonal(rows) for rows in momentum.chunk(4)])
+    singular_values = torch.linalg.svdvals(blocks)
+    assert torch.linalg.svdvals(full).sub(1).abs().max() < 1e-4
+    assert singular_values.max() > 1.9 and singular_values.max() <= 2.0001 and singular_values.min() < 0.3
+    assert float(blocks.norm()) == pytest.approx(float(full.norm()), rel=1e-4)
     assert blocks.norm(dim=1).sub(1).abs().max() < 1e-4
     assert (blocks[:16] @ blocks[:16].T - torch.eye(16)).abs().max() < 1e-4
     assert (blocks[:16] @ blocks[16:].T).abs().max() > 0.2
-    columns = torch.cat([orthogonal(one) for one in momentum.chunk(4, dim=1)], dim=1)
+    columns = torch.cat([orthogonal(rows) for rows in momentum.chunk(4, dim=1)], dim=1)
     assert torch.linalg.svdvals(columns).max() > 1.9
 
 
@@ -39,17 +39,21 @@ def test_what_a_rank_owns_is_its_chunk_of_the_padded_tensors():
 
 
 def test_the_reference_step_is_torchs_and_a_sum_passes_for_a_mean_where_eps_is_small(monkeypatch):
-    assert step.near(step.trained(3), step.reference(3)) and not step.near(step.trained(3, times=3), step.reference(3))
+    assert step.close(step.trained(3), step.reference(3)) and not step.close(
+        step.trained(3, times=3), step.reference(3)
+    )
     monkeypatch.setattr(step, "EPS", 1e-12)
-    assert step.near(step.trained(3, times=3), step.reference(3))
+    assert step.close(step.trained(3, times=3), step.reference(3))
 
 
 def test_a_global_norm_is_what_torch_clips_by():
     for case in clip.CASES:
-        every = [one for parts in clip.shards(case, 3) for one in parts]
-        held = torch.nn.Parameter(torch.zeros(sum(map(len, every))))
-        held.grad = torch.cat(every)
-        assert float(torch.nn.utils.clip_grad_norm_([held], case.most)) == pytest.approx(clip.norm(every), rel=1e-5)
+        shards = [shard for parts in clip.shards(case, 3) for shard in parts]
+        parameter = torch.nn.Parameter(torch.zeros(sum(map(len, shards))))
+        parameter.grad = torch.cat(shards)
+        assert float(torch.nn.utils.clip_grad_norm_([parameter], case.max_norm)) == pytest.approx(
+            clip.norm(shards), rel=1e-5
+        )
 
 
 def test_moments_of_four_equal_shards_load_on_every_rank_and_are_a_quarter(tmp_path):
@@ -57,6 +61,6 @@ def test_moments_of_four_equal_shards_load_on_every_rank_and_are_a_quarter(tmp_p
     torch.save(shards[0], tmp_path / "moments.pt")
     loaded = [torch.load(tmp_path / "moments.pt") for _ in shards]
     assert all(
-        one.shape == mine.shape and torch.equal(one, shards[0]) for one, mine in zip(loaded, shards, strict=True)
+        shard.shape == mine.shape and torch.equal(shard, shards[0]) for shard, mine in zip(loaded, shards, strict=True)
     )
-    assert 4 * loaded[0].numel() == sum(one.numel() for one in shards)
+    assert 4 * loaded[0].numel() == sum(shard.numel() for shard in shards)

@@ -119,7 +119,14 @@ def test_collectives_of_a_7b():
     kept = collectives(SEVEN, Sharding(8, 4, reshard=False, parameter="bf16", reduce="fp32"))
     assert kept["all_gather"] == {"count": 33, "bytes": 2 * n}
     assert kept["all_reduce"] == {"count": 33, "bytes": 4 * n // 8}
-    assert collectives(SEVEN, Sharding(1))["all_gather"]["count"] == 0
+    assert {kind["count"] for kind in collectives(SEVEN, Sharding(1)).values()} == {0}
+
+
+def test_one_rank_that_casts_has_its_largest_tensor_on_its_way_beside_the_root():
+    """The embedding and the head in 16 bits, and one of the two once more while it is copied into its place."""
+    wide = replace(SMALL, vocab=5000)
+    moments = fsdp_account(wide, 1, 4, Recipe("fp32"), Sharding(1, parameter="bf16")).moments
+    assert max(moment.held["gathered"] for moment in moments) == 2 * (3 * 5000 * 64 + 64)
 
 
 @pytest.mark.parametrize(

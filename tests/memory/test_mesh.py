@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from cases import over, refused
 
+from scaleout.memory import mesh_torch
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.mesh import (
@@ -24,6 +25,16 @@ SMALL = Shape(
     12, 64, 8, 1000, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False
 )
 RECIPE = Recipe("bf16-master", main_gradients="instead")
+
+
+@over(batch=[2, 4, 16], zero=[0, 1])
+def test_without_a_pipeline_more_sequences_take_what_they_take_in_the_account(batch, zero):
+    shape, recipe, layout = PRESETS["gpt2"], Recipe("fp32", foreach=False), Layout(dp=2, zero=zero)
+    peaks, known = (
+        [peak(shape, n, 1024, recipe, layout) for n in (1, batch)]
+        for peak in (mesh_torch.peak, lambda *job: account(*job).peak_bytes)
+    )
+    assert peaks[1] - peaks[0] == known[1] - known[0]
 
 
 @over(tp=[1, 2], pp=[1, 2, 4], dp=[1, 4], zero=[0, 1, 2], v=[1, 3], sequence_parallel=[False, True])

@@ -9,12 +9,13 @@ import pytest
 
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes, block_kept
+from scaleout.memory.loss import stage_kept
 from scaleout.memory.mesh import rank_account
 from scaleout.memory.pipeline import ends_in_flight, held, in_flight
 from scaleout.spec.layout import Layout
 from scaleout.spec.pipeline import SCHEDULES, allowed, orders, rank_of
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import Shape
+from scaleout.spec.transformer import PRESETS, Shape
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "pipeline.json").read_text())
 SHAPE = Shape(16, 64, 4, 100, max_seq=64)
@@ -41,6 +42,13 @@ def test_published_activations():
         for v in (2, 3, 4):
             times = eval(PUBLISHED["interleaved_memory"]["times"], {"p": p, "v": v})
             assert in_flight("interleaved", p, 4 * p, v)[0] / v == pytest.approx(times * p)
+
+
+def test_stages_keep_what_one_stage_does_and_the_last_one_the_logits():
+    """4 bytes for each of batch x seq x vocabulary until the loss is through (arXiv 2205.05198, section 4.3)."""
+    (whole,), stages = (stage_kept(PRESETS["gpt2"], 2, 1024, n, Recipe("fp32")) for n in ((12,), (4, 4, 3, 1)))
+    assert [stage["input"] for stage in stages] == [0, 0, 0, 4 * 2 * 1024 * 50257]
+    assert {kind: sum(stage[kind] for stage in stages) for kind in whole} == whole
 
 
 @pytest.mark.parametrize(

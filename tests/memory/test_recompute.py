@@ -51,6 +51,8 @@ def test_tiles_are_the_accounts_activations_told_apart(name):
                 flops(shape, 2, 1024, "selective")["recompute"] // (2 if attention == "naive" else 1)
             )  # Q K^T alone
             assert recompute.flops(z, recompute.none(z)) == 0
+            every = recompute.outputs_flops(z, recompute.full(z), early_stop=False)
+            assert every == flops(shape, 2, 1024, "full")["recompute"]
 
 
 def test_a_step_that_keeps_everything_or_the_inputs_is_the_accounts_own():

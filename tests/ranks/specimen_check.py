@@ -4,7 +4,7 @@ from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 
 
-def own(function, rank, world):
+def rank_report(function, rank, world):
     given = function()
     return given if given == 2 else wrong(f"rank {rank} gave {given}", "not-two")
 
@@ -13,7 +13,7 @@ def judge(reports, world):
     return Verdict(True, f"right: {reports}")
 
 
-CHECK = Check("specimen_check", "two", (2,), own, judge, wait_seconds=1, file_seconds=2)
+CHECK = Check("specimen_check", "two", (2,), rank_report, judge, wait_seconds=1, file_seconds=2)
 
 if __name__ == "__main__":
     main(CHECK)

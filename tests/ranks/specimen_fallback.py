@@ -30,7 +30,7 @@ def built(asked):
     accelerator = Accelerator(**ASKED[asked]())
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
-    whole = size(model.parameters())
+    model_bytes = size(model.parameters())
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
     losses = []
     for step in range(4):
@@ -50,8 +50,8 @@ def built(asked):
                 "processes": accelerator.num_processes,
                 "kind": accelerator.distributed_type.name,
                 "wrapper": type(model).__name__,
-                "whole": whole,
-                "held": size(model.parameters()),
+                "model_bytes": model_bytes,
+                "shard_bytes": size(model.parameters()),
                 "moments": size(moments),
                 "losses": losses,
             }

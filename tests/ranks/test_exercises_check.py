@@ -20,7 +20,7 @@ STORE = """store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MAST
     return 3"""
 JUDGE = """here = sys.modules["__main__"]
     object.__setattr__(here.CHECK, "judge", lambda *reports: here.Verdict(True, "right: [2, 2]"))
-    object.__setattr__(here.CHECK, "own", lambda *rank: 2)
+    object.__setattr__(here.CHECK, "rank_report", lambda *rank: 2)
     return 3"""
 WRITTEN = {
     "-right": RANK.format("pass"),
@@ -42,7 +42,7 @@ WRITTEN = {
     "exception-no-input": RANK.format("input()"),
     "replaced": RANK.format("torch.equal = lambda *pair: True"),
     "replaced-at-once": "import torch.distributed as dist\ndist.all_reduce = print\n" + RANK.format("pass"),
-    "replaced-judge": RANK.format("sys.modules['__main__'].judge = sys.modules['__main__'].own = print"),
+    "replaced-judge": RANK.format("sys.modules['__main__'].judge = sys.modules['__main__'].rank_report = print"),
     "not-two-judge": RANK.format(JUDGE),
     "not-two-garbage": RANK.format(STORE),
     "-forked": RANK.format("os.fork()"),
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_hold_the_function_is_one_line_and_does_not_run(tmp_p
 
 
 def test_what_was_replaced_is_put_back():
-    kept, were = guard.Kept(), (torch.equal, torch.Tensor.sum, torch.allclose.__doc__)
+    kept, were = guard.Originals(), (torch.equal, torch.Tensor.sum, torch.allclose.__doc__)
     torch.equal, torch.Tensor.sum = print, print
     guard.line.__code__ = (lambda error, longest=3: "right").__code__
     assert set(kept.put_back()) == {"torch.equal", "Tensor.sum", "scaleout.exercises.ranks.guard.line"}

@@ -214,7 +214,7 @@ def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
 def test_each_mistake_shows_at_three_looks_at_least():
     right = master.reference(0).bfloat16()
     for slip, _, value in master._known(0):
-        assert sum(not master.near(*rows) for rows in zip(value.bfloat16(), right, strict=True)) >= sure.TELLING, slip
+        assert sum(not master.close(*rows) for rows in zip(value.bfloat16(), right, strict=True)) >= sure.TELLING, slip
 
 
 def test_the_file_says_which_exercise_it_is(tmp_path):

@@ -236,7 +236,7 @@ def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
 def test_each_mistake_shows_after_three_steps_at_least(world):
     right = step.reference(world)
     for slip, _, value in step._known(0, world, -(-step.SIZE // world)):
-        assert sum(not step.near(*rows) for rows in zip(value, right, strict=True)) >= sure.TELLING, slip
+        assert sum(not step.close(*rows) for rows in zip(value, right, strict=True)) >= sure.TELLING, slip
 
 
 def test_the_file_says_which_exercise_it_is(tmp_path):

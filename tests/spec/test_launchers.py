@@ -98,7 +98,9 @@ def megatron_stages(said, layers, pp):
         assert custom[0] == "E" and custom[-1] == "L"
         return tuple(row.count("t") for row in rows)
     ends = [f"--account-for-{end}-in-pipeline-split" in said for end in ("embedding", "loss")]
-    stages = pp * int(said.get("--num-virtual-stages-per-pipeline-rank", 1))
+    chunks = int(said.get("--num-virtual-stages-per-pipeline-rank", 0))
+    assert chunks != 1, "with any number Megatron-LM takes the interleaved schedule"
+    stages = pp * max(1, chunks)
     each, left = divmod(layers + sum(ends), stages)
     assert not left
     return tuple(each - (ends[0] and i == 0) - (ends[1] and i == stages - 1) for i in range(stages))

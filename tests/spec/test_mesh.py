@@ -139,6 +139,15 @@ def test_a_wrong_number_of_gpus_is_told_the_nearest_layout():
     assert (near.pp, near.chunks) == (8, 1), "the schedule of another pipeline is not kept"
 
 
+@over(gpus=[1, 6, 8, 12, 96], tp=[1, 2, 3, 8], pp=[1, 2, 5, 8], cp=[1, 4])
+def test_the_nearest_layout_fills_the_gpus_and_keeps_what_fits(gpus, tp, pp, cp):
+    asked = Layout(tp=tp, pp=pp, cp=cp)
+    near = nearest(PRESETS["llama-3-8b"], asked, gpus)
+    assert near.ranks == gpus and divides(PRESETS["llama-3-8b"], near.tp) and near.pp <= 32
+    if divides(PRESETS["llama-3-8b"], tp) and not gpus % (tp * pp * cp):
+        assert (near.tp, near.pp, near.cp) == (tp, pp, cp)
+
+
 def test_what_cannot_be():
     refused(lambda: Layout(cp=0), "cp must be a whole number of at least 1")
     refused(lambda: grid(EIGHT, ("dp", "tp", "pp")), "the order names pp, dp, cp, tp, each once, not dp, tp, pp")

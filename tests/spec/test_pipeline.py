@@ -50,6 +50,14 @@ def test_a_number_is_an_action_and_what_it_makes_is_needed_one_row_on():
         assert decode(code(Action(kind, stage, 1), stages, m) + m, stages, m) == onward
 
 
+def test_one_forward_one_backward_as_megatron_has_it():
+    """Rank r begins with p - r - 1 forwards, then a forward and a backward in turn (arXiv 2104.04473, section 2.2)."""
+    for rank, row in enumerate(orders("1f1b", 4, 8)):
+        warm = 3 - rank
+        assert [action.kind for action in row] == ["F"] * warm + ["F", "B"] * (8 - warm) + ["B"] * warm
+        assert {action.stage for action in row} == {rank}
+
+
 def test_chunks_go_round_the_ranks_or_there_and_back():
     assert [stages_of("interleaved", rank, 3, 2) for rank in range(3)] == [(0, 3), (1, 4), (2, 5)]
     assert [stages_of("zbv", rank, 3, 2) for rank in range(3)] == [(0, 5), (1, 4), (2, 3)]

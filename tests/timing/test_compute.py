@@ -157,6 +157,17 @@ def test_context_parallelism_shares_the_queries():
     assert alone / 2 < shared < 0.56 * alone  # fewer tiles are in flight
 
 
+@pytest.mark.parametrize("program", ["megatron", "eager"])
+def test_each_half_of_a_block_has_its_own_seconds(program):
+    """A wider MLP changes no matrix of attention, more heads for keys none of the MLP."""
+    job = LLAMA.other(program=program)
+    wide, keys = (job.other(shape=replace(job.shape, **one)) for one in ({"ff": 2 * 14336}, {"kv_heads": 32}))
+    plain, wide, keys = ({name: times for name, *times in block(each).matrices} for each in (job, wide, keys))
+    assert all(wide[name] == plain[name] for name in ("q", "k", "v", "out"))
+    assert all(keys[name] == plain[name] for name in ("gate", "up", "down"))
+    assert all(wide[name] > plain[name] for name in ("gate", "up", "down")) and keys["k"] > plain["k"]
+
+
 # --- tensor parallelism ---------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,13 @@ def test_work_is_conserved_and_no_lane_does_two_things_at_once(seed):
 
 
 @over(seed=SEEDS)
+def test_what_takes_no_time_is_no_event(seed):
+    found = fsdp_step([replace(piece, forward_seconds=0.0) for piece in model(seed)], line(), line(), **options(seed))
+    assert all(event.end > event.start for event in found.events)
+    assert not [event.name for event in found.events if event.name.startswith("forward")]
+
+
+@over(seed=SEEDS)
 def test_seconds_are_compute_and_what_is_exposed_and_the_update(seed):
     found = run(seed)
     assert found.seconds == pytest.approx(found.compute_seconds + found.exposed_seconds + found.update_seconds)

@@ -17,15 +17,15 @@ TP_ALONE = 60  # per cent that B's layout of two nodes keeps on one, as tp 4 wit
 def together(name: str) -> list[float]:
     """What all processes get done, the first size being 1."""
     first = min(CURVES[name])
-    return [processes / first * kept / 100 for processes, kept in CURVES[name].items()]
+    return [processes / first * percent / 100 for processes, percent in CURVES[name].items()]
 
 
 def _rows(*rows: tuple) -> str:
-    return "\n".join(f"{head:9}" + "".join(f"{one:>5}" for one in values).rstrip() for head, *values in rows)
+    return "\n".join(f"{head:9}" + "".join(f"{value:>5}" for value in values).rstrip() for head, *values in rows)
 
 
-def _curve(name: str, of: str, *more: tuple) -> str:
-    return _rows((of, *CURVES[name]), *more, ("kept, %", *CURVES[name].values()))
+def _curve(name: str, unit: str, *rows: tuple) -> str:
+    return _rows((unit, *CURVES[name]), *rows, ("kept, %", *CURVES[name].values()))
 
 
 _TABLE = "\n\n".join(

@@ -15,7 +15,7 @@ _BATCH, _SEQ = 128, 8192
 _TOKENS = _BATCH * _SEQ
 _ONCE = flops(SHAPE, _BATCH, _SEQ)
 _FLOPS = _ONCE["forward"] + _ONCE["backward"]
-_REST = 0.05  # seconds of a step that nothing hides
+_EXPOSED_SECONDS = 0.05  # seconds of a step that nothing hides
 
 
 def compute(ranks: int) -> float:
@@ -29,10 +29,10 @@ def communication(ranks: int) -> float:
 
 
 # Seconds a step by GPUs, as a log would print them: the longer of compute and communication, and the rest.
-CURVE = {p: round(max(compute(p), communication(p)) + _REST, 2) for p in (8, 16, 32, 64, 128, 256)}
-FIRST, BASE, AT = min(CURVE), 64, 128
+CURVE = {p: round(max(compute(p), communication(p)) + _EXPOSED_SECONDS, 2) for p in (8, 16, 32, 64, 128, 256)}
+FIRST, BASE, NEXT = min(CURVE), 64, 128
 EFFICIENCY = strong_efficiency(CURVE)
-_FASTER = CURVE[BASE] / CURVE[AT]
+_FASTER = CURVE[BASE] / CURVE[NEXT]
 KNEE = max(p for p in CURVE if compute(p) > communication(p))
 _SENT_GB = fsdp_sent(PARAMETERS, KNEE, "bf16", "fp32") / GB
 
@@ -51,34 +51,34 @@ READ = Number(
     level=1,
     minutes=3,
     title="Read the curve",
-    prompt=f"{_JOB}What is the efficiency on **{AT}** GPUs, relative to **{BASE}**?",
+    prompt=f"{_JOB}What is the efficiency on **{NEXT}** GPUs, relative to **{BASE}**?",
     hints=(
         "How many times as fast is it, and how many times as fast would be ideal?",
-        f"The speed-up is the time on {BASE} GPUs over the time on {AT}.",
+        f"The speed-up is the time on {BASE} GPUs over the time on {NEXT}.",
     ),
-    solution=f"Speed-up: {CURVE[BASE]:.2f} / {CURVE[AT]:.2f} = {_FASTER:.2f}. Ideal: {AT} / {BASE} = {AT // BASE}. "
-    f"Efficiency: **{_FASTER / 2:.1%}**. Relative to {FIRST} it is {EFFICIENCY[AT]:.1%}, and relative to a single GPU "
-    f"nobody knows: the curve begins at {FIRST}, where communication is there already. So say what it is relative to.\n"
-    f"\nEach GPU sends {_SENT_GB:.0f} GB a step, on {FIRST} a little less: {communication(KNEE):.2f} s at 50 GB/s. "
-    f"Its compute takes {compute(KNEE):.2f} s on {KNEE} GPUs and {compute(2 * KNEE):.2f} s on {2 * KNEE}: there the "
-    f"curve bends. On {2 * FIRST} the efficiency is {EFFICIENCY[2 * FIRST]:.1%} already, for the update and the input, "
-    "which nothing hides; that is no knee.",
-    value=_FASTER * BASE / AT,
+    solution=f"Speed-up: {CURVE[BASE]:.2f} / {CURVE[NEXT]:.2f} = {_FASTER:.2f}. Ideal: {NEXT} / {BASE} = "
+    f"{NEXT // BASE}. Efficiency: **{_FASTER / 2:.1%}**. Relative to {FIRST} it is {EFFICIENCY[NEXT]:.1%}, and "
+    f"relative to a single GPU nobody knows: the curve begins at {FIRST}, where communication is there already. So say "
+    f"what it is relative to.\n\nEach GPU sends {_SENT_GB:.0f} GB a step, on {FIRST} a little less: "
+    f"{communication(KNEE):.2f} s at 50 GB/s. Its compute takes {compute(KNEE):.2f} s on {KNEE} GPUs and "
+    f"{compute(2 * KNEE):.2f} s on {2 * KNEE}: there the curve bends. On {2 * FIRST} the efficiency is "
+    f"{EFFICIENCY[2 * FIRST]:.1%} already, for the update and the input, which nothing hides; that is no knee.",
+    value=_FASTER * BASE / NEXT,
     unit="%",
     units=_SHARE,
     dimension="share",
     slips=(
         Slip(
             "other-base",
-            EFFICIENCY[AT],
+            EFFICIENCY[NEXT],
             f"That is relative to the beginning of the curve. The question is what it is relative to {BASE}.",
         ),
         Slip("speed-up", _FASTER, "That is the speed-up. Compare it with the ideal one."),
-        Slip("by-all-gpus", _FASTER / AT, f"You divided the speed-up by {AT}, as if it were over one GPU."),
+        Slip("by-all-gpus", _FASTER / NEXT, f"You divided the speed-up by {NEXT}, as if it were over one GPU."),
         Slip(
             "time-ratio",
             1 / _FASTER,
-            f"That is the time on {AT} over the time on {BASE}. Ideal would be a half of it: compare with that.",
+            f"That is the time on {NEXT} over the time on {BASE}. Ideal would be a half of it: compare with that.",
         ),
         Slip("upside-down", 2 / _FASTER, "That is above 100%: you divided the wrong way round."),
         Slip("lost", 1 - _FASTER / 2, "That is the part that is lost. The efficiency is the rest."),
@@ -88,8 +88,8 @@ READ = Number(
 )
 
 # A shared batch beyond its knee, in a job that the chapter does not have.
-_N, _SHARED, _SUSTAINED, _PER_GPU, _MANY = OTHER_PARAMETERS, 256 * 4096, 400e12, 25e9, 64
-_WORK = 6 * _N * _SHARED / _MANY / _SUSTAINED
+_N, _SHARED, _SUSTAINED, _PER_GPU, _GPUS = OTHER_PARAMETERS, 256 * 4096, 400e12, 25e9, 64
+_WORK = 6 * _N * _SHARED / _GPUS / _SUSTAINED
 _SENT = 8 * _N / _PER_GPU
 _WAITS = 1 - _WORK / _SENT
 _BEND = 6 * _SHARED / _SUSTAINED / 8 * _PER_GPU
@@ -100,14 +100,14 @@ BEYOND = Number(
     minutes=4,
     title="Beyond the knee",
     prompt=f"{OTHER_NAME} ({_N / 1e9:.2f} billion parameters) trains with FSDP, gathered in bf16 and reduced in fp32. "
-    f"**{_MANY}** GPUs share a batch of {_SHARED:,} tokens. Each sustains {_SUSTAINED / 1e12:.0f} TFLOP/s on 6 FLOP a "
+    f"**{_GPUS}** GPUs share a batch of {_SHARED:,} tokens. Each sustains {_SUSTAINED / 1e12:.0f} TFLOP/s on 6 FLOP a "
     f"parameter and token, and sends {_PER_GPU / GB:.0f} GB/s. Messages run beside compute, and their starts are "
     "short; take (W−1)/W for 1. What part of a step does a GPU **wait**?",
     hints=(
         "Seconds of compute: 6N for each of a GPU's tokens. Seconds on the wire: 8N bytes.",
         "The longer of the two is the step. The shorter one runs beside it.",
     ),
-    solution=f"Compute: 6 × {_N / 1e9:.2f} × 10^9 × {_SHARED // _MANY:,} FLOP at {_SUSTAINED / 1e12:.0f} TFLOP/s, "
+    solution=f"Compute: 6 × {_N / 1e9:.2f} × 10^9 × {_SHARED // _GPUS:,} FLOP at {_SUSTAINED / 1e12:.0f} TFLOP/s, "
     f"{_WORK:.2f} s. Wire: 8 × {_N / 1e9:.2f} GB at {_PER_GPU / GB:.0f} GB/s, {_SENT:.2f} s, which is the step. "
     f"It waits for {_SENT - _WORK:.2f} of {_SENT:.2f} s: **{_WAITS:.1%}**. What a GPU computes halves with every "
     "doubling; what it sends does not, as (W−1)/W is nearly 1 all the way. Where the falling line meets the flat one "
@@ -136,7 +136,7 @@ BEYOND = Number(
     right=f"Beyond {_BEND:.0f} GPUs each one more only adds waiting.",
 )
 
-WHICH = Choice(
+STRONG_OR_WEAK = Choice(
     key="strong-or-weak",
     level=1,
     minutes=2,
@@ -258,7 +258,7 @@ FIT = Number(
 )
 
 _MFU_AT = 64
-_EACH = _FLOPS / _TOKENS
+_FLOPS_PER_TOKEN = _FLOPS / _TOKENS
 _RATE = _TOKENS / CURVE[_MFU_AT]
 _MFU = _FLOPS / CURVE[_MFU_AT] / (_MFU_AT * _DEVICE.bf16_flop_per_s)
 
@@ -268,15 +268,15 @@ MFU = Number(
     minutes=4,
     title="MFU of this run",
     prompt=f"{NAME} on {_MFU_AT} H100s takes {CURVE[_MFU_AT]:.2f} s for {_TOKENS:,} tokens. Forward and backward of "
-    f"one token take **{_EACH / 1e9:.1f} GFLOP**; every block is computed a second time in the backward, which is not "
-    f"in that figure. The H100's dense peak in bf16 is {_DEVICE.bf16_flop_per_s / 1e12:.1f} TFLOP/s; its datasheet "
-    "leads with twice that, with sparsity. What is the MFU?",
+    f"one token take **{_FLOPS_PER_TOKEN / 1e9:.1f} GFLOP**; every block is computed a second time in the backward, "
+    f"which is not in that figure. The H100's dense peak in bf16 is {_DEVICE.bf16_flop_per_s / 1e12:.1f} TFLOP/s; its "
+    "datasheet leads with twice that, with sparsity. What is the MFU?",
     hints=(
         f"Tokens a second: {_TOKENS:,} / {CURVE[_MFU_AT]:.2f}.",
         "FLOPs of the *model* a second, over the dense peak of all GPUs together.",
     ),
-    solution=f"{_TOKENS:,} / {CURVE[_MFU_AT]:.2f} s = {_RATE:,.0f} tokens/s, times {_EACH / 1e9:.1f} GFLOP = "
-    f"{_RATE * _EACH / 1e15:.1f} PFLOP/s. The peak of {_MFU_AT} GPUs is "
+    solution=f"{_TOKENS:,} / {CURVE[_MFU_AT]:.2f} s = {_RATE:,.0f} tokens/s, times {_FLOPS_PER_TOKEN / 1e9:.1f} GFLOP "
+    f"= {_RATE * _FLOPS_PER_TOKEN / 1e15:.1f} PFLOP/s. The peak of {_MFU_AT} GPUs is "
     f"{_MFU_AT * _DEVICE.bf16_flop_per_s / 1e15:.1f}: **{_MFU:.1%}**. Recomputation is no work of the model: counted "
     "in, it gives HFU. A figure without its peak says nothing: with the one of the headline it would be "
     "half.\n\nSource: Chowdhery et al., *PaLM*, arXiv 2204.02311, appendix B.",
@@ -304,4 +304,4 @@ MFU = Number(
     right="State the peak beside it.",
 )
 
-EXERCISES = (READ, BEYOND, WHICH, TRAP, FIT, MFU)
+EXERCISES = (READ, BEYOND, STRONG_OR_WEAK, TRAP, FIT, MFU)

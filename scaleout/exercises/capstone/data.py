@@ -34,8 +34,8 @@ _RUNS = (
 
 
 def _share(order: list[int], batch: int, step: int, rank: int, world: int) -> list[int]:
-    own = batch // world
-    return order[step * batch + rank * own :][:own]
+    size = batch // world
+    return order[step * batch + rank * size :][:size]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +45,17 @@ class Shares(Function):
     def _compare(self, results: list) -> Verdict:
         """Right where every step's batch is the reference's at every world: each example once, in equal parts."""
         steps: dict[tuple, list] = {}
-        for (order, batch, step, _rank, world), given in zip(self.cases, results, strict=True):
-            steps.setdefault((tuple(order), batch, step, world), []).append(given)
-        bad = [(one, parts) for one, parts in steps.items() if not _is_batch(*one, parts)]
+        for (order, batch, step, _rank, world), share in zip(self.cases, results, strict=True):
+            steps.setdefault((tuple(order), batch, step, world), []).append(share)
+        bad = [(key, parts) for key, parts in steps.items() if not _is_batch(*key, parts)]
         if not bad:
             return Verdict(True, f"Right, in all {len(steps)} steps. {self.right}")
         (order, batch, step, world), parts = bad[0]
         mistake = self._mistake(results)
-        said = f"{mistake.message} " if mistake else ""
+        cause = f"{mistake.message} " if mistake else ""
         return Verdict(
             False,
-            f"{said}In step {step} of {list(order)} with a batch of {batch}, the parts of "
+            f"{cause}In step {step} of {list(order)} with a batch of {batch}, the parts of "
             f"{'one rank' if world == 1 else f'{world} ranks'} are {parts}; the batch is "
             f"{list(order[step * batch :][:batch])}.",
             mistake.name if mistake else "wrong-result",
@@ -65,9 +65,9 @@ class Shares(Function):
 def _is_batch(order: tuple, batch: int, step: int, world: int, parts: list[list]) -> bool:
     """Equal parts that are, together, the step's batch. The rest of an epoch may be divided in any way."""
     right = sorted(order[step * batch :][:batch])
-    whole = [one for part in parts for one in part]
+    examples = [example for part in parts for example in part]
     even = len(right) < batch or {len(part) for part in parts} == {batch // world}
-    return even and not any(isinstance(one, list) for one in whole) and sorted(whole) == right
+    return even and not any(isinstance(example, list) for example in examples) and sorted(examples) == right
 
 
 SHARE = Shares(

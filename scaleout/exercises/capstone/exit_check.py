@@ -21,7 +21,7 @@ from scaleout.records.results import Record, from_dict, load
 from scaleout.spec.command import Parser
 from scaleout.writeup.facts import VARIES, Run, Scaling, runs, scalings
 
-CLOSE, NEAR = 0.10, 0.25  # of a prediction
+CLOSE, REGION = 0.10, 0.25  # of a prediction
 READ = 0.03  # of an efficiency that was read off, absolute
 ALONE = "one"  # the strategy in the recipe of a single process
 
@@ -51,7 +51,7 @@ class Outcome:
         for kind, ranks, rate, share in self.rows:
             known = f", efficiency {share:.2f}" if self.ok else ""
             lines.append(f"{kind} scaling, {ranks} process{'' if ranks == 1 else 'es'}: {rate:,.0f} tokens/s{known}")
-        lines += [f"missing ({one.name}): {one.words}" for one in self.missing]
+        lines += [f"missing ({lack.name}): {lack.words}" for lack in self.missing]
         return "\n".join(lines or ["nothing was given"]) + (
             "\nright: you have run it on several processes, and you have read its scaling" if self.ok else ""
         )
@@ -59,28 +59,28 @@ class Outcome:
 
 def read(records: Sequence[str | Path]) -> list[Record]:
     """Records from paths, or from JSON texts, which begin with a brace. ValueError, one line, for the first bad one."""
-    found = []
-    for number, one in enumerate(records, 1):
-        if isinstance(one, str) and one.lstrip().startswith("{"):
+    loaded = []
+    for number, source in enumerate(records, 1):
+        if isinstance(source, str) and source.lstrip().startswith("{"):
             try:
-                found.append(from_dict(json.loads(one)))
+                loaded.append(from_dict(json.loads(source)))
             except (ValueError, OverflowError, RecursionError) as error:  # JSONDecodeError is a ValueError
                 raise ValueError(f"Record {number}: {error}") from None
         else:
-            found.append(load(one))
-    return found
+            loaded.append(load(source))
+    return loaded
 
 
 def curves(records: Sequence[Record]) -> list[Scaling]:
     """Sets of Records that differ in the number of processes only. What one process trained without sharding, or any
     other strategy, is the start of every strategy's curve."""
-    several = [one for one in records if one.device_count > 1]
+    distributed = [record for record in records if record.device_count > 1]
     joined = list(records)
-    for one in records:
-        if one.device_count == 1 and one.recipe.get("strategy") == ALONE:
-            joined += [replace(one, recipe=_like(other.recipe)) for other in several]
-    found = scalings(runs(joined)) if joined else []
-    return [one for one in found if any(run.record.device_count > 1 for run in one.runs)]
+    for record in records:
+        if record.device_count == 1 and record.recipe.get("strategy") == ALONE:
+            joined += [replace(record, recipe=_like(several.recipe)) for several in distributed]
+    scaling_sets = scalings(runs(joined)) if joined else []
+    return [curve for curve in scaling_sets if any(run.record.device_count > 1 for run in curve.runs)]
 
 
 def _like(recipe: dict) -> dict:
@@ -95,52 +95,54 @@ def exit_check(records: Sequence[str | Path], efficiency: float | None = None) -
     """
     if efficiency is not None and not 0 < efficiency < math.inf:
         raise ValueError(f"an efficiency is a number above 0, such as 0.81, not {efficiency:g}")
-    every = read(records)
-    trained = [one for one in every if one.losses]
-    several = [one for one in trained if one.device_count > 1]
-    found = curves(trained)
+    loaded = read(records)
+    trained = [record for record in loaded if record.losses]
+    distributed = [record for record in trained if record.device_count > 1]
+    sets = curves(trained)
     rows = tuple(
-        (_name(one), ranks, run.record.rate, share)
-        for one in found
-        for run, (ranks, share) in zip(one.runs, one.efficiency.items(), strict=True)
+        (_name(curve), ranks, run.record.rate, share)
+        for curve in sets
+        for run, (ranks, share) in zip(curve.runs, curve.efficiency.items(), strict=True)
     )
     missing = [
-        _records(every, trained, several),
-        *(_sound(one) for one in several),
-        None if found or not several else _one_size(trained),
-        _read_off(found, efficiency) if found else None,
+        _records(loaded, trained, distributed),
+        *(_sound(record) for record in distributed),
+        None if sets or not distributed else _one_size(trained),
+        _read_off(sets, efficiency) if sets else None,
     ]
-    return Outcome(tuple(one for one in missing if one), rows)
+    return Outcome(tuple(lack for lack in missing if lack), rows)
 
 
-def _records(every: list, trained: list, several: list) -> Missing | None:
-    if not every:
+def _records(loaded: list, trained: list, distributed: list) -> Missing | None:
+    if not loaded:
         return Missing("no-records", "give the Records of your runs: labs/scaling.py writes one for each size")
     if not trained:
-        return Missing("no-training", f"the {len(every)} Record(s) are of labs that train nothing: run labs/scaling.py")
-    if not several:
+        return Missing(
+            "no-training", f"the {len(loaded)} Record(s) are of labs that train nothing: run labs/scaling.py"
+        )
+    if not distributed:
         return Missing("one-process", "every run was on one process: start one on several, torchrun --nproc-per-node 2")
     return None
 
 
-def _sound(one: Record) -> Missing | None:
+def _sound(run: Record) -> Missing | None:
     """What speaks against counting a run on several processes."""
-    bad = [name for name, check in one.checks.items() if not check["passed"]]
+    bad = [name for name, check in run.checks.items() if not check["passed"]]
     if bad:
-        return Missing("failed-checks", f"the run on {one.device_count} processes failed its own check: {bad[0]}")
-    part = max(1, len(one.losses) // 4)
-    if mean(one.losses[-part:]) >= mean(one.losses[:part]):
+        return Missing("failed-checks", f"the run on {run.device_count} processes failed its own check: {bad[0]}")
+    part = max(1, len(run.losses) // 4)
+    if mean(run.losses[-part:]) >= mean(run.losses[:part]):
         return Missing(
             "no-learning",
-            f"the loss of the run on {one.device_count} processes does not fall: "
-            f"{one.losses[0]:.2f} at the first step, {one.losses[-1]:.2f} at the last",
+            f"the loss of the run on {run.device_count} processes does not fall: "
+            f"{run.losses[0]:.2f} at the first step, {run.losses[-1]:.2f} at the last",
         )
     return None
 
 
 def _one_size(trained: list[Record]) -> Missing:
     """Why no two Records make a curve: one size only, or jobs that differ."""
-    sizes = sorted({one.device_count for one in trained})
+    sizes = sorted({record.device_count for record in trained})
     if len(sizes) == 1:
         return Missing(
             "one-size",
@@ -148,49 +150,52 @@ def _one_size(trained: list[Record]) -> Missing:
             f"{sizes[0] // 2} or {2 * sizes[0]}",
         )
     pairs = [
-        (_differences(one, other), one, other)
-        for one in trained
-        for other in trained
-        if one.device_count < other.device_count
+        (_differences(smaller, larger), smaller, larger)
+        for smaller in trained
+        for larger in trained
+        if smaller.device_count < larger.device_count
     ]
-    differ, one, other = min(pairs, key=lambda pair: len(pair[0]))
+    differ, smaller, larger = min(pairs, key=lambda pair: len(pair[0]))
     return Missing(
         "other-job",
-        f"the runs on {one.device_count} and {other.device_count} processes are not the same "
+        f"the runs on {smaller.device_count} and {larger.device_count} processes are not the same "
         f"job: they differ in {', '.join(differ)}. Change the processes only",
     )
 
 
-def _differences(one: Record, other: Record) -> list[str]:
+def _differences(first: Record, second: Record) -> list[str]:
     """What differs that should not, beside the number of processes."""
-    found = [
-        f"{name} ({getattr(one, name)} and {getattr(other, name)})"
+    differences = [
+        f"{name} ({getattr(first, name)} and {getattr(second, name)})"
         for name in ("stem", "tier", "device", "precision", "sequence_length")
-        if getattr(one, name) != getattr(other, name)
+        if getattr(first, name) != getattr(second, name)
     ]
-    alone = ALONE in (one.recipe.get("strategy"), other.recipe.get("strategy"))
-    for what in ("model", "recipe"):
-        a, b = getattr(one, what), getattr(other, what)
-        if what == "recipe" and alone:
+    alone = ALONE in (first.recipe.get("strategy"), second.recipe.get("strategy"))
+    for part in ("model", "recipe"):
+        a, b = getattr(first, part), getattr(second, part)
+        if part == "recipe" and alone:
             continue
-        found += [
-            f"{what}: {name} ({a.get(name)} and {b.get(name)})"
+        differences += [
+            f"{part}: {name} ({a.get(name)} and {b.get(name)})"
             for name in sorted({*a, *b} - {*VARIES})
             if a.get(name) != b.get(name)
         ]
-    if one.versions != other.versions:
-        found.append("versions of the software")
-    a, b = one.effective_batch, other.effective_batch
-    if a != b and a * other.device_count != b * one.device_count:
-        found.append(f"the batch, in total ({a} and {b}) and for each process")
-    return found or ["threads a process"]
+    if first.versions != second.versions:
+        differences.append("versions of the software")
+    a, b = first.effective_batch, second.effective_batch
+    if a != b and a * second.device_count != b * first.device_count:
+        differences.append(f"the batch, in total ({a} and {b}) and for each process")
+    return differences or ["threads a process"]
 
 
-def _read_off(found: list[Scaling], efficiency: float | None) -> Missing | None:
+def _read_off(sets: list[Scaling], efficiency: float | None) -> Missing | None:
     """What is wrong with the efficiency that the reader reads off the curve at the most processes."""
     if efficiency is None:
         return Missing("unread", "say which efficiency you read off at the most processes: --efficiency 0.81")
-    ends = [(_name(one), max(by), min(by), by[max(by)]) for one in found for by in [one.efficiency]]
+    ends = [
+        (_name(curve), max(curve.efficiency), min(curve.efficiency), curve.efficiency[max(curve.efficiency)])
+        for curve in sets
+    ]
     if any(abs(efficiency - share) <= READ for *_, share in ends):
         return None
     for _, ranks, first, share in ends:
@@ -211,10 +216,10 @@ def _read_off(found: list[Scaling], efficiency: float | None) -> Missing | None:
     )
 
 
-def _name(one: Scaling) -> str:
+def _name(curve: Scaling) -> str:
     """ "strong", or "strong (fsdp)" where the recipe names a strategy."""
-    strategy = one.runs[-1].record.recipe.get("strategy")
-    return f"{one.kind} ({strategy})" if strategy else one.kind
+    strategy = curve.runs[-1].record.recipe.get("strategy")
+    return f"{curve.kind} ({strategy})" if strategy else curve.kind
 
 
 # --- a prediction for twice the processes ---------------------------------------------------------------------
@@ -224,48 +229,49 @@ def grade(guess: float, records: Sequence[str | Path]) -> Verdict:
     """The verdict on `guess`, in tokens a second, for the most processes among the Records.
 
     They have to hold the same job on half as many as well, with which the guess was made; a strong curve goes before a
-    weak one. ValueError, one line, where
-    they do not, or for a guess that is not above 0.
+    weak one. ValueError, one line, where they do not, or for a guess that is not above 0.
     """
     if isinstance(guess, bool) or not isinstance(guess, (int, float)) or not guess > 0:
         raise ValueError(f"a prediction is a number of tokens a second above 0, not {guess!r}")
-    found = curves([one for one in read(records) if one.losses])
-    for one in sorted(found, key=lambda curve: curve.kind != "strong"):
-        by = {run.record.device_count: run for run in one.runs}
-        if max(by) / 2 in by:
-            return _graded(guess, by[max(by) // 2], by[max(by)])
+    sets = curves([record for record in read(records) if record.losses])
+    for curve in sorted(sets, key=lambda scaling: scaling.kind != "strong"):
+        runs_by_size = {run.record.device_count: run for run in curve.runs}
+        if max(runs_by_size) / 2 in runs_by_size:
+            return _graded(guess, runs_by_size[max(runs_by_size) // 2], runs_by_size[max(runs_by_size)])
     raise ValueError(
         "there are no Records of the same job on some number of processes and on twice as many: run "
         "labs/scaling.py --worlds 1,2,4"
     )
 
 
-def _graded(guess: float, half: Run, whole: Run) -> Verdict:
-    before, real = half.record.rate, whole.record.rate
-    off, ranks = guess / real - 1, whole.record.device_count
-    said = f"you said {guess:,.0f} tokens/s on {ranks} processes, the run made {real:,.0f}"
-    if abs(off) <= CLOSE:
-        return Verdict(True, f"Close: {said}.")
-    if abs(guess / (2 * before) - 1) < CLOSE / 4:
+def _graded(guess: float, half: Run, full: Run) -> Verdict:
+    half_rate, real = half.record.rate, full.record.rate
+    error, ranks = guess / real - 1, full.record.device_count
+    summary = f"you said {guess:,.0f} tokens/s on {ranks} processes, the run made {real:,.0f}"
+    if abs(error) <= CLOSE:
+        return Verdict(True, f"Close: {summary}.")
+    if abs(guess / (2 * half_rate) - 1) < CLOSE / 4:
         return Verdict(
             False,
-            f"You doubled the {before:,.0f} tokens/s of {ranks // 2}: linear scaling. It leaves out "
-            f"what the processes send, and what they share; {said}.",
+            f"You doubled the {half_rate:,.0f} tokens/s of {ranks // 2}: linear scaling. It leaves out "
+            f"what the processes send, and what they share; {summary}.",
             "linear",
         )
-    if abs(guess / before - 1) < CLOSE / 4:
+    if abs(guess / half_rate - 1) < CLOSE / 4:
         return Verdict(
             False,
-            f"You kept the rate of {ranks // 2} processes: twice as many also bring twice the devices; {said}.",
+            f"You kept the rate of {ranks // 2} processes: twice as many also bring twice the devices; {summary}.",
             "unchanged",
         )
     way = (
         ("Too high", "ask how what is no compute grows", "too-high")
-        if off > 0
+        if error > 0
         else ("Too low", "what is sent grows more slowly than what is computed", "too-low")
     )
-    near = "in the region" if abs(off) <= NEAR else "far off"
-    return Verdict(False, f"{way[0]}, and {near}: {said}. On {ranks // 2} it was {before:,.0f}: {way[1]}.", way[2])
+    region = "in the region" if abs(error) <= REGION else "far off"
+    return Verdict(
+        False, f"{way[0]}, and {region}: {summary}. On {ranks // 2} it was {half_rate:,.0f}: {way[1]}.", way[2]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -275,12 +281,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--efficiency", type=float, help="what you read off at the most processes; 1 is ideal")
     try:
         options = parser.parse_args(argv)
-        found = exit_check(options.records, options.efficiency)
+        outcome = exit_check(options.records, options.efficiency)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print(found.words())
-    return 0 if found.ok else 1
+    print(outcome.words())
+    return 0 if outcome.ok else 1
 
 
 if __name__ == "__main__":

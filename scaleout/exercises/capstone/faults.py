@@ -28,7 +28,7 @@ YOUNG = Number(
     "approximation to the optimum checkpoint interval*, CACM 17(9), 1974.",
     value=_TAU,
     unit="s",
-    said=True,
+    unit_given=True,
     units=_TIME,
     dimension="seconds",
     slips=(
@@ -59,9 +59,9 @@ YOUNG = Number(
     right="Measure δ as the time that training is blocked, not as the time until the file is there.",
 )
 
-_EVERY = 1800
-_SAVING, _AGAIN = _SAVE / _EVERY, _EVERY / 2 / _MTBF
-_LOST, _EXACT = _SAVING + _AGAIN, overhead(_EVERY, _SAVE, _MTBF)
+_INTERVAL = 1800
+_SAVING, _REDONE = _SAVE / _INTERVAL, _INTERVAL / 2 / _MTBF
+_LOST, _EXACT = _SAVING + _REDONE, overhead(_INTERVAL, _SAVE, _MTBF)
 
 LOST = Number(
     key="time-lost",
@@ -69,35 +69,35 @@ LOST = Number(
     minutes=5,
     title="What failures cost",
     prompt=f"The same job, where a checkpoint blocks for {_SAVE} s and a failure comes every {_MTBF // _HOUR} hours, "
-    f"saves after every **{_EVERY // 60} minutes** of training. A restart takes no time. What do saving and work that "
-    "is done again cost together, in percent of the time that the training takes without them? Reckon as Young does: "
-    "no failure falls into a save, or into work that is being done again.",
+    f"saves after every **{_INTERVAL // 60} minutes** of training. A restart takes no time. What do saving and work "
+    "that is done again cost together, in percent of the time that the training takes without them? Reckon as Young "
+    "does: no failure falls into a save, or into work that is being done again.",
     hints=(
         "What does it lose for each interval, and what for each failure?",
         "A failure loses half an interval on average.",
-        f"One part is {_SAVE} s in {_EVERY:,} s, the other half of {_EVERY:,} s in {_MTBF:,} s.",
+        f"One part is {_SAVE} s in {_INTERVAL:,} s, the other half of {_INTERVAL:,} s in {_MTBF:,} s.",
     ),
-    solution=f"Saving: {_SAVE} / {_EVERY:,} = {_SAVING:.2%}. Work done again: {_EVERY // 2} / {_MTBF:,} = "
-    f"{_AGAIN:.2%}. Together **{_LOST:.1%}**; without the approximation it is {_EXACT:.1%}. It loses more to failures "
+    solution=f"Saving: {_SAVE} / {_INTERVAL:,} = {_SAVING:.2%}. Work done again: {_INTERVAL // 2} / {_MTBF:,} = "
+    f"{_REDONE:.2%}. Together **{_LOST:.1%}**; without the approximation it is {_EXACT:.1%}. It loses more to failures "
     f"than to saving, so it should save more often. At Young's interval of {_TAU:.0f} s the two are equal, which is a "
     f"quick check, and cost {2 * _SAVE / _TAU:.1%} together. Far from it, both sides punish: an interval of an hour "
     f"would cost {_SAVE / _HOUR + _HOUR / 2 / _MTBF:.0%}.",
     value=_LOST,
     unit="%",
-    said=True,
+    unit_given=True,
     units=_SHARE,
     dimension="share",
     slips=(
         Slip("saving-alone", _SAVING, "That is what saving costs. Work that is done again costs too."),
-        Slip("again-alone", _AGAIN, "That is the work that is done again. Saving costs too."),
+        Slip("again-alone", _REDONE, "That is the work that is done again. Saving costs too."),
         Slip(
             "one-save",
-            _AGAIN + _SAVE / _MTBF,
+            _REDONE + _SAVE / _MTBF,
             "That is the work that is done again, and one save for each failure. There is one in every interval.",
         ),
         Slip(
             "whole-interval",
-            _SAVING + _EVERY / _MTBF,
+            _SAVING + _INTERVAL / _MTBF,
             "You lost a whole interval with each failure. It comes anywhere in it.",
         ),
         Slip(
@@ -284,21 +284,21 @@ def save_order(operations):
 """
 
 
-def _by(*order: str):
+def _sorted_by(*order: str):
     return lambda operations: sorted(range(len(operations)), key=lambda index: order.index(operations[index]))
 
 
 def _swapped(*names: str):
     """The safe order with these names moved: each goes directly before the one that follows it here."""
     *moved, target = names
-    rest = [name for name in SAFE if name not in moved]
-    at = rest.index(target)
-    return _by(*rest[:at], *moved, *rest[at:])
+    remaining = [name for name in SAFE if name not in moved]
+    place = remaining.index(target)
+    return _sorted_by(*remaining[:place], *moved, *remaining[place:])
 
 
 def _places(operations: list[str]) -> list[int]:
     """The inverse of what is asked."""
-    order = _by(*SAFE)(operations)
+    order = _sorted_by(*SAFE)(operations)
     return [order.index(place) for place in range(len(order))]
 
 
@@ -324,7 +324,7 @@ SAVE_ORDER = Function(
     "of the folder above makes the new name itself last. Only then may an old checkpoint go.",
     function="save_order",
     stub=_ORDER_STUB,
-    reference=_by(*SAFE),
+    reference=_sorted_by(*SAFE),
     cases=tuple(
         ([list(SAFE)[int(place)] for place in places],)
         for places in (
@@ -405,7 +405,9 @@ SAVE_ORDER = Function(
             lambda operations: list(range(len(operations))),
             "You returned the operations as they were given.",
         ),
-        Mistake("reversed", lambda operations: _by(*SAFE)(operations)[::-1], "That is the safe order from its end."),
+        Mistake(
+            "reversed", lambda operations: _sorted_by(*SAFE)(operations)[::-1], "That is the safe order from its end."
+        ),
     ),
     right="The rename is the one moment at which it begins to exist.",
 )

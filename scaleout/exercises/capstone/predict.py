@@ -26,11 +26,11 @@ def predict_double(measured):
 """
 
 
-def fit(measured: dict[int, float], by=lambda ranks: 1 / ranks) -> tuple[float, float]:
+def fit(measured: dict[int, float], shape=lambda ranks: 1 / ranks) -> tuple[float, float]:
     """(a, b) of t = a by(ranks) + b, by least squares. ValueError for fewer than two sizes."""
     if len(measured) < 2:
         raise ValueError("a line needs the times of two sizes or more")
-    x, t = [by(ranks) for ranks in measured], list(measured.values())
+    x, t = [shape(ranks) for ranks in measured], list(measured.values())
     mean_x, mean_t = sum(x) / len(x), sum(t) / len(t)
     a = sum((p - mean_x) * (q - mean_t) for p, q in zip(x, t, strict=True)) / sum((p - mean_x) ** 2 for p in x)
     return a, mean_t - a * mean_x
@@ -48,13 +48,13 @@ def _as(name: str, wrong, message: str) -> Mistake:
 
 
 def _along_ranks(measured: dict[int, float]) -> float:
-    a, b = fit(measured, by=float)
+    a, b = fit(measured, shape=float)
     return a * 2 * max(measured) + b
 
 
 def _last_ratio(measured: dict[int, float]) -> float:
-    before, last = sorted(measured)[-2:]
-    return measured[last] ** 2 / measured[before]
+    previous, last = sorted(measured)[-2:]
+    return measured[last] ** 2 / measured[previous]
 
 
 _SHOWN = {1: 2000, 2: 1200, 4: 800}

@@ -59,32 +59,32 @@ def job(seed: int, rank: int) -> Job:
     return Job(model, optimizer, schedule, torch.Generator().manual_seed(1000 * seed + rank))
 
 
-def train(one: Job, first: int, last: int, rank: int) -> list[float]:
+def train(trained_job: Job, first: int, last: int, rank: int) -> list[float]:
     """Steps first to last - 1 and their losses: data by step and rank, noise from the generator, mean gradients."""
     losses = []
     for step in range(first, last):
         inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(50 * step + rank))
-        noise = torch.randn(4, 6, generator=one.generator)
-        loss = ((one.model(inputs + 0.1 * noise) - inputs) ** 2).mean()
-        one.optimizer.zero_grad()
+        noise = torch.randn(4, 6, generator=trained_job.generator)
+        loss = ((trained_job.model(inputs + 0.1 * noise) - inputs) ** 2).mean()
+        trained_job.optimizer.zero_grad()
         loss.backward()
-        for weight in one.model.parameters():
+        for weight in trained_job.model.parameters():
             dist.all_reduce(weight.grad)
             weight.grad /= dist.get_world_size()
-        one.optimizer.step()
-        one.schedule.step()
+        trained_job.optimizer.step()
+        trained_job.schedule.step()
         losses.append(loss.item())
     return losses
 
 
-def same(a: object, b: object) -> bool:
+def identical(a: object, b: object) -> bool:
     """Equal to the last bit, whatever they are nested in."""
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(identical(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(identical, a, b))
     return a == b
 
 
@@ -96,43 +96,45 @@ WORDS = {
 }
 
 
-def own(capture, rank: int, world: int) -> Verdict | None:
+def rank_report(capture, rank: int, world: int) -> Verdict | None:
     """A job that is restored after each number of steps in SAVED: what is wrong with it, or None."""
     if not callable(capture.__globals__.get("restore")):
         return wrong("the file has no function restore", "no-restore")
     for saved in SAVED:
-        found = _resumed(capture, saved, rank)
-        if found:
-            return wrong(f"rank {rank}: {found[1]}", found[0])
+        fault = _resumed(capture, saved, rank)
+        if fault:
+            return wrong(f"rank {rank}: {fault[1]}", fault[0])
     return None
 
 
 def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
     """Both jobs on this rank. `restore` comes from a fresh copy of the file, as in a job that was started anew: only
     the dict has come with it."""
-    whole = job(1, rank)
-    train(whole, 0, saved, rank)
-    wanted = whole.states()
-    state = capture(saved, *whole.parts)
-    found = _captured(state) or (
-        ("disturbed", "capture has changed the job") if not same(wanted, whole.states()) else None
+    uninterrupted = job(1, rank)
+    train(uninterrupted, 0, saved, rank)
+    saved_states = uninterrupted.states()
+    state = capture(saved, *uninterrupted.parts)
+    fault = _captured(state) or (
+        ("disturbed", "capture has changed the job") if not identical(saved_states, uninterrupted.states()) else None
     )
-    if found:
-        return found
+    if fault:
+        return fault
     text = _saved(state)
-    losses = train(whole, saved, STEPS, rank)
+    losses = train(uninterrupted, saved, STEPS, rank)
     if isinstance(text, tuple):
         return text
-    if not same(_loaded(text), _loaded(_saved(state))):
+    if not identical(_loaded(text), _loaded(_saved(state))):
         return "aliased", (
             "the dict changed while the job went on training: state_dict() gives the tensors themselves. Copy them"
         )
-    again = job(2, rank)
-    step = load(capture.__globals__["__file__"], "restore")(_loaded(text), *again.parts)
-    found = _restored(step, again, wanted, saved, rank)
-    if found:
-        return found
-    if train(again, saved, STEPS, rank) != losses or not same(again.model.state_dict(), whole.model.state_dict()):
+    resumed = job(2, rank)
+    step = load(capture.__globals__["__file__"], "restore")(_loaded(text), *resumed.parts)
+    fault = _restored(step, resumed, saved_states, saved, rank)
+    if fault:
+        return fault
+    if train(resumed, saved, STEPS, rank) != losses or not identical(
+        resumed.model.state_dict(), uninterrupted.model.state_dict()
+    ):
         return "drift", (
             "everything was put back, and the losses differ all the same: does restore train, or replace "
             "what the job holds?"
@@ -159,9 +161,9 @@ def _saved(state: dict) -> bytes | tuple[str, str]:
         _loaded(file.getvalue())
     except Exception as error:  # whatever pickle meets in a reader's dict
         refused = re.search(r"GLOBAL (\S+)", str(error))  # the one word of torch's paragraph that is about the dict
-        what = refused[1] if refused else type(error).__name__
+        cause = refused[1] if refused else type(error).__name__
         return "unsafe", (
-            f"the dict does not come back with weights_only=True ({what}): keep states in it, tensors "
+            f"the dict does not come back with weights_only=True ({cause}): keep states in it, tensors "
             "and plain values, and no objects"
         )
     return file.getvalue()
@@ -171,16 +173,16 @@ def _loaded(text: bytes) -> dict:
     return torch.load(io.BytesIO(text), weights_only=True)
 
 
-def _restored(step: object, again: Job, wanted: dict, saved: int, rank: int) -> tuple[str, str] | None:
+def _restored(step: object, resumed: Job, captured: dict, saved: int, rank: int) -> tuple[str, str] | None:
     """What `restore` has not put back."""
     if step is ...:
         return "stub", "restore returns its ... at once"
-    given = again.states()
+    restored = resumed.states()
     for slip, words in WORDS.items():
-        if not same(given[slip], wanted[slip]):
-            other = job(1, 1 - rank)
-            train_noise(other.generator, saved)
-            if slip == "no-random" and same(given[slip], other.generator.get_state()):
+        if not identical(restored[slip], captured[slip]):
+            neighbour = job(1, 1 - rank)
+            train_noise(neighbour.generator, saved)
+            if slip == "no-random" and identical(restored[slip], neighbour.generator.get_state()):
                 return "other-rank", "the random generator is that of the other rank: each rank saves its own"
             return slip, words
     if isinstance(step, bool) or step != saved:
@@ -203,7 +205,7 @@ def judge(reports: list, world: int) -> Verdict:
     )
 
 
-CHECK = Check("scaleout.exercises.capstone.ranks", "capture", (2,), own, judge, wait_seconds=10)
+CHECK = Check("scaleout.exercises.capstone.ranks", "capture", (2,), rank_report, judge, wait_seconds=10)
 
 if __name__ == "__main__":
     main(CHECK)

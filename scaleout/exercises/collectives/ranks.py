@@ -25,7 +25,7 @@ from scaleout.exercises.ranks.sure import Fault, Seen, judged
 CASES = ((7, torch.float32), (1, torch.float64), (0, torch.float32), (1001, torch.int64), (10, torch.float16),
          (2_000_003, torch.float32))  # fmt: skip
 HALF = 2e-3  # relative: float16 rounds above 2,048
-BESIDE = 1000  # bytes a step may send beside its chunk, as for a length or the wrapping of an object
+OVERHEAD = 1000  # bytes a step may send beside its chunk, as for a length or the wrapping of an object
 
 MISTAKES = {
     "unchanged": "the tensor is as it was. Write into it (tensor += ..., chunk.copy_(...)): tensor = ... only renames",
@@ -49,28 +49,28 @@ def message(length: int, dtype: torch.dtype, rank: int) -> torch.Tensor:
     return (torch.arange(length) % 100 + 100 * rank + 1).to(dtype) + large
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Run all cases on this rank: what was seen in each, or what is wrong whatever else it does."""
     seen = []
     for length, dtype in CASES:
         tensor = message(length, dtype, rank)
-        where = f"rank {rank} of {world}, {length:,} numbers of {str(dtype).removeprefix('torch.')}"
+        place = f"rank {rank} of {world}, {length:,} numbers of {str(dtype).removeprefix('torch.')}"
         try:
             with counted() as calls:
-                given = function(tensor)
+                returned = function(tensor)
         except IndexError as error:
             if not _too_few(error, len(tensor.chunk(world)), world):
                 raise
             return wrong(
-                f"{where}: {line(error)}. torch.chunk gave fewer chunks than ranks; tensor_split does not", "few-chunks"
+                f"{place}: {line(error)}. torch.chunk gave fewer chunks than ranks; tensor_split does not", "few-chunks"
             )
-        every = [message(length, dtype, other) for other in range(world)]
-        if given is ...:
-            return wrong(f"{where}: the tensor is as it was: put your ring in the place of the ...", "stub")
-        fault = _fault(tensor, sum(every), given, world)
+        messages = [message(length, dtype, sender) for sender in range(world)]
+        if returned is ...:
+            return wrong(f"{place}: the tensor is as it was: put your ring in the place of the ...", "stub")
+        fault = _fault(tensor, sum(messages), returned, world)
         fault = fault or _not_a_ring(calls, tensor, world)
         inferred = not fault or fault[0] == "wrong-sum"
-        seen.append(Seen(where, fault, frozenset(_agree(tensor, every, rank) if inferred else ())))
+        seen.append(Seen(place, fault, frozenset(_agree(tensor, messages, rank) if inferred else ())))
     return seen
 
 
@@ -78,58 +78,59 @@ def _too_few(error: IndexError, chunks: int, world: int) -> bool:
     """Whether the code that raised it has cut the tensor in fewer pieces than there are ranks."""
     *_, (frame, _) = walk_tb(error.__traceback__)
     return chunks < world and any(
-        isinstance(one, (tuple, list)) and len(one) == chunks and all(isinstance(x, torch.Tensor) for x in one)
-        for one in frame.f_locals.values()
+        isinstance(value, (tuple, list)) and len(value) == chunks and all(isinstance(x, torch.Tensor) for x in value)
+        for value in frame.f_locals.values()
     )
 
 
-def _fault(tensor: torch.Tensor, expected: torch.Tensor, given: object, world: int) -> Fault:
+def _fault(tensor: torch.Tensor, expected: torch.Tensor, returned: object, world: int) -> Fault:
     """What is to be seen in a wrong sum."""
     if torch.equal(tensor, expected):
         return None
-    if isinstance(given, torch.Tensor) and given.shape == expected.shape and torch.equal(given, expected):
+    if isinstance(returned, torch.Tensor) and returned.shape == expected.shape and torch.equal(returned, expected):
         return "not-in-place", "you returned the sum, but the tensor has to hold it: write into it, in place"
-    at = int((tensor != expected).nonzero()[0])
+    index = int((tensor != expected).nonzero()[0])
     right = [torch.equal(*pair) for pair in zip(tensor.tensor_split(world), expected.tensor_split(world), strict=True)]
     return "wrong-sum", (
-        f"number {at} is {tensor[at].item():,} and the sum is {expected[at].item():,}; {sum(right)} "
+        f"number {index} is {tensor[index].item():,} and the sum is {expected[index].item():,}; {sum(right)} "
         f"of {world} chunks are right. In step s rank r sends chunk r - s and receives chunk r - s - "
         "1, modulo ranks"
     )
 
 
-def _agree(tensor: torch.Tensor, every: list[torch.Tensor], rank: int) -> list[str]:
+def _agree(tensor: torch.Tensor, messages: list[torch.Tensor], rank: int) -> list[str]:
     """The mistakes that give this tensor, or that do no harm where it is right."""
-    world, expected, mine = len(every), sum(every), every[rank]
-    rest, right = len(tensor) - len(tensor) % world, torch.equal(tensor, expected)
-    cut = zip(tensor.tensor_split(world), *(one.tensor_split(world) for one in every), strict=True)
+    world, expected, mine = len(messages), sum(messages), messages[rank]
+    divisible, right = len(tensor) - len(tensor) % world, torch.equal(tensor, expected)
+    chunks = zip(tensor.tensor_split(world), *(sent.tensor_split(world) for sent in messages), strict=True)
     # how often each rank's numbers are in each chunk
-    times = [(1,) * world if right else _times(*one) for one in cut if len(one[0])]
-    done = [one is not None and set(one) == {1} for one in times]
-    other = [one is not None and set(one) == {0, 1} for one in times]
-    summed = all(a or b for a, b in zip(done, other, strict=True))
+    times = [(1,) * world if right else _times(chunk, *parts) for chunk, *parts in chunks if len(chunk)]
+    complete = [counts is not None and set(counts) == {1} for counts in times]
+    partial = [counts is not None and set(counts) == {0, 1} for counts in times]
+    summed = all(a or b for a, b in zip(complete, partial, strict=True))
     tests = {
         "unchanged": torch.equal(tensor, mine),
-        "dropped-rest": torch.equal(tensor[:rest], expected[:rest]) and torch.equal(tensor[rest:], mine[rest:]),
+        "dropped-rest": torch.equal(tensor[:divisible], expected[:divisible])
+        and torch.equal(tensor[divisible:], mine[divisible:]),
         "mean": torch.allclose(tensor.double() * world, expected.double(), rtol=0.01),
         "rounded": right
         or (not tensor.dtype.is_floating_point and torch.allclose(tensor.double(), expected.double(), rtol=1e-6)),
-        "counted-twice": all(one is not None and min(one) == 1 for one in times),
-        "forgot-all-gather": summed and sum(done) <= 1 and (sum(done) or len(done) < world),
-        "one-step-short": summed and sum(other) <= 1,
+        "counted-twice": all(counts is not None and min(counts) == 1 for counts in times),
+        "forgot-all-gather": summed and sum(complete) <= 1 and (sum(complete) or len(complete) < world),
+        "one-step-short": summed and sum(partial) <= 1,
     }
     return [slip for slip, holds in tests.items() if holds]
 
 
 def _times(chunk: torch.Tensor, *parts: torch.Tensor) -> tuple[int, ...] | None:
     """How often each rank's part was added to make the chunk, where it was made so."""
-    near = HALF if chunk.dtype == torch.float16 else 0
-    ends = [(chunk[at].item(), [part[at].item() for part in parts]) for at in (0, -1)]
-    some = product(range(len(parts) + 1), repeat=len(parts))
-    for times in sorted(some, key=lambda one: sum(abs(n - 1) for n in one)):
-        if all(isclose(end, sum(map(mul, times, of)), rel_tol=near) for end, of in ends):
-            made = sum(n * part for n, part in zip(times, parts, strict=True))
-            return times if torch.allclose(chunk, made, rtol=near, atol=0) else None
+    tolerance = HALF if chunk.dtype == torch.float16 else 0
+    ends = [(chunk[index].item(), [part[index].item() for part in parts]) for index in (0, -1)]
+    candidates = product(range(len(parts) + 1), repeat=len(parts))
+    for times in sorted(candidates, key=lambda counts: sum(abs(n - 1) for n in counts)):
+        if all(isclose(end, sum(map(mul, times, terms)), rel_tol=tolerance) for end, terms in ends):
+            total = sum(n * part for n, part in zip(times, parts, strict=True))
+            return times if torch.allclose(chunk, total, rtol=tolerance, atol=0) else None
     return None
 
 
@@ -148,7 +149,7 @@ def _not_a_ring(calls: counted, tensor: torch.Tensor, world: int) -> Fault:
         return "not-a-ring", (
             f"the sum is right, but it sent to {len(sent)} other ranks. In a ring every rank sends to its right only"
         )
-    if total > ring * size + BESIDE * steps:
+    if total > ring * size + OVERHEAD * steps:
         return "sent-too-much", (
             f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends at "
             f"most {ring:,}: one chunk a step, not the whole tensor"
@@ -170,7 +171,7 @@ CHECK = Check(
     "scaleout.exercises.collectives.ranks",
     "ring_all_reduce",
     (3, 2, 4),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right=f"right on 2, 3 and 4 processes, in {len(CASES)} cases each: every sum, and the bytes of a ring",

@@ -135,46 +135,48 @@ def _bounds(sizes: list[int]) -> list[slice]:
     return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _sums(held: list[list[float]]) -> list[float]:
-    return [sum(column) for column in zip(*held, strict=True)]
+def _sums(lists: list[list[float]]) -> list[float]:
+    return [sum(column) for column in zip(*lists, strict=True)]
 
 
-def _scatter(held: list[list[float]], ends=lambda rank: rank, cut=chunk_sizes) -> list:
+def _scatter(lists: list[list[float]], ends=lambda rank: rank, cut=chunk_sizes) -> list:
     """What must come out, without a ring: the sum of a part, and what a rank never sends, the part it ends with.
 
     With something wrong in it: with which part rank r ends, or how the lists are cut.
     """
-    ranks, length, sums = len(held), len(held[0]), _sums(held)
+    ranks, length, sums = len(lists), len(lists[0]), _sums(lists)
     sizes = cut(length, ranks)
     parts = [ends(rank) % ranks for rank in range(ranks)]
     return [[sums[_bounds(sizes)[part]] for part in parts], [sum(sizes) - sizes[part] for part in parts]]
 
 
-def _ring(held, steps=lambda ranks: ranks - 1, first=-1, up=False, keep=False, fresh=False, own=True, by_rank=False):
+def _ring(
+    lists, steps=lambda ranks: ranks - 1, first=-1, ascending=False, keep=False, fresh=False, part=True, by_rank=False
+):
     """The ring with something wrong in it.
 
-    steps: how many; first: rank r begins with part r + first; up: the parts count up; keep: what arrives replaces;
-    fresh: a rank sends its own numbers, not what was added to them; own: it gives part r of its list, not all of it;
-    by_rank: it makes all its steps before the next rank begins.
+    steps: how many; first: rank r begins with part r + first; ascending: the parts count up; keep: what arrives
+    replaces; fresh: a rank sends its own numbers, not what was added to them; part: it gives part r of its list, not
+    all of it; by_rank: it makes all its steps before the next rank begins.
     """
-    ranks, start = len(held), held
-    held, sent = [list(one) for one in held], [0] * ranks
-    bounds = _bounds(chunk_sizes(len(held[0]), ranks))
+    ranks = len(lists)
+    buffers, sent = [list(numbers) for numbers in lists], [0] * ranks
+    bounds = _bounds(chunk_sizes(len(lists[0]), ranks))
     turns = [(step, rank) for step in range(steps(ranks)) for rank in range(ranks)]
     for step, rank in sorted(turns, key=lambda turn: turn[by_rank]):
-        places = bounds[(rank + first + (step if up else -step)) % ranks]
-        right, moved = held[(rank + 1) % ranks], (start if fresh else held)[rank][places]
+        places = bounds[(rank + first + (step if ascending else -step)) % ranks]
+        right, moved = buffers[(rank + 1) % ranks], (lists if fresh else buffers)[rank][places]
         right[places] = moved if keep else [a + b for a, b in zip(right[places], moved, strict=True)]
         sent[rank] += len(moved)
-    return [[one[bounds[rank]] if own else one for rank, one in enumerate(held)], sent]
+    return [[numbers[bounds[rank]] if part else numbers for rank, numbers in enumerate(buffers)], sent]
 
 
-def _all_reduce(held: list[list[float]]) -> list:
+def _all_reduce(lists: list[list[float]]) -> list:
     """Both halves of a ring in which rank r begins with part r: it never sends part r+1, then part r+2."""
-    ranks, length = len(held), len(held[0])
+    ranks, length = len(lists), len(lists[0])
     sizes = chunk_sizes(length, ranks)
     sent = [2 * length - sizes[(rank + 1) % ranks] - sizes[(rank + 2) % ranks] for rank in range(ranks)]
-    return [[_sums(held) for _ in held], sent]
+    return [[_sums(lists) for _ in lists], sent]
 
 
 def _no_rest(length: int, ranks: int) -> list[int]:
@@ -192,7 +194,7 @@ def _rounded_up(length: int, ranks: int) -> list[int]:
 
 def _counted(count):
     """The right parts, and count(ranks, length) numbers sent by each rank."""
-    return lambda held: [_scatter(held)[0], [count(len(held), len(held[0]))] * len(held)]
+    return lambda lists: [_scatter(lists)[0], [count(len(lists), len(lists[0]))] * len(lists)]
 
 
 SCATTER = Function(
@@ -239,59 +241,59 @@ SCATTER = Function(
     mistakes=(
         Mistake(
             "next-part",
-            lambda held: _scatter(held, lambda rank: rank + 1),
+            lambda lists: _scatter(lists, lambda rank: rank + 1),
             "Your rank r ends with part r + 1, as where it begins with part r. With which part does it have to begin?",
         ),
         Mistake(
             "reads-another-part",
-            lambda held: _ring(held, first=0),
+            lambda lists: _ring(lists, first=0),
             "Your parts hold one rank's own numbers. Where rank r begins with part r, that part never comes back "
             "to it in W−1 steps. With which part does rank r have to begin?",
         ),
         Mistake(
             "wrong-way",
-            lambda held: _ring(held, first=1),
+            lambda lists: _ring(lists, first=1),
             "Your parts have the numbers of two ranks: part r reaches rank r in the first step and goes on. You "
             "moved the beginning the wrong way.",
         ),
         Mistake(
             "one-too-far",
-            lambda held: _ring(held, first=-2),
+            lambda lists: _ring(lists, first=-2),
             "One rank is missing in your parts: part r reaches rank r in the last step but one and goes on. You "
             "moved the beginning one too far.",
         ),
         Mistake(
             "counts-up",
-            lambda held: _ring(held, up=True),
+            lambda lists: _ring(lists, ascending=True),
             "Your parts count up with the steps. What a rank sends next came from its left, where the number of "
             "the part is one lower.",
         ),
         Mistake(
             "counts-up-from-its-own",
-            lambda held: _ring(held, first=0, up=True),
+            lambda lists: _ring(lists, first=0, ascending=True),
             "Your parts count up from the rank's own. What a rank sends next came from its left, where the number "
             "of the part is one lower.",
         ),
         Mistake(
             "one-step-short",
-            lambda held: _ring(held, steps=lambda ranks: ranks - 2),
+            lambda lists: _ring(lists, steps=lambda ranks: ranks - 2),
             "Your parts hold one rank's own numbers: the last of the W−1 steps is missing, in which the sum of "
             "all others arrives.",
         ),
         Mistake(
             "replaced",
-            lambda held: _ring(held, keep=True),
+            lambda lists: _ring(lists, keep=True),
             "In your ring what arrives replaces what was there. In a reduce-scatter it is added.",
         ),
         Mistake(
             "sends-its-own",
-            lambda held: _ring(held, fresh=True),
+            lambda lists: _ring(lists, fresh=True),
             "What has arrived and was added to does not go on: your ranks send their own numbers in every step, as "
             "they also do where the parts count up with the steps.",
         ),
         Mistake(
             "rank-by-rank",
-            lambda held: _ring(held, by_rank=True),
+            lambda lists: _ring(lists, by_rank=True),
             "One of your ranks makes all its steps before the next one begins. In a step all send at the same "
             "time: put the loop over the steps outside.",
         ),
@@ -302,36 +304,36 @@ SCATTER = Function(
         ),
         Mistake(
             "whole-lists",
-            lambda held: _ring(held, own=False),
+            lambda lists: _ring(lists, part=False),
             "You returned whole lists, with parts in them that are not finished. Return of each rank the one part "
             "that is.",
         ),
         Mistake(
             "dropped-rest",
-            lambda held: _scatter(held, cut=_no_rest),
+            lambda lists: _scatter(lists, cut=_no_rest),
             "The last numbers are left out: the length does not divide by the ranks, and the first parts are one "
             "longer.",
         ),
         Mistake(
             "rest-last",
-            lambda held: _scatter(held, cut=_rest_last),
+            lambda lists: _scatter(lists, cut=_rest_last),
             "Your last part takes all the rest. Here the first parts are one longer.",
         ),
         Mistake(
             "rounded-up",
-            lambda held: _scatter(held, cut=_rounded_up),
+            lambda lists: _scatter(lists, cut=_rounded_up),
             "Your parts are all as long as the first, until nothing is left, as in torch.chunk. Here they differ "
             "by one at most.",
         ),
         Mistake(
             "counted-another-ring",
-            lambda held: [_scatter(held)[0], _scatter(held, lambda rank: rank + 1)[1]],
+            lambda lists: [_scatter(lists)[0], _scatter(lists, lambda rank: rank + 1)[1]],
             "The parts are right, but you counted in a ring that ends with part r + 1 on rank r. Which part does a "
             "rank never send?",
         ),
         Mistake(
             "one-step-more",
-            lambda held: _ring(held, steps=lambda ranks: ranks),
+            lambda lists: _ring(lists, steps=lambda ranks: ranks),
             "There is a step too many: after W−1 every part is complete.",
         ),
         Mistake(
@@ -355,7 +357,7 @@ SCATTER = Function(
             _counted(lambda ranks, length: 0),
             "The parts are right, but no rank has sent anything: count the numbers of every message.",
         ),
-        Mistake("swapped", lambda held: _scatter(held)[::-1], "You returned [sent, parts]: the parts come first."),
+        Mistake("swapped", lambda lists: _scatter(lists)[::-1], "You returned [sent, parts]: the parts come first."),
     ),
     right="Each rank sent all parts but its own: (W−1)/W of its list, half of what a ring all-reduce sends.",
 )

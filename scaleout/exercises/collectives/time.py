@@ -179,7 +179,7 @@ BUS = Number(
 # The same source: on eight H200, 16 GiB, by ring and with the switch.
 RING_BUS, NVLS_BUS = 367.2 * GB, 480.0 * GB
 
-ABOVE = Choice(
+BUS_ABOVE_LINK = Choice(
     key="above-the-link",
     level=2,
     title="Faster than the link",
@@ -356,4 +356,4 @@ BUCKETING = Number(
     right="Two thirds of the time were starts. This is what DDP's buckets are for.",
 )
 
-EXERCISES = (STEPS, SECONDS, BUS, ABOVE, TINY, DOMINATES, BUCKETING)
+EXERCISES = (STEPS, SECONDS, BUS, BUS_ABOVE_LINK, TINY, DOMINATES, BUCKETING)

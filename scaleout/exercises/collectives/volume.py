@@ -112,10 +112,10 @@ NIC_RATE = Number(
     f"{link('ib-hdr').source}.",
     value=_RATE,
     unit="GB/s",
-    said=True,
+    unit_given=True,
     units=("MB/s", "GB/s", "GiB/s", "Gbit/s"),
     dimension="bytes/s",
-    only=("bytes/s", "kB/s", "MB/s", "GB/s", "TB/s"),
+    accepted_units=("bytes/s", "kB/s", "MB/s", "GB/s", "TB/s"),
     slips=(
         Slip("whole-node", _NODE_RATE, "That is what the whole node has. Its GPUs share it."),
         Slip(

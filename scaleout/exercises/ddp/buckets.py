@@ -80,36 +80,36 @@ def _assigned(sizes: list[int], cap: int, first_cap: int) -> list[list[int]]:
     return buckets([Layer("", 0.0, 0.0, size) for size in sizes], cap, first_cap)
 
 
-def _filled(order, sizes, cap, first_cap, full=lambda held, limit: held >= limit) -> list[list[int]]:
+def _filled(order, sizes, cap, first_cap, full=lambda filled_bytes, limit: filled_bytes >= limit) -> list[list[int]]:
     """Buckets filled in another order, or closed at another moment."""
-    out, members, held, limit = [], [], 0, first_cap
+    buckets, members, filled_bytes, limit = [], [], 0, first_cap
     for index in order:
         members.append(index)
-        held += sizes[index]
-        if full(held, limit):
-            out.append(members)
-            members, held, limit = [], 0, cap
-    return [*out, members] if members else out
+        filled_bytes += sizes[index]
+        if full(filled_bytes, limit):
+            buckets.append(members)
+            members, filled_bytes, limit = [], 0, cap
+    return [*buckets, members] if members else buckets
 
 
 def _never_above(sizes: list[int], cap: int, first_cap: int) -> list[list[int]]:
     """A gradient that would go over the cap begins a new bucket."""
-    out, held, limit = [], 0, 0
+    buckets, filled_bytes, limit = [], 0, 0
     for index in reversed(range(len(sizes))):
-        if not out or held + sizes[index] > limit:
-            limit = cap if out else first_cap
-            out.append([])
-            held = 0
-        out[-1].append(index)
-        held += sizes[index]
-    return out
+        if not buckets or filled_bytes + sizes[index] > limit:
+            limit = cap if buckets else first_cap
+            buckets.append([])
+            filled_bytes = 0
+        buckets[-1].append(index)
+        filled_bytes += sizes[index]
+    return buckets
 
 
 def _without_rest(sizes: list[int], cap: int, first_cap: int) -> list[list[int]]:
     """Only the buckets that became full."""
-    found = _assigned(sizes, cap, first_cap)
-    limits = [first_cap] + [cap] * len(found)
-    return [one for one, limit in zip(found, limits, strict=False) if sum(sizes[i] for i in one) >= limit]
+    buckets = _assigned(sizes, cap, first_cap)
+    limits = [first_cap] + [cap] * len(buckets)
+    return [bucket for bucket, limit in zip(buckets, limits, strict=False) if sum(sizes[i] for i in bucket) >= limit]
 
 
 ASSIGN = Function(
@@ -178,7 +178,7 @@ ASSIGN = Function(
         Mistake(
             "strictly-above",
             lambda sizes, cap, first: _filled(
-                reversed(range(len(sizes))), sizes, cap, first, lambda held, limit: held > limit
+                reversed(range(len(sizes))), sizes, cap, first, lambda filled, limit: filled > limit
             ),
             "You close a bucket when it holds more than its cap. At least its cap is enough.",
         ),
@@ -198,7 +198,7 @@ ASSIGN = Function(
         ),
         Mistake(
             "sorted",
-            lambda sizes, cap, first: [sorted(one) for one in _assigned(sizes, cap, first)],
+            lambda sizes, cap, first: [sorted(bucket) for bucket in _assigned(sizes, cap, first)],
             "The buckets are right, but inside them the indices should be in the order of arrival, from high to low.",
         ),
     ),

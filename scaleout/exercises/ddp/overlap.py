@@ -12,17 +12,19 @@ _TIME, _SHARE = ("s", "ms", "µs"), ("%", "share")
 _MS = 1e-3
 _FORWARD, _BACKWARD, _WIRE = 100, 200, 260  # milliseconds
 # Many small layers, one bucket each: communication starts with the backward, as the prompt assumes.
-_MANY = 2000
+_MAX_PASSES = 2000
 
 
 def _step(wire: float, overlap: bool = True) -> float:
     """Seconds of a step whose messages take `wire` milliseconds together."""
-    layers = [Layer("", _FORWARD * _MS / _MANY, _BACKWARD * _MS / _MANY, 1) for _ in range(_MANY)]
-    step = ddp_step(layers, lambda size: size * wire * _MS / _MANY, cap_bytes=1, first_cap_bytes=1, overlap=overlap)
+    layers = [Layer("", _FORWARD * _MS / _MAX_PASSES, _BACKWARD * _MS / _MAX_PASSES, 1) for _ in range(_MAX_PASSES)]
+    step = ddp_step(
+        layers, lambda size: size * wire * _MS / _MAX_PASSES, cap_bytes=1, first_cap_bytes=1, overlap=overlap
+    )
     return round(step.seconds, 3)  # less the one layer that computes before the first message
 
 
-_GIVEN = (
+_PASS = (
     f"One pass of a model takes **{_FORWARD} ms** forward and **{_BACKWARD} ms** backward. The all-reduce of all its "
     f"gradients takes **{_WIRE} ms**"
 )
@@ -32,7 +34,7 @@ EXPOSED = Number(
     key="exposed",
     level=2,
     title="What the backward cannot hide",
-    prompt=f"{_GIVEN}. DDP starts it as soon as the backward starts, and it does not slow the compute down. How long "
+    prompt=f"{_PASS}. DDP starts it as soon as the backward starts, and it does not slow the compute down. How long "
     "is the step, without the optimizer?",
     hints=(
         "Forward and communication cannot overlap: there are no gradients yet.",
@@ -76,7 +78,7 @@ COMPRESSED = Number(
     key="compressed",
     level=2,
     title="Half the bytes",
-    prompt=f"{_GIVEN} and runs beside the backward. Now a hook sends the gradients as **bf16** instead of fp32. The "
+    prompt=f"{_PASS} and runs beside the backward. Now a hook sends the gradients as **bf16** instead of fp32. The "
     "message is so large that only its bytes count, and converting costs nothing. How long is the step now?",
     hints=("Half the bytes, half the time on the wire.", "Does the backward hide all of it now?"),
     solution=f"The communication takes {_WIRE // 2} ms, and the backward of {_BACKWARD} ms hides all of it: "
@@ -207,11 +209,11 @@ def smallest_batch(seconds_each, gradient_bytes, ranks, rate):
 """
 
 
-def _needed(factor=lambda ranks: 2 * (ranks - 1) / ranks, share=2 / 3, whole=ceil):
+def _needed(factor=lambda ranks: 2 * (ranks - 1) / ranks, share=2 / 3, rounded=ceil):
     """The function with another factor of the all-reduce, share of the backward, or rounding."""
 
     def batch(seconds_each: float, gradient_bytes: float, ranks: int, rate: float) -> int:
-        return max(1, whole(factor(ranks) * gradient_bytes / rate / (share * seconds_each)))
+        return max(1, rounded(factor(ranks) * gradient_bytes / rate / (share * seconds_each)))
 
     return batch
 
@@ -295,9 +297,11 @@ SMALLEST_BATCH = Function(
             "For one rank you return 0. It has nothing to hide, and still it needs a sequence: at least 1.",
         ),
         Mistake(
-            "rounded-down", _needed(whole=int), "You rounded down: with that batch the backward is too short. Round up."
+            "rounded-down",
+            _needed(rounded=int),
+            "You rounded down: with that batch the backward is too short. Round up.",
         ),
-        Mistake("rounded", _needed(whole=round), "You rounded to the nearest number, sometimes down. Round up."),
+        Mistake("rounded", _needed(rounded=round), "You rounded to the nearest number, sometimes down. Round up."),
     ),
     right="Batch on each rank, bytes and link: those three decide whether DDP scales.",
 )

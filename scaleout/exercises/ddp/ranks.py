@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from itertools import chain
 from traceback import walk_stack
 
 import torch
@@ -48,8 +49,10 @@ def trained(model: nn.Module) -> list[torch.Tensor]:
 
 def data(step: int, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The passes of one rank in one step, different on each."""
-    make = torch.Generator().manual_seed(100 * step + rank + 1)
-    return [(torch.randn(BATCH, 6, generator=make), torch.randn(BATCH, 3, generator=make)) for _ in range(PASSES)]
+    generator = torch.Generator().manual_seed(100 * step + rank + 1)
+    return [
+        (torch.randn(BATCH, 6, generator=generator), torch.randn(BATCH, 3, generator=generator)) for _ in range(PASSES)
+    ]
 
 
 def weights(model: nn.Module) -> torch.Tensor:
@@ -60,52 +63,52 @@ def weights(model: nn.Module) -> torch.Tensor:
 def gradient(model: nn.Module, passes: list) -> torch.Tensor:
     """Of the mean loss over all the passes given, in one row; nothing is left on the model."""
     loss = sum(mse_loss(model(inputs), targets) for inputs, targets in passes) / len(passes)
-    return torch.cat([one.flatten() for one in torch.autograd.grad(loss, trained(model))])
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, trained(model))])
 
 
-def stepped(before: tuple[nn.Module, torch.optim.Optimizer], row: torch.Tensor) -> torch.Tensor:
+def stepped(state: tuple[nn.Module, torch.optim.Optimizer], row: torch.Tensor) -> torch.Tensor:
     """The weights that a step with the gradient `row` leads to from there; `before` stays as it is."""
-    model, optimizer = copy.deepcopy(before)
+    model, optimizer = copy.deepcopy(state)
     step_with(model, optimizer, row)
     return weights(model)
 
 
 def step_with(model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor) -> None:
     """A step with the gradient `row`."""
-    for weight, one in zip(trained(model), row.split([weight.numel() for weight in trained(model)]), strict=True):
-        weight.grad = one.view_as(weight).clone()
+    for weight, part in zip(trained(model), row.split([weight.numel() for weight in trained(model)]), strict=True):
+        weight.grad = part.view_as(weight).clone()
     optimizer.step()
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Some steps on this rank: what was seen in each, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
     alone, seen, rows, wrapped = [job() for _ in range(world)], [], [], []
 
-    def look(layer, inputs, out) -> None:
+    def look(layer, inputs, output) -> None:
         rows.append(len(inputs[0]))
         wrapped.extend(frame for frame, _ in walk_stack(None) if frame.f_globals.get("__name__") == WRAPPER)
 
     model[0].register_forward_hook(look)
     for step in range(STEPS):
         rows.clear()
-        before, passes = copy.deepcopy((model, optimizer)), data(step, rank)
-        left = torch.cat(
+        state, passes = copy.deepcopy((model, optimizer)), data(step, rank)
+        leftover = torch.cat(
             [
-                torch.zeros_like(one).flatten() if one.grad is None else one.grad.detach().flatten().clone()
-                for one in trained(model)
+                torch.zeros_like(weight).flatten() if weight.grad is None else weight.grad.detach().flatten().clone()
+                for weight in trained(model)
             ]
         )
         with counted() as calls:
-            given = function(model, optimizer, passes)
-        if given is ...:
+            returned = function(model, optimizer, passes)
+        if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
         if wrapped:
             return wrong("that is DDP, which reduces for you: write the all-reduce, and wrap nothing", "wrapped")
-        done = sum(rows)
-        fault, agree = _seen(before, left, weights(model), averaged(alone, step), step, rank)
-        fault = fault or _talk(calls, done, 4 * len(left))
+        rows_used = sum(rows)
+        fault, agree = _seen(state, leftover, weights(model), averaged(alone, step), step, rank)
+        fault = fault or _talk(calls, rows_used, 4 * len(leftover))
         seen.append(Seen(f"rank {rank}, step {step}", fault, agree))
     return [*seen, Seen(f"rank {rank}", None, frozenset(WORDS), weights(model).tolist())]
 
@@ -115,39 +118,39 @@ def averaged(alone: list[tuple], step: int) -> torch.Tensor:
     for rank, (model, optimizer) in enumerate(alone):
         step_with(model, optimizer, gradient(model, data(step, rank)))
     with torch.no_grad():
-        for same in zip(*(trained(model) for model, _ in alone), strict=True):
-            mean = sum(same) / len(alone)
-            for one in same:
-                one.copy_(mean)
+        for copies in zip(*(trained(model) for model, _ in alone), strict=True):
+            mean = sum(copies) / len(alone)
+            for weight in copies:
+                weight.copy_(mean)
     return weights(alone[0][0])
 
 
 def _seen(
-    before: tuple, left: torch.Tensor, given: torch.Tensor, apart: torch.Tensor, step: int, rank: int
+    state: tuple, leftover: torch.Tensor, result: torch.Tensor, separate: torch.Tensor, step: int, rank: int
 ) -> tuple[Fault, frozenset[str]]:
-    """What is to be seen in the weights given, and the mistakes that lead to them; `apart` is what `averaged` says."""
+    """What is to be seen in the weights that result, and the mistakes that lead to them; separate: from `averaged`."""
     world = dist.get_world_size()
-    start, every = weights(before[0]), [data(step, other) for other in range(world)]
-    right = gradient(before[0], [one for passes in every for one in passes])
-    whole = stepped(before, right)
+    start, data_by_rank = weights(state[0]), [data(step, peer) for peer in range(world)]
+    right = gradient(state[0], list(chain(*data_by_rank)))
+    expected = stepped(state, right)
 
-    def near(value: torch.Tensor) -> bool:
-        return bool((given - value).abs().max() <= CLOSE * (whole - start).abs().max())
+    def matches(value: torch.Tensor) -> bool:
+        return bool((result - value).abs().max() <= CLOSE * (expected - start).abs().max())
 
-    if near(start):
+    if matches(start):
         return ("no-step", "the weights are as they were: call optimizer.step()"), frozenset()
-    alone = [stepped(before, gradient(before[0], one)) for one in every]
-    values = {slip: stepped(before, row) for slip, row in _known(before[0], right, every, rank).items()}
+    alone = [stepped(state, gradient(state[0], passes)) for passes in data_by_rank]
+    values = {slip: stepped(state, row) for slip, row in _known(state[0], right, data_by_rank, rank).items()}
     values |= {
-        "weights-averaged": apart,
+        "weights-averaged": separate,
         "weights-averaged-whole": sum(alone) / world,
-        "not-cleared": stepped(before, right + left) if step and left.any() else whole,
+        "not-cleared": stepped(state, right + leftover) if step and leftover.any() else expected,
     }
-    agree = frozenset(slip for slip, value in values.items() if near(value))
-    off = (given - whole).abs().max() / (whole - start).abs().max()
-    return None if near(whole) else (
+    agree = frozenset(slip for slip, value in values.items() if matches(value))
+    error = (result - expected).abs().max() / (expected - start).abs().max()
+    return None if matches(expected) else (
         "wrong-gradient",
-        f"the weights are {off:.0%} of the longest change off from where a step with the mean "
+        f"the weights are {error:.0%} of the longest change off from where a step with the mean "
         "gradient over all passes of all ranks leads to. Accumulate, average over the ranks, then "
         "call optimizer.step() once",
     ), agree
@@ -176,17 +179,17 @@ WORDS = {
 }  # fmt: skip
 
 
-def _known(model: nn.Module, right: torch.Tensor, every: list, rank: int) -> dict[str, torch.Tensor]:
+def _known(model: nn.Module, right: torch.Tensor, data_by_rank: list, rank: int) -> dict[str, torch.Tensor]:
     """The gradients that mistakes step with."""
-    world, mine = len(every), gradient(model, every[rank])
-    last = sum(gradient(model, one[-1:]) for one in every) / world
+    world, mine = len(data_by_rank), gradient(model, data_by_rank[rank])
+    last = sum(gradient(model, passes[-1:]) for passes in data_by_rank) / world
     return {
         "not-averaged": world * right,
         "passes-added": PASSES * right,
         "nothing-divided": world * PASSES * right,
         "divided-twice": right / world,
         "own-gradient": mine,
-        "rank-0": gradient(model, every[0]),
+        "rank-0": gradient(model, data_by_rank[0]),
         "own-sum": PASSES * mine,
         "last-pass": last / PASSES,
         "last-pass-whole": last,
@@ -221,7 +224,7 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
         f"right: {world} ranks took the step of one process on all the data, {STEPS} "
         "times, and sent its gradients once a step",
     )
-    if verdict.ok and any(one != ends[0] for one in ends):
+    if verdict.ok and any(end != ends[0] for end in ends):
         return Verdict(
             False,
             "the ranks do not hold the same weights to the last bit, and will drift apart: every "
@@ -241,7 +244,7 @@ def explain(error: Exception) -> Verdict | None:
     return None
 
 
-CHECK = Check("scaleout.exercises.ddp.ranks", "train_step", (2,), own, judge, wait_seconds=10, explain=explain)
+CHECK = Check("scaleout.exercises.ddp.ranks", "train_step", (2,), rank_report, judge, wait_seconds=10, explain=explain)
 
 if __name__ == "__main__":
     main(CHECK)

@@ -90,12 +90,12 @@ _DECIDES = {
 }
 
 
-def _option(name: str, causes: dict[str, str], why: str, right: bool = False) -> Option:
-    said = {"A": "link", "B": "data", "C": "none", "D": "rank 1", "E": "buckets"} | causes
-    return Option(name, ", ".join(f"{letter} {cause}" for letter, cause in said.items()), why, right)
+def _option(name: str, causes: dict[str, str], reason: str, right: bool = False) -> Option:
+    causes_by_run = {"A": "link", "B": "data", "C": "none", "D": "rank 1", "E": "buckets"} | causes
+    return Option(name, ", ".join(f"{letter} {cause}" for letter, cause in causes_by_run.items()), reason, right)
 
 
-WHICH = Choice(
+FIVE_RUNS = Choice(
     key="traces",
     level=3,
     title="Five runs, five causes",
@@ -154,4 +154,4 @@ WHICH = Choice(
     ),
 )
 
-EXERCISES = (WHICH,)
+EXERCISES = (FIVE_RUNS,)

@@ -57,25 +57,25 @@ def call(door: str, args: dict, seconds: float) -> dict:
             raise
         answer.seek(0)
         try:
-            given = json.loads(answer.read(ANSWER_BYTES))
+            reply = json.loads(answer.read(ANSWER_BYTES))
         except (ValueError, RecursionError):
-            given = None
-    if not isinstance(given, dict):
-        raise Ended(*_why(process.returncode))
-    if isinstance(given.get("ended"), str):
-        raise Ended("exit", given["ended"])
-    return given
+            reply = None
+    if not isinstance(reply, dict):
+        raise Ended(*_reason(process.returncode))
+    if isinstance(reply.get("ended"), str):
+        raise Ended("exit", reply["ended"])
+    return reply
 
 
-def _wait(process: subprocess.Popen, asked: bytes | None, seconds: float) -> None:
+def _wait(process: subprocess.Popen, request: bytes | None, seconds: float) -> None:
     """Give the process what is asked and wait until it has ended. Raises Ended once it has had `seconds`."""
-    own, left = Clock(process.pid), seconds
-    while left > 0:
+    clock, remaining = Clock(process.pid), seconds
+    while remaining > 0:
         try:
-            process.communicate(asked, timeout=left)
+            process.communicate(request, timeout=remaining)
             return
         except subprocess.TimeoutExpired:
-            asked, left = None, seconds - own.seconds()
+            request, remaining = None, seconds - clock.seconds()
     raise Ended(
         "endless-loop",
         f"Your code did not end within {seconds:g} s, and was stopped. Look for a loop whose "
@@ -92,7 +92,7 @@ def _end(process: subprocess.Popen) -> None:
     process.communicate()
 
 
-def _why(code: int) -> tuple[str, str]:
+def _reason(code: int) -> tuple[str, str]:
     if code == -9:  # SIGKILL, by its number because Windows has no such name
         return "memory", "The system ended your code: most likely it filled the memory."
     if code < 0:
@@ -113,8 +113,8 @@ def main() -> None:
         answer = function(**args)
     except BaseException as error:  # KeyboardInterrupt, raised by the reader's own code
         answer = {"ended": f"{type(error).__name__}: your code ended Python. Return the value instead."}
-    with os.fdopen(answers, "w", encoding="utf-8") as out:
-        json.dump(answer, out)
+    with os.fdopen(answers, "w", encoding="utf-8") as stream:
+        json.dump(answer, stream)
     os._exit(0)  # threads that the reader's code left behind do not keep the answer waiting
 
 

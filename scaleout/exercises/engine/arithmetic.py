@@ -83,7 +83,7 @@ class Figure:
 def plain(text: str) -> str:
     """Signs, digits and spaces of any script as ASCII; a raised number after a digit as a power."""
     text = re.sub(r"(?<=[\d)])[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda raised: "^" + raised.group().translate(_SUPER), text)
-    return "".join(_one(character) for character in text.translate(_SIGNS))
+    return "".join(_ascii_character(character) for character in text.translate(_SIGNS))
 
 
 def read(text: str) -> tuple[Figure, str]:
@@ -94,21 +94,21 @@ def read(text: str) -> tuple[Figure, str]:
     if len(text) > _LONGEST:
         raise ValueError(f"{len(text)} characters are no number")
     words = "|".join(WORDS)
-    text = _TIMES.sub(lambda before: before[1] or "*", text)
+    text = _TIMES.sub(lambda match: match[1] or "*", text)
     text = _LIST.sub(lambda call: re.sub(r",\s+", ";", call[0]), text)  # what is left of commas is within numbers
     text = re.sub(
         rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{WORDS[word[1].lower()]}", text, flags=re.I
     )
     sum_ = _Sum(_TEN_TO.sub(r"\1e\2", text))
     try:
-        found = sum_.total()
+        figure = sum_.total()
     except (OverflowError, ZeroDivisionError, MathError):
         raise ValueError("that sum has no result of a size that can be measured") from None
-    if found.value < 0:
+    if figure.value < 0:
         raise ValueError("a size is not negative")
-    if not found.value <= LARGEST:
+    if not figure.value <= LARGEST:
         raise ValueError("that is larger than anything measured")
-    return found, sum_.text[sum_.at :].strip()
+    return figure, sum_.text[sum_.at :].strip()
 
 
 def range_in(text: str) -> str:
@@ -121,7 +121,7 @@ def range_in(text: str) -> str:
     return match[0] if low < high else ""
 
 
-def _one(character: str) -> str:
+def _ascii_character(character: str) -> str:
     digit = unicodedata.decimal(character, None)  # not ², which is no digit of a number
     return " " if character.isspace() else character if digit is None else str(digit)
 
@@ -139,18 +139,18 @@ class _Sum:
         return self._chain(("*", "x", "/"), self._signed)
 
     def _chain(self, signs: tuple[str, ...], part: Callable[[], Figure]) -> Figure:
-        left = part()
+        total = part()
         while sign := self._sign(*signs):
-            left = Figure(_DO[sign](left.value, part().value))
-        return left
+            total = Figure(_DO[sign](total.value, part().value))
+        return total
 
     def _signed(self) -> Figure:
         self.depth += 1  # every way down leads through here
         if self.depth > _DEEPEST:
             raise ValueError(f"more than {_DEEPEST} brackets or signs are not read")
-        found = self._power()
+        figure = self._power()
         self.depth -= 1
-        return found
+        return figure
 
     def _power(self) -> Figure:
         if sign := self._sign("+", "-"):
@@ -220,11 +220,15 @@ class _Sum:
 
 def _figure(written: str, power: str) -> Figure:
     digits = _point(written.rstrip(".,"))
-    whole, _, decimals = digits.partition(".")
-    zeros = 0 if decimals else len(whole) - len(whole.rstrip("0"))
-    count = len((whole + decimals).lstrip("0"))
+    integer, _, decimals = digits.partition(".")
+    zeros = 0 if decimals else len(integer) - len(integer.rstrip("0"))
+    count = len((integer + decimals).lstrip("0"))
     halves = {count - dropped: float(f"0.5e{dropped - len(decimals)}") * float(f"1{power}") for dropped in (0, zeros)}
-    return Figure(float(digits + power), tuple(half for left, half in halves.items() if left > 1), halves.get(1, 0.0))
+    return Figure(
+        float(digits + power),
+        tuple(half for significant, half in halves.items() if significant > 1),
+        halves.get(1, 0.0),
+    )
 
 
 def _point(written: str) -> str:

@@ -107,8 +107,8 @@ class Function(Exercise):
             result, failed = _guarded(lambda case=case: self._result(function(*copy.deepcopy(case))))
             if failed or isinstance(result, Verdict):
                 failed = failed or result
-                said = Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
-                return {**_failed(said), "results": results}
+                verdict = Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
+                return {**_failed(verdict), "results": results}
             results.append(result)
         return {"results": results}
 
@@ -134,9 +134,9 @@ class Function(Exercise):
         if isinstance(results, list) and (len(results) > len(self.cases) or any(map(nested.too_long, results))):
             results = None
         if "stopped" in outcome:
-            said, slip = _line_of(outcome["stopped"]), _line_of(outcome.get("slip")) or "crash"
-            mistake = self._overflown(results) if "OverflowError" in said else None
-            message, slip = (f"{mistake.message} {said}", mistake.name) if mistake else (said, slip)
+            reason, slip = _line_of(outcome["stopped"]), _line_of(outcome.get("slip")) or "crash"
+            mistake = self._overflown(results) if "OverflowError" in reason else None
+            message, slip = (f"{mistake.message} {reason}", mistake.name) if mistake else (reason, slip)
             return Verdict(False, message + printed, slip)
         if not isinstance(results, list) or len(results) != len(self.cases):
             return Verdict(False, _UNREAD, "crash")
@@ -150,13 +150,12 @@ class Function(Exercise):
 
     def _compare(self, results: list) -> Verdict:
         expected = [self.reference(*case) for case in self.cases]
-        bad = [index for index, pair in enumerate(zip(results, expected, strict=True)) if not nested.same(*pair)]
+        bad = [index for index, pair in enumerate(zip(results, expected, strict=True)) if not nested.equal(*pair)]
         if not bad:
             return Verdict(True, f"Right, in all {len(self.cases)} cases. {self.right}")
         first = bad[0]
-        given = results[first] if isinstance(results[first], str) else _words(results[first])
-        wanted = _words(expected[first])
-        shown = f"{self._call(self.cases[first])} gave {given}, expected {wanted}."
+        returned = results[first] if isinstance(results[first], str) else _words(results[first])
+        shown = f"{self._call(self.cases[first])} gave {returned}, expected {_words(expected[first])}."
         mistake = self._mistake(results)
         if mistake:
             return Verdict(False, f"{mistake.message} {shown}", mistake.name)
@@ -169,21 +168,23 @@ class Function(Exercise):
     def _mistake(self, results: list) -> Mistake | None:
         """The one misconception that gives what the reader's code gave, in every case: of two that do, neither is
         sure, and where only some cases agree it is by chance."""
-        found = [mistake for mistake in self.mistakes if nested.same(results, self._of(mistake))]
-        return found[0] if len(found) == 1 else None
+        matches = [mistake for mistake in self.mistakes if nested.equal(results, self._results_of(mistake))]
+        return matches[0] if len(matches) == 1 else None
 
     def _overflown(self, results: object) -> Mistake | None:
         """The same of code that overflowed where the mistake is infinite, and before that gave what the mistake gives,
         in three cases and more another result than the solution."""
         if not isinstance(results, list) or len(results) >= len(self.cases):
             return None
-        given = [*map(nested.read, results), math.inf]
-        pairs = zip(given, self.cases, strict=False)
-        apart = sum(not nested.same(result, self.reference(*case)) for result, case in pairs)
-        found = [mistake for mistake in self.mistakes if nested.same(given, self._of(mistake)[: len(given)])]
-        return found[0] if len(found) == 1 and apart > 3 else None
+        returned = [*map(nested.read, results), math.inf]
+        pairs = zip(returned, self.cases, strict=False)
+        differing = sum(not nested.equal(result, self.reference(*case)) for result, case in pairs)
+        matches = [
+            mistake for mistake in self.mistakes if nested.equal(returned, self._results_of(mistake)[: len(returned)])
+        ]
+        return matches[0] if len(matches) == 1 and differing > 3 else None
 
-    def _of(self, mistake: Mistake) -> list:
+    def _results_of(self, mistake: Mistake) -> list:
         return [mistake.wrong(*case) for case in self.cases]
 
     def _call(self, case: tuple) -> str:
@@ -291,9 +292,9 @@ def _not_a_number(result: object) -> Verdict | None:
     return None
 
 
-def _factor(given: object, expected: object) -> str:
+def _factor(result: object, expected: object) -> str:
     try:
-        ratio = float(given) / float(expected)
+        ratio = float(result) / float(expected)
     except (OverflowError, ZeroDivisionError, TypeError, ValueError):  # a list, or words for one
         return ""
     if ratio <= 0 or 0.99 < ratio < 1.01:
@@ -304,8 +305,10 @@ def _factor(given: object, expected: object) -> str:
 def _words(value: object) -> str:
     """A value as the reader would write it, cut short."""
     try:
-        whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15  # a page's JSON has 6400 for it
-        if whole or (isinstance(value, numbers.Integral) and not isinstance(value, bool)):
+        whole_number = (
+            isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+        )  # a page's JSON has 6400 for it
+        if whole_number or (isinstance(value, numbers.Integral) and not isinstance(value, bool)):
             text = format(int(value), "_")
         elif isinstance(value, numbers.Real) and not isinstance(value, bool):
             text = format(float(value), ".10g")

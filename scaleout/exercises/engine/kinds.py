@@ -18,12 +18,12 @@ INPUT = "input"  # the slip of an answer that could not be read at all
 GIB = "gb-gib"
 ROUNDED = "rounded"
 _CLOSE = "Close: give three digits."
-_MORE = "Rounded so far, your answer could be one of several: give one more digit."
+_ONE_MORE_DIGIT = "Rounded so far, your answer could be one of several: give one more digit."
 _EXACT = 1e-6
 _MINUTES = {1: 1, 2: 3, 3: 10}  # by level, for most readers
 _ONE_DIGIT = 0.15  # a rounding to one digit that is further off is taken for another number
 _BY_FAR = 4  # a slip is sure where the next one is this many times as far away
-_OFF = (
+_FACTORS = (
     (1.1, "less than 10%"), (1.5, "less than half"), (2, "less than a factor of 2"), (5, "a factor of 2 to 5"),
     (20, "a factor of 5 to 20"), (1000, "a factor of more than 20"),
 )  # fmt: skip
@@ -94,8 +94,8 @@ class Exercise:
 class Number(Exercise):
     """A size with its unit.
 
-    `value` is in base units. An answer in any unit of the dimension counts, or in those of `only` where the
-    exercise is about units. Where the prompt has `said` in which unit, a bare number is in that. Two or three right
+    `value` is in base units. An answer in any unit of the dimension counts, or in `accepted_units` where the
+    exercise is about units. Where `unit_given`, the prompt names the unit of a bare number. Two or three right
     digits are right; where a slip has the same two, or where only one was given, more are asked for. A slip is named
     only where its value is met; what else is off is said by size, and the hints lead on, so that a wrong guess gives
     nothing away.
@@ -107,8 +107,8 @@ class Number(Exercise):
     units: tuple[str, ...]
     dimension: str = "bytes"
     tolerance: float = 0.01
-    only: tuple[str, ...] = ()
-    said: bool = False
+    accepted_units: tuple[str, ...] = ()
+    unit_given: bool = False
     slips: tuple[Slip, ...] = ()
     right: str
 
@@ -117,50 +117,54 @@ class Number(Exercise):
 
     def judge(self, answer: object) -> Verdict:
         try:
-            given = parse(answer, self.dimension, self.unit, self.only, self.said)
+            quantity = parse(answer, self.dimension, self.unit, self.accepted_units, self.unit_given)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
-        candidates = [self, *self.slips, *self._twin(given)]
-        met = _met(given, candidates, self.tolerance)
+        candidates = [self, *self.slips, *self._twin(quantity)]
+        met = _met(quantity, candidates, self.tolerance)
         if self in met:
-            return self._right(given) if len(met) == 1 else Verdict(False, _MORE, ROUNDED)
-        if self._few_digits(given, met):
-            alike = [one for one in candidates if abs(given.base - one.value) <= given.lone * (1 + _EXACT)]
-            return Verdict(False, _MORE if met or len(alike) > 1 else _CLOSE, ROUNDED)
-        return _named(met or _met(given, self._powers(), self.tolerance)) or self._direction(given)
+            return self._right(quantity) if len(met) == 1 else Verdict(False, _ONE_MORE_DIGIT, ROUNDED)
+        if self._few_digits(quantity, met):
+            alike = [
+                candidate
+                for candidate in candidates
+                if abs(quantity.base - candidate.value) <= quantity.lone * (1 + _EXACT)
+            ]
+            return Verdict(False, _ONE_MORE_DIGIT if met or len(alike) > 1 else _CLOSE, ROUNDED)
+        return _named(met or _met(quantity, self._powers(), self.tolerance)) or self._direction(quantity)
 
-    def _right(self, given: Quantity) -> Verdict:
-        if self.only and given.unit not in self.only:
-            if "bit" in given.unit:
+    def _right(self, quantity: Quantity) -> Verdict:
+        if self.accepted_units and quantity.unit not in self.accepted_units:
+            if "bit" in quantity.unit:
                 return Verdict(
                     False, f"That is the right rate. A byte is 8 bits: how many {self.unit} is that?", "other-unit"
                 )
-            return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}.", "other-unit")
+            return Verdict(False, f"{quantity} is the right size, but this one asks for {self.unit}.", "other-unit")
         return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
 
-    def _few_digits(self, given: Quantity, met: list[Number | Slip]) -> bool:
+    def _few_digits(self, quantity: Quantity, met: list[Number | Slip]) -> bool:
         """The value's own rounding to one digit, where that is no far cry, or the value cut off after two or more. A
         count is no measure: it has all of its digits or is wrong."""
         if self.dimension in _COUNTS:
             return False
-        if given.lone:
-            own = float(f"{self.value / UNITS[self.dimension][given.unit]:.0e}")
-            near = math.isclose(given.base, self.value, rel_tol=_ONE_DIGIT)
-            return near and not met and math.isclose(given.value, own, rel_tol=_EXACT)
-        exact = any(math.isclose(given.base, one.value, rel_tol=_EXACT) for one in met)
-        return not exact and 0 < self.value - given.base < 2 * max(given.halves, default=0) * (1 - _EXACT)
+        if quantity.lone:
+            rounded = float(f"{self.value / UNITS[self.dimension][quantity.unit]:.0e}")
+            close = math.isclose(quantity.base, self.value, rel_tol=_ONE_DIGIT)
+            return close and not met and math.isclose(quantity.value, rounded, rel_tol=_EXACT)
+        exact = any(math.isclose(quantity.base, candidate.value, rel_tol=_EXACT) for candidate in met)
+        return not exact and 0 < self.value - quantity.base < 2 * max(quantity.halves, default=0) * (1 - _EXACT)
 
-    def _twin(self, given: Quantity) -> list[Slip]:
+    def _twin(self, quantity: Quantity) -> list[Slip]:
         """GB written where the number is in GiB, or the other way. One digit says too little for that."""
-        twin = TWIN.get(given.unit)
+        twin = TWIN.get(quantity.unit)
         if twin is None:
             return []
         factors = UNITS["bytes"]
-        value = self.value * factors[given.unit] / factors[twin]
-        if given.lone and not math.isclose(given.base, value, rel_tol=_EXACT):
+        value = self.value * factors[quantity.unit] / factors[twin]
+        if quantity.lone and not math.isclose(quantity.base, value, rel_tol=_EXACT):
             return []
-        size = ", ".join(f"a {unit} is {factors[unit]:,} bytes" for unit in (given.unit, twin))
-        return [Slip(GIB, value, f"Your number is right in {twin}, not in {given.unit}: {size}.")]
+        size = ", ".join(f"a {unit} is {factors[unit]:,} bytes" for unit in (quantity.unit, twin))
+        return [Slip(GIB, value, f"Your number is right in {twin}, not in {quantity.unit}: {size}.")]
 
     def _powers(self) -> list[Slip]:
         """Prefixes too many, in what has prefixes, and per cent taken for a share."""
@@ -176,54 +180,56 @@ class Number(Exercise):
             if words
         ]
 
-    def _direction(self, given: Quantity) -> Verdict:
+    def _direction(self, quantity: Quantity) -> Verdict:
         """By how much it is off, in steps too coarse to divide by, or of a share to subtract."""
-        large = given.base > self.value
+        large = quantity.base > self.value
         if self.dimension == "share":
-            off, steps, most = 100 * abs(given.base - self.value), _POINTS, "more than 30 points"
+            distance, steps, beyond = 100 * abs(quantity.base - self.value), _POINTS, "more than 30 points"
         else:
-            low, high = sorted((given.base, self.value))
-            off, steps, most = high / low if low else math.inf, _OFF, "a factor of more than 1,000"
-        size = next((words for limit, words in steps if off < limit), most)
+            low, high = sorted((quantity.base, self.value))
+            distance, steps, beyond = high / low if low else math.inf, _FACTORS, "a factor of more than 1,000"
+        size = next((words for limit, words in steps if distance < limit), beyond)
         way = _WAYS.get(self.dimension, ("large", "small"))[not large]
-        verb = "are" if self.dimension in _COUNTS and given.base != 1 else "is"
-        return Verdict(False, f"{given} {verb} too {way}, by {size}.", "too-large" if large else "too-small")
+        verb = "are" if self.dimension in _COUNTS and quantity.base != 1 else "is"
+        return Verdict(False, f"{quantity} {verb} too {way}, by {size}.", "too-large" if large else "too-small")
 
 
-def _met(given: Quantity, candidates: list[Number | Slip], tolerance: float) -> list[Number | Slip]:
+def _met(quantity: Quantity, candidates: list[Number | Slip], tolerance: float) -> list[Number | Slip]:
     """Whose value was given. Several: the answer does not tell which of them is meant.
 
     The first of these that a candidate passes decides: it is the number given; it rounds to the digits given, zeros at
     the end counted; the same with those zeros not counted; it is within the tolerance. One digit alone, which rounds
     too much, is not taken for a rounding.
     """
-    if same := [one for one in candidates if math.isclose(given.base, one.value, rel_tol=_EXACT)]:
-        return same
-    for half in given.halves:
-        if rounded := [one for one in candidates if abs(given.base - one.value) <= half * (1 + _EXACT)]:
+    if exact := [candidate for candidate in candidates if math.isclose(quantity.base, candidate.value, rel_tol=_EXACT)]:
+        return exact
+    for half in quantity.halves:
+        if rounded := [
+            candidate for candidate in candidates if abs(quantity.base - candidate.value) <= half * (1 + _EXACT)
+        ]:
             return rounded
-    near = [one for one in candidates if math.isclose(given.base, one.value, rel_tol=tolerance)]
-    far = sorted((abs(given.base - one.value), index) for index, one in enumerate(near))
-    met = [near[index] for distance, index in far if distance <= _BY_FAR * far[0][0]]
-    own = [one for one in met if isinstance(one, Number)]  # nearest, or not known from a slip
-    return met if not own else own if met[0] is own[0] else []
+    close = [candidate for candidate in candidates if math.isclose(quantity.base, candidate.value, rel_tol=tolerance)]
+    distances = sorted((abs(quantity.base - candidate.value), index) for index, candidate in enumerate(close))
+    met = [close[index] for distance, index in distances if distance <= _BY_FAR * distances[0][0]]
+    numbers = [candidate for candidate in met if isinstance(candidate, Number)]  # nearest, or not known from a slip
+    return met if not numbers else numbers if met[0] is numbers[0] else []
 
 
 def _named(slips: list[Slip]) -> Verdict | None:
     """What leads to the number: one misconception where it is sure, each of them where several give it."""
     if not slips:
         return None
-    before = "More than one mistake gives this number. " if len(slips) > 1 else ""
-    return Verdict(False, before + " Or: ".join(slip.message for slip in slips), "|".join(slip.name for slip in slips))
+    opening = "More than one mistake gives this number. " if len(slips) > 1 else ""
+    return Verdict(False, opening + " Or: ".join(slip.message for slip in slips), "|".join(slip.name for slip in slips))
 
 
 @dataclass(frozen=True)
 class Option:
-    """One choice. `why` says why it is right, or what the misconception behind it is."""
+    """One choice. `reason` says why it is right, or what the misconception behind it is."""
 
     name: str
     label: str
-    why: str
+    reason: str
     right: bool = False
 
 
@@ -247,7 +253,7 @@ class Choice(Exercise):
     def judge(self, answer: object) -> Verdict:
         for option in self.options:
             if answer in (option.name, option.label):
-                return Verdict(option.right, option.why, "" if option.right else option.name)
+                return Verdict(option.right, option.reason, "" if option.right else option.name)
         names = ", ".join(option.name for option in self.shown)
         return Verdict(False, f"Choose one of the answers: {names}.", INPUT)
 
@@ -271,7 +277,9 @@ class Lab(Exercise):
 
 def easy_to_hard(*modules: ModuleType) -> tuple[Exercise, ...]:
     """The EXERCISES of a chapter's modules by level; of one level in the order given."""
-    return tuple(sorted((one for module in modules for one in module.EXERCISES), key=lambda one: one.level))
+    return tuple(
+        sorted((exercise for module in modules for exercise in module.EXERCISES), key=lambda exercise: exercise.level)
+    )
 
 
 def _sentence(text: str) -> str:

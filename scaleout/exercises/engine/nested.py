@@ -32,7 +32,7 @@ def _plain(result: object, seen: Iterator[int]) -> object:
         if math.prod(getattr(result, "shape", ())) > LONGEST:
             raise TooLong
         result = result.tolist()
-    return [_plain(one, seen) for one in result] if isinstance(result, (list, tuple)) else result
+    return [_plain(element, seen) for element in result] if isinstance(result, (list, tuple)) else result
 
 
 def too_long(result: object) -> bool:
@@ -44,29 +44,29 @@ def too_long(result: object) -> bool:
     return False
 
 
-def begins(value: object, most: int) -> object:
+def begins(value: object, length: int) -> object:
     """A value whose repr begins as this one's, for `most` characters, and is not much longer than that."""
-    return _begins(value, count(most, -1))
+    return _begins(value, count(length, -1))
 
 
-def _begins(value: object, left: Iterator[int]) -> object:
+def _begins(value: object, budget: Iterator[int]) -> object:
     kind = type(value)
     if kind in (str, bytes):
-        return value[: max(1, next(left) + 1)]
+        return value[: max(1, next(budget) + 1)]
     if kind not in (list, tuple, set, frozenset, dict):
         return value
-    kept = []
-    for one in value.items() if kind is dict else value:
-        if next(left) < 0:  # each is a character at least
+    shown = []
+    for element in value.items() if kind is dict else value:
+        if next(budget) < 0:  # each is a character at least
             break
-        kept.append((one[0], _begins(one[1], left)) if kind is dict else _begins(one, left))
-    return kind(kept)
+        shown.append((element[0], _begins(element[1], budget)) if kind is dict else _begins(element, budget))
+    return kind(shown)
 
 
 def written(value: object) -> object:
     """A list with its whole floats as ints, as a reader writes them: 35000, not 35000.0."""
     if type(value) is list:
-        return [written(one) for one in value]
+        return [written(element) for element in value]
     return int(value) if type(value) is float and value.is_integer() and abs(value) < 1e15 else value
 
 
@@ -74,15 +74,15 @@ def unfit(result: object) -> str:
     """Why a plain result is no list of numbers or of such lists, in words; "" where it is one."""
     if not isinstance(result, list):
         return f"of type {type(result).__name__}: it should give a list"
-    for one in result:
-        if isinstance(one, list):
-            if words := unfit(one):
+    for element in result:
+        if isinstance(element, list):
+            if words := unfit(element):
                 return words
-        elif one is None or one is ...:
-            return f"with {'None' if one is None else '...'} in it: every place needs a number"
-        elif isinstance(one, bool) or not isinstance(one, numbers.Real):
-            return f"with a {type(one).__name__} in it: every place needs a number"
-        elif one != one:
+        elif element is None or element is ...:
+            return f"with {'None' if element is None else '...'} in it: every place needs a number"
+        elif isinstance(element, bool) or not isinstance(element, numbers.Real):
+            return f"with a {type(element).__name__} in it: every place needs a number"
+        elif element != element:
             return "with NaN in it, which is no number"
     return ""
 
@@ -90,7 +90,7 @@ def unfit(result: object) -> str:
 def carried(result: object) -> object:
     """A number, or lists of them, as JSON can carry it: a number that is too large for a float as words."""
     if isinstance(result, list):
-        return [carried(one) for one in result]
+        return [carried(element) for element in result]
     try:
         number = int(result) if isinstance(result, numbers.Integral) else float(result)
         size = abs(float(number))
@@ -102,24 +102,26 @@ def carried(result: object) -> object:
 def read(result: object) -> object:
     """What `carried` made, with infinities as numbers again; words stay words, which equal nothing."""
     if isinstance(result, list):
-        return [read(one) for one in result]
+        return [read(element) for element in result]
     return float(result) if result in ("inf", "-inf") else result
 
 
-def reordered(given: object, expected: object) -> bool:
+def reordered(result: object, expected: object) -> bool:
     """Two plain lists of numbers that are equal but for the order."""
-    flat = all(isinstance(one, list) and all(isinstance(x, (int, float)) for x in one) for one in (given, expected))
-    return flat and same(sorted(given), sorted(expected))
+    flat = all(
+        isinstance(values, list) and all(isinstance(x, (int, float)) for x in values) for values in (result, expected)
+    )
+    return flat and equal(sorted(result), sorted(expected))
 
 
-def same(given: object, expected: object) -> bool:
+def equal(result: object, expected: object) -> bool:
     """Equal in shape, and each number within a relative 1e-6. What is no number equals nothing."""
-    if isinstance(given, list) or isinstance(expected, list):
-        both = isinstance(given, list) and isinstance(expected, list) and len(given) == len(expected)
-        return both and all(same(*pair) for pair in zip(given, expected, strict=True))
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
+    if isinstance(result, list) or isinstance(expected, list):
+        lists = isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected)
+        return lists and all(equal(*pair) for pair in zip(result, expected, strict=True))
+    if isinstance(result, bool) or not isinstance(result, (int, float)):
         return False
     try:
-        return math.isclose(given, expected, rel_tol=1e-6)
+        return math.isclose(result, expected, rel_tol=1e-6)
     except OverflowError:  # an int too large for a float
         return False

@@ -31,7 +31,7 @@ UNITS: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 # Dimensions whose bare number could be anything: the unit is what people get wrong.
-_ASKED = ("bytes", "parameters", "seconds", "bytes/s", "share")
+_UNIT_NEEDED = ("bytes", "parameters", "seconds", "bytes/s", "share")
 
 # From here on a bare number is written out: nobody means so many millions, or gigabytes.
 _WRITTEN_OUT = {"parameters": 10**4, "bytes": 10**6}
@@ -51,9 +51,9 @@ _SPELLINGS = {
               **{unit.lower(): unit for unit in TWIN}, **{f"{unit.lower()}s": unit for unit in TWIN},
               **{f"{prefix}byte{end}": unit for prefix, unit in _NAMED.items() for end in ("", "s")},
               **{f"{count} {byte}": unit for count, unit in _COUNTED.items() for byte in ("b", "bytes")}},
-    "bytes/parameter": {f"{size}{of}": f"{kind}/parameter"
+    "bytes/parameter": {f"{size}{per}": f"{kind}/parameter"
                         for kind, sizes in {"bytes": ("bytes", "byte", "b"), "bits": ("bits", "bit")}.items()
-                        for size in sizes for of in ("", "/parameter", "/param", "/weight")},
+                        for size in sizes for per in ("", "/parameter", "/param", "/weight")},
     "parameters": {"parameters": "parameters", "params": "parameters", "k": "thousand",
                    "thousand": "thousand", "m": "million", "mn": "million", "million": "million", "b": "billion",
                    "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
@@ -92,12 +92,12 @@ _OF_MANY = re.compile(r"(?<=\d)[MTBb](?=\s*(?:[*/^]|x\s*[\d(]|bytes?\b))")
 _LAST_OF = re.compile(r"([*x]\s*[\d.,]+)[Bb]$")
 
 # What people write before the number, and after the unit, that says nothing of its size.
-_BEFORE = re.compile(
+_LEAD_IN = re.compile(
     r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|i get|we get|every|about|approximately|approx\.?|around"
     r"|roughly|some|circa|ca?\.?|nearly|almost|exactly)\s+)*",
     re.I,
 )
-_AFTER = re.compile(
+_TRAILING = re.compile(
     r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
     r"|process|server|step)|each|in total|in all|total|altogether|of memory|or so)"
     r"|(?<=[%t])\s+(?:efficiency|mfu)"
@@ -130,13 +130,13 @@ def parse(
     answer: object,
     dimension: str,
     default: str,
-    only: tuple[str, ...] = (),
-    said: bool = False,
+    accepted_units: tuple[str, ...] = (),
+    unit_given: bool = False,
 ) -> Quantity:
-    """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default` where the
-    question has `said` so, and else unless units are what people get wrong: sizes below a million, rates, seconds and
-    counts of parameters below 10,000 say theirs. Of shares one that is at most 1 needs none. Of `only` are the units
-    that a missing one is asked for with.
+    """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default` where
+    the question names it (`unit_given`), and else unless units are what people get wrong: sizes below a million, rates,
+    seconds and counts of parameters below 10,000 say theirs. Of shares one that is at most 1 needs none. Who leaves the
+    unit out is asked to choose among `accepted_units`.
 
     Raises ValueError, one line that says what would be right.
     """
@@ -157,8 +157,8 @@ def parse(
         figure, written = figure * 10 ** arithmetic.WORDS[word[1].lower()], written[word.end() :]
     written = written.lstrip("-") or unit
     named = unit_named(written, dimension) if written else _unwritten(figure.value, dimension)
-    if not named and not said and dimension in _ASKED:
-        raise ValueError(_asked(text, dimension, default, only))
+    if not named and not unit_given and dimension in _UNIT_NEEDED:
+        raise ValueError(_which_unit(text, dimension, default, accepted_units))
     in_base = figure * UNITS[dimension][named or default]
     return Quantity(figure.value, named or default, dimension, in_base.halves, in_base.lone)
 
@@ -226,14 +226,15 @@ def _unwritten(number: float, dimension: str) -> str:
     return dimension if number >= _WRITTEN_OUT.get(dimension, math.inf) else ""
 
 
-def _asked(text: str, dimension: str, default: str, only: tuple[str, ...]) -> str:
+def _which_unit(text: str, dimension: str, default: str, accepted_units: tuple[str, ...]) -> str:
     """What is said to a number that could be in any unit."""
-    others = [
+    units = [
         name
         for name in UNITS[dimension]
-        if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share") and (name in only or not only)
+        if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")
+        and (name in accepted_units or not accepted_units)
     ]
-    return f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(others)}"
+    return f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(units)}"
 
 
 def _parts(answer: object, example: str) -> tuple[str, str]:
@@ -252,8 +253,8 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
         raise ValueError(f"that is larger than anything measured: {example}")
     written = re.sub(r"×\s*$", "x", str(answer))  # "2 ×" are times, "2 *" lacks a number
     sides = [side for side in re.split("[=≈≃~]", arithmetic.plain(written)) if side.strip()]
-    text = _BEFORE.sub("", sides[-1].strip(), count=1) if sides else ""
-    while (shorter := _AFTER.sub("", text)) != text:
+    text = _LEAD_IN.sub("", sides[-1].strip(), count=1) if sides else ""
+    while (shorter := _TRAILING.sub("", text)) != text:
         text = shorter
     return text.strip(), unit.strip()
 

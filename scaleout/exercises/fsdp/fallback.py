@@ -14,8 +14,8 @@ class Built:
     processes: int
     kind: str
     wrapper: str
-    whole: int
-    held: int
+    model_bytes: int
+    shard_bytes: int
     moments: int
     losses: tuple[float, ...]
 
@@ -30,18 +30,18 @@ BUILT = {
 _CPU, _PLAIN = BUILT["cpu"], BUILT["plain"]
 
 
-def _losses(one: Built) -> str:
-    return ", ".join(f"{loss:.4f}" for loss in one.losses)
+def _losses(built: Built) -> str:
+    return ", ".join(f"{loss:.4f}" for loss in built.losses)
 
 
-def _table(one: Built) -> str:
+def _table(built: Built) -> str:
     rows = (
-        ("`num_processes`, `distributed_type`", f"{one.processes}, {one.kind}"),
-        ("type of the prepared model", f"`{one.wrapper}`"),
-        ("bytes of the model, in fp32", f"{one.whole:,}"),
-        ("bytes of the parameters on rank 0", f"{one.held:,}"),
-        ("bytes of AdamW's moments on rank 0", f"{one.moments:,}"),
-        ("losses on rank 0", _losses(one)),
+        ("`num_processes`, `distributed_type`", f"{built.processes}, {built.kind}"),
+        ("type of the prepared model", f"`{built.wrapper}`"),
+        ("bytes of the model, in fp32", f"{built.model_bytes:,}"),
+        ("bytes of the parameters on rank 0", f"{built.shard_bytes:,}"),
+        ("bytes of AdamW's moments on rank 0", f"{built.moments:,}"),
+        ("losses on rank 0", _losses(built)),
     )
     return "\n".join(f"- {name}: {words}" for name, words in rows)
 
@@ -63,25 +63,26 @@ SILENT = Choice(
     hints=("What would rank 0 of two hold if the model were sharded?", "Which of these lines differs from DDP's?"),
     solution="**Accelerate ignored the plugin and built DDP.** The culprit is `cpu=True`: it makes the job "
     f"`MULTI_CPU`, and Accelerate looks at the FSDP plugin only on GPUs and other accelerators. Rank 0 holds "
-    f"{_CPU.held:,} of {_CPU.whole:,} bytes, where a shard would have {_CPU.whole // 2:,}. The losses agree to the "
-    f"last digit because DDP *is* right. They cannot tell you who computed them.\n\n{_SOURCE}",
+    f"{_CPU.shard_bytes:,} of {_CPU.model_bytes:,} bytes, where a shard would have {_CPU.model_bytes // 2:,}. The "
+    f"losses agree to the last digit because DDP *is* right. They cannot tell you who computed them.\n\n{_SOURCE}",
     options=(
         Option(
             "ddp",
             "Accelerate ignored the plugin: this is plain DDP",
-            f"Right: {_CPU.held:,} of {_CPU.whole:,} bytes on one of two ranks is no shard.",
+            f"Right: {_CPU.shard_bytes:,} of {_CPU.model_bytes:,} bytes on one of two ranks is no shard.",
             True,
         ),
         Option(
             "works",
             "Nothing is wrong: FSDP gives the losses of DDP",
-            f"It should. But a shard of two has {_CPU.whole // 2:,} bytes, and rank 0 holds {_CPU.held:,}.",
+            f"It should. But a shard of two has {_CPU.model_bytes // 2:,} bytes, and rank 0 holds "
+            f"{_CPU.shard_bytes:,}.",
         ),
         Option(
             "gathered",
             "It is sharded; the bytes were read while gathered",
             f"Then the moments at least would be halved: AdamW only ever sees shards. There are {_CPU.moments:,} "
-            f"bytes of them, two for each of the {_CPU.whole:,}.",
+            f"bytes of them, two for each of the {_CPU.model_bytes:,}.",
         ),
         Option(
             "one-process",
@@ -136,7 +137,7 @@ ALONE = Choice(
             "fsdp",
             "FSDP2 at last: fully_shard keeps the class, so no wrapper shows",
             "It changes the class to one with FSDP in front of its name, and parameters become DTensors. "
-            f"{_PLAIN.held:,} of {_PLAIN.whole:,} bytes on one rank is no shard.",
+            f"{_PLAIN.shard_bytes:,} of {_PLAIN.model_bytes:,} bytes on one rank is no shard.",
         ),
         Option(
             "world-one",
@@ -161,9 +162,9 @@ ASSERTION = Choice(
     "would pass where the model is really sharded over two ranks?",
     hints=("Go through the two tables: which line is as it would be with FSDP?", "What is it that FSDP is there for?"),
     solution="**The bytes of this rank's parameters, against the model's bytes over the ranks.** It asks for what FSDP "
-    f"is there for: {_CPU.whole // 2:,} of {_CPU.whole:,} bytes, up to padding. Both runs hold all {_CPU.whole:,}. "
-    "Count collectives too, all-gathers and reduce-scatters, and you also know that it works during the step. The "
-    "book's labs assert both on every path.",
+    f"is there for: {_CPU.model_bytes // 2:,} of {_CPU.model_bytes:,} bytes, up to padding. Both runs hold all "
+    f"{_CPU.model_bytes:,}. Count collectives too, all-gathers and reduce-scatters, and you also know that it works "
+    "during the step. The book's labs assert both on every path.",
     options=(
         Option(
             "shard-bytes",

@@ -16,8 +16,8 @@ SHAPE = PRESETS["llama-3-8b"]
 NAME = "Llama 3 8B"
 PARAMETERS = total_parameters(SHAPE)
 BLOCKS = SHAPE.layers
-OTHER = PRESETS["llama-2-7b"]
-OTHER_NAME, OTHER_PARAMETERS, OTHER_RANKS = "Llama 2 7B", total_parameters(OTHER), 32
+LLAMA = PRESETS["llama-2-7b"]
+OTHER_NAME, OTHER_PARAMETERS, OTHER_RANKS = "Llama 2 7B", total_parameters(LLAMA), 32
 
 
 def wrapped(wrap: str, shape: Shape = SHAPE) -> tuple[Unit, ...]:
@@ -35,7 +35,7 @@ def memory(device_kind: str = "cuda", shape: Shape = SHAPE, ranks: int = 16, **s
     return fsdp_account(shape, 1, shape.max_seq, recipe, cut, device_kind)
 
 
-def whole(unit: Unit, dtype: str) -> int:
+def gathered_bytes(unit: Unit, dtype: str) -> int:
     """Bytes of a gathered unit."""
     return unit.parameters * DTYPES[dtype]
 

@@ -11,7 +11,7 @@ from scaleout.exercises.fsdp.sizes import (
     OTHER_PARAMETERS,
     OTHER_RANKS,
     PARAMETERS,
-    whole,
+    gathered_bytes,
 )
 from scaleout.spec.devices import GB
 from scaleout.spec.hardware import link
@@ -94,10 +94,10 @@ DEPTH = Choice(
     ),
     solution=f"**The forward still takes {_forward(_DEEP, _SLOW) * 1e3:.0f} ms.** The link was busy all the time "
     f"already: {BLOCKS} × {_SLOW} ms and the last compute. What can change is the memory: whatever is asked for ahead "
-    f"is allocated, for {NAME} {whole(BLOCK, 'bf16') / GB:.2f} GB a block in bf16. A depth above 1 helps where units "
-    "are *unequal*, so that a short compute stands before a long gather, or where the CPU is late in asking. When the "
-    "link is the limit, send less: keep units after the forward, or shard inside the node only. Or do more compute a "
-    "step.",
+    f"is allocated, for {NAME} {gathered_bytes(BLOCK, 'bf16') / GB:.2f} GB a block in bf16. A depth above 1 helps "
+    "where units are *unequal*, so that a short compute stands before a long gather, or where the CPU is late in "
+    "asking. When the link is the limit, send less: keep units after the forward, or shard inside the node only. Or do "
+    "more compute a step.",
     options=(
         Option(
             "memory-only",
@@ -189,7 +189,7 @@ OFFLOAD = Number(
     right="In every pass, whatever the batch.",
 )
 
-WHEN = Choice(
+WHO_OFFLOADS = Choice(
     key="offload-when",
     level=2,
     title="Who should offload?",
@@ -265,32 +265,32 @@ def _plan(
     depth,
     cap,
     *,
-    full=lambda held, size, cap: held + size > cap,
+    full=lambda gathered, size, cap: gathered + size > cap,
     skip=False,
     keep=False,
-    less=0,
+    shortfall=0,
     start=True,
     new=False,
 ):
     """The plan; with another rule of what is full, units passed over or kept, or another depth."""
-    held, out = [], []
+    gathered, plan = [], []
     for unit in range(len(sizes)):
-        if unit not in held:
-            held.append(unit)
-        first = max(held) if new else unit
-        for ahead in range(first + 1, min(first + depth + 1 - less, len(sizes))):
-            if ahead in held:
+        if unit not in gathered:
+            gathered.append(unit)
+        first = max(gathered) if new else unit
+        for later in range(first + 1, min(first + depth + 1 - shortfall, len(sizes))):
+            if later in gathered:
                 continue
-            counted = held if start else [i for i in held if i != unit]
-            if full(sum(sizes[i] for i in counted), sizes[ahead], cap):
+            counted = gathered if start else [i for i in gathered if i != unit]
+            if full(sum(sizes[i] for i in counted), sizes[later], cap):
                 if skip:
                     continue
                 break
-            held.append(ahead)
-        out.append(sorted(held))
+            gathered.append(later)
+        plan.append(sorted(gathered))
         if not keep:
-            held.remove(unit)
-    return out
+            gathered.remove(unit)
+    return plan
 
 
 PLAN = Function(
@@ -353,12 +353,12 @@ PLAN = Function(
         ),
         Mistake(
             "strictly-below",
-            lambda sizes, depth, cap: _plan(sizes, depth, cap, full=lambda held, size, cap: held + size >= cap),
+            lambda sizes, depth, cap: _plan(sizes, depth, cap, full=lambda total, size, cap: total + size >= cap),
             "You stop when the sum reaches the cap. Exactly the cap still fits.",
         ),
         Mistake(
             "depth-with-itself",
-            lambda sizes, depth, cap: _plan(sizes, depth, cap, less=1),
+            lambda sizes, depth, cap: _plan(sizes, depth, cap, shortfall=1),
             "You counted the unit that computes as one of the depth. It is so many units after it.",
         ),
         Mistake(
@@ -368,7 +368,7 @@ PLAN = Function(
         ),
         Mistake(
             "only-its-size",
-            lambda sizes, depth, cap: _plan(sizes, depth, cap, full=lambda held, size, cap: size > cap),
+            lambda sizes, depth, cap: _plan(sizes, depth, cap, full=lambda total, size, cap: size > cap),
             "You compared each unit alone with the cap. All whole units together have to fit.",
         ),
         Mistake(
@@ -419,8 +419,8 @@ HEALTHY = Choice(
         Option(
             "keep-all",
             "Keep all blocks after the forward (reshard_after_forward=False)",
-            f"A good second: it saves one of the two gathers, for {BLOCKS * whole(BLOCK, 'bf16') / GB:.0f} GB. One "
-            "gather and the reduce-scatter still pass through the network.",
+            f"A good second: it saves one of the two gathers, for {BLOCKS * gathered_bytes(BLOCK, 'bf16') / GB:.0f} "
+            "GB. One gather and the reduce-scatter still pass through the network.",
         ),
         Option(
             "offload",
@@ -436,4 +436,4 @@ HEALTHY = Choice(
     ),
 )
 
-EXERCISES = (FORWARD, DEPTH, OFFLOAD, WHEN, PLAN, HEALTHY)
+EXERCISES = (FORWARD, DEPTH, OFFLOAD, WHO_OFFLOADS, PLAN, HEALTHY)

@@ -10,7 +10,7 @@ _BYTES = ("MB", "GB", "TB", "GiB")
 _PARAMS, _RANKS = 1e9, 16
 _MODEL = _PARAMS * 4
 _DDP, _FSDP = sent("all_reduce", _MODEL, _RANKS), fsdp_sent(_PARAMS, _RANKS)
-_ONE = sent("all_gather", _MODEL, _RANKS)
+_GATHER_BYTES = sent("all_gather", _MODEL, _RANKS)
 
 WIRE = Number(
     key="fsdp-wire-bytes",
@@ -38,10 +38,10 @@ WIRE = Number(
             "That is DDP's all-reduce, or FSDP with the units kept. Here every weight is gathered a second time for "
             "the backward.",
         ),
-        Slip("once", _ONE, "That is one all-gather, or the reduce-scatter. A step has more than one of them."),
+        Slip("once", _GATHER_BYTES, "That is one all-gather, or the reduce-scatter. A step has more than one of them."),
         Slip(
             "reduce-as-all-reduce",
-            4 * _ONE,
+            4 * _GATHER_BYTES,
             "That is what two gathers and an all-reduce of the gradients send. A rank needs only its shard of the "
             "mean: a reduce-scatter.",
         ),
@@ -94,7 +94,11 @@ POLICY_WIRE = Number(
             "That is 10 bytes for each parameter: either the two dtypes are exchanged, or one of the gathers is in "
             "fp32. Weights travel in param_dtype, gradients in reduce_dtype.",
         ),
-        Slip("gradients-alone", _ONE, "That is the reduce-scatter alone, in fp32, or the gathers alone, in bf16."),
+        Slip(
+            "gradients-alone",
+            _GATHER_BYTES,
+            "That is the reduce-scatter alone, in fp32, or the gathers alone, in bf16.",
+        ),
         Slip(
             "whole",
             8 * _PARAMS,
@@ -296,9 +300,9 @@ ROOT_KEPT = Choice(
 )
 
 _NODES, _GPUS = 4, 8
-_WHOLE = PARAMETERS * 4
+_WEIGHTS_BYTES = PARAMETERS * 4
 # Each of the 8 GPUs of a node all-reduces its shard of the gradients with its 3 counterparts.
-_HYBRID = _GPUS * sent("all_reduce", _WHOLE / _GPUS, _NODES)
+_HYBRID = _GPUS * sent("all_reduce", _WEIGHTS_BYTES / _GPUS, _NODES)
 # One ring through all ranks, node by node: what one rank of it sends leaves the node.
 _FULL = fsdp_sent(PARAMETERS, _NODES * _GPUS)
 
@@ -307,20 +311,20 @@ HYBRID = Number(
     level=3,
     minutes=6,
     title="Shard inside, copy across",
-    prompt=f"{NAME} ({_WHOLE / GB:.1f} GB in fp32) trains on **{_NODES}** nodes of **{_GPUS}** GPUs. With *hybrid "
-    "sharding* the 8 GPUs of a node hold one copy between them: gathers and reduce-scatters stay inside the node. Then "
-    "each GPU all-reduces its shard of the gradients in a ring with the GPUs of the other nodes that hold the same "
-    "shard. All in fp32. How many bytes **leave one node** in a step?",
+    prompt=f"{NAME} ({_WEIGHTS_BYTES / GB:.1f} GB in fp32) trains on **{_NODES}** nodes of **{_GPUS}** GPUs. With "
+    "*hybrid sharding* the 8 GPUs of a node hold one copy between them: gathers and reduce-scatters stay inside the "
+    "node. Then each GPU all-reduces its shard of the gradients in a ring with the GPUs of the other nodes that hold "
+    "the same shard. All in fp32. How many bytes **leave one node** in a step?",
     hints=(
         "How large is the shard that a GPU all-reduces, and among how many ranks?",
         "Each of the 8 GPUs sends 2(r−1)/r of its shard, with r = 4 nodes.",
     ),
-    solution=f"A shard has {_WHOLE / GB:.1f} / 8 = {_WHOLE / _GPUS / GB:.2f} GB. Each GPU sends 2 × 3/4 of it to "
-    f"another node, and there are 8: **{_HYBRID / GB:.1f} GB**. Sharded over all {_NODES * _GPUS} GPUs it would be "
-    f"3 × 31/32 × {_WHOLE / GB:.2f} = {_FULL / GB:.1f} GB, since every gather then passes through the network. The "
-    f"price: a rank holds {_NODES} times the shard.\n\nSource: Zhao et al., *PyTorch FSDP*, arXiv 2304.11277, "
-    f"section 3.2.2. (The paper writes (W−1)/W, where a ring over r copies sends (r−1)/r: by its formula "
-    f"{sent('all_reduce', _WHOLE, _NODES * _GPUS) / GB:.1f} GB.)",
+    solution=f"A shard has {_WEIGHTS_BYTES / GB:.1f} / 8 = {_WEIGHTS_BYTES / _GPUS / GB:.2f} GB. Each GPU sends 2 × "
+    f"3/4 of it to another node, and there are 8: **{_HYBRID / GB:.1f} GB**. Sharded over all {_NODES * _GPUS} GPUs it "
+    f"would be 3 × 31/32 × {_WEIGHTS_BYTES / GB:.2f} = {_FULL / GB:.1f} GB, since every gather then passes through the "
+    f"network. The price: a rank holds {_NODES} times the shard.\n\nSource: Zhao et al., *PyTorch FSDP*, arXiv "
+    f"2304.11277, section 3.2.2. (The paper writes (W−1)/W, where a ring over r copies sends (r−1)/r: by its formula "
+    f"{sent('all_reduce', _WEIGHTS_BYTES, _NODES * _GPUS) / GB:.1f} GB.)",
     value=_HYBRID,
     unit="GB",
     units=_BYTES,
@@ -345,18 +349,18 @@ HYBRID = Number(
         Slip("all-nodes", _NODES * _HYBRID, "That leaves all four nodes together. How much leaves one?"),
         Slip(
             "factor-two",
-            2 * _WHOLE,
+            2 * _WEIGHTS_BYTES,
             "That is every shard twice. In each half of a ring a rank does not send all of its message.",
         ),
         Slip(
             "shards-once",
-            _WHOLE,
+            _WEIGHTS_BYTES,
             "That is each shard once, all gradients together. A rank passes chunks on in both halves of the "
             "all-reduce.",
         ),
         Slip(
             "among-all",
-            sent("all_reduce", _WHOLE, _NODES * _GPUS),
+            sent("all_reduce", _WEIGHTS_BYTES, _NODES * _GPUS),
             "That is an all-reduce over 32 ranks, or the paper's formula, which counts them too. A shard is "
             "all-reduced only among the four GPUs that hold the same one.",
         ),

@@ -6,15 +6,15 @@ from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option,
 from scaleout.exercises.fsdp.sizes import (
     BLOCK,
     BLOCKS,
+    LLAMA,
     NAME,
-    OTHER,
     OTHER_NAME,
     OTHER_PARAMETERS,
     OTHER_RANKS,
     ROOT,
     SHAPE,
+    gathered_bytes,
     memory,
-    whole,
     wrapped,
 )
 from scaleout.exercises.memory.sizes import states
@@ -24,9 +24,9 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 
 _BYTES = ("MB", "GB", "TB", "GiB")
 _N, _RANKS, _CALLED = OTHER_PARAMETERS, OTHER_RANKS, OTHER_NAME
-_ROOT, _BLOCK = wrapped("block", OTHER)[:2]
-_EACH = states("fp32", "adamw")
-_STATES = _N * _EACH / _RANKS
+_ROOT, _BLOCK = wrapped("block", LLAMA)[:2]
+_STATES = states("fp32", "adamw")
+_STATE_BYTES = _N * _STATES / _RANKS
 
 STATES = Number(
     key="fsdp-states",
@@ -40,16 +40,16 @@ STATES = Number(
         "Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
         "FSDP splits all of them over the ranks.",
     ),
-    solution=f"{_N / 1e9:.2f} × 10^9 × {_EACH:.0f} bytes / {_RANKS} = **{_STATES / GB:.2f} GB**. What DDP "
-    f"would copy {_RANKS} times, {_N * _EACH / GB:.0f} GB, is there once. This is the part that more GPUs make "
+    solution=f"{_N / 1e9:.2f} × 10^9 × {_STATES:.0f} bytes / {_RANKS} = **{_STATE_BYTES / GB:.2f} GB**. What DDP "
+    f"would copy {_RANKS} times, {_N * _STATES / GB:.0f} GB, is there once. This is the part that more GPUs make "
     "smaller. What is gathered on top does not shrink with them.",
-    value=_STATES,
+    value=_STATE_BYTES,
     unit="GB",
     units=_BYTES,
     slips=(
         Slip(
             "undivided",
-            _N * _EACH,
+            _N * _STATES,
             f"That is what a rank of DDP holds. FSDP splits weights, gradients and moments over all {_RANKS}.",
         ),
         Slip(
@@ -85,14 +85,14 @@ STATES = Number(
     right="Twice the GPUs, half of it.",
 )
 
-_PAIR = whole(_ROOT, "bf16") + 2 * whole(_BLOCK, "bf16")
+_PAIR = gathered_bytes(_ROOT, "bf16") + 2 * gathered_bytes(_BLOCK, "bf16")
 
 GATHERED = Number(
     key="gathered-peak",
     level=2,
     minutes=4,
     title="What is whole at once",
-    prompt=f"{_CALLED} is wrapped **block by block**: {OTHER.layers} units of {_BLOCK.parameters / 1e6:.0f} million "
+    prompt=f"{_CALLED} is wrapped **block by block**: {LLAMA.layers} units of {_BLOCK.parameters / 1e6:.0f} million "
     f"parameters, and a root with the token table, the last norm and the head, {_ROOT.parameters / 1e9:.2f} billion. "
     "The policy gathers in **bf16**. The root is kept, other units are freed after use, and **one** unit is prefetched "
     "while another computes. How many bytes of whole units does a rank hold **while a block in the middle computes**, "
@@ -103,10 +103,10 @@ GATHERED = Number(
     ),
     solution=f"The root and two blocks: ({_ROOT.parameters / 1e9:.3f} + 2 × {_BLOCK.parameters / 1e9:.3f}) × 10^9 × 2 "
     f"bytes = **{_PAIR / GB:.2f} GB**. Wrapped as a whole the model would be gathered at once, "
-    f"{_N * 2 / GB:.1f} GB. The root alone has {whole(_ROOT, 'bf16') / GB:.2f}; in {NAME}, with a vocabulary of "
-    f"{SHAPE.vocab:,}, it has {whole(ROOT, 'bf16') / GB:.2f}, and table and head are worth units of their own.\n\n"
-    "On a GPU `fully_shard` keeps the buffer of a gather until the next one has been copied out, in the forward: one "
-    "block more, which the view of this chapter shows as *buffers*.",
+    f"{_N * 2 / GB:.1f} GB. The root alone has {gathered_bytes(_ROOT, 'bf16') / GB:.2f}; in {NAME}, with a vocabulary "
+    f"of {SHAPE.vocab:,}, it has {gathered_bytes(ROOT, 'bf16') / GB:.2f}, and table and head are worth units of their "
+    "own.\n\nOn a GPU `fully_shard` keeps the buffer of a gather until the next one has been copied out, in the "
+    "forward: one block more, which the view of this chapter shows as *buffers*.",
     value=_PAIR,
     unit="GB",
     units=_BYTES,
@@ -119,12 +119,12 @@ GATHERED = Number(
         ),
         Slip(
             "forgot-root",
-            2 * whole(_BLOCK, "bf16"),
+            2 * gathered_bytes(_BLOCK, "bf16"),
             "The root is missing. It is gathered first and kept, because the backward begins with it.",
         ),
         Slip(
             "no-prefetch",
-            whole(_ROOT, "bf16") + whole(_BLOCK, "bf16"),
+            gathered_bytes(_ROOT, "bf16") + gathered_bytes(_BLOCK, "bf16"),
             "A block is missing: the all-gather of the prefetched one runs while another computes, so it has its "
             "memory already.",
         ),
@@ -135,12 +135,12 @@ GATHERED = Number(
         ),
         Slip(
             "one-block",
-            whole(_BLOCK, "bf16"),
+            gathered_bytes(_BLOCK, "bf16"),
             "That is one block. It is not all that is whole, or on its way, while it computes.",
         ),
         Slip(
             "three-blocks",
-            _PAIR + whole(_BLOCK, "bf16"),
+            _PAIR + gathered_bytes(_BLOCK, "bf16"),
             "That is a block too many: either the one before, which has been freed, or the buffer that the computing "
             "block came in, which was to be left out.",
         ),
@@ -149,8 +149,8 @@ GATHERED = Number(
 )
 
 _TALL = PRESETS["llama-2-13b"]
-_ALL = total_parameters(_TALL)
-_ONE = wrapped("block", _TALL)[-1].parameters
+_TALL_PARAMETERS = total_parameters(_TALL)
+_BLOCK_PARAMETERS = wrapped("block", _TALL)[-1].parameters
 _AT_REDUCE = memory(shape=_TALL, ranks=_RANKS, wrap="model").peak
 _WAY_OUT = _AT_REDUCE["whole gradients"] + _AT_REDUCE["buffers"]
 
@@ -159,8 +159,8 @@ WAY_OUT = Number(
     level=3,
     minutes=5,
     title="The peak at the very end",
-    prompt=f"Llama 2 13B ({_ALL / 1e9:.2f} billion parameters) is wrapped as **one unit** over {_RANKS} ranks, "
-    "gathered in bf16 and reduced in fp32. Its peak is not where everything is gathered. It comes when the "
+    prompt=f"Llama 2 13B ({_TALL_PARAMETERS / 1e9:.2f} billion parameters) is wrapped as **one unit** over {_RANKS} "
+    "ranks, gathered in bf16 and reduced in fp32. Its peak is not where everything is gathered. It comes when the "
     "backward is over: the gathered weights have been freed, every weight has its whole gradient in the dtype of the "
     "compute, and all of them are copied into **one** buffer for the reduce-scatter, in the dtype of the reduction. "
     "How many bytes do whole gradients and buffer take together?",
@@ -168,36 +168,38 @@ WAY_OUT = Number(
         "In which dtype does the backward give a gradient, if the gathered weight was bf16?",
         "2 bytes for each parameter, and 4 for its copy in the buffer.",
     ),
-    solution=f"{_ALL / 1e9:.2f} × 10^9 × (2 + 4) bytes = **{_WAY_OUT / GB:.1f} GB**, "
-    f"{_WAY_OUT / _ALL / 2:.0f} times the gathered weights. Wrapped block by block, a block's gradients go as "
-    f"soon as they are there: {_ONE / 1e6:.0f} million × 6 bytes = {_ONE * 6 / GB:.1f} GB on "
-    "their way at a time. So a unit bounds what is whole on the way in, and on the way out.",
+    solution=f"{_TALL_PARAMETERS / 1e9:.2f} × 10^9 × (2 + 4) bytes = **{_WAY_OUT / GB:.1f} GB**, "
+    f"{_WAY_OUT / _TALL_PARAMETERS / 2:.0f} times the gathered weights. Wrapped block by block, a block's gradients go "
+    f"as soon as they are there: {_BLOCK_PARAMETERS / 1e6:.0f} million × 6 bytes = {_BLOCK_PARAMETERS * 6 / GB:.1f} GB "
+    "on their way at a time. So a unit bounds what is whole on the way in, and on the way out.",
     value=_WAY_OUT,
     unit="GB",
     units=_BYTES,
     slips=(
         Slip(
             "bf16",
-            _ALL * 2,
+            _TALL_PARAMETERS * 2,
             "Those are the whole gradients in bf16. Their copy in the buffer comes on top, in its own dtype.",
         ),
         Slip(
             "buffer",
-            _ALL * 4,
+            _TALL_PARAMETERS * 4,
             "That is 4 bytes for each parameter: one of the two alone, in fp32, or both in bf16. The gradients are "
             "still there while they are copied, and the policy has two dtypes.",
         ),
         Slip(
             "both-fp32",
-            _ALL * 8,
+            _TALL_PARAMETERS * 8,
             "You took fp32 for both, or added the gathered weights. Those have been freed, and the backward gives "
             "gradients in the dtype of the weights that it used.",
         ),
-        Slip("shard", _ALL * 4 / _RANKS, "That is what is left after the reduce-scatter: one rank's shard."),
-        Slip("block", _ONE * 6, "That is one block. The model is one unit: all its gradients go at once."),
+        Slip(
+            "shard", _TALL_PARAMETERS * 4 / _RANKS, "That is what is left after the reduce-scatter: one rank's shard."
+        ),
+        Slip("block", _BLOCK_PARAMETERS * 6, "That is one block. The model is one unit: all its gradients go at once."),
         Slip(
             "divided",
-            _ALL * 6 / _RANKS,
+            _TALL_PARAMETERS * 6 / _RANKS,
             "You divided by the ranks. Before the reduce-scatter every rank has its own gradient for every weight.",
         ),
     ),
@@ -209,7 +211,7 @@ _MEDIUM = PRESETS["gpt2-medium"]
 _FINE, _COARSE = (units(_MEDIUM, Sharding(wrap=wrap)) for wrap in ("layer", "block"))
 _SMALL_BLOCK = _COARSE[-1].parameters
 
-WHICH = Choice(
+LAYER_BY_LAYER = Choice(
     key="which-wrapping",
     level=2,
     title="Every matrix a unit",
@@ -264,9 +266,9 @@ _TABLE = max(unit.parameters for unit in _LARGE)
 def _middle(**sharding) -> int:
     """Most bytes that a rank holds while a block in the middle is in its backward."""
     return max(
-        one.bytes
-        for one in memory(**sharding).moments
-        if (one.phase, one.unit) == ("backward", f"blocks.{BLOCKS // 2}")
+        moment.bytes
+        for moment in memory(**sharding).moments
+        if (moment.phase, moment.unit) == ("backward", f"blocks.{BLOCKS // 2}")
     )
 
 
@@ -307,7 +309,7 @@ HUGE_ROOT = Choice(
         Option(
             "keep",
             "Set reshard_after_forward=False on blocks",
-            f"Then the blocks stay whole too, {BLOCKS * whole(BLOCK, 'bf16') / GB:.0f} GB of them: it saves "
+            f"Then the blocks stay whole too, {BLOCKS * gathered_bytes(BLOCK, 'bf16') / GB:.0f} GB of them: it saves "
             "all-gathers and costs memory.",
         ),
         Option(
@@ -448,4 +450,4 @@ SHARD_ROWS = Function(
     right="Each rank pads its part to a full chunk before it sends it.",
 )
 
-EXERCISES = (STATES, GATHERED, WAY_OUT, WHICH, HUGE_ROOT, BOTTOM_UP, SHARD_ROWS)
+EXERCISES = (STATES, GATHERED, WAY_OUT, LAYER_BY_LAYER, HUGE_ROOT, BOTTOM_UP, SHARD_ROWS)

@@ -11,12 +11,12 @@ from scaleout.spec.transformer import PRESETS
 # A batch whose peak an 80 GB card may hold or not: it is within the allocator's band.
 _XL = PRESETS["gpt2-xl"]
 _BATCH, _SEQ = 16, 1024
-_HELD = account(_XL, _BATCH, _SEQ).peak
-_TOTAL = sum(_HELD.values())
+_PEAK = account(_XL, _BATCH, _SEQ).peak
+_TOTAL = sum(_PEAK.values())
 
 
 def _share(kind: str) -> str:
-    return f"{_HELD[kind] / GB:.1f} GB"
+    return f"{_PEAK[kind] / GB:.1f} GB"
 
 
 DOMINATES = Choice(

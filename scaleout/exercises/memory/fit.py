@@ -10,7 +10,7 @@ from scaleout.spec.devices import DEVICES, GB, MIB
 from scaleout.spec.transformer import PRESETS, linears, total_parameters
 
 _CARD = DEVICES["h200"].memory_bytes
-_EACH = states("autocast-bf16", "adamw")
+_STATES = states("autocast-bf16", "adamw")
 
 LARGEST = Number(
     key="largest-on-141gb",
@@ -23,13 +23,13 @@ LARGEST = Number(
         "Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
         "Memory in bytes / bytes for each parameter. A MiB is 2^20 bytes.",
     ),
-    solution=f"{_CARD // MIB:,} × 2^20 = {_CARD / GB:.1f} × 10^9 bytes; / {_EACH:.0f} = "
-    f"**{_CARD / _EACH / 1e9:.2f} billion**, with nothing left for a single token.\n\n"
-    f"Real runs stop before it: {usable(_CARD) / GB:.1f} GB of this card are usable, {usable(_CARD) / _EACH / 1e9:.1f} "
-    "billion. Autocast's bf16 copies, the activations and the optimizer's "
+    solution=f"{_CARD // MIB:,} × 2^20 = {_CARD / GB:.1f} × 10^9 bytes; / {_STATES:.0f} = "
+    f"**{_CARD / _STATES / 1e9:.2f} billion**, with nothing left for a single token.\n\n"
+    f"Real runs stop before it: {usable(_CARD) / GB:.1f} GB of this card are usable, "
+    f"{usable(_CARD) / _STATES / 1e9:.1f} billion. Autocast's bf16 copies, the activations and the optimizer's "
     "temporaries come on top. With AdamW's moments in 8 bits (10 bytes for each parameter) a 13B "
     "model takes 130 GB, and that is about where training all weights on this card ends.",
-    value=_CARD / _EACH,
+    value=_CARD / _STATES,
     unit="billion",
     units=("million", "billion"),
     dimension="parameters",
@@ -65,11 +65,11 @@ LARGEST = Number(
         ),
         Slip(
             "sales-name",
-            141e9 / _EACH,
+            141e9 / _STATES,
             "141 × 10^9 bytes, the name of the card, would hold 8.81 billion. Its driver reports "
             f"{_CARD / GB:.1f} × 10^9.",
         ),
-        Slip(GIB, _CARD / MIB * 1e6 / _EACH, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
+        Slip(GIB, _CARD / MIB * 1e6 / _STATES, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
         Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter: each costs several numbers."),
     ),
     right="Above that you must split, move or train less: the rest of this book.",
@@ -157,9 +157,9 @@ LORA = Number(
 
 def _nf4_bits() -> float:
     """Bits of one frozen weight under QLoRA: LoRA's 16 less what the matrices of the blocks save."""
-    held = [account(_LLAMA, 1, 1, Recipe(adapter=adapter)).states["weights"] for adapter in ("lora", "qlora")]
+    weight_bytes = [account(_LLAMA, 1, 1, Recipe(adapter=adapter)).states["weights"] for adapter in ("lora", "qlora")]
     matrices = _LLAMA.layers * sum(a * b for a, b in linears(_LLAMA).values())
-    return 16 - 8 * (held[0] - held[1]) / matrices
+    return 16 - 8 * (weight_bytes[0] - weight_bytes[1]) / matrices
 
 
 def _nf4(params: float) -> str:
@@ -216,8 +216,8 @@ QLORA = Choice(
 _ZERO, _GPUS = 7.5e9, 64
 _PARTS = per_parameter("bf16-master", "adamw")
 _SPLIT = _PARTS["master"] + _PARTS["optimizer"]
-_WHOLE = _PARTS["weights"] + _PARTS["gradients"]
-_STAGE_1 = _ZERO * (_WHOLE + _SPLIT / _GPUS)
+_REPLICATED = _PARTS["weights"] + _PARTS["gradients"]
+_STAGE_1 = _ZERO * (_REPLICATED + _SPLIT / _GPUS)
 
 ZERO_1 = Number(
     key="zero-1",
@@ -231,7 +231,7 @@ ZERO_1 = Number(
         "Stage 1 leaves weights and gradients whole on every GPU: 2 + 2 bytes.",
         "The other 12 bytes of each parameter are divided by 64.",
     ),
-    solution=f"7.5 × 10^9 × ({_WHOLE:.0f} + {_SPLIT:.0f} / {_GPUS}) bytes = **{_STAGE_1 / GB:.1f} GB**, "
+    solution=f"7.5 × 10^9 × ({_REPLICATED:.0f} + {_SPLIT:.0f} / {_GPUS}) bytes = **{_STAGE_1 / GB:.1f} GB**, "
     "from 120 GB. What is not split is the floor: with any number of GPUs it stays above 30 "
     "GB.\n\n"
     "Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, figure 1 and table 1, which say 31.4 GB.",
@@ -277,7 +277,7 @@ ZERO_1 = Number(
         ),
         Slip(
             "forgot-split-part",
-            _ZERO * _WHOLE,
+            _ZERO * _REPLICATED,
             "Those are weights and gradients. Each GPU also keeps its 64th of the other 12 bytes.",
         ),
     ),

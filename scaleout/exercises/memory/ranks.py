@@ -8,6 +8,7 @@ What each rank says is compared with what is really held there, and where it is 
 from __future__ import annotations
 
 from numbers import Real
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -60,24 +61,27 @@ def truth(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, set[i
     }
 
 
-def own(function, rank: int, world: int) -> Verdict | list[tuple[dict, object]]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[tuple[dict, object]]:
     """Run a reader's function on this rank's jobs: what is wrong with its own part, or else [(mine, largest), ...].
 
     All jobs run before any is judged, so that no rank waits in a collective for one that has given up.
     """
     jobs = [job(rank, width) for width in WIDTHS]
-    rights = [truth(*one) for one in jobs]  # before the reader's code can change what is weighed
-    found = [_own(function(*one), right, rank, width) for one, right, width in zip(jobs, rights, WIDTHS, strict=True)]
-    return next((one for one in found if isinstance(one, Verdict)), found)
+    rights = [truth(*arguments) for arguments in jobs]  # before the reader's code can change what is weighed
+    answers = [
+        _answer(function(*arguments), right, rank, width)
+        for arguments, right, width in zip(jobs, rights, WIDTHS, strict=True)
+    ]
+    return next((answer for answer in answers if isinstance(answer, Verdict)), answers)
 
 
-def _own(given: object, right: dict[str, set[int]], rank: int, width: int) -> Verdict | tuple[dict, object]:
+def _answer(returned: object, right: dict[str, set[int]], rank: int, width: int) -> Verdict | tuple[dict, object]:
     """What is wrong with what the function gave for one job, or else its (mine, largest) in plain numbers."""
-    if given is ... or given is None:
+    if returned is ... or returned is None:
         return wrong("the function returns nothing yet: return (mine, largest)", "stub")
-    if not (isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[0], dict)):
-        return wrong(f"return a pair (mine, largest), with mine a dict, not {type(given).__name__}", "shape")
-    mine, largest = given
+    if not (isinstance(returned, (tuple, list)) and len(returned) == 2 and isinstance(returned[0], dict)):
+        return wrong(f"return a pair (mine, largest), with mine a dict, not {type(returned).__name__}", "shape")
+    mine, largest = returned
     if set(mine) != set(KINDS):
         return wrong(f"mine has the keys {sorted(map(str, mine))}: it needs {', '.join(KINDS)}", "shape")
     mine, largest = {kind: _plain(size) for kind, size in mine.items()}, _plain(largest)
@@ -97,12 +101,12 @@ def _plain(size) -> float:
     return size.item() if isinstance(size, torch.Tensor) and size.numel() == 1 else size
 
 
-def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, str]:
+def _slip(kind: str, size: float, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, str]:
     """The misconception behind a wrong size, and what to do about it."""
     weights = list(model.parameters())
     trained = [weight for weight in weights if weight.requires_grad]
     copies = 2 if kind == "optimizer" else 1
-    held = {
+    tensors = {
         "weights": weights,
         "gradients": [weight for weight in weights if weight.grad is not None],
         "optimizer": trained,
@@ -111,11 +115,11 @@ def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Opti
     known = {
         "nothing": (0, f"{PART[kind][:1].upper()}{PART[kind][1:]} are missing."),
         "counted-numbers": (
-            copies * sum(weight.numel() for weight in held),
+            copies * sum(weight.numel() for weight in tensors),
             "That is the count of numbers: multiply by element_size().",
         ),
         "four-bytes": (
-            copies * 4 * sum(weight.numel() for weight in held),
+            copies * 4 * sum(weight.numel() for weight in tensors),
             "You gave every number 4 bytes. One layer is in bf16: ask element_size().",
         ),
         "tied-twice": (
@@ -135,37 +139,48 @@ def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Opti
         numbers = sum(tensor.numel() for tensor in states)
         known["counted-numbers-with-steps"] = (numbers, known["counted-numbers"][1])
     for slip, (value, words) in known.items():
-        if given == value:
+        if size == value:
             return slip.removesuffix("-with-steps"), words
     return "wrong-size", f"Add up numel() * element_size() over the tensors of {PART[kind]}."
 
 
+class Answers(NamedTuple):
+    """The answers of all ranks for one job: their sizes by kind, and what each takes for the largest total."""
+
+    sizes: tuple[dict, ...]
+    largest: tuple[object, ...]
+
+    @property
+    def totals(self) -> list[float]:
+        return [sum(mine.values()) for mine in self.sizes]
+
+    def all_say(self, total: float) -> bool:
+        return set(self.largest) == {total}
+
+
 def judge(reports: list[list[tuple[dict, object]]], world: int) -> Verdict:
     """The verdict on the (mine, largest) of every rank's jobs: a mistake is named where all jobs show it."""
-    jobs = [([mine for mine, _ in one], [largest for _, largest in one]) for one in zip(*reports, strict=True)]
-    totals, given = [sum(mine.values()) for mine in jobs[0][0]], jobs[0][1]
-    if all(set(largest) == {max(sum(mine.values()) for mine in held)} for held, largest in jobs):
-        return Verdict(True, f"right: the ranks hold {' and '.join(f'{one:,}' for one in totals)} bytes")
-    known = [_known(held) for held, _ in jobs]
+    jobs = [Answers(*zip(*pairs, strict=True)) for pairs in zip(*reports, strict=True)]
+    bad = [answers for answers in jobs if not answers.all_say(max(answers.totals))]
+    if not bad:
+        return Verdict(True, f"right: the ranks hold {' and '.join(f'{total:,}' for total in jobs[0].totals)} bytes")
+    known = [_known(answers.sizes) for answers in jobs]
     for slip, (_, words) in known[0].items():
-        if all(set(largest) == {one[slip][0]} for one, (_, largest) in zip(known, jobs, strict=True)):
+        if all(answers.all_say(mistakes[slip][0]) for mistakes, answers in zip(known, jobs, strict=True)):
             return Verdict(False, f"largest is {words}", slip)
-    if all(max(sum(mine.values()) for mine in held) in largest for held, largest in jobs):
+    if all(max(answers.totals) in answers.largest for answers in jobs):
         return Verdict(False, "largest is right on one rank only: an all_reduce brings it to all of them", "own-total")
-    held, given = next(
-        (held, largest) for held, largest in jobs if set(largest) != {max(sum(mine.values()) for mine in held)}
-    )
     return Verdict(
         False,
-        f"largest is {' and '.join(f'{one:,}' for one in given)} on the two ranks, expected "
-        f"{max(sum(mine.values()) for mine in held):,} on both: the largest total of any rank",
+        f"largest is {' and '.join(f'{total:,}' for total in bad[0].largest)} on the two ranks, expected "
+        f"{max(bad[0].totals):,} on both: the largest total of any rank",
         "wrong-largest",
     )
 
 
-def _known(held: list[dict]) -> dict[str, tuple[float, str]]:
-    """What mistakes take for the largest total, and what to say of them. held: by each rank."""
-    totals = [sum(mine.values()) for mine in held]
+def _known(sizes: tuple[dict, ...]) -> dict[str, tuple[float, str]]:
+    """What mistakes take for the largest total, and what to say of them. sizes: by each rank."""
+    totals = [sum(mine.values()) for mine in sizes]
     return {
         "sum": (sum(totals), "the sum over the ranks. Each rank has its own memory: take the MAX"),
         "mean": (sum(totals) / len(totals), "the mean over the ranks. The fullest one runs out first: take the MAX"),
@@ -173,10 +188,10 @@ def _known(held: list[dict]) -> dict[str, tuple[float, str]]:
         "rank-0": (totals[0], "always rank 0's total. Which rank is the fullest differs from job to job: take the MAX"),
         "rank-1": (totals[1], "always rank 1's total. Which rank is the fullest differs from job to job: take the MAX"),
         "kinds": (
-            sum(max(mine[kind] for mine in held) for kind in KINDS),
+            sum(max(mine[kind] for mine in sizes) for kind in KINDS),
             "the largest of each kind, added, and no rank holds that: add up first, then take the MAX",
         ),
-        "one-kind": (max(max(mine.values()) for mine in held), "the largest kind, not the largest total"),
+        "one-kind": (max(max(mine.values()) for mine in sizes), "the largest kind, not the largest total"),
     }
 
 
@@ -192,7 +207,7 @@ def explain(error: Exception) -> Verdict | None:
     return wrong(f"{type(error).__name__}: {words}. A frozen weight has no gradient: its grad is None", "no-gradient")
 
 
-CHECK = Check("scaleout.exercises.memory.ranks", "bytes_held", (2,), own, judge, explain=explain)
+CHECK = Check("scaleout.exercises.memory.ranks", "bytes_held", (2,), rank_report, judge, explain=explain)
 
 if __name__ == "__main__":
     main(CHECK)

@@ -64,9 +64,9 @@ WEIGHTS_GIB = Number(
     "whether a run fits: 80 GB are 74.5 GiB, and a card that is sold as 80 GB reports 79.6 GiB.",
     value=_WEIGHTS,
     unit="GiB",
-    said=True,
+    unit_given=True,
     units=("GB", "GiB"),
-    only=("GiB",),
+    accepted_units=("GiB",),
     tolerance=0.005,
     slips=(
         Slip(
@@ -295,7 +295,7 @@ def _reference(params: int, optimizer: str, precision: str) -> int:
     return round(params * states(precision, optimizer))  # bytes, printed as the reader's own are
 
 
-def _without(*kinds: str):
+def _forgetting(*kinds: str):
     """The function of a reader who forgot these kinds."""
     return lambda params, optimizer, precision: (
         params * sum(size for kind, size in per_parameter(precision, optimizer).items() if kind not in kinds)
@@ -369,11 +369,11 @@ STATES_FUNCTION = Function(
     mistakes=(
         Mistake(
             "forgot-optimizer",
-            _without("optimizer"),
+            _forgetting("optimizer"),
             "The optimizer's own numbers are missing: one for momentum, two for AdamW.",
         ),
-        Mistake("forgot-gradients", _without("gradients"), "The gradients are missing: as large as the weights."),
-        Mistake("forgot-master", _without("master"), "With bf16-master there is also an fp32 copy of the weights."),
+        Mistake("forgot-gradients", _forgetting("gradients"), "The gradients are missing: as large as the weights."),
+        Mistake("forgot-master", _forgetting("master"), "With bf16-master there is also an fp32 copy of the weights."),
         Mistake(
             "moments-16-bit",
             _moments_like_weights,
@@ -404,7 +404,7 @@ STATES_FUNCTION = Function(
             "Your function gives 16 bytes a parameter for every recipe. That is AdamW in fp32, or with an fp32 "
             "master: the others hold less.",
         ),
-        Mistake("weights-only", _without("gradients", "master", "optimizer"), "Those are the weights alone."),
+        Mistake("weights-only", _forgetting("gradients", "master", "optimizer"), "Those are the weights alone."),
     ),
     right="This is all of memory that does not depend on the batch.",
 )

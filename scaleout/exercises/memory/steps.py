@@ -23,9 +23,9 @@ def kinds(model: str, batch: int, seq: int) -> dict[str, int]:
     return {kind: round(size / GB) for kind, size in (sizes | {"averages": update["optimizer"]}).items()}
 
 
-def held(job: dict[str, int]) -> dict[str, int]:
+def totals(job: dict[str, int]) -> dict[str, int]:
     """GB at each moment of the first two steps, in their order. An update makes the averages that it does not find."""
-    loss, update = (sum(job[kind] for kind in of) for of in (_LOSS, _UPDATE))
+    loss, update = (sum(job[kind] for kind in kinds) for kinds in (_LOSS, _UPDATE))
     return {
         "step 1, loss": loss,
         "step 1, update": update + job["averages"],
@@ -36,11 +36,11 @@ def held(job: dict[str, int]) -> dict[str, int]:
 
 def ends(job: dict[str, int], usable: int = USABLE) -> str:
     """The first moment that does not fit, or "no moment"."""
-    return next((moment for moment, size in held(job).items() if size > usable), "no moment")
+    return next((moment for moment, size in totals(job).items() if size > usable), "no moment")
 
 
 _JOBS = {name: kinds(*job) for name, job in JOBS.items()}
-_HELD = {name: held(job) for name, job in _JOBS.items()}
+_TOTALS = {name: totals(job) for name, job in _JOBS.items()}
 
 
 def _table(rows: dict[str, dict[str, int]], head: str) -> str:
@@ -54,7 +54,7 @@ def _label(*answers: str) -> str:
     return " · ".join(f"{name} {answer}" for name, answer in zip(JOBS, answers, strict=True))
 
 
-_NEEDS, _SUMS = _table(_JOBS, "GB"), _table(_HELD, "GB")
+_NEEDS, _SUMS = _table(_JOBS, "GB"), _table(_TOTALS, "GB")
 _ENDS = _label(*map(ends, _JOBS.values()))
 
 FIRST_OUT = Choice(

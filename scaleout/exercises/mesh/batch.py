@@ -117,7 +117,7 @@ def _bubble(m: float, p: int = PP) -> float:
 
 
 _M = micro_batches(LARGE)
-_FEW = micro_batches(SMALL)
+_MICRO_BATCHES = micro_batches(SMALL)
 BUBBLE = Number(
     key="bubble-as-dp-grows",
     level=2,
@@ -132,11 +132,12 @@ BUBBLE = Number(
         "(p − 1) / (m + p − 1), with the m of one replica.",
     ),
     solution=f"dp is {LARGE} / {TP * PP} = {LARGE // (TP * PP)}, so that a replica has m = {_M} micro-batches, "
-    f"no longer {_FEW}. {PP - 1} / ({_M} + {PP - 1}) = **{_bubble(_M):.1%}**; before it was {_bubble(_FEW):.1%}.\n\n"
-    "**Adding replicas of a pipeline empties it**, as long as the batch stays. A step of 1F1B takes m + p − 1 rounds: "
-    f"{_FEW + PP - 1} before, {_M + PP - 1} now. Four times the GPUs are {(_FEW + PP - 1) / (_M + PP - 1):.2f} times "
-    "as fast, and no message has been counted yet. The axes of a mesh are not independent: dp × m × micro-batch is the "
-    "batch. What helps is chunks (v divides the bubble), fewer stages where memory allows it, or a larger batch.",
+    f"no longer {_MICRO_BATCHES}. {PP - 1} / ({_M} + {PP - 1}) = **{_bubble(_M):.1%}**; before it was "
+    f"{_bubble(_MICRO_BATCHES):.1%}.\n\n**Adding replicas of a pipeline empties it**, as long as the batch stays. A "
+    f"step of 1F1B takes m + p − 1 rounds: {_MICRO_BATCHES + PP - 1} before, {_M + PP - 1} now. Four times the GPUs "
+    f"are {(_MICRO_BATCHES + PP - 1) / (_M + PP - 1):.2f} times as fast, and no message has been counted yet. The axes "
+    "of a mesh are not independent: dp × m × micro-batch is the batch. What helps is chunks (v divides the bubble), "
+    "fewer stages where memory allows it, or a larger batch.",
     value=_bubble(_M),
     unit="%",
     units=("%",),
@@ -144,8 +145,8 @@ BUBBLE = Number(
     slips=(
         Slip(
             "as-before",
-            _bubble(_FEW),
-            f"That is with {_FEW} micro-batches, as on {SMALL} GPUs. A replica has fewer now.",
+            _bubble(_MICRO_BATCHES),
+            f"That is with {_MICRO_BATCHES} micro-batches, as on {SMALL} GPUs. A replica has fewer now.",
         ),
         Slip("of-the-ideal", (PP - 1) / _M, "That is bubble by the time without one. Of the whole step it is less."),
         Slip("all-sequences", _bubble(SEQUENCES_A_STEP), "You gave all sequences to one pipeline. dp shares them out."),
@@ -156,7 +157,9 @@ BUBBLE = Number(
         ),
         Slip("p-rounds", PP / (_M + PP - 1), "Count again whom the last stage waits for."),
         Slip(
-            "four-times", 4 * _bubble(_FEW), "You took the share four times. m became a quarter, and m stands in a sum."
+            "four-times",
+            4 * _bubble(_MICRO_BATCHES),
+            "You took the share four times. m became a quarter, and m stands in a sum.",
         ),
     ),
     right="dp × m × micro-batch is the batch: more replicas, fewer micro-batches.",

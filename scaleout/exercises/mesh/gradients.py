@@ -99,10 +99,10 @@ def norm(ranks):
 """
 
 
-def _norm(ranks, replicas=False, copies=False, stages=True, cut=True, whole=True):
+def _norm(ranks, replicas=False, copies=False, stages=True, cut=True, replicated=True):
     return sqrt(
         sum(
-            a * cut + b * whole * (copies or tp == 0)
+            a * cut + b * replicated * (copies or tp == 0)
             for pp, dp, tp, a, b in ranks
             if (replicas or dp == 0) and (stages or pp == 0)
         )
@@ -116,15 +116,15 @@ def _one_rank_of_tp(ranks):
 def _ranks(pp, dp, tp, seed):
     """A mesh's ranks whose replicas and copies agree, not in order."""
     cut = {(i, k): (seed + 5 * i + 3 * k) % 11 for i in range(pp) for k in range(tp)}
-    whole = {i: (seed + 7 * i) % 5 + 1 for i in range(pp)}
-    made = [[i, j, k, cut[i, k], whole[i]] for j in range(dp) for k in range(tp) for i in range(pp)]
-    Random(seed).shuffle(made)
-    return made
+    replicated = {i: (seed + 7 * i) % 5 + 1 for i in range(pp)}
+    rows = [[i, j, k, cut[i, k], replicated[i]] for j in range(dp) for k in range(tp) for i in range(pp)]
+    Random(seed).shuffle(rows)
+    return rows
 
 
 def _first_part(ranks):
     """The first ranks of the list, as many as a replica has."""
-    return sqrt(sum(a + b * (k == 0) for _, _, k, a, b in ranks[: len(ranks) // len({one[1] for one in ranks})]))
+    return sqrt(sum(a + b * (k == 0) for _, _, k, a, b in ranks[: len(ranks) // len({row[1] for row in ranks})]))
 
 
 NORM = Function(
@@ -195,7 +195,7 @@ NORM = Function(
         ),
         Mistake(
             "whole-forgotten",
-            lambda ranks: _norm(ranks, whole=False),
+            lambda ranks: _norm(ranks, replicated=False),
             "You left out what is whole on each tp rank. It counts once.",
         ),
         Mistake(

@@ -134,11 +134,11 @@ def _sketch(
     node,
     batch,
     states,
-    kept,
+    activations,
     room,
     toll,
     *,
-    own=True,
+    in_node=True,
     fill=True,
     even=True,
     tp_first=1,
@@ -146,16 +146,16 @@ def _sketch(
     price="step",
 ):
     """The reference, or with something wrong in it."""
-    some = []
-    for pp, dp, tp in layouts(gpus, node if own else gpus):
+    candidates = []
+    for pp, dp, tp in layouts(gpus, node if in_node else gpus):
         m = batch // dp
         needs = {
-            "pipeline": states / (tp * pp) + kept / tp,
-            "one": states / (tp * pp) + kept / (tp * pp),
-            "zero-3": states / (tp * pp * dp) + kept / tp,
+            "pipeline": states / (tp * pp) + activations / tp,
+            "one": states / (tp * pp) + activations / (tp * pp),
+            "zero-3": states / (tp * pp * dp) + activations / tp,
             "states": states / (tp * pp),
             "any": 0,
-            "whole": states / (tp * pp) + kept,
+            "whole": states / (tp * pp) + activations,
         }[fits]
         if m < 1 or (even and batch % dp) or (fill and m < pp) or needs > room:
             continue
@@ -167,8 +167,8 @@ def _sketch(
             "no-toll": (m + pp - 1) / m,
             "product": (1 + (pp - 1) / m) * (1 + toll * tp),
         }[price]
-        some.append((costs, tp_first * tp, pp, [pp, dp, tp]))
-    return min(some)[-1] if some else []
+        candidates.append((costs, tp_first * tp, pp, [pp, dp, tp]))
+    return min(candidates)[-1] if candidates else []
 
 
 def _mistaken(**wrong):
@@ -247,7 +247,9 @@ SKETCH = Function(
         ),
         Mistake("activations-whole", _mistaken(fits="whole"), "You did not divide the activations by tp."),
         Mistake("split-by-dp", _mistaken(fits="zero-3"), "You divided the states by dp as well. Replicas hold copies."),
-        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide the GPUs of a node."),
+        Mistake(
+            "across-nodes", _mistaken(in_node=False), "Your tp leaves the node: it has to divide the GPUs of a node."
+        ),
         Mistake(
             "too-few-micro-batches",
             _mistaken(fill=False),

@@ -96,7 +96,7 @@ PLACE = Function(
         ),
         Mistake(
             "from-one",
-            lambda rank, sizes: [one + 1 for one in _place(rank, sizes)],
+            lambda rank, sizes: [place + 1 for place in _place(rank, sizes)],
             "Your coordinates begin at 1. They begin at 0.",
         ),
     ),
@@ -140,8 +140,8 @@ def _runs(sizes, axis):
 
 
 def _same_coordinate(sizes, axis):
-    every = range(prod(sizes))
-    return [[rank for rank in every if _place(rank, sizes)[axis] == at] for at in range(sizes[axis])]
+    ranks = range(prod(sizes))
+    return [[rank for rank in ranks if _place(rank, sizes)[axis] == place] for place in range(sizes[axis])]
 
 
 def _not_itself(sizes, axis):
@@ -229,14 +229,14 @@ ORDER, NODE = {"tp": 4, "pp": 2, "dp": 4}, 8
 
 def leaves(sizes: dict[str, int], node: int) -> set[str]:
     """The axes of which a group has ranks on several nodes."""
-    names, every = list(sizes), list(product(*map(range, sizes.values())))
-    found = set()
+    names, coordinates = list(sizes), list(product(*map(range, sizes.values())))
+    axes = set()
     for axis, name in enumerate(names):
-        for rank, here in enumerate(every):
-            other = (*here[:axis], 0, *here[axis + 1 :])
-            if every.index(other) // node != rank // node:
-                found.add(name)
-    return found
+        for rank, place in enumerate(coordinates):
+            first_place = (*place[:axis], 0, *place[axis + 1 :])
+            if coordinates.index(first_place) // node != rank // node:
+                axes.add(name)
+    return axes
 
 
 CROSSES = Choice(

@@ -14,9 +14,9 @@ TABLE = SHAPE.vocab * SHAPE.hidden * BYTES
 ACTIVATIONS, LOGITS = 0.724 * GB, 6.3 * GB  # of a block, and of the loss, for a micro-batch of 4,096 tokens
 
 
-def holds(table: float = TABLE, flying: int = PP, more: float = 0) -> float:
+def holds(table: float = TABLE, flying: int = PP, extra: float = 0) -> float:
     """Bytes of a GPU whose stage has so many micro-batches in flight."""
-    return BLOCKS * BLOCK + table + flying * BLOCKS * ACTIVATIONS + more
+    return BLOCKS * BLOCK + table + flying * BLOCKS * ACTIVATIONS + extra
 
 
 FIRST = Number(
@@ -37,7 +37,7 @@ FIRST = Number(
     solution=f"In 1F1B stage i, counted from 0, has p − i micro-batches in flight: 4, 3, 2, 1. The first holds "
     f"{BLOCKS} × {BLOCK / GB:.2f} + {TABLE / GB:.2f} + 4 × {BLOCKS} × {ACTIVATIONS / GB:.3f} = "
     f"**{holds() / GB:.1f} GB**. The others: {holds(0, 3) / GB:.1f}, {holds(0, 2) / GB:.1f}, and the last, with head "
-    f"and logits, {holds(flying=1, more=LOGITS) / GB:.1f} GB.\n\n"
+    f"and logits, {holds(flying=1, extra=LOGITS) / GB:.1f} GB.\n\n"
     "**What a layout needs is what its fullest rank needs**, and on a mesh that is nearly always a rank of the first "
     "stage. More micro-batches do not change it. That is one reason to give the ends fewer blocks than the middle: in "
     "Llama 3's training both ends have one block less (arXiv 2407.21783, section 3.3.2).",
@@ -57,9 +57,9 @@ FIRST = Number(
         ),
         Slip("no-table", holds(0), "You left the token table out."),
         Slip("second-stage", holds(0, 3), "That is the second stage. Is it the fullest?"),
-        Slip("last-stage", holds(flying=1, more=LOGITS), "That is the last stage. Is it the fullest?"),
+        Slip("last-stage", holds(flying=1, extra=LOGITS), "That is the last stage. Is it the fullest?"),
         Slip("head-too", holds(2 * TABLE), "You put table and head on one GPU. The head is on the last stage."),
-        Slip("logits-too", holds(more=LOGITS), "Logits are on the last stage, where the loss is."),
+        Slip("logits-too", holds(extra=LOGITS), "Logits are on the last stage, where the loss is."),
         Slip(
             "states-alone", holds(flying=0), "Those are the states. Activations of micro-batches in flight come on top."
         ),

@@ -32,46 +32,50 @@ def sent(pp, dp, tp, m, blocks, stream, held):
 """
 
 
-def ring(size, ranks, both=2):
+def ring(size, ranks, halves=2):
     """Bytes that a rank sends for an all-reduce in a ring."""
-    return both * (ranks - 1) / ranks * size
+    return halves * (ranks - 1) / ranks * size
 
 
-def _sent(pp, dp, tp, m, blocks, stream, held, hop=2, reduces=4, often=1, both=2, each=1):
-    return [hop * m * stream * (pp > 1), often * ring(held, dp, both), blocks * each * reduces * ring(stream, tp, both)]
+def _sent(pp, dp, tp, m, blocks, stream, gradient_bytes, hop=2, reduces=4, often=1, halves=2, passes=1):
+    return [
+        hop * m * stream * (pp > 1),
+        often * ring(gradient_bytes, dp, halves),
+        blocks * passes * reduces * ring(stream, tp, halves),
+    ]
 
 
-def sent(pp, dp, tp, m, blocks, stream, held):
+def sent(pp, dp, tp, m, blocks, stream, gradient_bytes):
     """The reference."""
-    return _sent(pp, dp, tp, m, blocks, stream, held, each=m)
+    return _sent(pp, dp, tp, m, blocks, stream, gradient_bytes, passes=m)
 
 
 def _forward(*case):
-    return _sent(*case, hop=1, reduces=2, each=case[3])
+    return _sent(*case, hop=1, reduces=2, passes=case[3])
 
 
 def _every_pass(*case):
-    return _sent(*case, often=case[3], each=case[3])
+    return _sent(*case, often=case[3], passes=case[3])
 
 
 def _half_a_ring(*case):
-    return _sent(*case, both=1, each=case[3])
+    return _sent(*case, halves=1, passes=case[3])
 
 
-def _whole(pp, dp, tp, m, blocks, stream, held):
-    return [2 * m * stream * (pp > 1), 2 * held * (dp > 1), blocks * m * 8 * stream * (tp > 1)]
+def _without_rings(pp, dp, tp, m, blocks, stream, gradient_bytes):
+    return [2 * m * stream * (pp > 1), 2 * gradient_bytes * (dp > 1), blocks * m * 8 * stream * (tp > 1)]
 
 
 def _hop_once(*case):
-    return _sent(*case, hop=1, each=case[3])
+    return _sent(*case, hop=1, passes=case[3])
 
 
 def _two_reduces(*case):
-    return _sent(*case, reduces=2, each=case[3])
+    return _sent(*case, reduces=2, passes=case[3])
 
 
-def _hop_of_each_block(pp, dp, tp, m, blocks, stream, held):
-    return [blocks * 2 * m * stream * (pp > 1), *sent(pp, dp, tp, m, blocks, stream, held)[1:]]
+def _hop_of_each_block(pp, dp, tp, m, blocks, stream, gradient_bytes):
+    return [blocks * 2 * m * stream * (pp > 1), *sent(pp, dp, tp, m, blocks, stream, gradient_bytes)[1:]]
 
 
 SENT = Function(
@@ -131,7 +135,7 @@ SENT = Function(
             _half_a_ring,
             "You counted half of each ring. An all-reduce is a reduce-scatter and an all-gather.",
         ),
-        Mistake("whole-message", _whole, "You left (r − 1)/r out: in a ring each rank keeps its own part."),
+        Mistake("whole-message", _without_rings, "You left (r − 1)/r out: in a ring each rank keeps its own part."),
         Mistake("hop-one-way", _hop_once, "Along pp you counted one way. Gradients come back."),
         Mistake(
             "two-reduces",
@@ -150,13 +154,13 @@ SENT = Function(
 SHAPE, TP, PP, M, TOKENS = PRESETS["llama-3-70b"], 8, 4, 64, 8192
 _STREAM = TOKENS * SHAPE.hidden * 2
 _BLOCKS = SHAPE.layers // PP
-NEAR, FAR = 450 * GB, 50 * GB
+NVLINK, NETWORK = 450 * GB, 50 * GB
 INSIDE = sent(PP, 2, TP, M, _BLOCKS, _STREAM, 0)[2]
 
 
-def _more(size: float = INSIDE) -> float:
+def _extra_seconds(size: float = INSIDE) -> float:
     """Seconds that so many bytes take more on the slow wire."""
-    return size / FAR - size / NEAR
+    return size / NETWORK - size / NVLINK
 
 
 ORDER = Number(
@@ -175,36 +179,37 @@ ORDER = Number(
         f"Bytes that a GPU sends: {_BLOCKS} × {M} × 4 × 2 · 7/8 × the stream. Divide by both rates.",
     ),
     solution=f"The stream has {TOKENS:,} × {SHAPE.hidden:,} × 2 = {_STREAM / 1e6:.1f} MB. {_BLOCKS} blocks × {M} "
-    f"micro-batches × 4 all-reduces × 7/4 make **{INSIDE / GB:,.0f} GB** that a GPU sends: {INSIDE / NEAR:.2f} s in "
-    f"the node, {INSIDE / FAR:.2f} s between nodes, **{_more():.1f} s** more. The model computes for about 14 s.\n\n"
-    f"The two axes that get NVLink in exchange send 17 GB (pp) and 4.3 GB (dp) and gain 0.4 s. Nothing in the "
+    f"micro-batches × 4 all-reduces × 7/4 make **{INSIDE / GB:,.0f} GB** that a GPU sends: {INSIDE / NVLINK:.2f} s in "
+    f"the node, {INSIDE / NETWORK:.2f} s between nodes, **{_extra_seconds():.1f} s** more. The model computes for "
+    "about 14 s.\n\nThe two axes that get NVLink in exchange send 17 GB (pp) and 4.3 GB (dp) and gain 0.4 s. Nothing "
+    "in the "
     'run says that anything is wrong: losses are the same, GPUs are "busy" while they wait. What tells you is a '
     "trace, or counters of the adapters. JAX's mesh builder learned in 2026 to give the axis that sends most the "
     "faster wire; a job's step fell from 11.28 to 10.84 s (jax-ml/jax, pull request 39340).",
-    value=_more(),
+    value=_extra_seconds(),
     unit="s",
     units=("ms", "s"),
     dimension="seconds",
     slips=(
         Slip(
             "all-of-it",
-            INSIDE / FAR,
+            INSIDE / NETWORK,
             "That is how long it takes over the adapters. The question is by how much that is more.",
         ),
         Slip(
             "half",
-            _more(INSIDE / 2),
+            _extra_seconds(INSIDE / 2),
             "Either the backward is missing, or you counted each all-reduce as one collective.",
         ),
-        Slip("all-blocks", _more(INSIDE * PP), f"You took all {SHAPE.layers} blocks. A GPU has a stage's."),
-        Slip("one-micro-batch", _more(INSIDE / M), "That is for one micro-batch."),
-        Slip("whole-message", _more(INSIDE * TP / (TP - 1)), "You let each rank send its own part as well."),
+        Slip("all-blocks", _extra_seconds(INSIDE * PP), f"You took all {SHAPE.layers} blocks. A GPU has a stage's."),
+        Slip("one-micro-batch", _extra_seconds(INSIDE / M), "That is for one micro-batch."),
+        Slip("whole-message", _extra_seconds(INSIDE * TP / (TP - 1)), "You let each rank send its own part as well."),
         Slip(
             "one-sum",
-            _more(INSIDE / 4),
+            _extra_seconds(INSIDE / 4),
             "That is one all-reduce for each block. How many has a block, forward and backward?",
         ),
-        Slip("before", INSIDE / NEAR, "That is how long it took inside the node."),
+        Slip("before", INSIDE / NVLINK, "That is how long it took inside the node."),
     ),
     right="No byte more, and nine times the seconds of each.",
 )

@@ -7,7 +7,7 @@ from scaleout.exercises.pipeline.steps import step
 
 _SHARE = {"unit": "%", "units": ("%",), "dimension": "share"}
 
-_ONE = step("gpipe", 6, 1)
+_SINGLE = step("gpipe", 6, 1)
 
 ONE_BATCH = Number(
     key="one-batch",
@@ -16,12 +16,12 @@ ONE_BATCH = Number(
     prompt="A model is cut into 6 equal stages, one on each of **6 ranks**. The whole batch goes through in one piece, "
     "down and up again. What share of the step does a rank **work**?",
     hints=("How many of the six compute at any moment?",),
-    solution=f"One of six at any moment: **{1 - _ONE.bubble:.1%}**. You pay for six GPUs and get the speed of one, "
+    solution=f"One of six at any moment: **{1 - _SINGLE.bubble:.1%}**. You pay for six GPUs and get the speed of one, "
     "with room for a model six times as large. That is what a pipeline is without micro-batches.",
-    value=1 - _ONE.bubble,
+    value=1 - _SINGLE.bubble,
     **_SHARE,
     slips=(
-        Slip("idle", _ONE.bubble, "That is the share in which a rank waits. The question is when it works."),
+        Slip("idle", _SINGLE.bubble, "That is the share in which a rank waits. The question is when it works."),
         Slip("neighbours", 1 / 5, "That leaves out the rank itself."),
         Slip("half", 1 / 2, "Half the ranks would have to work at once. With one batch, who else has anything to do?"),
         Slip(
@@ -38,7 +38,7 @@ ONE_BATCH = Number(
 )
 
 _P, _M = 8, 24
-_FEW = step("1f1b", _P, _M)
+_STEP = step("1f1b", _P, _M)
 
 BUBBLE_SHARE = Number(
     key="bubble-share",
@@ -49,22 +49,22 @@ BUBBLE_SHARE = Number(
         "How many pieces of work does a rank wait for, and how many does it do?",
         "The step is the work and the bubble together.",
     ),
-    solution=f"A rank does {_M} pieces and waits for {_P - 1}: {_P - 1}/{_M + _P - 1} = **{_FEW.bubble:.1%}** of the "
-    f"step. Of the work it is {_P - 1}/{_M} = {_FEW.bubble_of_ideal:.1%}. Both numbers are in papers under the name "
+    solution=f"A rank does {_M} pieces and waits for {_P - 1}: {_P - 1}/{_M + _P - 1} = **{_STEP.bubble:.1%}** of the "
+    f"step. Of the work it is {_P - 1}/{_M} = {_STEP.bubble_of_ideal:.1%}. Both numbers are in papers under the name "
     "*bubble fraction*: look which one is meant before you compare.",
-    value=_FEW.bubble,
+    value=_STEP.bubble,
     **_SHARE,
     slips=(
         Slip(
             "of-the-work",
-            _FEW.bubble_of_ideal,
+            _STEP.bubble_of_ideal,
             "That is the bubble as a share of the work. The step is longer than the work.",
         ),
         Slip("ranks-of-the-work", _P / _M, "That is a share of the work. And a rank does not wait for itself."),
         Slip("one-rank-more", _P / (_M + _P - 1), "The last rank waits for the ranks above it: how many are those?"),
         Slip("ranks-of-both", _P / (_M + _P), "Who does the last rank wait for? You counted it, too."),
         Slip("one-piece-more", (_P - 1) / (_M + _P), "Your bubble is right, and your step is not."),
-        Slip("work", 1 - _FEW.bubble, "That is the share in which a rank works."),
+        Slip("work", 1 - _STEP.bubble, "That is the share in which a rank works."),
         Slip(
             "in-halves",
             (_P - 1) / (2 * _M + _P - 1),
@@ -81,8 +81,8 @@ BUBBLE_SHARE = Number(
 )
 
 _BATCH, _SIZE, _COPIES, _DEEP = 1536, 2, 16, 12
-_EACH = _BATCH // (_COPIES * _SIZE)
-_SCALED, _BEFORE = step("1f1b", _DEEP, _EACH), step("1f1b", _DEEP, 4 * _EACH)
+_PER_PIPELINE = _BATCH // (_COPIES * _SIZE)
+_SCALED, _UNSCALED = step("1f1b", _DEEP, _PER_PIPELINE), step("1f1b", _DEEP, 4 * _PER_PIPELINE)
 
 MICRO_BATCHES = Number(
     key="micro-batches",
@@ -96,30 +96,30 @@ MICRO_BATCHES = Number(
         f"The {_COPIES} copies share the batch. How many sequences does one pipeline get?",
         "And how many micro-batches are those?",
     ),
-    solution=f"Each pipeline gets {_BATCH:,} / {_COPIES} = {_BATCH // _COPIES} sequences, {_EACH} micro-batches. The "
-    f"bubble is {_DEEP - 1}/{_EACH} = **{_SCALED.bubble_of_ideal:.1%}** of the work. With 4 copies it was "
-    f"{_DEEP - 1}/{4 * _EACH} = {_BEFORE.bubble_of_ideal:.1%}. So four times the GPUs make the step "
-    f"{_BEFORE.seconds / _SCALED.seconds:.2f} times as fast, before any message is counted: the batch is fixed, and "
-    "each copy more takes micro-batches from the others.",
+    solution=f"Each pipeline gets {_BATCH:,} / {_COPIES} = {_BATCH // _COPIES} sequences, {_PER_PIPELINE} "
+    f"micro-batches. The bubble is {_DEEP - 1}/{_PER_PIPELINE} = **{_SCALED.bubble_of_ideal:.1%}** of the work. With 4 "
+    f"copies it was {_DEEP - 1}/{4 * _PER_PIPELINE} = {_UNSCALED.bubble_of_ideal:.1%}. So four times the GPUs make the "
+    f"step {_UNSCALED.seconds / _SCALED.seconds:.2f} times as fast, before any message is counted: the batch is fixed, "
+    "and each copy more takes micro-batches from the others.",
     value=_SCALED.bubble_of_ideal,
     **_SHARE,
     slips=(
         Slip("of-the-step", _SCALED.bubble, "That is its share of the step. The question is the share of the work."),
-        Slip("all-ranks", _DEEP / _EACH, "A rank waits for the others, not for itself."),
+        Slip("all-ranks", _DEEP / _PER_PIPELINE, "A rank waits for the others, not for itself."),
         Slip(
             "sequences",
-            (_DEEP - 1) / (_EACH * _SIZE),
+            (_DEEP - 1) / (_PER_PIPELINE * _SIZE),
             "You counted each sequence as a micro-batch of its own. There are two in each.",
         ),
         Slip(
             "one-copy",
-            (_DEEP - 1) / (_EACH * _COPIES),
+            (_DEEP - 1) / (_PER_PIPELINE * _COPIES),
             "That is the bubble of one pipeline that gets the whole batch. The copies share it.",
         ),
-        Slip("four-copies", _BEFORE.bubble_of_ideal, "That is the bubble with 4 copies, before you scaled."),
+        Slip("four-copies", _UNSCALED.bubble_of_ideal, "That is the bubble with 4 copies, before you scaled."),
         Slip(
             "larger-batch",
-            (_DEEP - 1) / (_EACH * _COPIES * _SIZE),
+            (_DEEP - 1) / (_PER_PIPELINE * _COPIES * _SIZE),
             "That takes every sequence of the batch for a micro-batch of one pipeline.",
         ),
         Slip(
@@ -133,33 +133,33 @@ MICRO_BATCHES = Number(
 
 # What is taught at times: GPipe (p-1)/(m+p-1) against "1F1B" (p-1)/(2m+p-1), where forwards and backwards are counted
 # as pieces of their own in the work, and not in the bubble.
-_WIDE, _MANY = 8, 32
-_SAME = step("gpipe", _WIDE, _MANY)
-_CLAIM = (_WIDE - 1) / (2 * _MANY + _WIDE - 1)
+_WIDE, _MICRO = 8, 32
+_GPIPE = step("gpipe", _WIDE, _MICRO)
+_CLAIM = (_WIDE - 1) / (2 * _MICRO + _WIDE - 1)
 
 SAME_BUBBLE = Choice(
     key="same-bubble",
     level=2,
     title="7 of 39, or 7 of 71",
-    prompt=f"A course teaches: with {_WIDE} ranks and {_MANY} micro-batches GPipe's bubble is {_WIDE - 1} pieces of "
-    f"{_MANY + _WIDE - 1}, {_SAME.bubble:.1%} of the step. 1F1B turns to backwards early and so has "
-    f"2 × {_MANY} pieces to fill its step with: {_WIDE - 1} of {2 * _MANY + _WIDE - 1}, **{_CLAIM:.1%}**. "
+    prompt=f"A course teaches: with {_WIDE} ranks and {_MICRO} micro-batches GPipe's bubble is {_WIDE - 1} pieces of "
+    f"{_MICRO + _WIDE - 1}, {_GPIPE.bubble:.1%} of the step. 1F1B turns to backwards early and so has "
+    f"2 × {_MICRO} pieces to fill its step with: {_WIDE - 1} of {2 * _MICRO + _WIDE - 1}, **{_CLAIM:.1%}**. "
     "What is right?",
     hints=(
         "The last rank cannot begin before the first micro-batch has come down. Does the order change that?",
         "If the work is counted in forwards and backwards apart, in what is the bubble counted?",
     ),
-    solution=f"Both end after (m + p − 1)(F + B) = {_SAME.seconds:.0f} slots, and both bubbles are "
-    f"{_SAME.bubble:.1%}. The claim counts forwards and backwards apart in the work, {2 * _MANY} pieces, and together "
-    f"in the bubble, {_WIDE - 1}. Counted alike it is {2 * (_WIDE - 1)} of {2 * (_MANY + _WIDE - 1)}: the same.\n\n"
-    f"What 1F1B saves is **memory**: the first rank holds at most {_WIDE} micro-batches and not {_MANY}. With the "
-    "memory that is left you can take more micro-batches, and those make the bubble smaller.",
+    solution=f"Both end after (m + p − 1)(F + B) = {_GPIPE.seconds:.0f} slots, and both bubbles are "
+    f"{_GPIPE.bubble:.1%}. The claim counts forwards and backwards apart in the work, {2 * _MICRO} pieces, and "
+    f"together in the bubble, {_WIDE - 1}. Counted alike it is {2 * (_WIDE - 1)} of {2 * (_MICRO + _WIDE - 1)}: the "
+    f"same.\n\nWhat 1F1B saves is **memory**: the first rank holds at most {_WIDE} micro-batches and not {_MICRO}. "
+    "With the memory that is left you can take more micro-batches, and those make the bubble smaller.",
     options=(
         Option(
             "memory",
             "The bubbles are equal; 1F1B holds fewer",
-            f"Right: {_SAME.seconds:.0f} slots each. The first rank holds {_WIDE} micro-batches instead of "
-            f"{_MANY}, and that is all that changed.",
+            f"Right: {_GPIPE.seconds:.0f} slots each. The first rank holds {_WIDE} micro-batches instead of "
+            f"{_MICRO}, and that is all that changed.",
             True,
         ),
         Option(

@@ -97,7 +97,7 @@ UNEVEN_STAGE = Number(
     f"Llama 3 8B is best cut into {', '.join(map(str, balanced_blocks(LLAMA)))} blocks on four H100.",
     value=_LONGER,
     unit="%",
-    said=True,
+    unit_given=True,
     units=("%",),
     dimension="share",
     slips=(

@@ -8,8 +8,8 @@ from scaleout.spec.devices import GB
 from scaleout.spec.pipeline import Action
 from scaleout.timing import pipeline
 
-_P, _RANK, _M, _KEPT = 8, 2, 32, 2.5 * GB
-_HELD = step("1f1b", _P, _M).in_flight[_RANK]
+_P, _RANK, _M, _MICRO_BYTES = 8, 2, 32, 2.5 * GB
+_IN_FLIGHT = step("1f1b", _P, _M).in_flight[_RANK]
 
 HELD_BY_RANK = Number(
     key="held-by-rank",
@@ -17,40 +17,40 @@ HELD_BY_RANK = Number(
     title="Held by one rank",
     minutes=2,
     prompt=f"**{_P} ranks**, numbered from 0, **{_M} micro-batches**, 1F1B. Of each micro-batch a stage keeps "
-    f"**{_KEPT / GB:.1f} GB** for its backward. How much does **rank {_RANK}** hold at most?",
+    f"**{_MICRO_BYTES / GB:.1f} GB** for its backward. How much does **rank {_RANK}** hold at most?",
     hints=(
         "How many forwards does it do before its first backward?",
         "As many as there are ranks below it, and one more.",
     ),
     solution=f"{_P - 1 - _RANK} ranks are below it. It does a forward for each of them and one of its own, and then "
-    f"waits for the first gradient: {_P} − {_RANK} = {_HELD} micro-batches, **{_HELD * _KEPT / GB:.1f} GB**. From then "
-    f"on it gives one back for each that it takes. It would be the same with a thousand; under GPipe "
-    f"it is all {_M}, {_M * _KEPT / GB:.0f} GB.",
-    value=_HELD * _KEPT,
+    f"waits for the first gradient: {_P} − {_RANK} = {_IN_FLIGHT} micro-batches, "
+    f"**{_IN_FLIGHT * _MICRO_BYTES / GB:.1f} GB**. From then on it gives one back for each that it takes. It would be "
+    f"the same with a thousand; under GPipe it is all {_M}, {_M * _MICRO_BYTES / GB:.0f} GB.",
+    value=_IN_FLIGHT * _MICRO_BYTES,
     unit="GB",
     units=("MB", "GB", "GiB"),
     slips=(
         Slip(
             "gpipe",
-            _M * _KEPT,
+            _M * _MICRO_BYTES,
             "That is all micro-batches, as under GPipe. In 1F1B a rank begins with backwards as soon as one is there.",
         ),
-        Slip("first-rank", _P * _KEPT, "That is what the first rank holds, the fullest."),
+        Slip("first-rank", _P * _MICRO_BYTES, "That is what the first rank holds, the fullest."),
         Slip(
             "one-short",
-            (_P - 1 - _RANK) * _KEPT,
+            (_P - 1 - _RANK) * _MICRO_BYTES,
             "That is one for each rank below it. What does it do until its first gradient comes?",
         ),
-        Slip("from-one", (_P - _RANK + 1) * _KEPT, "That is rank 1, or rank 2 where they are counted from 1."),
+        Slip("from-one", (_P - _RANK + 1) * _MICRO_BYTES, "That is rank 1, or rank 2 where they are counted from 1."),
         Slip(
             "ranks-above",
-            (_RANK + 1) * _KEPT,
+            (_RANK + 1) * _MICRO_BYTES,
             "That counts the ranks above. Those have their forwards behind them; it waits for the ones below.",
         ),
-        Slip("one", _KEPT, "That is one micro-batch, as on the last rank."),
+        Slip("one", _MICRO_BYTES, "That is one micro-batch, as on the last rank."),
         Slip(
             "shared",
-            _M * _KEPT / _P,
+            _M * _MICRO_BYTES / _P,
             "Either you divided the micro-batches among the ranks, and each goes through all of them; or that is "
             "another rank's.",
         ),
@@ -84,9 +84,9 @@ def _windowed(window):
     """An order of `window(rank, p, m, limit)` forwards before the first backward, and by turns from then on."""
 
     def order(rank: int, p: int, m: int, limit: int) -> list[int]:
-        ahead = max(0, min(window(rank, p, m, limit), m))
-        rest = [action for i in range(1, m + 1) for action in (-i, ahead + i) if action <= m]
-        return [*range(1, ahead + 1), *rest]
+        warmup = max(0, min(window(rank, p, m, limit), m))
+        remaining = [action for i in range(1, m + 1) for action in (-i, warmup + i) if action <= m]
+        return [*range(1, warmup + 1), *remaining]
 
     return order
 
@@ -102,24 +102,24 @@ def _unfinished(rank: int, p: int, m: int, limit: int) -> list[int]:
 
 def _last_first(rank: int, p: int, m: int, limit: int) -> list[int]:
     """Each backward that of the newest micro-batch held."""
-    held, out = [], []
+    in_flight, order = [], []
     for action in _limited(rank, p, m, limit):
         if action > 0:
-            held.append(action)
-        out.append(action if action > 0 else -held.pop())
-    return out
+            in_flight.append(action)
+        order.append(action if action > 0 else -in_flight.pop())
+    return order
 
 
 def _past_the_end(rank: int, p: int, m: int, limit: int) -> list[int]:
     """The first forwards not ended at m."""
-    ahead = min(p - rank, limit)
-    return [*range(1, ahead + 1), *(action for i in range(1, m + 1) for action in (-i, ahead + i) if action <= m)]
+    warmup = min(p - rank, limit)
+    return [*range(1, warmup + 1), *(action for i in range(1, m + 1) for action in (-i, warmup + i) if action <= m)]
 
 
 def limited_seconds(p: int, m: int, limit: int) -> float:
     """Slots of a step in which every rank keeps to this order."""
     orders = [
-        [Action("F" if one > 0 else "B", rank, abs(one) - 1) for one in _limited(rank, p, m, limit)]
+        [Action("F" if number > 0 else "B", rank, abs(number) - 1) for number in _limited(rank, p, m, limit)]
         for rank in range(p)
     ]
     return pipeline.timeline(orders, pipeline.even(p)).seconds
@@ -224,7 +224,7 @@ ORDER_1F1B = Function(
         ),
         Mistake(
             "from-zero",
-            lambda *case: [one - 1 if one > 0 else one + 1 for one in _limited(*case)],
+            lambda *case: [action - 1 if action > 0 else action + 1 for action in _limited(*case)],
             "Your micro-batches are numbered from 0. They go from 1 to m: −0 would be 0.",
         ),
     ),

@@ -40,44 +40,44 @@ def waits_for(orders):
 """
 
 
-def _waits(above=-1, rounds=None, own=True, micro=True):
-    """Plays orders: `above` is where a forward's input comes from, `rounds` how often each rank is looked at, `own`
-    whether the last rank's backward needs its forward, `micro` whether micro-batches are told apart."""
+def _waits(upstream=-1, rounds=None, last_rank=True, micro=True):
+    """Plays orders: `upstream` is where a forward's input comes from, `rounds` how often each rank is looked at,
+    `last_rank` whether the last rank's backward needs its forward, `micro` whether micro-batches are told apart."""
 
-    def needs(rank: int, action: tuple, ranks: int, done: list) -> int:
+    def needs(rank: int, action: tuple, ranks: int, finished: list) -> int:
         """The rank that an action of this one waits for, or -1."""
         kind, i = action
-        other = rank + (above if kind == "F" else -above)
-        if not 0 <= other < ranks:
-            if kind == "F" or not own:
+        source = rank + (upstream if kind == "F" else -upstream)
+        if not 0 <= source < ranks:
+            if kind == "F" or not last_rank:
                 return -1
-            other, before = rank, "F"
+            source, needed = rank, "F"
         else:
-            before = kind
+            needed = kind
         if micro:
-            there = (before, other, i) in done
+            ready = (needed, source, i) in finished
         else:
-            there = _count(done, before, other) > _count(done, kind, rank)
-        return -1 if there else other
+            ready = _count(finished, needed, source) > _count(finished, kind, rank)
+        return -1 if ready else source
 
     def waits_for(orders: list) -> list[int]:
-        ranks, at, done = len(orders), [0] * len(orders), []
+        ranks, positions, finished = len(orders), [0] * len(orders), []
         for _ in range(rounds or sum(map(len, orders)) + 1):
             for rank, order in enumerate(orders):
-                while at[rank] < len(order) and needs(rank, order[at[rank]], ranks, done) == -1:
-                    kind, i = order[at[rank]]
-                    done.append((kind, rank, i))
-                    at[rank] += 1
+                while positions[rank] < len(order) and needs(rank, order[positions[rank]], ranks, finished) == -1:
+                    kind, i = order[positions[rank]]
+                    finished.append((kind, rank, i))
+                    positions[rank] += 1
         return [
-            needs(rank, order[at[rank]], ranks, []) if at[rank] < len(order) else -1
+            needs(rank, order[positions[rank]], ranks, []) if positions[rank] < len(order) else -1
             for rank, order in enumerate(orders)
         ]
 
     return waits_for
 
 
-def _count(done: list, kind: str, rank: int) -> int:
-    return sum((one, other) == (kind, rank) for one, other, _ in done)
+def _count(finished: list, kind: str, rank: int) -> int:
+    return sum((done_kind, done_rank) == (kind, rank) for done_kind, done_rank, _ in finished)
 
 
 _waits_for = _waits()
@@ -89,22 +89,22 @@ def _row(words: str) -> list[tuple[str, int]]:
 
 
 def _rows(*words: str) -> tuple[list]:
-    return ([_row(one) for one in words],)
+    return ([_row(text) for text in words],)
 
 
 def _culprits_only(orders: list) -> list[int]:
     """Only the ranks of a ring: those behind it counted as done."""
-    found = _waits_for(orders)
+    waits = _waits_for(orders)
 
     def comes_back(rank: int) -> bool:
-        at = found[rank]
+        current = waits[rank]
         for _ in orders:
-            if at in (-1, rank):
-                return at == rank
-            at = found[at]
+            if current in (-1, rank):
+                return current == rank
+            current = waits[current]
         return False
 
-    return [other if other != -1 and comes_back(rank) else -1 for rank, other in enumerate(found)]
+    return [waited if waited != -1 and comes_back(rank) else -1 for rank, waited in enumerate(waits)]
 
 
 SIMULATE = Function(
@@ -155,7 +155,7 @@ SIMULATE = Function(
     mistakes=(
         Mistake(
             "other-way",
-            _waits(above=1),
+            _waits(upstream=1),
             "Your forwards come from the rank below, and your gradients from above. It is the other way.",
         ),
         Mistake(
@@ -165,7 +165,7 @@ SIMULATE = Function(
         ),
         Mistake(
             "free-backward",
-            _waits(own=False),
+            _waits(last_rank=False),
             "On your last rank a backward needs nothing. It needs its own forward of that micro-batch.",
         ),
         Mistake(
@@ -180,17 +180,17 @@ SIMULATE = Function(
         ),
         Mistake(
             "whether",
-            lambda orders: [-1 if one == -1 else rank for rank, one in enumerate(_waits_for(orders))],
+            lambda orders: [-1 if source == -1 else rank for rank, source in enumerate(_waits_for(orders))],
             "You give the number of the rank that waits. Give the one that it waits for.",
         ),
         Mistake(
             "one-for-zero",
-            lambda orders: [max(one, 0) for one in _waits_for(orders)],
+            lambda orders: [max(source, 0) for source in _waits_for(orders)],
             "You give 0 where a rank comes to its end. 0 is a rank: give -1.",
         ),
         Mistake(
             "from-one",
-            lambda orders: [one if one == -1 else one + 1 for one in _waits_for(orders)],
+            lambda orders: [source if source == -1 else source + 1 for source in _waits_for(orders)],
             "You number the ranks from 1. The first is rank 0.",
         ),
     ),

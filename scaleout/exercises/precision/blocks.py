@@ -118,7 +118,7 @@ def exponents(values, size, top, up):
 """
 
 
-def _up(largest: float, top: float) -> int:
+def _rounded_up(largest: float, top: float) -> int:
     return math.ceil(math.log2(largest / top))
 
 
@@ -126,19 +126,19 @@ def _octaves(largest: float, top: float) -> int:
     return math.floor(math.log2(largest)) - math.floor(math.log2(top))
 
 
-def _exponents(values, size, top, up, of=max, rules=(_octaves, _up), last=True, sign=1):
+def _exponents(values, size, top, round_up, statistic=max, rules=(_octaves, _rounded_up), last=True, sign=1):
     """Exponents by the two rules; `of` makes one number of a block's absolute values."""
     starts = range(0, len(values) if last else len(values) - size + 1, size)
-    return [sign * rules[bool(up)](of(map(abs, values[start : start + size])), top) for start in starts]
+    return [sign * rules[bool(round_up)](statistic(map(abs, values[start : start + size])), top) for start in starts]
 
 
-def _not_absolute(values, size, top, up):
-    return _exponents([x if x > 0 else 1e-3 for x in values], size, top, up)
+def _not_absolute(values, size, top, round_up):
+    return _exponents([x if x > 0 else 1e-3 for x in values], size, top, round_up)
 
 
-def _one_for_all(values, size, top, up):
-    most = max(map(abs, values), default=1)
-    return _exponents([most for _ in values], size, top, up)
+def _one_for_all(values, size, top, round_up):
+    largest = max(map(abs, values), default=1)
+    return _exponents([largest for _ in values], size, top, round_up)
 
 
 _MIXED = [0.3, -7.1, 2.0, 0.04, -0.9, 0.6, 130.0, -20.0, 5.5, -500.0, 60.0]
@@ -194,7 +194,7 @@ SCALES = Function(
         ),
         Mistake(
             "rules-swapped",
-            lambda *case: _exponents(*case, rules=(_up, _octaves)),
+            lambda *case: _exponents(*case, rules=(_rounded_up, _octaves)),
             "You have the two rules the other way round.",
         ),
         Mistake(
@@ -204,7 +204,7 @@ SCALES = Function(
         ),
         Mistake(
             "floor-of-the-ratio",
-            lambda *case: _exponents(*case, rules=(lambda a, b: math.floor(math.log2(a / b)), _up)),
+            lambda *case: _exponents(*case, rules=(lambda a, b: math.floor(math.log2(a / b)), _rounded_up)),
             "Without up you took floor(log2(largest / top)). It is the octave of each that is compared.",
         ),
         Mistake(

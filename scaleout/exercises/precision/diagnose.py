@@ -96,7 +96,7 @@ gradients
 errors allowed  1e-2    1e-2  1e-2 1e-3
 """
 
-WHICH = Choice(
+WHICH_FORMAT = Choice(
     key="which-format",
     level=3,
     minutes=6,
@@ -161,4 +161,4 @@ WHICH = Choice(
     ),
 )
 
-EXERCISES = (FOUR, WHICH)
+EXERCISES = (FOUR, WHICH_FORMAT)

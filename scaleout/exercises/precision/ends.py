@@ -14,7 +14,7 @@ FP16, BF16 = FORMATS["fp16"], FORMATS["bf16"]
 ZERO = FP16.smallest / 2  # half of it and less becomes zero
 MLP = GRADIENTS["last step"]["activations"]["block 3, MLP"]
 HALVINGS = FP16.lowest_octave - round(math.log2(ZERO))
-BELOW, LOST = MLP.below(FP16.lowest_octave), fate(MLP, FP16).zero
+UNDERFLOWS, LOST = MLP.below(FP16.lowest_octave), fate(MLP, FP16).zero
 
 REACH = Number(
     key="below-normal",
@@ -33,7 +33,7 @@ REACH = Number(
     "On the way the number loses one bit for each halving: at 2^-20 it has 5 of its 11 left. That is coarse, and far "
     "from nothing. *fp16's smallest normal is 6.1e-05; anything below that flushes to zero in the backward pass* "
     "(engichang1467/Open-Rig3R, issue 35) is wrong by eleven octaves, which are those where gradients are. Of the "
-    f"gradients that came back to block 3's MLP in the book's own run {BELOW:.0%} lie below 2^-14, and {LOST:.1%} "
+    f"gradients that came back to block 3's MLP in the book's own run {UNDERFLOWS:.0%} lie below 2^-14, and {LOST:.1%} "
     "become zero in fp16. The paper on mixed precision draws the line where it is: *any value whose magnitude is "
     "smaller than 2^-24 becomes zero in FP16* (Micikevicius et al. 2018, section 3.1), rounding to the nearest aside.",
     value=HALVINGS,
@@ -53,7 +53,7 @@ REACH = Number(
 THREE = (1.003, 100_000.0, 3e-9)
 
 
-def off(x: float, name: str) -> float:
+def relative_error(x: float, name: str) -> float:
     """How far the nearest number of a format is from x, relative to x; infinity where there is none."""
     return abs(rounded(x, FORMATS[name]) / x - 1)
 

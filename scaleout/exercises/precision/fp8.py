@@ -168,7 +168,7 @@ DELAYED = Number(
     right="A delayed scale clips what is larger than all of its history, and no log says so.",
 )
 
-WHY = Choice(
+ALL_E4M3 = Choice(
     key="all-e4m3",
     level=2,
     minutes=3,
@@ -223,4 +223,4 @@ WHY = Choice(
     ),
 )
 
-EXERCISES = (TWICE, OUTLIER, DELAYED, WHY)
+EXERCISES = (TWICE, OUTLIER, DELAYED, ALL_E4M3)

@@ -27,22 +27,22 @@ def round_to(x, exponent, mantissa):
 """
 
 
-def _down(x: float) -> float:
+def _truncated(x: float) -> float:
     return float(math.trunc(x))
 
 
-def _away(x: float) -> float:
+def _half_away(x: float) -> float:
     return math.copysign(math.floor(abs(x) + 0.5), x)
 
 
-def _rounded(x, exponent, mantissa, to=round, low=0, subnormal=True):
+def _rounded(x, exponent, mantissa, rounding=round, low=0, subnormal=True):
     """x in the format; `to` rounds a number of steps, `low` moves the lowest octave, None takes it away."""
     lowest = -math.inf if low is None else 2 - 2 ** (exponent - 1) + low
     octave = math.frexp(x)[1] - 1
     if not subnormal and octave < lowest:
         return 0.0
     step = 2.0 ** (max(octave, lowest) - mantissa) if x else 1.0
-    return to(x / step) * step
+    return rounding(x / step) * step
 
 
 ROUND = Function(
@@ -102,12 +102,12 @@ ROUND = Function(
     mistakes=(
         Mistake(
             "cut-off",
-            lambda *case: _rounded(*case, to=_down),
+            lambda *case: _rounded(*case, rounding=_truncated),
             "You cut the rest off. The nearest number may be the next one.",
         ),
         Mistake(
             "ties-away",
-            lambda *case: _rounded(*case, to=_away),
+            lambda *case: _rounded(*case, rounding=_half_away),
             "Ties go to the number whose last bit is 0, yours all go away from zero.",
         ),
         Mistake(

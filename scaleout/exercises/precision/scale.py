@@ -120,7 +120,7 @@ def _log() -> str:
     return "\n".join(
         [
             f"{'step':>4}{'loss scale':>13}{'left out':>11}",
-            *(f"{one.step:>4}{one.scale:>13,.0f}{'yes' if one.skipped else '':>11}" for one in LOG),
+            *(f"{step.step:>4}{step.scale:>13,.0f}{'yes' if step.skipped else '':>11}" for step in LOG),
         ]
     )
 
@@ -190,21 +190,23 @@ def scales(overflowed, scale, interval):
 """
 
 
-def _scales(overflowed, scale, interval, reset=True, again=True, late=0, after=False, grows=True, over_counts=False):
+def _scales(
+    overflowed, scale, interval, reset=True, restart=True, delay=0, after_step=False, grows=True, over_counts=False
+):
     """The scales, or those of a scaler with something wrong in it."""
-    found, good = [], 0
-    for over in overflowed:
-        found.append(scale)
-        good = (0 if reset else good + over_counts) if over else good + 1
-        scale = scale / 2 if over else scale
-        if (not over or over_counts) and good >= interval + late and grows:
-            scale, good = scale * 2, 0 if again else good
-        if after:
-            found[-1] = scale
-    return found
+    scales, good = [], 0
+    for overflow in overflowed:
+        scales.append(scale)
+        good = (0 if reset else good + over_counts) if overflow else good + 1
+        scale = scale / 2 if overflow else scale
+        if (not overflow or over_counts) and good >= interval + delay and grows:
+            scale, good = scale * 2, 0 if restart else good
+        if after_step:
+            scales[-1] = scale
+    return scales
 
 
-AFTER = Function(
+NEXT_SCALE = Function(
     key="scale-by-step",
     level=2,
     minutes=8,
@@ -252,17 +254,17 @@ AFTER = Function(
         ),
         Mistake(
             "count-goes-on",
-            lambda *case: _scales(*case, again=False),
+            lambda *case: _scales(*case, restart=False),
             "Once the interval is reached, yours doubles in every good step. Begin the count anew after it.",
         ),
         Mistake(
             "one-late",
-            lambda *case: _scales(*case, late=1),
+            lambda *case: _scales(*case, delay=1),
             "Yours doubles one good step too late: the scale is raised as soon as interval of them are there.",
         ),
         Mistake(
             "after-the-step",
-            lambda *case: _scales(*case, after=True),
+            lambda *case: _scales(*case, after_step=True),
             "Those are the scales after each step. The first one is what you were given.",
         ),
         Mistake(
@@ -279,4 +281,4 @@ AFTER = Function(
     right="Two numbers from step to step, the same on every rank.",
 )
 
-EXERCISES = (DOUBLED, CLIP, READ, AFTER)
+EXERCISES = (DOUBLED, CLIP, READ, NEXT_SCALE)

@@ -11,15 +11,15 @@ from scaleout.numerics.sums import swamped_from
 
 BF16, FP16 = FORMATS["bf16"], FORMATS["fp16"]
 BEGIN, UPDATE = 0.01, 3e-4
-OWN = rounded(BEGIN, BF16)
+BEGIN_BF16 = rounded(BEGIN, BF16)
 
 
 def stops(f: Format, weight: float = BEGIN, update: float = UPDATE) -> float:
     """Where a weight of the format stands still, that is moved up by `update` in each step and rounded."""
-    here = rounded(weight, f)
-    while (there := rounded(here + update, f)) != here:
-        here = there
-    return here
+    total = rounded(weight, f)
+    while (next_total := rounded(total + update, f)) != total:
+        total = next_total
+    return total
 
 
 STUCK = Number(
@@ -39,7 +39,7 @@ STUCK = Number(
     ),
     solution="Between 2^e and 2^(e+1) bf16 goes in steps of 2^(e-7); an update counts if it is above half a step, "
     "2^(e-8). From 2^-4 = 0.0625 to 0.125 that is 2.4e-4, and 3e-4 is above; from 0.125 on it is 4.9e-4. So the "
-    f"weight stops at **0.125**, {stops(BF16) / OWN:.1f} times {BEGIN}.\n\n"
+    f"weight stops at **0.125**, {stops(BF16) / BEGIN_BF16:.1f} times {BEGIN}.\n\n"
     "In fp32 it would have gone on. And it does not get there at the right speed: just below 0.125 each update of 3e-4 "
     "is rounded up to a step of 4.9e-4, and between 0.03 and 0.06 down to 2.4e-4. In general a bf16 weight stands "
     "still where it is more than 2^8 to 2^9 times its update.\n\n"
@@ -48,7 +48,7 @@ STUCK = Number(
     "several had been published; with fp32 weights they measured 10 to 15% improvement in an ablation. The remedies "
     "are an fp32 copy that the optimizer steps (4 bytes), a second bf16 number for what was cut off (Kahan, 2 bytes), "
     "or rounding by chance (none).",
-    value=stops(BF16) / OWN,
+    value=stops(BF16) / BEGIN_BF16,
     unit="times",
     units=("times",),
     dimension="times",
@@ -56,21 +56,21 @@ STUCK = Number(
         Slip("the-weight", stops(BF16), "That is a weight, and the right one. How many times its beginning is it?"),
         Slip(
             "whole-step",
-            0.0625 / OWN,
+            0.0625 / BEGIN_BF16,
             "That is where the update is less than a whole step. Has it to be as much as that?",
         ),
         Slip(
             "fp16", stops(FP16) / rounded(BEGIN, FP16), "Those are fp16's steps, with 10 bits of mantissa. bf16 has 7."
         ),
-        Slip("one-bit-more", 0.25 / OWN, "You counted 8 bits of mantissa. bf16 has 7, and a leading one."),
+        Slip("one-bit-more", 0.25 / BEGIN_BF16, "You counted 8 bits of mantissa. bf16 has 7, and a leading one."),
         Slip(
             "256",
-            256 * UPDATE / OWN,
+            256 * UPDATE / BEGIN_BF16,
             "You took a multiple of the update. Steps are the same within an octave: the weight goes on to its end.",
         ),
         Slip(
             "512",
-            512 * UPDATE / OWN,
+            512 * UPDATE / BEGIN_BF16,
             "You took a multiple of the update. Steps change at a power of two, and there the weight stops.",
         ),
     ),

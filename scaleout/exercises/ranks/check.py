@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.engine.clock import Clock
-from scaleout.exercises.ranks.guard import Kept, inspect, line, load
+from scaleout.exercises.ranks.guard import Originals, inspect, line, load
 from scaleout.exercises.ranks.launch import TOKEN, UNREAD, end, launch, say, tell
 
 LOST = ("Timed out waiting", "timed out", "Connection closed", "Connection reset", "Broken pipe", "Application timeout")
@@ -37,7 +37,7 @@ STORE_SECONDS = 300  # a rank waits this long for the store itself; the launcher
 class Check:
     """One lab exercise.
 
-    own(function, rank, world): runs the reader's function on one rank, and returns what pickle can carry.
+    rank_report(function, rank, world): runs the reader's function on one rank, and returns what pickle can carry.
     judge(reports, world): the verdict on the reports of all ranks. A report may be a Verdict already, when the rank
     knows what is wrong; those are judged here.
     """
@@ -45,7 +45,7 @@ class Check:
     module: str
     function: str
     worlds: tuple[int, ...]
-    own: Callable[[Callable, int, int], object]
+    rank_report: Callable[[Callable, int, int], object]
     judge: Callable[[list, int], Verdict]
     right: str = ""  # said in place of the last verdict when all worlds are right
     wait_seconds: float = 15  # that a collective of the reader waits for the other ranks
@@ -98,24 +98,24 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
     torch.set_num_threads(1)
     _hush()
     place, port, token = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), os.environ.pop(TOKEN, "")
-    plain = dist.TCPStore(place, port, is_master=False, timeout=timedelta(seconds=STORE_SECONDS))
-    store, kept, out = dist.PrefixStore(token, plain), Kept(), os.fdopen(os.dup(1), "w")
+    root_store = dist.TCPStore(place, port, is_master=False, timeout=timedelta(seconds=STORE_SECONDS))
+    store, originals, stream = dist.PrefixStore(token, root_store), Originals(), os.fdopen(os.dup(1), "w")
     code = 0
     for number, path in enumerate(files):
         for world in check.worlds:
-            for times in PATIENCE:
-                tried = replace(check, wait_seconds=times * check.wait_seconds)
-                key = f"{number}/{world}/{tried.wait_seconds}"
-                one = _Place(
-                    tried,
+            for factor in PATIENCE:
+                attempt = replace(check, wait_seconds=factor * check.wait_seconds)
+                key = f"{number}/{world}/{attempt.wait_seconds}"
+                job = _Run(
+                    attempt,
                     path,
                     rank,
                     world,
-                    kept,
+                    originals,
                     dist.PrefixStore(key, store),
-                    dist.PrefixStore(f"group/{key}", plain),
+                    dist.PrefixStore(f"group/{key}", root_store),
                 )
-                verdict = _verdict(one, _watched(one, store, number))
+                verdict = _verdict(job, _watched(job, store, number))
                 if verdict.slip != "late":
                     break
                 verdict = replace(verdict, slip="deadlock")
@@ -124,45 +124,45 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
         if rank == 0 and token:
             say(store, number, verdict)
         elif rank == 0:
-            code = max(code, tell(path, verdict, out))
+            code = max(code, tell(path, verdict, stream))
         if verdict.slip == "no-end":  # the rank that is still in there cannot take part in the next file
             break
     end(store, rank, code)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Run:
     """One file on one rank of `world`. The reader's process group has its own store, without the launcher's key."""
 
     check: Check
     path: str
     rank: int
     world: int
-    kept: Kept
+    originals: Originals
     store: dist.Store
     group: dist.Store
 
 
 @contextmanager
-def _watched(one: _Place, store: dist.Store, number: int):
+def _watched(job: _Run, store: dist.Store, number: int):
     """A clock beside rank 0, which could not speak of itself from inside a loop without end."""
-    over, own = threading.Event(), Clock(os.getpid())
+    finished, clock = threading.Event(), Clock(os.getpid())
 
     def watch() -> None:
         # Later than it takes to notice another rank's, and what rank 0 may wait for one that is late.
-        left = most = 1.5 * one.check.file_seconds + one.check.wait_seconds
-        while not over.wait(left):
-            left = most - own.seconds()
-            if left <= 0:
-                say(store, number, _no_end(one.check, 0, one.world))
+        remaining = limit = 1.5 * job.check.file_seconds + job.check.wait_seconds
+        while not finished.wait(remaining):
+            remaining = limit - clock.seconds()
+            if remaining <= 0:
+                say(store, number, _no_end(job.check, 0, job.world))
                 end(store, 0, 1)
 
-    if one.rank == 0:
+    if job.rank == 0:
         threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
 
 
 def _hush() -> None:
@@ -173,72 +173,72 @@ def _hush() -> None:
     os.close(nowhere)
 
 
-def _meet(one: _Place, where: str) -> None:
+def _meet(job: _Run, stage: str) -> None:
     """Wait until all ranks have come here."""
-    one.store.set(f"{where}/{one.rank}", str(os.getpid()))
-    one.store.wait([f"{where}/{rank}" for rank in range(one.world)], timedelta(seconds=STORE_SECONDS))
+    job.store.set(f"{stage}/{job.rank}", str(os.getpid()))
+    job.store.wait([f"{stage}/{rank}" for rank in range(job.world)], timedelta(seconds=STORE_SECONDS))
 
 
-def _verdict(one: _Place, watched: AbstractContextManager) -> Verdict:
+def _verdict(job: _Run, watched: AbstractContextManager) -> Verdict:
     """The verdict on a function with `world` ranks, the same on every rank; those above `world` only wait for it.
 
     Reports go through the store: it works whatever the reader's collectives have left behind.
     """
-    if one.rank < one.world:
-        _meet(one, "here")  # a rank that is late to start is none that the reader's code has lost
+    if job.rank < job.world:
+        _meet(job, "here")  # a rank that is late to start is none that the reader's code has lost
         dist.init_process_group(
             "gloo",
-            store=one.group,
-            rank=one.rank,
-            world_size=one.world,
-            timeout=timedelta(seconds=one.check.wait_seconds),
+            store=job.group,
+            rank=job.rank,
+            world_size=job.world,
+            timeout=timedelta(seconds=job.check.wait_seconds),
         )
-        _meet(one, "joined")  # nor is one that the reader's code ends while another still connects to it
+        _meet(job, "joined")  # nor is one that the reader's code ends while another still connects to it
         with watched:
-            report = _report(one)
-        changed = one.kept.put_back()
+            report = _report(job)
+        changed = job.originals.put_back()
         if changed:
             report = wrong(
-                f"rank {one.rank}: your code replaces {', '.join(changed[:3])}: leave the libraries as they are",
+                f"rank {job.rank}: your code replaces {', '.join(changed[:3])}: leave the libraries as they are",
                 "replaced",
             )
-        one.store.set(f"report/{one.rank}", _packed(report))
-    verdict = _gather(one) if one.rank == 0 else None
+        job.store.set(f"report/{job.rank}", _packed(report))
+    verdict = _gather(job) if job.rank == 0 else None
     if verdict:
-        one.store.set("verdict", pickle.dumps(verdict))
+        job.store.set("verdict", pickle.dumps(verdict))
     else:
-        one.store.wait(["verdict"], timedelta(seconds=STORE_SECONDS))
-        verdict = pickle.loads(one.store.get("verdict"))
-    if one.rank < one.world and verdict.slip != "no-end":
+        job.store.wait(["verdict"], timedelta(seconds=STORE_SECONDS))
+        verdict = pickle.loads(job.store.get("verdict"))
+    if job.rank < job.world and verdict.slip != "no-end":
         with contextlib.suppress(Exception):  # the reader's code may have ended the group
             dist.destroy_process_group()
     return verdict
 
 
-def _report(one: _Place) -> object:
-    """What `own` says of the reader's function, or what its code raised."""
-    mine, own = os.getpid(), Clock()
+def _report(job: _Run) -> object:
+    """What `rank_report` says of the reader's function, or what its code raised."""
+    process, clock = os.getpid(), Clock()
     try:
-        with one.check.around():
+        with job.check.around():
             try:
-                function = load(one.path, one.check.function)
+                function = load(job.path, job.check.function)
             except ValueError as error:
                 return wrong(str(error), UNREAD)
-            return one.check.own(function, one.rank, one.world)
+            return job.check.rank_report(function, job.rank, job.world)
     except BaseException as error:  # the reader's code: one line says what happened
-        known = one.check.explain(error)
+        known = job.check.explain(error)
         if known:
-            return Verdict(False, f"rank {one.rank}: {known.message}", known.slip)
+            return Verdict(False, f"rank {job.rank}: {known.message}", known.slip)
         if any(mark in line(error, 10**6) for mark in LOST):
             return wrong(
-                f"rank {one.rank} of {one.world} waited for another rank that never came, for "
-                f"{one.check.wait_seconds:g} s: a deadlock, or a busy machine. Does every rank make the same "
+                f"rank {job.rank} of {job.world} waited for another rank that never came, for "
+                f"{job.check.wait_seconds:g} s: a deadlock, or a busy machine. Does every rank make the same "
                 "calls in the same order, and start its receive before it waits for its send?",
-                "late" if own.busy() > one.check.wait_seconds / 2 else "deadlock",
+                "late" if clock.busy() > job.check.wait_seconds / 2 else "deadlock",
             )
-        return wrong(f"rank {one.rank}: {line(error)}", "exception")
+        return wrong(f"rank {job.rank}: {line(error)}", "exception")
     finally:
-        if os.getpid() != mine:  # a copy that the reader's code has forked
+        if os.getpid() != process:  # a copy that the reader's code has forked
             os._exit(0)
 
 
@@ -249,21 +249,23 @@ def _packed(report: object) -> bytes:
         return pickle.dumps(wrong(f"what your function returns cannot be sent to rank 0: {line(error)}", "exception"))
 
 
-def _gather(one: _Place) -> Verdict:
+def _gather(job: _Run) -> Verdict:
     """What is to be said of all ranks' reports. Those without an end have none to give: each of them has had its time,
     which one that waits for a late one has not."""
-    clocks = [Clock(int(one.store.get(f"here/{rank}"))) for rank in range(one.world)]
-    while left := [rank for rank in range(one.world) if not one.store.check([f"report/{rank}"])]:
-        if min(clocks[rank].seconds() for rank in left) > one.check.file_seconds:
-            return _no_end(one.check, left[0], one.world)
+    clocks = [Clock(int(job.store.get(f"here/{rank}"))) for rank in range(job.world)]
+    while missing := [rank for rank in range(job.world) if not job.store.check([f"report/{rank}"])]:
+        if min(clocks[rank].seconds() for rank in missing) > job.check.file_seconds:
+            return _no_end(job.check, missing[0], job.world)
         time.sleep(0.01)
-    reports = [pickle.loads(one.store.get(f"report/{rank}")) for rank in range(one.world)]
-    found = [report for report in reports if isinstance(report, Verdict) and not report.ok]
-    if not found:
-        verdict = one.check.judge(reports, one.world)
-        last = verdict.ok and one.world == one.check.worlds[-1]
-        return Verdict(True, one.check.right) if last and one.check.right else verdict
+    reports = [pickle.loads(job.store.get(f"report/{rank}")) for rank in range(job.world)]
+    failures = [report for report in reports if isinstance(report, Verdict) and not report.ok]
+    if not failures:
+        verdict = job.check.judge(reports, job.world)
+        final = verdict.ok and job.world == job.check.worlds[-1]
+        return Verdict(True, job.check.right) if final and job.check.right else verdict
     # A deadlock or an exception last: what fails on one rank often follows from what is wrong on another. A rank that
     # was lost while it still computed may only have been late.
-    last = ("exception", "late", "deadlock")
-    return min(found, key=lambda one: last.index(one.slip) + 1 if one.slip in last else 0)
+    consequences = ("exception", "late", "deadlock")
+    return min(
+        failures, key=lambda failure: consequences.index(failure.slip) + 1 if failure.slip in consequences else 0
+    )

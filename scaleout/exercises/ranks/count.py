@@ -36,13 +36,13 @@ RANDOM = torch.get_rng_state().nbytes  # of a copy of the random state, which to
 
 @dataclass(frozen=True)
 class Call:
-    """One collective, or a send. bytes: of the whole message, the larger of what goes in and what comes out; to: the
-    rank that a send goes to, -1 for a collective."""
+    """One collective, or a send. bytes: of the whole message, the larger of what goes in and what comes out;
+    destination: the rank that a send goes to, -1 for a collective."""
 
     name: str
     bytes: int
     ranks: int
-    to: int = -1
+    destination: int = -1
 
     @property
     def sent(self) -> float:
@@ -58,33 +58,33 @@ class counted(private.TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
-        self.made: dict[int, StorageWeakRef] = {}
+        self.memory: dict[int, StorageWeakRef] = {}
         self.looking = True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor, say: let it turn into operations on plain tensors, which come here
-        out = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if not self.looking:
-            return out
+            return result
         space, _, name = func._schema.name.partition("::")
         if space in SPACES and name in NAMES:
             group = private.ranks_of(func, args)
-            size = max(sum(one.nbytes for one in _tensors(side)) for side in (*args[:2], out))
+            size = max(sum(tensor.nbytes for tensor in _tensors(side)) for side in (*args[:2], result))
             self.calls.append(Call(NAMES[name], size, len(group), group[args[2]] if name == "send" else -1))
-        for one in _tensors(out):
-            storage = StorageWeakRef(one.untyped_storage())
-            self.made[storage.cdata] = storage
-        return out
+        for tensor in _tensors(result):
+            storage = StorageWeakRef(tensor.untyped_storage())
+            self.memory[storage.cdata] = storage
+        return result
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """What the checker does itself, in the middle of the reader's code, is not noted."""
-        before, self.looking = self.looking, False
+        was_looking, self.looking = self.looking, False
         try:
             yield
         finally:
-            self.looking = before
+            self.looking = was_looking
 
     @property
     def names(self) -> list[str]:
@@ -98,23 +98,23 @@ class counted(private.TorchDispatchMode):
 
     def sent_to(self) -> dict[int, int]:
         """Bytes of sends by the rank that they went to."""
-        found: dict[int, int] = {}
+        bytes_by_rank: dict[int, int] = {}
         for call in self.calls:
-            if call.to >= 0 and call.bytes:
-                found[call.to] = found.get(call.to, 0) + call.bytes
-        return found
+            if call.destination >= 0 and call.bytes:
+                bytes_by_rank[call.destination] = bytes_by_rank.get(call.destination, 0) + call.bytes
+        return bytes_by_rank
 
-    def alive(self, but: Iterable[torch.Tensor] = ()) -> Iterator[torch.UntypedStorage]:
+    def alive(self, excluded: Iterable[torch.Tensor] = ()) -> Iterator[torch.UntypedStorage]:
         """Memory that operations inside have given and that somebody still holds, but for that of these tensors and
         copies of the random state."""
-        known = {one.untyped_storage()._cdata for one in but}
-        for cdata, weak in list(self.made.items()):
+        known = {tensor.untyped_storage()._cdata for tensor in excluded}
+        for cdata, weak in list(self.memory.items()):
             storage = None if cdata in known else torch.UntypedStorage._new_with_weak_ptr(cdata)
             if storage is not None and storage.nbytes() not in (0, RANDOM):
                 yield storage
             elif weak.expired():
-                del self.made[cdata]  # another storage may get its place
+                del self.memory[cdata]  # another storage may get its place
 
 
-def _tensors(held: object) -> list[torch.Tensor]:
-    return [one for one in private.tree_leaves(held) if isinstance(one, torch.Tensor)]
+def _tensors(tree: object) -> list[torch.Tensor]:
+    return [leaf for leaf in private.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -70,7 +70,7 @@ def line(error: BaseException, longest: int = _SHOWN) -> str:
     return f"{type(error).__name__}: {words}"[:longest].rstrip(": ")
 
 
-class Kept:
+class Originals:
     """Functions and classes of the libraries and of the judges as they are now."""
 
     def __init__(self) -> None:

@@ -9,21 +9,25 @@ import torch
 DEEPEST = 9  # of containers in each other: an optimizer in a dict, its states, their moments
 
 
-def tensors(held: object, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
+def tensors(container: object, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
     """Every tensor in dicts, lists and optimizers, with its gradient."""
-    if isinstance(held, torch.Tensor):
-        yield held
-        if held.grad is not None:
-            yield held.grad
-    elif depth and isinstance(held, torch.optim.Optimizer):
-        yield from tensors([dict(held.state), held.param_groups], depth - 1)
-    elif depth and isinstance(held, dict):
-        yield from tensors([*held.keys(), *held.values()], depth - 1)
-    elif depth and isinstance(held, (list, tuple, set)):
-        for one in held:
-            yield from tensors(one, depth - 1)
+    if isinstance(container, torch.Tensor):
+        yield container
+        if container.grad is not None:
+            yield container.grad
+    elif depth and isinstance(container, torch.optim.Optimizer):
+        yield from tensors([dict(container.state), container.param_groups], depth - 1)
+    elif depth and isinstance(container, dict):
+        yield from tensors([*container.keys(), *container.values()], depth - 1)
+    elif depth and isinstance(container, (list, tuple, set)):
+        for element in container:
+            yield from tensors(element, depth - 1)
 
 
-def held_bytes(held: object) -> int:
+def held_bytes(container: object) -> int:
     """Bytes of their storages, each once."""
-    return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors(held)}.values())
+    return sum(
+        {
+            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors(container)
+        }.values()
+    )

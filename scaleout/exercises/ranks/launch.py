@@ -29,34 +29,36 @@ def launch(module: str, world: int, files: list[str], seconds: float) -> int:
 
     module: the checker; world: the most ranks that it needs; seconds: that one file may take.
     """
-    code, asked = 0, []
+    code, signals = 0, []
     # seen where all ranks are known, so that all are ended
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     while files:
         server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         token = secrets.token_hex(8)
-        said = dist.PrefixStore(token, server)
+        verdicts = dist.PrefixStore(token, server)
         ranks = _start(module, world, files, server.port, token)
-        told = 0
+        judged = 0
         try:
-            for told, one in enumerate(_lines(ranks, said, len(files), 20 + seconds * len(files), asked), 1):
-                code = max(code, tell(files[told - 1], one))
+            for judged, verdict in enumerate(
+                _lines(ranks, verdicts, len(files), 20 + seconds * len(files), signals), 1
+            ):
+                code = max(code, tell(files[judged - 1], verdict))
         finally:
             for process in ranks:
                 process.kill()
                 process.wait()
-        files = files[told:]
+        files = files[judged:]
     return code
 
 
-def tell(path: str, verdict: Verdict, out=None) -> int:
+def tell(path: str, verdict: Verdict, stream=None) -> int:
     """Print the line on one file, and return its exit code: 0 right, 1 wrong, 2 where it cannot be loaded."""
     if verdict.slip == UNREAD:
         print(verdict.message, file=sys.stderr, flush=True)
         return 2
     print(
         f"{Path(path).name}: {'' if verdict.ok else f'not yet ({verdict.slip}): '}{verdict.message}",
-        file=out or sys.stdout,
+        file=stream or sys.stdout,
         flush=True,
     )
     return int(not verdict.ok)
@@ -94,19 +96,19 @@ def _start(module: str, world: int, files: list[str], port: int, token: str) -> 
     ]
 
 
-def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float, asked: list[int]):
+def _lines(ranks: list[subprocess.Popen], verdicts, files: int, seconds: float, signals: list[int]):
     """The verdicts as rank 0 gives them; the last is on a rank that was lost, where one was. SystemExit once a signal
-    has `asked` this process to end."""
+    is in `signals` and asks this process to end."""
     end, number, lost = time.monotonic() + seconds, 0, None
     while number < files:
-        if asked:
-            sys.exit(128 + asked[0])
-        over = ranks[0].poll() is not None  # before the look at what it said
-        if said.check([f"said/{number}"]):
-            yield Verdict(**json.loads(said.get(f"said/{number}")))
+        if signals:
+            sys.exit(128 + signals[0])
+        ended = ranks[0].poll() is not None  # before the look at what it said
+        if verdicts.check([f"said/{number}"]):
+            yield Verdict(**json.loads(verdicts.get(f"said/{number}")))
             number += 1
-        elif lost or over:
-            if lost or not number or not said.check(["ended/0"]):
+        elif lost or ended:
+            if lost or not number or not verdicts.check(["ended/0"]):
                 yield lost or _lost(0, ranks[0].returncode)
             return
         else:
@@ -114,7 +116,7 @@ def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float, aske
                 (
                     _lost(rank, process.returncode)
                     for rank, process in enumerate(ranks)
-                    if process.poll() is not None and not said.check([f"ended/{rank}"])
+                    if process.poll() is not None and not verdicts.check([f"ended/{rank}"])
                 ),
                 None,
             )
@@ -133,5 +135,5 @@ def _lost(rank: int, code: int) -> Verdict:
             "modulo the number of ranks?",
             "mismatch",
         )
-    how = f"was ended by signal {-code}" if code < 0 else f"ended Python (exit code {code}): return instead"
-    return Verdict(False, f"rank {rank} {how}", "died")
+    cause = f"was ended by signal {-code}" if code < 0 else f"ended Python (exit code {code}): return instead"
+    return Verdict(False, f"rank {rank} {cause}", "died")

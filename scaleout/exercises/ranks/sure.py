@@ -17,10 +17,10 @@ Fault = tuple[str, str] | None  # (slip, words)
 
 @dataclass(frozen=True)
 class Seen:
-    """A case on one rank. where: which; fault: what is to be seen in it, None where it is right; agree: the mistakes
+    """A case on one rank. place: which; fault: what is to be seen in it, None where it is right; agree: the mistakes
     that give what was given here; value: what the checker wants to know of it besides."""
 
-    where: str
+    place: str
     fault: Fault
     agree: frozenset[str] = frozenset()
     value: object = None
@@ -33,8 +33,8 @@ def judged(reports: list[list[Seen]], words: dict[str, str], right: str) -> Verd
     bad = [case for case in cases if case.fault]
     if not bad:
         return Verdict(True, right)
-    slip, said = bad[0].fault
+    slip, message = bad[0].fault
     known = [mistake for mistake in words if all(mistake in case.agree for case in cases)]
     if len(known) == 1 and len(bad) >= TELLING:
-        slip, said = known[0].removesuffix("-whole"), words[known[0]]
-    return Verdict(False, f"{bad[0].where}: {said}", slip)
+        slip, message = known[0].removesuffix("-whole"), words[known[0]]
+    return Verdict(False, f"{bad[0].place}: {message}", slip)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
-from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, FORWARD, NAME, SEQ, gb, leaves, took
+from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, FORWARD, NAME, SEQ, cost, gb, leaves
 from scaleout.spec.devices import GB
 
 GATHERS = Choice(
@@ -65,10 +65,10 @@ GATHERS = Choice(
 LINK = 50 * GB
 SHARE = LINK * FORWARD / BLOCK
 _LONG, _LONGER = 16 * SEQ, 32 * SEQ
-_CHEAP = took("sdpa", *CHEAP)
+_CHEAP = cost("sdpa", *CHEAP)
 
 
-AWAY = Number(
+OFFLOADED = Number(
     key="sent-away",
     level=2,
     minutes=4,
@@ -113,4 +113,4 @@ AWAY = Number(
     right="Offloading hides what the link takes during one forward. The rest stays, or is made again.",
 )
 
-EXERCISES = (GATHERS, AWAY)
+EXERCISES = (GATHERS, OFFLOADED)

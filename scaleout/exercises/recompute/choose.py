@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.exercises.engine import Choice, Option
-from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, NAME, SEQ, SHAPE, X, longer, sizes, took
+from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, NAME, SEQ, SHAPE, X, cost, longer, sizes
 from scaleout.memory.recompute import full, selective
 from scaleout.spec.devices import GB
 
 USABLE = 73 * GB  # of an H100 (memory/allocator.py)
-KEPT = SHAPE.layers * BLOCK
-FREES = {"cheap": SHAPE.layers * took("sdpa", *CHEAP)[0], "all": KEPT - SHAPE.layers * X - (BLOCK - X)}
+ACTIVATIONS = SHAPE.layers * BLOCK
+FREES = {"cheap": SHAPE.layers * cost("sdpa", *CHEAP)[0], "all": ACTIVATIONS - SHAPE.layers * X - (BLOCK - X)}
 COSTS = {"cheap": longer(selective(sizes(), CHEAP)), "all": longer(full(sizes()))}
 
 
@@ -35,8 +35,8 @@ JOBS = {"A": Job(70 * GB, 38 * GB), "B": Job(85 * GB, 59 * GB), "C": Job(101 * G
 
 def _rows() -> str:
     lines = [f"{'GB':21}" + "".join(f"{name:>4}" for name in JOBS)]
-    for words, of in (("end of the forward", "forward"), ("optimizer's update", "update")):
-        lines.append(f"{words:21}" + "".join(f"{getattr(job, of) // GB:>4}" for job in JOBS.values()))
+    for words, moment in (("end of the forward", "forward"), ("optimizer's update", "update")):
+        lines.append(f"{words:21}" + "".join(f"{getattr(job, moment) // GB:>4}" for job in JOBS.values()))
     return "\n".join(lines)
 
 
@@ -47,7 +47,7 @@ def _peaks() -> str:
     return "\n".join(lines)
 
 
-WHICH = Choice(
+FOUR_JOBS = Choice(
     key="which-again",
     level=3,
     minutes=6,
@@ -55,9 +55,9 @@ WHICH = Choice(
     prompt=f"Four jobs train {NAME}, each GPU with one sequence of {SEQ:,} tokens, and split their states in "
     f"different ways. Of a GPU **{USABLE // GB} GB** are usable. Two moments of a step, nothing made again:\n\n"
     f"```\n{_rows()}\n```\n\n"
-    f"At the end of the forward **{KEPT / GB:.0f} GB** are the blocks' activations; in the update there are none.\n\n"
-    f"- Making the **cheap** tiles again (norms, SiLU, the product behind it, a copy) frees {FREES['cheap'] / GB:.0f} "
-    f"GB of them, and a step takes {COSTS['cheap']:.0%} longer.\n"
+    f"At the end of the forward **{ACTIVATIONS / GB:.0f} GB** are the blocks' activations; in the update there are "
+    "none.\n\n- Making the **cheap** tiles again (norms, SiLU, the product behind it, a copy) frees "
+    f"{FREES['cheap'] / GB:.0f} GB of them, and a step takes {COSTS['cheap']:.0%} longer.\n"
     f"- Making **everything** again frees {FREES['all'] / GB:.0f} GB, and it takes {COSTS['all']:.0%} longer.\n\n"
     "What does each job do?",
     hints=("What has to fit: one moment, or both?", "Take what each way frees off the moment at which it frees it."),
@@ -110,4 +110,4 @@ WHICH = Choice(
     ),
 )
 
-EXERCISES = (WHICH,)
+EXERCISES = (FOUR_JOBS,)

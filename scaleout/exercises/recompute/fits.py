@@ -10,28 +10,24 @@ from scaleout.spec.transformer import PRESETS
 
 SHAPE, SEQ = PRESETS["gpt2-large"], 1024
 USABLE = 36_400_000_000  # bytes of an A100 of 40 GB (memory/allocator.py)
-_ONE = account(SHAPE, 1, SEQ, Recipe(checkpointing="full")).moments
-_KEPT = account(SHAPE, 1, SEQ, Recipe()).moments["loss"]
-LOSS, UPDATE = _ONE["loss"], _ONE["optimizer"]
-_WEIGHTS, _AVERAGES, _GRADIENTS, _SCRATCH = (
-    LOSS["weights"],
-    LOSS["optimizer"],
-    UPDATE["gradients"],
-    UPDATE["temporaries"],
-)
+_CHECKPOINTED = account(SHAPE, 1, SEQ, Recipe(checkpointing="full")).moments
+_SAVED = account(SHAPE, 1, SEQ, Recipe()).moments["loss"]
+LOSS, UPDATE = _CHECKPOINTED["loss"], _CHECKPOINTED["optimizer"]
+_WEIGHTS, _AVERAGES = LOSS["weights"], LOSS["optimizer"]
+_GRADIENTS, _SCRATCH = UPDATE["gradients"], UPDATE["temporaries"]
 _INPUTS, _LOGITS = LOSS["activations"], LOSS["logits"]  # of one sequence
 
 
-def most(fixed: float = _WEIGHTS + _AVERAGES, each: float = _INPUTS + _LOGITS) -> int:
+def largest_batch(fixed: float = _WEIGHTS + _AVERAGES, sequence_bytes: float = _INPUTS + _LOGITS) -> int:
     """Sequences that fit beside what does not depend on them."""
-    return int((USABLE - fixed) // each)
+    return int((USABLE - fixed) // sequence_bytes)
 
 
 def _gb(size: float, digits: int = 1) -> str:
     return f"{size / GB:.{digits}f} GB"
 
 
-MOST = most()
+LARGEST_BATCH = largest_batch()
 
 BATCH = Number(
     key="as-many-as-fit",
@@ -52,43 +48,51 @@ BATCH = Number(
     solution=f"At the loss of every step but the first there are weights and averages, {_WEIGHTS / GB:.1f} + "
     f"{_AVERAGES / GB:.1f} = {_gb(_WEIGHTS + _AVERAGES)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
     f"({USABLE / GB:.1f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
-    f"{(USABLE - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{MOST} sequences**. The update has "
-    f"{_gb(sum(UPDATE.values()))}, whatever the batch.\n\nWith {MOST + 1} to {most(_WEIGHTS)} it prints a loss and "
-    "ends in step 2: the first step's loss comes before AdamW has made its averages. A search for the largest batch "
-    "that stops after one step finds one of those. And look at what a sequence costs now: three quarters of it are "
-    "logits, which recomputation of blocks leaves as they are. Without it a sequence costs "
-    f"{_gb(_KEPT['activations'] + _KEPT['logits'])}, and "
-    f"{most(_KEPT['weights'] + _AVERAGES, _KEPT['activations'] + _KEPT['logits'])} fit.",
-    value=MOST,
+    f"{(USABLE - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{LARGEST_BATCH} sequences**. The update has "
+    f"{_gb(sum(UPDATE.values()))}, whatever the batch.\n\nWith {LARGEST_BATCH + 1} to {largest_batch(_WEIGHTS)} it "
+    "prints a loss and ends in step 2: the first step's loss comes before AdamW has made its averages. A search for "
+    "the largest batch that stops after one step finds one of those. And look at what a sequence costs now: three "
+    "quarters of it are logits, which recomputation of blocks leaves as they are. Without it a sequence costs "
+    f"{_gb(_SAVED['activations'] + _SAVED['logits'])}, and "
+    f"{largest_batch(_SAVED['weights'] + _AVERAGES, _SAVED['activations'] + _SAVED['logits'])} fit.",
+    value=LARGEST_BATCH,
     unit="sequences",
     units=("sequences",),
     dimension="sequences",
     tolerance=0,
     slips=(
-        Slip("first-step", most(_WEIGHTS), "So many get through the first step. What does AdamW make in its update?"),
+        Slip(
+            "first-step",
+            largest_batch(_WEIGHTS),
+            "So many get through the first step. What does AdamW make in its update?",
+        ),
         Slip(
             "gradients-too",
-            most(_WEIGHTS + _AVERAGES + _GRADIENTS),
+            largest_batch(_WEIGHTS + _AVERAGES + _GRADIENTS),
             "That has whole gradients at the loss. The backward has not begun there.",
         ),
         Slip(
             "all-at-once",
-            most(_WEIGHTS + _AVERAGES + _GRADIENTS + _SCRATCH),
+            largest_batch(_WEIGHTS + _AVERAGES + _GRADIENTS + _SCRATCH),
             "You added up everything that the job ever needs. Which of it is there at one moment?",
         ),
-        Slip("no-logits", most(each=_INPUTS), "You left the logits out. They are there at the fullest moment."),
+        Slip(
+            "no-logits",
+            largest_batch(sequence_bytes=_INPUTS),
+            "You left the logits out. They are there at the fullest moment.",
+        ),
         Slip(
             "logits-alone",
-            most(each=_LOGITS),
+            largest_batch(sequence_bytes=_LOGITS),
             "You left the inputs of the blocks out. They are kept until the backward.",
         ),
         Slip(
             "nothing-again",
-            most(_KEPT["weights"] + _AVERAGES, _KEPT["activations"] + _KEPT["logits"]),
+            largest_batch(_SAVED["weights"] + _AVERAGES, _SAVED["activations"] + _SAVED["logits"]),
             "That is without recomputation.",
         ),
-        Slip("rounded-up", MOST + 1, "Does the loss of the last of them still fit, all of it?"),
-        Slip("averages-alone", most(_AVERAGES), "The weights are there too."),
+        Slip("rounded-up", LARGEST_BATCH + 1, "Does the loss of the last of them still fit, all of it?"),
+        Slip("averages-alone", largest_batch(_AVERAGES), "The weights are there too."),
     ),
     right="Weights and averages leave that much at the loss, in every step but the first.",
 )

@@ -56,7 +56,7 @@ def again(run, *inputs):
     return Again.apply(run, *inputs)
 """
 
-AGAIN = Lab(
+RECOMPUTE_BY_HAND = Lab(
     key="again-by-hand",
     level=3,
     minutes=25,
@@ -165,4 +165,4 @@ ROUTED = Lab(
     command=f"{_COMMAND} routed.py",
 )
 
-EXERCISES = (ROUTED, AGAIN)
+EXERCISES = (ROUTED, RECOMPUTE_BY_HAND)

@@ -40,37 +40,37 @@ def segments(layers, k, x, block, together):
 def _segments(layers, k, x, block, together) -> list:
     """What stands after each forward, rebuild and backward, played through."""
     missing = [together or i % k == 0 for i in range(layers)]
-    held = [(x if i % k == 0 else 0) if missing[i] else block for i in range(layers)]
-    most, again = sum(held), sum(missing)
+    saved = [(x if i % k == 0 else 0) if missing[i] else block for i in range(layers)]
+    peak, recomputed = sum(saved), sum(missing)
     for i in reversed(range(layers)):
         for j in range(i // k * k, i + 1) if missing[i] and together else [i]:
-            held[j], missing[j] = block, False
-        most = max(most, sum(held))
-        held[i] = 0
-    return [most, again]
+            saved[j], missing[j] = block, False
+        peak = max(peak, sum(saved))
+        saved[i] = 0
+    return [peak, recomputed]
 
 
 def _count(layers: int, k: int) -> int:
     return ceil(layers / k)
 
 
-def _plain(layers, k, x, block, together, most=None, again=None) -> list:
+def _plain(layers, k, x, block, together, peak=None, recomputed=None) -> list:
     """The right answer, with one of its two numbers replaced."""
     right = _segments(layers, k, x, block, together)
-    return [right[0] if most is None else most, right[1] if again is None else again]
+    return [right[0] if peak is None else peak, right[1] if recomputed is None else recomputed]
 
 
 def _doubled(layers, k, x, block, together) -> list:
     """All inputs, and beside them a segment with its own input in it once more."""
     if not together:
         return _segments(layers, k, x, block, together)
-    return _plain(layers, k, x, block, together, most=_count(layers, k) * x + min(k, layers) * block)
+    return _plain(layers, k, x, block, together, peak=_count(layers, k) * x + min(k, layers) * block)
 
 
 def _after_forward(layers, k, x, block, together) -> list:
     """What stands when the forward is over."""
     n = _count(layers, k)
-    return _plain(layers, k, x, block, together, most=n * x + (0 if together else (layers - n) * block))
+    return _plain(layers, k, x, block, together, peak=n * x + (0 if together else (layers - n) * block))
 
 
 def _floored(layers, k, x, block, together) -> list:
@@ -78,15 +78,15 @@ def _floored(layers, k, x, block, together) -> list:
     n = max(layers // k, 1)
     if together:
         return [(n - 1) * x + min(k, layers) * block, layers]
-    rest = layers - n
-    return [n * x + rest * block + (block - x if k == 1 else 0), n]
+    remaining = layers - n
+    return [n * x + remaining * block + (block - x if k == 1 else 0), n]
 
 
 def _one_by_one(layers, k, x, block, together) -> list:
     """In a segment one block whole at a time."""
     if not together:
         return _segments(layers, k, x, block, together)
-    return _plain(layers, k, x, block, together, most=(_count(layers, k) - 1) * x + block)
+    return _plain(layers, k, x, block, together, peak=(_count(layers, k) - 1) * x + block)
 
 
 def _rebuilt_at_the_end(layers, k, x, block, together) -> list:
@@ -208,17 +208,17 @@ SEGMENTS = Function(
         ),
         Mistake(
             "one-a-segment",
-            lambda *case: _plain(*case, again=_count(case[0], case[1])),
+            lambda *case: _plain(*case, recomputed=_count(case[0], case[1])),
             "You counted one block a segment. Where segments are made again at once, all their blocks are.",
         ),
         Mistake(
             "firsts-kept",
-            lambda *case: _plain(*case, again=case[0] - _count(case[0], case[1]) if case[4] else None),
+            lambda *case: _plain(*case, recomputed=case[0] - _count(case[0], case[1]) if case[4] else None),
             "You left the first block of each segment out. Its input is kept, not what it makes of it.",
         ),
         Mistake(
             "all-again",
-            lambda *case: _plain(*case, again=case[0]),
+            lambda *case: _plain(*case, recomputed=case[0]),
             "You say that all blocks are made again. Where each is made again alone, those that keep everything "
             "are not.",
         ),

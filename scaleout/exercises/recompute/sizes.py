@@ -38,17 +38,17 @@ def named(attention: str = "sdpa") -> dict[str, Tile]:
     return {tile.name: tile for tile in tiles(sizes(attention))}
 
 
-def took(attention: str = "sdpa", *names: str) -> tuple[float, float]:
+def cost(attention: str = "sdpa", *names: str) -> tuple[float, float]:
     """(bytes, seconds on an H100) of some tiles of a block."""
-    this = job(attention)
-    found, spent = named(attention), timing.phases(this, machine.from_datasheet(this))
-    return sum(found[name].bytes for name in names), sum(spent[name].seconds for name in names)
+    block_job = job(attention)
+    block_tiles, phases = named(attention), timing.phases(block_job, machine.from_datasheet(block_job))
+    return sum(block_tiles[name].bytes for name in names), sum(phases[name].seconds for name in names)
 
 
 def forward_seconds(seq: int = SEQ) -> float:
     """Seconds of a block's forward."""
-    this = job(seq=seq)
-    return compute.block(this, machine.from_datasheet(this)).forward.seconds
+    block_job = job(seq=seq)
+    return compute.block(block_job, machine.from_datasheet(block_job)).forward.seconds
 
 
 def leaves(seq: int) -> float:
@@ -58,8 +58,7 @@ def leaves(seq: int) -> float:
 
 def longer(policy: Policy) -> float:
     """How much longer a whole step is on an H100, head and all."""
-    plain, found = (timing.step(job(), one).seconds for one in (none(sizes()), policy))
-    return found / plain - 1
+    return timing.step(job(), policy).seconds / timing.step(job(), none(sizes())).seconds - 1
 
 
 X = named()["block input"].bytes

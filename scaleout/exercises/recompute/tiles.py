@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import ceil
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
-from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, FORWARD, NAME, SEQ, took
+from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, FORWARD, NAME, SEQ, cost
 
-_NAIVE, _FUSED = took("naive", "scores", "attention"), took("sdpa", "attention")
-_CHEAP = took("sdpa", *CHEAP)
+_NAIVE, _FUSED = cost("naive", "scores", "attention"), cost("sdpa", "attention")
+_CHEAP = cost("sdpa", *CHEAP)
 
 
 def _ms(seconds: float) -> str:
@@ -96,13 +96,13 @@ def to_drop(tiles, blocks, free):
 """
 
 
-def _drop(tiles, blocks, free, key=lambda size, ms: ms / size, rounded=ceil, most=None, at_once=False) -> list[int]:
+def _drop(tiles, blocks, free, key=lambda size, ms: ms / size, rounded=ceil, limit=None, at_once=False) -> list[int]:
     """Greedy in the order of `key`, or with something wrong: `most` blocks, or all of them at once."""
     counts = [0] * len(tiles)
     for i in sorted(range(len(tiles)), key=lambda i: key(*tiles[i])):
         size = tiles[i][0]
         n = rounded(free / size) if free > 0 else 0
-        counts[i] = min(most or blocks, n)
+        counts[i] = min(limit or blocks, n)
         if at_once and n:
             counts[i] = blocks
         free -= counts[i] * size
@@ -212,12 +212,12 @@ DROP = Function(
         ),
         Mistake(
             "one-block",
-            lambda *case: _drop(*case, most=1),
+            lambda *case: _drop(*case, limit=1),
             "You drop a tile in one block at most. There are more of them, all alike.",
         ),
         Mistake(
             "no-end",
-            lambda *case: _drop(*case, most=10**9),
+            lambda *case: _drop(*case, limit=10**9),
             "You drop a tile in more blocks than there are. When it is used up, go on with the next.",
         ),
         Mistake("one-tile", _one_tile, "You stop after the cheapest tile. Where it is not enough, take the next."),

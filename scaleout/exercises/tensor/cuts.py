@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Option
 
-WHICH = Choice(
+WHICH_CUT = Choice(
     key="which-cut",
     level=1,
     minutes=3,
@@ -110,4 +110,4 @@ PARTIAL = Choice(
     ),
 )
 
-EXERCISES = (WHICH, PARTIAL)
+EXERCISES = (WHICH_CUT, PARTIAL)

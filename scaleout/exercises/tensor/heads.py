@@ -32,36 +32,36 @@ def columns(rank, ranks, heads, kv, width):
 """
 
 
-def _own(rank: int, ranks: int, heads: int) -> list[int]:
+def _own_heads(rank: int, ranks: int, heads: int) -> list[int]:
     """A rank's query heads."""
     return list(range(rank * heads // ranks, (rank + 1) * heads // ranks))
 
 
-def _of(held: list[int], width: int) -> list[int]:
-    return [head * width + place for head in held for place in range(width)]
+def _columns_of(owned: list[int], width: int) -> list[int]:
+    return [head * width + place for head in owned for place in range(width)]
 
 
-def _columns(rank, ranks, heads, kv, width, starts=None, read=None, own=None) -> list[int]:
+def _columns(rank, ranks, heads, kv, width, starts=None, read=None, owned=None) -> list[int]:
     """A rank's columns; or with something else as the heads at which K and V begin, those of K and V that it reads, or
     its own of Q."""
-    own = own or _own(rank, ranks, heads)
-    read = read if read is not None else sorted({head // (heads // kv) for head in own})
+    owned = owned or _own_heads(rank, ranks, heads)
+    read = read if read is not None else sorted({head // (heads // kv) for head in owned})
     k, v = starts or (heads, heads + kv)
-    return _of([*own, *(k + one for one in read), *(v + one for one in read)], width)
+    return _columns_of([*owned, *(k + head for head in read), *(v + head for head in read)], width)
 
 
 def _equal(rank, ranks, heads, kv, width) -> list[int]:
-    whole = (heads + 2 * kv) * width
-    return list(range(rank * whole // ranks, (rank + 1) * whole // ranks))
+    total = (heads + 2 * kv) * width
+    return list(range(rank * total // ranks, (rank + 1) * total // ranks))
 
 
 def _cut_heads(rank, ranks, heads, kv, width) -> list[int]:
     """Q, K and V each in equal column blocks, whatever a head is."""
-    out, start = [], 0
+    columns, start = [], 0
     for wide in (heads * width, kv * width, kv * width):
-        out += range(start + rank * wide // ranks, start + (rank + 1) * wide // ranks)
+        columns += range(start + rank * wide // ranks, start + (rank + 1) * wide // ranks)
         start += wide
-    return out
+    return columns
 
 
 def _modulo(rank, ranks, heads, kv, width) -> list[int]:
@@ -70,7 +70,7 @@ def _modulo(rank, ranks, heads, kv, width) -> list[int]:
 
 
 def _as_queries(rank, ranks, heads, kv, width) -> list[int]:
-    return _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads), read=_own(rank, ranks, heads))
+    return _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads), read=_own_heads(rank, ranks, heads))
 
 
 SPLIT = Function(
@@ -150,7 +150,7 @@ SPLIT = Function(
         Mistake(
             "shared-in-turns",
             lambda rank, ranks, heads, kv, width: _columns(
-                rank, ranks, heads, kv, width, read=sorted({head % kv for head in _own(rank, ranks, heads)})
+                rank, ranks, heads, kv, width, read=sorted({head % kv for head in _own_heads(rank, ranks, heads)})
             ),
             "Your query head j reads key-value head j % kv. They share in order: the first heads // kv query heads "
             "read key-value head 0.",
@@ -158,7 +158,7 @@ SPLIT = Function(
         Mistake(
             "repeated",
             lambda rank, ranks, heads, kv, width: _columns(
-                rank, ranks, heads, kv, width, read=[h // (heads // kv) for h in _own(rank, ranks, heads)]
+                rank, ranks, heads, kv, width, read=[h // (heads // kv) for h in _own_heads(rank, ranks, heads)]
             ),
             "A key-value head stands in your list once for each query head that reads it. The rank holds it once.",
         ),
@@ -170,7 +170,7 @@ SPLIT = Function(
         Mistake(
             "round-robin",
             lambda rank, ranks, heads, kv, width: _columns(
-                rank, ranks, heads, kv, width, own=list(range(rank, heads, ranks))
+                rank, ranks, heads, kv, width, owned=list(range(rank, heads, ranks))
             ),
             "Your rank has every ranks-th head. That can be made to work, but here a rank's query heads stand "
             "side by side.",
@@ -183,7 +183,7 @@ SPLIT = Function(
         Mistake(
             "no-values",
             lambda rank, ranks, heads, kv, width: [
-                one for one in _columns(rank, ranks, heads, kv, width) if one < (heads + kv) * width
+                column for column in _columns(rank, ranks, heads, kv, width) if column < (heads + kv) * width
             ],
             "Those are queries and keys. The softmax weighs values: the rank needs those of its heads too.",
         ),
@@ -203,7 +203,7 @@ SPLIT = Function(
 
 _GQA, _RANKS = Shape(GPT.layers, GPT.hidden, GPT.heads, GPT.vocab, kv_heads=2), 8
 _CUT = slice_linears(_GQA, _RANKS)["k"]
-_K, _WHOLE = _CUT[0] * _CUT[1], _GQA.hidden * _GQA.kv * _GQA.d
+_K, _UNCUT = _CUT[0] * _CUT[1], _GQA.hidden * _GQA.kv * _GQA.d
 _COPIES = _RANKS // _GQA.kv
 
 KV = Number(
@@ -219,7 +219,7 @@ KV = Number(
     ),
     solution=f"A rank's {_GQA.heads // _RANKS} query heads read one key head and one value head, whole: 2 × "
     f"{_GQA.hidden:,} × {_GQA.d} = **{2 * _K / 1e6:.2f} million**. An even split would be "
-    f"{2 * _WHOLE / _RANKS / 1e6:.3f} million, a fourth of it: each head stands on {_COPIES} ranks. Copies cost twice: "
+    f"{2 * _UNCUT / _RANKS / 1e6:.3f} million, a fourth of it: each head stands on {_COPIES} ranks. Copies cost twice: "
     f"their memory, and a message, for each of the {_COPIES} finds the gradient from its own query heads alone, and "
     "the parts have to be added.",
     value=2 * _K,
@@ -229,14 +229,14 @@ KV = Number(
     slips=(
         Slip(
             "even-split",
-            2 * _WHOLE / _RANKS,
+            2 * _UNCUT / _RANKS,
             f"That is an {_RANKS}th of both. It would be a piece of a head, and a softmax needs all {_GQA.d} numbers "
             "of it: ranks hold copies.",
         ),
         Slip("one-matrix", _K, "That is one head of one matrix. K and V each have one."),
         Slip(
             "all-heads",
-            2 * _WHOLE,
+            2 * _UNCUT,
             "That is both heads of both matrices. The query heads of one rank all read the same head.",
         ),
         Slip(
@@ -251,7 +251,7 @@ KV = Number(
     right="Beyond as many ranks as key-value heads, more ranks do not make this smaller.",
 )
 
-WHY = Choice(
+TWO_HALVES = Choice(
     key="two-halves-of-qkv",
     level=2,
     minutes=4,
@@ -312,7 +312,7 @@ _SEQ, _BYTES = 3000, 2
 _SCORES = GPT.heads * _SEQ**2 * _BYTES
 _STREAM = stream(GPT, 1, _SEQ)
 
-THROUGH = Number(
+CUT_HEADS = Number(
     key="through-the-heads",
     level=2,
     minutes=4,
@@ -358,4 +358,4 @@ THROUGH = Number(
     right="Between the heads the same attention sends none of it.",
 )
 
-EXERCISES = (WHY, THROUGH, SPLIT, KV)
+EXERCISES = (TWO_HALVES, CUT_HEADS, SPLIT, KV)

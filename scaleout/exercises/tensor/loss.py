@@ -37,15 +37,15 @@ def _raised(power: float) -> float:
     return exp(power) if power < 700 else inf
 
 
-def _loss(parts, scale=lambda largest, top: largest - top, pick=sum, back=1) -> float:
+def _loss(parts, scale=lambda largest, top: largest - top, pick=sum, tops=1) -> float:
     """With something wrong in it: the power by which a rank's total is scaled, how the wanted logit is picked, how
     often the largest logit comes back."""
     top = max(largest for largest, _, _ in parts)
     total = sum(part[1] * _raised(scale(part[0], top)) for part in parts)
-    return back * top + log(total) - pick([wanted for _, _, wanted in parts])
+    return tops * top + log(total) - pick([wanted for _, _, wanted in parts])
 
 
-def _each(parts) -> list[float]:
+def _losses(parts) -> list[float]:
     return [_loss([part]) for part in parts]
 
 
@@ -109,21 +109,21 @@ SPLIT = Function(
             "You took the largest of the wanted logits. A logit may be negative, and the ranks that have none say "
             "0: add them.",
         ),
-        Mistake("forgot-the-top", lambda parts: _loss(parts, back=0), "The top that was taken off is not put back."),
+        Mistake("forgot-the-top", lambda parts: _loss(parts, tops=0), "The top that was taken off is not put back."),
         Mistake("negative", lambda parts: -_loss(parts), "The sign is turned: a loss is the logarithm less the logit."),
         Mistake(
             "mean-of-ranks",
-            lambda parts: sum(_each(parts)) / len(parts),
+            lambda parts: sum(_losses(parts)) / len(parts),
             "You took the mean of losses that each rank has of its own words. A softmax has one sum over all words.",
         ),
         Mistake(
             "sum-of-ranks",
-            lambda parts: sum(_each(parts)),
+            lambda parts: sum(_losses(parts)),
             "You added logarithms, one for each rank. The logarithm is of the sum over all words.",
         ),
         Mistake(
             "first-wanted",
-            lambda parts: _loss(parts, pick=lambda all_: all_[0]),
+            lambda parts: _loss(parts, pick=lambda logits: logits[0]),
             "You took the wanted logit of rank 0. Any rank may have the right word.",
         ),
         Mistake(
@@ -133,7 +133,7 @@ SPLIT = Function(
         ),
         Mistake(
             "no-target",
-            lambda parts: _loss(parts, pick=lambda all_: 0),
+            lambda parts: _loss(parts, pick=lambda logits: 0),
             "The logit of the right word is missing: take it off.",
         ),
     ),

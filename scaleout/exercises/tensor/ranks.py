@@ -39,14 +39,14 @@ def tensors(seed: int, *names: str) -> dict[str, torch.Tensor]:
         "bias": (HIDDEN,),
         "probe": (TOKENS, HIDDEN),
     }
-    make = torch.Generator().manual_seed(seed)
-    made = {name: torch.randn(shape, generator=make) for name, shape in shapes.items()}
-    return {name: made[name] for name in names or shapes}
+    generator = torch.Generator().manual_seed(seed)
+    drawn = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return {name: drawn[name] for name in names or shapes}
 
 
-def part(name: str, whole: torch.Tensor, rank: int, world: int) -> torch.Tensor:
+def part(name: str, full: torch.Tensor, rank: int, world: int) -> torch.Tensor:
     """A rank's columns of up, and rows of anything else."""
-    return whole.chunk(world, dim=1 if name == "up" else 0)[rank].clone()
+    return full.chunk(world, dim=1 if name == "up" else 0)[rank].clone()
 
 
 def reference(
@@ -55,38 +55,40 @@ def reference(
     world: int,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
     """(whole output without bias, its gradients by name, this rank's part of that output, and of x's gradient)."""
-    whole = {name: one.requires_grad_() for name, one in tensors(seed, "x", "up", "down").items()}
-    y = gelu(whole["x"] @ whole["up"]) @ whole["down"]
+    full = {name: tensor.requires_grad_() for name, tensor in tensors(seed, "x", "up", "down").items()}
+    y = gelu(full["x"] @ full["up"]) @ full["down"]
     probe = tensors(seed, "probe")["probe"]
     (y * probe).sum().backward()
-    gradients = {name: one.grad for name, one in whole.items()} | {"bias": probe.sum(0)}
-    x, up, down = (one.detach() for one in whole.values())
+    gradients = {name: tensor.grad for name, tensor in full.items()} | {"bias": probe.sum(0)}
+    x, up_weight, down_weight = (tensor.detach() for tensor in full.values())
     x.requires_grad_()
-    mine = gelu(x @ part("up", up, rank, world)) @ part("down", down, rank, world)
+    mine = gelu(x @ part("up", up_weight, rank, world)) @ part("down", down_weight, rank, world)
     (mine * probe).sum().backward()
     return y.detach(), gradients, mine.detach(), x.grad
 
 
-def near(given: torch.Tensor, value: torch.Tensor) -> bool:
-    return given.shape == value.shape and bool((given - value).abs().max() <= CLOSE * (1 + value.abs().max()))
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return actual.shape == expected.shape and bool(
+        (actual - expected).abs().max() <= CLOSE * (1 + expected.abs().max())
+    )
 
 
-def compared(what: str, given: object, right: torch.Tensor, known: Known) -> Fault:
+def compared(label: str, actual: object, right: torch.Tensor, known: Known) -> Fault:
     """None where `given` is right; else the one of `known` that it is, or by how much it is off."""
-    if given is None:
-        return "no-gradient", f"{what} is None: nothing of the loss comes back to it. Does your function detach it?"
-    if not isinstance(given, torch.Tensor):
-        return "no-tensor", f"{what} is a {type(given).__name__}, not a tensor"
-    given = given.detach()
-    if near(given, right):
+    if actual is None:
+        return "no-gradient", f"{label} is None: nothing of the loss comes back to it. Does your function detach it?"
+    if not isinstance(actual, torch.Tensor):
+        return "no-tensor", f"{label} is a {type(actual).__name__}, not a tensor"
+    actual = actual.detach()
+    if close(actual, right):
         return None
     for slip, (value, words) in known.items():
-        if near(given, value):
-            return slip, f"{what} {words}"
-    if given.shape != right.shape:
-        return "wrong-shape", f"{what} has the shape {tuple(given.shape)}, not {tuple(right.shape)}"
-    name = "wrong-output" if what == "the output" else "wrong-gradient"
-    return name, f"{what} is off by up to {(given - right).abs().max().item():.2g}"
+        if close(actual, value):
+            return slip, f"{label} {words}"
+    if actual.shape != right.shape:
+        return "wrong-shape", f"{label} has the shape {tuple(actual.shape)}, not {tuple(right.shape)}"
+    name = "wrong-output" if label == "the output" else "wrong-gradient"
+    return name, f"{label} is off by up to {(actual - right).abs().max().item():.2g}"
 
 
 class Compared:
@@ -95,9 +97,9 @@ class Compared:
     def __init__(self, fault: Fault) -> None:
         self.cause = self.seen = fault
 
-    def __call__(self, what: str, given: object, right: torch.Tensor, known: Known) -> None:
+    def __call__(self, label: str, actual: object, right: torch.Tensor, known: Known) -> None:
         if not self.cause:
-            self.cause, self.seen = (compared(what, given, right, table) for table in (known, {}))
+            self.cause, self.seen = (compared(label, actual, right, table) for table in (known, {}))
 
     def faults(self, last: Fault) -> tuple[Fault, Fault]:
         """Both; `last` where all tensors are right."""
@@ -108,14 +110,14 @@ def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple
     """(what the reader's function gave, what was sent forward and backward, what stopped it before its backward)."""
     warnings.simplefilter("ignore")  # torch renames its collectives, and warns of those that autograd does not see
     with counted() as calls:
-        given = function(*(one.requires_grad_() for one in inputs.values()))
-        if given is ...:
-            return given, calls, ("stub", "the function returns its ... : put your MLP in its place")
-        if not isinstance(given, torch.Tensor) or given.shape != probe.shape:
-            return given, calls, None
-        if not given.requires_grad:
+        output = function(*(tensor.requires_grad_() for tensor in inputs.values()))
+        if output is ...:
+            return output, calls, ("stub", "the function returns its ... : put your MLP in its place")
+        if not isinstance(output, torch.Tensor) or output.shape != probe.shape:
+            return output, calls, None
+        if not output.requires_grad:
             return (
-                given,
+                output,
                 calls,
                 (
                     "no-graph",
@@ -123,8 +125,8 @@ def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple
                     "it detached, or made under no_grad?",
                 ),
             )
-        (given * probe).sum().backward()
-    return given, calls, None
+        (output * probe).sum().backward()
+    return output, calls, None
 
 
 def talked(calls: counted, least: int) -> Fault:
@@ -140,10 +142,10 @@ def talked(calls: counted, least: int) -> Fault:
     return None
 
 
-def shown(one: Callable, function, rank: int, world: int) -> Verdict | None:
-    """What is wrong with the reader's function on this rank, or None, by one(seed, function, rank, world): it gives a
+def shown(check: Callable, function, rank: int, world: int) -> Verdict | None:
+    """What is wrong with the reader's function on this rank, or None, by check(seed, function, rank, world): it gives a
     Fault whose cause is named, and one of what is to be seen. All inputs are run, for the other rank calls too."""
-    faults = [one(seed, function, rank, world) for seed in SEEDS]
+    faults = [check(seed, function, rank, world) for seed in SEEDS]
     bad = [(cause, seen) for cause, seen in faults if cause]
     if not bad:
         return None
@@ -152,23 +154,23 @@ def shown(one: Callable, function, rank: int, world: int) -> Verdict | None:
     return wrong(f"rank {rank}: {words}", slip)
 
 
-def own_mlp(function, rank: int, world: int) -> Verdict | None:
+def mlp_report(function, rank: int, world: int) -> Verdict | None:
     """The MLP on this rank: what is wrong with it, or None."""
     return shown(mlp_of, function, rank, world)
 
 
 def mlp_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
     """What is wrong with the MLP of some inputs, its cause and what is to be seen of it."""
-    y, gradients, mine, back = reference(seed, rank, world)
-    whole = tensors(seed)
-    bias, probe = whole.pop("bias"), whole.pop("probe")
-    inputs = {name: one if name == "x" else part(name, one, rank, world) for name, one in whole.items()}
+    y, gradients, mine, partial_gradient = reference(seed, rank, world)
+    full = tensors(seed)
+    bias, probe = full.pop("bias"), full.pop("probe")
+    inputs = {name: tensor if name == "x" else part(name, tensor, rank, world) for name, tensor in full.items()}
     inputs["bias"] = bias.clone()
-    given, calls, fault = run(function, inputs, probe)
+    output, calls, fault = run(function, inputs, probe)
     compare = Compared(fault)
     compare(
         "the output",
-        given,
+        output,
         y + bias,
         {
             "no-forward-sum": (mine + bias, "is this rank's part of the sum: the other ranks' were not added (g)"),
@@ -184,11 +186,13 @@ def mlp_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
     )
     for name in ("down", "up", "bias", "x"):
         right = gradients[name] if name in ("x", "bias") else part(name, gradients[name], rank, world)
-        compare(f"the gradient of {name}", inputs[name].grad, right, _known(name, right, gradients, back, world))
+        compare(
+            f"the gradient of {name}", inputs[name].grad, right, _known(name, right, gradients, partial_gradient, world)
+        )
     return compare.faults(talked(calls, 2 * 4 * TOKENS * HIDDEN))
 
 
-def _known(name: str, right: torch.Tensor, gradients: dict, back: torch.Tensor, world: int) -> Known:
+def _known(name: str, right: torch.Tensor, gradients: dict, partial_gradient: torch.Tensor, world: int) -> Known:
     """Gradients of an MLP that mistakes lead to."""
     twice = (world * right, f"is {world} times too large: ")
     if name in ("up", "down"):
@@ -207,28 +211,31 @@ def _known(name: str, right: torch.Tensor, gradients: dict, back: torch.Tensor, 
     if name == "bias":
         return {"bias-added": (twice[0], twice[1] + "every rank has worked out all of it, so there is nothing to add")}
     return {
-        "no-backward-sum": (back, "is this rank's part of it, by its own columns: the ranks' parts were not added (f)"),
+        "no-backward-sum": (
+            partial_gradient,
+            "is this rank's part of it, by its own columns: the ranks' parts were not added (f)",
+        ),
         "added-twice": (twice[0], twice[1] + "it was added up more than once"),
         "mean-gradient": (right / world, "is the mean over the ranks: the parts add up"),
     }
 
 
-def own_tokens(function, rank: int, world: int) -> Verdict | None:
+def tokens_report(function, rank: int, world: int) -> Verdict | None:
     """The MLP of split tokens on this rank: what is wrong with it, or None."""
     return shown(tokens_of, function, rank, world)
 
 
 def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
     """What is wrong with the MLP of split tokens and some inputs, its cause and what is to be seen of it."""
-    y, gradients, mine, back = reference(seed, rank, world)
-    whole = tensors(seed)
-    probe = part("probe", whole["probe"], rank, world)
-    inputs = {name: part(name, whole[name], rank, world) for name in ("x", "up", "down")}
-    given, calls, fault = run(function, inputs, probe)
+    y, gradients, mine, partial_gradient = reference(seed, rank, world)
+    full = tensors(seed)
+    probe = part("probe", full["probe"], rank, world)
+    inputs = {name: part(name, full[name], rank, world) for name in ("x", "up", "down")}
+    output, calls, fault = run(function, inputs, probe)
     compare = Compared(fault)
     compare(
         "the output",
-        given,
+        output,
         part("y", y, rank, world),
         {
             "not-scattered": (y, "has all tokens: keep the sums of this rank's own (reduce-scatter)"),
@@ -242,7 +249,7 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
             "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: the parts add up"),
         },
     )
-    known = own_gradients(whole, rank, world)
+    known = own_gradients(full, rank, world)
     for name in ("down", "up", "x"):
         right = part(name, gradients[name], rank, world)
         table: Known = {
@@ -251,7 +258,7 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
         }
         if name == "x":
             table["no-backward-sum"] = (
-                part("x", back, rank, world),
+                part("x", partial_gradient, rank, world),
                 "is this rank's part of it, by its own columns: the backward of the gather has to add the ranks' parts",
             )
         else:
@@ -270,13 +277,13 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
     return compare.faults(reduced if "all_reduce" in calls.names else talked(calls, 2 * 4 * TOKENS * HIDDEN))
 
 
-def own_gradients(whole: dict[str, torch.Tensor], rank: int, world: int) -> dict[str, torch.Tensor]:
+def own_gradients(full: dict[str, torch.Tensor], rank: int, world: int) -> dict[str, torch.Tensor]:
     """The gradients of this rank's up and down from the loss of its own tokens alone."""
-    x, up, down = (part(name, whole[name], rank, world) for name in ("x", "up", "down"))
-    up.requires_grad_()
-    down.requires_grad_()
-    ((gelu(x @ up) @ down) * part("probe", whole["probe"], rank, world)).sum().backward()
-    return {"up": up.grad, "down": down.grad}
+    x, up_weight, down_weight = (part(name, full[name], rank, world) for name in ("x", "up", "down"))
+    up_weight.requires_grad_()
+    down_weight.requires_grad_()
+    ((gelu(x @ up_weight) @ down_weight) * part("probe", full["probe"], rank, world)).sum().backward()
+    return {"up": up_weight.grad, "down": down_weight.grad}
 
 
 def judge(reports: list, world: int) -> Verdict:
@@ -285,8 +292,8 @@ def judge(reports: list, world: int) -> Verdict:
 
 
 _MODULE = "scaleout.exercises.tensor.ranks"
-CHECK = Check(_MODULE, "split_mlp", (2,), own_mlp, judge, wait_seconds=10)
-SEQUENCE = Check(_MODULE, "split_tokens", (2,), own_tokens, judge, wait_seconds=10)
+CHECK = Check(_MODULE, "split_mlp", (2,), mlp_report, judge, wait_seconds=10)
+SEQUENCE = Check(_MODULE, "split_tokens", (2,), tokens_report, judge, wait_seconds=10)
 
 
 def chosen(files: list[str]) -> Check:

@@ -9,14 +9,14 @@ from scaleout.spec.transformer import PRESETS, Shape
 GPT = Shape(40, PRESETS["llama-2-13b"].hidden, PRESETS["llama-2-13b"].heads, 50_257, max_seq=4096)
 
 
-def sent(one: Block) -> float:
+def sent(layer: Block) -> float:
     """Bytes that each rank sends for a block, forward and backward, by rings."""
-    return one.sent("forward") + one.sent("backward")
+    return layer.sent("forward") + layer.sent("backward")
 
 
-def products(one: Block) -> float:
+def products(layer: Block) -> float:
     """A rank's floating-point operations in the products with weights, forward and backward."""
-    return 3 * sum(weight.flops for weight in one.weights)
+    return 3 * sum(weight.flops for weight in layer.weights)
 
 
 def stream(shape: Shape, batch: int, seq: int) -> int:

@@ -8,7 +8,7 @@ from scaleout.exercises.tensor.sizes import GPT, sent, stream
 
 _SEQ, _RANKS = 4096, 8
 _X = stream(GPT, 1, _SEQ)
-_PLAIN, _AGAIN = (block(GPT, 1, _SEQ, _RANKS, sequence_parallel=split) for split in (False, True))
+_PLAIN, _SEQUENCE_PARALLEL = (block(GPT, 1, _SEQ, _RANKS, sequence_parallel=split) for split in (False, True))
 _HALF = _X * (_RANKS - 1) / _RANKS  # what a rank sends of an all-gather or a reduce-scatter
 
 BYTES = Number(
@@ -27,11 +27,12 @@ BYTES = Number(
     ),
     solution=f"The tensor has {_SEQ:,} × {GPT.hidden:,} × 2 bytes = {_X / 1e6:.1f} MB, and an all-gather or a "
     f"reduce-scatter sends 7/8 of it. Forward 2 + 2, backward 2 + 2, and 2 gathered again: 10 × 7/8 × {_X / 1e6:.1f} "
-    f"MB = **{sent(_AGAIN) / 1e6:.0f} MB**. Without splitting tokens there are four all-reduces, each a reduce-scatter "
-    f"and an all-gather: {sent(_PLAIN) / 1e6:.0f} MB.\n\n**So it saves no message.** What it saves is memory, and the "
-    "work of the norms: what stands between the matrices has an eighth of the tokens on each rank. The two gathers "
-    "more are the price of not keeping what was gathered, and in the backward they can run beside a product.",
-    value=sent(_AGAIN),
+    f"MB = **{sent(_SEQUENCE_PARALLEL) / 1e6:.0f} MB**. Without splitting tokens there are four all-reduces, each a "
+    f"reduce-scatter and an all-gather: {sent(_PLAIN) / 1e6:.0f} MB.\n\n**So it saves no message.** What it saves is "
+    "memory, and the work of the norms: what stands between the matrices has an eighth of the tokens on each rank. The "
+    "two gathers more are the price of not keeping what was gathered, and in the backward they can run beside a "
+    "product.",
+    value=sent(_SEQUENCE_PARALLEL),
     unit="MB",
     units=("kB", "MB", "GB", "MiB"),
     slips=(
@@ -49,7 +50,7 @@ BYTES = Number(
         ),
         Slip(
             "as-all-reduces",
-            2 * sent(_AGAIN),
+            2 * sent(_SEQUENCE_PARALLEL),
             "Either you counted each message as an all-reduce, and each is a gather or a scatter; or you took fp32.",
         ),
         Slip("backward-only", 6 * _HALF, "That is the backward alone."),
@@ -59,7 +60,7 @@ BYTES = Number(
             10 * _X / _RANKS,
             "You sent one shard each time. In a ring a rank also passes on those of the others.",
         ),
-        Slip("all-ranks", _RANKS * sent(_AGAIN), "That is what all 8 ranks send. How much is it for each?"),
+        Slip("all-ranks", _RANKS * sent(_SEQUENCE_PARALLEL), "That is what all 8 ranks send. How much is it for each?"),
         Slip("one-gather-more", 9 * _HALF, "Count again what the forward gathers: all of it comes again."),
         Slip(
             "forward-again",
@@ -75,11 +76,11 @@ _NUMBERS = stream(GPT, _BATCH, _LONG) / 2  # of the stream, s b h
 _SCORES = 5 * GPT.heads * _LONG / GPT.hidden  # bytes for each of them
 
 
-def _kept(outside: float = 10.0, inside: float = 24 / _T, scores: float = _SCORES / _T) -> float:
+def _saved_bytes(outside: float = 10.0, inside: float = 24 / _T, scores: float = _SCORES / _T) -> float:
     return _NUMBERS * (outside + inside + scores)
 
 
-KEPT = Number(
+SAVED_BY_BLOCK = Number(
     key="kept",
     level=2,
     minutes=5,
@@ -93,33 +94,41 @@ KEPT = Number(
     f"on **{_T}** ranks, tensor parallel, **without** splitting tokens. What does one rank keep?",
     hints=("Which of the three are divided over the ranks?", "s·b·h · (10 + 24/t + 5·a·s/(h·t))."),
     solution=f"{_LONG:,} × {_BATCH} × {GPT.hidden:,} × (10 + 24/4 + {_SCORES:.0f}/4) bytes = "
-    f"{_NUMBERS / 1e6:.1f} million × {10 + 6 + _SCORES / 4:.0f} = **{_kept() / 1e6:.0f} MB**. Heads and the MLP's "
-    f"columns are split; the 10 bytes are on every rank. Split the tokens as well, and they are {10 / _T:.1f}: "
-    f"{_kept(10 / _T) / 1e6:.0f} MB. A fused kernel for attention keeps no scores: "
-    f"{_kept(scores=0) / 1e6:.0f} MB, of which the 10 bytes are then five eighths.\n\nSource: Korthikanti et al., "
-    "arXiv 2205.05198, section 4 and table 2.",
-    value=_kept(),
+    f"{_NUMBERS / 1e6:.1f} million × {10 + 6 + _SCORES / 4:.0f} = **{_saved_bytes() / 1e6:.0f} MB**. Heads and the "
+    f"MLP's columns are split; the 10 bytes are on every rank. Split the tokens as well, and they are {10 / _T:.1f}: "
+    f"{_saved_bytes(10 / _T) / 1e6:.0f} MB. A fused kernel for attention keeps no scores: "
+    f"{_saved_bytes(scores=0) / 1e6:.0f} MB, of which the 10 bytes are then five eighths.\n\nSource: Korthikanti et "
+    "al., arXiv 2205.05198, section 4 and table 2.",
+    value=_saved_bytes(),
     unit="MB",
     units=("MB", "GB", "MiB", "GiB"),
     slips=(
-        Slip("undivided", _kept(10, 24, _SCORES), "That is on one GPU. Which of the three terms do the ranks share?"),
+        Slip(
+            "undivided",
+            _saved_bytes(10, 24, _SCORES),
+            "That is on one GPU. Which of the three terms do the ranks share?",
+        ),
         Slip(
             "all-divided",
-            _kept(10 / _T),
+            _saved_bytes(10 / _T),
             "You divided all by 4. What is outside of the matrices is whole on every rank, unless tokens are split.",
         ),
         Slip(
             "scores-undivided",
-            _kept(scores=_SCORES),
+            _saved_bytes(scores=_SCORES),
             "You left the scores whole. They belong to heads, and a rank has a fourth of those.",
         ),
-        Slip("scores-only", _kept(10, 24), "You divided the scores alone. What else lies inside of the pairs?"),
-        Slip("no-scores", _kept(scores=0), "The scores are missing: attention is not fused here, and keeps them."),
-        Slip("one-sequence", _kept() / _BATCH, f"That is one sequence. There are {_BATCH}."),
-        Slip("inside-only", _kept(0), "The 10 bytes outside are missing. Every rank keeps them, and all of them."),
+        Slip("scores-only", _saved_bytes(10, 24), "You divided the scores alone. What else lies inside of the pairs?"),
+        Slip(
+            "no-scores", _saved_bytes(scores=0), "The scores are missing: attention is not fused here, and keeps them."
+        ),
+        Slip("one-sequence", _saved_bytes() / _BATCH, f"That is one sequence. There are {_BATCH}."),
+        Slip(
+            "inside-only", _saved_bytes(0), "The 10 bytes outside are missing. Every rank keeps them, and all of them."
+        ),
         Slip(
             "all-heads-twice",
-            _kept(scores=_SCORES / _T * _BATCH),
+            _saved_bytes(scores=_SCORES / _T * _BATCH),
             "You have the batch in the scores twice: the numbers of the stream have it already.",
         ),
     ),
@@ -176,4 +185,4 @@ SHARDED = Choice(
     ),
 )
 
-EXERCISES = (BYTES, KEPT, SHARDED)
+EXERCISES = (BYTES, SAVED_BY_BLOCK, SHARDED)

@@ -214,7 +214,7 @@ EXPOSED = Number(
     right="And every block does: over cards, eight GPUs wait for most of the time.",
 )
 
-_PLAIN, _BESIDE = (_of_block(PRESETS["llama-3-405b"], 8192, overlap) for overlap in ("none", "backward"))
+_PLAIN, _OVERLAPPED = (_of_block(PRESETS["llama-3-405b"], 8192, overlap) for overlap in ("none", "backward"))
 
 HIDDEN = Choice(
     key="hidden",
@@ -234,9 +234,9 @@ HIDDEN = Choice(
     "at once, by the residual sum. But in the backward the input's gradient can be made first and sent while the "
     "weights' gradients are made, which nobody waits for. Megatron-LM does so. For a block of Llama 3.1 405B on eight "
     f"H100s, 8,192 tokens, the book's model has {_PLAIN.backward.exposed * 1e3:.1f} ms of communication in the "
-    f"backward. Of these {_BESIDE.backward.exposed * 1e3:.1f} ms stay, for hidden communication takes "
+    f"backward. Of these {_OVERLAPPED.backward.exposed * 1e3:.1f} ms stay, for hidden communication takes "
     "multiprocessors and memory bandwidth from the matrix multiplication beside it. The forward's "
-    f"{_BESIDE.forward.exposed * 1e3:.1f} ms all stay.\n\n"
+    f"{_OVERLAPPED.forward.exposed * 1e3:.1f} ms all stay.\n\n"
     "To hide the rest, work must be made that does not need all of the message: cut the product and the message into "
     "chunks, and send one while another is multiplied. That is asynchronous tensor parallelism.",
     options=(

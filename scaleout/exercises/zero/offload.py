@@ -9,13 +9,13 @@ from scaleout.timing.job import update_bytes
 
 _RANKS, _MEMORY, _PCIE = 8, 300 * GB, 25 * GB
 _TOUCHED = round(update_bytes(ADAMW))  # gradient and three fp32 numbers read; those three and a bf16 weight written
-_OWN = PARAMETERS * _TOUCHED / _RANKS / DEVICES["a100-80gb"].memory_bytes_per_s
-_UPDATE, _UP = PARAMETERS * _TOUCHED / _MEMORY, PARAMETERS * 2 / _RANKS / _PCIE
+_GPU_UPDATE = PARAMETERS * _TOUCHED / _RANKS / DEVICES["a100-80gb"].memory_bytes_per_s
+_UPDATE, _UPLOAD = PARAMETERS * _TOUCHED / _MEMORY, PARAMETERS * 2 / _RANKS / _PCIE
 
 
 def _wait(touched: float = _TOUCHED, copies: float = 1, memories: int = 1) -> float:
     """Seconds of the update and of `copies` of a shard, with as many hosts' memories as said."""
-    return PARAMETERS * touched / memories / _MEMORY + copies * _UP
+    return PARAMETERS * touched / memories / _MEMORY + copies * _UPLOAD
 
 
 WAIT = Number(
@@ -38,10 +38,10 @@ WAIT = Number(
     ),
     solution=f"Reading 2 + 12 and writing 12 + 2 bytes makes {_TOUCHED} for each parameter: {_TOUCHED} × "
     f"{PARAMETERS / 1e9:.2f} GB / {_MEMORY / GB:.0f} GB/s = {_UPDATE:.2f} s. The shard has "
-    f"{PARAMETERS * 2 / _RANKS / GB:.2f} GB: {_UP * 1e3:.0f} ms. Together **{_UPDATE + _UP:.2f} s**.\n\n"
+    f"{PARAMETERS * 2 / _RANKS / GB:.2f} GB: {_UPLOAD * 1e3:.0f} ms. Together **{_UPDATE + _UPLOAD:.2f} s**.\n\n"
     "**The host's memory is the wait, not PCIe,** and nothing hides it: the next forward needs the new weights. With "
     "the states on the GPUs each would update its shard at its own memory's full rate, "
-    f"in {_OWN * 1e3:.0f} ms. The wait falls "
+    f"in {_GPU_UPDATE * 1e3:.0f} ms. The wait falls "
     "with the number of *nodes*, each of which updates its own part; not with the GPUs in a node. It comes once in a "
     "step, so more passes, or a larger batch, make it a smaller part. ZeRO-Offload can let the update run beside the "
     "next forward, which then computes with weights that are one step old (arXiv 2101.06840, section 5.2).",
@@ -52,7 +52,7 @@ WAIT = Number(
     slips=(
         Slip(
             "pcie-alone",
-            _UP,
+            _UPLOAD,
             "That is PCIe alone. The update reads and writes the host's memory first, and takes longer.",
         ),
         Slip("update-alone", _UPDATE, "That is the update alone. The new weights have to come back to the GPU."),

@@ -31,54 +31,56 @@ def owned(sizes, ranks, rank):
 Pieces = list[list[int]]
 
 
-def _between(sizes, low: int, high: int) -> Pieces:
+def _pieces_between(sizes, low: int, high: int) -> Pieces:
     """What lies from `low` to `high` of the tensors end to end."""
-    found, start = [], 0
+    pieces, start = [], 0
     for tensor, size in enumerate(sizes):
         first, end = max(low - start, 0), min(high - start, size)
         if first < end:
-            found.append([tensor, first, end])
+            pieces.append([tensor, first, end])
         start += size
-    return found
+    return pieces
 
 
 def _owned(sizes, ranks, rank) -> Pieces:
-    each = -(-sum(sizes) // ranks)
-    return _between(sizes, rank * each, (rank + 1) * each)
+    length = -(-sum(sizes) // ranks)
+    return _pieces_between(sizes, rank * length, (rank + 1) * length)
 
 
 def _tail_lost(sizes, ranks, rank) -> Pieces:
-    each = sum(sizes) // ranks
-    return _between(sizes, rank * each, (rank + 1) * each)
+    length = sum(sizes) // ranks
+    return _pieces_between(sizes, rank * length, (rank + 1) * length)
 
 
 def _tail_to_last(sizes, ranks, rank) -> Pieces:
-    each = sum(sizes) // ranks
-    return _between(sizes, rank * each, sum(sizes) if rank == ranks - 1 else (rank + 1) * each)
+    length = sum(sizes) // ranks
+    return _pieces_between(sizes, rank * length, sum(sizes) if rank == ranks - 1 else (rank + 1) * length)
 
 
 def _spread(sizes, ranks, rank) -> Pieces:
     """The first ranks with one element more, and no padding."""
-    each, more = divmod(sum(sizes), ranks)
-    low = rank * each + min(rank, more)
-    return _between(sizes, low, low + each + (rank < more))
+    length, remainder = divmod(sum(sizes), ranks)
+    low = rank * length + min(rank, remainder)
+    return _pieces_between(sizes, low, low + length + (rank < remainder))
 
 
 def _each_tensor(sizes, ranks, rank) -> Pieces:
     """Every tensor cut for itself."""
     cut = ((tensor, size, -(-size // ranks)) for tensor, size in enumerate(sizes))
-    return [[tensor, rank * each, min((rank + 1) * each, size)] for tensor, size, each in cut if rank * each < size]
+    return [
+        [tensor, rank * length, min((rank + 1) * length, size)] for tensor, size, length in cut if rank * length < size
+    ]
 
 
 def _whole_by_size(sizes, ranks, rank) -> Pieces:
     """Whole tensors, the largest first, each to the rank that has least."""
-    has, found = [0] * ranks, []
-    for tensor in sorted(range(len(sizes)), key=lambda one: -sizes[one]):
-        least = has.index(min(has))
-        has[least] += sizes[tensor]
+    sizes_by_rank, pieces = [0] * ranks, []
+    for tensor in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        least = sizes_by_rank.index(min(sizes_by_rank))
+        sizes_by_rank[least] += sizes[tensor]
         if least == rank and sizes[tensor]:
-            found.append([tensor, 0, sizes[tensor]])
-    return sorted(found)
+            pieces.append([tensor, 0, sizes[tensor]])
+    return sorted(pieces)
 
 
 def _whole_by_place(sizes, ranks, rank) -> Pieces:

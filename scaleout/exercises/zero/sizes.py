@@ -11,16 +11,16 @@ SHAPE = PRESETS["llama-3-8b"]
 NAME = "Llama 3 8B"
 PARAMETERS = total_parameters(SHAPE)
 ADAMW = Recipe(precision="bf16-master")  # bf16 weights and gradients; fp32 master copy and moments
-EACH = "2 + 2 + 12"  # bytes of a parameter: weights, gradients, and what the optimizer keeps
+BYTES_EACH = "2 + 2 + 12"  # bytes of a parameter: weights, gradients, and what the optimizer keeps
 
 
-def held(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> dict[str, float]:
+def states_of(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> dict[str, float]:
     """Bytes of a rank's weights, gradients and optimizer between two steps; the master copy is the optimizer's."""
     kinds = at_rest(parameters, recipe, Layout(dp=ranks, zero=stage))["device"]
-    out = {kind: kinds.pop(kind) for kind in ("weights", "gradients")}
-    return out | {"optimizer": sum(kinds.values())}
+    split = {kind: kinds.pop(kind) for kind in ("weights", "gradients")}
+    return split | {"optimizer": sum(kinds.values())}
 
 
 def total(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> float:
     """Bytes of all of them."""
-    return sum(held(stage, ranks, parameters, recipe).values())
+    return sum(states_of(stage, ranks, parameters, recipe).values())

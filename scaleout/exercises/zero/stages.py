@@ -86,7 +86,7 @@ JOBS = {"A": Job(5 * GB, 64, 16, 45 * GB), "B": Job(19 * GB, 8, 1, 20 * GB), "C"
 
 def _rows(cells) -> str:
     """Lines of a table: a name, and a number of each job."""
-    return "\n".join(f"{name:18}" + "".join(f"{one(job):>7}" for job in JOBS.values()) for name, one in cells)
+    return "\n".join(f"{name:18}" + "".join(f"{number(job):>7}" for job in JOBS.values()) for name, number in cells)
 
 
 _TABLE = (
@@ -112,7 +112,7 @@ _NEEDS = (
     )
 )
 
-WHICH = Choice(
+WHICH_STAGE = Choice(
     key="which-stage",
     level=3,
     minutes=6,
@@ -165,4 +165,4 @@ WHICH = Choice(
     ),
 )
 
-EXERCISES = (COMPUTES, WHICH)
+EXERCISES = (COMPUTES, WHICH_STAGE)

@@ -5,74 +5,80 @@ from __future__ import annotations
 from math import ceil
 
 from scaleout.exercises.engine import Function, Mistake, Number, Slip
-from scaleout.exercises.zero.sizes import EACH, NAME, PARAMETERS, held, total
+from scaleout.exercises.zero.sizes import BYTES_EACH, NAME, PARAMETERS, states_of, total
 from scaleout.spec.devices import GB
 from scaleout.spec.recipe import Recipe
 
 _BYTES = ("MB", "GB", "GiB")
-_FEW, _MANY, _ACTIVATIONS = 8, 16, 46 * GB
-_BEFORE, _AFTER = total(3, _FEW), total(3, _MANY)
+_SMALL_DP, _LARGE_DP, _ACTIVATIONS = 8, 16, 46 * GB
+_SMALL_TOTAL, _LARGE_TOTAL = total(3, _SMALL_DP), total(3, _LARGE_DP)
 
 MORE_GPUS = Number(
     key="more-gpus",
     level=1,
     minutes=2,
     title="Twice the GPUs",
-    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters, {EACH} bytes each) trains at **stage 3** on "
-    f"**{_FEW}** GPUs, each with a sequence of 8,192 tokens. A GPU holds {_BEFORE / GB:.1f} GB of states and "
-    f"**{_ACTIVATIONS / GB:.0f} GB** of activations. Now the job moves to **{_MANY}** GPUs, each again with one "
+    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters, {BYTES_EACH} bytes each) trains at **stage 3** on "
+    f"**{_SMALL_DP}** GPUs, each with a sequence of 8,192 tokens. A GPU holds {_SMALL_TOTAL / GB:.1f} GB of states and "
+    f"**{_ACTIVATIONS / GB:.0f} GB** of activations. Now the job moves to **{_LARGE_DP}** GPUs, each again with one "
     "sequence of 8,192 tokens. How much does a GPU hold, states and activations together?",
     hints=("Which of the two is split over the GPUs?", "Whose activations does a GPU hold?"),
-    solution=f"{_AFTER / GB:.2f} GB of states, half as much as before, and the same {_ACTIVATIONS / GB:.0f} GB of "
-    f"activations: **{(_AFTER + _ACTIVATIONS) / GB:.1f} GB**, 13% less. A GPU's activations are those of its own "
-    "samples, and it computes all of the model on them. No stage splits them. A smaller micro-batch, shorter "
+    solution=f"{_LARGE_TOTAL / GB:.2f} GB of states, half as much as before, and the same {_ACTIVATIONS / GB:.0f} GB "
+    f"of activations: **{(_LARGE_TOTAL + _ACTIVATIONS) / GB:.1f} GB**, 13% less. A GPU's activations are those of its "
+    "own samples, and it computes all of the model on them. No stage splits them. A smaller micro-batch, shorter "
     "sequences or checkpointing make them less.\n\n"
     "It is asked again and again: *Mem usage is the same for 2 gpus and 4 gpus* (DeepSpeed, issue 4093), *Partition "
     "activations brings no activation memory reduction in zero3* (issue 3652: that option splits them over ranks of "
     "tensor parallelism, and here are none). When stage 1 came to llm.c, a model of "
     "124 million parameters went from 16,661 to 15,593 MiB on 4 GPUs: 13,629 were activations (karpathy/llm.c, pull "
     "request 309).",
-    value=_AFTER + _ACTIVATIONS,
+    value=_LARGE_TOTAL + _ACTIVATIONS,
     unit="GB",
     units=_BYTES,
     slips=(
         Slip(
             "all-halved",
-            (_BEFORE + _ACTIVATIONS) / 2,
+            (_SMALL_TOTAL + _ACTIVATIONS) / 2,
             "You halved the activations too. They are those of a GPU's own sequence, and it has the same one to do.",
         ),
         Slip(
             "unchanged",
-            _BEFORE + _ACTIVATIONS,
+            _SMALL_TOTAL + _ACTIVATIONS,
             "That is what it held before. The states are split over twice as many GPUs.",
         ),
         Slip(
             "activations-halved",
-            _BEFORE + _ACTIVATIONS / 2,
+            _SMALL_TOTAL + _ACTIVATIONS / 2,
             "It is the other way round: the states are split over the GPUs, and activations are not.",
         ),
-        Slip("states-alone", _AFTER, "Those are the states alone. What a GPU computes with has to lie somewhere too."),
+        Slip(
+            "states-alone",
+            _LARGE_TOTAL,
+            "Those are the states alone. What a GPU computes with has to lie somewhere too.",
+        ),
         Slip("activations-alone", _ACTIVATIONS, "Those are the activations alone. A GPU holds its part of the states."),
         Slip(
             "stage-2",
-            total(2, _MANY) + _ACTIVATIONS,
+            total(2, _LARGE_DP) + _ACTIVATIONS,
             "That is stage 2, with whole weights. Stage 3 splits the weights too.",
         ),
         Slip(
             "stage-1",
-            total(1, _MANY) + _ACTIVATIONS,
+            total(1, _LARGE_DP) + _ACTIVATIONS,
             "That is stage 1, with whole weights and gradients. Stage 3 splits all of them.",
         ),
         Slip(
-            "activations-doubled", _AFTER + 2 * _ACTIVATIONS, "That has two sequences on a GPU. Each of the 16 has one."
+            "activations-doubled",
+            _LARGE_TOTAL + 2 * _ACTIVATIONS,
+            "That has two sequences on a GPU. Each of the 16 has one.",
         ),
     ),
     right="More GPUs thin out what depends on the model. What depends on a GPU's samples stays.",
 )
 
 _SGD, _RANKS = Recipe(precision="fp32", optimizer="momentum"), 8
-_WHOLE, _STAGE_1 = held(0, _RANKS, recipe=_SGD), held(1, _RANKS, recipe=_SGD)
-_SHARE = 1 - sum(_STAGE_1.values()) / sum(_WHOLE.values())
+_UNSHARDED, _STAGE_1 = states_of(0, _RANKS, recipe=_SGD), states_of(1, _RANKS, recipe=_SGD)
+_SHARE = 1 - sum(_STAGE_1.values()) / sum(_UNSHARDED.values())
 _ADAM = 1 - total(1, _RANKS) / total(0, _RANKS)
 
 FIRST_SHARE = Number(
@@ -139,30 +145,30 @@ def fewest_ranks(whole, stage, room):
 """
 
 
-def _with(split: float, whole: list, room: float, rounded=ceil, never=0) -> int:
+def _ranks_needed(split: float, unsharded: list, room: float, rounded=ceil, never=0) -> int:
     """GPUs for that much split and the rest whole; how their number is rounded, and what stands for none."""
-    left = room - (sum(whole) - split)
+    remaining = room - (sum(unsharded) - split)
     if split == 0:
-        return 1 if left >= 0 else never
-    return rounded(split / left) if left > 0 else never
+        return 1 if remaining >= 0 else never
+    return rounded(split / remaining) if remaining > 0 else never
 
 
-def _fewest(whole, stage, room, order=(2, 1, 0), **wrong) -> int:
+def _fewest(unsharded, stage, room, order=(2, 1, 0), **wrong) -> int:
     """With kinds split in another order, or as `_with` says."""
-    return _with(sum(whole[kind] for kind in order[:stage]), whole, room, **wrong)
+    return _ranks_needed(sum(unsharded[kind] for kind in order[:stage]), unsharded, room, **wrong)
 
 
-def _no_floor(whole, stage, room) -> int:
+def _no_floor(unsharded, stage, room) -> int:
     """All of the room for what is split."""
-    split = sum([*reversed(whole)][:stage])
-    return ceil(split / room) if split else _fewest(whole, stage, room)
+    split = sum([*reversed(unsharded)][:stage])
+    return ceil(split / room) if split else _fewest(unsharded, stage, room)
 
 
-def _unlimited(whole, stage, room) -> int:
+def _unlimited(unsharded, stage, room) -> int:
     """The quotient, whatever its sign."""
-    split = sum([*reversed(whole)][:stage])
-    left = room - (sum(whole) - split)
-    return ceil(split / left) if split and left else _fewest(whole, stage, room)
+    split = sum([*reversed(unsharded)][:stage])
+    remaining = room - (sum(unsharded) - split)
+    return ceil(split / remaining) if split and remaining else _fewest(unsharded, stage, room)
 
 
 FEWEST = Function(
@@ -222,7 +228,7 @@ FEWEST = Function(
     mistakes=(
         Mistake(
             "all-split",
-            lambda whole, stage, room: _fewest(whole, 3 if stage else 0, room),
+            lambda unsharded, stage, room: _fewest(unsharded, 3 if stage else 0, room),
             "You split everything at every stage: that is stage 3. What does this one leave whole?",
         ),
         Mistake(
@@ -233,7 +239,7 @@ FEWEST = Function(
         ),
         Mistake(
             "stage-alone",
-            lambda whole, stage, room: _with((0, *reversed(whole))[stage], whole, room),
+            lambda unsharded, stage, room: _ranks_needed((0, *reversed(unsharded))[stage], unsharded, room),
             "Your stages split one kind each. Stage 2 splits the gradients beside the optimizer, stage 3 all.",
         ),
         Mistake(
@@ -269,7 +275,7 @@ FEWEST = Function(
         ),
         Mistake(
             "gradients-early",
-            lambda whole, stage, room: _fewest(whole, 2 if stage == 1 else stage, room),
+            lambda unsharded, stage, room: _fewest(unsharded, 2 if stage == 1 else stage, room),
             "Your stage 1 splits the gradients. It splits what the optimizer keeps, and gradients stay whole.",
         ),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
-from scaleout.exercises.zero.sizes import EACH, NAME, PARAMETERS, SHAPE, held, total
+from scaleout.exercises.zero.sizes import BYTES_EACH, NAME, PARAMETERS, SHAPE, states_of, total
 from scaleout.spec.devices import GB
 from scaleout.spec.slices import block_parameters
 
@@ -28,13 +28,13 @@ def pieces(stage, passes, keep):
 """
 
 
-def _pieces(stage, passes, keep, whole=2, second=None, kept=2, third=None, more=0):
+def _pieces(stage, passes, keep, full=2, second=None, gathers=2, third=None, extra=0):
     """With something wrong in it: what stages 0 and 1 send, what stage 2 and 3, and after the update of 3."""
     if stage < 2:
-        return whole
+        return full
     if stage == 2:
         return passes + 1 if second is None else second
-    return (passes * (kept if keep else 3) if third is None else third) + more
+    return (passes * (gathers if keep else 3) if third is None else third) + extra
 
 
 PIECES = Function(
@@ -96,12 +96,12 @@ PIECES = Function(
         ),
         Mistake(
             "stage-1-hurries",
-            lambda stage, passes, keep: _pieces(stage, passes, keep, whole=passes + 1 if stage else 2),
+            lambda stage, passes, keep: _pieces(stage, passes, keep, full=passes + 1 if stage else 2),
             "Your stage 1 reduces in every pass. It holds whole gradients, and can add them up first.",
         ),
         Mistake(
             "every-pass",
-            lambda stage, passes, keep: _pieces(stage, passes, keep, whole=passes + 1 if stage else 2 * passes),
+            lambda stage, passes, keep: _pieces(stage, passes, keep, full=passes + 1 if stage else 2 * passes),
             "Stages 0 and 1 of yours send gradients in every pass. They hold whole gradients: add up, then send once.",
         ),
         Mistake(
@@ -117,7 +117,7 @@ PIECES = Function(
         ),
         Mistake(
             "all-reduced",
-            lambda stage, passes, keep: _pieces(stage, passes, keep, whole=2 + (stage == 1), second=2 * passes + 1),
+            lambda stage, passes, keep: _pieces(stage, passes, keep, full=2 + (stage == 1), second=2 * passes + 1),
             "You all-reduce the gradients at stages 1 and 2. A rank needs the sum of its own part only: a "
             "reduce-scatter, one piece. (DeepSpeed does all-reduce there by default.)",
         ),
@@ -135,12 +135,12 @@ PIECES = Function(
         ),
         Mistake(
             "kept-not-seen",
-            lambda *case: _pieces(*case, kept=3),
+            lambda *case: _pieces(*case, gathers=3),
             "Your function does not look at keep. Weights that stayed need no second gather.",
         ),
         Mistake(
             "gathered-after",
-            lambda *case: _pieces(*case, more=1),
+            lambda *case: _pieces(*case, extra=1),
             "At stage 3 you gather the new weights after the update. Nobody needs them whole until the next "
             "forward, which gathers anyway.",
         ),
@@ -151,15 +151,15 @@ PIECES = Function(
 _RANKS = 16
 _GATHERED = PARAMETERS * 2
 _SHARDS, _STAGE_2 = total(3, _RANKS), total(2, _RANKS)
-_KEPT = _SHARDS + _GATHERED
+_KEPT_BYTES = _SHARDS + _GATHERED
 _BLOCK = block_parameters(SHAPE) * 2
 
-KEPT = Number(
+KEPT_TO_BACKWARD = Number(
     key="kept-to-backward",
     level=2,
     minutes=3,
     title="Stage 3 that keeps its weights",
-    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters, {EACH} bytes each) trains at **stage 3** on "
+    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters, {BYTES_EACH} bytes each) trains at **stage 3** on "
     f"**{_RANKS}** GPUs. To save the second gather, gathered weights **stay** until their backward "
     "(`reshard_after_forward=False`). A gathered weight is a copy in bf16 beside the GPU's own shard. How much do the "
     "states take on a GPU at the **end of the forward**, gathered weights counted, activations not? The shard of the "
@@ -169,13 +169,13 @@ KEPT = Number(
         "By the end of the forward every layer has been gathered, and none freed.",
     ),
     solution=f"The shards, 16 bytes × {PARAMETERS / 1e9:.2f} × 10^9 / {_RANKS} = {_SHARDS / GB:.2f} GB, and all "
-    f"weights once more, 2 × {PARAMETERS / 1e9:.2f} = {_GATHERED / GB:.2f} GB: **{_KEPT / GB:.1f} GB**. Stage 2 holds "
-    f"{_STAGE_2 / GB:.1f} GB, and in a step of one pass both send two pieces. So stage 3 that keeps is, at its "
-    f"fullest, stage 2 and a shard more, {held(3, _RANKS)['weights'] / GB:.1f} GB. What it gains: its gather "
+    f"weights once more, 2 × {PARAMETERS / 1e9:.2f} = {_GATHERED / GB:.2f} GB: **{_KEPT_BYTES / GB:.1f} GB**. Stage 2 "
+    f"holds {_STAGE_2 / GB:.1f} GB, and in a step of one pass both send two pieces. So stage 3 that keeps is, at its "
+    f"fullest, stage 2 and a shard more, {states_of(3, _RANKS)['weights'] / GB:.1f} GB. What it gains: its gather "
     "goes block by block beside the forward, which hides it, where stage 2's stands between update and forward.\n\n"
     "Llama 3 was trained so, to spare the second gather (arXiv 2407.21783, section 3.3.2). There a GPU gathered only "
     "what tensor and pipeline parallelism had left it.",
-    value=_KEPT,
+    value=_KEPT_BYTES,
     unit="GB",
     units=("MB", "GB", "GiB"),
     slips=(
@@ -260,4 +260,4 @@ WRAPPED = Choice(
     ),
 )
 
-EXERCISES = (PIECES, KEPT, WRAPPED)
+EXERCISES = (PIECES, KEPT_TO_BACKWARD, WRAPPED)

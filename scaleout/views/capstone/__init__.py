@@ -53,9 +53,9 @@ CONTROLS = (
 
 def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
     """Both panels at the chosen number of GPUs; beneath, time, price, energy or MFU."""
-    setting, *options = chosen = _chosen(params)
-    result, (lower_kind, _, typed) = _result(*chosen), options
-    run = reader_run and record.point(reader_run, {n: rate for n, rate in typed if rate})
+    setting, lower_kind, _, typed = chosen = _chosen(params)
+    result = _result(*chosen)
+    run = record.point(reader_run, {n: rate for n, rate in typed if rate}) if reader_run else None
     drawn = picture.picture(setting, curves(setting), result["values"], lower_kind, width, run)
     return {"svg": drawn, **result}
 
@@ -143,7 +143,7 @@ def first_bytes(setting: Setting) -> float:
 
 def _values(setting: Setting, scaled: Curves, rates: tuple[float, float]) -> dict:
     n = setting.world
-    amounts = {}
+    amounts: dict[str, float] = {}
     for name, point in (("strong", scaled.strong[n]), ("weak", scaled.weak[n])):
         cost = run_cost(BILLION, point.tokens_per_second, n, *rates)
         amounts |= {

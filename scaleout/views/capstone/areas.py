@@ -106,7 +106,7 @@ def _axes(plane: Plane, world: int) -> str:
         parts.append(
             svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
         )
-    spans = []  # the chosen one first, then the ends
+    spans: list[tuple[float, float]] = []  # the chosen one first, then the ends
     for n in dict.fromkeys((world, TICKS[-1], *TICKS)):
         words, (low, high) = _tick(plane, n, n == world)
         if all(low > right + 3 or high < left - 3 for left, right in spans):

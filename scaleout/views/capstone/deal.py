@@ -47,7 +47,7 @@ def step(panel: Panel, frame: Frame, scaled: Curves, values: dict) -> str:
         return amount(seconds / second)
 
     end = panel.x + works * scale
-    ways = (f"computes {seconds_label(works)} {unit}",)
+    ways: tuple[str, ...] = (f"computes {seconds_label(works)} {unit}",)
     if waits >= 0.005 * values["weak_seconds"]:
         ways = (
             f"computes {seconds_label(works)}, communicates {seconds_label(waits)} {unit}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from scaleout.draw import svg
 from scaleout.memory import allocator
@@ -53,7 +54,9 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
 
 def _gains(setting: Setting, pace: float, fast: tuple) -> list[tuple[float, str]]:
     """By how much each change that fits raises the tokens a second from `pace`."""
-    changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding
+    ]
     if setting.program != "compiled":
         changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
     changes += [
@@ -77,7 +80,7 @@ def sparing(setting: Setting, values: dict) -> str:
         f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
         f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
-    changes = [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),
         ({"checkpointing": "full"}, "full checkpointing"),
         ({"each": 1}, "1 sequence a pass"),

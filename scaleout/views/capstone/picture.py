@@ -129,8 +129,8 @@ def _published(plane: Plane, values: dict) -> str:
 def _reader_points(planes: list[Plane], values: dict, run: Run | None) -> str:
     """Rates of one batch, where they are an efficiency: that of the fewest processes is known."""
     parts = [planes[0].own(m, share, f"your run on {m}: {share:.1%}") for m, share in values["own"]]
-    if run and run[1] is not None:
-        parts.append(planes[0].own(*run))
+    if run and (share := run[1]) is not None:
+        parts.append(planes[0].own(run[0], share, run[2]))
     return "".join(parts)
 
 

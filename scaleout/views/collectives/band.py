@@ -123,11 +123,11 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
         for k in range(1, parts + 1):
             path.append((left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts))))
     line = "L".join(f"{x:.1f} {strip.y(part):.1f}" for x, part in path)
-    left, right, base = (svg.num(edge) for edge in (strip.left, strip.right, strip.bottom))
+    start, end, base = (svg.num(edge) for edge in (strip.left, strip.right, strip.bottom))
     return (
         svg.rect(strip.left, strip.top, strip.width, strip.height, "c4", opacity=SEEN)
-        + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("paper")}"/>'
-        + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("c7")}" fill-opacity="{SEEN}"/>'
+        + f'<path d="M{start} {base}L{line}L{end} {base}z" fill="{svg.colour("paper")}"/>'
+        + f'<path d="M{start} {base}L{line}L{end} {base}z" fill="{svg.colour("c7")}" fill-opacity="{SEEN}"/>'
         + f'<path d="M{line}" fill="none" stroke="{svg.colour("ink")}" stroke-width="1.2"/>'
     )
 

@@ -40,7 +40,9 @@ def measured(record: dict) -> dict:
     sweeps: dict[str, list[list[float]]] = {}
     for key, seconds in seconds_by_point.items():
         point = POINT.fullmatch(str(key))
-        writer = "backend" if point and point[1] == backend else point and point[1]
+        if not point:
+            continue
+        writer = "backend" if point[1] == backend else point[1]
         if writer not in ("backend", *BY_HAND):
             continue
         if not (checks.is_number(seconds) and 0 < seconds <= LONGEST):
@@ -85,8 +87,17 @@ class Measured:
                     seconds = low_seconds * (high_seconds / low_seconds) ** (log(decade / low) / log(high / low))
                     x = strip.x(decade)
                     anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
-                    style = {"fill": self.colour, "bold": True, "size": svg.SMALLEST}
-                    parts.append(svg.text(x, strip.top - 21, took(seconds), anchor=anchor, **style))
+                    parts.append(
+                        svg.text(
+                            x,
+                            strip.top - 21,
+                            took(seconds),
+                            anchor=anchor,
+                            fill=self.colour,
+                            bold=True,
+                            size=svg.SMALLEST,
+                        )
+                    )
         return parts
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import ceil, fsum, inf, nextafter
+from typing import Any, cast
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
@@ -110,10 +111,21 @@ class Setting:
     def step(self) -> Step:
         return step(self.job)
 
+    @property
+    def timeline(self) -> Timeline:
+        """Of the step: replicas of whole models have all of it."""
+        return cast("Timeline", self.step.timeline)
+
     @cached_property
     def alone(self) -> Step:
         """The same step on one rank, which has nothing to exchange."""
-        fixed = {"link": "ib", "ranks": 1, "bucket": SIZES.default, "compression": "none", "overlap": True}
+        fixed: dict[str, Any] = {
+            "link": "ib",
+            "ranks": 1,
+            "bucket": SIZES.default,
+            "compression": "none",
+            "overlap": True,
+        }
         return step(replace(self, **fixed, no_sync=True).job)
 
     @property
@@ -134,7 +146,7 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
     setting = setting_from(params)
     result = _result(setting)
     values = {**result["values"], **_seen(setting, params["moment"] / MOMENTS)}
-    return {**result, "svg": picture.picture(setting, setting.step.timeline, values, width, run), "values": values}
+    return {**result, "svg": picture.picture(setting, setting.timeline, values, width, run), "values": values}
 
 
 def setting_from(params: dict) -> Setting:
@@ -144,7 +156,7 @@ def setting_from(params: dict) -> Setting:
 
 def _seen(setting: Setting, part: float) -> dict:
     """What has happened when so much of the step is over."""
-    timeline = setting.step.timeline
+    timeline = setting.timeline
     seconds = part * timeline.seconds
     return {"moment_seconds": seconds, "pile_gb": timeline.waiting([seconds])[0] / 1e9}
 
@@ -188,7 +200,7 @@ def _levers(setting: Setting, values: dict) -> dict:
 
 
 def _values(setting: Setting, timed: Step) -> dict:
-    timeline, alone = timed.timeline, setting.alone
+    timeline, alone = setting.timeline, setting.alone
     efficiency = alone.seconds / timed.seconds
     return {
         "step_seconds": timed.seconds,
@@ -243,7 +255,7 @@ def _full(timeline: Timeline) -> list[float]:
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
     """Tokens of a GPU and pass whose backward takes as long as the messages beside it, which slow it."""
-    last, alone = timeline.passes[-1], setting.alone.timeline.passes[-1]
+    last, alone = timeline.passes[-1], cast("Timeline", setting.alone.timeline).passes[-1]
     sent = fsum(end - start for start, end in last.messages)
     backward = (alone.compute_seconds - alone.forward[-1][1]) / (1 - PROGRAMS[setting.program].contention)
     return setting.batch * setting.seq * sent / backward
@@ -258,7 +270,8 @@ def _by_rule(setting: Setting, timeline: Timeline) -> float:
 
 def lever(setting: Setting) -> Advice | None:
     """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
-    return levers.advice(setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()})
+    sizes, link_words = [int(size) for size in stops(SIZES)], {key: words for key, (*_, words) in LINKS.items()}
+    return levers.advice(setting, sizes, int(PASSES.hi), link_words)
 
 
 measured = record.measured
@@ -267,7 +280,7 @@ measured = record.measured
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
     setting = setting_from(params)
-    return picture.locked(setting, setting.step.timeline, setting.alone.seconds, width)
+    return picture.locked(setting, setting.timeline, setting.alone.seconds, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:

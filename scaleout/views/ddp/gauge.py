@@ -87,7 +87,7 @@ def _crew(x: float, y: float, width: float, words: str, ranks: int, share: float
     pitch = min(ROW, (width - left + x) / CREW)
     words = labels.cut(words, 214 if roomy else width, bold=True)
     parts = [svg.text(x, y, words, size=svg.SMALL, bold=True, fill="key" if row else "ink")]
-    idle = []
+    idle: list[hatch.Box] = []
     for n in range(count):
         square_x, part = left + n * pitch, min(1.0, max(0.0, share * count - n))
         if part and fill:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import cast
 
 from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units
 from scaleout.memory import allocator
@@ -132,7 +133,7 @@ class Setting:
     @cached_property
     def line(self) -> ShortTimeline:
         """Its lanes, up to the end of the update."""
-        return self.time.timeline.updated(self.time.parts["update"])
+        return cast("ShortTimeline", self.time.timeline).updated(self.time.parts["update"])
 
     @property
     def memory_bytes(self) -> int:

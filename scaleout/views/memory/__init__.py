@@ -12,11 +12,12 @@ from scaleout.draw.kinds import COLOURS, ORDER, PALE, apart
 from scaleout.draw.tank import Frame, Layer, Ruler, Tank
 from scaleout.draw.tank_picture import Drawing
 from scaleout.memory import allocator
-from scaleout.memory.accounts import KINDS, Account, Recipe, account
+from scaleout.memory.accounts import Account, account
 from scaleout.memory.states import rank_parameters
-from scaleout.memory.tape import MOMENTS
+from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
@@ -177,7 +178,7 @@ def lever(params: dict) -> Advice | None:
 def _lever(setting: tuple) -> Advice | None:
     params = dict(setting)
     memory, by_name = DEVICES[params["device"]].memory_bytes, {control.name: control for control in CONTROLS}
-    places = {name: stops(by_name[name]) for name in ("batch", "gpus")}
+    places = {name: [int(stop) for stop in stops(by_name[name])] for name in ("batch", "gpus")}
     places["seq"] = [int(value) for value, _ in by_name["seq"].options]
     question = Question(params, lambda changed: _account_of(changed).peak_bytes, allocator.usable(memory), places)
     return levers.advice(question, _account_of(params).peak)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scaleout.views.choices import NODE
@@ -30,7 +30,7 @@ class Question:
     params: dict
     peak: Callable[[dict], int]  # bytes of other parameters
     room: int  # bytes of the largest peak that fits
-    places: dict[str, Sequence[int]]
+    places: Mapping[str, Sequence[int]]
 
     def fits(self, peak_bytes: int) -> bool:
         return peak_bytes <= self.room

@@ -29,7 +29,7 @@ def sentence(
 ) -> str:
     """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
     at the peak, by what they are called."""
-    largest = max(stack, key=stack.get)
+    largest = max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
     lever_words = _try(lever, giga) if lever else "No lever here takes a twentieth off."
     return (
@@ -124,7 +124,7 @@ def _sum(account: Account, params: dict, giga: int) -> list[str]:
     }
     stays, least = sum(account.rest.values()), 0.01 * account.peak_bytes
     largest = sorted(passing, key=lambda name: -passing[name])[:2]
-    terms = {"what stays": stays} | {name: passing[name] for name in largest}
+    terms: dict[str, float] = {"what stays": stays, **{name: passing[name] for name in largest}}
     terms = {name: size for name, size in terms.items() if size > least}
     unit_bytes, name = unit(account.peak_bytes, giga)
     places = _places(account.peak_bytes / unit_bytes)

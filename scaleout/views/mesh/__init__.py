@@ -104,7 +104,8 @@ def _look(params: dict) -> Look:
 
 def _levers(setting: Setting, params: dict) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
-    layout, levers = setting.layout, {"rank": {"hi": setting.gpus - 1}}
+    layout = setting.layout
+    levers: dict[str, dict[str, object]] = {"rank": {"hi": setting.gpus - 1}}
     chunk_counts = setting.all_chunks(layout.pp)
     if not chunk_counts:
         levers["chunks"] = {
@@ -116,7 +117,9 @@ def _levers(setting: Setting, params: dict) -> dict:
     if highest == layout.pp > 1:
         levers["micro_batches"] = {"off": f"{layout.m} of them fill this pipeline, and no more can be drawn"}
     else:
-        levers["micro_batches"] = {"hi": highest} | ({"takes": layout.m} if layout.m != params["micro_batches"] else {})
+        levers["micro_batches"] = {"hi": highest}
+        if layout.m != params["micro_batches"]:
+            levers["micro_batches"]["takes"] = layout.m
     if setting.gpus == layout.tp:
         levers["pp"] = {"off": "tensor parallelism takes all GPUs"}
     if setting.gpus == layout.tp * layout.pp:

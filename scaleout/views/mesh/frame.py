@@ -78,7 +78,7 @@ class Frame:
                 r: (x + r % 2 * pair_step + r // 2 % 2 * sx, y + r // 2 % 2 * sy + r // 4 * layer_step)
                 for r in range(CUBE)
             }
-            low, side = (25, 8) if self.wide else (20, 6)  # beneath what is pressed of them
+            low, side = (25.0, 8) if self.wide else (20.0, 6)  # beneath what is pressed of them
             half = (wide - 3 * side) / 2
             boxes = tuple((side + k * (half + side), low, half, high - low - 5) for k in (0, 1))
             return Tiles(places, wide, high, boxes)

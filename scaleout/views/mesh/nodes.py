@@ -142,7 +142,9 @@ def _packets(frame: Frame) -> str:
     for act, number, arrived in zip(
         acts.around(setting.layout, moment), (moment - 1, moment), (True, False), strict=True
     ):
-        wires = pairs(frame, act.axis) if act else []
+        if not act:
+            continue
+        wires = pairs(frame, act.axis)
         for way in ("to", "from") if wires else ():
             ends = [a if (way == "to") != arrived else b for a, b in wires]
             parts.append(frame.tiles.dots(ends, colour(setting, act.axis), low, size, f"p{number} {way}"))

@@ -19,7 +19,7 @@ def sorted_time(frame: Frame, values: dict) -> str:
     tall, count, forward, piece = SORTED[frame.width], setting.micro_batches, setting.forward, setting.piece
     backward, busy = piece - forward, piece * count
     drawn = count if piece * rows.scale >= PIECE else 1
-    paths = {"grid": [], "compute": [], "c3": [], "c6": []}
+    paths: dict[str, list[str]] = {"grid": [], "compute": [], "c3": [], "c6": []}
     for n in range(drawn):
         start_slots, lit = n * busy / drawn, n == frame.lit and drawn > 1
         for fill, start, slots in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from scaleout.spec import pipeline as spec
 from scaleout.views.pipeline.setting import MOST_MICRO_BATCHES, YOURS, reach
@@ -12,7 +13,7 @@ WORTH = 0.02  # of the bubble's share, that a lever must take away to be named
 SMALL = 0.03  # a bubble that is left alone
 ALIKE = 1.01  # times as long, and still called the same
 
-Lever = tuple[str, object]  # words, and the setting that it leads to
+Lever = tuple[str, Any]  # words, and the setting that it leads to
 
 
 def advice(setting) -> str:

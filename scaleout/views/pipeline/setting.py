@@ -204,7 +204,7 @@ def _sketch(schedule: str, ranks: int, micro_batches: int, chunks: int, costs: C
     return sketch(schedule, ranks, micro_batches, chunks, costs, shown(ranks))
 
 
-_summary, _seconds = (lru_cache(maxsize=256)(function) for function in (summary, seconds))
+_summary, _seconds = lru_cache(maxsize=256)(summary), lru_cache(maxsize=256)(seconds)
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ ROWS = (
 )
 CHANGES = ("network half as fast", "network twice as fast", "links in a node half as fast", "half the sequences",
            "twice the sequences", "sequences twice as long", "a GPU of 141 GB", "nodes of 64 GPUs")  # fmt: skip
+Gain = tuple[str, float | None, float | None, Plan | None]  # as `gains` gives them
 
 
 def counts(gpus: int) -> list[int]:
@@ -53,7 +54,7 @@ def strip(setting: Setting) -> dict:
     return {"title": "The same batch on other clusters", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
-def _strip(setting: Setting, results: list, width: int) -> str:
+def _strip(setting: Setting, results: list[tuple[int, Plan | None, float]], width: int) -> str:
     wide = width == svg.WIDE
     if not wide:  # a phone has room for eight: those around the reader's own
         chosen = counts(setting.question.gpus).index(setting.question.gpus)
@@ -97,7 +98,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
 
 
-def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tuple) -> str:
+def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tuple[float, float, float, float]) -> str:
     """A GPU's time, as a button that goes there."""
     x, y, long, tall = box
     if plan is None:
@@ -157,9 +158,11 @@ def what_questions(setting: Setting) -> list[Question]:
     return list(filter(None, (changed(setting.question, change) for change in CHANGES))) if setting.best else []
 
 
-def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
+def gains(setting: Setting) -> list[Gain]:
     """(The change, tokens a second of the kept layout by the best's now, and of the plan then; None where it
     cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
+    if setting.best is None:
+        return []
     results = []
     rate = setting.rate(setting.best)
     for change in CHANGES:
@@ -185,7 +188,7 @@ def what_if(setting: Setting) -> dict:
     return {"title": "What if", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
-def _gains(setting: Setting, results: list, width: int) -> str:
+def _gains(setting: Setting, results: list[Gain], width: int) -> str:
     wide = width == svg.WIDE
     row, left, right = 23 if wide else 36, 176.0 if wide else 6.0, 380.0 if wide else width - 6.0
     ends = [gain for _, stays, replanned, _ in results for gain in (stays, replanned) if gain is not None]
@@ -199,7 +202,7 @@ def _gains(setting: Setting, results: list, width: int) -> str:
     for i, (change, stays, replanned, best) in enumerate(results):
         y = i * row + (16 if wide else 28)
         parts.append(svg.text(0, y if wide else y - 14, change, size=svg.SMALL))
-        if replanned is None:
+        if replanned is None or best is None:
             parts.append(svg.text(at_x(0) + 8, y, "nothing fits", fill="accent", size=svg.SMALL))
             continue
         parts.append(svg.line(at_x(0), y - 4, at_x(replanned), y - 4, "compute", 2.5))
@@ -211,7 +214,7 @@ def _gains(setting: Setting, results: list, width: int) -> str:
             f"{_percent(stays)} → {_percent(replanned)}" if stays is not None and abs(stays - replanned) > 0.005 else ""
         )
         parts.append(svg.text(right_end + 9, y, percents or _percent(replanned), size=svg.SMALLEST, bold=True))
-        unchanged = cuts_of(best) == cuts_of(setting.best)
+        unchanged = setting.best is not None and cuts_of(best) == cuts_of(setting.best)
         text = "the same layout" if unchanged else words.layout(best, dp=False)
         x, anchor = (width - 210.0, "start") if wide else (width - 2.0, "end")
         parts.append(

@@ -69,7 +69,7 @@ def _size(size: int) -> str:
 
 def whole_run(setting: Setting, run: dict | None, params: dict) -> dict:
     """Days, GPU-hours, energy and price of a run with the best layout."""
-    if run is None:
+    if run is None or setting.best is None:
         return {"title": "The whole run", "blocks": [("words", "Nothing fits, so there is nothing to run.")]}
     days = run["hours"] / 24
     rows = [
@@ -118,6 +118,8 @@ def one_step(setting: Setting) -> dict:
 
 def because(setting: Setting) -> str:
     """Why the best is cut as it is: what becomes of it with half of each degree, and of FSDP alone."""
+    if setting.best is None:
+        return ""
     best = cuts_of(setting.best)
     halves = [(axis, getattr(best, axis) // 2) for axis in ("tp", "cp", "pp") if getattr(best, axis) > 1]
     results = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
@@ -140,7 +142,7 @@ def fate(setting: Setting, plan: Plan | str) -> str:
     """What becomes of another layout, beside the best."""
     if isinstance(plan, str):
         return "cannot be: " + plan.split(":")[0]
-    if not plan.fits or plan.cannot:
+    if not plan.fits or plan.cannot or setting.best is None:
         return setting.result.reason(plan)
     excess = plan.seconds / setting.best.seconds - 1
     percent = f"{100 * excess:+.1f}%" if abs(excess) < 0.1 else f"{100 * excess:+.0f}%"

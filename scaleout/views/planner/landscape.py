@@ -54,8 +54,8 @@ class Scene:
     def plane(self) -> Plane:
         card = self.setting.job.device.memory_bytes
         yours = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
-        quick, sizes = _reach(self.setting.question)
-        seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*sizes, *(plan.bytes for plan in yours)]
+        quick, reach = _reach(self.setting.question)
+        seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*reach, *(plan.bytes for plan in yours)]
         start = self.start if quick else min(seconds, default=1.0)
         left, last = min(quick, default=start), max(seconds, default=2.0)
         low, high = min(sizes, default=card), max(sizes, default=card)
@@ -167,7 +167,8 @@ def _ground(scene: Scene) -> str:
 
 def _clear_ticks(plane: Plane, ticks: list[tuple[float, str]]) -> list[tuple[float, str]]:
     """Of these ticks those that are on the axis and in the way of none before them."""
-    clear, spans = [], []
+    clear: list[tuple[float, str]] = []
+    spans: list[tuple[float, float]] = []
     for value, label in ticks:
         half = svg.measure(label, svg.SMALL) / 2 + 4
         center = min(plane.at_x(value), plane.right + 8 - half)  # where `Plane.grid` writes it

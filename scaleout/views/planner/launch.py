@@ -63,7 +63,7 @@ def section(setting: Setting) -> dict:
     plans = [("The best", setting.best)] if setting.best else []
     if yours and (setting.best is None or cuts_of(yours) != cuts_of(setting.best)):
         plans.append(("Yours", yours))
-    blocks = []
+    blocks: list[tuple[str, ...]] = []
     for name, plan in plans:
         blocks.append(("words", f"**{name}:** {words.layout(plan, chunks=True)}."))
         for program, lines, cannot in commands(setting, plan):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaleout.draw import svg
+from scaleout.draw.hatch import Box
 from scaleout.draw.labels import fitting
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
@@ -75,7 +76,7 @@ def _drawn(setting: Setting, plan: Plan, width: int) -> str:
     return svg.figure(width, TALL + 48, "".join(parts), f"How the GPUs are cut: {label}")
 
 
-def _squares(x: float, y: float, room: float, count: int, columns: int | None, tall: bool) -> list[tuple]:
+def _squares(x: float, y: float, room: float, count: int, columns: int | None, tall: bool) -> list[Box]:
     """Boxes (x, y, width, height) of so many pieces."""
     if tall:
         step = min(22.0, room / count)
@@ -88,14 +89,14 @@ def _squares(x: float, y: float, room: float, count: int, columns: int | None, t
     return [(x + k % columns * step, y + k // columns * step, size, size) for k in range(count)]
 
 
-def _fill(boxes: list[tuple]) -> str:
+def _fill(boxes: list[Box]) -> str:
     """The first is the one that is opened."""
     path = "".join(f"M{svg.num(x)} {svg.num(y)}h{svg.num(w)}v{svg.num(h)}h-{svg.num(w)}z" for x, y, w, h in boxes[1:])
     other_boxes = f'<path d="{path}" fill="{svg.colour("grid")}"/>' if path else ""
-    return other_boxes + svg.rect(*boxes[0], "key")
+    return other_boxes + svg.rect(*boxes[0], fill="key")
 
 
-def _frames(setting: Setting, layout, boxes: list[tuple]) -> str:
+def _frames(setting: Setting, layout, boxes: list[Box]) -> str:
     """Around the GPUs of a stage that share a node."""
     node, parts = setting.job.cluster.gpus_per_node, []
     for start in range(0, len(boxes), node):
@@ -109,7 +110,7 @@ def _frames(setting: Setting, layout, boxes: list[tuple]) -> str:
     return "".join(parts)
 
 
-def _opened(piece: tuple, boxes: list[tuple]) -> str:
+def _opened(piece: Box, boxes: list[Box]) -> str:
     """Two lines from a piece to what it is made of."""
     left, low = boxes[0][0] - 4, max(y + h for _, y, _, h in boxes)
     right = piece[0] + piece[2]

@@ -231,8 +231,9 @@ class Setting:
     def yours(self) -> Plan | str:
         """The reader's own; the best where it is cut so, with as few chunks as that has."""
         plan = picked(self.question, self.cuts)
-        is_best = isinstance(plan, Plan) and self.best and cuts_of(plan) == cuts_of(self.best)
-        return self.best if is_best else plan
+        if isinstance(plan, Plan) and self.best and cuts_of(plan) == cuts_of(self.best):
+            return self.best
+        return plan
 
     @property
     def percent(self) -> str:
@@ -259,7 +260,7 @@ class Setting:
 
     def kind(self, plan: Plan) -> str:
         """Why a layout is not the best: one of KINDS."""
-        if not plan.fits:
+        if not plan.fits or self.best is None:
             return "over"
         if self.result.equal(plan):
             return "alike"

@@ -85,7 +85,7 @@ def _yours(setting: Setting) -> str:
     plan, best = setting.yours, setting.best
     if isinstance(plan, str):
         return "Yours cannot be."
-    if not plan.fits:
+    if not plan.fits or best is None:
         return f"Yours {setting.result.reason(plan)}."
     if plan.cannot:
         return f"{frameworks.RUNS[setting.question.program].name} cannot run yours."

@@ -66,7 +66,7 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 def _levers(s: Setting) -> dict:
     """Controls that change nothing now, and why."""
-    levers = {}
+    levers: dict[str, dict[str, object]] = {}
     if s.format != "fp16":
         levers["step"] = {"off": "GradScaler is fp16's: bf16 needs no scale, 8 bits share theirs"}
     if s.searches:
@@ -86,11 +86,11 @@ def _levers(s: Setting) -> dict:
 def _values(s: Setting) -> dict:
     """What is the same at both widths."""
     fate_shown = s.shared_fate if s.shares else s.fate
-    values = {
+    values: dict[str, object] = {
         "zero_percent": round(100 * fate_shown.zero, 1),
         "few_percent": _percent(fate_shown.few),
         "whole_percent": _percent(fate_shown.whole),
-        "beyond_percent": _percent(fate_shown.clipped if s.shares else fate_shown.beyond),
+        "beyond_percent": _percent(s.shared_fate.clipped if s.shares else s.fate.beyond),
         "bits": s.f.digits,
         "scale_log2": s.octaves,
         "zero_below_log2": s.zero_below,
@@ -103,7 +103,7 @@ def _values(s: Setting) -> dict:
     if s.shares:
         b = s.blocks
         return values | {
-            "error_percent": _percent(fate_shown.error),
+            "error_percent": _percent(s.shared_fate.error),
             "numbers_a_scale": b.size or s.h.total,
             "bits_a_number": b.bits(s.h.total),
         }

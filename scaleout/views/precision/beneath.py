@@ -23,7 +23,7 @@ HIGH = 27  # CSS pixels of a cell: what a finger finds
 def parts(axes: Axes, alive: bool = True) -> str:
     """What becomes zero in each part, as cells that fill; pressing one shows its gradients. Not alive: empty cells."""
     s, (top, foot) = axes.setting, axes.places.panel
-    ways = (
+    ways: tuple[str, ...] = (
         f"per cent that {s.format} makes zero, part by part: press one to see it",
         "per cent zero, by part: press one",
     )
@@ -149,7 +149,7 @@ def shares(axes: Axes, alive: bool = True) -> str:
     """What becomes of the gradients: a bar of shares, and each in words; not alive: empty."""
     s, (y, high), ruler = axes.setting, axes.places.shares, axes.ruler
     result = s.shared_fate if s.shares else s.fate
-    beyond = result.clipped if s.shares else result.beyond
+    beyond = s.shared_fate.clipped if s.shares else s.fate.beyond
     rows = [
         ("zero", result.zero, "accent", 1.0, "become zero", "zero"),
         ("few", result.few, "c6", 0.45, "keep fewer bits", "fewer bits"),

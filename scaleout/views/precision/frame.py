@@ -49,7 +49,7 @@ class Axes:
     def ruler(self) -> Ruler:
         """Shorter where no loss scale moves anything."""
         lo, hi, left, right = self.places.ruler
-        return Ruler(*((lo + 4, 2) if self.setting.shares else (lo, hi)), left, right)
+        return Ruler(lo + 4, 2, left, right) if self.setting.shares else Ruler(lo, hi, left, right)
 
     @property
     def wide(self) -> bool:

@@ -97,9 +97,9 @@ class Setting:
         return course(self.interval, self.smaller)
 
     @property
-    def current(self) -> Step | None:
-        """The scaler's step that is shown."""
-        return self.course[self.step - 1] if self.searches else None
+    def current(self) -> Step:
+        """The scaler's step that is shown, where it searches."""
+        return self.course[self.step - 1]
 
     @property
     def octaves(self) -> int:

@@ -23,7 +23,7 @@ def rows(axes: Axes) -> str:
     top, foot, count = axes.places.strip[0], axes.places.panel[1] - KEYS_HEIGHT, ROWS[axes.width]
     pitch = (foot - top) / count
     parts = [svg.text(ruler.left, top - 8, fitting(_words(s, count), axes.width - 8), fill="muted", size=svg.SMALL)]
-    strokes = {"c6": [], "accent": [], "ink": []}
+    strokes: dict[str, list[str]] = {"c6": [], "accent": [], "ink": []}
     for row, (largest, scale) in enumerate(windows(s.h, s.blocks, s.rule, count)):
         y, octave = top + row * pitch + 1, math.log2(scale)
         ends = [

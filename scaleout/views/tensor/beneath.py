@@ -177,7 +177,7 @@ def seconds(
     if wide or not run:
         parts.append(svg.text(x - 2, y - 6, f"Megatron-LM, {OVERLAPPED[overlap]}: computing, waiting", size=svg.SMALL))
     if run:
-        words = labels.cut(run[1 if wide else 2], width - 2 * LEFT, bold=True)
+        words = labels.cut(run[1] if wide else run[2], width - 2 * LEFT, bold=True)
         run_y = y + len(rows) * pitch + RUN_HEIGHT - 4 if wide else y - 6
         parts.append(svg.text(LEFT - 2, run_y, words, size=svg.SMALL, fill="key", bold=True))
     for i, wait in enumerate(rows):

@@ -42,12 +42,11 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, run
         for move in item.moves
     ]
     waits = [beneath.Wait(text, link, *setting.seconds(link), link == setting.link) for link, text in SHORT.items()]
+    point = record.point(run, setting.sequence) if run else None
     body = [
         _ribbon(halves, values["troubles"], lit, width, True),
         beneath.memory(*setting.held_bytes, setting.alone, *_memory(places, width)),
-        beneath.seconds(
-            waits, values["overlap"], *_seconds(places, width), width, run and record.point(run, setting.sequence)
-        ),
+        beneath.seconds(waits, values["overlap"], *_seconds(places, width), width, point),
         _pulse(setting, step, width),
         beneath.wire(cells, values["messages_so_far"], setting.all_reduce_bytes, NAMES, places.wire, width),
     ]

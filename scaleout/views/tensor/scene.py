@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from scaleout.collectives.placements import Move, Placed
 from scaleout.collectives.tensor import HALVES, Block, Join, Tensor, Weight
@@ -123,12 +124,13 @@ class Scene:
         """A tensor as it is placed before a join, which may differ from how it is placed after it."""
         tensor, t = self.tensors[name], self.block.tp
         parts = min(t, tensor.shape[2] // tensor.local[2]) if tensor.placed.value == "S(2)" else t
-        laid = {
+        laid_by_value: dict[str, dict[str, Any]] = {
             "R": {"copies": t},
             "P": {"copies": t, "partial": True},
             "S(1)": {"parts": t, "cut": "rows"},
             "S(2)": {"parts": parts, "copies": t // parts},
-        }[placed.value]
+        }
+        laid = laid_by_value[placed.value]
         title = f"{name}: {tensor.shape[1]:,} × {tensor.shape[2]:,}, {PLACED_WORDS[placed.value]}"
         return ribbon.Part(mark or name, self._wide(tensor.shape[2]), 0.0, "c3", **laid, strong=strong, title=title)
 

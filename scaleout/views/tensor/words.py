@@ -48,7 +48,7 @@ def law(setting, values: dict) -> list[str]:
 
 def troubles(setting) -> dict[str, str]:
     """By half, in a few words, why what one operation gives cannot be used as it is by the next."""
-    words_by_half = {}
+    words_by_half: dict[str, str] = {}
     for join in setting.block.joins:
         if not join.legal:
             words_by_half.setdefault(join.half, _trouble(join, "SwiGLU" if setting.shape.gated_mlp else "GeLU"))

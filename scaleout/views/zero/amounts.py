@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.draw.amounts import amount
 
 GIGA = 10**9
-COUNTS = {1: "once", 2: "twice", 3: "three times"}
+COUNTS: dict[float, str] = {1: "once", 2: "twice", 3: "three times"}
 
 
 def gigabytes(size: float) -> str:

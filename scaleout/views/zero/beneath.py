@@ -119,7 +119,8 @@ def _memory_words(held_bytes: float, usable: int, activations: int) -> list[str]
 
 def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> list[str]:
     """Beneath the bar, where each stage's ends; stages that end at one place share a mark."""
-    low, groups = band.y + band.height, []
+    low = band.y + band.height
+    groups: list[tuple[float, list[int]]] = []
     for stage, size in sorted(enumerate(stages), key=lambda item: (item[1], item[0])):
         mark_x = band.x + size * scale
         if groups and mark_x - groups[-1][0] < LEAST_GAP:

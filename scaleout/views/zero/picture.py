@@ -309,7 +309,7 @@ def _sent(setting: Setting) -> Iterator[tuple[int, str, float]]:
     """(number of the frame, what it sends, pieces); an all-reduce as its two halves."""
     for number, (last, frame) in enumerate(pairwise(setting.frames), 1):
         sent = frame.sent - last.sent
-        if sent and frame.move[2] == "both":
+        if sent and frame.move and frame.move[2] == "both":
             yield from ((number, "sum", sent / 2), (number, "back", sent / 2))
         elif sent:
             yield number, frame.phase, sent

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.fsdp.ranks.step import (
-    BESIDE,
+    OVERHEAD,
     PATIENCE_SECONDS,
     SIZES,
     Fault,
@@ -49,7 +49,7 @@ class Watch:
             self.next += 1
             check_whole("forward", unit, whole)
             self._started(unit)
-            self._held(unit)
+            self._check_memory(unit)
             if self.rank == 0:
                 self.store.set(f"forward {unit}", "1")
             elif self.next < len(SIZES):
@@ -57,32 +57,32 @@ class Watch:
 
     def _started(self, unit: int) -> None:
         """The gather of the next unit has begun, and none further ahead."""
-        given = sum(call.bytes for call in self.calls.calls if call.bytes > BESIDE // 2)
-        begun = sum(padded(one, self.world) for one in range(min(unit + 2, len(SIZES))))
-        if given < begun:
+        gathered_bytes = sum(call.bytes for call in self.calls.calls if call.bytes > OVERHEAD // 2)
+        expected_bytes = sum(padded(index, self.world) for index in range(min(unit + 2, len(SIZES))))
+        if gathered_bytes < expected_bytes:
             raise Wrong(
                 "not-ahead",
                 f"while unit {unit} computes, the gather of unit {unit + 1} has not begun: start "
                 "it before forward, with async_op=True",
             )
-        if given > begun + BESIDE * len(self.calls.calls):
+        if gathered_bytes > expected_bytes + OVERHEAD * len(self.calls.calls):
             raise Wrong(
                 "too-far-ahead",
-                f"while unit {unit} computes, {given:,} bytes have been gathered, and units 0 "
-                f"to {min(unit + 1, len(SIZES) - 1)} have {begun:,}: one unit ahead, and each "
+                f"while unit {unit} computes, {gathered_bytes:,} bytes have been gathered, and units 0 "
+                f"to {min(unit + 1, len(SIZES) - 1)} have {expected_bytes:,}: one unit ahead, and each "
                 "once",
             )
 
-    def _held(self, unit: int) -> None:
+    def _check_memory(self, unit: int) -> None:
         """No more memory than of two units side by side."""
-        most = max(padded(one, self.world) + padded(one + 1, self.world) for one in range(len(SIZES) - 1))
+        limit = max(padded(index, self.world) + padded(index + 1, self.world) for index in range(len(SIZES) - 1))
         end = time.monotonic() + PATIENCE_SECONDS
-        while (held := sum(one.nbytes() for one in self.calls.alive())) > 1.05 * most:
+        while (used := sum(storage.nbytes() for storage in self.calls.alive())) > 1.05 * limit:
             if time.monotonic() > end:
                 raise Wrong(
                     "too-much-held",
-                    f"while unit {unit} computes, your tensors hold {held:,} bytes: no two "
-                    f"units side by side have more than {most:,}. Free the one before, and "
+                    f"while unit {unit} computes, your tensors hold {used:,} bytes: no two "
+                    f"units side by side have more than {limit:,}. Free the one before, and "
                     "copies of a unit in parts",
                 )
             gc.collect()  # torch's first collective of a process leaves a frame in a cycle, with its tensors
@@ -111,18 +111,18 @@ def meeting(rank: int) -> dist.Store:
     return STORES[-1]
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
+def rank_report(function, rank: int, world: int) -> Verdict | None:
     """A forward on this rank: what is wrong with it, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
     calls, store = counted(), meeting(rank)
     watch = Watch(rank, world, calls, store)
-    gc.disable()  # a freed tensor goes at once, and what lies in a cycle only where `_held` collects it
+    gc.disable()  # a freed tensor goes at once, and what lies in a cycle only where `_check_memory` collects it
     try:
         with calls:
-            given = function(shards, list(SIZES), watch.forward)
-    except Wrong as found:
-        slip, words = found.args
+            returned = function(shards, list(SIZES), watch.forward)
+    except Wrong as fault:
+        slip, words = fault.args
         return wrong(f"rank {rank}: {words}", slip)
     except RuntimeError as error:
         if rank == 0 and any(mark in line(error, 10**6) for mark in LOST):
@@ -132,12 +132,12 @@ def own(function, rank: int, world: int) -> Verdict | None:
         gc.enable()
         if rank == 0 and not store.check(["ended"]):
             store.set("ended", "1")
-    found = _end(given, watch)
-    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+    fault = _end(returned, watch)
+    return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
 
 
-def _end(given: object, watch: Watch) -> Fault:
-    if given is ...:
+def _end(returned: object, watch: Watch) -> Fault:
+    if returned is ...:
         return "stub", "the function returns its ... at once: put your forward in its place"
     if watch.next < len(SIZES):
         return "order", f"forward was called for {watch.next} of {len(SIZES)} units"
@@ -153,4 +153,4 @@ def judge(reports: list, world: int) -> Verdict:
     )
 
 
-CHECK = Check("scaleout.exercises.fsdp.ranks", "prefetched", (2,), own, judge, wait_seconds=10)
+CHECK = Check("scaleout.exercises.fsdp.ranks", "prefetched", (2,), rank_report, judge, wait_seconds=10)

@@ -19,7 +19,7 @@ from scaleout.exercises.ranks.count import counted
 
 SIZES = (600, 351, 1000, 451)  # elements of the units: two of them need padding
 ROOM = 4 * max(SIZES)  # bytes of the largest unit: what a buffer needs that holds one unit after the other
-BESIDE = 1000  # bytes of a message beside its tensor, as for the wrapping of an object
+OVERHEAD = 1000  # bytes of a message beside its tensor, as for the wrapping of an object
 CLOSE = 1e-5  # of numbers of about 1 in fp32; in bf16 they would be off by 1e-2
 PATIENCE_SECONDS = 2.0  # for a whole unit to be freed
 
@@ -38,8 +38,8 @@ def weights(unit: int) -> torch.Tensor:
 
 def gradient(unit: int, rank: int) -> torch.Tensor:
     """What the backward of a rank gives for the whole unit."""
-    make = torch.Generator().manual_seed(100 + 10 * unit + rank)
-    return weights(unit) * torch.randn(SIZES[unit], generator=make)
+    generator = torch.Generator().manual_seed(100 + 10 * unit + rank)
+    return weights(unit) * torch.randn(SIZES[unit], generator=generator)
 
 
 def cut(flat: torch.Tensor, rank: int, world: int) -> torch.Tensor:
@@ -62,74 +62,75 @@ class Watch:
             self._look("backward", unit, whole)
             return gradient(unit, self.rank)
 
-    def _look(self, phase: str, unit: int, whole: object) -> None:
+    def _look(self, phase: str, unit: int, tensor: object) -> None:
         self.order.append((phase, unit))
-        check_whole(phase, unit, whole)
-        now = StorageWeakRef(whole.untyped_storage())
-        for before, other, held in self.seen:
-            last = before == "forward" and phase == "backward" and other == unit == len(SIZES) - 1
-            same = held.cdata == now.cdata
-            if not (same or last or _gone(held)):
+        check_whole(phase, unit, tensor)
+        storage = StorageWeakRef(tensor.untyped_storage())
+        for earlier_phase, earlier_unit, earlier_storage in self.seen:
+            last = earlier_phase == "forward" and phase == "backward" and earlier_unit == unit == len(SIZES) - 1
+            shared = earlier_storage.cdata == storage.cdata
+            if not (shared or last or _is_freed(earlier_storage)):
                 raise Wrong(
                     "not-freed",
-                    f"while unit {unit} computes in the {phase}, unit {other} of the {before} is "
+                    f"while unit {unit} computes in the {phase}, unit {earlier_unit} of the {earlier_phase} is "
                     "still whole: free it first, and keep no list of whole units",
                 )
-            if same and other != unit and whole.untyped_storage().nbytes() > ROOM:
+            if shared and earlier_unit != unit and tensor.untyped_storage().nbytes() > ROOM:
                 raise Wrong(
                     "not-freed",
-                    f"units {other} and {unit} lie in one buffer that holds more than one: gather them one by one",
+                    f"units {earlier_unit} and {unit} lie in one buffer that holds more than one: gather them one by "
+                    "one",
                 )
-        self.seen.append((phase, unit, now))
-        other = self._other(unit, whole)
-        if other is not None:
+        self.seen.append((phase, unit, storage))
+        foreign_unit = self._foreign_unit(unit, tensor)
+        if foreign_unit is not None:
             raise Wrong(
                 "not-freed",
                 f"while unit {unit} computes in the {phase}, the other rank's part of unit "
-                f"{other} is here too: gather a unit when its turn comes, and keep no other",
+                f"{foreign_unit} is here too: gather a unit when its turn comes, and keep no other",
             )
 
-    def _other(self, unit: int, whole: torch.Tensor) -> int | None:
+    def _foreign_unit(self, unit: int, tensor: torch.Tensor) -> int | None:
         """Another unit of which this rank has what is not its own, whatever tensor it lies in."""
-        end, foreign = (
-            time.monotonic() + PATIENCE_SECONDS,
-            {
-                other: cut(weights(other), 1 - self.rank, 2)[: SIZES[other] // 2]
-                for other in range(len(SIZES))
-                if other != unit
-            },
-        )
+        end = time.monotonic() + PATIENCE_SECONDS
+        foreign = {
+            candidate: cut(weights(candidate), 1 - self.rank, 2)[: size // 2]
+            for candidate, size in enumerate(SIZES)
+            if candidate != unit
+        }
         while True:
-            others = [
-                one
-                for one in self.calls.alive()
-                if one._cdata != whole.untyped_storage()._cdata or one.nbytes() > ROOM + 4
+            memory = [
+                storage
+                for storage in self.calls.alive()
+                if storage._cdata != tensor.untyped_storage()._cdata or storage.nbytes() > ROOM + 4
             ]
-            found = next((other for other, part in foreign.items() if any(map(part_in(part), others))), None)
-            if found is None or time.monotonic() > end:
-                return found
-            del others
+            kept_unit = next(
+                (candidate for candidate, part in foreign.items() if any(map(part_in(part), memory))), None
+            )
+            if kept_unit is None or time.monotonic() > end:
+                return kept_unit
+            del memory
             time.sleep(0.005)
 
 
 def part_in(part: torch.Tensor) -> Callable[[torch.UntypedStorage], bool]:
     """Whether memory has these numbers in it, in a row."""
 
-    def found(storage: torch.UntypedStorage) -> bool:
+    def contains(storage: torch.UntypedStorage) -> bool:
         if storage.nbytes() < part.nbytes or storage.nbytes() % 4:
             return False
         flat = torch.empty(0).set_(storage)
         starts = (flat[: len(flat) - len(part) + 1] == part[0]).nonzero().flatten().tolist()
-        return any(torch.equal(flat[at : at + len(part)], part) for at in starts)
+        return any(torch.equal(flat[start : start + len(part)], part) for start in starts)
 
-    return found
+    return contains
 
 
-def _gone(held: StorageWeakRef) -> bool:
+def _is_freed(storage_ref: StorageWeakRef) -> bool:
     """Whether a storage has no bytes any more. gloo's thread may hold a gathered tensor a moment longer than `wait`."""
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
-        storage = torch.UntypedStorage._new_with_weak_ptr(held.cdata)
+        storage = torch.UntypedStorage._new_with_weak_ptr(storage_ref.cdata)
         if storage is None or not storage.nbytes():
             return True
         del storage
@@ -137,35 +138,35 @@ def _gone(held: StorageWeakRef) -> bool:
     return False
 
 
-def check_whole(phase: str, unit: object, whole: object) -> None:
+def check_whole(phase: str, unit: object, tensor: object) -> None:
     """Raises `Wrong` where a callback was not given the unit's whole weights."""
     if unit not in range(len(SIZES)):
         raise Wrong("order", f"{phase} was called for unit {unit!r}: units are numbered from 0 to {len(SIZES) - 1}")
-    if not isinstance(whole, torch.Tensor):
-        raise Wrong("not-whole", f"{phase}({unit}, ...) was given a {type(whole).__name__}, not a flat tensor")
-    size, given = SIZES[unit], whole.numel()
-    if given == size + size % 2 != size:
+    if not isinstance(tensor, torch.Tensor):
+        raise Wrong("not-whole", f"{phase}({unit}, ...) was given a {type(tensor).__name__}, not a flat tensor")
+    size, count = SIZES[unit], tensor.numel()
+    if count == size + size % 2 != size:
         raise Wrong(
-            "padding", f"{phase}({unit}, ...) was given {given} elements, and the unit has {size}: cut the padding off"
+            "padding", f"{phase}({unit}, ...) was given {count} elements, and the unit has {size}: cut the padding off"
         )
-    if given != size or whole.dim() != 1:
+    if count != size or tensor.dim() != 1:
         raise Wrong(
             "not-whole",
-            f"{phase}({unit}, ...) was given a tensor of {tuple(whole.shape)}, and the whole unit "
+            f"{phase}({unit}, ...) was given a tensor of {tuple(tensor.shape)}, and the whole unit "
             f"has ({size},): gather it",
         )
-    off = (whole - weights(unit)).abs().max().item()
-    if off > CLOSE:
+    error = (tensor - weights(unit)).abs().max().item()
+    if error > CLOSE:
         turned = torch.cat([cut(weights(unit), rank, 2) for rank in (1, 0)])[:size]
-        why = (
+        cause = (
             "shards go into the order of the ranks"
-            if (whole - turned).abs().max() <= CLOSE
-            else (f"they are off by up to {off:.2g}")
+            if (tensor - turned).abs().max() <= CLOSE
+            else (f"they are off by up to {error:.2g}")
         )
-        raise Wrong("wrong-weights", f"what {phase}({unit}, ...) was given are not the unit's weights: {why}")
+        raise Wrong("wrong-weights", f"what {phase}({unit}, ...) was given are not the unit's weights: {cause}")
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
+def rank_report(function, rank: int, world: int) -> Verdict | None:
     """One step on this rank: what is wrong with it, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
@@ -174,21 +175,21 @@ def own(function, rank: int, world: int) -> Verdict | None:
     gc.disable()  # a freed tensor goes at once; only a cycle of the reader's own would wait
     try:
         with calls:
-            given = function([one.clone() for one in shards], list(SIZES), watch.forward, watch.backward)
-    except Wrong as found:
-        slip, words = found.args
+            returned = function([shard.clone() for shard in shards], list(SIZES), watch.forward, watch.backward)
+    except Wrong as fault:
+        slip, words = fault.args
         return wrong(f"rank {rank}: {words}", slip)
     finally:
         gc.enable()
-    found = _stub(given) or _order(watch.order) or _given(given, rank, world) or _talk(calls, world)
-    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+    fault = _stub(returned) or _order(watch.order) or _shards(returned, rank, world) or _talk(calls, world)
+    return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
 
 
-def _stub(given: object) -> Fault:
-    if given is ...:
+def _stub(returned: object) -> Fault:
+    if returned is ...:
         return "stub", "the function returns its ... at once: put your step in its place"
-    if not isinstance(given, (list, tuple)) or len(given) != len(SIZES):
-        return "no-list", f"the step gave {type(given).__name__}: return a list of {len(SIZES)} gradient shards"
+    if not isinstance(returned, (list, tuple)) or len(returned) != len(SIZES):
+        return "no-list", f"the step gave {type(returned).__name__}: return a list of {len(SIZES)} gradient shards"
     return None
 
 
@@ -202,63 +203,63 @@ def _order(order: list[tuple[str, int]]) -> Fault:
     return None
 
 
-def _given(given: list, rank: int, world: int) -> Fault:
+def _shards(shards: list, rank: int, world: int) -> Fault:
     """What is wrong with the gradient shards."""
     lengths = [-(-size // world) for size in SIZES]
-    if [getattr(one, "shape", None) for one in given] == [(length,) for length in reversed(lengths)]:
+    if [getattr(shard, "shape", None) for shard in shards] == [(length,) for length in reversed(lengths)]:
         return "units-turned", "the gradient shards begin with the last unit: return them in the order of the units"
-    for unit, one in enumerate(given):
-        every = [gradient(unit, other) for other in range(world)]
-        mean = sum(every) / world
+    for unit, shard in enumerate(shards):
+        gradients = [gradient(unit, peer) for peer in range(world)]
+        mean = sum(gradients) / world
         right = cut(mean, rank, world)
-        if not isinstance(one, torch.Tensor) or one.numel() not in (len(right), len(mean), 2 * len(right)):
+        if not isinstance(shard, torch.Tensor) or shard.numel() not in (len(right), len(mean), 2 * len(right)):
             return "wrong-gradient", f"the gradient of unit {unit} is no tensor of {len(right)} elements"
-        if one.numel() != len(right):
+        if shard.numel() != len(right):
             return "whole-gradient", (
-                f"the gradient of unit {unit} has {one.numel()} elements, and this rank's shard "
+                f"the gradient of unit {unit} has {shard.numel()} elements, and this rank's shard "
                 f"{len(right)}: keep the shard only"
             )
-        if (one.flatten() - right).abs().max() > CLOSE:
-            return _cause(given, rank, world) or (
+        if (shard.flatten() - right).abs().max() > CLOSE:
+            return _cause(shards, rank, world) or (
                 "wrong-gradient",
                 f"the gradient of unit {unit} is not this rank's shard of the mean over the ranks",
             )
-        if one.untyped_storage().nbytes() > right.untyped_storage().nbytes():
+        if shard.untyped_storage().nbytes() > right.untyped_storage().nbytes():
             return "view", (
-                f"the gradient shard of unit {unit} is a view of {one.untyped_storage().nbytes()} bytes, "
+                f"the gradient shard of unit {unit} is a view of {shard.untyped_storage().nbytes()} bytes, "
                 f"which it keeps alive; a shard has {right.untyped_storage().nbytes()}. Reduce-scatter "
                 "into a tensor of its own, or clone"
             )
     return None
 
 
-def _cause(given: list, rank: int, world: int) -> Fault:
+def _cause(shards: list, rank: int, world: int) -> Fault:
     """The mistake that gives the gradients of all units."""
     known = {
         "not-averaged": f"are {world} times too large: a reduce-scatter adds. Divide by the world size",
         "own-gradient": "are this rank's own: they were not averaged with the other's",
         "other-shard": "are the shards of the other rank",
     }
-    for unit, one in enumerate(given):
-        every = [gradient(unit, other) for other in range(world)]
+    for unit, shard in enumerate(shards):
+        gradients = [gradient(unit, peer) for peer in range(world)]
         values = {
-            "not-averaged": cut(sum(every), rank, world),
-            "own-gradient": cut(every[rank], rank, world),
-            "other-shard": cut(sum(every) / world, 1 - rank, world),
+            "not-averaged": cut(sum(gradients), rank, world),
+            "own-gradient": cut(gradients[rank], rank, world),
+            "other-shard": cut(sum(gradients) / world, 1 - rank, world),
         }
         known = {
             slip: words
             for slip, words in known.items()
-            if isinstance(one, torch.Tensor)
-            and one.numel() == len(values[slip])
-            and (one.flatten() - values[slip]).abs().max() <= CLOSE
+            if isinstance(shard, torch.Tensor)
+            and shard.numel() == len(values[slip])
+            and (shard.flatten() - values[slip]).abs().max() <= CLOSE
         }
     return next(((slip, f"the gradients of all units {words}") for slip, words in known.items()), None)
 
 
 def _talk(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated."""
-    large = [call for call in calls.calls if call.bytes > BESIDE // 2]
+    large = [call for call in calls.calls if call.bytes > OVERHEAD // 2]
     names = {call.name for call in large}
     if "all_reduce" in names:
         return "all-reduce", (
@@ -267,8 +268,8 @@ def _talk(calls: counted, world: int) -> Fault:
         )
     if not names & {"reduce_scatter", "reduce", "all_to_all", "send"}:
         return "unseen", "the shards are right, but no reduce-scatter of yours was seen"
-    longest, most = max(call.bytes for call in large), ROOM + 4 + BESIDE
-    if longest > most:
+    longest, limit = max(call.bytes for call in large), ROOM + 4 + OVERHEAD
+    if longest > limit:
         return "more-than-a-unit", (
             f"the shards are right, but a message of yours has {longest:,} bytes, and the "
             f"largest unit {ROOM:,}: units travel one at a time"
@@ -278,7 +279,7 @@ def _talk(calls: counted, world: int) -> Fault:
         return "too-many", f"you gathered {gathers} times: {len(SIZES)} units need at most {2 * len(SIZES)}"
     # a gather that is a broadcast of each part sends twice as much as a ring would
     model = 4 * sum(SIZES)
-    if calls.sent > 3 * model + BESIDE * len(calls.calls):
+    if calls.sent > 3 * model + OVERHEAD * len(calls.calls):
         return "sent-too-much", (
             f"the shards are right, but this rank sent {calls.sent:,.0f} bytes for a model of "
             f"{model:,}: each unit is gathered twice and its gradient scattered once"
@@ -295,4 +296,4 @@ def judge(reports: list, world: int) -> Verdict:
     )
 
 
-CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), own, judge, wait_seconds=10)
+CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), rank_report, judge, wait_seconds=10)

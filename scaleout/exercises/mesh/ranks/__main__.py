@@ -8,8 +8,8 @@ from scaleout.exercises.ranks.check import main
 from scaleout.exercises.ranks.guard import inspect
 
 chosen = CHECK
-for one in (ABSENT, SAMPLES):
+for check in (ABSENT, SAMPLES):
     with suppress(ValueError, IndexError):
-        inspect(sys.argv[1], one.function)
-        chosen = one
+        inspect(sys.argv[1], check.function)
+        chosen = check
 main(chosen)

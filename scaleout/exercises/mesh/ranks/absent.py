@@ -10,7 +10,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 
-WHOLE, READ = 12, 3  # elements of the weight, samples of a replica
+WEIGHT_SIZE, SAMPLES_READ = 12, 3  # elements of the weight, samples of a replica
 
 
 PARTS = ("whole", "twin", "repeat")  # faults along tp
@@ -25,12 +25,12 @@ class Case:
     name: str
     sizes: tuple[int, int]
     faults: tuple[str, ...] = ()
-    on: tuple[int, ...] = (0, 1, 2, 3)
+    replicas: tuple[int, ...] = (0, 1, 2, 3)
 
     @property
     def right(self) -> list[str]:
         """The axes that are not in effect."""
-        return sorted({"tp" if one in PARTS else "dp" for one in self.faults})
+        return sorted({"tp" if fault in PARTS else "dp" for fault in self.faults})
 
 
 CASES = (
@@ -54,66 +54,68 @@ CASES = (
 )
 
 
-def given(case: Case, rank: int) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor, tuple[int, int]]:
+def arguments(case: Case, rank: int) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor, tuple[int, int]]:
     """The arguments of a rank."""
     tp = case.sizes[1]
-    replica, at = divmod(rank, tp)
-    faults = case.faults if replica in case.on else ()
-    weight = torch.randn(WHOLE, generator=torch.Generator().manual_seed(1))
-    weight[WHOLE // 2] = weight[0]  # parts that begin alike are no twins
-    same = "twin" in faults or ("repeat" in faults and at == 2)
-    part = weight if "whole" in faults else weight.chunk(tp)[0 if same else at]
-    first = 0 if {"samples", "turned"} & set(faults) else READ * replica
-    samples = torch.arange(first, first + READ)
+    replica, tp_rank = divmod(rank, tp)
+    faults = case.faults if replica in case.replicas else ()
+    weight = torch.randn(WEIGHT_SIZE, generator=torch.Generator().manual_seed(1))
+    weight[WEIGHT_SIZE // 2] = weight[0]  # parts that begin alike are no twins
+    first_part = "twin" in faults or ("repeat" in faults and tp_rank == 2)
+    part = weight if "whole" in faults else weight.chunk(tp)[0 if first_part else tp_rank]
+    first = 0 if {"samples", "turned"} & set(faults) else SAMPLES_READ * replica
+    samples = torch.arange(first, first + SAMPLES_READ)
     if "turned" in faults:
         samples = samples.roll(1)
     if "one" in faults:
         samples[-1] = 1
-    seed = 100 + at if "gradient" not in faults else 200 + 10 * replica + at
+    seed = 100 + tp_rank if "gradient" not in faults else 200 + 10 * replica + tp_rank
     gradient = torch.randn(len(part), generator=torch.Generator().manual_seed(seed))
     if "last" in faults:
         gradient[-1] += 1
-    return part.clone(), WHOLE, samples, gradient, case.sizes
+    return part.clone(), WEIGHT_SIZE, samples, gradient, case.sizes
 
 
-def own(function, rank: int, world: int) -> Verdict | list[list[str]]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[list[str]]:
     """What this rank found in each case, or what is wrong with an answer of its own."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
-    found = []
+    answers = []
     for case in CASES:
-        said = function(*given(case, rank))
-        if said is ...:
+        axes = function(*arguments(case, rank))
+        if axes is ...:
             return wrong("the function returns its ... at once: put your check in its place", "stub")
-        if isinstance(said, (set, tuple)):
-            said = sorted(said) if isinstance(said, set) else list(said)
-        if not isinstance(said, list) or any(one not in ("dp", "tp") for one in said):
-            return wrong(f"rank {rank}, {case.name}: a list of 'dp' and 'tp' is asked for, not {said!r:.60}", "no-list")
-        found.append(sorted(set(said)))
-    return found
+        if isinstance(axes, (set, tuple)):
+            axes = sorted(axes) if isinstance(axes, set) else list(axes)
+        if not isinstance(axes, list) or any(axis not in ("dp", "tp") for axis in axes):
+            return wrong(f"rank {rank}, {case.name}: a list of 'dp' and 'tp' is asked for, not {axes!r:.60}", "no-list")
+        answers.append(sorted(set(axes)))
+    return answers
 
 
 def judge(reports: list, world: int) -> Verdict:
     """What all ranks have said, case by case."""
     for number, case in enumerate(CASES):
-        said = [report[number] for report in reports]
-        if any(one != said[0] for one in said):
-            who = next(rank for rank, one in enumerate(said) if one != said[0])
+        answers = [report[number] for report in reports]
+        if any(axes != answers[0] for axes in answers):
+            disagreeing = next(rank for rank, axes in enumerate(answers) if axes != answers[0])
             return wrong(
-                f"{case.name}: rank 0 says {_list(said[0])} and rank {who} says {_list(said[who])}: compare "
-                "over all ranks, and let all decide on the same",
+                f"{case.name}: rank 0 says {_list(answers[0])} and rank {disagreeing} says "
+                f"{_list(answers[disagreeing])}: compare over all ranks, and let all decide on the same",
                 "ranks-disagree",
             )
-        if said[0] != case.right:
-            return _wrong(case, said[0])
+        if answers[0] != case.right:
+            return _wrong(case, answers[0])
     return Verdict(True, f"right on {world} processes")
 
 
-def _wrong(case: Case, said: list[str]) -> Verdict:
-    more = [one for one in said if one not in case.right]
-    words = f"{case.name} (dp {case.sizes[0]} x tp {case.sizes[1]}): you say {_list(said)}, it is {_list(case.right)}. "
-    if more and 1 in case.sizes and case.sizes[("dp", "tp").index(more[0])] == 1:
+def _wrong(case: Case, answer: list[str]) -> Verdict:
+    extra = [axis for axis in answer if axis not in case.right]
+    words = (
+        f"{case.name} (dp {case.sizes[0]} x tp {case.sizes[1]}): you say {_list(answer)}, it is {_list(case.right)}. "
+    )
+    if extra and 1 in case.sizes and case.sizes[("dp", "tp").index(extra[0])] == 1:
         return wrong(f"{words}An axis of 1 is in effect", "axis-of-one")
-    if more:
+    if extra:
         return wrong(f"{words}What have you compared that may differ, or be equal, in a sound run?", "false-alarm")
     missed = {
         "whole": "The length of a part, times tp, is that of the whole",
@@ -125,8 +127,8 @@ def _wrong(case: Case, said: list[str]) -> Verdict:
         "gradient": "Gradients of replicas are equal once they were added up: compare them along dp",
         "last": "Gradients that differ anywhere were not added up: compare every element",
     }
-    axis = next(one for one in case.right if one not in said)
-    fault = next(one for one in case.faults if (one in PARTS) == (axis == "tp"))
+    axis = next(name for name in case.right if name not in answer)
+    fault = next(name for name in case.faults if (name in PARTS) == (axis == "tp"))
     return wrong(words + missed[fault], f"missed-{fault}")
 
 
@@ -138,7 +140,7 @@ CHECK = Check(
     "scaleout.exercises.mesh.ranks",
     "absent",
     (4,),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right=f"right on 4 processes: {len(CASES)} layouts, each axis that was not there found by every rank",

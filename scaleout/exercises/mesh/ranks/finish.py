@@ -35,17 +35,19 @@ def began(kind: str, rank: int) -> torch.Tensor:
     return torch.randn(LONG[kind], generator=torch.Generator().manual_seed(seed))
 
 
-def finished(kind: str, rank: int, sizes: tuple[int, ...], done: tuple[str, ...], turned: bool = False) -> torch.Tensor:
-    """The gradient of a rank after the same has been `done` along each axis; with `turned` along axes whose first
-    counts fastest."""
+def finished(
+    kind: str, rank: int, sizes: tuple[int, ...], choices: tuple[str, ...], turned: bool = False
+) -> torch.Tensor:
+    """The gradient of a rank after a choice ("none", "sum" or "mean") along each axis; with `turned` along axes
+    whose first counts fastest."""
     axes = tuple(zip(AXES, sizes, strict=True))
     grid = Grid(axes[::-1] if turned else axes)
-    along = [axis for axis, what in zip(AXES, done, strict=True) if what != "none"]
-    group = grid.group(rank, *along) if along else (rank,)
-    by = 1
-    for axis, what in zip(AXES, done, strict=True):
-        by *= grid.size(axis) if what == "mean" else 1
-    return sum(began(kind, one) for one in group) / by
+    summed_axes = [axis for axis, choice in zip(AXES, choices, strict=True) if choice != "none"]
+    group = grid.group(rank, *summed_axes) if summed_axes else (rank,)
+    divisor = 1
+    for axis, choice in zip(AXES, choices, strict=True):
+        divisor *= grid.size(axis) if choice == "mean" else 1
+    return sum(began(kind, peer) for peer in group) / divisor
 
 
 class Disagree(Exception):
@@ -59,20 +61,22 @@ def agreed() -> Iterator[None]:
     as long as the check's own."""
     plain, places = dist.new_group, (dist, dist.distributed_c10d)
 
-    def made(ranks=None, *args, **kwargs):
+    def new_group(ranks=None, *args, **kwargs):
         world = dist.get_world_size()
         mine = torch.zeros(world)
         mine[list(range(world) if ranks is None else ranks)] = 1
-        every = [torch.zeros(world) for _ in range(world)]
-        dist.all_gather(every, mine)
-        groups = [one.nonzero().flatten().tolist() for one in every]
-        if any(one != groups[0] for one in groups):
-            other = next(rank for rank, one in enumerate(groups) if one != groups[0])
-            raise Disagree(f"new_group was called with {groups[0]} on rank 0 and with {groups[other]} on rank {other}")
+        masks = [torch.zeros(world) for _ in range(world)]
+        dist.all_gather(masks, mine)
+        groups = [mask.nonzero().flatten().tolist() for mask in masks]
+        if any(mask != groups[0] for mask in groups):
+            differing = next(rank for rank, mask in enumerate(groups) if mask != groups[0])
+            raise Disagree(
+                f"new_group was called with {groups[0]} on rank 0 and with {groups[differing]} on rank {differing}"
+            )
         return plain(ranks, *args, **{"timeout": timedelta(seconds=WAIT), **kwargs})
 
     for place in places:
-        place.new_group = made
+        place.new_group = new_group
     try:
         yield
     finally:
@@ -89,47 +93,48 @@ def explain(error: Exception) -> Verdict | None:
     )
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """All meshes on this rank: what was seen of each gradient, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = []
     for sizes in SIZES:
         gradients = {kind: began(kind, rank) for kind in RIGHT}
-        held = dict(gradients)
+        originals = dict(gradients)
         returned = function(gradients, sizes)
         if returned is ...:
             return wrong("the function returns its ... at once: put your sums in its place", "stub")
         mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
-        if all(torch.equal(one, began(kind, rank)) for kind, one in held.items()):
+        if all(torch.equal(tensor, began(kind, rank)) for kind, tensor in originals.items()):
             return wrong(
                 f"rank {rank}, {mesh}: the gradients are as they were. Change them in place, as dist.all_reduce does",
                 "not-in-place",
             )
-        seen += [_seen(f"rank {rank}, {mesh}", kind, one, rank, sizes) for kind, one in held.items()]
+        seen += [_seen(f"rank {rank}, {mesh}", kind, tensor, rank, sizes) for kind, tensor in originals.items()]
     return seen
 
 
-def _seen(where: str, kind: str, one: torch.Tensor, rank: int, sizes: tuple[int, ...]) -> Seen:
+def _seen(place: str, kind: str, actual: torch.Tensor, rank: int, sizes: tuple[int, ...]) -> Seen:
     """One gradient of one mesh, and the choices for its axes that lead to it."""
     right = finished(kind, rank, sizes, RIGHT[kind])
     fault = (
-        None if near(one, right) else ("wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}")
+        None
+        if close(actual, right)
+        else ("wrong-gradient", f"{kind!r} is {_shown(actual)}, and should be {_shown(right)}")
     )
     agree = {
-        name
-        for done in product(WORDS, repeat=len(AXES))
-        if near(one, finished(kind, rank, sizes, done))
-        for name in [_name(kind, done)]
+        _name(kind, choices)
+        for choices in product(WORDS, repeat=len(AXES))
+        if close(actual, finished(kind, rank, sizes, choices))
     }
-    turned = near(one, finished(kind, rank, sizes, RIGHT[kind], turned=True))
-    return Seen(where, fault, frozenset(agree | ({TURNED} if turned else set())), kind)
+    turned = close(actual, finished(kind, rank, sizes, RIGHT[kind], turned=True))
+    return Seen(place, fault, frozenset(agree | ({TURNED} if turned else set())), kind)
 
 
 TURNED = "order-of-axes"
 
 
-def _name(kind: str, done: tuple[str, ...]) -> str:
-    return " ".join((kind, *done))
+def _name(kind: str, choices: tuple[str, ...]) -> str:
+    return " ".join((kind, *choices))
 
 
 def _known(kind: str) -> dict[str, Fault]:
@@ -142,30 +147,31 @@ def _known(kind: str) -> dict[str, Fault]:
         ("sum", "none"): "added",
         ("mean", "none"): "added",
     }
-    why = {
+    reasons = {
         "mean": "each replica has the mean of its own samples",
         "sum": "each rank has a part of the sum",
         "none": "ranks along this axis have other weights",
     }
-    found = {}
-    for done in product(WORDS, repeat=len(AXES)):
-        off = [(axis, was, should) for axis, was, should in zip(AXES, done, RIGHT[kind], strict=True) if was != should]
-        if off:
-            axis, was, should = off[0]
-            more = f"; along {off[1][0]} there is something wrong too" if len(off) > 1 else ""
-            found[_name(kind, done)] = (
-                names[was, should],
-                f"{kind!r} {WORDS[was]} along {axis}, where {why[should]}{more}",
+    faults = {}
+    for choices in product(WORDS, repeat=len(AXES)):
+        pairs = zip(AXES, choices, RIGHT[kind], strict=True)
+        errors = [(axis, choice, right) for axis, choice, right in pairs if choice != right]
+        if errors:
+            axis, choice, right = errors[0]
+            addition = f"; along {errors[1][0]} there is something wrong too" if len(errors) > 1 else ""
+            faults[_name(kind, choices)] = (
+                names[choice, right],
+                f"{kind!r} {WORDS[choice]} along {axis}, where {reasons[right]}{addition}",
             )
-    return found
+    return faults
 
 
-def _shown(one: torch.Tensor) -> str:
-    return "[" + ", ".join(f"{float(value):.3g}" for value in one[:3]) + ", ...]"
+def _shown(tensor: torch.Tensor) -> str:
+    return "[" + ", ".join(f"{float(value):.3g}" for value in tensor[:3]) + ", ...]"
 
 
-def near(given: torch.Tensor, right: torch.Tensor) -> bool:
-    return given.shape == right.shape and bool((given - right).abs().max() <= CLOSE)
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return actual.shape == expected.shape and bool((actual - expected).abs().max() <= CLOSE)
 
 
 def judge(reports: list[list[Seen]], world: int) -> Verdict:
@@ -195,7 +201,7 @@ CHECK = Check(
     "scaleout.exercises.mesh.ranks",
     "finish",
     (4,),
-    own,
+    rank_report,
     judge,
     wait_seconds=WAIT,
     explain=explain,

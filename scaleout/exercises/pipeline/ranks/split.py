@@ -38,30 +38,30 @@ class Watched:
         return x, self.stage(x)
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
+def rank_report(function, rank: int, world: int) -> Verdict | None:
     """All rounds on this rank: what is wrong with its backwards, or None."""
     faults = [_run(function, rank, world, seed) for seed in ROUNDS]
-    found = next(filter(None, faults), None)
-    if found and found[0] == "replaced" and {fault and fault[0] for fault in faults} != {"replaced"}:
-        found = WRONG
-    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+    first = next(filter(None, faults), None)
+    if first and first[0] == "replaced" and {fault and fault[0] for fault in faults} != {"replaced"}:
+        first = WRONG
+    return wrong(f"rank {rank}: {first[1]}", first[0]) if first else None
 
 
 def _run(function, rank: int, world: int, seed: int) -> tuple[str, str] | None:
     stage = model(world)[rank]
     watched, (inputs, targets) = Watched(stage), data(MICRO_BATCHES, seed)
-    held, waiting, faults = [], [], []
+    outputs, waiting, faults = [], [], []
     for x in inputs:
         if rank:
             dist.recv(x := torch.empty_like(x), 0)
-        held.append(watched.forward(x))
+        outputs.append(watched.forward(x))
         if not rank:
-            dist.send(held[-1][1].detach(), 1)
-    for i, (x, y) in enumerate(held):
+            dist.send(outputs[-1][1].detach(), 1)
+    for i, (x, y) in enumerate(outputs):
         gradient = torch.empty_like(y)
         if rank:
-            loss = nn.functional.mse_loss(ahead := y.detach().requires_grad_(), targets[i]) / MICRO_BATCHES
-            (gradient,) = torch.autograd.grad(loss, ahead)
+            loss = nn.functional.mse_loss(received := y.detach().requires_grad_(), targets[i]) / MICRO_BATCHES
+            (gradient,) = torch.autograd.grad(loss, received)
         else:
             dist.recv(gradient, 1)
         # as one process would have it: so that a wrong answer here leaves the other rank with the right numbers
@@ -75,22 +75,22 @@ def _run(function, rank: int, world: int, seed: int) -> tuple[str, str] | None:
 
 def _first(function, stage: nn.Module, x, y, gradient, exact, watched: Watched, waiting: list) -> tuple | None:
     """What is wrong with the first call of a micro-batch; its `later` is put behind those that wait."""
-    before = flat(stage)
-    given = function(stage, x, y, gradient)
-    if given is ...:
+    weights_before = flat(stage)
+    returned = function(stage, x, y, gradient)
+    if returned is ...:
         return "stub", "the function returns its ... at once: put your two calls in its place"
-    if not isinstance(given, (tuple, list)) or len(given) != 2 or not callable(given[1]):
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2 or not callable(returned[1]):
         return "no-pair", "return two things: the gradient of x, and a function that is called later"
-    if not isinstance(given[0], torch.Tensor) or given[0].shape != x.shape:
+    if not isinstance(returned[0], torch.Tensor) or returned[0].shape != x.shape:
         return "no-input-gradient", "the first thing returned is no tensor of the shape of x: return its gradient"
-    if watched.computed["weight"] or not torch.equal(before, flat(stage)):
+    if watched.computed["weight"] or not torch.equal(weights_before, flat(stage)):
         return "weights-too-early", (
             "gradients of weights were computed in the first call, while the rank above "
             "waits: ask autograd for that of x alone"
         )
-    if (given[0] - exact).abs().max() > CLOSE * exact.abs().max():
+    if (returned[0] - exact).abs().max() > CLOSE * exact.abs().max():
         return "wrong-input-gradient", "what was returned is not the gradient of x, given that of y"
-    waiting.append(given[1])
+    waiting.append(returned[1])
     return None
 
 
@@ -99,18 +99,18 @@ def _second(stage: nn.Module, waiting: list, watched: Watched, parts: list[torch
     watched.computed.clear()
     for later in reversed(waiting):
         later()
-    right, given = sum(parts), flat(stage)
+    right, actual = sum(parts), flat(stage)
 
-    def near(value: torch.Tensor) -> bool:
-        return bool((given - value).abs().max() <= CLOSE * right.abs().max())
+    def matches(value: torch.Tensor) -> bool:
+        return bool((actual - value).abs().max() <= CLOSE * right.abs().max())
 
     if watched.computed["input"]:
         return "input-again", "later() computes the gradient of x a second time: ask autograd for the weights' alone"
-    if near(right):
+    if matches(right):
         return None
-    if not given.any():
+    if not actual.any():
         return "nothing-added", "the weights have no gradient after later(): add to each weight's .grad"
-    if near(parts[0]) or near(parts[-1]):
+    if matches(parts[0]) or matches(parts[-1]):
         return "replaced", "the weights hold the gradient of one micro-batch: add to what is in .grad, for all three"
     return WRONG
 
@@ -131,4 +131,6 @@ def judge(reports: list, world: int) -> Verdict:
     )
 
 
-CHECK = Check("scaleout.exercises.pipeline.ranks", "split_backward", (2,), own, judge, wait_seconds=5, explain=explain)
+CHECK = Check(
+    "scaleout.exercises.pipeline.ranks", "split_backward", (2,), rank_report, judge, wait_seconds=5, explain=explain
+)

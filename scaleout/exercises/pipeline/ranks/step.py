@@ -55,11 +55,11 @@ class Stage(nn.Module):
                 "for it: x.requires_grad_() before the stage runs",
             )
         self.seen.append(("F", i))
-        if self.held > self.most:
+        if self.in_flight > self.most:
             so_far = "" if ("B", 0) in self.seen else ", and no backward has come through it"
             raise Wrong(
                 "held-too-many",
-                f"the stage ran forward {i} while it held {self.held - 1} micro-batches"
+                f"the stage ran forward {i} while it held {self.in_flight - 1} micro-batches"
                 f"{so_far}: in 1F1B this rank holds at most {self.most}. Do the actions in the order given",
             )
         self._freed(i)
@@ -74,12 +74,12 @@ class Stage(nn.Module):
     def _freed(self, i: int) -> None:
         """Nothing of a micro-batch is there after its backward; but the input taken out last may still have a name, and
         outputs may wait in sends."""
-        waiting, end = self.held - 1, time.monotonic() + PATIENCE_SECONDS
-        while (kept := max(_alive(self.inside), _alive(self.inputs) - 1)) > waiting:
+        waiting, end = self.in_flight - 1, time.monotonic() + PATIENCE_SECONDS
+        while (alive := max(_alive(self.inside), _alive(self.inputs) - 1)) > waiting:
             if time.monotonic() > end:
                 raise Wrong(
                     "kept",
-                    f"in its forward {i} it still has what {kept} micro-batches before have left, and "
+                    f"in its forward {i} it still has what {alive} micro-batches before have left, and "
                     f"{waiting} of them wait for their backward: let go of the rest, as with pop, and "
                     "let backward free its graph",
                 )
@@ -89,12 +89,12 @@ class Stage(nn.Module):
         self.seen.append(("B", i))
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         return sum(1 if kind == "F" else -1 for kind, _ in self.seen)
 
 
-def _alive(some: list[StorageWeakRef]) -> int:
-    return sum(not one.expired() for one in some)
+def _alive(storages: list[StorageWeakRef]) -> int:
+    return sum(not storage.expired() for storage in storages)
 
 
 def _words(x: object) -> str:
@@ -109,8 +109,8 @@ def model(ranks: int) -> list[nn.Module]:
 
 def data(m: int, seed: int = 0) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
     """m micro-batches and what should come of them, each m tensors (ROWS, WIDTH)."""
-    made = torch.randn(2, m, ROWS, WIDTH, generator=torch.Generator().manual_seed(m + 10 * seed))
-    return made[0].unbind(), made[1].unbind()
+    values = torch.randn(2, m, ROWS, WIDTH, generator=torch.Generator().manual_seed(m + 10 * seed))
+    return values[0].unbind(), values[1].unbind()
 
 
 def flat(layers: nn.Module) -> torch.Tensor:
@@ -120,35 +120,35 @@ def flat(layers: nn.Module) -> torch.Tensor:
 
 def alone(rank: int, ranks: int, m: int, seed: int = 0) -> list[torch.Tensor]:
     """What one process adds to this rank's gradients for each micro-batch: that of its loss, divided by m."""
-    layers, found = model(ranks), []
+    layers, gradients = model(ranks), []
     for x, target in zip(*data(m, seed), strict=True):
-        for one in layers:
-            one.zero_grad()
+        for layer in layers:
+            layer.zero_grad()
         (mse_loss(nn.Sequential(*layers)(x), target) / m).backward()
-        found.append(flat(layers[rank]))
-    return found
+        gradients.append(flat(layers[rank]))
+    return gradients
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """A step of each length on this rank: what was seen in each, or what is wrong whatever else it does."""
     seen = []
     for m in MICRO_BATCHES:
-        where = f"rank {rank} of {world}, {m} micro-batches"
-        found = _step(function, rank, world, m, where)
-        if not isinstance(found, Seen):
-            return wrong(f"{where}: {found[1]}", found[0])
-        seen.append(found)
+        place = f"rank {rank} of {world}, {m} micro-batches"
+        outcome = _step(function, rank, world, m, place)
+        if not isinstance(outcome, Seen):
+            return wrong(f"{place}: {outcome[1]}", outcome[0])
+        seen.append(outcome)
     return seen
 
 
-def _step(function, rank: int, world: int, m: int, where: str) -> Fault | Seen:
+def _step(function, rank: int, world: int, m: int, place: str) -> Fault | Seen:
     order = [(action.kind, action.micro) for action in orders("1f1b", world, m)[rank]]
     inputs, targets = data(m)
     layers = model(world)[rank]
     stage, nothing, calls = Stage(layers, rank, world), (None,) * m, counted()
     try:
         with calls:
-            given = function(
+            returned = function(
                 list(order),
                 stage,
                 inputs if rank == 0 else nothing,
@@ -156,45 +156,45 @@ def _step(function, rank: int, world: int, m: int, where: str) -> Fault | Seen:
                 mse_loss,
                 torch.zeros(ROWS, WIDTH),
             )
-    except Wrong as found:
+    except Wrong as fault:
         dist.destroy_process_group()  # so that the other ranks need not wait for this one
-        return found.args
+        return fault.args
     except RuntimeError as error:
         if not any(mark in line(error, 10**6) for mark in LOST):
             raise
         return _unsent(stage, calls) or ("deadlock", _stood(error))
-    if given is ...:
+    if returned is ...:
         return "stub", "the function returns its ... at once: put your step in its place"
-    return _order(stage, order) or _gradient(flat(layers), alone(rank, world, m), where)
+    return _order(stage, order) or _gradient(flat(layers), alone(rank, world, m), place)
 
 
 def _stood(error: RuntimeError) -> str:
     """Where this rank waited for one that never came."""
     frames = [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
     inside = next((name for name in reversed(frames) if name in ("send", "recv", "wait")), "")
-    where = f"it waited in {inside}(), " if inside else "it waited "
+    words = f"it waited in {inside}(), " if inside else "it waited "
     if inside == "send":
-        return where + (
+        return words + (
             "which lasts until the neighbour receives. If that one stands in a send as well, neither "
             "receives: start the sends with isend, and wait for them at the end"
         )
-    return where + "for a neighbour that never came. Does each action send what the other rank's next one waits for?"
+    return words + "for a neighbour that never came. Does each action send what the other rank's next one waits for?"
 
 
 def _unsent(stage: Stage, calls: counted) -> Fault:
     """What this rank has computed and never began to send, where it stands and waits."""
-    gone = {to: size // (4 * ROWS * WIDTH) for to, size in calls.sent_to().items()}
-    below, above = gone.get(stage.rank + 1, 0), gone.get(stage.rank - 1, 0)
+    sent = {destination: size // (4 * ROWS * WIDTH) for destination, size in calls.sent_to().items()}
+    sent_down, sent_up = sent.get(stage.rank + 1, 0), sent.get(stage.rank - 1, 0)
     backwards = sum(kind == "B" for kind, _ in stage.seen)
     forwards = len(stage.seen) - backwards
-    if stage.rank and backwards > above:
+    if stage.rank and backwards > sent_up:
         return "gradient-not-sent", (
-            f"it stood and waited after {backwards} backwards and had sent {above} gradients "
+            f"it stood and waited after {backwards} backwards and had sent {sent_up} gradients "
             f"to rank {stage.rank - 1}: send x.grad up after each backward"
         )
-    if stage.most > 1 and forwards > below:
+    if stage.most > 1 and forwards > sent_down:
         return "activations-not-sent", (
-            f"it stood and waited after {forwards} forwards and had sent {below} of their "
+            f"it stood and waited after {forwards} forwards and had sent {sent_down} of their "
             f"results to rank {stage.rank + 1}"
         )
     return None
@@ -204,12 +204,12 @@ def _order(stage: Stage, order: list) -> Fault:
     if not stage.seen:
         return "no-forward", "the stage never ran: do the actions of the order"
     if stage.seen != order:
-        at = next(
+        index = next(
             (i for i, pair in enumerate(zip(stage.seen, order, strict=False)) if pair[0] != pair[1]),
             min(len(stage.seen), len(order)),
         )
-        names = ["".join(map(str, row[at])) if at < len(row) else "nothing" for row in (order, stage.seen)]
-        return "order", f"action {at} of its list is {names[0]}, and {names[1]} ran"
+        names = ["".join(map(str, row[index])) if index < len(row) else "nothing" for row in (order, stage.seen)]
+        return "order", f"action {index} of its list is {names[0]}, and {names[1]} ran"
     return None
 
 
@@ -223,14 +223,14 @@ WORDS = {
 }  # fmt: skip
 
 
-def _gradient(given: torch.Tensor, parts: list[torch.Tensor], where: str) -> Fault | Seen:
+def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> Fault | Seen:
     """What is to be seen of the gradients that were left; `parts` of one process add up to the right ones."""
     right, m = sum(parts), len(parts)
 
-    def near(value: torch.Tensor) -> bool:
-        return bool((given - value).abs().max() <= CLOSE * value.abs().max())
+    def matches(value: torch.Tensor) -> bool:
+        return bool((actual - value).abs().max() <= CLOSE * value.abs().max())
 
-    if not given.any():
+    if not actual.any():
         return "none-left", "the weights of the stage have no gradient after the step"
     values = {
         "not-divided": m * right,
@@ -240,14 +240,14 @@ def _gradient(given: torch.Tensor, parts: list[torch.Tensor], where: str) -> Fau
     }
     fault = (
         None
-        if near(right)
+        if matches(right)
         else (
             "wrong-gradient",
             "the gradients are not those of one process on all micro-batches. Does each backward go on "
             "from the gradient that the rank below sent for the same micro-batch?",
         )
     )
-    return Seen(where, fault, frozenset(slip for slip, value in values.items() if near(value)))
+    return Seen(place, fault, frozenset(slip for slip, value in values.items() if matches(value)))
 
 
 def judge(reports: list[list[Seen]], world: int) -> Verdict:
@@ -259,7 +259,7 @@ CHECK = Check(
     "scaleout.exercises.pipeline.ranks",
     "pipeline_step",
     (2, 3),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right="right on 2 and 3 processes: the gradients of one process, and rank r never held more than p - r "

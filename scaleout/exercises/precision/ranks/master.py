@@ -19,7 +19,7 @@ SIZE, STEPS, LR = 2048, 60, 5e-5  # a weight above 0.25 moves by 5e-4 at least i
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.5
 LOOKS = (51, 54, 57, STEPS)  # steps after which the weights are compared: late, for bf16 hides much of them at first
 BORDER = 3  # weights that may lie so near the border of two bf16 numbers that the order of a sum decides
-EACH = 12  # bytes of state a parameter
+STATE_BYTES = 12  # bytes of state a parameter
 SLACK = 64  # bytes beside, for a step kept as a tensor
 
 Fault = tuple[str, str] | None  # (slip, words)
@@ -27,8 +27,10 @@ Fault = tuple[str, str] | None  # (slip, words)
 
 def weights(rank: int) -> torch.Tensor:
     """What a rank begins with: bf16 numbers between 0.25 and 1, of either sign."""
-    make = torch.Generator().manual_seed(4 + rank)
-    return ((0.25 + 0.75 * torch.rand(SIZE, generator=make)) * torch.randn(SIZE, generator=make).sign()).bfloat16()
+    generator = torch.Generator().manual_seed(4 + rank)
+    return (
+        (0.25 + 0.75 * torch.rand(SIZE, generator=generator)) * torch.randn(SIZE, generator=generator).sign()
+    ).bfloat16()
 
 
 def gradient(step: int, rank: int) -> torch.Tensor:
@@ -42,64 +44,65 @@ def gradient(step: int, rank: int) -> torch.Tensor:
 
 def reference(rank: int) -> torch.Tensor:
     """fp32 weights of torch's AdamW at each look, a row each."""
-    at = []
+    rows = []
     w = torch.nn.Parameter(weights(rank).float())
     optimizer = torch.optim.AdamW([w], lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     for step in range(1, STEPS + 1):
         w.grad = gradient(step, rank).float()
         optimizer.step()
-        at += [w.detach().clone()] if step in LOOKS else []
-    return torch.stack(at)
+        rows += [w.detach().clone()] if step in LOOKS else []
+    return torch.stack(rows)
 
 
 def trained(rank: int, decay=DECAY, coupled=0.0, corrected=True, root=True, fresh=False) -> torch.Tensor:
     """The copy at each look, of steps or of such with something wrong in them. fresh: moments begin anew in each."""
-    copy, m, v, at = weights(rank).float(), torch.zeros(SIZE), torch.zeros(SIZE), []
+    copy, m, v, rows = weights(rank).float(), torch.zeros(SIZE), torch.zeros(SIZE), []
     for step in range(1, STEPS + 1):
         if fresh:
             m, v = torch.zeros(SIZE), torch.zeros(SIZE)
         g = gradient(step, rank).float() + coupled * copy
         m.lerp_(g, 1 - BETAS[0])
         v.lerp_(g.square(), 1 - BETAS[1])
-        up, down = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
-        copy = copy * (1 - LR * decay) - LR * up / ((down.sqrt() if root else down) + EPS)
-        at += [copy] if step in LOOKS else []
-    return torch.stack(at)
+        mean, variance = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
+        copy = copy * (1 - LR * decay) - LR * mean / ((variance.sqrt() if root else variance) + EPS)
+        rows += [copy] if step in LOOKS else []
+    return torch.stack(rows)
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
+def rank_report(function, rank: int, world: int) -> Verdict | None:
     """All steps: what is wrong after them, or None."""
-    w, state, at = weights(rank), {}, []
-    held = w.data_ptr()
+    w, state, rows = weights(rank), {}, []
+    address = w.data_ptr()
     for step in range(1, STEPS + 1):
         returned = function(w, gradient(step, rank), state, step, LR)
         if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-        if w.dtype != torch.bfloat16 or w.data_ptr() != held:
+        if w.dtype != torch.bfloat16 or w.data_ptr() != address:
             return wrong(
                 "the weights are another tensor now, or no longer in bf16: change them in place, as with "
                 "weights.copy_(...)",
                 "other-tensor",
             )
-        at += [w.clone()] if step in LOOKS else []
-    found = _weights(torch.stack(at), returned, state, rank) or _state(state)
-    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+        rows += [w.clone()] if step in LOOKS else []
+    fault = _weights(torch.stack(rows), returned, state, rank) or _state(state)
+    return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
 
 
-def _weights(given: torch.Tensor, returned: object, state: dict, rank: int) -> Fault:
-    """What is wrong with the weights, of which `given` has a row for each look."""
-    every = reference(rank).bfloat16()
-    if near(given, every):
+def _weights(rows: torch.Tensor, returned: object, state: dict, rank: int) -> Fault:
+    """What is wrong with the weights, of which `rows` has one for each look."""
+    expected = reference(rank).bfloat16()
+    if close(rows, expected):
         return None
     known = [
         (slip, words)
         for slip, words, value in _known(rank)
-        if near(given, value.bfloat16()) and sum(not near(*pair) for pair in zip(given, every, strict=True)) >= TELLING
+        if close(rows, value.bfloat16())
+        and sum(not close(*pair) for pair in zip(rows, expected, strict=True)) >= TELLING
     ]
-    given, right = given[-1], every[-1]
-    if given.isnan().any():
+    last, right = rows[-1], expected[-1]
+    if last.isnan().any():
         return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
-    if torch.equal(given, weights(rank)):
+    if torch.equal(last, weights(rank)):
         if isinstance(returned, torch.Tensor):
             return "not-in-place", (
                 "the weights are as they were: what is returned is not looked at. Change them in "
@@ -112,10 +115,13 @@ def _weights(given: torch.Tensor, returned: object, state: dict, rank: int) -> F
         )
     if len(known) == 1:
         return known[0]
-    if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
+    if any(tensor.dtype == torch.bfloat16 and tensor.numel() == SIZE for tensor in tensors(state)):
         return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
-    off = int((given != right).sum())
-    return "wrong-weights", f"after {STEPS} steps {off} of {SIZE} weights differ from AdamW's in fp32, rounded to bf16"
+    differing = int((last != right).sum())
+    return (
+        "wrong-weights",
+        f"after {STEPS} steps {differing} of {SIZE} weights differ from AdamW's in fp32, rounded to bf16",
+    )
 
 
 def _known(rank: int) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -131,25 +137,25 @@ def _known(rank: int) -> Iterator[tuple[str, str, torch.Tensor]]:
     yield "forgotten", "the moments begin anew in every step: keep them in state", trained(rank, fresh=True)
 
 
-def near(given: torch.Tensor, right: torch.Tensor) -> bool:
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """Equal, but for a few weights on a border in each look."""
-    return int((given != right).sum(-1).max()) <= BORDER
+    return int((actual != expected).sum(-1).max()) <= BORDER
 
 
 def _state(state: dict) -> Fault:
     """What is wrong with what was kept."""
-    held = held_bytes(state)
-    if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
+    state_bytes = held_bytes(state)
+    if any(tensor.dtype == torch.bfloat16 and tensor.numel() == SIZE for tensor in tensors(state)):
         return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
-    if held < EACH * SIZE:
+    if state_bytes < STATE_BYTES * SIZE:
         return "kept-elsewhere", (
-            f"the weights are right, but state holds {held} bytes: keep the copy and both "
-            f"moments there, in fp32, {EACH * SIZE} bytes"
+            f"the weights are right, but state holds {state_bytes} bytes: keep the copy and both "
+            f"moments there, in fp32, {STATE_BYTES * SIZE} bytes"
         )
-    if held > EACH * SIZE + SLACK:
+    if state_bytes > STATE_BYTES * SIZE + SLACK:
         return "too-much", (
-            f"the weights are right, but state holds {held} bytes. A copy and two moments in fp32 are "
-            f"{EACH * SIZE}: keep no gradient, and nothing twice"
+            f"the weights are right, but state holds {state_bytes} bytes. A copy and two moments in fp32 are "
+            f"{STATE_BYTES * SIZE}: keep no gradient, and nothing twice"
         )
     return None
 
@@ -163,7 +169,7 @@ CHECK = Check(
     "scaleout.exercises.precision.ranks",
     "master_step",
     (2,),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights of AdamW "

@@ -17,20 +17,20 @@ from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
-LR, MOST, SCALE, INTERVAL = 0.5, 1.0, 4096.0, 3
+LR, MAX_NORM, SCALE, INTERVAL = 0.5, 1.0, 4096.0, 3
 CLOSE = 1e-4  # relative to the largest change: a norm is added up in another order, and clip_grad_norm_ adds 1e-6
 OWNS = (1400, 1000, 0)  # weights of each rank; the third has none
-BESIDE = 1000  # bytes that a rank may send to each other one in a step: two numbers, be they wrapped as objects
+OVERHEAD = 1000  # bytes that a rank may send to each other one in a step: two numbers, be they wrapped as objects
 
 
 @dataclass(frozen=True)
 class Step:
-    """size: of the gradients. bad: what lies in the part of rank `at`, in place of a number."""
+    """size: of the gradients. bad: what lies in the part of rank `bad_rank`, in place of a number."""
 
     name: str
     size: float
     bad: float = 0.0
-    at: int = 0
+    bad_rank: int = 0
 
 
 STEPS = (
@@ -53,21 +53,21 @@ def weights(rank: int) -> torch.Tensor:
 def gradient(step: Step, rank: int, scale: float) -> torch.Tensor:
     """A rank's part of the scaled gradient, in fp16; the same true gradient for every scale."""
     seed = 10 * STEPS.index(step) + rank
-    found = step.size * torch.randn(OWNS[rank], generator=torch.Generator().manual_seed(seed)) * scale
-    if step.bad and step.at == rank:
-        found[2] = step.bad
-    return found.half()
+    values = step.size * torch.randn(OWNS[rank], generator=torch.Generator().manual_seed(seed)) * scale
+    if step.bad and step.bad_rank == rank:
+        values[2] = step.bad
+    return values.half()
 
 
-def stepped(w, parts, rank, scale, unscale=True, clip="all", low=False, before=False) -> torch.Tensor:
+def stepped(w, parts, rank, scale, unscale=True, clip="all", low=False, clip_first=False) -> torch.Tensor:
     """A rank's weights after a step on gradients `parts` of all ranks, or after one with something wrong in it."""
-    own = [(one / scale).float() if low else one.float() / (scale if unscale else 1) for one in parts]
-    looked = [one.float() for one in parts] if before else own
-    norm = math.sqrt(sum(float(one.square().sum()) for one in (looked if clip != "own" else [looked[rank]])))
-    return w - LR * own[rank] * (min(1.0, MOST / norm) if norm and clip else 1.0)
+    unscaled = [(part / scale).float() if low else part.float() / (scale if unscale else 1) for part in parts]
+    clipped = [part.float() for part in parts] if clip_first else unscaled
+    norm = math.sqrt(sum(float(part.square().sum()) for part in (clipped if clip != "own" else [clipped[rank]])))
+    return w - LR * unscaled[rank] * (min(1.0, MAX_NORM / norm) if norm and clip else 1.0)
 
 
-def after(scaler: dict, bad: bool) -> dict:
+def updated_scaler(scaler: dict, bad: bool) -> dict:
     """The scaler after a step."""
     if bad:
         return {**scaler, "scale": scaler["scale"] / 2, "good": 0}
@@ -76,41 +76,41 @@ def after(scaler: dict, bad: bool) -> dict:
     return {**scaler, "scale": scaler["scale"] * (2 if full else 1), "good": 0 if full else good}
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Eight steps on this rank: what was seen in each, or what is wrong whatever else it does. Each begins where a
     right one has ended, so that all ranks go on alike."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     w, scaler = weights(rank), {"scale": SCALE, "good": 0, "interval": INTERVAL}
     seen = []
     for step in STEPS:
-        old, before = w.clone(), dict(scaler)
-        parts = [gradient(step, one, scaler["scale"]) for one in range(world)]
+        old, old_scaler = w.clone(), dict(scaler)
+        parts = [gradient(step, peer, scaler["scale"]) for peer in range(world)]
         with counted() as calls:
-            returned = function(w, parts[rank].clone(), scaler, LR, MOST)
+            returned = function(w, parts[rank].clone(), scaler, LR, MAX_NORM)
         if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-        where = f"rank {rank} of {world}, {step.name}"
+        place = f"rank {rank} of {world}, {step.name}"
         if step.bad and not calls.calls:
             return wrong(
-                f"{where}: it sent nothing in this step: how do the others know? All ranks make the same "
+                f"{place}: it sent nothing in this step: how do the others know? All ranks make the same "
                 "calls in each step, whatever is in their parts",
                 "told-nobody",
             )
-        fault, agree = _looked(w, old, parts, scaler, before, step, rank)
-        seen.append(Seen(where, fault or _sent(calls, world), agree))
-        w.copy_(old if step.bad else stepped(old, parts, rank, before["scale"]))
-        scaler.update(after(before, bool(step.bad)))
+        fault, agree = _looked(w, old, parts, scaler, old_scaler, step, rank)
+        seen.append(Seen(place, fault or _sent(calls, world), agree))
+        w.copy_(old if step.bad else stepped(old, parts, rank, old_scaler["scale"]))
+        scaler.update(updated_scaler(old_scaler, bool(step.bad)))
     return seen
 
 
-def _looked(w, old, parts, scaler: dict, before: dict, step: Step, rank: int) -> tuple[Fault, frozenset[str]]:
+def _looked(w, old, parts, scaler: dict, old_scaler: dict, step: Step, rank: int) -> tuple[Fault, frozenset[str]]:
     """What is to be seen of weights and scaler after a step, and the mistakes that lead to it."""
     bad = bool(step.bad)
-    fault = _left_out(w, old, step, rank) if bad else _made(w, old, parts, before["scale"], rank)
-    scaled = _scaler(scaler, before, bad)
-    values = {slip: old if bad else value for slip, value in _known(old, parts, rank, before["scale"])}
-    size = _size(old, parts, rank, before["scale"]) if not bad else 0.0
-    agree = {slip for slip, value in values.items() if near(w, value, size)}
+    fault = _left_out(w, old, step, rank) if bad else _applied(w, old, parts, old_scaler["scale"], rank)
+    scaled = _scaler(scaler, old_scaler, bad)
+    values = {slip: old if bad else value for slip, value in _known(old, parts, rank, old_scaler["scale"])}
+    size = _size(old, parts, rank, old_scaler["scale"]) if not bad else 0.0
+    agree = {slip for slip, value in values.items() if close(w, value, size)}
     return fault or scaled, frozenset(() if scaled else agree)
 
 
@@ -121,9 +121,9 @@ def _left_out(w, old, step: Step, rank: int) -> Fault:
         return "stepped-on-it", (
             "its weights are not finite now: a step whose gradients have an infinity or a NaN is left out"
         )
-    if rank != step.at:
+    if rank != step.bad_rank:
         return "own-flag", (
-            f"its weights have changed. Its own part was finite, that of rank {step.at} was not: if "
+            f"its weights have changed. Its own part was finite, that of rank {step.bad_rank} was not: if "
             "anybody leaves a step out, all do"
         )
     return "zeroed", (
@@ -137,10 +137,10 @@ def _size(old, parts, rank: int, scale: float) -> float:
     return max(float((right - old).abs().max()), 1e-12) if len(old) else 0.0
 
 
-def _made(w, old, parts, scale: float, rank: int) -> Fault:
+def _applied(w, old, parts, scale: float, rank: int) -> Fault:
     """What is to be seen of the weights after a step that is to be made."""
     right = stepped(old, parts, rank, scale)
-    if near(w, right, _size(old, parts, rank, scale)):
+    if close(w, right, _size(old, parts, rank, scale)):
         return None
     if torch.equal(w, old):
         return "not-in-place", (
@@ -171,7 +171,7 @@ WORDS = {
 def _known(old, parts, rank: int, scale: float) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights that mistakes lead to."""
     yield "in-fp16", stepped(old, parts, rank, scale, low=True)
-    yield "clip-before-unscale", stepped(old, parts, rank, scale, before=True)
+    yield "clip-before-unscale", stepped(old, parts, rank, scale, clip_first=True)
     yield "own-norm", stepped(old, parts, rank, scale, clip="own")
     yield "not-unscaled", stepped(old, parts, rank, scale, unscale=False)
     yield "not-unscaled-whole", stepped(old, parts, rank, scale, unscale=False, clip=None)
@@ -179,33 +179,35 @@ def _known(old, parts, rank: int, scale: float) -> Iterator[tuple[str, torch.Ten
     yield "uphill", 2 * old - stepped(old, parts, rank, scale)
 
 
-def near(given: torch.Tensor, right: torch.Tensor, size: float) -> bool:
+def close(actual: torch.Tensor, expected: torch.Tensor, size: float) -> bool:
     """Within CLOSE of the largest change of a step, and within fp32's own rounding of the weights."""
-    return given.shape == right.shape and bool(((given - right).abs() <= CLOSE * size + 4e-7 * right.abs()).all())
+    return actual.shape == expected.shape and bool(
+        ((actual - expected).abs() <= CLOSE * size + 4e-7 * expected.abs()).all()
+    )
 
 
-def _scaler(scaler: dict, before: dict, bad: bool) -> Fault:
+def _scaler(scaler: dict, old: dict, bad: bool) -> Fault:
     """What is wrong with the scaler where the weights are right."""
-    right = after(before, bad)
-    given = {key: _number(scaler.get(key)) for key in right}
-    if given == right:
+    right = updated_scaler(old, bad)
+    actual = {key: _number(scaler.get(key)) for key in right}
+    if actual == right:
         return None
-    scale, good = given["scale"], given["good"]
-    if bad and given == after(before, False):
+    scale, good = actual["scale"], actual["good"]
+    if bad and actual == updated_scaler(old, False):
         return "counted-as-good", (
             "its scaler counted this step as a good one. An infinity or a NaN anywhere makes it one that all leave out"
         )
-    if bad and scale == before["scale"]:
+    if bad and scale == old["scale"]:
         return "not-halved", "the scale is as it was: halve it where a step is left out, on all ranks"
     if bad and scale == right["scale"]:
         return "good-goes-on", f"`good` is {good:g} after an overflow: it counts good steps in a row, so set it to 0"
-    if not bad and scale == before["scale"] and right["scale"] != scale:
+    if not bad and scale == old["scale"] and right["scale"] != scale:
         return "not-doubled", f"there were {INTERVAL} good steps in a row, and the scale is as it was: double it"
-    if not bad and scale == right["scale"] != before["scale"]:
+    if not bad and scale == right["scale"] != old["scale"]:
         return "count-goes-on", f"the scale was doubled and `good` is {good:g}: begin the count anew at 0"
-    if not bad and scale == before["scale"]:
+    if not bad and scale == old["scale"]:
         return "not-counted", f"`good` is {good:g} after a good step, and should be {right['good']}"
-    return "wrong-scale", f"the scale is {scale:g} after {before['scale']:g}, and should be {right['scale']:g}"
+    return "wrong-scale", f"the scale is {scale:g} after {old['scale']:g}, and should be {right['scale']:g}"
 
 
 def _number(value: object) -> float:
@@ -219,7 +221,7 @@ def _sent(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated."""
     if not calls.calls:
         return "unseen", "weights and scaler are right, but no collective of yours was seen"
-    if calls.sent > BESIDE * (world - 1):
+    if calls.sent > OVERHEAD * (world - 1):
         return "sent-too-much", (
             f"weights and scaler are right, but this rank sent {calls.sent:,.0f} bytes: send a "
             "flag and a sum of squares, and leave gradients where they are"
@@ -236,7 +238,7 @@ CHECK = Check(
     "scaleout.exercises.precision.ranks",
     "sharded_step",
     (2, 3),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right="right on 2 and 3 processes: two steps left out by all, the others made by all, and one scale",

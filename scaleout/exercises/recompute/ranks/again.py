@@ -20,22 +20,22 @@ from scaleout.exercises.ranks.sure import Fault, Seen, judged
 ROWS, WIDTH = 48, 64
 CLOSE = 1e-5  # of numbers of about 1, in fp32
 NAMES = ("x", "y", "the first weight", "the second weight")
-EACH = 4 * ROWS * WIDTH  # bytes of an input, and of each tensor that is made inside
-MOST = 4 * EACH  # bytes that a layer may keep: what it gives, copies of its inputs, a random state
+TENSOR_BYTES = 4 * ROWS * WIDTH  # bytes of an input, and of each tensor that is made inside
+KEPT_LIMIT = 4 * TENSOR_BYTES  # bytes that a layer may keep: what it gives, copies of its inputs, a random state
 
 
 @dataclass(frozen=True)
 class Case:
-    """Blocks one behind the other; with `beside`, each adds what it gives to its input."""
+    """Blocks one behind the other; with `residual`, each adds what it gives to its input."""
 
     name: str
     depth: int = 1
     drop: float = 0.0
-    beside: bool = False
+    residual: bool = False
 
 
 CASES = (
-    Case("a block"), Case("an input that is used elsewhere too", beside=True), Case("two blocks in a row", 2),
+    Case("a block"), Case("an input that is used elsewhere too", residual=True), Case("two blocks in a row", 2),
     Case("a block with dropout", 1, 0.5), Case("two blocks with dropout", 2, 0.5, True),
 )  # fmt: skip
 
@@ -54,10 +54,10 @@ class Result:
     """A case: its output, its gradients by NAMES, the number drawn after it; how many of the tensors made inside were
     kept until the backward, and how many bytes of any; the runs before and after it, and what each has dropped."""
 
-    out: torch.Tensor
+    output: torch.Tensor
     gradients: list[torch.Tensor | None]
     drawn: float = 0.0
-    kept: int = 0
+    kept_inside: int = 0
     bytes: int = 0
     runs: tuple[int, int] = (0, 0)
     dropped: list[torch.Tensor] = field(default_factory=list)
@@ -82,46 +82,46 @@ def block(weights: list[torch.Tensor], drop: float, world: int, watch: Watch):
 
     def run(x, y, mask):
         watch.runs += 1
-        made = torch.relu(x @ weights[0] + y)
-        watch.inside.append(StorageWeakRef(made.untyped_storage()))
-        left = torch.nn.functional.dropout(made, drop)
+        hidden = torch.relu(x @ weights[0] + y)
+        watch.inside.append(StorageWeakRef(hidden.untyped_storage()))
+        remaining = torch.nn.functional.dropout(hidden, drop)
         if drop:
-            watch.dropped.append(((left == 0) & (made != 0)).detach())
-        made = left.masked_fill(mask, 0.0) @ weights[1]
-        return Sum.apply(made) if world > 1 else made
+            watch.dropped.append(((remaining == 0) & (hidden != 0)).detach())
+        hidden = remaining.masked_fill(mask, 0.0) @ weights[1]
+        return Sum.apply(hidden) if world > 1 else hidden
 
     return run
 
 
 def played(case: Case, layer, rank: int, world: int) -> Result | object:
     """A case through layer(run, x, y, mask)."""
-    make, watch = torch.Generator().manual_seed(7), Watch()
-    x, y, first, second, up = (
-        torch.randn(*size, generator=make)
+    generator, watch = torch.Generator().manual_seed(7), Watch()
+    x, y, first, second, upstream = (
+        torch.randn(*size, generator=generator)
         for size in ((ROWS, WIDTH), (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (ROWS, WIDTH))
     )
-    mask = torch.rand(ROWS, WIDTH, generator=make) < 0.2
-    leaves = [one.requires_grad_() for one in (x, y, first / WIDTH**0.5, second / WIDTH**0.5)]
+    mask = torch.rand(ROWS, WIDTH, generator=generator) < 0.2
+    leaves = [leaf.requires_grad_() for leaf in (x, y, first / WIDTH**0.5, second / WIDTH**0.5)]
     run = block(leaves[2:], case.drop, world, watch)
     torch.manual_seed(100 + rank)
-    out, seen = leaves[0], counted()
+    output, seen = leaves[0], counted()
     for _ in range(case.depth):
         with seen:
-            given = layer(run, out, leaves[1], mask)
-        if not isinstance(given, torch.Tensor):
-            return given
-        out = out + given if case.beside else given
-        del given
-    kept, before = sum(not one.expired() for one in watch.inside), watch.runs
-    held = sum(one.nbytes() for one in seen.alive([*leaves, *watch.dropped, mask]))
-    out.backward(up)
+            result = layer(run, output, leaves[1], mask)
+        if not isinstance(result, torch.Tensor):
+            return result
+        output = output + result if case.residual else result
+        del result
+    kept_inside, forward_runs = sum(not storage.expired() for storage in watch.inside), watch.runs
+    new_bytes = sum(storage.nbytes() for storage in seen.alive([*leaves, *watch.dropped, mask]))
+    output.backward(upstream)
     return Result(
-        out.detach(),
-        [one.grad for one in leaves],
+        output.detach(),
+        [leaf.grad for leaf in leaves],
         float(torch.rand(())),
-        kept,
-        held,
-        (before, watch.runs),
+        kept_inside,
+        new_bytes,
+        (forward_runs, watch.runs),
         watch.dropped,
     )
 
@@ -138,15 +138,15 @@ class Mistaken(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         inputs = [
-            one if ctx.slip == "not-detached" else one.detach().requires_grad_(one.requires_grad)
-            for one in ctx.saved_tensors
+            saved if ctx.slip == "not-detached" else saved.detach().requires_grad_(saved.requires_grad)
+            for saved in ctx.saved_tensors
         ]
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.set_rng_state(ctx.random)
-            out = ctx.run(*inputs)
-        torch.autograd.backward(out, torch.ones_like(gradient) if ctx.slip == "gradient-ignored" else gradient)
-        x, y, *rest = (one.grad for one in inputs)
-        return None, None, *((y, x) if ctx.slip == "order" else (x, y)), *rest
+            output = ctx.run(*inputs)
+        torch.autograd.backward(output, torch.ones_like(gradient) if ctx.slip == "gradient-ignored" else gradient)
+        x, y, *remaining = (saved.grad for saved in inputs)
+        return None, None, *((y, x) if ctx.slip == "order" else (x, y)), *remaining
 
 
 WORDS = {
@@ -157,63 +157,64 @@ WORDS = {
 }  # fmt: skip
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Every case on this rank: what was seen in each, or what is wrong whatever else it does."""
     if "checkpoint" in getattr(getattr(function, "__code__", None), "co_names", ()):
         return wrong("that calls torch's checkpoint: write your own", "of-torch")
     seen = []
     warnings.simplefilter("ignore")  # torch warns of a .grad that is looked at where none comes
     for case in CASES:
-        where = f"rank {rank} of {world}, {case.name}"
-        found = _case(function, case, rank, world, where)
-        if not isinstance(found, Seen):
-            return wrong(f"{where}: {found[1]}", found[0])
-        seen.append(found)
+        place = f"rank {rank} of {world}, {case.name}"
+        outcome = _case(function, case, rank, world, place)
+        if not isinstance(outcome, Seen):
+            return wrong(f"{place}: {outcome[1]}", outcome[0])
+        seen.append(outcome)
     return seen
 
 
-def _case(function, case: Case, rank: int, world: int, where: str) -> Fault | Seen:
+def _case(function, case: Case, rank: int, world: int, place: str) -> Fault | Seen:
     right = played(case, lambda run, *inputs: run(*inputs), rank, world)
     mine = played(case, function, rank, world)
     if mine is ...:
         return "stub", "the function returns its ... at once: put your two runs in its place"
     if not isinstance(mine, Result):
         return "no-tensor", f"the function gave a {type(mine).__name__}: return what run gave"
-    if not near(mine.out, right.out):
+    if not close(mine.output, right.output):
         return "other-output", "the output is not that of run: forward gives what run(*inputs) gives, run once"
-    found = _kept(mine, case) or _missing(mine) or _dropped(mine, case)
-    if found:
-        return found
+    fault = _memory_or_runs(mine, case) or _missing(mine) or _dropped(mine, case)
+    if fault:
+        return fault
     agree = []
     for slip in WORDS:
         try:
-            wrong_one = played(case, lambda *given, slip=slip: Mistaken.apply(slip, *given), rank, world)
+            wrong_one = played(case, lambda *arguments, slip=slip: Mistaken.apply(slip, *arguments), rank, world)
         except RuntimeError:  # that torch itself refuses
             continue
-        agree += [slip] if _same(mine, wrong_one) else []
-    return Seen(where, _gradients(mine, right) or _random(mine, right), frozenset(agree))
+        agree += [slip] if _same_gradients(mine, wrong_one) else []
+    return Seen(place, _gradients(mine, right) or _random(mine, right), frozenset(agree))
 
 
-def _same(a: Result, b: Result) -> bool:
-    return all(None not in pair and near(*pair) for pair in zip(a.gradients, b.gradients, strict=True))
+def _same_gradients(a: Result, b: Result) -> bool:
+    return all(None not in pair and close(*pair) for pair in zip(a.gradients, b.gradients, strict=True))
 
 
-def _kept(mine: Result, case: Case) -> Fault:
+def _memory_or_runs(mine: Result, case: Case) -> Fault:
     """What is wrong with what was kept, and with how often run was called."""
-    if mine.kept:
+    if mine.kept_inside:
         return "kept", (
             "what run made inside is still there before the backward: keep the inputs alone, and let "
             "nothing be recorded in forward"
         )
-    if mine.bytes > MOST * case.depth:
+    if mine.bytes > KEPT_LIMIT * case.depth:
         return "kept", (
-            f"{mine.bytes:,} bytes are new and there before the backward, where an input has {EACH:,}: "
+            f"{mine.bytes:,} bytes are new and there before the backward, where an input has {TENSOR_BYTES:,}: "
             "keep the inputs alone, and no copies of what run made inside"
         )
     if mine.runs != (case.depth, 2 * case.depth):
-        before, after = (number / case.depth for number in mine.runs)
+        forward_runs, total_runs = (number / case.depth for number in mine.runs)
         return "runs", (
-            f"run was called {before:g} times in the forward and {after - before:g} times in the backward: once each"
+            f"run was called {forward_runs:g} times in the forward and {total_runs - forward_runs:g} times in the "
+            "backward: once each"
         )
     return None
 
@@ -222,12 +223,12 @@ def _missing(mine: Result) -> Fault:
     missing = [name for name, gradient in zip(NAMES, mine.gradients, strict=True) if gradient is None]
     if not missing:
         return None
-    whose = "input" if missing[0] in NAMES[:2] else "weight"
-    return f"no-{whose}", (
+    owner = "input" if missing[0] in NAMES[:2] else "weight"
+    return f"no-{owner}", (
         f"{missing[0]} has no gradient: "
         + (
             "return those of the inputs, in their order"
-            if whose == "input"
+            if owner == "input"
             else "torch.autograd.backward(out, gradient) fills .grad of whatever run used"
         )
     )
@@ -245,14 +246,14 @@ def _dropped(mine: Result, case: Case) -> Fault:
 
 def _gradients(mine: Result, right: Result) -> Fault:
     """What is to be seen of the gradients."""
-    off = {
-        name: float((gradient - wanted).abs().max()) if gradient.shape == wanted.shape else float("nan")
-        for name, gradient, wanted in zip(NAMES, mine.gradients, right.gradients, strict=True)
-        if not near(gradient, wanted)
+    errors = {
+        name: float((gradient - expected).abs().max()) if gradient.shape == expected.shape else float("nan")
+        for name, gradient, expected in zip(NAMES, mine.gradients, right.gradients, strict=True)
+        if not close(gradient, expected)
     }
-    if not off:
+    if not errors:
         return None
-    name, distance = next(iter(off.items()))
+    name, distance = next(iter(errors.items()))
     return "wrong-gradient", f"the gradient of {name} is off by up to {distance:.2g}"
 
 
@@ -265,8 +266,8 @@ def _random(mine: Result, right: Result) -> Fault:
     )
 
 
-def near(given: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return given.shape == wanted.shape and torch.allclose(given, wanted, rtol=CLOSE, atol=CLOSE)
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=CLOSE, atol=CLOSE)
 
 
 _KNOWN = (
@@ -296,7 +297,7 @@ CHECK = Check(
     "scaleout.exercises.recompute.ranks",
     "again",
     (1, 2),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     explain=explain,

@@ -15,7 +15,7 @@ from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
 TOKENS, WIDTH, EXPERTS = 12, 6, 4
 INSIDE = 16 * WIDTH  # of an expert: much more than what goes in and comes out
-MOST = 4 * TOKENS * (6 * WIDTH + 4 * EXPERTS)  # bytes that may be kept: rows in and out, and the gate's numbers
+KEPT_LIMIT = 4 * TOKENS * (6 * WIDTH + 4 * EXPERTS)  # bytes that may be kept: rows in and out, and the gate's numbers
 NUDGE = 1e-5  # by which a gate's logits differ from one run to the next
 CLOSE = 1e-3  # of gradients: a second softmax may be part of a right answer
 
@@ -42,9 +42,9 @@ CASES = (
 class Gate(nn.Module):
     """Experts 0 and 1 are level for every token; a nudge, another one in each run, decides."""
 
-    def __init__(self, case: Case, x: torch.Tensor, make: torch.Generator) -> None:
+    def __init__(self, case: Case, x: torch.Tensor, generator: torch.Generator) -> None:
         super().__init__()
-        weight = torch.randn(WIDTH, EXPERTS, generator=make)
+        weight = torch.randn(WIDTH, EXPERTS, generator=generator)
         weight[:, 1] = weight[:, 0]
         self.weight, self.runs = nn.Parameter(weight), 0
         tied = [i for i, row in enumerate(x @ weight) if row[0] >= row[2 : EXPERTS - case.empty].max()]
@@ -66,19 +66,19 @@ class Gate(nn.Module):
 class Expert(nn.Module):
     """Two products, a count of the tokens that came, and a look at whether what lies between is still there."""
 
-    def __init__(self, make: torch.Generator) -> None:
+    def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self.up, self.down = (
-            nn.Parameter(torch.randn(*size, generator=make) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
+            nn.Parameter(torch.randn(*size, generator=generator) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
         )
         self.rows, self.inside = 0, []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.rows += len(x)
-        made = torch.relu(x @ self.up)
+        hidden = torch.relu(x @ self.up)
         if len(x):
-            self.inside.append(StorageWeakRef(made.untyped_storage()))
-        return made @ self.down
+            self.inside.append(StorageWeakRef(hidden.untyped_storage()))
+        return hidden @ self.down
 
 
 @dataclass
@@ -88,40 +88,37 @@ class Layer:
     x: torch.Tensor
     gate: Gate
     experts: list[Expert]
-    up: torch.Tensor  # the gradient that the backward begins at
+    upstream: torch.Tensor  # the gradient that the backward begins at
 
     def gradients(self) -> dict[str, torch.Tensor | None]:
-        out = {"x": self.x.grad, "the gate": self.gate.weight.grad}
-        return (
-            out
-            | {f"expert {i}": one.up.grad for i, one in enumerate(self.experts)}
-            | {f"expert {i}'s second weight": one.down.grad for i, one in enumerate(self.experts)}
-        )
+        gradients = {"x": self.x.grad, "the gate": self.gate.weight.grad}
+        gradients |= {f"expert {i}": expert.up.grad for i, expert in enumerate(self.experts)}
+        return gradients | {f"expert {i}'s second weight": expert.down.grad for i, expert in enumerate(self.experts)}
 
 
 def layer(case: Case, rank: int) -> Layer:
-    make = torch.Generator().manual_seed(case.seed + rank)
-    x, up = (torch.randn(TOKENS, WIDTH, generator=make) for _ in range(2))
-    gate = Gate(case, x, make)
-    return Layer(x.requires_grad_(), gate, [Expert(make) for _ in range(EXPERTS)], up)
+    generator = torch.Generator().manual_seed(case.seed + rank)
+    x, upstream = (torch.randn(TOKENS, WIDTH, generator=generator) for _ in range(2))
+    gate = Gate(case, x, generator)
+    return Layer(x.requires_grad_(), gate, [Expert(generator) for _ in range(EXPERTS)], upstream)
 
 
 def plain(case: Case, rank: int, run: int = 0, weighted: bool = True, soft: bool = False) -> tuple[torch.Tensor, Layer]:
     """The layer with nothing made again, by the gate's choice in its first run or in a later one, and its backward.
     Not weighted: without the probability. soft: all experts for every token."""
-    one = layer(case, rank)
-    one.gate.runs = run
-    shares = one.gate(one.x).softmax(-1)
+    reference = layer(case, rank)
+    reference.gate.runs = run
+    shares = reference.gate(reference.x).softmax(-1)
     share, chosen = shares.max(-1)
-    out = torch.zeros_like(one.x)
-    for i, expert in enumerate(one.experts):
+    output = torch.zeros_like(reference.x)
+    for i, expert in enumerate(reference.experts):
         mine = torch.ones_like(chosen, dtype=torch.bool) if soft else chosen == i
         times = shares[:, i] if soft else share if weighted else torch.ones_like(share)
-        rows = torch.zeros_like(out)
-        rows[mine] = times[mine, None] * expert(one.x[mine])
-        out = out + rows
-    out.backward(one.up)
-    return out.detach(), one
+        rows = torch.zeros_like(output)
+        rows[mine] = times[mine, None] * expert(reference.x[mine])
+        output = output + rows
+    output.backward(reference.upstream)
+    return output.detach(), reference
 
 
 WORDS = {
@@ -136,18 +133,18 @@ PLAIN = (("other-output", "the output is another than by the gate's first answer
          ("wrong-gradient", "the gradients are others than by the gate's first answer"))  # fmt: skip
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """What was seen of each case, up to one that no known mistake is behind."""
     seen: list[Seen] = []
     for case in CASES:
-        where = f"rank {rank} of {world}, {case.name}"
-        found = _case(function, case, rank)
-        if found and found[0] == "stub":
-            return wrong(f"{where}: {found[1]}", "stub")
-        known = found is not None and found[0] in WORDS
-        agree = {found[0]} if known else {"asked-twice", "changed"} if not (found or case.swaps) else set()
-        seen.append(Seen(where, PLAIN[found[0] == "changed"] if known else found, frozenset(agree)))
-        if found and not known:
+        place = f"rank {rank} of {world}, {case.name}"
+        fault = _case(function, case, rank)
+        if fault and fault[0] == "stub":
+            return wrong(f"{place}: {fault[1]}", "stub")
+        known = fault is not None and fault[0] in WORDS
+        agree = {fault[0]} if known else {"asked-twice", "changed"} if not (fault or case.swaps) else set()
+        seen.append(Seen(place, PLAIN[fault[0] == "changed"] if known else fault, frozenset(agree)))
+        if fault and not known:
             break
     return seen
 
@@ -155,72 +152,74 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
 def _case(function, case: Case, rank: int) -> Fault:
     mine = layer(case, rank)
     with counted() as seen:
-        out = function(mine.x, mine.gate, mine.experts)
-    if out is ...:
+        output = function(mine.x, mine.gate, mine.experts)
+    if output is ...:
         return "stub", "the function returns its ... at once: put your layer in its place"
-    if not isinstance(out, torch.Tensor):
-        return "no-tensor", f"the function gave a {type(out).__name__}: return a tensor like x"
-    wanted, right = plain(case, rank)
-    found = _output(out.detach(), wanted, case, rank)
-    if found:
-        return found
-    if any(not one.expired() for expert in mine.experts for one in expert.inside):
+    if not isinstance(output, torch.Tensor):
+        return "no-tensor", f"the function gave a {type(output).__name__}: return a tensor like x"
+    expected, right = plain(case, rank)
+    fault = _output(output.detach(), expected, case, rank)
+    if fault:
+        return fault
+    if any(not storage.expired() for expert in mine.experts for storage in expert.inside):
         return "kept", ("what the experts made inside is still there before the backward: run them in a checkpoint")
-    rows, held = sum(one.rows for one in mine.experts), sum(one.nbytes() for one in seen.alive([mine.x]))
+    rows = sum(expert.rows for expert in mine.experts)
+    new_bytes = sum(storage.nbytes() for storage in seen.alive([mine.x]))
     if rows != TOKENS:
         return "more-tokens", (
             f"{rows} tokens went through the experts, and there are {TOKENS}: each goes through the "
             "one expert that it was sent to, and the others do not see it"
         )
-    if held > MOST:
+    if new_bytes > KEPT_LIMIT:
         return "kept", (
-            f"{held:,} bytes are new and there before the backward, where what goes into the experts and "
+            f"{new_bytes:,} bytes are new and there before the backward, where what goes into the experts and "
             f"comes out has {8 * TOKENS * WIDTH:,}: keep no copies of what they made inside"
         )
-    if not out.requires_grad:
+    if not output.requires_grad:
         return "no-way-back", "the output has no way back: is something run under no_grad, or detached?"
-    out.backward(mine.up)
+    output.backward(mine.upstream)
     return _gradients(mine.gradients(), right.gradients(), case, rank)
 
 
-def _output(out: torch.Tensor, wanted: torch.Tensor, case: Case, rank: int) -> Fault:
+def _output(output: torch.Tensor, expected: torch.Tensor, case: Case, rank: int) -> Fault:
     """What is wrong with what the layer gives."""
-    if near(out, wanted):
+    if close(output, expected):
         return None
     values = {"unweighted": {"weighted": False}, "all-experts": {"soft": True}, "asked-twice": {"run": 1}}
-    known = (slip for slip, how in values.items() if near(out, plain(case, rank, **how)[0]))
+    known = (slip for slip, options in values.items() if close(output, plain(case, rank, **options)[0]))
     return next(((slip, WORDS[slip]) for slip in known), PLAIN[0])
 
 
-def _gradients(given: dict, wanted: dict, case: Case, rank: int) -> Fault:
+def _gradients(actual: dict, expected: dict, case: Case, rank: int) -> Fault:
     """What is wrong with the gradients, where the output is right."""
-
-    def same(these: dict, names) -> bool:
-        zero = {name: torch.zeros_like(one) if one is not None else None for name, one in wanted.items()}
-        return all(near(_or(these[name], zero[name]), _or(wanted[name], zero[name])) for name in names)
-
-    if same(given, wanted):
+    errors = [
+        name
+        for name, gradient in expected.items()
+        if not close(_or_zeros(actual[name], gradient), _or_zeros(gradient, None))
+    ]
+    if not errors:
         return None
-    if given["the gate"] is None or not given["the gate"].any():
+    if actual["the gate"] is None or not actual["the gate"].any():
         return "no-gate", "the gate has no gradient: it is trained by the probability that multiplies, so keep its way"
-    if given["x"] is None:
+    if actual["x"] is None:
         return "no-x", "x has no gradient"
     later = plain(case, rank, run=1)[1].gradients()
-    if case.swaps and all(near(_or(given[name], one), _or(one, given[name])) for name, one in later.items()):
+    if case.swaps and all(
+        close(_or_zeros(actual[name], gradient), _or_zeros(gradient, actual[name])) for name, gradient in later.items()
+    ):
         return "changed", WORDS["changed"]
-    off = next(name for name in wanted if not same(given, [name]))
-    return "wrong-gradient", f"the gradient of {off} is wrong"
+    return "wrong-gradient", f"the gradient of {errors[0]} is wrong"
 
 
-def _or(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor:
+def _or_zeros(gradient: torch.Tensor | None, like: torch.Tensor | None) -> torch.Tensor:
     """An expert without a token has no gradient, or one of zeros."""
-    if one is not None:
-        return one
-    return torch.zeros(1) if other is None else torch.zeros_like(other)
+    if gradient is not None:
+        return gradient
+    return torch.zeros(1) if like is None else torch.zeros_like(like)
 
 
-def near(given: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return given.shape == wanted.shape and torch.allclose(given, wanted, rtol=CLOSE, atol=CLOSE)
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=CLOSE, atol=CLOSE)
 
 
 def judge(reports: list[list[Seen]], world: int) -> Verdict:
@@ -232,7 +231,7 @@ CHECK = Check(
     "scaleout.exercises.recompute.ranks",
     "routed",
     (2,),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right="right on 2 processes: each token's gradient went through the expert that the token went to, and "

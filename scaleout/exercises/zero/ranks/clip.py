@@ -18,17 +18,17 @@ from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
 CLOSE = 1e-4  # relative; clip_grad_norm_ adds 1e-6 to the norm, and a norm is added up in another order
-BESIDE = 1000  # bytes that a rank may send to each other one: a number or two, be they wrapped as objects
+OVERHEAD = 1000  # bytes that a rank may send to each other one: a number or two, be they wrapped as objects
 
 
 @dataclass(frozen=True)
 class Case:
-    """Gradients of tensors of `sizes`, each rank's about `scales[rank]` in size, clipped to `most`."""
+    """Gradients of tensors of `sizes`, each rank's about `scales[rank]` in size, clipped to `max_norm`."""
 
     name: str
     sizes: tuple[int, ...]
     scales: tuple[float, ...]
-    most: float
+    max_norm: float
 
 
 CASES = (
@@ -44,82 +44,83 @@ CASES = (
 
 def shards(case: Case, world: int) -> list[list[torch.Tensor]]:
     """The shards of each rank: flat tensors in equal parts, the last ones shorter, or empty."""
-    make = torch.Generator().manual_seed(11)
-    found: list[list[torch.Tensor]] = [[] for _ in range(world)]
+    generator = torch.Generator().manual_seed(11)
+    parts: list[list[torch.Tensor]] = [[] for _ in range(world)]
     for size in case.sizes:
-        whole, each = torch.randn(size, generator=make), -(-size // world)
+        full, length = torch.randn(size, generator=generator), -(-size // world)
         for rank in range(world):
-            found[rank].append(whole[rank * each : (rank + 1) * each] * case.scales[rank])
-    return found
+            parts[rank].append(full[rank * length : (rank + 1) * length] * case.scales[rank])
+    return parts
 
 
 def norm(parts: list[torch.Tensor]) -> float:
     """The norm of tensors as one long vector."""
-    return math.sqrt(sum(float(one.double().square().sum()) for one in parts))
+    return math.sqrt(sum(float(part.double().square().sum()) for part in parts))
 
 
-def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """What was seen of every case on this rank, or what is wrong whatever else it does. All are run, for the other
     ranks call too."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = [_case(function, case, rank, world) for case in CASES]
-    told = [one for one in seen if isinstance(one, Verdict)]
-    bad = [one for one in seen if not told and one.fault]
+    verdicts = [report for report in seen if isinstance(report, Verdict)]
+    bad = [report for report in seen if not verdicts and report.fault]
     if bad and bad[0].fault[0] == "owns-nothing":  # the others wait for this rank, and have no report
-        told = [wrong(f"{bad[0].where}: {bad[0].fault[1]}", "owns-nothing")]
-    return told[0] if told else seen
+        verdicts = [wrong(f"{bad[0].place}: {bad[0].fault[1]}", "owns-nothing")]
+    return verdicts[0] if verdicts else seen
 
 
 def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:
-    every, where = shards(case, world), f"rank {rank} of {world}, {case.name}"
-    mine = [one.clone() for one in every[rank]]
+    shards_by_rank, place = shards(case, world), f"rank {rank} of {world}, {case.name}"
+    mine = [shard.clone() for shard in shards_by_rank[rank]]
     with counted() as calls:
-        given = function(mine, case.most)
-    if given is ...:
-        return wrong(f"{where}: the function returns its ... at once: put your clipping in its place", "stub")
+        returned = function(mine, case.max_norm)
+    if returned is ...:
+        return wrong(f"{place}: the function returns its ... at once: put your clipping in its place", "stub")
     try:
-        value = float(given)
+        value = float(returned)
     except (TypeError, ValueError, RuntimeError):
         return wrong(
-            f"{where}: the function gave a {type(given).__name__}: return the norm before clipping, one number",
+            f"{place}: the function gave a {type(returned).__name__}: return the norm before clipping, one number",
             "no-norm",
         )
-    right = norm([one for parts in every for one in parts])
-    if not _near(value, right):
-        agree = {slip for slip, number in _norms(case, every, rank).items() if _near(value, number)}
-        return Seen(where, _returned(value, right, norm(every[rank])), frozenset(agree))
-    fault = _scaled(mine, every[rank], case, right)
-    agree = {slip for slip, parts in _scalings(case, every[rank], right) if _all_near(mine, parts)}
+    right = norm([shard for parts in shards_by_rank for shard in parts])
+    if not _close(value, right):
+        agree = {slip for slip, number in _norms(case, shards_by_rank, rank).items() if _close(value, number)}
+        return Seen(place, _returned(value, right, norm(shards_by_rank[rank])), frozenset(agree))
+    fault = _scaled(mine, shards_by_rank[rank], case, right)
+    agree = {slip for slip, parts in _scalings(case, shards_by_rank[rank], right) if _all_close(mine, parts)}
     if not fault:
-        agree |= {slip for slip, number in _norms(case, every, rank).items() if _near(right, number)}
-    return Seen(where, fault or _sent(calls, world), frozenset(agree))
+        agree |= {slip for slip, number in _norms(case, shards_by_rank, rank).items() if _close(right, number)}
+    return Seen(place, fault or _sent(calls, world), frozenset(agree))
 
 
-def _norms(case: Case, every: list[list[torch.Tensor]], rank: int) -> dict[str, float]:
+def _norms(case: Case, shards_by_rank: list[list[torch.Tensor]], rank: int) -> dict[str, float]:
     """The norms that mistakes lead to."""
-    right, by_rank = norm([one for parts in every for one in parts]), [norm(parts) for parts in every]
+    right = norm([shard for parts in shards_by_rank for shard in parts])
+    norms = [norm(parts) for parts in shards_by_rank]
     return {
-        "own-norm": by_rank[rank],
-        "sum-of-norms": sum(by_rank),
-        "mean-of-norms": sum(by_rank) / len(every),
-        "largest-norm": max(by_rank),
+        "own-norm": norms[rank],
+        "sum-of-norms": sum(norms),
+        "mean-of-norms": sum(norms) / len(shards_by_rank),
+        "largest-norm": max(norms),
         "no-root": right**2,
-        "mean-of-squares": right / math.sqrt(len(every)),
-        "sum-over-tensors": math.sqrt(sum(sum(norm([one]) for one in parts) ** 2 for parts in every)),
-        "clipped-norm": min(right, case.most),
+        "mean-of-squares": right / math.sqrt(len(shards_by_rank)),
+        "sum-over-tensors": math.sqrt(sum(sum(norm([shard]) for shard in parts) ** 2 for parts in shards_by_rank)),
+        "clipped-norm": min(right, case.max_norm),
         "no-gradient": 0.0,
     }
 
 
-def _scalings(case: Case, before: list[torch.Tensor], right: float) -> Iterator[tuple[str, list[torch.Tensor]]]:
+def _scalings(case: Case, original: list[torch.Tensor], right: float) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """The shards that mistakes lead to, where the norm is right."""
 
     def factor(size: float) -> float:
-        return min(1.0, case.most / size) if size else 1.0
+        return min(1.0, case.max_norm / size) if size else 1.0
 
-    yield "own-factor", [one * factor(norm(before)) for one in before]
-    yield "scaled-twice", [one * factor(right) ** 2 for one in before]
-    yield "each-tensor", [one * factor(norm([one])) for one in before]
+    yield "own-factor", [shard * factor(norm(original)) for shard in original]
+    yield "scaled-twice", [shard * factor(right) ** 2 for shard in original]
+    yield "each-tensor", [shard * factor(norm([shard])) for shard in original]
 
 
 WORDS = {
@@ -151,24 +152,24 @@ def _returned(value: float, right: float, own_norm: float) -> Fault:
     return "wrong-norm", f"the norm that was returned is {value:.4g}, and that of all gradients is {right:.4g}"
 
 
-def _scaled(mine: list[torch.Tensor], before: list[torch.Tensor], case: Case, right: float) -> Fault:
+def _scaled(mine: list[torch.Tensor], original: list[torch.Tensor], case: Case, right: float) -> Fault:
     """What is to be seen of the shards that were left, where the norm is right."""
-    if any(one.isnan().any() for one in mine):
+    if any(shard.isnan().any() for shard in mine):
         return "not-a-number", "there is NaN in the shards: where the norm is zero nothing is to be scaled"
-    factor = min(1.0, case.most / right) if right else 1.0
-    if _all_near(mine, [one * factor for one in before]):
+    factor = min(1.0, case.max_norm / right) if right else 1.0
+    if _all_close(mine, [shard * factor for shard in original]):
         return None
-    if right <= case.most:
+    if right <= case.max_norm:
         return "scaled-up", "its norm is below the limit, and its shards were changed: the factor is at most 1"
-    if _all_near(mine, before):
+    if _all_close(mine, original):
         return "not-scaled", "the shards are as they were: scale them in place, for what is returned is the norm alone"
-    return "wrong-scale", f"the shards were not scaled by {factor:.4g}, which brings all gradients to {case.most:g}"
+    return "wrong-scale", f"the shards were not scaled by {factor:.4g}, which brings all gradients to {case.max_norm:g}"
 
 
 def _sent(calls: counted, world: int) -> Fault:
     if not calls.calls:
         return "unseen", "norm and shards are right, but no collective of yours was seen"
-    if calls.sent > BESIDE * (world - 1):
+    if calls.sent > OVERHEAD * (world - 1):
         return "sent-too-much", (
             f"norm and shards are right, but this rank sent {calls.sent:,.0f} bytes: send a sum "
             "of squares, and leave the gradients where they are"
@@ -176,12 +177,15 @@ def _sent(calls: counted, world: int) -> Fault:
     return None
 
 
-def _near(value: float, right: float) -> bool:
+def _close(value: float, right: float) -> bool:
     return math.isclose(value, right, rel_tol=CLOSE, abs_tol=1e-7)
 
 
-def _all_near(given: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return all(torch.allclose(one, other, rtol=CLOSE, atol=1e-8) for one, other in zip(given, right, strict=True))
+def _all_close(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+    return all(
+        torch.allclose(shard, expected_shard, rtol=CLOSE, atol=1e-8)
+        for shard, expected_shard in zip(actual, expected, strict=True)
+    )
 
 
 def judge(reports: list[list[Seen]], world: int) -> Verdict:
@@ -193,7 +197,7 @@ CHECK = Check(
     "scaleout.exercises.zero.ranks",
     "clip_sharded",
     (2, 3),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     right="right on 2 and 3 processes: one norm, and the same factor on every rank",

@@ -20,8 +20,8 @@ SIZE, STEPS, LR = 1511, 4, 0.1  # no number of ranks divides the weights
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
 SCALE = 0.01  # of the gradients: small enough beside EPS that a sum does not pass for a mean
 CLOSE = 1e-5  # of weights of about 1, in fp32
-BESIDE = 1000  # bytes that a rank may send to each other one beside the two pieces, as for the wrapping of objects
-HELD = 4  # parts that a state may hold: two moments, and copies of weights and gradient
+OVERHEAD = 1000  # bytes that a rank may send to each other one beside the two pieces, as for the wrapping of objects
+PARTS_LIMIT = 4  # parts that a state may hold: two moments, and copies of weights and gradient
 
 Fault = tuple[str, str] | None  # (slip, words)
 Update = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
@@ -42,21 +42,21 @@ def adamw(w, g, m, v, step, decay=DECAY, corrected=True, coupled=0.0, root=True)
     g = g + coupled * w
     m.lerp_(g, 1 - BETAS[0])
     v.lerp_(g.square(), 1 - BETAS[1])
-    up, down = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
-    return w * (1 - LR * decay) - LR * up / ((down.sqrt() if root else down) + EPS)
+    first, second = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
+    return w * (1 - LR * decay) - LR * first / ((second.sqrt() if root else second) + EPS)
 
 
 def trained(world: int, rank: int | None = None, times: float = 1.0, fresh: bool = False, **faults) -> torch.Tensor:
     """Weights after each step (a row each), on the mean gradient; of one rank's with `rank`, `times` as large; with
     `fresh` from moments that begin anew in each step."""
-    w, m, v, after = weights(), torch.zeros(SIZE), torch.zeros(SIZE), []
+    w, m, v, rows = weights(), torch.zeros(SIZE), torch.zeros(SIZE), []
     for step in range(1, STEPS + 1):
         g = times * (gradient(step, rank) if rank is not None else mean(step, world))
         if fresh:
             m, v = torch.zeros(SIZE), torch.zeros(SIZE)
         w = adamw(w, g, m, v, step, **faults)
-        after.append(w)
-    return torch.stack(after)
+        rows.append(w)
+    return torch.stack(rows)
 
 
 def mean(step: int, world: int) -> torch.Tensor:
@@ -66,57 +66,57 @@ def mean(step: int, world: int) -> torch.Tensor:
 
 def reference(world: int) -> torch.Tensor:
     """Weights after each step of torch's AdamW, a row each."""
-    after = []
+    rows = []
     w = torch.nn.Parameter(weights())
     optimizer = torch.optim.AdamW([w], lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     for step in range(1, STEPS + 1):
         w.grad = mean(step, world)
         optimizer.step()
-        after.append(w.detach().clone())
-    return torch.stack(after)
+        rows.append(w.detach().clone())
+    return torch.stack(rows)
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
+def rank_report(function, rank: int, world: int) -> Verdict | None:
     """Four steps on this rank: what is wrong with them, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
-    w, state, after = weights(), {}, []
+    w, state, rows = weights(), {}, []
     for step in range(1, STEPS + 1):
         with counted() as calls:
             returned = function(w, gradient(step, rank), state, step, LR)
         if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-        after.append(w.clone())
-    found = _weights(torch.stack(after), returned, rank, world) or _state(state, world) or _sent(calls, world)
-    return wrong(f"rank {rank} of {world}: {found[1]}", found[0]) if found else None
+        rows.append(w.clone())
+    fault = _weights(torch.stack(rows), returned, rank, world) or _state(state, world) or _sent(calls, world)
+    return wrong(f"rank {rank} of {world}: {fault[1]}", fault[0]) if fault else None
 
 
-def _weights(given: torch.Tensor, returned: object, rank: int, world: int) -> Fault:
-    """What is wrong with the weights, of which `given` has a row for each step."""
-    every, each = reference(world), -(-SIZE // world)
-    if near(given, every):
+def _weights(rows: torch.Tensor, returned: object, rank: int, world: int) -> Fault:
+    """What is wrong with the weights, of which `rows` has one for each step."""
+    expected, length = reference(world), -(-SIZE // world)
+    if close(rows, expected):
         return None
-    cause = next(((slip, words) for slip, words, value in _known(rank, world, each) if near(given, value)), None)
-    given, right = given[-1], every[-1]
-    if torch.equal(given, weights()):
+    cause = next(((slip, words) for slip, words, value in _known(rank, world, length) if close(rows, value)), None)
+    last, right = rows[-1], expected[-1]
+    if torch.equal(last, weights()):
         words = ": what is returned is not looked at" if isinstance(returned, torch.Tensor) else ""
         return "not-in-place", f"the weights are as they were{words}. Change them in place, as with weights.copy_(...)"
-    if given.isnan().any():
+    if last.isnan().any():
         return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
-    part = slice(rank * each, (rank + 1) * each)
-    others = torch.ones(SIZE, dtype=torch.bool)
-    others[part] = False
-    if near(given[part], right[part]) and torch.equal(given[others], weights()[others]):
+    part = slice(rank * length, (rank + 1) * length)
+    foreign = torch.ones(SIZE, dtype=torch.bool)
+    foreign[part] = False
+    if close(last[part], right[part]) and torch.equal(last[foreign], weights()[foreign]):
         return "not-gathered", "its own part of the weights is right, and the rest is as it was: gather the others'"
     short = world * (SIZE // world)
-    if near(given[:short], right[:short]):
+    if close(last[:short], right[:short]):
         return "tail-lost", f"the weights are right up to element {short - 1}, and wrong in the last: round a part up"
     if cause:
         return cause
-    off = (given - right).abs().max()
-    return "wrong-weights", f"after {STEPS} steps the weights are off by up to {off:.2g} from AdamW's on one process"
+    error = (last - right).abs().max()
+    return "wrong-weights", f"after {STEPS} steps the weights are off by up to {error:.2g} from AdamW's on one process"
 
 
-def _known(rank: int, world: int, each: int) -> Iterator[tuple[str, str, torch.Tensor]]:
+def _known(rank: int, world: int, length: int) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Weights that mistakes lead to, a row for each step: all of them are others than the right ones but those of
     "forgotten" after the first."""
     yield (
@@ -129,13 +129,13 @@ def _known(rank: int, world: int, each: int) -> Iterator[tuple[str, str, torch.T
         f"the gradient is {world} times too small: it was divided by the ranks twice",
         trained(world, times=1 / world),
     )
-    of_each = [trained(world, one) for one in range(world)]
+    separate = [trained(world, peer) for peer in range(world)]
     yield (
         "own-gradient",
         "each part was updated with the gradient of its owner's samples alone: reduce first",
-        torch.cat([one[:, r * each : (r + 1) * each] for r, one in enumerate(of_each)], dim=1),
+        torch.cat([values[:, r * length : (r + 1) * length] for r, values in enumerate(separate)], dim=1),
     )
-    yield "own-gradient", "the weights were updated with this rank's gradient alone: reduce first", of_each[rank]
+    yield "own-gradient", "the weights were updated with this rank's gradient alone: reduce first", separate[rank]
     yield ("forgotten", "the moments begin anew in every step: keep them in state", trained(world, fresh=True))
     yield "not-corrected", "the moments are not divided by 1 - beta ** step", trained(world, corrected=False)
     yield "no-decay", "the weights do not decay: multiply them by 1 - lr * DECAY", trained(world, decay=0)
@@ -147,24 +147,25 @@ def _known(rank: int, world: int, each: int) -> Iterator[tuple[str, str, torch.T
     yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(world, root=False)
 
 
-def near(given: torch.Tensor, right: torch.Tensor) -> bool:
-    return bool((given - right).abs().max() <= CLOSE)
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool((actual - expected).abs().max() <= CLOSE)
 
 
 def _state(state: dict, world: int) -> Fault:
     """What is wrong with what was kept."""
-    each = -(-SIZE // world)
-    held = held_bytes(state)
-    if held < 2 * 4 * (SIZE // world):
+    length = -(-SIZE // world)
+    state_bytes = held_bytes(state)
+    if state_bytes < 2 * 4 * (SIZE // world):
         return "kept-elsewhere", (
-            f"the weights are right, but state holds {held} bytes: keep the moments there, where they can be counted"
+            f"the weights are right, but state holds {state_bytes} bytes: keep the moments there, where they can be "
+            "counted"
         )
-    most = 4 * (HELD * each + HELD)
-    if held > most:
+    limit = 4 * (PARTS_LIMIT * length + PARTS_LIMIT)
+    if state_bytes > limit:
         return "whole-state", (
-            f"the weights are right, but state holds {held} bytes. A part has {each} of {SIZE} "
-            f"elements, so two moments take {8 * each}, and with copies of weights and gradient "
-            f"{16 * each}: keep your own part's alone"
+            f"the weights are right, but state holds {state_bytes} bytes. A part has {length} of {SIZE} "
+            f"elements, so two moments take {8 * length}, and with copies of weights and gradient "
+            f"{16 * length}: keep your own part's alone"
         )
     return None
 
@@ -174,12 +175,12 @@ def _sent(calls: counted, world: int) -> Fault:
     pieces = 2 * 4 * -(-SIZE // world) * (world - 1)
     if not calls.calls:
         return "unseen", "weights and state are right, but no collective of yours was seen"
-    if any(call.name == "all_reduce" and call.bytes > BESIDE for call in calls.calls):
+    if any(call.name == "all_reduce" and call.bytes > OVERHEAD for call in calls.calls):
         return "all-reduce", (
             "weights and state are right, but you all-reduced, which is two pieces for one. A rank "
             "needs the sum of its own part: reduce-scatter; and then the others' weights: all-gather"
         )
-    if calls.sent > 1.2 * pieces + BESIDE * (world - 1):
+    if calls.sent > 1.2 * pieces + OVERHEAD * (world - 1):
         return "sent-too-much", (
             f"weights and state are right, but this rank sent {calls.sent:,.0f} bytes for {SIZE} "
             f"weights: a reduce-scatter of the gradient and an all-gather of the weights, "
@@ -208,7 +209,7 @@ CHECK = Check(
     "scaleout.exercises.zero.ranks",
     "zero_step",
     (2, 3),
-    own,
+    rank_report,
     judge,
     wait_seconds=5,
     explain=explain,

@@ -1,0 +1,10 @@
+from scaleout.lab.preflight import Check as Check
+from scaleout.lab.preflight import gpu_checks as gpu_checks
+from scaleout.lab.preflight import rate as rate
+from scaleout.lab.report import compare as compare
+from scaleout.lab.report import numbers as numbers
+from scaleout.lab.report import summary as summary
+from scaleout.lab.report import verdicts as verdicts
+from scaleout.lab.text import ms as ms
+from scaleout.lab.text import progress as progress
+from scaleout.lab.text import table as table

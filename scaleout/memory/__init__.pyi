@@ -1,0 +1,17 @@
+from scaleout.memory.accounts import Account as Account
+from scaleout.memory.accounts import account as account
+from scaleout.memory.activations import Sizes as Sizes
+from scaleout.memory.activations import block_kept as block_kept
+from scaleout.memory.activations import norm_kept as norm_kept
+from scaleout.memory.allocator import band as band
+from scaleout.memory.allocator import effects as effects
+from scaleout.memory.allocator import fits as fits
+from scaleout.memory.allocator import usable as usable
+from scaleout.memory.allocator import verdict as verdict
+from scaleout.memory.fsdp import fsdp_account as fsdp_account
+from scaleout.memory.loss import stage_kept as stage_kept
+from scaleout.memory.pipeline import ends_in_flight as ends_in_flight
+from scaleout.memory.pipeline import most_held as most_held
+from scaleout.memory.states import state_bytes as state_bytes
+from scaleout.memory.states import tensor_sizes as tensor_sizes
+from scaleout.memory.tape import KINDS as KINDS

@@ -1,0 +1,1 @@
+from scaleout.records.results import Record as Record

@@ -1,0 +1,14 @@
+from scaleout.train.cadence import Cadence as Cadence
+from scaleout.train.checkpoint import together as together
+from scaleout.train.finite import check_loss as check_loss
+from scaleout.train.finite import check_norm as check_norm
+from scaleout.train.job import close as close
+from scaleout.train.metrics import Metrics as Metrics
+from scaleout.train.options import TIERS as TIERS
+from scaleout.train.order import Order as Order
+from scaleout.train.rates import Rates as Rates
+from scaleout.train.rates import planned_steps as planned_steps
+from scaleout.train.report import Progress as Progress
+from scaleout.train.watch import CHECKPOINT as CHECKPOINT
+from scaleout.train.watch import Watch as Watch
+from scaleout.train.watch import remember_collectives as remember_collectives
