@@ -22,7 +22,7 @@ NODES = {"fast": ("ib-ndr", 8), "slow": ("ethernet-100g", 1)}
 
 
 def setting(**params):
-    return fsdp._setting(views.clean("fsdp", params))
+    return fsdp.Setting.of(views.clean("fsdp", params))
 
 
 def entire(job):

@@ -12,7 +12,7 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.search import search
-from scaleout.views.planner.setting import setting_of
+from scaleout.views.planner.setting import Setting
 
 BIG = {"model": "llama-3-405b", "gpus": 16_384, "sequences": 2048}
 SMALL = {"model": "llama-3-8b", "gpus": 64}
@@ -39,7 +39,7 @@ def shown(params=None, width=svg.WIDE):
 
 
 def setting(**params):
-    return setting_of(views.defaults("planner") | params)
+    return Setting.of(views.defaults("planner") | params)
 
 
 def told(name, **params):

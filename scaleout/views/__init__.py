@@ -22,12 +22,14 @@ and, where its chapter asks for a guess, `locked(params, width) -> svg`, the pic
 A picture can be a control too: what `svg.press` and `svg.movable` mark in it sets a control of the view.
 
 `render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
-therefore sees clean values only, the same in the kernel and on the page.
-A view that has more than one subject is a folder: its face is the view, `levers` what its sentence advises, `words`
-that sentence, the law and the slips, `picture` what is drawn, `record` a reader's run (by way of `own`), and `setting`,
-where it is long, what the reader chose. `controls` has the kinds of control, `choices` what several views offer;
-`front` is the first page's, with two choices and no guess; `planner` has a page of its own, and most of it beneath the
-picture, which `blocks` makes HTML of.
+therefore sees clean values only, the same in the kernel and on the page. Its first line makes a `Setting` of them, of
+which everything else is told: fields by the controls' names, what follows from them found once (`base`). What moves the
+picture alone, as the moment of a play, is no field of it.
+A view that has more than one subject is a folder: its face is the view, `setting`, where it is long, what the reader
+chose, `levers` what its sentence advises (by way of `lever`, which tries it), `words` that sentence, the law and the
+slips, `picture` what is drawn, `record` a reader's run (by way of `own`). `controls` has the kinds of control and
+`choices` what several views offer; `front` is the first page's, with two choices and no guess; `planner` has a page of
+its own, and most of it beneath the picture, which `blocks` makes HTML of.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ __all__ = [
     "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
-SHARED = {"choices", "controls", "own", "blocks"}  # modules that no view is called by
+SHARED = {"base", "blocks", "choices", "controls", "lever", "own"}  # modules that no view is called by
 
 
 def stems() -> list[str]:

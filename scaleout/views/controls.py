@@ -75,20 +75,10 @@ def slider(
 
 
 def play(
-    name: str,
-    label: str,
-    default: float,
-    lo: float,
-    hi: float,
-    step: float = 1,
-    unit: str = "",
-    log: bool = False,
-    help: str = "",
+    name: str, label: str, default: int, lo: int, hi: int, step: int = 1, unit: str = "", log: bool = False
 ) -> Control:
     """A slider over time, with buttons that step and play it. With `log`, each step doubles what it shows."""
-    control = Control("play", name, label, default, unit, help, lo, hi, step, log)
-    _check_range(control)
-    return control
+    return replace(slider(name, label, default, lo, hi, step, unit, log), kind="play")
 
 
 def number(
@@ -102,9 +92,7 @@ def number(
     help: str = "",
 ) -> Control:
     """A number to type. All ints: a whole number. Otherwise any from lo to hi; `step` is for arrow keys."""
-    control = Control("number", name, label, default, unit, help, lo, hi, step)
-    _check_range(control)
-    return control
+    return replace(slider(name, label, default, lo, hi, step, unit, help=help), kind="number")
 
 
 def select(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 from scaleout.draw import svg, tanks
 from scaleout.memory import allocator
@@ -14,7 +14,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing.fsdp import volume
-from scaleout.views import select
+from scaleout.views import base, select
 
 TITLE = "Llama 2 7B on eight H100. It does not fit. Two decisions are yours; what moves follows from them."
 
@@ -44,41 +44,42 @@ LAYERS = (
 
 
 @dataclass(frozen=True)
-class State:
-    """What one pair of decisions comes to, on each GPU: bytes at the fullest moment, bytes sent in a step, and the
-    arithmetic of a step by that of one without recomputation."""
+class Setting(base.Setting):
+    """The two decisions, and what they come to on each GPU."""
 
-    account: Account
-    moved: float
-    arithmetic: float
+    states: str
+    activations: str
+
+    @cached_property
+    def account(self) -> Account:
+        """Bytes of a step by moment."""
+        recipe = Recipe("bf16-master", checkpointing=CHECKPOINTING[self.activations], buckets="beside")
+        layout = Layout(dp=GPUS, zero=3 if self.states == "split" else 0)
+        return account(MODEL, BATCH, TOKENS, recipe, layout)
+
+    @cached_property
+    def moved(self) -> float:
+        """Bytes sent in a step."""
+        return volume(MODEL, SHARDING)["total" if self.states == "split" else "ddp"]
+
+    @cached_property
+    def arithmetic(self) -> float:
+        """That of a step by that of one without recomputation."""
+        work = flops(MODEL, BATCH, TOKENS, CHECKPOINTING[self.activations])
+        return 1 + work["recompute"] / (work["forward"] + work["backward"])
 
     @property
     def fits(self) -> bool:
         return allocator.fits(self.account.peak_bytes, DEVICE.memory_bytes)
 
 
-@lru_cache(maxsize=4)
-def state(states: str, activations: str) -> State:
-    """What follows from the two decisions."""
-    checkpointing = CHECKPOINTING[activations]
-    recipe = Recipe(precision="bf16-master", checkpointing=checkpointing, buckets="beside")
-    layout = Layout(dp=GPUS, zero=3 if states == "split" else 0)
-    work, sent = flops(MODEL, BATCH, TOKENS, checkpointing), volume(MODEL, SHARDING)
-    return State(
-        account(MODEL, BATCH, TOKENS, recipe, layout),
-        sent["total" if states == "split" else "ddp"],
-        1 + work["recompute"] / (work["forward"] + work["backward"]),
-    )
-
-
 def draw(params: dict, width: int) -> dict:
     """The eight tanks, the wire and the gauges in the state that the two decisions make."""
-    chosen = params["states"], params["activations"]
-    case = state(*chosen)
+    case = Setting.of(params)
     return {
-        "svg": tanks.draw(_row(params["states"] == "split", case), width, _label(case)),
-        "sentence": SENTENCES[chosen](case),
-        "law": _law(params["states"], case),
+        "svg": tanks.draw(_row(case), width, _label(case)),
+        "sentence": SENTENCES[case.states, case.activations](case),
+        "law": _law(case),
         "values": {
             "held_gb": case.account.peak_bytes / 1e9,
             "moved_gb": case.moved / 1e9,
@@ -90,7 +91,7 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def _layers(case: State) -> tuple[tanks.Layer, ...]:
+def _layers(case: Setting) -> tuple[tanks.Layer, ...]:
     peak = case.account.peak
     scratch_name = "logits" if peak["logits"] > peak["temporaries"] else "scratch"
     return tuple(
@@ -99,9 +100,9 @@ def _layers(case: State) -> tuple[tanks.Layer, ...]:
     )
 
 
-def _row(split: bool, case: State) -> tanks.Row:
+def _row(case: Setting) -> tanks.Row:
     """Bars and wire are as long as the most of the four states takes."""
-    first, dearest = state("copy", "keep"), state("split", "recompute")
+    first, dearest = case.other(states="copy", activations="keep"), case.other(states="split", activations="recompute")
     most_held, moved = first.account.peak_bytes, dearest.moved
     gauges = (
         tanks.Gauge(
@@ -122,7 +123,15 @@ def _row(split: bool, case: State) -> tanks.Row:
         ),
     )
     return tanks.Row(
-        _layers(case), GPUS, DEVICE.memory_bytes, ROOM, 1.04 * most_held, most_held, split, case.moved / moved, gauges
+        _layers(case),
+        GPUS,
+        DEVICE.memory_bytes,
+        ROOM,
+        1.04 * most_held,
+        most_held,
+        case.states == "split",
+        case.moved / moved,
+        gauges,
     )
 
 
@@ -133,7 +142,7 @@ def _gb(size: float) -> str:
     return svg.quantity(size / 1e9)
 
 
-def _label(case: State) -> str:
+def _label(case: Setting) -> str:
     layers = ", ".join(f"{layer.name} {_gb(layer.size)}" for layer in _layers(case) if layer.size > 0.5e9)
     return (
         f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, {_gb(ROOM)} usable. Each holds "
@@ -142,7 +151,7 @@ def _label(case: State) -> str:
     )
 
 
-def _neither(case: State) -> str:
+def _neither(case: Setting) -> str:
     peak = case.account.peak_bytes
     return (
         f"**{_gb(peak)} GB on each GPU,** {peak / DEVICE.memory_bytes:.1f} times what it has. "
@@ -151,25 +160,25 @@ def _neither(case: State) -> str:
     )
 
 
-def _split(case: State) -> str:
+def _split(case: Setting) -> str:
     return (
         f"**{_gb(case.account.peak_bytes)} GB: still too much.** {_gb(case.account.peak['activations'])} of them are "
         "activations, of a GPU's own tokens: splitting the model leaves them where they are. **Recompute** them."
     )
 
 
-def _recompute(case: State) -> str:
+def _recompute(case: Setting) -> str:
     return (
         f"**{_gb(case.account.peak_bytes)} GB: little is won.** The activations are gone, and now the fullest moment "
         "is the update, where all the averages and their scratch space are. **Split** those."
     )
 
 
-def _split_and_recompute(case: State) -> str:
-    base = state("copy", "keep")
+def _split_and_recompute(case: Setting) -> str:
+    plain = case.other(states="copy", activations="keep")
     return (
         f"**It fits: {_gb(case.account.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: "
-        f"{case.moved / base.moved - 1:.0%} more on the wire, {case.arithmetic - 1:.0%} more arithmetic. "
+        f"{case.moved / plain.moved - 1:.0%} more on the wire, {case.arithmetic - 1:.0%} more arithmetic. "
         "When each is worth paying, and how you see it in a run, is this book."
     )
 
@@ -178,12 +187,12 @@ SENTENCES = {("copy", "keep"): _neither, ("split", "keep"): _split, ("copy", "re
              ("split", "recompute"): _split_and_recompute}  # fmt: skip
 
 
-def _law(states: str, case: State) -> list[str]:
+def _law(case: Setting) -> list[str]:
     """What is sent, from the sizes of what travels."""
     sent, share = volume(MODEL, SHARDING), (GPUS - 1) / GPUS
     travels = ("gather", "gather again", "reduce-scatter")
     weights, gathered_again, gradients = (svg.quantity(sent[name] / share / 1e9, 4) for name in travels)
-    if states == "copy":
+    if case.states == "copy":
         return [
             "What moves: gradients in 16 bits, to be added up and handed round.",
             f"2 × {GPUS - 1}/{GPUS} × {gradients} GB = {_gb(case.moved)} GB",

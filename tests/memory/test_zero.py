@@ -13,6 +13,7 @@ from scaleout.memory.zero import at_rest, fullest
 from scaleout.memory.zero_frames import MAX_PASSES, MAX_RANKS, frame_bytes, frames
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
+from scaleout.spec.transformer import PRESETS, total_parameters
 
 TABLE = json.loads((Path(__file__).parents[1] / "published" / "zero_memory.json").read_text())
 ADAMW = Recipe("bf16-master")
@@ -153,6 +154,16 @@ def test_the_fullest_moment():
     assert kept["weights"] == 2 * n + 2 * n // 4
     host = fullest(n, ADAMW, Layout(zero=3), unit, offload="parameters", offload_tier="nvme")[1]
     assert sum(host["device"].values()) == 4 * unit and sum(host["nvme"].values()) == 16 * n
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-master"])
+def test_muon_keeps_one_number_of_32_bits_for_each_parameter(precision):
+    """Its momentum alone, half of what AdamW keeps (arXiv 2502.16982, section 2.3); a variance of the rest: the
+    embeddings, nine biases and two norms of each block, and the last norm."""
+    sizes = zero.muon_bytes(PRESETS["gpt2"], Recipe(precision), Layout(dp=8, zero=1))
+    rest = 50257 * 768 + 1024 * 768 + 12 * (9 + 2 * 2) * 768 + 2 * 768
+    assert sizes["momentum"] == 4 * total_parameters(PRESETS["gpt2"]) / 8
+    assert sizes["variance"] == 4 * rest / 8
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,11 @@ def test_powersgd_by_hand():
     assert 100 < powersgd_ratio(PRESETS["gpt2"]) < powersgd_ratio(PRESETS["llama-3-8b"])
 
 
+def test_weights_are_gathered_from_stage_3_on_or_where_stage_2_frees_nothing():
+    for free, stages in ((True, {3}), (False, {2, 3})):
+        assert {zero for zero in range(4) if Replicas(reshard=free).gathers(Layout(dp=8, zero=zero))} == stages
+
+
 def test_overlap_is_the_program_s_unless_it_is_given():
     job = Job(PRESETS["gpt2"], 1024, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8))
     assert [job.other(overlap=how).overlap for how in (None, True, False)] == [True, True, False]

@@ -14,11 +14,10 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing.starts import starts
 from scaleout.views import capstone
 from scaleout.views.capstone import speedup
-from scaleout.views.choices import LINKS
 from scaleout.views.controls import play, stops
 
 SVG = "{http://www.w3.org/2000/svg}"
-SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", "compiled")
+SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, "node-ib", "full", 512, 4, 4096, "none", "compiled")
 
 
 def marks(params=None, width=svg.WIDE):

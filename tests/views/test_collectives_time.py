@@ -76,7 +76,7 @@ def settings(n):
 
 def on(params):
     chosen = {**views.defaults("collectives"), **params}
-    return on_links.setting(*(chosen[key] for key in ("link", "ranks", "alpha", "rate")))
+    return on_links.Setting.of(chosen)
 
 
 def test_the_half_is_where_half_of_the_time_is_latency_and_less_beyond():
@@ -112,19 +112,19 @@ def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
 
 def test_no_algorithm_is_named_fastest_that_leads_by_less_than_prices_are_off():
     """In one node NCCL's tree is a chain, of as many starts as a ring: for small messages neither leads."""
-    small = on_links.setting("node-ib", 8)
+    small = on_links.Setting("node-ib", 8)
     ring, tree = (small.way(name, 1e4).cost for name in ("ring", "tree"))
     assert ring.steps == tree.steps == 14 and tree.seconds / ring.seconds < 1.02
-    assert small.fastest(1e4) == "" and on_links.setting("node-ib", 32).fastest(1e4) == "tree"
+    assert small.fastest(1e4) == "" and on_links.Setting("node-ib", 32).fastest(1e4) == "tree"
     assert ">no lead<" in render()["svg"] and "ring fastest" not in render()["svg"]
 
 
 def test_ranks_fill_nodes_evenly_and_none_is_priced_that_is_not_there():
     for ranks in range(2, 200):
         for key in on_links.LINKS:
-            found = on_links.setting(key, ranks).cluster
+            found = on_links.Setting(key, ranks).cluster
             assert found.ranks == ranks and found.gpus_per_node <= on_links.LINKS[key][0]
-    assert on_links.setting("node-ib", 20).words == "4 nodes of 5 GPUs on InfiniBand NDR"
+    assert on_links.Setting("node-ib", 20).words == "4 nodes of 5 GPUs on InfiniBand NDR"
 
 
 def test_switches_reach_the_measured_rate_and_are_no_choice_where_they_do_not_add():

@@ -72,7 +72,7 @@ def test_values_are_the_step():
 def test_the_default_bucket_is_torch_s_default():
     """25 MiB with a first bucket of 1 MiB; any other cap holds for the first bucket too."""
     for bucket, caps in ((25, (25 * MIB, MIB)), (50, (50 * MIB, 50 * MIB))):
-        line = ddp.setting_from({**views.defaults("ddp"), "bucket": bucket}).step.timeline
+        line = ddp.Setting.of({**views.defaults("ddp"), "bucket": bucket}).step.timeline
         assert line.buckets == tuple(map(tuple, buckets(line.layers, *caps)))
 
 

@@ -9,7 +9,7 @@ from scaleout.memory import allocator
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
 from scaleout.views import capstone, fsdp, mesh, zero
-from scaleout.views.planner.setting import setting_of
+from scaleout.views.planner.setting import Setting
 from scaleout.views.recompute import setting as recompute
 
 SEED = 40
@@ -44,9 +44,10 @@ def test_views_name_the_same_capacity(stem):
         assert named == pytest.approx(allocator.usable(DEVICES[key].memory_bytes), rel=1e-12)
 
 
-JOBS = {"mesh": lambda given: mesh._setting(given).job, "zero": lambda given: zero._setting(given).job,
-        "recompute": lambda given: recompute.setting_of(given).case.job, "fsdp": lambda given: fsdp._setting(given).job,
-        "capstone": lambda given: capstone._chosen(given)[0].job}  # fmt: skip
+JOBS = {"mesh": lambda given: mesh.Setting.of(given).job, "zero": lambda given: zero.Setting.of(given).job,
+        "recompute": lambda given: recompute.Setting.of(given).case.job,
+        "fsdp": lambda given: fsdp.Setting.of(given).job,
+        "capstone": lambda given: capstone.Setting.of(given).job}  # fmt: skip
 PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}, "fsdp": {},
          "capstone": {}}  # fmt: skip
 
@@ -68,7 +69,7 @@ def test_the_verdict_follows_from_the_job(stem):
 
 
 def test_plans_of_the_search_fit_by_the_same_rule():
-    found = setting_of({**views.defaults("planner"), "gpus": 64, "model": "llama-3-70b"}).result
+    found = Setting.of({**views.defaults("planner"), "gpus": 64, "model": "llama-3-70b"}).result
     some = [*found.plans[:6], *found.over[:6]]
     assert found.best in found.plans and len(some) == 12
     for plan in some:

@@ -36,6 +36,10 @@ def full(params):
     return {name: value for name, value in {**views.defaults("memory"), **params}.items() if name != "guess"}
 
 
+def setting(params):
+    return memory.Setting.of(full(params))
+
+
 def test_the_largest_part_is_the_largest_layer_of_the_picture_and_most_is_more_than_half():
     """Copies of weights are a layer of their own, and no part of the weights that the sentence speaks of."""
     words = set()
@@ -54,34 +58,34 @@ def test_the_largest_part_is_the_largest_layer_of_the_picture_and_most_is_more_t
 
 def test_the_lever_lowers_the_peak_when_it_is_tried():
     for params in GRID:
-        found = memory.lever(full(params))
+        found = memory.lever(setting(params))
         if found is None:
             assert "Try" not in views.render("memory", params)["sentence"]
             continue
         now, then = shown(params), shown(params, **found.change)
         assert then["peak_gb"] <= (1 - levers.LEAST_SAVING) * now["peak_gb"], (params, found)
-        assert then["peak_gb"] * 1e9 == pytest.approx(found.peak_bytes), (params, found)
-        assert then["fits"] == found.fits, (params, found)
+        assert then["peak_gb"] * 1e9 == pytest.approx(found.after.peak_bytes), (params, found)
+        assert then["fits"] == found.after.fits, (params, found)
         assert f"Try **{found.words}**: " in views.render("memory", params)["sentence"]
 
 
 @pytest.mark.parametrize(("name", "params"), BEST)
 def test_each_lever_is_the_best_one_somewhere(name, params):
-    assert name in memory.lever(full(params)).change
+    assert name in memory.lever(setting(params)).change
 
 
 def test_a_number_of_gpus_sequences_or_tokens_is_the_mildest_that_fits():
     """One place back on the control does not fit; what does not fit at all is at the control's end."""
     tried = set()
     for params in GRID:
-        found = memory.lever(full(params))
+        found = memory.lever(setting(params))
         numbers = ("batch", "gpus", "seq") if found and not shown(params)["fits"] else ()
         for name in numbers:
             if found.change.get(name, NODE) == NODE:  # a node is where splitting starts
                 continue
-            places = CHOICES[name] if name == "gpus" else CHOICES[name][::-1]
+            places = [int(value) for value in CHOICES[name]][:: 1 if name == "gpus" else -1]
             at = places.index(found.change[name])
-            if found.fits:
+            if found.after.fits:
                 assert not shown(params, **{**found.change, name: places[at - 1]})["fits"], (params, found)
             else:
                 assert at == len(places) - 1, (params, found)
@@ -93,12 +97,12 @@ def test_on_one_gpu_nobody_is_told_to_split():
     """ZeRO splits over the GPUs that there are: on one it changes nothing."""
     alone, split = shown({}), shown({}, zero="1")
     assert alone["peak_gb"] == split["peak_gb"]
-    found = memory.lever(full({}))
-    assert found.change["gpus"] > 1 and found.fits
+    found = memory.lever(setting({}))
+    assert found.change["gpus"] > 1 and found.after.fits
 
 
 def test_where_no_lever_is_named_none_of_the_kind_does_much():
-    silent = [params for params in GRID if memory.lever(full(params)) is None]
+    silent = [params for params in GRID if memory.lever(setting(params)) is None]
     for params in silent:
         peak = shown(params)["peak_gb"]
         for change in ({"checkpointing": "full"}, {"optimizer": "adamw-8bit"}, {"zero": "3"}, {"batch": 1}):

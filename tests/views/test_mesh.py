@@ -26,7 +26,7 @@ def values(**params):
 
 
 def setting(**params):
-    return mesh._setting(views.defaults("mesh") | params)
+    return mesh.Setting.of(views.defaults("mesh") | params)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         *by_chance("mesh", 24, 9),
     ):
         given = {**views.defaults("mesh"), **params}
-        found = levers.advice(mesh._setting(given))
+        found = levers.advice(mesh.Setting.of(given))
         if found is None:
             assert "No lever here gains 3%." in shown(**given)["sentence"]
             continue
@@ -200,7 +200,7 @@ def test_one_node_has_no_cable():
 
 def test_groups_that_cross_are_those_of_the_grid():
     for params in by_chance("mesh", 40, 6):
-        at = mesh._setting(params)
+        at = mesh.Setting.of(params)
         on = grid(replace(at.layout), at.axes)
         far = [axis for axis in on.names if len({rank // at.node for rank in on.group(0, axis)}) > 1]
         assert values(**params)["crossing"] == far == [axis for axis in on.names if crosses(at.cluster, on, axis)]

@@ -24,7 +24,7 @@ def shown(width=svg.WIDE, **params):
 
 def frame(width=svg.WIDE, moment=acts.MOMENTS, **params):
     given = views.clean("mesh", params)
-    return Frame(mesh._setting(given), Look(given["rank"], given["look"], moment), width)
+    return Frame(mesh.Setting.of(given), Look(given["rank"], given["look"], moment), width)
 
 
 def asked(mark):

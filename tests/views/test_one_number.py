@@ -11,7 +11,7 @@ from scaleout.memory.job import accounts, fullest, fullest_rank
 from scaleout.timing import sent
 from scaleout.timing.job import step
 from scaleout.views import capstone, ddp, fsdp, mesh, tensor, zero
-from scaleout.views.planner.setting import setting_of
+from scaleout.views.planner.setting import Setting
 from scaleout.views.recompute import setting as recompute
 
 SEED = 31
@@ -25,7 +25,7 @@ def shown(stem, params):
 @pytest.mark.parametrize("params", [{}, *by_chance("fsdp", 24, SEED)])
 def test_fsdp(params):
     given, values = shown("fsdp", params)
-    job = fsdp._setting(given).job
+    job = fsdp.Setting.of(given).job
     found = step(job)
     said = ("step_seconds", "mfu", "tokens_per_second", "communication_seconds", "update_seconds", "exposed_seconds")
     assert [values[name] for name in said] == [
@@ -43,7 +43,7 @@ def test_fsdp(params):
 def test_capstone(params):
     """Strong scaling: the job of those GPUs that have a sequence, and of the sequences that there are."""
     given, values = shown("capstone", params)
-    setting, *_ = capstone._chosen(given)
+    setting = capstone.Setting.of(given)
     job = setting.job
     found, real = step(job), setting.batch / job.sequences
     assert values["strong_seconds"] == found.seconds and values["strong_exposed"] == (
@@ -61,7 +61,7 @@ def test_capstone(params):
 def test_tensor(params):
     """The view has one block of the job's step: its seconds, and what each GPU sends for it."""
     given, values = shown("tensor", params)
-    job = tensor._setting(given).job
+    job = tensor.Setting.of(given).job
     block = step(job).work[0]
     assert values["seconds"] == pytest.approx(block.forward_seconds + block.backward_seconds, rel=1e-12)
     assert values["exposed_seconds"] == block.exposed
@@ -73,7 +73,7 @@ def test_tensor(params):
 def test_recompute(params):
     """With nothing dropped it is the job's own step, with everything dropped that of full recomputation."""
     given, values = shown("recompute", params | {"dropped": 0, "way": "rebuild"})
-    job = recompute.setting_of(given).case.job
+    job = recompute.Setting.of(given).case.job
     plain, full = step(job).seconds, step(job.other(checkpointing="full")).seconds
     assert values["seconds"] == values["plain_seconds"] == plain
     assert sum(values["parts"].values()) == pytest.approx(plain, rel=1e-12)
@@ -85,7 +85,7 @@ def test_recompute(params):
 @pytest.mark.parametrize("params", [{}, *by_chance("mesh", 24, SEED)])
 def test_mesh(params):
     given, values = shown("mesh", params)
-    job = mesh._setting(given).job
+    job = mesh.Setting.of(given).job
     found, stage = step(job), values["coordinates"]["pp"]
     assert [values[name] for name in ("seconds", "parts", "mfu")] == [found.seconds, found.parts, found.mfu]
     assert values["gb"] == {axis: one.bytes / 1e9 for axis, one in traffic(job, stage).items()}
@@ -98,7 +98,7 @@ def test_mesh(params):
 @pytest.mark.parametrize("params", [{}, *by_chance("ddp", 40, SEED)])
 def test_ddp(params):
     given, values = shown("ddp", params)
-    found = step(ddp.setting_from(given).job)
+    found = step(ddp.Setting.of(given).job)
     assert (values["step_seconds"], values["mfu"]) == (found.seconds, found.mfu)
     assert values["communication_seconds"] == found.communication and values["update_seconds"] == found.parts["update"]
     late = values["exposed_seconds"] + values["slowed_seconds"]
@@ -109,7 +109,7 @@ def test_ddp(params):
 def test_planner(params):
     """The best layout and the reader's own; and no point has other seconds than its job."""
     given, values = shown("planner", params)
-    setting = setting_of(given)
+    setting = Setting.of(given)
     for name, plan in (("best", setting.best), ("smallest", setting.smallest), ("yours", setting.yours)):
         if plan is None or isinstance(plan, str) or not plan.exact:
             assert values[name] is None or "refused" in values[name] or name == "smallest"
@@ -126,7 +126,7 @@ def test_planner(params):
 def test_zero(params):
     """Muon's own seconds come on top; and what autocast sends is counted as it is stored, in fp32."""
     given, values = shown("zero", params)
-    job = zero._setting(given).job
+    job = zero.Setting.of(given).job
     found = step(job)
     if given["optimizer"] != "muon":
         assert [values[name] for name in ("seconds", "parts", "mfu", "wire_seconds")] == [

@@ -30,7 +30,7 @@ def number(mark, *names):
 
 
 def setting(**params):
-    return pipeline._setting(views.clean("pipeline", params))
+    return pipeline.Setting.of(views.clean("pipeline", params))
 
 
 # --- what the models say -----------------------------------------------------------------------------------------
@@ -71,7 +71,8 @@ def test_what_a_schedule_cannot_have_becomes_the_nearest():
 @over(given=({}, {"hop": 0.5}, {"schedule": "gpipe", "hop": 1.0}, {"schedule": "zb1", "ranks": 6}, {"head": 1.0}))
 def test_the_lever_works_when_tried(given):
     now = setting(**given)
-    words, tried = levers.best(now)
+    found = levers.best(now)
+    words, tried = found.words, found.after
     params = {"schedule": tried.schedule, "micro_batches": tried.requested, "chunks": tried.wanted}
     values = views.render("pipeline", {**given, **params})["values"]
     assert values["bubble"] == pytest.approx(tried.bubble) and values["bubble"] <= now.bubble - levers.WORTH
@@ -162,7 +163,7 @@ def test_what_is_many_is_drawn_coarser_and_its_work_is_kept(schedule, m):
     """Columns have the area of what is computed; the first rank and the last are drawn."""
     now = setting(schedule=schedule, ranks=64, micro_batches=m)
     assert now.ranks == (32 if schedule == "zbv" else 64)
-    frame = Frame(now, pipeline._look(views.clean("pipeline", {})), svg.WIDE)
+    frame = Frame(now, pipeline.Look.of(views.clean("pipeline", {})), svg.WIDE)
     lanes = [now.lane(rank) for rank in frame.ranks]
     assert frame.ranks[0] == 0 and frame.ranks[-1] == now.ranks - 1 and len(frame.ranks) == 8
     assert pipeline_lanes.detail(frame.rows, lanes) == "shares"

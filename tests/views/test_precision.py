@@ -18,7 +18,7 @@ from scaleout.numerics.scaling import Scaler, search
 from scaleout.numerics.shared import shared
 from scaleout.views import precision
 from scaleout.views.precision import levers
-from scaleout.views.precision.setting import MOST_OCTAVES, setting_of
+from scaleout.views.precision.setting import MOST_OCTAVES, Setting
 
 WIDTHS = [svg.WIDE, svg.NARROW]
 OPENING = GRADIENTS["last step"]["activations"]["block 4, queries and keys"]
@@ -29,7 +29,7 @@ def shown(width=svg.WIDE, **params):
 
 
 def setting(**params):
-    return setting_of(views.defaults("precision") | params)
+    return Setting.of(views.defaults("precision") | params)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from scaleout.timing import knapsack
 from scaleout.timing import recompute as timing
 from scaleout.views import recompute
 from scaleout.views.recompute import levers
-from scaleout.views.recompute.setting import STEP, setting_of
+from scaleout.views.recompute.setting import STEP, Setting
 
 WIDTHS = [svg.WIDE, svg.NARROW]
 ORDERS = ("cheapest", "as it runs", "dearest")
@@ -27,7 +27,7 @@ def shown(width=svg.WIDE, **params):
 
 
 def setting(**params):
-    return setting_of(views.defaults("recompute") | params)
+    return Setting.of(views.defaults("recompute") | params)
 
 
 def policy(one):
@@ -181,7 +181,7 @@ def test_the_guess_and_the_curve_share_a_scale(width):
         drawn, one = shown(width, **params)["svg"], setting(**params)
         stops = [[*map(float, pair.split(":"))] for pair in re.search(r'data-stops="([^"]+)"', drawn)[1].split()]
         ends = [[*map(float, pair.split(","))] for pair in re.search(r'points="([^"]+)"[^>]*"ahead"', drawn)[1].split()]
-        share = 100 * one.changed(dropped=100).share
+        share = 100 * one.other(dropped=100).share
         if share <= stops[-1][0]:
             (low, from_), (high, to) = next(pair for pair in pairwise(stops) if share <= pair[1][0])
             assert from_ + (to - from_) * (share - low) / (high - low) == pytest.approx(ends[-1][1], abs=0.1)

@@ -153,7 +153,7 @@ def test_an_illegal_join_lights_up_and_says_why(params, half, words):
     result = shown(**params)
     assert result["values"]["troubles"] == {half: words} and not result["values"]["legal"]
     assert words in result["svg"] and 'stroke="var(--accent' in result["svg"].replace(WAITS, "")
-    block = tensor._setting(views.defaults("tensor") | params).block
+    block = tensor.Setting.of(views.defaults("tensor") | params).block
     reason = next(join.reason for join in block.joins if not join.legal)
     assert f"H100s: {reason}; each sends" in result["sentence"]
     mended = shown(**params | cut.MEGATRON)
@@ -207,13 +207,13 @@ def test_the_lever_that_is_named_keeps_its_promise():
         *by_chance("tensor", 60, 9),
     ):
         given = {**views.defaults("tensor"), **params}
-        setting = tensor._setting(given)
+        setting = tensor.Setting.of(given)
         found = levers.advice(setting)
         if found is None:
             assert "No lever here saves 3%" in shown(**given)["sentence"]
             continue
         now, then = (shown(**given | change)["values"] for change in ({}, found.change))
-        key = "held_mb" if "holds" in found.saves else "seconds"
+        key = "held_mb" if "holds" in found.gives else "seconds"
         assert then[key] < (1 - levers.WORTH) * now[key] and f"Try **{found.words}**" in shown(**given)["sentence"]
         seen |= {*found.change}
     assert seen == {*cut.MEGATRON, "link", "sequence", "overlap"}

@@ -32,7 +32,7 @@ def shown(width=svg.WIDE, **params):
 
 
 def setting(moment=0, **params):
-    return zero._setting(views.defaults("zero") | params)
+    return zero.Setting.of(views.defaults("zero") | params)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------

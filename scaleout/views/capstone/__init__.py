@@ -3,7 +3,7 @@ thousands, with the batch shared by more GPUs and with the same work for each.""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
 
 from scaleout.draw.svg import WIDE
 from scaleout.spec.hardware import GPU_WATTS
@@ -11,7 +11,8 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.timing.starts import starts
-from scaleout.views import guess, more, number, play, select, slider
+from scaleout.views import base, guess, more, number, play, select, slider
+from scaleout.views.base import kept
 from scaleout.views.capstone import lower, picture, record, words
 from scaleout.views.capstone.levers import MOST_GPUS, SEQUENCES
 from scaleout.views.capstone.published import comparable_series
@@ -51,32 +52,42 @@ CONTROLS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Look(base.Setting):
+    """What is shown beside the curves: the lower chart, its hour's price and watts, the reader's own rates."""
+
+    lower: str
+    price: float
+    watts: float
+    own_1: float
+    own_2: float
+    own_4: float
+    own_8: float
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """(watts, price)."""
+        return self.watts, self.price
+
+    @property
+    def typed(self) -> dict[int, float]:
+        """Tokens a second of the reader's own runs, by processes."""
+        return {n: rate for n in PROCESS_COUNTS if (rate := getattr(self, f"own_{n}"))}
+
+
 def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
     """Both panels at the chosen number of GPUs; beneath, time, price, energy or MFU."""
-    setting, lower_kind, _, typed = chosen = _chosen(params)
-    result = _result(*chosen)
-    run = record.point(reader_run, {n: rate for n, rate in typed if rate}) if reader_run else None
-    drawn = picture.picture(setting, curves(setting), result["values"], lower_kind, width, run)
+    setting, look = Setting.of(params), Look.of(params)
+    result = _result(setting, look)
+    run = record.point(reader_run, look.typed) if reader_run else None
+    drawn = picture.picture(setting, curves(setting), result["values"], look.lower, width, run)
     return {"svg": drawn, **result}
 
 
 def advice(params: dict) -> str:
     """What limits the run, or keeps it from fitting, and the change that helps."""
-    chosen = _chosen(params)
-    return words.advice(chosen[0], _result(*chosen)["values"])
-
-
-def _chosen(params: dict) -> tuple[Setting, str, tuple[float, float], tuple]:
-    """What is scaled, what the lower chart shows, watts and price, and the reader's own rates by processes."""
-    params = dict(params)
-    typed = tuple((n, params.pop(f"own_{n}")) for n in PROCESS_COUNTS)
-    lower_kind, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
-    return (
-        Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])}),
-        lower_kind,
-        rates,
-        typed,
-    )
+    setting = Setting.of(params)
+    return words.advice(setting, _result(setting, Look.of(params))["values"])
 
 
 measured = record.measured
@@ -84,8 +95,7 @@ measured = record.measured
 
 def locked(params: dict, width: int) -> str:
     """What is dealt out, and the axes."""
-    setting, lower_kind, *_ = _chosen(params)
-    return picture.locked(setting, lower_kind, width)
+    return picture.locked(Setting.of(params), Look.of(params).lower, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -93,18 +103,18 @@ def slips(params: dict) -> list[tuple[float, str]]:
     return words.slips(draw(params, WIDE)["values"])
 
 
-@lru_cache(maxsize=16)  # for both widths
-def _result(setting: Setting, lower_kind: str, rates: tuple[float, float], typed: tuple) -> dict:
+@kept
+def _result(setting: Setting, look: Look) -> dict:
     """What is the same at every width."""
     scaled, (batch, count) = curves(setting), setting.passes(setting.world)
     published = comparable_series(setting, batch * count * setting.tokens)
-    points = own_points({n: rate for n, rate in typed if rate})
-    values = _values(setting, scaled, rates) | {
+    points = own_points(look.typed)
+    values = _values(setting, scaled, look.rates) | {
         "own": [[n, share] for n, share in points.items()],
         "published": [[n, share] for n, share in published.on_curve(scaled.weak).items()] if published else [],
         "published_by": published.name if published else None,
         "lower_chart": {
-            kind: [[n, amount] for n, amount in amounts(getattr(scaled, kind), lower_kind, rates)]
+            kind: [[n, amount] for n, amount in amounts(getattr(scaled, kind), look.lower, look.rates)]
             for kind in ("strong", "weak")
         },
     }
@@ -135,7 +145,7 @@ def _levers(setting: Setting, values: dict) -> dict:
     return {"each": {"off": "No GPU of several has a second sequence."}} if one_each else {}
 
 
-@lru_cache(maxsize=64)
+@kept
 def first_bytes(setting: Setting) -> float:
     """Seconds of a step that communication takes however few its bytes, of a GPU whose work stays."""
     return starts(setting.job_of(setting.world, *setting.passes(setting.world)))

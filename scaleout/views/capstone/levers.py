@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
+from scaleout.views import lever
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
+from scaleout.views.lever import Change, count
 
 MOST_GPUS = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
@@ -19,18 +18,11 @@ SHARDINGS = {
 }  # fmt: skip
 
 
-def sequences(count: int) -> str:
-    return f"{count:,} sequence{'s' if count > 1 else ''}"
-
-
-def limit(setting: Setting, values: dict, fast: tuple) -> str:
-    """What holds the shared batch back, and the change that helps most of those that fit and can be set.
-
-    fast: the link of nodes of 8 with InfiniBand.
-    """
+def limit(setting: Setting, values: dict) -> str:
+    """What holds the shared batch back, and the change that helps most of those that fit and can be set."""
     if values["busy"] < setting.world:
         return (
-            f"What limits: {sequences(setting.batch)} for {setting.world:,} GPUs; "
+            f"What limits: {count(setting.batch, 'sequence')} for {setting.world:,} GPUs; "
             f"{setting.world - values['busy']:,} of them have none. "
         )
     room = setting.world * values["sequences_each"]
@@ -41,34 +33,31 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
         )
     text = (
         f"What limits: communication, {values['strong_exposed']:.0%} of a step with "
-        f"{sequences(values['sequences_each'])} a GPU. "
+        f"{count(values['sequences_each'], 'sequence')} a GPU. "
     )
     if values["strong_exposed"] < WORTH:
         text = (
             f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
             f"{values['strong_exposed']:.1%} of the step. "
         )
-    times, words = max(_gains(setting, values["strong_tokens_per_second"], fast), default=(1.0, ""))
+    times, words = max(_gains(setting, values["strong_tokens_per_second"]), default=(1.0, ""))
     return text + (f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
 
 
-def _gains(setting: Setting, pace: float, fast: tuple) -> list[tuple[float, str]]:
+def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
     """By how much each change that fits raises the tokens a second from `pace`."""
-    changes: list[tuple[dict[str, Any], str]] = [
-        ({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding
-    ]
+    changes: list[Change] = [(SHARDINGS[key], {"sharding": key}) for key in SHARDINGS if key != setting.sharding]
     if setting.program != "compiled":
-        changes.append(({"program": "compiled"}, PROGRAMS["compiled"].label))
+        changes.append((PROGRAMS["compiled"].label, {"program": "compiled"}))
     changes += [
-        ({"batch": times * setting.batch}, f"{times} times the global batch, if the loss allows it")
+        (f"{times} times the global batch, if the loss allows it", {"batch": times * setting.batch})
         for times in (2, 4)
         if times * setting.batch <= SEQUENCES
     ]
-    if setting.link != fast:
-        changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
-    tried = [(replace(setting, **change), words) for change, words in changes]
-    tried = [trial for trial in tried if fits(trial[0], trial[0].sharding)]
-    return [(strong_at(trial, trial.world).tokens_per_second / pace, words) for trial, words in tried]
+    if setting.link != "node-ib":
+        changes.append(("nodes of 8 with InfiniBand", {"link": "node-ib"}))
+    fitting = [trial for trial in lever.tried(setting, changes) if fits(trial.after, trial.after.sharding)]
+    return [(strong_at(trial.after, trial.after.world).tokens_per_second / pace, trial.words) for trial in fitting]
 
 
 def sparing(setting: Setting, values: dict) -> str:
@@ -80,7 +69,7 @@ def sparing(setting: Setting, values: dict) -> str:
         f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
         f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
-    changes: list[tuple[dict[str, Any], str]] = [
+    changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),
         ({"checkpointing": "full"}, "full checkpointing"),
         ({"each": 1}, "1 sequence a pass"),
@@ -91,7 +80,7 @@ def sparing(setting: Setting, values: dict) -> str:
         ((name, value),) = change.items()
         if getattr(tried, name) == value:
             continue
-        tried, pulled[name] = replace(tried, **change), words
+        tried, pulled[name] = tried.other(**change), words
         if fits(tried, tried.sharding):
             *first, last = pulled.values()
             return f"{text}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."

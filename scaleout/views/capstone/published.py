@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from scaleout.spec.transformer import total_parameters
 from scaleout.views.capstone.speedup import Setting, Size
+from scaleout.views.choices import LINKS
 
 SIZE, TOKENS = 1.5, 4.0  # comparable: a model, and work of a GPU and step, at most this many times as large
 _A100 = ("a100-40gb", "a100-80gb")
@@ -43,7 +44,7 @@ class Series:
         model and an amount of work near by (SIZE, TOKENS). Checkpointing, kernels, the adapters' rate (half of the
         setting's on A100, unnamed for MosaicML's H100) and versions of software may differ.
         """
-        node_gpus, _, adapters, rdma, _ = setting.link
+        node_gpus, _, adapters, rdma, _ = LINKS[setting.link]
         alike = setting.sharding == "full" and rdma and node_gpus == adapters == 8 and setting.device in self.devices
         near_by = _in_ratio(SIZE, self.parameters / total_parameters(setting.shape))
         return alike and near_by and _in_ratio(TOKENS, self.tokens / tokens)

@@ -19,13 +19,16 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing.job import step
+from scaleout.views import base
+from scaleout.views.base import kept
+from scaleout.views.choices import LINKS
 
 WORLDS = (1, 8, 64, 512, 4096)  # priced for every curve, beside the chosen one
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is scaled. link: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words).
+class Setting(base.Setting, remembered=128):
+    """What is scaled. link: of `choices.LINKS`.
 
     sharding: "full" (FSDP over all GPUs), "hybrid" (FSDP in each node, copies across) or "ddp". batch: sequences of
     all GPUs together; each: at most so many a GPU and pass. program: of `spec.program`.
@@ -34,7 +37,7 @@ class Setting:
     model: str
     device: str
     world: int
-    link: tuple
+    link: str
     sharding: str
     batch: int
     each: int
@@ -65,12 +68,12 @@ class Setting:
 
     def job_of(self, world: int, batch: int, count: int) -> Job:
         """`world` GPUs, each on `count` passes of `batch` sequences a step."""
-        return _job(replace(self, world=1, batch=1, each=1), world, batch, count)
+        return _job(self.other(world=1, batch=1, each=1), world, batch, count)
 
 
-@lru_cache(maxsize=1024)
+@kept
 def _job(setting: Setting, world: int, batch: int, count: int) -> Job:
-    device, (most_per_node, node_link, adapters, rdma, _) = DEVICES[setting.device], setting.link
+    device, (most_per_node, node_link, adapters, rdma, _) = DEVICES[setting.device], LINKS[setting.link]
     nodes, gpus = nodes_of(world, most_per_node)
     return Job(
         setting.shape,
@@ -137,7 +140,7 @@ class Curves:
     weak_batch: dict[int, int]
 
 
-@lru_cache(maxsize=16)  # for both widths
+@kept
 def curves(setting: Setting) -> Curves:
     """The curves at WORLDS and the chosen number."""
     worlds = sorted({*WORLDS, setting.world})
@@ -151,7 +154,7 @@ def curves(setting: Setting) -> Curves:
 def strong_at(setting: Setting, world: int) -> Size:
     """`world` GPUs share the global batch; more GPUs than sequences leave the rest idle, and in the last round those
     that get none. efficiency is left at 1."""
-    job = replace(setting, world=world).job
+    job = setting.other(world=world).job
     point, busy = size(job), job.layout.dp
     real = setting.batch / job.sequences  # of the sequences that the rounds have room for
     filled = real * busy / world
@@ -176,7 +179,7 @@ def _shares(sizes: dict[int, Size], alone: float) -> dict[int, Size]:
 
 def groups(setting: Setting, kind: str) -> tuple[int, int]:
     """(ranks that share a copy of the model, copies) at the chosen number of GPUs."""
-    ranks = {"full": setting.world, "hybrid": nodes_of(setting.world, setting.link[0])[1], "ddp": 1}[kind]
+    ranks = {"full": setting.world, "hybrid": nodes_of(setting.world, LINKS[setting.link][0])[1], "ddp": 1}[kind]
     return ranks, setting.world // ranks
 
 
@@ -189,11 +192,12 @@ def fits(setting: Setting, kind: str) -> bool:
 
 def peak_bytes_of(setting: Setting, kind: str) -> int:
     """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
-    alone = replace(setting, world=1, batch=1, each=1, link=(), device="h100-sxm", sharding="full", program="compiled")
+    fixed = {"link": "ib", "device": "h100-sxm", "sharding": "full", "program": "compiled"}
+    alone = setting.other(world=1, batch=1, each=1, **fixed)
     return _peak_bytes(alone, kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0])
 
 
-@lru_cache(maxsize=256)
+@kept
 def _peak_bytes(setting: Setting, kind: str, group: tuple[int, int], batch: int) -> int:
     if kind == "ddp":
         recipe = Recipe(precision="autocast-bf16", checkpointing=setting.checkpointing, buckets="views")

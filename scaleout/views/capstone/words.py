@@ -9,7 +9,7 @@ from scaleout.timing.price import EXAMPLE
 from scaleout.views.capstone.deal import amount
 from scaleout.views.capstone.levers import limit, sparing
 from scaleout.views.capstone.speedup import Setting
-from scaleout.views.choices import LINKS, NAMES
+from scaleout.views.choices import NAMES
 
 
 def sentence(setting: Setting, values: dict) -> str:
@@ -26,7 +26,7 @@ def sentence(setting: Setting, values: dict) -> str:
 
 def advice(setting: Setting, values: dict) -> str:
     """What limits them, or what makes it fit."""
-    text = limit(setting, values, LINKS["node-ib"]) if values["fits"] else sparing(setting, values)
+    text = limit(setting, values) if values["fits"] else sparing(setting, values)
     return text.strip()
 
 

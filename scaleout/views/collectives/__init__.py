@@ -3,13 +3,14 @@ time goes by size of the message."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
 from scaleout.draw.labels import took
-from scaleout.views import guess, more, play, select, slider
-from scaleout.views.collectives import band, sent
+from scaleout.views import base, guess, more, play, select, slider
+from scaleout.views.collectives import band, record, sent
 from scaleout.views.collectives.levers import sentence
 from scaleout.views.collectives.links import (
     DECADES,
@@ -20,13 +21,9 @@ from scaleout.views.collectives.links import (
     SMALLEST,
     Setting,
     sent_by_ranks,
-    setting,
 )
 from scaleout.views.collectives.links import band as curves
-from scaleout.views.collectives.record import matching, measured, published
 from scaleout.views.collectives.words import NAMES, SHORT, law, size, under_way
-
-__all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
 TITLE = "All-reduce, step by step and by size"
 
@@ -52,26 +49,37 @@ CIRCLES = {
 CARDS = {svg.WIDE: (60.0, 44.0), svg.NARROW: (46.0, 33.0)}  # up to 8 ranks, and 16
 
 
+@dataclass(frozen=True)
+class Look(base.Setting):
+    """What is sent over the links: how much (MB), by what algorithm, and how far it is shown."""
+
+    step: int
+    size: float
+    algorithm: str
+
+
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The circle with its parcels under way, the bar of what one rank has sent, and the band of the time."""
-    algorithm, ranks, amount = params["algorithm"], params["ranks"], params["size"] * 1e6
-    links = setting(params["link"], ranks, params["alpha"], params["rate"])
-    shown = parcels.frames(algorithm, min(ranks, ramp.LIMIT))
-    steps_over = min(params["step"], shown.steps)
-    bar = sent.Sent(shown, steps_over, ranks, amount, links.sent(algorithm), sent_by_ranks(links.key, algorithm))
+    links, look = Setting.of(params), Look.of(params)
+    algorithm, amount = look.algorithm, look.size * 1e6
+    shown = parcels.frames(algorithm, min(links.ranks, ramp.LIMIT))
+    steps_over = min(look.step, shown.steps)
+    bar = sent.Sent(shown, steps_over, links.ranks, amount, links.sent(algorithm), sent_by_ranks(links.link, algorithm))
     cost = links.way(algorithm, amount).cost
     return {
-        "svg": _picture(links, bar, matching(run, links, algorithm) or published(links, algorithm), width),
+        "svg": _picture(
+            links, bar, record.matching(run, links, algorithm) or record.published(links, algorithm), width
+        ),
         "sentence": sentence(links, algorithm, amount),
         "values": _values(links, bar),
         "law": law(links, algorithm, amount, cost),
-        "levers": _levers(params, shown.steps),
+        "levers": _levers(links, shown.steps),
     }
 
 
-def _levers(params: dict, steps: int) -> dict:
+def _levers(links: Setting, steps: int) -> dict:
     levers: dict = {"step": {"hi": steps}}
-    if params["link"] != OWN_LINK:
+    if links.link != OWN_LINK:
         levers |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
     return levers
 
@@ -156,11 +164,14 @@ def _key(bar: sent.Sent, links: Setting, width: int) -> str:
     return "".join(svg.text(2, y, words, fill="muted", size=svg.SMALLEST) for y, words in lines)
 
 
+measured = record.measured
+
+
 def locked(params: dict, width: int) -> str:
     """The ring before its first step, an empty bar and an empty band: what is given, and not what follows."""
-    links = setting(params["link"], params["ranks"])
-    shown = parcels.frames("ring", min(params["ranks"], ramp.LIMIT))
-    bar = sent.Sent(shown, 0, links.ranks, params["size"] * 1e6, 1.0, ())
+    links = Setting.of(params)
+    shown = parcels.frames("ring", min(links.ranks, ramp.LIMIT))
+    bar = sent.Sent(shown, 0, links.ranks, Look.of(params).size * 1e6, 1.0, ())
     lines = [(f"{links.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
     wide = width == svg.WIDE
     body = [
@@ -177,7 +188,7 @@ def locked(params: dict, width: int) -> str:
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """What wrong answers are made of, by the opening's message in GB."""
-    p, message = params["ranks"], params["size"] / 1e3
+    p, message = Setting.of(params).ranks, Look.of(params).size / 1e3
     return [
         (message / p, "one part, once"),
         (2 * message / p, "one part in each lap"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.collectives.algorithms import Cost
 from scaleout.draw.labels import took
-from scaleout.views.collectives.links import LARGEST, LINKS, OWN_LINK, SMALLEST, TIE, Setting, setting
+from scaleout.views.collectives.links import LARGEST, LINKS, OWN_LINK, SMALLEST, TIE, Setting
 from scaleout.views.collectives.words import NAMES, SHORT, share, size
 
 LARGE_SHARE = 0.5  # of the time: then it is what to work on
@@ -50,7 +50,7 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
         return (
             f"Starts cost all sizes the same: try **{size(more_bytes)}**, ten times the bytes, {longer} times the time."
         )
-    if links.key != OWN_LINK:
+    if links.link != OWN_LINK:
         key, faster = min(_elsewhere(links, algorithm, amount), key=lambda item: item[1])
         if faster < seconds / (1 + TIE):
             return f"Nothing is faster on these links; try **{LINKS[key][-1]}**: {took(faster)}."
@@ -65,7 +65,7 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
 
 def _elsewhere(links: Setting, algorithm: str, amount: float) -> list[tuple[str, float]]:
     """Seconds of the same by other links."""
-    return [(key, setting(key, links.ranks).way(algorithm, amount).cost.seconds) for key in LINKS]
+    return [(key, links.other(link=key).way(algorithm, amount).cost.seconds) for key in LINKS]
 
 
 _REASONS = {

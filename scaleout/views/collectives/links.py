@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import exp, log
 
 from scaleout.collectives import alpha_beta, nccl
 from scaleout.collectives.algorithms import Cost
+from scaleout.spec import checks
 from scaleout.spec.hardware import link
 from scaleout.spec.topology import Cluster, Wire, cluster
+from scaleout.views import base
+from scaleout.views.base import kept
 from scaleout.views.choices import NODE
 
 # By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
@@ -50,23 +53,37 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Ranks and what joins them. key: of LINKS, or OWN_LINK for a wire that all of them share."""
+class Setting(base.Setting):
+    """Ranks and what joins them. link: of LINKS, or OWN_LINK for a wire that all of them share; alpha (us) and rate
+    (GB/s) are those of the reader's own link."""
 
-    key: str
-    cluster: Cluster
-    _known: dict = field(default_factory=dict, compare=False, repr=False)  # what was priced before
+    link: str
+    ranks: int
+    alpha: float = 0.0
+    rate: float = 1.0
 
-    @property
-    def ranks(self) -> int:
-        return self.cluster.ranks
+    @classmethod
+    def of(cls, params: dict) -> Setting:
+        """Another link than the reader's own knows nothing of his alpha and rate."""
+        setting = super().of(params)
+        return setting if setting.link == OWN_LINK else setting.other(alpha=0.0, rate=1.0)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """As few nodes as hold the ranks evenly."""
+        if self.link == OWN_LINK:
+            wire = Wire(self.alpha * 1e-6, self.rate * 1e9)
+            return Cluster(1, self.ranks, wire, wire, 1, in_network=True)
+        node_gpus, inside, node_link, nics, _ = LINKS[self.link]
+        nodes = next(n for n in checks.divisors(self.ranks) if n * node_gpus >= self.ranks)
+        return cluster(nodes, self.ranks // nodes, inside, node_link, nics)
 
     @property
     def words(self) -> str:
         nodes, gpus = self.cluster.nodes, self.cluster.gpus_per_node
-        if self.key == OWN_LINK:
+        if self.link == OWN_LINK:
             return f"{gpus:,} ranks on your own link"
-        _, inside, node_link, *_ = LINKS[self.key]
+        _, inside, node_link, *_ = LINKS[self.link]
         if nodes == 1:
             return f"{gpus:,} GPUs on {link(inside).name}"
         gpus_text = f" of {gpus} GPUs" if gpus > 1 else ""
@@ -76,19 +93,24 @@ class Setting:
         """Whether it can be had here: on a link what NCCL has."""
         return algorithm in self.by_library(SMALLEST)
 
+    @kept
     def by_library(self, size: float) -> dict[str, Way]:
         """What can be had, NCCL's own by the protocol that is fastest."""
-        if size not in self._known:
-            self._known[size] = _library_ways(self, size)
-        return self._known[size]
+        if self.link == OWN_LINK:
+            return {name: Way("", alpha_beta.cost_on("all_reduce", name, size, self.cluster)) for name in OWN_NAMES}
+        ways: dict[str, Way] = {}
+        for choice in sorted(nccl.choices("all_reduce", size, self.cluster), key=lambda choice: choice.seconds):
+            ways.setdefault(choice.algorithm, Way(choice.protocol, choice.cost))
+        return {name: ways[name] for name in LIBRARY if name in ways}
 
+    @kept
     def way(self, algorithm: str, size: float) -> Way:
         """One algorithm, by the textbook where NCCL does not have it; switches as if they added, where none do."""
         library = self.by_library(size)
-        if algorithm not in library and (algorithm, size) not in self._known:
-            cluster = replace(self.cluster, in_network=True) if algorithm == "in-network" else self.cluster
-            self._known[algorithm, size] = Way("", nccl.textbook("all_reduce", algorithm, size, cluster))
-        return library.get(algorithm) or self._known[algorithm, size]
+        if algorithm in library:
+            return library[algorithm]
+        cluster = replace(self.cluster, in_network=True) if algorithm == "in-network" else self.cluster
+        return Way("", nccl.textbook("all_reduce", algorithm, size, cluster))
 
     def costs(self, size: float) -> dict[str, Cost]:
         """Of all that makes sense here, what no library has included."""
@@ -107,31 +129,11 @@ class Setting:
         return self.way(algorithm, 1e9).cost.sent_bytes / 1e9
 
 
-def _library_ways(links: Setting, size: float) -> dict[str, Way]:
-    if links.key == OWN_LINK:
-        return {name: Way("", alpha_beta.cost_on("all_reduce", name, size, links.cluster)) for name in OWN_NAMES}
-    ways: dict[str, Way] = {}
-    for choice in sorted(nccl.choices("all_reduce", size, links.cluster), key=lambda choice: choice.seconds):
-        ways.setdefault(choice.algorithm, Way(choice.protocol, choice.cost))
-    return {name: ways[name] for name in LIBRARY if name in ways}
-
-
-@lru_cache(maxsize=64)
-def setting(key: str, ranks: int, alpha: float = 0.0, rate: float = 1.0) -> Setting:
-    """Ranks in as few nodes as hold them evenly; alpha (us) and rate (GB/s) are those of the reader's own link."""
-    if key == OWN_LINK:
-        wire = Wire(alpha * 1e-6, rate * 1e9)
-        return Setting(key, Cluster(1, ranks, wire, wire, 1, in_network=True))
-    node_gpus, inside, node_link, nics, _ = LINKS[key]
-    nodes = next(count for count in range(-(-ranks // node_gpus), ranks + 1) if ranks % count == 0)
-    return Setting(key, cluster(nodes, ranks // nodes, inside, node_link, nics))
-
-
 @lru_cache(maxsize=32)
 def sent_by_ranks(key: str, algorithm: str) -> tuple[tuple[int, float], ...]:
     """(ranks, messages that the busiest of them sends), over powers of two."""
     if key != OWN_LINK and algorithm in ("tree", "in-network"):  # these are told by what joins the ranks
-        return tuple((p, setting(key, p).sent(algorithm)) for p in BY_RANKS)
+        return tuple((p, Setting(key, p).sent(algorithm)) for p in BY_RANKS)
     any_wire = Wire(0.0, 1.0)
     return tuple((p, alpha_beta.cost("all_reduce", algorithm, 1.0, p, any_wire).sent_bytes) for p in BY_RANKS)
 
@@ -150,7 +152,7 @@ class Band:
         return self.halves[-1] if self.halves and self.points[-1][1].share < 0.5 else None
 
 
-@lru_cache(maxsize=64)
+@kept
 def band(links: Setting, algorithm: str) -> Band:
     """Where the time of an algorithm goes, from SMALLEST to LARGEST bytes."""
 
@@ -159,7 +161,7 @@ def band(links: Setting, algorithm: str) -> Band:
 
     def regime(point: tuple[float, Way, str]) -> tuple[float, str]:
         # of links the latency changes with the protocol only, of one's own wire with the blocks of a tree
-        return 0 if links.key == OWN_LINK else point[1].cost.latency_seconds, point[2]
+        return 0 if links.link == OWN_LINK else point[1].cost.latency_seconds, point[2]
 
     points = [point(GRID[0])]
     for size in GRID[1:]:

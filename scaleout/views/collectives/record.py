@@ -109,7 +109,7 @@ def matching(record: dict | None, links: Setting, algorithm: str) -> Measured | 
         return None
     if record["ranks"] != links.ranks:
         return Measured(f"your run had {record['ranks']} ranks: set Ranks to {record['ranks']} to see it here", ())
-    if record["backend"] != "nccl" and links.key != OWN_LINK:
+    if record["backend"] != "nccl" and links.link != OWN_LINK:
         return Measured(f"your run used {record['backend']}: join by “my own” to see it here", ())
     first = ("backend", "ring") if algorithm == "ring" else (algorithm, "backend")
     name = next(sweep_name for sweep_name in (*first, *record["sweeps"]) if sweep_name in record["sweeps"])
@@ -123,7 +123,7 @@ def matching(record: dict | None, links: Setting, algorithm: str) -> Measured | 
 
 def published(links: Setting, algorithm: str) -> Measured | None:
     """What others measured of a ring on such nodes, where NCCL would take one."""
-    published_sweep = SWEEPS.get(links.ranks) if (links.key, algorithm) == (IN_NODES, "ring") else None
+    published_sweep = SWEEPS.get(links.ranks) if (links.link, algorithm) == (IN_NODES, "ring") else None
     if not published_sweep:
         return None
     points = []

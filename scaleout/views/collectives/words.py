@@ -90,7 +90,7 @@ def _ring(links: Setting) -> tuple[str, str]:
 def _tree(links: Setting) -> tuple[str, str]:
     """The picture has two trees over all ranks; what is priced has a chain in each node, or more and smaller blocks."""
     nodes, gpus = links.cluster.nodes, links.cluster.gpus_per_node
-    if links.key == OWN_LINK:
+    if links.link == OWN_LINK:
         text = "drawn with the fewest blocks; priced with as many as are fastest. An inner rank of a tree sends"
     elif gpus == 1:
         text = "drawn in blocks, step by step; priced as NCCL counts it, by levels. An inner rank of a tree sends"

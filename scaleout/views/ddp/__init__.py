@@ -4,10 +4,10 @@ takes to hide it."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, fsum, inf, nextafter
-from typing import Any, cast
+from typing import cast
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
@@ -23,11 +23,12 @@ from scaleout.spec.replicas import Replicas, powersgd_ratio
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.ddp import MIB, Timeline
 from scaleout.timing.job import Step, step
-from scaleout.views import guess, more, play, select, slider, toggle
+from scaleout.views import base, guess, more, play, select, slider, toggle
+from scaleout.views.base import kept
 from scaleout.views.choices import LINKS, NAMES, cards, programs
 from scaleout.views.controls import stops
 from scaleout.views.ddp import levers, picture, record, words
-from scaleout.views.ddp.levers import Advice
+from scaleout.views.lever import Lever
 
 TITLE = "One step of data parallelism"
 
@@ -63,7 +64,7 @@ SIZES, PASSES = (next(control for control in CONTROLS if control.name == name) f
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting, remembered=128):
     """What a reader chose. Everything but `link` and `ranks` decides what computes when; those two decide the wire."""
 
     model: str
@@ -89,9 +90,16 @@ class Setting:
         return {"none": 1.0, "bf16": 2.0}.get(self.compression) or powersgd_ratio(PRESETS[self.model])
 
     @cached_property
+    def cluster(self) -> topology.Cluster:
+        """Ranks fill as few nodes as hold them, evenly; where that does not come out even the last is priced as
+        full."""
+        node_gpus, node_link, adapters, rdma, _ = LINKS[self.link]
+        nodes = ceil(self.ranks / node_gpus)
+        device_link = DEVICES[self.device].link
+        return topology.cluster(nodes, ceil(self.ranks / nodes), device_link, node_link, adapters, rdma)
+
+    @cached_property
     def job(self) -> Job:
-        """Where nodes do not come out even, the last has as many GPUs as the others."""
-        cluster = joined(self.link, self.device, self.ranks)
         sending = Replicas(
             None if self.bucket == SIZES.default else self.bucket * MIB, not self.no_sync, self.overlap, self.ratio
         )
@@ -99,9 +107,9 @@ class Setting:
             PRESETS[self.model],
             self.seq,
             DEVICES[self.device],
-            cluster,
+            self.cluster,
             self.batch,
-            Layout(dp=cluster.ranks, micro_batches=self.accumulation),
+            Layout(dp=self.cluster.ranks, micro_batches=self.accumulation),
             Recipe(buckets="beside" if self.ranks > 1 else "none"),
             PROGRAMS[self.program],
             sending,
@@ -119,39 +127,20 @@ class Setting:
     @cached_property
     def alone(self) -> Step:
         """The same step on one rank, which has nothing to exchange."""
-        fixed: dict[str, Any] = {
-            "link": "ib",
-            "ranks": 1,
-            "bucket": SIZES.default,
-            "compression": "none",
-            "overlap": True,
-        }
-        return step(replace(self, **fixed, no_sync=True).job)
+        fixed = {"link": "ib", "ranks": 1, "bucket": SIZES.default, "compression": "none", "overlap": True}
+        return step(self.other(**fixed, no_sync=True).job)
 
     @property
     def efficiency(self) -> float:
         return self.alone.seconds / self.step.seconds
 
 
-@lru_cache(maxsize=64)
-def joined(link: str, device: str, ranks: int) -> topology.Cluster:
-    """Ranks fill as few nodes as hold them, evenly; where that does not come out even the last is priced as full."""
-    node_gpus, node_link, adapters, rdma, _ = LINKS[link]
-    nodes = ceil(ranks / node_gpus)
-    return topology.cluster(nodes, ceil(ranks / nodes), DEVICES[device].link, node_link, adapters, rdma)
-
-
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The step up to the moment shown, with the exposed part in the sentence."""
-    setting = setting_from(params)
+    setting = Setting.of(params)
     result = _result(setting)
     values = {**result["values"], **_seen(setting, params["moment"] / MOMENTS)}
     return {**result, "svg": picture.picture(setting, setting.timeline, values, width, run), "values": values}
-
-
-def setting_from(params: dict) -> Setting:
-    """What decides the step: every control but the time."""
-    return Setting(**{name: value for name, value in params.items() if name != "moment"})
 
 
 def _seen(setting: Setting, part: float) -> dict:
@@ -161,7 +150,7 @@ def _seen(setting: Setting, part: float) -> dict:
     return {"moment_seconds": seconds, "pile_gb": timeline.waiting([seconds])[0] / 1e9}
 
 
-@lru_cache(maxsize=16)  # for both widths, and each moment
+@kept  # for both widths, and each moment
 def _result(setting: Setting) -> dict:
     """What is the same at every width and moment."""
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
@@ -182,7 +171,7 @@ def _result(setting: Setting) -> dict:
 
 def advice(params: dict) -> str:
     """The lever worth trying now; "" where nothing is exchanged, or the states are too large for one GPU."""
-    setting = setting_from(params)
+    setting = Setting.of(params)
     values = _result(setting)["values"]
     return words.advice(lever(setting), values["efficiency"]) if setting.ranks > 1 and values["states_fit"] else ""
 
@@ -235,10 +224,11 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
     """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
     if setting.ranks == 1:
         return 0.0
-    cluster = joined(setting.link, setting.device, setting.ranks)
     talking = sum(1 for entry in timeline.passes if entry.messages)
     count = Counter(timeline.message_bytes)
-    return talking * fsum(n * nccl.price("all_reduce", size, cluster).cost.latency_seconds for size, n in count.items())
+    return talking * fsum(
+        n * nccl.price("all_reduce", size, setting.cluster).cost.latency_seconds for size, n in count.items()
+    )
 
 
 def _last(timeline: Timeline) -> float:
@@ -268,7 +258,7 @@ def _by_rule(setting: Setting, timeline: Timeline) -> float:
     return sent * COMPUTE_SHARE * job.peak_flop_per_s / (4 * job.rank_parameters())
 
 
-def lever(setting: Setting) -> Advice | None:
+def lever(setting: Setting) -> Lever | None:
     """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
     sizes, link_words = [int(size) for size in stops(SIZES)], {key: words for key, (*_, words) in LINKS.items()}
     return levers.advice(setting, sizes, int(PASSES.hi), link_words)
@@ -279,10 +269,10 @@ measured = record.measured
 
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
-    setting = setting_from(params)
+    setting = Setting.of(params)
     return picture.locked(setting, setting.timeline, setting.alone.seconds, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Shares that likely mistakes give, of the opening setting."""
-    return words.slips(_result(setting_from(params))["values"])
+    return words.slips(_result(Setting.of(params))["values"])

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
+
+from scaleout.views import lever
+from scaleout.views.base import kept
+from scaleout.views.lever import Change, Lever
 
 WORTH = 0.02  # what a lever must add to the efficiency to be named
 FLAT = 0.01  # passes are added until one more brings less than this share
 STRIDES = (3, 2, 1)  # places on the bucket's slider from one try to the next
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A lever: the fields of the setting that it changes, words for it, and the efficiency that it gives."""
-
-    change: dict
-    words: str
-    efficiency: float
-
-
-def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str]) -> Advice | None:
+def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str]) -> Lever | None:
     """The mildest lever that adds WORTH, or None where none does. setting: of the view, with its `efficiency`.
 
     In this order: what only DDP's own settings change, a larger batch, another network, and PowerSGD, which is last
@@ -36,37 +30,36 @@ def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str
         (network, 0.0),
         (_powersgd(setting), 0.0),
     )
-    for levers, loss in groups:  # loss: what a milder one may give less than the best of its group
-        tried = [Advice(change, words, replace(setting, **change).efficiency) for words, change in levers]
-        best = max((candidate.efficiency for candidate in tried), default=0.0)
+    for changes, loss in groups:  # loss: what a milder one may give less than the best of its group
+        tried = [*lever.tried(setting, changes)]
+        best = max((candidate.after.efficiency for candidate in tried), default=0.0)
         if best >= current + WORTH:
-            return next(candidate for candidate in tried if candidate.efficiency >= max(current + WORTH, best - loss))
+            return next(
+                candidate for candidate in tried if candidate.after.efficiency >= max(current + WORTH, best - loss)
+            )
     return None
 
 
-Levers = Iterator[tuple[str, dict]]  # words, and the change
-
-
-def _settings(setting, sizes: tuple[int, ...]) -> Levers:
+def _settings(setting, sizes: tuple[int, ...]) -> Iterator[Change]:
     """DDP's own settings, the mildest first: of those within WORTH of the best, that one is named."""
     if not setting.overlap:
         yield "overlap", {"overlap": True}
     if not setting.no_sync and setting.accumulation > 1:
         yield "no_sync", {"no_sync": True}
-    bucket = _best_bucket(replace(setting, bucket=sizes[0]), sizes)
+    bucket = _best_bucket(setting.other(bucket=sizes[0]), sizes)
     if bucket != setting.bucket:
         yield f"buckets of {bucket:,} MiB", {"bucket": bucket}
     if setting.compression == "none":
         yield "bf16 messages, which round each gradient", {"compression": "bf16"}
 
 
-@lru_cache(maxsize=64)  # the same for every position of the bucket's own slider
+@kept  # the same for every position of the bucket's own slider
 def _best_bucket(setting, sizes: tuple[int, ...]) -> int:
     """The size with the highest efficiency, or one close to it: a few far apart first, then nearer to the best."""
 
     @cache
     def good(i: int) -> float:
-        return replace(setting, bucket=sizes[i]).efficiency
+        return setting.other(bucket=sizes[i]).efficiency
 
     index = max(range(0, len(sizes), 2 * STRIDES[0]), key=good)
     for stride in STRIDES:
@@ -74,9 +67,9 @@ def _best_bucket(setting, sizes: tuple[int, ...]) -> int:
     return sizes[index]
 
 
-def _passes(setting, most_passes: int) -> Levers:
+def _passes(setting, most_passes: int) -> Iterator[Change]:
     """As many passes before an update as bring something. What sticks out is paid once, however many there are."""
-    once, alone = replace(setting, no_sync=True).step, setting.alone
+    once, alone = setting.other(no_sync=True).step, setting.alone
     pass_seconds = alone.timeline.compute_seconds / setting.accumulation
     fixed = alone.seconds - alone.timeline.compute_seconds
     slowest = once.seconds / (once.seconds - once.parts["stragglers"])
@@ -95,6 +88,6 @@ def _passes(setting, most_passes: int) -> Levers:
             return
 
 
-def _powersgd(setting) -> Levers:
+def _powersgd(setting) -> Iterator[Change]:
     if setting.compression != "powersgd":
         yield "PowerSGD", {"compression": "powersgd"}

@@ -7,8 +7,10 @@ from scaleout.draw.labels import took
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.program import PROGRAMS
+from scaleout.views import lever
 from scaleout.views.choices import NAMES
-from scaleout.views.ddp.levers import WORTH, Advice
+from scaleout.views.ddp.levers import WORTH
+from scaleout.views.lever import Lever
 
 
 def sentence(setting, values: dict) -> str:
@@ -47,11 +49,10 @@ def _cause_words(setting, values: dict) -> str:
     return f"Messages spend {share:.0%} of their time on {part if part == 'bytes' else 'starts, their latency'}."
 
 
-def advice(lever: Advice | None, efficiency: float) -> str:
+def advice(best: Lever | None, efficiency: float) -> str:
     """The one lever worth trying where the `efficiency` is reached."""
-    if not lever:
-        return f"No lever here adds two points to the efficiency, {efficiency:.0%}."
-    return f"Try **{lever.words}**: {lever.efficiency:.0%} efficiency."
+    best = best.giving(f"{best.after.efficiency:.0%} efficiency") if best else None
+    return lever.sentence(best, f"No lever here adds two points to the efficiency, {efficiency:.0%}.")
 
 
 def _gpus(count: int) -> str:

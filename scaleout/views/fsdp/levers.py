@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, log2
 
 from scaleout.draw import svg
 from scaleout.memory.allocator import usable, verdict
 from scaleout.spec.hardware import NODE_HOST_BYTES
+from scaleout.views.lever import Change, count
 
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
@@ -16,8 +16,6 @@ MOST_GPUS = 1024  # GPUs of the view
 LONGEST = 64  # sequences of the view
 NOTHING = "No lever here is left."
 TRIES = 3  # levers that are priced for one sentence
-
-Lever = tuple[str, dict]  # words, and the fields of the setting that it changes
 
 # Kinds of the account by what relieves them
 GROUPS = {
@@ -35,7 +33,7 @@ def lever(setting) -> str:
 
 def roomier(setting) -> tuple[str, float] | None:
     """GiB at the peak under full checkpointing, and by what share the step grows; None where that saves little."""
-    tried = replace(setting, checkpointing="full")
+    tried = setting.other(checkpointing="full")
     if tried.account.peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
         return None
     return _gib(tried), tried.time.seconds / setting.time.seconds - 1
@@ -51,7 +49,7 @@ def _fitting(setting) -> str:
         lever = _for_memory(tried)
         if lever is None:
             break
-        tried = replace(tried, **lever[1])
+        tried = tried.other(**lever[1])
         pulled.append(lever[0])
         if tried.fits:
             return f"Try **{_and(pulled)}**: {_gib(tried)} GiB."
@@ -64,7 +62,7 @@ def _fitting(setting) -> str:
     return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
 
 
-def _for_memory(setting) -> Lever | None:
+def _for_memory(setting) -> Change | None:
     """Where the host is too small, more of them; else the first lever of the group of kinds that holds most at the
     peak, or of the next one where it has none left."""
     peak = setting.account.peak
@@ -83,7 +81,7 @@ def _for_memory(setting) -> Lever | None:
     return None
 
 
-def _states(setting, peak_bytes: float, excess: float) -> Lever | None:
+def _states(setting, peak_bytes: float, excess: float) -> Change | None:
     if setting.over == "node" and setting.ranks > 8:
         return "shards over all GPUs", {"over": "all"}
     if setting.ranks < MOST_GPUS:
@@ -93,7 +91,7 @@ def _states(setting, peak_bytes: float, excess: float) -> Lever | None:
     return ("the states in the host's memory", {"offload": True}) if not setting.offload else None
 
 
-def _units(setting, peak_bytes: float, excess: float) -> Lever | None:
+def _units(setting, peak_bytes: float, excess: float) -> Change | None:
     if setting.wrap == "model":
         return "a unit for each block", {"wrap": "block"}
     if setting.reshard != "yes":
@@ -105,18 +103,18 @@ def _units(setting, peak_bytes: float, excess: float) -> Lever | None:
     return ("a unit for each layer", {"wrap": "layer"}) if setting.wrap != "layer" else None
 
 
-def _activations(setting, peak_bytes: float, excess: float) -> Lever | None:
+def _activations(setting, peak_bytes: float, excess: float) -> Change | None:
     if setting.checkpointing != "full":
         return "full checkpointing", {"checkpointing": "full"}
     return _fewer(setting, peak_bytes, excess)
 
 
-def _fewer(setting, filled: float, excess: float) -> Lever | None:
+def _fewer(setting, filled: float, excess: float) -> Change | None:
     """Fewer sequences, as many as there is room for in what they fill; then shorter ones."""
     if setting.batch > 1:
         filled = sum(setting.account.peak[kind] for kind in GROUPS["activations"] + GROUPS["logits"])
-        count = max(1, min(setting.batch - 1, int(setting.batch * (filled - excess) / filled)))
-        return f"{count} sequence{'s' if count > 1 else ''} per GPU", {"batch": count}
+        batch = max(1, min(setting.batch - 1, int(setting.batch * (filled - excess) / filled)))
+        return f"{count(batch, 'sequence')} per GPU", {"batch": batch}
     if setting.tokens >= 512:
         return f"{setting.tokens // 4:,} tokens a sequence", {"seq": setting.tokens // 4}
     return None
@@ -132,9 +130,9 @@ def _hurrying(setting) -> str:
     """The first lever that brings the waiting down to EXPOSED and still fits, or the strongest of those priced."""
     priced, levers = [], _for_speed(setting)[:TRIES]
     for words, change in levers:
-        tried = replace(setting, **change)
+        tried = setting.other(**change)
         if "batch" in change and not tried.fits:
-            words, tried = f"{words} with full checkpointing", replace(tried, checkpointing="full")
+            words, tried = f"{words} with full checkpointing", tried.other(checkpointing="full")
         if tried.waiting < setting.waiting - 0.01 and tried.fits:
             if tried.waiting <= EXPOSED:
                 return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
@@ -145,7 +143,7 @@ def _hurrying(setting) -> str:
     return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
 
 
-def _for_speed(setting) -> list[Lever]:
+def _for_speed(setting) -> list[Change]:
     """Levers that this setting has not moved, the likeliest first."""
     line = setting.line
     times = max(2, 2 ** ceil(log2(max(1e-9, setting.waiting * setting.time.seconds / EXPOSED / line.compute_seconds))))

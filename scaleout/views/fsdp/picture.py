@@ -3,12 +3,11 @@ the same axis of time, under one cursor, what a GPU holds."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units, guess, labels, svg
 from scaleout.draw.fsdp_units import Strip
 from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
+from scaleout.views.base import kept
 from scaleout.views.fsdp import moments, record
 
 GIB = 2**30
@@ -54,7 +53,7 @@ def locked(setting, moment: int, width: int) -> str:
     return frame.figure("", card, room, 0.0, label, None)
 
 
-@lru_cache(maxsize=32)  # the same at each moment that is played
+@kept  # the same at each moment that is played
 def _area(setting, plane: Plane, unit: float) -> str:
     return fsdp_hill.area(setting.rows, plane, unit)
 

@@ -7,9 +7,9 @@ from math import fsum
 from scaleout.draw import svg
 from scaleout.draw.amounts import adding_up, amount, unit
 from scaleout.memory import allocator
-from scaleout.memory.accounts import Account
-from scaleout.spec.devices import Device
-from scaleout.views.memory.levers import Advice
+from scaleout.views import lever
+from scaleout.views.choices import NAMES
+from scaleout.views.lever import Lever
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
@@ -24,57 +24,63 @@ AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-
 TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, section 3.1), or 4 + 4 + 8 in fp32
 
 
-def sentence(
-    name: str, account: Account, stack: dict[str, int], device: Device, giga: int, lever: Advice | None
-) -> str:
+def sentence(setting, stack: dict[str, int], giga: int, best: Lever | None) -> str:
     """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
     at the peak, by what they are called."""
-    largest = max(stack, key=lambda name: stack[name])
+    account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
-    lever_words = _try(lever, giga) if lever else "No lever here takes a twentieth off."
     return (
-        f"{name}: **{amount(account.peak_bytes, giga)}** {MOMENTS[account.peak_moment][2]}. "
-        f"{_verdict(account.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
-        f"{largest} ({share:.0%}). {lever_words}"
+        f"{NAMES[setting.model]}{_cut(setting)}: **{amount(account.peak_bytes, giga)}** "
+        f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
+        f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%}). {_advice(best, giga)}"
     )
 
 
-def _verdict(peak: int, device: Device, giga: int) -> str:
-    usable = allocator.usable(device.memory_bytes)
-    verdict, usable_text = allocator.verdict(peak, device.memory_bytes), f"its usable {amount(usable, giga)}"
+def _cut(setting) -> str:
+    """What of the setting this model cannot have."""
+    heads, degree = setting.shape.heads, setting.degree
+    cuts = [f"{setting.tokens:,} positions"] if setting.tokens != setting.seq else []
+    if degree != setting.tp:
+        cuts.append(f"{heads} heads {f'in {degree} parts' if degree > 1 else 'unsplit'}")
+    return f" ({', '.join(cuts)})" if cuts else ""
+
+
+def _verdict(setting, giga: int) -> str:
+    name, usable, peak = setting.card.name, setting.usable, setting.peak_bytes
+    verdict, usable_text = allocator.verdict(peak, setting.card.memory_bytes), f"its usable {amount(usable, giga)}"
     if verdict == "fits":
-        return f"It fits on one {device.name}: {amount(usable - peak, giga)} of {usable_text} are left."
+        return f"It fits on one {name}: {amount(usable - peak, giga)} of {usable_text} are left."
     if verdict == "may fit":
-        return f"It may fit on one {device.name}: {amount(peak - usable, giga)} above {usable_text}."
-    return f"It does not fit on one {device.name}: {svg.quantity(peak / usable)} times {usable_text}."
+        return f"It may fit on one {name}: {amount(peak - usable, giga)} above {usable_text}."
+    return f"It does not fit on one {name}: {svg.quantity(peak / usable)} times {usable_text}."
 
 
-def _try(lever: Advice, giga: int) -> str:
-    fits = "which fits" if lever.fits else "not enough yet"
-    return f"Try **{lever.words}**: {amount(lever.peak_bytes, giga)}, {fits}."
+def _advice(best: Lever | None, giga: int) -> str:
+    if best:
+        fits = "which fits" if best.after.fits else "not enough yet"
+        best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
+    return lever.sentence(best, "No lever here takes a twentieth off.")
 
 
-def law(account: Account, parameters: int, params: dict, giga: int) -> list[str]:
-    """[words, formula, words]: the bytes of each parameter where the update is the fullest, else the sum of the kinds.
-
-    parameters: of the model, on one GPU before ZeRO.
-    """
-    if account.peak_moment == "optimizer" and params["adapter"] == "none":
-        return _update(account.peak, parameters, params, giga)
-    return _sum(account, params, giga)
+def law(setting, giga: int) -> list[str]:
+    """[words, formula, words]: the bytes of each parameter where the update is the fullest, else the sum of the
+    kinds."""
+    at_update = setting.account.peak_moment == "optimizer" and setting.adapter == "none"
+    return _update(setting, giga) if at_update else _sum(setting, giga)
 
 
-def _update(kinds: dict[str, int], parameters: int, params: dict, giga: int) -> list[str]:
+def _update(setting, giga: int) -> list[str]:
+    kinds, parameters = setting.account.peak, setting.parameters
     names = {
         "weights": "weights",
         "master": "fp32 master",
-        "optimizer": AVERAGES[params["optimizer"]],
+        "optimizer": AVERAGES[setting.optimizer],
         "gradients": "gradients",
         "temporaries": "scratch of the update",
     }
     bytes_by_kind = {kind: kinds[kind] / parameters for kind in names}
     parts = ", ".join(f"{names[kind]} {_short(size)}" for kind, size in bytes_by_kind.items() if size >= 0.0005)
-    place = "on each GPU, " if params["gpus"] > 1 else ""
+    place = "on each GPU, " if setting.gpus > 1 else ""
     lasting = fsum(bytes_by_kind.values()) - bytes_by_kind["temporaries"]
     if not bytes_by_kind["temporaries"]:
         remark = "this update makes no scratch beside them"
@@ -112,11 +118,11 @@ def _digits(value: float) -> str:
     return f"{value:,.{_places(value)}f}"
 
 
-def _sum(account: Account, params: dict, giga: int) -> list[str]:
+def _sum(setting, giga: int) -> list[str]:
     """What stays from step to step, and the largest of what comes and goes."""
-    peak, gathers = account.peak, params["zero"] == "3" and params["gpus"] > 1
+    account, peak = setting.account, setting.account.peak
     passing = {
-        "gathered weights" if gathers else "bf16 copies": account.copies(account.peak_moment),
+        "gathered weights" if setting.gathers else "bf16 copies": account.copies(account.peak_moment),
         "gradients": peak["gradients"] - account.rest["gradients"],
         "activations": peak["activations"],
         "logits": peak["logits"],
@@ -135,18 +141,18 @@ def _sum(account: Account, params: dict, giga: int) -> list[str]:
     return [
         f"{MOMENTS[account.peak_moment][2]}, {_listed(list(shown))}:",
         f"{numbers} = {_digits(account.peak_bytes / unit_bytes)} {name}",
-        f"what stays from step to step: {_listed(_staying(account, params))}, {amount(stays, giga)}",
+        f"what stays from step to step: {_listed(_staying(setting))}, {amount(stays, giga)}",
     ]
 
 
-def _staying(account: Account, params: dict) -> list[str]:
+def _staying(setting) -> list[str]:
     names = {
         "weights": "weights",
         "master": "their fp32 master",
-        "optimizer": AVERAGES[params["optimizer"]],
+        "optimizer": AVERAGES[setting.optimizer],
         "gradients": "DDP's buckets",
     }
-    return [name for kind, name in names.items() if account.rest[kind]]
+    return [name for kind, name in names.items() if setting.account.rest[kind]]
 
 
 def _listed(words: list[str]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import fsum
 
 from scaleout.views import arrange, guess, more, play, select, slider
+from scaleout.views.base import kept
 from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards, programs
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
@@ -17,7 +17,6 @@ from scaleout.views.mesh.setting import (
     WIDEST,
     Look,
     Setting,
-    known,
     most_micro_batches,
 )
 
@@ -63,46 +62,43 @@ CONTROLS = (
         slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
     ),
 )  # fmt: skip
-LOOKED = ("rank", "look", "moment")
 
 
 def draw(params: dict, width: int) -> dict:
     """Ranks on their nodes above, what they send, seconds and bytes beneath."""
-    setting, look = _setting(params), _look(params)
+    setting, look = _chosen(params)
     values = {**_values(setting, nodes.stage(setting, look.rank)), **_seen(setting, look)}
     return {
         "svg": picture.picture(setting, look, width),
         "sentence": words.sentence(setting, values),
         "law": words.law(setting, look, values),
         "values": values,
-        "levers": _levers(setting, params),
+        "levers": _levers(setting),
     }
 
 
 def advice(params: dict) -> str:
     """The lever worth trying now, with what it gives."""
-    return words.advice(levers.advice(_setting(params)))
+    return levers.sentence(Setting.of(params))
 
 
 def locked(params: dict, width: int) -> str:
     """The same with tensor parallelism across the cable."""
-    return picture.picture(_setting(params).changed(order="tp.pp.dp"), _look(params), width, alive=False)
+    setting, look = _chosen(params)
+    return picture.picture(setting.other(order="tp.pp.dp"), look, width, alive=False)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Milliseconds that likely mistakes give, of the opening setting."""
-    return words.slips(_setting(params))
+    return words.slips(Setting.of(params))
 
 
-def _setting(params: dict) -> Setting:
-    return known(Setting(**{name: value for name, value in params.items() if name not in LOOKED}))
+def _chosen(params: dict) -> tuple[Setting, Look]:
+    setting, look = Setting.of(params), Look.of(params)
+    return setting, look.other(rank=min(look.rank, setting.gpus - 1))
 
 
-def _look(params: dict) -> Look:
-    return Look(min(params["rank"], params["gpus"] - 1), params["look"], params["moment"])
-
-
-def _levers(setting: Setting, params: dict) -> dict:
+def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
     layout = setting.layout
     levers: dict[str, dict[str, object]] = {"rank": {"hi": setting.gpus - 1}}
@@ -111,14 +107,14 @@ def _levers(setting: Setting, params: dict) -> dict:
         levers["chunks"] = {
             "off": "no number of chunks leaves the stages alike" if layout.pp > 1 else "there is one stage"
         }
-    elif layout.chunks != params["chunks"]:
+    elif layout.chunks != setting.chunks:
         levers["chunks"] = {"takes": layout.chunks}
     highest = most_micro_batches(layout.pp, layout.chunks)
     if highest == layout.pp > 1:
         levers["micro_batches"] = {"off": f"{layout.m} of them fill this pipeline, and no more can be drawn"}
     else:
         levers["micro_batches"] = {"hi": highest}
-        if layout.m != params["micro_batches"]:
+        if layout.m != setting.micro_batches:
             levers["micro_batches"]["takes"] = layout.m
     if setting.gpus == layout.tp:
         levers["pp"] = {"off": "tensor parallelism takes all GPUs"}
@@ -133,7 +129,7 @@ def _levers(setting: Setting, params: dict) -> dict:
     return levers
 
 
-@lru_cache(maxsize=16)
+@kept
 def _values(setting: Setting, stage: int) -> dict:
     """What is the same at every moment and width. stage: of the pressed rank."""
     layout, sent, time = setting.layout, setting.traffic(stage), setting.time
@@ -184,6 +180,6 @@ def _seen(setting: Setting, look: Look) -> dict:
         "workers": list(nodes.workers(setting, look.rank)[:SHOWN]),
         "workers_count": setting.layout.tp * setting.layout.pp,
         "talks_to": sum(len(members) - 1 for members in groups.values()),
-        "look": look.subject,
+        "look": look.look,
         "sent_so_far_gb": {axis: shares[axis] * flow.bytes / 1e9 for axis, flow in sent.items()},
     }

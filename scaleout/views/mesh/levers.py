@@ -3,56 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
+from scaleout.views import lever
+from scaleout.views.lever import Change, Lever
 from scaleout.views.mesh.setting import MOST_MICRO_BATCHES
 
 WORTH = 0.03  # of tokens a second, that a lever must gain to be named
 NEAR_BEST = 0.8  # of the most that any gains: of several the mildest
 GIGA = 10**9
 
-Change = tuple[str, dict]  # words, and the parameters that they change
+
+def sentence(setting) -> str:
+    """The one lever worth trying now, with what it gives."""
+    return lever.sentence(advice(setting), f"No lever here gains {WORTH:.0%}.")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A lever: the parameters that it changes, words for it, and what it gives."""
-
-    change: dict
-    words: str
-    gives: str
-
-
-def advice(setting) -> Advice | None:
+def advice(setting) -> Lever | None:
     """What makes the model fit, with the most tokens a second; where it does, the mildest that fits and gains NEAR_BEST
     of the most. None where nothing gains WORTH."""
-    tried = [(words, change, setting.changed(**change)) for words, change in _levers(setting)]
-    fitting = [candidate for candidate in tried if candidate[2].fits]
+    tried = [*lever.tried(setting, _levers(setting))]
+    fitting = [candidate for candidate in tried if candidate.after.fits]
     if not setting.fits:
         return _fitting(setting, tried, fitting)
-    best_gain = max((changed.pace / setting.pace - 1 for _, _, changed in fitting), default=0.0)
+
+    def gain(after) -> float:
+        return after.pace / setting.pace - 1
+
+    best_gain = max((gain(candidate.after) for candidate in fitting), default=0.0)
     if best_gain <= WORTH:
         return None
-    words, change, changed = next(
-        candidate for candidate in fitting if candidate[2].pace / setting.pace - 1 >= max(WORTH, NEAR_BEST * best_gain)
+    return lever.first(
+        fitting, lambda after: gain(after) >= max(WORTH, NEAR_BEST * best_gain), partial(_gains, setting)
     )
-    times = changed.pace / setting.pace
-    gain_words = f"{svg.quantity(times, 2)} times the" if times > 2 else f"{times - 1:.0%} more"
-    gain_text = f"{gain_words} tokens per second"
-    return Advice(change, words, gain_text)
 
 
-def _fitting(setting, tried: list, fitting: list) -> Advice | None:
+def _gains(setting, after) -> str:
+    times = after.pace / setting.pace
+    return f"{f'{svg.quantity(times, 2)} times the' if times > 2 else f'{times - 1:.0%} more'} tokens per second"
+
+
+def _fitting(setting, tried: list[Lever], fitting: list[Lever]) -> Lever | None:
     """The fastest that fits; where none does, the smallest."""
     if fitting:
-        words, change, changed = max(fitting, key=lambda candidate: candidate[2].pace)
-        return Advice(change, words, f"{amount(changed.account.peak_bytes, GIGA)} per GPU, fits")
-    words, change, changed = min(tried, key=lambda candidate: candidate[2].account.peak_bytes)
-    if changed.account.peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
+        fastest = max(fitting, key=lambda candidate: candidate.after.pace)
+        return fastest.giving(f"{amount(fastest.after.account.peak_bytes, GIGA)} per GPU, fits")
+    smallest = min(tried, key=lambda candidate: candidate.after.account.peak_bytes)
+    peak_bytes = smallest.after.account.peak_bytes
+    if peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
         return None
-    return Advice(change, words, f"{amount(changed.account.peak_bytes, GIGA)} per GPU, not enough yet")
+    return smallest.giving(f"{amount(peak_bytes, GIGA)} per GPU, not enough yet")
 
 
 def _levers(setting) -> Iterator[Change]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import pairwise
 
 from scaleout.draw import mesh_nodes, svg
 from scaleout.draw.labels import fitting
 from scaleout.draw.mesh_nodes import Part
 from scaleout.spec.pipeline import stages_of
+from scaleout.views.base import kept
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
-from scaleout.views.mesh.setting import AXES, LOOKS, Look
+from scaleout.views.mesh.setting import AXES, LOOKS
 
 ASIDE = {"tp": 0.0, "cp": -4.0, "dp": 5.0, "pp": -8.0}  # CSS pixels of an axis' wires from the middle of tiles in rows
 THICK = (1.6, 8.0)  # of a wire, by the root of its share of the bytes
@@ -27,19 +27,19 @@ def colour(setting, axis: str) -> str:
 # --- who belongs to whom --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=32)
+@kept
 def groups(setting, rank: int) -> dict[str, tuple[int, ...]]:
     """The rank's group along each axis that is shown, itself among them."""
     return {axis: setting.grid.group(rank, axis) for axis in setting.shown}
 
 
-@lru_cache(maxsize=32)
+@kept
 def holders(setting, rank: int) -> tuple[int, ...]:
     """The ranks that have the same weights."""
     return setting.grid.group(rank, "dp", "cp")
 
 
-@lru_cache(maxsize=32)
+@kept
 def workers(setting, rank: int) -> tuple[int, ...]:
     """The ranks that work on the same tokens."""
     return setting.grid.group(rank, "tp", "pp")
@@ -47,16 +47,16 @@ def workers(setting, rank: int) -> tuple[int, ...]:
 
 def meant(setting, look) -> set[int] | None:
     """The ranks that are lit; None for all."""
-    if look.subject == "all":
+    if look.look == "all":
         return None
-    if look.subject == "groups":
+    if look.look == "groups":
         return {rank for members in groups(setting, look.rank).values() for rank in members}
-    return {*(holders if look.subject == "weights" else workers)(setting, look.rank)}
+    return {*(holders if look.look == "weights" else workers)(setting, look.rank)}
 
 
 def wired_axes(look) -> tuple[str, ...]:
     """The axes whose wires are drawn."""
-    return {"weights": ("dp", "cp"), "tokens": ("tp", "pp")}.get(look.subject, AXES)
+    return {"weights": ("dp", "cp"), "tokens": ("tp", "pp")}.get(look.look, AXES)
 
 
 def pairs(frame: Frame, axis: str) -> list[tuple[int, int]]:
@@ -66,7 +66,7 @@ def pairs(frame: Frame, axis: str) -> list[tuple[int, int]]:
     if axis not in wired_axes(look) or size == 1:
         return []
     places = frame.tiles.places
-    if look.subject == "groups":
+    if look.look == "groups":
         members = [rank for rank in groups(setting, look.rank)[axis] if rank in places]
         return [*pairwise(members)]
     lit = meant(setting, look)
@@ -86,7 +86,7 @@ def pairs(frame: Frame, axis: str) -> list[tuple[int, int]]:
 def draw(frame: Frame, alive: bool = True) -> str:
     """Nodes, wires, tiles, and the buttons over them. alive: with buttons."""
     look = frame.look
-    shown = Look(look.rank, look.subject, acts.MOMENTS if frame.looks else 0)
+    shown = look.other(moment=acts.MOMENTS if frame.looks else 0)
     panels, layers = _standing(frame.setting.standing, shown, frame.width, alive)
     tiles, names, buttons = layers
     wires, packets = "".join(_wires(frame, axis) for axis in AXES), _packets(frame)
@@ -95,7 +95,7 @@ def draw(frame: Frame, alive: bool = True) -> str:
     return "".join(f"<g>{part}</g>" for part in parts)
 
 
-@lru_cache(maxsize=8)  # the same at every moment, and whatever is sent
+@kept  # the same at every moment, and whatever is sent
 def _standing(setting, look, width: int, alive: bool) -> tuple[str, tuple[str, ...]]:
     """What lies beneath the wires; over them the tiles with what is in them, the nodes' names, the buttons."""
     frame = Frame(setting, look, width)
@@ -113,7 +113,7 @@ def _standing(setting, look, width: int, alive: bool) -> tuple[str, tuple[str, .
         body += "".join(_name(frame, rank, faded) for rank in ranks)
         tile_parts.append(tiles.frames(ranks, "grid" if faded else "muted"))
         tile_parts.append(f'<g opacity="{mesh_nodes.FADED if faded else 1}">{body}</g>')
-    if look.subject != "all" and look.rank in tiles.places:
+    if look.look != "all" and look.rank in tiles.places:
         tile_parts.append(mesh_nodes.ring(*tiles.places[look.rank], tiles.width, tiles.height, mark="lit"))
     return panels, ("".join(tile_parts), _node_names(frame), _buttons(frame) if alive else "")
 
@@ -172,7 +172,7 @@ def _tokens(setting, rank: int) -> Part:
 
 def _name(frame: Frame, rank: int, faded: bool) -> str:
     (x, y), tiles, look = frame.tiles.places[rank], frame.tiles, frame.look
-    shared = "" if faded or look.subject != "groups" else shared_axis(frame.setting, look.rank, rank)
+    shared = "" if faded or look.look != "groups" else shared_axis(frame.setting, look.rank, rank)
     if frame.cubic:
         words = f"rank {rank}" + (f" {shared}" if shared else "")
         right, drop = (8, 15) if frame.wide else (6, 13)
@@ -213,7 +213,7 @@ def _buttons(frame: Frame) -> str:
     tiles, look = frame.tiles, frame.look
     parts = []
     for rank, (x, y) in tiles.places.items():
-        chosen = look.subject == "groups" and look.rank == rank
+        chosen = look.look == "groups" and look.rank == rank
         box = (x, y, tiles.width, tiles.height)
         if tiles.height < 27:
             box = (x, y - (27 - tiles.height) / 2, tiles.width, 27)
@@ -240,7 +240,7 @@ def _looks(frame: Frame) -> str:
     """Words that light what the rank has in common with others; the one that is lit is underlined."""
     parts, x = [], 62.0 if frame.wide else 4.0
     for look_name, words in SHORT.items():
-        chosen = look_name == frame.look.subject
+        chosen = look_name == frame.look.look
         wide = svg.measure(words, svg.SMALL, bold=chosen)
         body = svg.text(x + 6, 15, words, size=svg.SMALL, bold=chosen, fill="ink" if chosen else "key")
         body += svg.line(x + 6, 20, x + 6 + wide, 20, "key", 2) if chosen else ""
@@ -259,12 +259,12 @@ def _map(frame: Frame, lit: Iterable[int] | None) -> str:
     words = f"all {setting.nodes:,} nodes, those above marked; press to go there"
     parts = [svg.text(cells.x, cells.y - 6, words, size=svg.SMALLEST, fill="muted"), cells.draw()]
     node_gpus = setting.node
-    if look.subject == "groups":
+    if look.look == "groups":
         for axis in setting.shown:
             nodes = {rank // node_gpus for rank in groups(setting, look.rank)[axis]}
             parts.append(cells.lit(nodes, colour(setting, axis), 0.55 if axis == "dp" else 1.0))
     elif lit is not None:
-        parts.append(cells.lit({rank // node_gpus for rank in lit}, "c1" if look.subject == "weights" else "c3"))
+        parts.append(cells.lit({rank // node_gpus for rank in lit}, "c1" if look.look == "weights" else "c3"))
     parts.append(cells.lit(frame.nodes, "ink"))
     return "".join(parts)
 
@@ -273,7 +273,7 @@ def _blocks(frame: Frame) -> str:
     """Buttons as small as a finger finds, each of the node in its middle."""
     cells, node_gpus = frame.cells, frame.setting.node
     full_width, high = cells.pitch[0] * cells.columns, cells.bottom - cells.y
-    look = "groups" if frame.look.subject == "all" else frame.look.subject
+    look = "groups" if frame.look.look == "all" else frame.look.look
     columns, rows = min(cells.columns, int(full_width / 44)), max(1, min(3, int(high / 28)))
     wide, tall = full_width / columns, max(27.0, high / rows)
     parts = []

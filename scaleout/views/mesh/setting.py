@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from math import fsum
 
 from scaleout.collectives.job import Traffic, traffic
@@ -23,6 +23,8 @@ from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing import sent
 from scaleout.timing.job import Step, step
+from scaleout.views import base
+from scaleout.views.base import kept
 
 AXES = ("tp", "cp", "dp", "pp")  # as they are told: from what is sent in every block to what goes from stage to stage
 # By name: (link between nodes, one adapter for each GPU or one a node, RDMA, words)
@@ -38,11 +40,11 @@ CHUNKS = 8  # of a pipeline rank, at most
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(base.Setting):
     """What of the picture is lit: a rank, and what it has in common with others (LOOKS); moment: of the step."""
 
     rank: int
-    subject: str
+    look: str
     moment: int
 
 
@@ -51,7 +53,7 @@ LOOKS = {"all": "nothing: all wires", "groups": "whom the rank talks to", "weigh
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting):
     """What a reader chose, but for what is lit. order: of the axes, outermost first, those of replicas as "dp"; the
     others as the controls have them: what cannot be together becomes the nearest that can, in this order: tp, pp, cp,
     chunks, micro-batches."""
@@ -73,10 +75,6 @@ class Setting:
     device: str
     loss: str = "eager"
     program: str = "megatron"
-
-    def changed(self, **change) -> Setting:
-        """A setting to compare this one with."""
-        return known(replace(self, **change))
 
     # --- what can be ------------------------------------------------------------------------------------------------
 
@@ -127,7 +125,7 @@ class Setting:
     @cached_property
     def standing(self) -> Setting:
         """The setting of all those whose ranks stand and hold as this one's do."""
-        return self.changed(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
+        return self.other(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
 
     # --- the job ----------------------------------------------------------------------------------------------------
 
@@ -185,13 +183,15 @@ class Setting:
 
     # --- what follows -----------------------------------------------------------------------------------------------
 
+    @kept
     def traffic(self, stage: int) -> dict[str, Traffic]:
         """By axis, of a rank in this stage of the pipeline."""
-        return _sent(self, stage)[0]
+        return traffic(self.job, stage)
 
+    @kept
     def wire_seconds(self, stage: int) -> dict[str, float]:
         """Seconds of the same, hidden or not."""
-        return _sent(self, stage)[1]
+        return sent.seconds(self.job, stage)
 
     def spent(self, stage: int) -> float:
         """Of all axes together."""
@@ -201,7 +201,7 @@ class Setting:
         """The same where what sends most, tensor parallelism if there is any, lies farthest apart: the end of an axis
         that stays while axes are dragged."""
         dearest = "tp.pp.dp" if self.layout.tp > 1 else "dp.pp.tp"
-        return max(self.spent(stage), self.changed(order=dearest).spent(stage))
+        return max(self.spent(stage), self.other(order=dearest).spent(stage))
 
     @cached_property
     def time(self) -> Step:
@@ -255,14 +255,3 @@ def most_micro_batches(pp: int, v: int) -> int:
 def _halvings(count: int) -> tuple[int, ...]:
     """What was asked for, and its halves."""
     return tuple(count >> k for k in range(count.bit_length()))
-
-
-@lru_cache(maxsize=64)
-def _sent(setting: Setting, stage: int) -> tuple[dict[str, Traffic], dict[str, float]]:
-    return traffic(setting.job, stage), sent.seconds(setting.job, stage)
-
-
-@lru_cache(maxsize=64)
-def known(setting: Setting) -> Setting:
-    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
-    return setting

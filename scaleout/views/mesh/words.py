@@ -8,7 +8,6 @@ from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
-from scaleout.views.mesh.levers import WORTH, Advice
 from scaleout.views.mesh.nodes import stage
 
 GIGA = 10**9
@@ -33,13 +32,6 @@ def sentence(setting, values: dict) -> str:
         f"**{took(values['communication_ms'] / 1e3)}**, exposed {took(values['exposed_seconds'])} of a step of "
         f"{took(values['seconds'])}; {memory_text}."
     )
-
-
-def advice(lever: Advice | None) -> str:
-    """The one lever worth trying now."""
-    if not lever:
-        return f"No lever here gains {WORTH:.0%}."
-    return f"Try **{lever.words}**: {lever.gives}."
 
 
 def law(setting, look, values: dict) -> list[str]:
@@ -68,7 +60,7 @@ def law(setting, look, values: dict) -> list[str]:
 def slips(setting) -> list[tuple[float, str]]:
     """Milliseconds that likely mistakes give, of the opening setting."""
     flows, spent = setting.traffic(0), setting.wire_seconds(0)
-    data = setting.changed(order="dp.pp.tp")
+    data = setting.other(order="dp.pp.tp")
     slow = setting.cluster.share.bytes_per_s
     crossing = fsum(flow.bytes for flow in flows.values()) / slow
     without_pipeline = fsum(seconds for axis, seconds in spent.items() if axis != "pp")
@@ -76,7 +68,7 @@ def slips(setting) -> list[tuple[float, str]]:
         (1e3 * data.spent(0), "DP across: it sends less than TP, but not least"),
         (1e3 * spent["pp"], "the crossing axis alone: the others still send, inside the nodes"),
         (1e3 * crossing, "as if all bytes took the cable: two of three axes stay in their node"),
-        (1e3 * setting.changed(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by far more than that"),
+        (1e3 * setting.other(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by far more than that"),
         (
             1e3 * (without_pipeline - spent["tp"] + spent["pp"]),
             "without TP, which sends as much as before, over NVLink",

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import fsum
 
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
+from scaleout.views.base import kept
 from scaleout.views.pipeline import levers, picture, record, words, yours
-from scaleout.views.pipeline.setting import CHUNKS, MOST_MICRO_BATCHES, RANKS, YOURS, Look, Setting, reach, shown
+from scaleout.views.pipeline.setting import (
+    CHUNKS,
+    MOMENTS,
+    MOST_MICRO_BATCHES,
+    RANKS,
+    YOURS,
+    Look,
+    Setting,
+    reach,
+    shown,
+)
 
 TITLE = "A pipeline's schedule"
-
-MOMENTS = 24  # that a step is played in
 
 CONTROLS = (
     guess("Four ranks, eight micro-batches, a backward as long as two forwards. GPipe's step is drawn: all forwards "
@@ -38,7 +46,7 @@ CONTROLS = (
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The timeline above, what is held beneath on the same axis, and the bubble in the sentence."""
-    setting, look = _setting(params), _look(params)
+    setting, look = Setting.of(params), Look.of(params)
     result = _result(setting)
     values = {**result["values"], **_seen(setting, look)}
     return {**result, "svg": picture.picture(setting, look, values, width, run), "values": values}
@@ -49,51 +57,21 @@ measured = record.measured
 
 def advice(params: dict) -> str:
     """The lever worth trying now, with what it gives."""
-    return levers.advice(_setting(params))
+    return levers.advice(Setting.of(params))
 
 
 def locked(params: dict, width: int) -> str:
     """The same work in GPipe's order."""
-    return picture.locked(_setting(params).gpipe, _look(params), width)
+    return picture.locked(Setting.of(params).gpipe, Look.of(params), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Ends that likely mistakes give, of the opening setting."""
-    setting = _setting(params)
+    setting = Setting.of(params)
     return words.slips(setting, _result(setting)["values"])
 
 
-def _setting(params: dict) -> Setting:
-    mine = params["schedule"] == YOURS
-    ranks, micro_batches = min(params["ranks"], reach(params["schedule"])), params["micro_batches"]
-    if mine:
-        ranks, micro_batches = yours.RANKS, yours.MICRO_BATCHES
-    return _known(
-        Setting(
-            params["schedule"],
-            micro_batches,
-            ranks,
-            params["hop"],
-            params["chunks"],
-            params["head"],
-            params["backward"],
-            params["blocking"],
-            params["order"] if mine else "",
-        )
-    )
-
-
-@lru_cache(maxsize=8)
-def _known(setting: Setting) -> Setting:
-    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
-    return setting
-
-
-def _look(params: dict) -> Look:
-    return Look(params["lit"], params["path"], params["moment"] / MOMENTS)
-
-
-@lru_cache(maxsize=16)  # for both widths
+@kept  # for both widths
 def _result(setting: Setting) -> dict:
     """What is the same at every width, whatever is lit."""
     values = _values(setting)

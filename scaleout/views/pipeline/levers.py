@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from scaleout.spec import pipeline as spec
+from scaleout.views import lever
+from scaleout.views.lever import Change, Lever
 from scaleout.views.pipeline.setting import MOST_MICRO_BATCHES, YOURS, reach
 from scaleout.views.pipeline.words import amount, number
 
@@ -13,50 +14,52 @@ WORTH = 0.02  # of the bubble's share, that a lever must take away to be named
 SMALL = 0.03  # a bubble that is left alone
 ALIKE = 1.01  # times as long, and still called the same
 
-Lever = tuple[str, Any]  # words, and the setting that it leads to
-
 
 def advice(setting) -> str:
     """The lever worth trying now, with what it gives; "" where none is."""
     if setting.schedule == YOURS:
         return _puzzle(setting)
     if setting.schedule == "gpipe":
-        lean = setting.changed(schedule="1f1b")
+        lean = setting.other(schedule="1f1b")
         alike = lean.micro_batches == setting.micro_batches and lean.slots <= ALIKE * setting.slots
         if alike and lean.peaks[0] < setting.peaks[0]:
             return f"Try **1F1B**: rank 0 holds {amount(lean.peaks[0])} at a time, and the step is no longer."
-    lever = best(setting)
-    return f"Try **{lever[0]}**: {lever[1].bubble:.0%} waiting, {amount(lever[1].peaks[0])} held." if lever else ""
+    return lever.sentence(best(setting), "")
 
 
 def best(setting) -> Lever | None:
     """The first lever that takes WORTH of the bubble away, the mildest first."""
     if setting.bubble < SMALL:
         return None
-    return next((lever for lever in _levers(setting) if lever[1].bubble <= setting.bubble - WORTH), None)
+    return lever.first(
+        lever.tried(setting, _levers(setting)),
+        lambda after: after.bubble <= setting.bubble - WORTH,
+        lambda after: f"{after.bubble:.0%} waiting, {amount(after.peaks[0])} held",
+    )
 
 
-def _levers(setting) -> Iterator[Lever]:
+def _levers(setting) -> Iterator[Change]:
     if setting.hop and setting.gpipe.slots * ALIKE < setting.slots:
-        yield "GPipe, which holds enough to hide the hops", setting.gpipe
+        yield "GPipe, which holds enough to hide the hops", {"schedule": "gpipe", "wanted": 1}
     micro_batches = setting.micro_batches
+    twice = f"{2 * micro_batches} micro-batches", {"requested": 2 * micro_batches}
     if micro_batches < 4 * setting.ranks and 2 * micro_batches <= MOST_MICRO_BATCHES:
-        yield f"{2 * micro_batches} micro-batches", setting.changed(requested=2 * micro_batches)
+        yield twice
     for schedule, chunks in (("interleaved", 2), ("zb1", 1), ("zbv", 2)):
         if (
             schedule != setting.schedule
             and setting.ranks <= reach(schedule)
             and spec.allowed(schedule, setting.ranks, micro_batches)
         ):
-            tried = setting.changed(schedule=schedule, wanted=chunks)
-            yield f"{tried.label}{f' with v = {chunks}' if chunks > 1 else ''}", tried
+            label = spec.SCHEDULES[schedule].label
+            yield f"{label}{f' with v = {chunks}' if chunks > 1 else ''}", {"schedule": schedule, "wanted": chunks}
     if 2 * micro_batches <= MOST_MICRO_BATCHES:
-        yield f"{2 * micro_batches} micro-batches", setting.changed(requested=2 * micro_batches)
+        yield twice
 
 
 def _puzzle(setting) -> str:
     """What ZB1 makes of the same work."""
-    known = setting.changed(schedule="zb1", wanted=1)
+    known = setting.other(schedule="zb1", wanted=1)
     if setting.waits:
         return "Move it back, or another."
     if setting.slots > known.slots + 1e-9:

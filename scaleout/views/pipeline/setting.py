@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -11,9 +11,12 @@ from scaleout.spec import pipeline as spec
 from scaleout.timing.pipeline import Costs, Summary, Timeline, seconds, step, summary, timeline
 from scaleout.timing.pipeline_sketch import Sketch, sketch
 from scaleout.timing.pipeline_waits import Wait
+from scaleout.views import base
+from scaleout.views.base import kept
 from scaleout.views.pipeline import yours
 
 YOURS = "yours"
+MOMENTS = 24  # that a step is played in
 MOST_MICRO_BATCHES = 256  # micro-batches
 DRAWN = 8  # ranks at most
 MOST_ACTIONS = 1500  # actions, about, whose critical path is no longer looked for
@@ -34,7 +37,7 @@ def shown(ranks: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting, remembered=24):
     """Seconds are slots: one is what a rank takes for the forward of a micro-batch through its whole share of layers.
 
     hop: slots of a message; head: slots that the head adds to the last stage's forward; backward: as long as so many
@@ -76,11 +79,16 @@ class Setting:
     @cached_property
     def micro_batches(self) -> int:
         """m, the nearest to what was asked that the schedule can have."""
-        return _nearest(self.schedule, self.ranks, self.requested)
+        if self.schedule == YOURS:
+            return yours.MICRO_BATCHES
+        return spec.nearest(self.schedule, self.ranks, self.requested)
 
     @cached_property
     def costs(self) -> Costs:
-        return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop, self.blocking)
+        share = 1 / self.chunks
+        forward = (share,) * (self.ranks * self.chunks - 1) + (share + self.head,)
+        half = tuple(self.backward / 2 * slots for slots in forward)
+        return Costs(forward, half, half, self.hop, self.blocking)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -108,13 +116,13 @@ class Setting:
             return self.timeline
         if not self.priced:
             return self.sketch
-        return _summary(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
+        return summary(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
 
     @cached_property
     def slots(self) -> float:
         """Of the step; of one that never ends, what the busiest rank would compute."""
         if self.priced:
-            return _seconds(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
+            return seconds(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
         return max(self.summary.work) if self.waits else self.summary.seconds
 
     @cached_property
@@ -132,9 +140,14 @@ class Setting:
         """Whether the critical path can be shown: there is one, and its actions can be told apart."""
         return not self.waits and 3 * self.ranks * self.micro_batches * self.chunks <= MOST_ACTIONS
 
+    @kept
     def lane(self, rank: int) -> Lane:
         """What a rank does when."""
-        return _lane(self, rank)
+        if self.waits:
+            return yours.queue(self.order, rank, self.costs)
+        if self.schedule == YOURS:
+            return Lane(rank, *self.timeline.lane(rank))
+        return Sketched(rank, self.sketch)
 
     @cached_property
     def forward(self) -> float:
@@ -162,11 +175,19 @@ class Setting:
     @cached_property
     def gpipe(self) -> Setting:
         """The same work in GPipe's order."""
-        return self.changed(schedule="gpipe", wanted=1)
+        return self.other(schedule="gpipe", wanted=1)
 
-    def changed(self, **change) -> Setting:
-        """A setting to compare this one with."""
-        return replace(self, **{"requested": self.micro_batches, "order": "", "priced": True, **change})
+    @classmethod
+    def of(cls, params: dict) -> Setting:
+        """The reader's own schedule has its own ranks and micro-batches, and no other has the reader's order."""
+        chosen = params | {"requested": params["micro_batches"], "wanted": params["chunks"]}
+        if params["schedule"] == YOURS:
+            return super().of(chosen | {"requested": yours.MICRO_BATCHES, "ranks": yours.RANKS})
+        return super().of(chosen | {"order": "", "ranks": min(params["ranks"], reach(params["schedule"]))})
+
+    def other(self, **changes) -> Setting:
+        """A setting to compare this one with: its seconds are enough."""
+        return super().other(**{"requested": self.micro_batches, "order": "", "priced": True} | changes)
 
     @property
     def plain(self) -> bool:
@@ -175,19 +196,16 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(base.Setting):
     """What of the picture is in colour, and how much of the step has gone by."""
 
     lit: int
     path: bool
-    part: float
+    moment: int
 
-
-@lru_cache(maxsize=64)
-def _costs(stages: int, chunks: int, head: float, backward: float, hop: float, blocking: bool) -> Costs:
-    forward = (1 / chunks,) * (stages - 1) + (1 / chunks + head,)
-    half = tuple(backward / 2 * slots for slots in forward)
-    return Costs(forward, half, half, hop, blocking)
+    @property
+    def part(self) -> float:
+        return self.moment / MOMENTS
 
 
 @lru_cache(maxsize=8)  # they are large; the same for all that a reader can ask for and not have
@@ -202,22 +220,3 @@ def _timeline(schedule: str, ranks: int, micro_batches: int, chunks: int, costs:
 @lru_cache(maxsize=8)
 def _sketch(schedule: str, ranks: int, micro_batches: int, chunks: int, costs: Costs) -> Sketch:
     return sketch(schedule, ranks, micro_batches, chunks, costs, shown(ranks))
-
-
-_summary, _seconds = lru_cache(maxsize=256)(summary), lru_cache(maxsize=256)(seconds)
-
-
-@lru_cache(maxsize=64)
-def _lane(setting: Setting, rank: int) -> Lane:
-    if setting.waits:
-        return yours.queue(setting.order, rank, setting.costs)
-    if setting.schedule == YOURS:
-        return Lane(rank, *setting.timeline.lane(rank))
-    return Sketched(rank, setting.sketch)
-
-
-@lru_cache(maxsize=256)
-def _nearest(schedule: str, ranks: int, wanted: int) -> int:
-    if schedule == YOURS:
-        return yours.MICRO_BATCHES
-    return spec.nearest(schedule, ranks, wanted)

@@ -32,7 +32,6 @@ def orders(order: str) -> Orders:
     return tuple(tuple(Action(item[0], rank, int(item[1:])) for item in row) for rank, row in enumerate(rows_of(order)))
 
 
-@lru_cache(maxsize=16)
 def waits(order: str) -> tuple[Wait, ...]:
     """The ranks that wait for one another, in a ring; () where the order comes to its end."""
     return blocked(orders(order))

@@ -9,7 +9,6 @@ other clusters and what if, `costs` the figures, the whole run and one step away
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 
 from scaleout.draw import svg
 from scaleout.spec import hugging_face
@@ -17,6 +16,7 @@ from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.plan import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, paste, select
+from scaleout.views.base import kept
 from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import (
@@ -28,7 +28,6 @@ from scaleout.views.planner.setting import (
     Setting,
     ask_one,
     cuts_of,
-    setting_of,
 )
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
@@ -81,7 +80,7 @@ CONTROLS = (
 
 def draw(params: dict, width: int) -> dict:
     """The landscape with the best and the reader's own; beneath, their seconds and their bytes."""
-    setting = setting_of(params)
+    setting = Setting.of(params)
     return {
         "svg": _picture(setting, width, show := _shown(setting, params)),
         "sentence": words.sentence(setting),
@@ -109,12 +108,12 @@ def _levers(setting: Setting) -> dict:
 
 def advice(params: dict) -> str:
     """What ends the sentence."""
-    return words.advice(setting_of(params))
+    return words.advice(Setting.of(params))
 
 
 def beneath(params: dict, name: str) -> dict:
     """One of SECTIONS."""
-    setting = setting_of(params)
+    setting = Setting.of(params)
     if name == "run":
         return costs.whole_run(setting, run(setting, params), params)
     tell = {
@@ -130,12 +129,12 @@ def beneath(params: dict, name: str) -> dict:
 
 def prepare(params: dict, name: str) -> bool:
     """One of the searches that a section takes; whether there are more of them."""
-    setting = setting_of(params)
+    setting = Setting.of(params)
     questions = {"clusters": clusters.questions, "what-if": clusters.what_questions}.get(name, lambda setting: [])
     return ask_one(questions(setting))
 
 
-@lru_cache(maxsize=8)
+@kept
 def _picture(setting: Setting, width: int, show: str) -> str:
     places = landscape.PLACES[width]
     beneath = places.plane[1] + places.plane[3] + 38
@@ -157,7 +156,7 @@ def run(setting: Setting, params: dict) -> dict | None:
     return {"hours": cost.hours, "gpu_hours": cost.gpu_hours, "mwh": cost.kwh / 1e3, "price": cost.price}
 
 
-@lru_cache(maxsize=16)
+@kept
 def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
     best, yours = setting.best, setting.yours

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
@@ -12,10 +12,11 @@ from scaleout.draw.labels import cut, fitting, took
 from scaleout.draw.plot import Axis, Plane
 from scaleout.draw.spots import Spots
 from scaleout.timing.plan import Plan
+from scaleout.views.base import kept
 from scaleout.views.planner import chips, words
 from scaleout.views.planner.chips import LOOKS
 from scaleout.views.planner.published import published_run
-from scaleout.views.planner.setting import ALONE, KINDS, Cuts, Question, Setting, cuts_of
+from scaleout.views.planner.setting import ALONE, KINDS, Cuts, Setting, cuts_of
 
 FARTHEST = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to
@@ -54,7 +55,7 @@ class Scene:
     def plane(self) -> Plane:
         card = self.setting.job.device.memory_bytes
         yours = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
-        quick, reach = _reach(self.setting.question)
+        quick, reach = _reach(self.setting.standing)
         seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*reach, *(plan.bytes for plan in yours)]
         start = self.start if quick else min(seconds, default=1.0)
         left, last = min(quick, default=start), max(seconds, default=2.0)
@@ -77,31 +78,31 @@ def _xy(plane: Plane, plan: Plan) -> tuple[float, float]:
     return plane.at_x(plan.seconds), plane.at_y(plan.bytes)
 
 
-# What a reader's own layout does not change is made once for a question and a plane.
+# What a reader's own layout does not change is made once for a setting that stands for all of a question, and a plane.
 
 
-@lru_cache(maxsize=8)
-def _reach(question: Question) -> tuple[tuple[float, ...], tuple[int, ...]]:
+@kept
+def _reach(setting: Setting) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The least and the most seconds of all layouts, and bytes; nothing where there are none."""
-    plans = Setting(question, ALONE).plans
+    plans = setting.plans
     seconds, sizes = [plan.seconds for plan in plans], [plan.bytes for plan in plans]
     return ((min(seconds), max(seconds)), (min(sizes), max(sizes))) if plans else ((), ())
 
 
-@lru_cache(maxsize=8)
-def _places(question: Question, plane: Plane) -> tuple[tuple[float, float], ...]:
+@kept
+def _places(setting: Setting, plane: Plane) -> tuple[tuple[float, float], ...]:
     """Where each layout is, in the order of `Setting.plans`."""
-    return tuple(_xy(plane, plan) for plan in Setting(question, ALONE).plans)
+    return tuple(_xy(plane, plan) for plan in setting.plans)
 
 
 def drawn(setting: Setting, width: int, show: str = "") -> str:
     """All of the landscape."""
-    scene, question = Scene(setting, width, show), setting.question
-    body = [_ground(scene), _cloud(question, scene.plane, show), _front(question, scene.plane)]
+    scene, standing = Scene(setting, width, show), setting.standing
+    body = [_ground(scene), _cloud(standing, scene.plane, show), _front(standing, scene.plane)]
     spots = _spots(scene)
     body += [_published(scene, spots), _chosen(scene, spots), _alone(scene, spots)]
     keys = chips.drawn(setting, width, scene.places.keys, show)
-    return "".join([*body, keys, _field(question, scene.plane, width, show)])
+    return "".join([*body, keys, _field(standing, scene.plane, width, show)])
 
 
 # --- what lies behind -------------------------------------------------------------------------------------------
@@ -184,11 +185,11 @@ def _powers(low: float, high: float) -> list[int]:
     return labels[:: max(1, -(-len(labels) // 6))]
 
 
-@lru_cache(maxsize=8)
-def _cloud(question: Question, plane: Plane, show: str) -> str:
+@kept
+def _cloud(setting: Setting, plane: Plane, show: str) -> str:
     """Every layout; what fits lies on top."""
     places: dict[str, list] = {kind: [] for kind in KINDS}
-    for kind, place in zip(Setting(question, ALONE).kinds, _places(question, plane), strict=True):
+    for kind, place in zip(setting.kinds, _places(setting, plane), strict=True):
         places[kind].append(place)
     parts = []
     for kind in reversed(KINDS):
@@ -198,11 +199,11 @@ def _cloud(question: Question, plane: Plane, show: str) -> str:
     return "".join(parts)
 
 
-@lru_cache(maxsize=8)
-def _front(question: Question, plane: Plane) -> str:
+@kept
+def _front(setting: Setting, plane: Plane) -> str:
     """Less memory costs this much: no layout that fits is both quicker and smaller than one on this line."""
     steps, least = [], None
-    for plan in Setting(question, ALONE).result.plans:
+    for plan in setting.result.plans:
         if least is None or plan.bytes < least:
             x, y = _xy(plane, plan)
             steps.append(f"M{svg.num(x)} {svg.num(y)}" if least is None else f"H{svg.num(x)}V{svg.num(y)}")
@@ -232,7 +233,7 @@ def _spots(scene: Scene) -> Spots:
         if isinstance(plan, Plan):
             x, y = scene.xy(plan)
             boxes.append((x - 8, y - 8, x + 8, y + 8))
-    return Spots((plane.left, plane.top, plane.right, plane.bottom), _places(setting.question, plane), boxes)
+    return Spots((plane.left, plane.top, plane.right, plane.bottom), _places(setting.standing, plane), boxes)
 
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
@@ -294,10 +295,9 @@ def _published(scene: Scene, spots: Spots) -> str:
 # --- the control ---------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=8)
-def _layouts(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
+@kept
+def _layouts(setting: Setting, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
     """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
-    setting = Setting(question, ALONE)
     plans = [plan for plan, kind in zip(setting.plans, setting.kinds, strict=True) if show in ("", kind)]
     return [
         (plan, cuts_of(plan), cut(_remark(setting, plan), width - 10))
@@ -314,10 +314,10 @@ def _remark(setting: Setting, plan: Plan) -> str:
     return f"{reason}: {words.layout(plan, dp=False)}"
 
 
-@lru_cache(maxsize=8)
-def _field(question: Question, plane: Plane, width: int, show: str) -> str:
+@kept
+def _field(setting: Setting, plane: Plane, width: int, show: str) -> str:
     """The control over the plane: pressing picks the nearest layout shown."""
-    points = [(*_xy(plane, plan), cuts, remark) for plan, cuts, remark in _layouts(question, width, show)]
+    points = [(*_xy(plane, plan), cuts, remark) for plan, cuts, remark in _layouts(setting, width, show)]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
     hint = (plane.left - 36, plane.top - 7, HINT)
     return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, hint, label)

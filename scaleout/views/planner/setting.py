@@ -19,6 +19,7 @@ from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing.plan import Plan
 from scaleout.timing.search import Ranking, cut
 from scaleout.timing.search import search as searched
+from scaleout.views import base
 from scaleout.views.choices import NAMES, NODE
 
 MOST_GPUS = 2**14  # GPUs
@@ -184,12 +185,27 @@ def picked(question: Question, cuts: Cuts) -> Plan | str:
         return str(error)
 
 
+ALONE = Cuts(1, 1, 1, 3, "none")  # FSDP and nothing else
+
+
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting, remembered=32):
     """A question and the reader's own layout."""
 
     question: Question
     cuts: Cuts
+
+    @classmethod
+    def of(cls, params: dict) -> Setting:
+        """A config.json that is pasted is the model."""
+        asked = params | {"model": params["config"] or params["model"]}
+        question = Question(**{name: asked[name] for name in Question._fields if name in asked})
+        return super().of({"question": question, "cuts": Cuts(*(params[name] for name in Cuts._fields))})
+
+    @property
+    def standing(self) -> Setting:
+        """The setting of all those whose question is this one's, whatever the reader's own layout is."""
+        return self.other(cuts=ALONE)
 
     @cached_property
     def job(self) -> Job:
@@ -251,7 +267,7 @@ class Setting:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layout of `plans`."""
-        return _kinds(self.question)
+        return tuple(self.kind(plan) for plan in self.plans) if self.cuts == ALONE else self.standing.kinds
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -281,25 +297,4 @@ class Setting:
 
     def asking(self, **changed) -> Setting:
         """The same with another question."""
-        return replace(self, question=self.question._replace(**changed))
-
-
-ALONE = Cuts(1, 1, 1, 3, "none")  # FSDP and nothing else
-
-
-@lru_cache(maxsize=8)
-def _kinds(question: Question) -> tuple[str, ...]:
-    setting = Setting(question, ALONE)
-    return tuple(setting.kind(plan) for plan in setting.plans)
-
-
-@lru_cache(maxsize=32)
-def _setting(question: Question, cuts: Cuts) -> Setting:
-    return Setting(question, cuts)
-
-
-def setting_of(params: dict) -> Setting:
-    """From clean parameters of the view."""
-    fields = {name: params[name] for name in Question._fields if name in params}
-    fields["model"] = params["config"] or fields["model"]
-    return _setting(Question(**fields), Cuts(*(params[name] for name in Cuts._fields)))
+        return self.other(question=self.question._replace(**changed))

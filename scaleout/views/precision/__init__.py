@@ -3,12 +3,11 @@ it."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from scaleout.draw.ruler import power
-from scaleout.views import guess, more, play, select, slider
+from scaleout.views import guess, lever, more, play, select, slider
+from scaleout.views.base import kept
 from scaleout.views.precision import levers, picture, words
-from scaleout.views.precision.setting import EVERY_PART, MOST_OCTAVES, PARTS, STEPS, Setting, setting_of
+from scaleout.views.precision.setting import EVERY_PART, MOST_OCTAVES, PARTS, STEPS, Setting
 
 TITLE = "Where a number format ends"
 
@@ -38,7 +37,7 @@ CONTROLS = (
 
 def draw(params: dict, width: int) -> dict:
     """The histogram on its ruler, the format beneath it, and what becomes of the gradients."""
-    setting = setting_of(params)
+    setting = Setting.of(params)
     return {
         "svg": picture.picture(setting, width),
         "sentence": words.sentence(setting),
@@ -50,18 +49,17 @@ def draw(params: dict, width: int) -> dict:
 
 def advice(params: dict) -> str:
     """The lever worth trying now, with what it gives."""
-    setting = setting_of(params)
-    return words.advice(setting, levers.advice(setting))
+    return lever.sentence(levers.advice(Setting.of(params)), words.BEST)
 
 
 def locked(params: dict, width: int) -> str:
     """The gradients, and the format's normal numbers."""
-    return picture.locked(setting_of(params), width)
+    return picture.locked(Setting.of(params), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Per cent that likely mistakes give."""
-    return words.slips(setting_of(params))
+    return words.slips(Setting.of(params))
 
 
 def _levers(s: Setting) -> dict:
@@ -82,7 +80,7 @@ def _levers(s: Setting) -> dict:
     return levers
 
 
-@lru_cache(maxsize=16)
+@kept
 def _values(s: Setting) -> dict:
     """What is the same at both widths."""
     fate_shown = s.shared_fate if s.shares else s.fate

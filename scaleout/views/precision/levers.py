@@ -3,52 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 
 from scaleout.draw.ruler import power
+from scaleout.views import lever
+from scaleout.views.lever import Change, Lever
 from scaleout.views.precision.amounts import percent
 
 WORTH = 0.01  # of the gradients that a lever must save to be named
 BETTER = 0.95  # times the error that is left by a lever for shared scales
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A lever: the parameters that it changes, words for it, and what it gives."""
-
-    change: dict
-    words: str
-    gives: str
-
-
-def advice(setting) -> Advice | None:
+def advice(setting) -> Lever | None:
     """What loses less; None where nothing does."""
     if setting.shares:
         return _sharing(setting)
     if setting.searches:
-        return Advice({"step": 0, "format": "bf16"}, "bf16", "no step is left out, for 8 bits in place of 11")
+        [bf16] = lever.tried(setting, [("bf16", {"step": 0, "format": "bf16"})])
+        return bf16.giving("no step is left out, for 8 bits in place of 11")
     return _scaling(setting)
 
 
-def _scaling(setting) -> Advice | None:
-    best = setting.best
+def _scaling(setting) -> Lever | None:
+    best, scaled = setting.best, []
     if best is not None and best != setting.scale:
-        changed = setting.changed(scale=best)
         words = f"a loss scale of {power(best)}" if best else "no loss scale"
-        if setting.leaves_out:
-            return Advice({"scale": best}, words, f"nothing overflows, {percent(changed.fate.zero)} become zero")
-        if changed.lost < setting.lost - WORTH:
-            return Advice({"scale": best}, words, _left(changed))
-    for change, words in _instead(setting):
-        changed = setting.changed(**change)
-        if (changed.shared_fate.zero if changed.shares else changed.lost) < setting.lost - WORTH:
-            return Advice(change, words, _left(changed))
-    if best is not None and best != setting.scale:
-        changed = setting.changed(scale=best)
-        words = f"a loss scale of {power(best)}" if best else "no loss scale"
-        if changed.fate.few + changed.fate.zero < setting.fate.few + setting.fate.zero - WORTH:
-            return Advice({"scale": best}, words, f"{percent(changed.fate.few)} keep fewer bits")
-    return None
+        scaled = [*lever.tried(setting, [(words, {"scale": best})])]
+    if setting.leaves_out and scaled:
+        return scaled[0].giving(f"nothing overflows, {percent(scaled[0].after.fate.zero)} become zero")
+    loses_less = lever.first(
+        chain(scaled, lever.tried(setting, _instead(setting))),
+        lambda after: (after.shared_fate.zero if after.shares else after.lost) < setting.lost - WORTH,
+        _left,
+    )
+    return loses_less or lever.first(
+        scaled,
+        lambda after: after.fate.few + after.fate.zero < setting.fate.few + setting.fate.zero - WORTH,
+        lambda after: f"{percent(after.fate.few)} keep fewer bits",
+    )
 
 
 def _left(setting) -> str:
@@ -57,39 +49,39 @@ def _left(setting) -> str:
     return f"{percent(zero)} become zero{f', {percent(cut)} are cut' if cut else ''}"
 
 
-def _instead(setting) -> Iterator[tuple[dict, str]]:
+def _instead(setting) -> Iterator[Change]:
     """The mildest first."""
     if setting.f.bits <= 8:
-        yield {"shared": "up", "block": 32}, "a scale for each 32 numbers"
-        yield {"shared": "nv", "block": 16}, "NVFP4's scales"
+        yield "a scale for each 32 numbers", {"shared": "up", "block": 32}
+        yield "NVFP4's scales", {"shared": "nv", "block": 16}
     if setting.format == "e4m3":
-        yield {"format": "e5m2", "scale": setting.changed(format="e5m2").best or 0}, "e5m2"
+        yield "e5m2", {"format": "e5m2", "scale": setting.other(format="e5m2").best or 0}
     if setting.format != "bf16":
-        yield {"format": "bf16", "scale": 0}, "bf16"
+        yield "bf16", {"format": "bf16", "scale": 0}
 
 
 # --- shared scales --------------------------------------------------------------------------------------------------
 
 
-def _sharing(setting) -> Advice | None:
-    for change, words in _closer(setting):
-        changed = setting.changed(**change)
-        if changed.shared_fate.error < BETTER * setting.shared_fate.error:
-            return Advice(change, words, f"off by {percent(changed.shared_fate.error)}")
-    return None
+def _sharing(setting) -> Lever | None:
+    return lever.first(
+        lever.tried(setting, _closer(setting)),
+        lambda after: after.shared_fate.error < BETTER * setting.shared_fate.error,
+        lambda after: f"off by {percent(after.shared_fate.error)}",
+    )
 
 
-def _closer(setting) -> Iterator[tuple[dict, str]]:
+def _closer(setting) -> Iterator[Change]:
     """The mildest first."""
     if setting.shared == "floor":
-        yield {"shared": "up"}, "rounding scales up"
+        yield "rounding scales up", {"shared": "up"}
     if setting.shared != "nv" and setting.format == "e2m1":
-        yield {"shared": "nv", "block": 16}, "NVFP4's e4m3 scales"
+        yield "NVFP4's e4m3 scales", {"shared": "nv", "block": 16}
     if setting.shared == "tensor":
-        yield {"shared": "up", "block": 32}, "a scale for each 32 numbers"
+        yield "a scale for each 32 numbers", {"shared": "up", "block": 32}
     if setting.block > 16 and setting.shared != "tensor":
-        yield {"block": 16}, "blocks of 16"
+        yield "blocks of 16", {"block": 16}
     if setting.format == "e2m1":
-        yield {"format": "e4m3"}, "e4m3, twice the bits"
+        yield "e4m3, twice the bits", {"format": "e4m3"}
     if setting.format == "e5m2":
-        yield {"format": "e4m3"}, "e4m3, with one bit more"
+        yield "e4m3, with one bit more", {"format": "e4m3"}

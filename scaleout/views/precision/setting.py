@@ -4,8 +4,8 @@ what a scaler does step by step, and what scales that blocks share do."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
 from scaleout.numerics.blocks import Blocks
 from scaleout.numerics.formats import FORMATS, Format
@@ -14,6 +14,7 @@ from scaleout.numerics.recorded import GRADIENTS, LARGEST
 from scaleout.numerics.rounding import beyond
 from scaleout.numerics.scaling import Scaler, Step, search
 from scaleout.numerics.shared import Shared, shared
+from scaleout.views import base
 
 EVERY_PART = "all"
 HEADS = {"activations": "head", "weights": "tables"}  # the head's weights are the tables'
@@ -25,7 +26,7 @@ SCALES = {"tensor": ("fp32", "floor"), "floor": ("e8m0", "floor"), "up": ("e8m0"
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting, remembered=128):
     """What a reader chose. scale: log2 of the loss scale; step: of the search, 0 for none; block: numbers that share a
     scale; smaller: octaves that later gradients lie lower."""
 
@@ -39,10 +40,6 @@ class Setting:
     block: int
     interval: int
     smaller: int
-
-    def changed(self, **change) -> Setting:
-        """A setting to compare this one with."""
-        return known(replace(self, **change))
 
     @property
     def f(self) -> Format:
@@ -93,8 +90,9 @@ class Setting:
 
     @cached_property
     def course(self) -> tuple[Step, ...]:
-        """What the scaler does in the recorded steps."""
-        return course(self.interval, self.smaller)
+        """What GradScaler does on the recorded largest gradients, from its own first scale."""
+        largest = [math.ldexp(size, -self.smaller) for size in LARGEST]
+        return search(largest, FORMATS["fp16"], Scaler(interval=self.interval), repeats=True)
 
     @property
     def current(self) -> Step:
@@ -159,7 +157,7 @@ class Setting:
     def best(self) -> int | None:
         """log2 of a loss scale: the largest of the control's at which no step is left out; where the format saturates,
         the one that loses least."""
-        ways = [self.changed(step=0, shared="none", scale=k) for k in range(MOST_OCTAVES, -1, -1)]
+        ways = [self.other(step=0, shared="none", scale=k) for k in range(MOST_OCTAVES, -1, -1)]
         if self.f.saturates:
             return min(ways, key=lambda way: way.lost).scale
         return next((way.scale for way in ways if not way.leaves_out), None)
@@ -180,21 +178,3 @@ class Setting:
     def shared_fate(self) -> Shared:
         """What that makes of the part's gradients."""
         return shared(self.h, self.blocks, self.rule)
-
-
-@lru_cache(maxsize=32)
-def course(interval: int, smaller: int) -> tuple[Step, ...]:
-    """GradScaler on the recorded largest gradients, from its own first scale."""
-    largest = [math.ldexp(size, -smaller) for size in LARGEST]
-    return search(largest, FORMATS["fp16"], Scaler(interval=interval), repeats=True)
-
-
-@lru_cache(maxsize=128)
-def known(setting: Setting) -> Setting:
-    """The setting that equals this one, with all that has been found of it: for both widths."""
-    return setting
-
-
-def setting_of(params: dict) -> Setting:
-    """A view's clean parameters as what they mean."""
-    return known(Setting(**params))

@@ -8,7 +8,6 @@ from scaleout.draw import svg
 from scaleout.draw.ruler import power
 from scaleout.numerics.octaves import fate
 from scaleout.views.precision.amounts import gradients, named, number, percent, spoken
-from scaleout.views.precision.levers import Advice
 
 BEST = "Nothing here loses less."
 
@@ -52,11 +51,6 @@ def _sharing(s) -> str:
     zero = f"{_zero(result.zero)} of {gradients(s.recorded)} become zero"
     error_words = f"together they are off by **{percent(result.error)}** (root of mean squares)"
     return f"{named(s.format, s.shared, s.block)}, {sharer}: {zero}{cut}; {error_words}."
-
-
-def advice(s, lever: Advice | None) -> str:
-    """The one lever worth trying now."""
-    return f"Try **{lever.words}**: {lever.gives}." if lever else BEST
 
 
 # --- the law --------------------------------------------------------------------------------------------------------

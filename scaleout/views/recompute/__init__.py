@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import guess, more, play, select, toggle
+from scaleout.views.base import kept
 from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.recompute import levers, picture, words
 from scaleout.views.recompute.frame import MICRO
-from scaleout.views.recompute.setting import STEP, Setting, setting_of
+from scaleout.views.recompute.setting import STEP, Setting
 
 TITLE = "Keep it or make it again"
 
@@ -38,7 +37,7 @@ CONTROLS = (
 
 def draw(params: dict, width: int) -> dict:
     """The tiles with what is dropped of them, the curve as far as the cut, and what a GPU holds and takes."""
-    setting = setting_of(params)
+    setting = Setting.of(params)
     return {
         "svg": picture.picture(setting, width),
         "sentence": words.sentence(setting),
@@ -49,13 +48,12 @@ def draw(params: dict, width: int) -> dict:
 
 def advice(params: dict) -> str:
     """The lever worth trying now, with what it gives."""
-    setting = setting_of(params)
-    return words.advice(setting, levers.advice(setting))
+    return levers.sentence(Setting.of(params))
 
 
 def locked(params: dict, width: int) -> str:
     """All tiles, kept, and no curve."""
-    return picture.locked(setting_of(params).changed(dropped=0), width)
+    return picture.locked(Setting.of(params).other(dropped=0), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -63,11 +61,11 @@ def slips(params: dict) -> list[tuple[float, str]]:
     return words.slips()
 
 
-@lru_cache(maxsize=16)
+@kept
 def _values(setting: Setting) -> dict:
     """What is the same at both widths."""
     case = setting.case
-    all_dropped = setting.changed(dropped=100)
+    all_dropped = setting.other(dropped=100)
     return {
         "all_percent": round(100 * all_dropped.share, 1),
         "longer_percent": 100 * setting.share,

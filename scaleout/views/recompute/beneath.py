@@ -22,7 +22,7 @@ def memory(axes, setting) -> str:
     """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. axes: `frame.Axes`.
     The dashed line is usable memory; what is over it is hatched."""
     (y, high), case, left, right, words = axes.places.memory, setting.case, axes.places.left, axes.right, axes.words
-    usable, full_peak = case.usable, setting.changed(dropped=0).peak
+    usable, full_peak = case.usable, setting.other(dropped=0).peak
     scale = (right - left) / (1.02 * max(full_peak, usable))
     limit, x = left + usable * scale, left
     parts = [svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL)]

@@ -21,6 +21,7 @@ from scaleout.timing import recompute as timing
 from scaleout.timing.compute import Phase
 from scaleout.timing.job import Step
 from scaleout.timing.knapsack import Priced
+from scaleout.views import base
 
 NODE = 8  # GPUs of a node
 DROPOUT = 0.1
@@ -28,14 +29,14 @@ WALKED = (3, 4)  # blocks that are walked: each more holds as much more as the f
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(base.Setting):
     """What is trained, and on what, by the view's controls. batch: sequences of seq tokens that a GPU or a group of tp
     takes at once; dp: GPUs (or groups) among which FSDP splits the states."""
 
     attention: str
     batch: int
     model: str
-    seq: str
+    seq: int
     device: str
     tp: int
     dp: int
@@ -48,7 +49,7 @@ class Case:
 
     @property
     def tokens(self) -> int:
-        return self.shape.tokens(int(self.seq))
+        return self.shape.tokens(self.seq)
 
     @cached_property
     def job(self) -> Job:
@@ -86,7 +87,7 @@ class Case:
         return timing_job.step(self.job)
 
     @cached_property
-    def seconds(self) -> Callable[[float], float]:
+    def step_seconds(self) -> Callable[[float], float]:
         """Of a step, by the seconds that all blocks make again."""
         return timing.lengthened(self.plain, self.rank)
 

@@ -58,7 +58,7 @@ def drawn(axes: Axes) -> str:
     start = x - 9 - long if right else x + 9
     words_taken, end = [(start, start + long, high)], ""
     if abs(points[-1][0] - x) > 130:
-        all_words = f"all: {setting.changed(dropped=100).percent}%"
+        all_words = f"all: {setting.other(dropped=100).percent}%"
         below = points[-1][1]  # beneath the end where there is room: above it a guess of a third would strike the words
         below = below + 34 if len(axes.scale) > 2 and below + 38 < axes.low else max(top + 11, below - 8)
         end = svg.text(axes.right, below, all_words, anchor="end", fill="muted", size=svg.SMALL, halo=True)
@@ -90,7 +90,7 @@ def _compared(axes: Axes, word_spans: Sequence[tuple[float, float, float]]) -> s
     setting = axes.setting
     moved, dear = setting.way == "offload", setting.order != "cheapest"
     words = "made again" if moved else "cheapest first" if dear else "all tiles of some blocks"
-    compared = setting.changed(way="rebuild") if moved else setting.changed(order="cheapest")
+    compared = setting.other(way="rebuild") if moved else setting.other(order="cheapest")
     points = _points(axes, compared, "rebuild" if moved or dear else "blocks")
     long = svg.measure(words, svg.SMALLEST)
     name = ""

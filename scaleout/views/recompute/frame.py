@@ -80,7 +80,7 @@ class Axes:
     def scale(self) -> list[tuple[float, float]]:
         """Pairs of share and height above the curve's base line, between which both rise evenly."""
         high = self.places.curve[1]
-        top = max(self.setting.changed(dropped=100, way=way).share for way in ("rebuild", self.setting.way))
+        top = max(self.setting.other(dropped=100, way=way).share for way in ("rebuild", self.setting.way))
         if top <= BREAK:
             return [(0.0, 0.0), (BREAK, BELOW * high), (1.0, high)]
         step = svg.ticks(top)[1]

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
+from scaleout.views import lever
+from scaleout.views.lever import Change, Lever, count
 
 WORTH = 0.01  # of the time for a token that a lever must save to be named
 ENDS = {"tp": 8, "dp": 64}  # of the view's controls
 
-Change = tuple[str, dict]  # words, and the parameters that they change
+
+def sentence(setting) -> str:
+    """The one lever worth trying now, with what it gives."""
+    if not setting.fits:
+        otherwise = "Nothing here makes it fit."
+    elif setting.dropped == setting.least > 0:
+        otherwise = "That is the least that fits."
+    else:
+        otherwise = f"No lever here saves {WORTH:.0%} of the time."
+    return lever.sentence(advice(setting), otherwise)
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A lever: the parameters that it changes, words for it, and what it gives."""
-
-    change: dict
-    words: str
-    gives: str
-
-
-def advice(setting) -> Advice | None:
+def advice(setting) -> Lever | None:
     """What makes the step fit, the cheapest first; where it fits, what saves time. None where nothing does."""
     return _faster(setting) if setting.fits else _fitting(setting)
 
@@ -37,38 +38,40 @@ def pace(setting) -> float:
 # --- memory ------------------------------------------------------------------------------------------------------
 
 
-def _fitting(setting) -> Advice | None:
+def _fitting(setting) -> Lever | None:
     """The least that fits; then other levers with the least that fits beside them."""
+    return lever.first(
+        lever.tried(setting, _with_least(setting)),
+        lambda after: True,
+        lambda after: f"{amount(after.peak, 10**9)}, which fits, {longer(after)}",
+    )
+
+
+def _with_least(setting) -> Iterator[Change]:
+    """Levers that make it fit, each with the least that has to be dropped beside it."""
     for words, change in _for_memory(setting):
-        changed = setting.changed(**change)
-        if changed.least is None:
-            continue
-        change = change | ({"dropped": changed.least} if changed.least != setting.dropped else {})
-        changed = setting.changed(**change)
-        part = f"{changed.dropped}% dropped" if changed.dropped else "nothing dropped"
-        phrases = [words, part if "dropped" in change else ""]
-        return Advice(
-            change, " and ".join(filter(None, phrases)), f"{amount(changed.peak, 10**9)}, which fits, {longer(changed)}"
-        )
-    return None
+        least = setting.other(**change).least
+        if least is not None and least != setting.dropped:
+            part = f"{least}% dropped" if least else "nothing dropped"
+            yield " and ".join(filter(None, (words, part))), change | {"dropped": least}
+        elif least is not None:
+            yield words, change
 
 
 def _for_memory(setting) -> Iterator[Change]:
     case = setting.case
-    cheap = setting.changed(way="rebuild", order="cheapest")
-    variants = [setting, setting.changed(way="rebuild"), cheap]
+    cheap = setting.other(way="rebuild", order="cheapest")
+    variants = [setting, setting.other(way="rebuild"), cheap]
     if case.attention == "naive":
         yield "fused attention", {"attention": "sdpa"}
-    costs = [
-        variant.changed(dropped=variant.least).share if variant.least is not None else None for variant in variants
-    ]
+    costs = [variant.other(dropped=variant.least).share if variant.least is not None else None for variant in variants]
     if costs[0] is not None:
         if setting.way == "offload" and costs[1] < costs[0] - WORTH:
             yield "making again", {"way": "rebuild"}
         elif setting.order != "cheapest" and setting.way == "rebuild" and costs[2] < costs[0] - WORTH:
             yield "the cheapest first", {"order": "cheapest"}
         yield "", {}
-    yield from ((_sequences(n), {"batch": n}) for n in (8, 4, 2, 1) if n < case.batch)
+    yield from ((count(n, "sequence"), {"batch": n}) for n in (8, 4, 2, 1) if n < case.batch)
     if case.dp < ENDS["dp"]:
         yield from ((f"states on {n * case.tp} GPUs", {"dp": n}) for n in (8, 64) if n > case.dp)
     yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > case.tp)
@@ -77,25 +80,19 @@ def _for_memory(setting) -> Iterator[Change]:
         yield "one sequence, 8 ranks a group, 64 groups", widest
 
 
-def _sequences(count: int) -> str:
-    return f"{count} sequence{'s' if count > 1 else ''}"
-
-
 # --- time --------------------------------------------------------------------------------------------------------
 
 
-def _faster(setting) -> Advice | None:
+def _faster(setting) -> Lever | None:
     """The first lever that saves time for a token, and fits."""
-    for words, change in _for_time(setting):
-        changed = setting.changed(**change)
-        if changed.fits and pace(changed) < (1 - WORTH) * pace(setting):
-            fits = f"{amount(changed.peak, 10**9)} fits too, "
-            return Advice(
-                change,
-                words,
-                f"{fits if 'dropped' in change else ''}{took(changed.seconds)} a step, not {took(setting.seconds)}",
-            )
-    return None
+    found = lever.first(
+        lever.tried(setting, _for_time(setting)),
+        lambda after: after.fits and pace(after) < (1 - WORTH) * pace(setting),
+        lambda after: f"{took(after.seconds)} a step, not {took(setting.seconds)}",
+    )
+    if found and "dropped" in found.change:
+        return found.giving(f"{amount(found.after.peak, 10**9)} fits too, {found.gives}")
+    return found
 
 
 def _for_time(setting) -> Iterator[Change]:

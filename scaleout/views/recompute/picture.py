@@ -149,7 +149,7 @@ def _fits(axes: Axes) -> str:
     setting = axes.setting
     if not setting.least:
         return ""
-    x = axes.x(setting.changed(dropped=setting.least).freed / setting.case.blocks)
+    x = axes.x(setting.other(dropped=setting.least).freed / setting.case.blocks)
     words = f"fits from {setting.least}% on"
     half = svg.measure(words, svg.SMALLEST) / 2
     middle = min(max(x, axes.places.left + half), axes.right - half)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from math import ceil, fsum
 
@@ -15,19 +15,17 @@ STEP = 5  # per cent of what can be dropped, from one stop of the budget to the 
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(Case):
     """A case, and what is dropped of it: per cent of what all blocks can drop, in what order, what becomes of it."""
 
-    case: Case
     dropped: int
     order: str
     way: str
 
-    def changed(self, **change) -> Setting:
-        """A setting to compare this one with."""
-        own_fields = {name: change.pop(name) for name in ("dropped", "order", "way") if name in change}
-        case = case_of(replace(self.case, **change)) if change else self.case
-        return known(replace(self, case=case, **own_fields))
+    @cached_property
+    def case(self) -> Case:
+        """What does not depend on what is dropped, found once for all of it."""
+        return Case.of(vars(self))
 
     # --- what is dropped --------------------------------------------------------------------------------------------
 
@@ -79,7 +77,7 @@ class Setting:
         """Seconds by which the step is longer."""
         if self.way == "offload":
             return fsum(self.waits)
-        return self.case.seconds(self.recompute_seconds) - self.case.plain.seconds
+        return self.case.step_seconds(self.recompute_seconds) - self.case.plain.seconds
 
     @property
     def share(self) -> float:
@@ -113,7 +111,7 @@ class Setting:
         between them, at so many stops. way: as the control's, or "blocks": all tiles in some of the blocks."""
         sizes = [0, *accumulate(item.bytes for item in self.tiles)]
         plain, blocks = self.case.plain.seconds, self.case.blocks
-        spent, block_seconds = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.seconds
+        spent, block_seconds = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.step_seconds
         spent[-1] += self.case.rest_seconds
         if way == "rebuild":
             return [
@@ -127,9 +125,10 @@ class Setting:
     @property
     def by_blocks(self) -> float:
         """The share, were as many bytes dropped by some of the blocks, all tiles of each."""
-        all_dropped = self.changed(dropped=100, way="rebuild")
+        all_dropped = self.other(dropped=100, way="rebuild")
         return (
-            self.case.seconds(self.freed / all_dropped.freed * all_dropped.recompute_seconds) / self.case.plain.seconds
+            self.case.step_seconds(self.freed / all_dropped.freed * all_dropped.recompute_seconds)
+            / self.case.plain.seconds
             - 1
         )
 
@@ -164,31 +163,10 @@ class Setting:
     @cached_property
     def least(self) -> int | None:
         """Per cent, on the control's stops, from which the step fits; None where it does not."""
-        if not self.changed(dropped=100).fits:
+        if not self.other(dropped=100).fits:
             return None
         low, high = -1, 100 // STEP  # the last that does not, the first that does
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.changed(dropped=STEP * middle).fits else (middle, high)
+            low, high = (low, middle) if self.other(dropped=STEP * middle).fits else (middle, high)
         return STEP * high
-
-
-FIELDS = tuple(field.name for field in fields(Case))
-
-
-@lru_cache(maxsize=32)
-def case_of(case: Case) -> Case:
-    """The case that equals this one, with all that has been found of it: for every budget and width."""
-    return case
-
-
-@lru_cache(maxsize=64)
-def known(setting: Setting) -> Setting:
-    """The same for a setting."""
-    return setting
-
-
-def setting_of(params: dict) -> Setting:
-    """A view's clean parameters as what they mean."""
-    case = case_of(Case(**{name: params[name] for name in FIELDS}))
-    return known(Setting(case, *(params[name] for name in ("dropped", "order", "way"))))

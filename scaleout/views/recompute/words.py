@@ -8,7 +8,7 @@ from scaleout.draw.labels import took
 from scaleout.memory.recompute import tiles
 from scaleout.timing.recompute import passes
 from scaleout.views.choices import NAMES
-from scaleout.views.recompute.levers import WORTH, Advice, longer
+from scaleout.views.recompute.levers import longer
 
 GIGA, TERA = 10**9, 10**12
 
@@ -24,17 +24,6 @@ def sentence(setting) -> str:
     action = "dropping" if setting.way == "rebuild" else "moving out"
     cost = f"{'for a step ' if setting.longer else ''}**{longer(setting)}**"
     return f"{start}: {action} {setting.dropped}% frees **{amount(setting.freed, GIGA)}** {cost}; it {peak_words}."
-
-
-def advice(setting, lever: Advice | None) -> str:
-    """The one lever worth trying now."""
-    if lever:
-        return f"Try **{lever.words}**: {lever.gives}."
-    if not setting.fits:
-        return "Nothing here makes it fit."
-    if setting.dropped == setting.least > 0:
-        return "That is the least that fits."
-    return f"No lever here saves {WORTH:.0%} of the time."
 
 
 def law(setting) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import fsum
 
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.spec.program import OVERLAPS
 from scaleout.views import guess, more, play, select, slider, toggle
+from scaleout.views.base import kept
 from scaleout.views.choices import NAMES
 from scaleout.views.tensor import beneath, levers, picture, record, words
 from scaleout.views.tensor.scene import LAST
@@ -44,7 +44,7 @@ CONTROLS = (
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The ribbon after some of its moments, the wire filled as far, and what the whole block holds and takes."""
-    setting = _setting(params)
+    setting = Setting.of(params)
     step, lit = params["step"], min(params["lit"], setting.tp - 1)
     values = {**_values(setting), "step": step, "lit": lit, **setting.progress(step), "lit_heads": setting.heads(lit)}
     return {
@@ -58,7 +58,7 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
 
 def advice(params: dict) -> str:
     """The lever worth trying now."""
-    return words.advice(levers.advice(_setting(params)))
+    return levers.sentence(Setting.of(params))
 
 
 def _levers(setting: Setting) -> dict:
@@ -81,7 +81,7 @@ measured = record.measured
 
 def locked(params: dict, width: int) -> str:
     """The block and its cut, without a collective, a byte sent or a second."""
-    return picture.locked(_setting(params), width)
+    return picture.locked(Setting.of(params), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -89,17 +89,7 @@ def slips(params: dict) -> list[tuple[float, str]]:
     return words.slips()
 
 
-def _setting(params: dict) -> Setting:
-    return _known(Setting(**{name: value for name, value in params.items() if name not in ("step", "lit")}))
-
-
-@lru_cache(maxsize=16)
-def _known(setting: Setting) -> Setting:
-    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
-    return setting
-
-
-@lru_cache(maxsize=16)
+@kept
 def _values(setting: Setting) -> dict:
     """What is the same at every moment and width."""
     block, (weights, kept_bytes) = setting.block, setting.held_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import fsum
 
 from scaleout.collectives import tensor
@@ -19,6 +19,8 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing import compute, machine
 from scaleout.timing.compute import Work
+from scaleout.views import base
+from scaleout.views.base import kept
 from scaleout.views.tensor.scene import Scene
 
 LINKS = {"nvlink": "NVLink, one node", "pcie": "PCIe, one node", "nodes": "InfiniBand, two nodes"}
@@ -28,7 +30,7 @@ DEVICE = DEVICES["h100-sxm"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting):
     """What a reader chose, but for what only moves the picture."""
 
     tp: int
@@ -36,7 +38,7 @@ class Setting:
     link: str
     up: str
     model: str
-    seq: str
+    seq: int
     kv: str
     qkv: str
     out: str
@@ -55,7 +57,7 @@ class Setting:
     @property
     def tokens(self) -> int:
         """Of the one sequence."""
-        return self.shape.tokens(int(self.seq))
+        return self.shape.tokens(self.seq)
 
     @cached_property
     def job(self) -> Job:
@@ -146,9 +148,11 @@ class Setting:
 
     # --- what it takes -----------------------------------------------------------------------------------------------
 
+    @kept
     def work(self, link: str, overlap: str) -> Work:
         """Forward and backward of the block over a link, with its own cuts."""
-        return _work(self, link, overlap)
+        job = self.job_over(link, overlap)
+        return compute.block(job, machine.from_datasheet(job), self.block)
 
     @property
     def overlapped(self) -> str:
@@ -163,12 +167,6 @@ class Setting:
 
 def _cut(job: Job, cuts: dict[str, str]) -> Block:
     return tensor.block(job.shape, job.batch, job.seq, job.layout.tp, cuts=cuts, **cut(job))
-
-
-@lru_cache(maxsize=64)  # a redraw asks for each of a few several times
-def _work(setting: Setting, link: str, overlap: str) -> Work:
-    job = setting.job_over(link, overlap)
-    return compute.block(job, machine.from_datasheet(job), setting.block)
 
 
 def _weights(block: Block, job: Job) -> int:

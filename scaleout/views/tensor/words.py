@@ -6,7 +6,6 @@ from scaleout.collectives.tensor import HALVES, MEGATRON
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
-from scaleout.views.tensor.levers import WORTH, Advice
 
 
 def _size(size: float) -> str:
@@ -25,18 +24,13 @@ def sentence(setting, values: dict) -> str:
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
 
 
-def advice(lever: Advice | None) -> str:
-    """The one lever worth trying now."""
-    return f"Try **{lever.words}**: {lever.saves}." if lever else f"No lever here saves {WORTH:.0%} of time or memory."
-
-
 def law(setting, values: dict) -> list[str]:
     """Bytes sent, as so many all-reduces of x, or so many halves of one."""
     x = setting.all_reduce_bytes * setting.tp / (2 * (setting.tp - 1))
     halves = setting.sequence
     count = f"{values['all_reduces'] * (2 if halves else 1):.3g}"
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
-    limit_words = ", all that the model takes" if setting.tokens < int(setting.seq) else ""
+    limit_words = ", all that the model takes" if setting.tokens < setting.seq else ""
     sizes = f"s = {setting.tokens:,}{limit_words}, h = {setting.shape.hidden:,}"
     definitions = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
     if halves:

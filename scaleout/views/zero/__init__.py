@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from scaleout.memory.zero import splits
 from scaleout.views import guess, more, play, select, slider, toggle
+from scaleout.views.base import kept
 from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
-from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, integral, known
+from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, integral
 
 TITLE = "Who holds what in ZeRO"
 
@@ -42,7 +41,7 @@ CONTROLS = (
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
     """The grid at a moment of the step, and beneath it the card, the wire and the seconds."""
-    setting, moment = _setting(params), params["moment"]
+    setting, moment = Setting.of(params), params["moment"]
     values = {**_values(setting), **_at_moment(setting, moment)}
     return {
         "svg": picture.picture(setting, moment, width, run),
@@ -58,21 +57,17 @@ measured = record.measured
 
 def advice(params: dict) -> str:
     """The lever worth trying now, with what it gives."""
-    return words.advice(levers.advice(_setting(params)))
+    return levers.sentence(Setting.of(params))
 
 
 def locked(params: dict, width: int) -> str:
     """The same in stage 0."""
-    return picture.locked(_setting(params).changed(stage=0), width)
+    return picture.locked(Setting.of(params).other(stage=0), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Counts that likely mistakes give, of the opening setting."""
-    return words.slips(_setting(params))
-
-
-def _setting(params: dict) -> Setting:
-    return known(Setting(**{name: value for name, value in params.items() if name != "moment"}))
+    return words.slips(Setting.of(params))
 
 
 def _levers(setting: Setting) -> dict:
@@ -94,7 +89,7 @@ def _levers(setting: Setting) -> dict:
     return levers
 
 
-@lru_cache(maxsize=16)
+@kept
 def _values(setting: Setting) -> dict:
     """What is the same at every moment and width."""
     time = setting.time

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from scaleout.draw.labels import took
+from scaleout.views import lever
+from scaleout.views.lever import Change, Lever, count
 from scaleout.views.zero.amounts import gigabytes, times
 
 WORTH = 0.03  # of the time, or of the bytes held, that a lever must save to be named
 SLOW = 0.1  # share of a step that is no computing, from which on time is what is scarce
 HIGHEST = {"ranks": 8, "batch": 64, "passes": 8}  # ends of the view's controls
 
-Change = tuple[str, dict]  # words, and the parameters that they change
+
+def sentence(setting) -> str:
+    """The one lever worth trying now, with what it gives."""
+    return lever.sentence(advice(setting), f"No lever here saves {WORTH:.0%} of memory or time for free.")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A lever: the parameters that it changes, words for it, what it gives, and what each GPU then has on its host."""
-
-    change: dict
-    words: str
-    gives: str
-    host: str = ""
-
-
-def advice(setting) -> Advice | None:
+def advice(setting) -> Lever | None:
     """What makes the states fit, the mildest first; where they do, what saves time if that is scarce, then what saves
     memory and costs no time. None where nothing does."""
     if not setting.fits:
@@ -42,18 +36,16 @@ def pace(setting) -> float:
 # --- memory ------------------------------------------------------------------------------------------------------
 
 
-def _fitting(setting) -> Advice | None:
+def _fitting(setting) -> Lever | None:
     """The first that fits; else the one that holds least, if that is less than now."""
-    tried = [(words, change, setting.changed(**change)) for words, change in _for_memory(setting)]
-    fits = next((candidate for candidate in tried if candidate[2].fits), None)
-    words, change, changed = fits or min(
-        tried, key=lambda candidate: candidate[2].fullest_bytes, default=("", {}, setting)
-    )
-    if not fits and changed.fullest_bytes > (1 - WORTH) * setting.fullest_bytes:
+    tried = [*lever.tried(setting, _for_memory(setting))]
+    fits = lever.first(tried, lambda after: after.fits)
+    found = fits or min(tried, key=lambda candidate: candidate.after.fullest_bytes, default=None)
+    if not found or (not fits and found.after.fullest_bytes > (1 - WORTH) * setting.fullest_bytes):
         return None
-    effect = f"fits, {_sends(setting, changed)}" if fits else "not enough yet"
-    host = f" ({gigabytes(changed.held_bytes('host'))})" if changed.held_bytes("host") else ""
-    return Advice(change, words, f"{_holds(changed)}, {effect}", host)
+    effect = f"fits, {_sends(setting, found.after)}" if fits else "not enough yet"
+    host = found.after.held_bytes("host")
+    return found.giving(f"{_holds(found.after)}, {effect}", f" ({gigabytes(host)})" if host else "")
 
 
 def _for_memory(setting) -> Iterator[Change]:
@@ -78,33 +70,33 @@ def _for_memory(setting) -> Iterator[Change]:
         yield "NVMe", {"to": "nvme"}
 
 
-def _smaller(setting) -> Advice | None:
+def _smaller(setting) -> Lever | None:
     """What holds less and takes no longer."""
-    for words, change in _for_memory(setting):
-        if len(change) > 1 or "offload" in change:
-            continue
-        changed = setting.changed(**change)
-        if changed.held_bytes() < (1 - WORTH) * setting.held_bytes() and pace(changed) < (1 + WORTH) * pace(setting):
-            return Advice(change, words, f"{_holds(changed)}, {_sends(setting, changed)}")
-    return None
+    changes = [
+        (words, change) for words, change in _for_memory(setting) if len(change) == 1 and "offload" not in change
+    ]
+    return lever.first(
+        lever.tried(setting, changes),
+        lambda after: (
+            after.held_bytes() < (1 - WORTH) * setting.held_bytes() and pace(after) < (1 + WORTH) * pace(setting)
+        ),
+        lambda after: f"{_holds(after)}, {_sends(setting, after)}",
+    )
 
 
 # --- time --------------------------------------------------------------------------------------------------------
 
 
-def _faster(setting) -> Advice | None:
+def _faster(setting) -> Lever | None:
     """The mildest lever that saves time for a sequence, and does not make a step too large."""
-    tried = [(words, change, setting.changed(**change)) for words, change in _for_time(setting)]
-    fitting = [
-        candidate
-        for candidate in tried
-        if candidate[2].step_fits or (candidate[2].fits and candidate[2].peak <= setting.peak)
-    ]
-    faster = [candidate for candidate in fitting if pace(candidate[2]) < (1 - WORTH) * pace(setting)]
-    if not faster:
-        return None
-    words, change, changed = faster[0]
-    return Advice(change, words, f"{took(pace(changed))} each, not {took(pace(setting))}")
+    return lever.first(
+        lever.tried(setting, _for_time(setting)),
+        lambda after: (
+            (after.step_fits or (after.fits and after.peak <= setting.peak))
+            and pace(after) < (1 - WORTH) * pace(setting)
+        ),
+        lambda after: f"{took(pace(after))} each, not {took(pace(setting))}",
+    )
 
 
 def _for_time(setting) -> Iterator[Change]:
@@ -124,13 +116,9 @@ def _for_time(setting) -> Iterator[Change]:
     if setting.link != "own":
         yield "one node", {"link": "own"}
     if 2 * setting.batch <= HIGHEST["batch"]:
-        yield f"{_count_words(2 * setting.batch)} a pass", {"batch": 2 * setting.batch}
+        yield f"{count(2 * setting.batch, 'sequence')} a pass", {"batch": 2 * setting.batch}
     if 2 * setting.passes <= HIGHEST["passes"]:
         yield f"{2 * setting.passes} passes a step", {"passes": 2 * setting.passes}
-
-
-def _count_words(count: int) -> str:
-    return f"{count} sequence{'s' if count > 1 else ''}"
 
 
 # --- words -------------------------------------------------------------------------------------------------------

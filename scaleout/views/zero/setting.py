@@ -20,6 +20,7 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing.job import Step, step
+from scaleout.views import base
 from scaleout.views.zero import muon
 
 MOMENTS = 16  # that a step is played in: the frames of the opening setting, and the whole step after them
@@ -34,7 +35,7 @@ ALIKE = "DeepSpeed reduce"  # DeepSpeed with another option, which sends what th
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(base.Setting):
     """What a reader chose, but for the moment that is shown. passes: forward and backward before an update; batch:
     sequences of one of them on each GPU."""
 
@@ -74,10 +75,6 @@ class Setting:
     def tier(self) -> str:
         """Where it lies."""
         return self.to if self.stage == 3 else "host"
-
-    def changed(self, **change) -> Setting:
-        """A setting to compare this one with."""
-        return known(replace(self, **change))
 
     # --- the models' words for it -----------------------------------------------------------------------------------
 
@@ -125,7 +122,7 @@ class Setting:
     def by_stage(self) -> list[float]:
         """Bytes of states on a GPU in each stage, at rest."""
         offload = self.offload if self.stage else "none"
-        return [self.changed(stage=stage, offload=offload).held_bytes() for stage in STAGES]
+        return [self.other(stage=stage, offload=offload).held_bytes() for stage in STAGES]
 
     @cached_property
     def fullest_bytes(self) -> float:
@@ -276,12 +273,6 @@ class Setting:
         node_gpus = self.ranks // 2
         nics = node_gpus if self.link == "nodes" else 1
         return topology.cluster(2, node_gpus, self.card.link, node_link, nics, rdma=self.link == "nodes")
-
-
-@lru_cache(maxsize=64)
-def known(setting: Setting) -> Setting:
-    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
-    return setting
 
 
 @lru_cache(maxsize=64)  # the same for every model, and every card

@@ -6,7 +6,6 @@ from scaleout.draw import svg
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
 from scaleout.views.zero.amounts import gigabytes, times
-from scaleout.views.zero.levers import WORTH, Advice
 
 SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradients too, over", 3: "splits all over"}
 
@@ -34,13 +33,6 @@ def _outside(setting) -> str:
         return ""
     excess = "" if setting.host_fits else f" (too much: {gigabytes(setting.node_host)} a node, a DGX H100 has 2 TB)"
     return f", with {gigabytes(setting.held_bytes('host'))} of host memory{excess}"
-
-
-def advice(lever: Advice | None) -> str:
-    """The one lever worth trying now."""
-    if not lever:
-        return f"No lever here saves {WORTH:.0%} of memory or time for free."
-    return f"Try **{lever.words}**{lever.host}: {lever.gives}."
 
 
 def law(setting, values: dict) -> list[str]:

@@ -1,0 +1,64 @@
+"""What a reader chose in a view, as one value: fields by the names of controls, and what follows from them, found once.
+
+    class Setting(base.Setting):     # frozen dataclasses, like this one
+        ranks: int
+        batch: int
+
+        @cached_property
+        def job(self) -> Job: ...    # what follows
+
+`Setting.of(params)` is what the view's clean parameters mean, `setting.other(batch=2)` a setting to compare it with.
+Equal values are one object as long as its class remembers it, with all that has been found of it: a redraw at the other
+width, at the next moment of a play or after a step back asks for nothing twice. A view needs no other cache of what
+belongs to one setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, Self, TypeVar
+
+Result = TypeVar("Result")
+REMEMBERED = 64  # settings of a view, those that a search for advice tries among them
+KEPT = 512  # results of functions that stay with one of them
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Values of controls. remembered: settings of the class that are kept, each with what was found of it."""
+
+    _remembered: ClassVar[Callable[[Any], Any]]
+
+    def __init_subclass__(cls, remembered: int = REMEMBERED) -> None:
+        cls._remembered = staticmethod(lru_cache(maxsize=remembered)(lambda setting: setting))
+
+    @classmethod
+    def of(cls, params: dict) -> Self:
+        """From clean parameters, and more that is ignored. A select's text becomes a number where the field is one."""
+        values = {field.name: params[field.name] for field in fields(cls) if field.name in params}
+        numbers = {field.name for field in fields(cls) if field.type == "int"}
+        return cls._remembered(
+            cls(**{name: int(value) if name in numbers else value for name, value in values.items()})
+        )
+
+    def other(self, **changes) -> Self:
+        """The setting that differs from this one by so much."""
+        return type(self)._remembered(replace(self, **changes))
+
+
+def kept(function: Callable[..., Result]) -> Callable[..., Result]:
+    """A function of a setting, and of more that can be hashed, whose results stay with the setting."""
+
+    @wraps(function)
+    def remembering(setting: Setting, *more) -> Result:
+        results = setting.__dict__.setdefault("_kept", {})
+        key = (function, *more)
+        if key not in results:
+            if len(results) >= KEPT:
+                results.clear()
+            results[key] = function(setting, *more)
+        return results[key]
+
+    return remembering
