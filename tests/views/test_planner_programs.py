@@ -31,7 +31,7 @@ def test_of_equal_layouts_the_simplest_is_the_best():
         )
         assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.result.plans if now.result.equal(plan))
     said = shown(SMALL | {"program": "compiled"})["sentence"]
-    assert f"simplest of {now.counts['alike']} equals" in said
+    assert f"best of {now.counts['alike']} equals" in said
 
 
 def test_a_layout_that_the_framework_cannot_run_is_priced_and_not_proposed():
