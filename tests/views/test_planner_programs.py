@@ -52,7 +52,7 @@ def of_nvidia(name, gpus):
     """The published row of a model on so many GPUs."""
     return next(
         row
-        for row in measured.rows()
+        for row in measured.rows(context=True)
         if row.series == "dgxc h100-sxm" and row.job.layout.ranks == gpus and row.name.startswith(f"nvidia {name},")
     )
 
