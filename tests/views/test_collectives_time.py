@@ -6,6 +6,7 @@ import random
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -92,14 +93,68 @@ def test_the_half_is_where_half_of_the_time_is_latency_and_less_beyond():
 
 
 def test_every_size_at_which_half_is_latency_has_its_dot():
-    for params, halves in [({}, 3), ({"link": "own"}, 1), ({"link": "ib-ndr", "algorithm": "ring"}, 1)]:
+    for params, halves in [
+        ({"protocols": True}, 3),
+        ({"link": "own"}, 1),
+        ({"link": "ib-ndr", "algorithm": "ring", "protocols": True}, 1),
+    ]:
         found, drawn = on_links.band(on(params), params.get("algorithm", "ring")), render(**params)
         assert len(found.halves) == drawn["svg"].count('data-mark="half-') == halves
         assert drawn["values"]["half_bytes"] == found.halves[-1]
         for at in found.halves:
             below, above = (on(params).way("ring", at * ratio).share for ratio in (0.95, 1.05))
             assert min(below, above) < 0.5 < max(below, above), (params, at)
-    assert "half and half, last at 7.68 MB" in render()["svg"] and "half and half: " in render(link="own")["svg"]
+    drawn = render(protocols=True, size=1e4)["svg"]
+    assert "half and half, last at 7.68 MB" in drawn and "half and half: " in render(link="own")["svg"]
+    near = render(protocols=True, size=400)["svg"]  # where the line of the present size is in the way
+    assert "half, last: 7.68 MB" in near and "half and half" not in near
+
+
+def test_by_default_the_band_has_one_falling_curve_of_the_least_latency():
+    for params in settings(30):
+        links, algorithm = on(params), params["algorithm"]
+        found = on_links.band(links, algorithm)
+        smooth, exact = found.shares(False), found.shares(True)
+        assert exact == [(size, way.share) for size, way, _ in found.points]
+        if not found.protocols:
+            assert smooth == exact
+            continue
+        least = min(way.cost.latency_seconds for _, way, _ in found.points)
+        for (size, share), (_, own_share) in zip(smooth, exact, strict=True):
+            seconds = links.way(algorithm, size).cost.seconds  # by the protocol that NCCL takes
+            assert share == least / seconds <= own_share
+        assert all(low[1] >= high[1] for low, high in pairwise(smooth)), params
+        assert len(on_links.halves(smooth)) <= 1
+
+
+def test_protocols_are_shown_where_asked():
+    names = ("NCCL: LL", "LL128", "Simple")
+    plain, asked = render(), render(protocols=True)
+    assert not [name for name in names if name in plain["svg"]] and all(name in asked["svg"] for name in names)
+    assert "least latency: 14 starts" in plain["svg"] and ">latency: 14 starts" in asked["svg"]
+    assert plain["svg"].count('data-mark="half-') == 1 and "half and half: 752 kB" in plain["svg"]
+    assert plain["sentence"] == asked["sentence"] and plain["law"] == asked["law"]
+    assert plain["values"] | {"protocols_shown": ("LL", "LL128", "Simple")} == asked["values"]
+    for params in ({"link": "own"}, {"algorithm": "naive"}):
+        found, also = render(**params), render(**params, protocols=True)
+        assert "off" in found["levers"]["protocols"] and found["svg"] == also["svg"]
+
+
+def test_published_points_lie_on_the_curve_where_the_model_is_right():
+    """Each at its own seconds, whichever latency the band shows."""
+    strip = view.band._strip(345, True, True)
+    for protocols in (False, True):
+        drawn = ET.fromstring(render(protocols=protocols)["svg"])
+        dots = [one for one in drawn.iter(f"{SVG}circle") if one.get("r") == "3.5"]
+        shares = own.published(on({}), "ring", protocols).points
+        assert len(dots) == len(shares) == 13
+        for dot, (size, seconds, share) in zip(dots, shares, strict=True):
+            way = on({}).way("ring", size)
+            latency = way.cost.latency_seconds if protocols else on({}).way("ring", 1e3).cost.latency_seconds
+            assert share == pytest.approx(latency / seconds)
+            assert (float(dot.get("cx")), float(dot.get("cy"))) == pytest.approx(
+                (strip.x(size), strip.y(min(1.0, share))), abs=0.02
+            )
 
 
 def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
@@ -140,7 +195,7 @@ def test_switches_reach_the_measured_rate_and_are_no_choice_where_they_do_not_ad
 @pytest.mark.parametrize("algorithm", view.SHOWN)
 def test_the_edges_of_the_own_link_draw(algorithm, alpha, rate):
     result = render(link="own", alpha=alpha, rate=rate, ranks=1024, algorithm=algorithm)
-    assert result["values"]["seconds"] > 0 and "off" not in str(result["levers"])
+    assert result["values"]["seconds"] > 0 and {*result["levers"]} == {"step", "protocols"}
 
 
 # --- what it says -------------------------------------------------------------------------------------------------
@@ -290,6 +345,7 @@ def test_each_control_changes_the_values_or_says_why_not():
         for control in view.CONTROLS[1:]:
             top = {"step": 0, "ranks": 1024, "size": 1e4, "alpha": 1e5, "rate": 1e3}.get(control.name)
             others = [name for name, _ in control.options] or [top, control.lo if control.name != "step" else 2]
+            others = [True, False] if control.kind == "toggle" else others
             moved = any(render(**params | {control.name: one})["values"] != found["values"] for one in others)
             assert moved is ("off" not in found["levers"].get(control.name, {})), (control.name, params)
 
