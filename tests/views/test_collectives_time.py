@@ -239,6 +239,16 @@ def test_the_sentence_and_the_law_at_the_default():
     assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 starts: 56.0 µs"
 
 
+def test_the_lever_is_no_part_of_what_the_picture_says_of_itself():
+    for params in settings(40):
+        bare, advice = (
+            views.render("collectives", params, advise=False)["sentence"],
+            views.advice("collectives", params),
+        )
+        assert not re.search(r"\btry\b", bare, re.IGNORECASE) and bare.endswith("."), bare
+        assert render(**params)["sentence"] == f"{bare} {advice}".strip()
+
+
 @pytest.mark.parametrize("algorithm", ["naive", "halving-doubling"])
 def test_what_nccl_never_does_is_said_so_beside_what_it_does(algorithm):
     said = render(algorithm=algorithm)["sentence"]

@@ -10,8 +10,7 @@ from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
 from scaleout.draw.labels import took
 from scaleout.views import base, guess, more, play, select, slider, toggle
-from scaleout.views.collectives import band, record, sent
-from scaleout.views.collectives.levers import sentence
+from scaleout.views.collectives import band, levers, record, sent
 from scaleout.views.collectives.links import (
     DECADES,
     LARGEST,
@@ -73,22 +72,28 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
     points = record.matching(run, links, algorithm) or record.published(links, algorithm, look.protocols)
     return {
         "svg": _picture(links, bar, points, width, look.protocols),
-        "sentence": sentence(links, algorithm, amount),
+        "sentence": levers.sentence(links, algorithm, amount),
         "values": _values(links, bar, look.protocols),
         "law": law(links, algorithm, amount, cost),
         "levers": _levers(links, algorithm, shown.steps),
     }
 
 
+def advice(params: dict) -> str:
+    """The lever worth trying now; "" where none is to be had."""
+    look = Look.of(params)
+    return levers.advice(Setting.of(params), look.algorithm, look.size * 1e6)
+
+
 def _levers(links: Setting, algorithm: str, steps: int) -> dict:
-    levers: dict = {"step": {"hi": steps}}
+    moves: dict = {"step": {"hi": steps}}
     protocols = curves(links, algorithm).protocols
     if len(protocols) < 2:
         always = f"NCCL takes {protocols[0]} at every size" if protocols else "NCCL has none for this"
-        levers["protocols"] = {"off": always}
+        moves["protocols"] = {"off": always}
     if links.link != OWN_LINK:
-        levers |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
-    return levers
+        moves |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
+    return moves
 
 
 def _values(links: Setting, bar: sent.Sent, protocols: bool) -> dict:
