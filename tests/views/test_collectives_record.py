@@ -130,3 +130,16 @@ def test_published_points_lie_on_the_curve_where_the_model_is_right():
             assert (float(dot.get("cx")), float(dot.get("cy"))) == pytest.approx(
                 (strip.x(size), strip.y(min(1.0, share))), abs=0.02
             )
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_no_measured_point_lies_over_the_name_of_the_latency(width):
+    points = [[1024.0 * 4**k, 1e-3 * (2 if k % 2 else 1)] for k in range(5)] + [[2.0**30, 1.0]]  # half of it unsteady
+    found = {"ranks": 2, "device": "a CPU", "backend": "gloo", "sweeps": {"backend": points}}
+    drawn = views.render("collectives", OWN_LINK | {"alpha": 1000.0}, width, found)["svg"]
+    assert len(circles(drawn)) == len(points)
+    for text in ET.fromstring(drawn).iter(f"{SVG}text"):
+        if (text.text or "").startswith(("latency", "half and half")):
+            left, low = float(text.get("x")), float(text.get("y"))
+            wide = svg.measure(text.text, 12, True)
+            assert not any(left - 3 < x < left + wide + 3 and low - 13 < y < low + 5 for x, y in circles(drawn))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import exp, log
 
 from scaleout.draw import svg
@@ -55,9 +55,9 @@ def draw(
         if not _meets(strip, x, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
     body.append(points.draw(strip, wide, y) if points else "")
-    body += _part_names(links, algorithm, split, strip, protocols)
+    dots = [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points] if points else []
+    body += _part_names(links, algorithm, split, strip, dots, protocols)
     if wide:
-        dots = [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points] if points else []
         body += _halves(split.shares(protocols), strip, [*dots, (strip.x(amount), None)])
         body += _protocols(split.points, strip, dots) if protocols else []
         body += _fastest(split.points, strip)
@@ -137,8 +137,15 @@ def _area(shares: list[tuple[float, float]], strip: Strip) -> str:
     )
 
 
-def _part_names(links: Setting, algorithm: str, split: Band, strip: Strip, protocols: bool) -> list[str]:
-    """Names of the two parts where they have room, and dots where half of the time is each."""
+def _part_names(
+    links: Setting,
+    algorithm: str,
+    split: Band,
+    strip: Strip,
+    dots: list[tuple[float, float | None]],
+    protocols: bool,
+) -> list[str]:
+    """Names of the two parts where they have room beside what was measured, and dots where half of the time is each."""
     parts, font, share = [], svg.SMALL, {}
     for amount in DECADES:
         way = links.way(algorithm, amount)
@@ -148,14 +155,17 @@ def _part_names(links: Setting, algorithm: str, split: Band, strip: Strip, proto
     words = f"{least}: {starts:,} start{'s' if starts > 1 else ''}"
     at_half = halves(split.shares(protocols))
     room = strip.x(at_half[0] if at_half else LARGEST) - strip.left - 14
-    if min(share[1e3], share[1e4]) > 0.8 and svg.measure(words, font, True) < room:
-        parts.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
+    wide = svg.measure(words, font, True)
+    if min(share[1e3], share[1e4]) > 0.8 and wide < room:
+        rows = (strip.bottom - 8, strip.bottom - 4, strip.bottom - strip.height / 2 + 4)
+        rows_free = (row for row in rows if _free(strip.left + 8, row, wide, dots))
+        parts += [svg.text(strip.left + 8, row, words, bold=True, size=font) for row in islice(rows_free, 1)]
     if share[1e9] < 0.4:
         parts.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
     # full, where what was measured is a ring
-    dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
+    half_dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
     for index, half in enumerate(reversed(at_half)):
-        parts.append(svg.group(strip.x(half), strip.y(0.5), dot, f"half-{index}"))
+        parts.append(svg.group(strip.x(half), strip.y(0.5), half_dot, f"half-{index}"))
     return parts
 
 
