@@ -69,7 +69,7 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], row
     of at least so many rows.
 
     A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in ":" a dotted
-    one, one in "~" a line, one in "%" a pale square, any other a square.
+    one, one in "~" a line, one in "%" a pale square, one in "@" a ring, any other a square.
     """
     marks, left, row = [], x, y
     for fill, words in items:
@@ -90,6 +90,9 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], row
 def _swatch(x: float, y: float, fill: str) -> str:
     if not fill:
         return ""
+    if fill[-1] == "@":
+        centre = f'cx="{svg.num(x + SWATCH / 2)}" cy="{svg.num(y + 1 + SWATCH / 2)}"'
+        return f'<circle {centre} r="4" fill="none" stroke="{svg.colour(fill[:-1])}" stroke-width="2"/>'
     if fill[-1] in DASHES:
         return svg.line(x, y + SWATCH / 2 + 1, x + SWATCH + 2, y + SWATCH / 2 + 1, fill[:-1], 2.5, DASHES[fill[-1]])
     return svg.rect(x, y + 1, SWATCH, SWATCH, fill.rstrip("%"), opacity=0.55 if fill[-1] == "%" else 1.0)

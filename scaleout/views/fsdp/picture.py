@@ -29,8 +29,14 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
         for name, fill, words in _kinds()
         if values[f"{name}_gib"] or name == "gathered units"
     ]
-    items += [("key", words) for words in record.words(run, same_setting)] if run else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
+    run_peak = run["peak_bytes"] / GIB if run and same_setting else 0.0  # GiB, on the axis if it is this setting's
+    ringed = 0 < run_peak < 2 * top
+    if ringed:
+        top = max(top, 1.06 * run_peak)
+    if run:
+        said, ran = record.words(run, same_setting)
+        items += [("key@" if ringed else "", said), ("", "off this scale; " * (run_peak > top) + ran)]
     frame = _Frame(setting, moment, items, top, width)
     area = _area(setting, frame.plane, frame.unit)
     label = (
@@ -38,9 +44,9 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
         f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
         f"{labels.took(values['step_seconds'])}, by kind, at most {svg.quantity(peak)} GiB."
     )
-    if run and same_setting:
+    if ringed:
         peak_seconds = max(setting.rows, key=lambda row: row[2].bytes)[0]
-        area += frame.plane.own(peak_seconds, run["peak_bytes"] / frame.unit, "your run's peak")
+        area += frame.plane.own(peak_seconds, run_peak * GIB / frame.unit, "your run's peak")
     return frame.figure(area, card, values["usable_gib"], peak, label, values["moment_gib"])
 
 
