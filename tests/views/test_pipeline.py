@@ -294,7 +294,7 @@ def test_three_moves_reach_the_goal_and_the_puzzle_says_what_is_left():
 
 @over(given=({}, {"hop": 0.75}, {"head": 1.0}, {"backward": 1.5, "hop": 0.25}, {"blocking": True, "hop": 1.0}))
 def test_no_order_is_below_the_least(given):
-    for order in (views.defaults("pipeline")["order"], ZB1, moved((2, "I3", 9), (0, "W3", 11))):
+    for order in (views.defaults("pipeline")["order"], ZB1, moved((2, "W1", 8), (0, "W0", 11))):
         now = setting(schedule="yours", order=order, **given)
         assert now.slots >= now.least - 1e-9
 

@@ -36,7 +36,7 @@ class Frame:
         self.rows = Rows(LEFT, self.above, inner_width, until, pitch, pitch - (GAP if pitch > 22 else 3), self.ranks)
         self.sorted = self.rows.bottom + (BUTTONS if self.own else CAPTION)
         self.axis = self.sorted + (RIVAL * (1 + len(setting.rivals)) if self.own else SORTED[width] + 5)
-        pitch = min(lowest, (low - RUN_HEIGHT * with_run) // len(self.ranks))
+        pitch = min(lowest, (low - (RUN_HEIGHT if with_run else DOOR)) // len(self.ranks))
         self.held = Rows(LEFT, self.axis + TICK + 6 + CAPTION, inner_width, until, pitch, pitch - GAP, self.ranks)
         self.height = self.held.bottom + 6 + RUN_HEIGHT * with_run + DOOR * (not self.own)
 
