@@ -176,7 +176,7 @@ def test_the_law_adds_up_to_the_peak(params):
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_the_locked_picture_is_the_same_whatever_is_held(width):
     """Tokens and recipe change the peak, and nothing beneath the lanes. A guess stands on the axis of what is held."""
-    base, hill = views.defaults("fsdp"), "held at the peak?"
+    base, hill = views.defaults("fsdp"), "at the peak?"
     asked = [fsdp.locked({**base, **change}, width) for change in ({}, {"batch": 8}, {"checkpointing": "full"})]
     stops = [re.search(r'data-stops="([^"]+)"', one)[1] for one in asked]
     assert len({one[one.index(hill) :].count("<rect") for one in asked}) == len(set(stops)) == 1
