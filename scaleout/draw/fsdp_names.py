@@ -83,21 +83,23 @@ def poles(steps: Steps, plane: Plane, unit_bytes: float, words: Mapping[str, str
         if name in words and max(thick) * per_byte >= SEEN:
             at = min((i for i, one in enumerate(thick) if one > FULL * max(thick)), key=lambda i: (-tops[i], -i))
             feet.append((plane.left + (at + 0.5) * pitch, plane.bottom - (top[at] + below[at]) / 2 * per_byte, name))
-    marks, middle = [], plane.left + plane.width / 2
+    middle = plane.left + plane.width / 2
+    marks: list[str] = []
+    placed: list[tuple[float, float, float]] = []
     # Words reach from their pole to the middle: a pole farther out passes words that are lower, and cuts none
-    for side in ([foot for foot in sorted(feet) if foot[0] > middle],
-                 [foot for foot in sorted(feet, reverse=True) if foot[0] <= middle]):  # fmt: skip
-        y = plane.bottom
-        for x, foot, name in side:
-            wide = svg.measure(words[name], size)
-            left = x - wide if x > middle else x
-            reached = tops[max(0, int((left - plane.left) / pitch)) : int((left + wide - plane.left) / pitch) + 1]
-            y = min(y - size - 1, min(reached) - ABOVE)
-            if y - size < plane.top:
-                break
-            anchor = "end" if x > middle else "start"
+    for x, foot, name in sorted(feet, key=lambda foot: abs(foot[0] - middle)):
+        wide = svg.measure(words[name], size)
+        left = x - wide if x > middle else x
+        reached = tops[max(0, int((left - plane.left) / pitch)) : int((left + wide - plane.left) / pitch) + 1]
+        y = min(reached) - ABOVE
+        for start, end, lower in placed:
+            if start < left + wide and left < end:
+                y = min(y, lower - size - 1)
+        if y - size >= plane.top:
+            placed.append((left, left + wide, y))
             marks.append(svg.line(x, foot, x, y + 3, "ink", 1))
             marks.append(f'<circle cx="{svg.num(x)}" cy="{svg.num(foot)}" r="2" fill="{svg.colour("ink")}"/>')
+            anchor = "end" if x > middle else "start"
             marks.append(svg.text(x, y, words[name], anchor=anchor, size=size, halo=True))
     return "".join(marks)
 

@@ -106,10 +106,11 @@ def test_what_is_held_at_the_peak_is_named_beside_it_in_the_order_of_the_stack(p
     places, right = picture.PLACES[width], picture.PLACES[width].left + picture.across(width) + picture.GAP
     words = [one for one in ET.fromstring(result["svg"]).iter(f"{SVG}text") if float(one.get("x")) > right]
     lines = [one for one in words if one.get("fill") == svg.colour("ink")]
-    held = [name for name in fsdp_hill.STACK if values[f"{name}_gib"]]
-    names = picture._names(width) | {"logits, temporaries": picture._scratch(account.peak)}
-    asked = [f"peak {svg.quantity(values['peak_gib'])} GiB"]
-    asked += [f"{names[name]} {picture._amount(values[f'{name}_gib'])}" for name in reversed(held)]
+    held = [name for name in fsdp_hill.STACK if values[f"{name}_gib"] > 0.002 * values["peak_gib"]]
+    names = picture._names(width) | {"logits, temporaries": picture._scratch(account.peak, width)}
+    name_of_unit, unit_gib = ("GiB", 1) if values["peak_gib"] < 3000 else ("TiB", 1024)
+    asked = [f"peak {picture._amount(values['peak_gib'] / unit_gib)} {name_of_unit}"]
+    asked += [f"{names[name]} {picture._amount(values[f'{name}_gib'] / unit_gib)}" for name in reversed(held)]
     at = {one.text: float(one.get("y")) for one in lines}
     assert [one for one in at if one in asked] == asked
     heights = [at[words] for words in asked]

@@ -17,6 +17,7 @@ GIB = 2**30
 MARGIN = 4
 ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can be drawn
 RANKS = 40  # CSS pixels down to the names of the ranks
+LEAST = 0.002  # share of the peak below which a layer is not named
 FEW, CORNER = (
     8,
     0.8,
@@ -24,7 +25,7 @@ FEW, CORNER = (
 GAP = 9  # from the axis of time to the bar beside it, and from there to its words
 # Shorter than the names of the stack; and where there is less room
 NAMES = {"gathered units": "gathered", "logits, temporaries": "logits, scratch"}
-SHORTER = {svg.WIDE: {}, svg.NARROW: {"whole gradients": "whole grads"}}
+SHORTER = {svg.WIDE: {}, svg.NARROW: {"whole gradients": "whole grads", "logits, temporaries": "logits etc."}}
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Places:
 
 PLACES = {
     svg.WIDE: Places(490, 17, 84, 66, 146, 14, 30, svg.SMALL),
-    svg.NARROW: Places(400, 13, 54, 62, 112, 9, 24, svg.SMALLEST),
+    svg.NARROW: Places(400, 13, 54, 62, 120, 9, 24, svg.SMALLEST),
 }
 
 
@@ -87,18 +88,19 @@ def _hill(setting, plane: Plane, unit: float, width: int) -> str:
     places, peak = PLACES[width], setting.account.peak
     steps = fsdp_hill.columns(setting.rows, plane)
     sizes = {name: sum(peak.get(kind, 0) for kind in kinds) for name, (*_, kinds) in fsdp_hill.STACK.items()}
-    words = _names(width) | {"logits, temporaries": _scratch(peak)}
+    words = _names(width) | {"logits, temporaries": _scratch(peak, width)}
     inside = fsdp_names.within(steps, plane, unit, words, places.font)
     others = {name: words[name] for name in words if not sizes[name] and name not in inside}
     left = plane.right + GAP
     bar, middles = fsdp_names.bar({name: size / unit for name, size in sizes.items()}, left, places.bar, plane)
     peak_bytes = sum(sizes.values())
     top = plane.at_y(peak_bytes / unit)
-    room = int(plane.height / (places.font + 1)) - 2  # labels, beside those of the peak and of the GPU
-    largest = sorted(middles, key=lambda name: -sizes[name])[:room]
-    rows = [Label(top, f"peak {svg.quantity(peak_bytes / GIB)} GiB", line="ink", bold=True)]
+    rows_left = int(plane.height / (places.font + 1)) - 2  # beside those of the peak and of the GPU
+    seen = [name for name in middles if sizes[name] > LEAST * peak_bytes]
+    largest = sorted(seen, key=lambda name: -sizes[name])[:rows_left]
+    rows = [Label(top, f"peak {_amount(peak_bytes / unit)} {_unit(unit)}", line="ink", bold=True)]
     rows += [
-        Label(middles[name], f"{words[name]} {_amount(sizes[name] / GIB)}", line=fill)
+        Label(middles[name], _words(words[name], sizes[name] / unit, places), line=fill)
         for name, (fill, *_) in reversed(fsdp_hill.STACK.items())
         if name in largest
     ]
@@ -130,7 +132,7 @@ def _beside(setting, plane: Plane, unit: float, places: Places, rows: list[Label
     for words, limit_bytes in limits.items():
         y = plane.at_y(limit_bytes / unit)
         if plane.top + 1 < y:
-            rows.append(Label(y, f"{words} {svg.quantity(limit_bytes / GIB)}", "accent", "accent"))
+            rows.append(Label(y, f"{words} {_amount(limit_bytes / unit)}", "accent", "accent"))
     right = plane.right + GAP + places.bar
     return fsdp_names.beside(sorted(rows, key=lambda row: row.y), right + 1, right + GAP, plane, places.font)
 
@@ -144,18 +146,28 @@ def _names(width: int) -> dict[str, str]:
     return {name: name for name in fsdp_hill.STACK} | NAMES | SHORTER[width]
 
 
-def _scratch(peak: dict) -> str:
+def _words(name: str, size: float, places: Places) -> str:
+    """A layer's name and its amount, if there is room for that."""
+    room = places.column - 2 * GAP - places.bar
+    return labels.fitting((f"{name} {_amount(size)}", name), room, places.font)
+
+
+def _scratch(peak: dict, width: int) -> str:
     """Of logits and temporaries, what there is at the peak."""
     if not peak.get("logits"):
         return "scratch"
-    return NAMES["logits, temporaries"] if peak.get("temporaries") else "logits"
+    return _names(width)["logits, temporaries"] if peak.get("temporaries") else "logits"
 
 
-def _amount(gib: float) -> str:
+def _amount(size: float) -> str:
     """No more digits than can be seen."""
-    if 0 < gib < 0.005:
+    if 0 < size < 0.005:
         return "<0.01"
-    return svg.quantity(gib) if gib >= 10 or not gib else f"{gib:.2f}"
+    return svg.quantity(size) if size >= 10 or not size else f"{size:.2f}"
+
+
+def _unit(unit_bytes: float) -> str:
+    return "GiB" if unit_bytes == GIB else "TiB"
 
 
 class _Frame:
@@ -165,7 +177,7 @@ class _Frame:
         places = self.places = PLACES[width]
         self.setting, self.moment, self.width, self.wide = setting, moment, width, width == svg.WIDE
         self.timeline, seconds = setting.line, setting.time.seconds
-        self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)
+        self.unit = GIB if top < 4096 else 1024 * GIB
         step = across(width)
         self.units_at = RANKS + fsdp_life.height(places.cell) + places.gap - 4
         self.strip = Strip(places.left, self.units_at + 8, step, places.strip, seconds)
@@ -290,8 +302,8 @@ class _Frame:
 
     def _held_words(self, card: float, gib_now: float | None) -> str:
         """The title of what is held; now, and of a GPU whose memory lies above the axis."""
-        title = f"What one GPU holds, {self.name}"
-        now = "" if gib_now is None else f"now {_amount(gib_now)} GiB"
+        title = f"What one GPU holds, {_unit(self.unit)}"
+        now = "" if gib_now is None else f"now {_amount(gib_now * GIB / self.unit)}"
         beyond = "" if self._inside(card) else f"this GPU has {svg.quantity(card)}"
         x = MARGIN + svg.measure(title, svg.FONT, True) + 6
         words = "; ".join(part for part in (now, beyond) if part)
