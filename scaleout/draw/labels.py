@@ -64,6 +64,24 @@ def fitting(ways: Iterable[str], room: float, size: float = svg.SMALL, bold: boo
     return next((words for words in ways if svg.measure(words, size, bold) <= room), "")
 
 
+def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> list[float]:
+    """Heights for labels one beneath the other: as near as can be to those wanted, which rise, a pitch or more apart,
+    between low and high where that many have room.
+
+    >>> spread([50.0, 50.0, 90.0], 10.0, 0.0, 95.0)
+    [45.0, 55.0, 90.0]
+    """
+    groups: list[tuple[float, int]] = []  # neighbours that touch: the sum of where their first would be, and how many
+    for i, y in enumerate(wanted):
+        groups.append((y - i * pitch, 1))
+        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+            total, count = groups.pop()
+            groups[-1] = (groups[-1][0] + total, groups[-1][1] + count)
+    firsts = [total / count for total, count in groups for _ in range(count)]
+    last = high - (len(firsts) - 1) * pitch
+    return [min(max(first, low), last) + i * pitch for i, first in enumerate(firsts)]
+
+
 def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1) -> tuple[str, float]:
     """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take,
     of at least so many rows.

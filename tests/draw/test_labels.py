@@ -28,6 +28,23 @@ def test_time_is_told_in_the_unit_people_use(seconds, words):
 
 
 @pytest.mark.parametrize(
+    ("wanted", "heights"),
+    [
+        ([], []),
+        ([40], [40]),
+        ([-5, 300], [0, 95]),
+        ([20, 40, 60], [20, 40, 60]),
+        ([50, 50, 90], [45, 55, 90]),
+        ([50, 50, 50, 52], [35.5, 45.5, 55.5, 65.5]),
+        ([90, 92, 94], [75, 85, 95]),
+        ([0, 1, 2, 80], [0, 10, 20, 80]),
+    ],
+)
+def test_labels_are_spread_no_farther_than_they_must(wanted, heights):
+    assert labels.spread(wanted, 10, 0, 95) == pytest.approx(heights)
+
+
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         (0, "0"),
