@@ -1,5 +1,7 @@
 """What a rank uses under hybrid sharding, kept weights, offload and gradients that add up whole: by its own formula."""
 
+from dataclasses import replace
+
 import pytest
 
 from scaleout.memory.fsdp import fsdp_account
@@ -86,3 +88,11 @@ def test_gradients_that_add_up_whole():
         rank_account(WIDE.other(recipe=MAIN, every_pass=False)).peak_bytes
         == rank_account(WIDE.other(recipe=MAIN)).peak_bytes
     )  # with one pass there is nothing to add up
+
+
+def test_the_optimizer_s_own_gradients_stay_split_where_others_add_up_whole():
+    """bf16 gradients beside fp32 ones: with `no_sync` the former are whole, 2 bytes each, the latter 4 of every 32."""
+    beside = WIDE.other(recipe=replace(MAIN, main_gradients="beside"), micro_batches=4)
+    once, first = rank_account(beside.other(every_pass=False)), rank_account(beside.other(zero=1))
+    assert once.moments["loss"]["gradients"] == first.states["gradients"] == pytest.approx((2 + 4 / 32) * N, abs=1)
+    assert once.peak_bytes < first.peak_bytes  # whose weights are whole too
