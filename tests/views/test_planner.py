@@ -211,6 +211,14 @@ def test_where_nothing_fits_the_smallest_and_the_first_cluster_are_named():
     assert float(marks(found["svg"])["room line"].get("y1")) > float(marks(found["svg"])["best"].get("cy"))
 
 
+@pytest.mark.parametrize("gpus", [3, 6])
+def test_clusters_that_fit_next_are_among_those_on_offer(gpus):
+    """Three GPUs doubled are six, and then whole nodes: 12 GPUs are none."""
+    found = shown({"model": "llama-3-70b", "gpus": gpus, "sequences": 96})
+    assert "**nothing fits.**" in found["sentence"] and "From **24 GPUs** on it fits: " in found["sentence"]
+    assert setting(gpus=24, sequences=96).best is not None
+
+
 def test_one_gpu_has_three_layouts():
     values = shown({"model": "gpt2-xl", "gpus": 1})["values"]
     assert values["layouts"] == 3 and values["best"]["dp"] == values["best"]["tp"] == 1
