@@ -77,8 +77,9 @@ def _nothing(setting: Setting) -> str:
 
 
 def least(gpus: int, sequences: int) -> int:
-    """The fewest sequences on offer, of so many or more, that fall evenly to one replica on each GPU."""
-    return next((n for n in DOUBLED if n >= sequences and n % gpus == 0), gpus)
+    """The fewest sequences on offer, of so many or more, that fall evenly to one replica on each GPU; else the most."""
+    even = [n for n in DOUBLED if n % gpus == 0]
+    return next((n for n in even if n >= sequences), max(even, default=gpus))
 
 
 def _yours(setting: Setting) -> str:
