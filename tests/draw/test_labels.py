@@ -28,6 +28,23 @@ def test_time_is_told_in_the_unit_people_use(seconds, words):
 
 
 @pytest.mark.parametrize(
+    ("wanted", "heights"),
+    [
+        ([], []),
+        ([40], [40]),
+        ([-5, 300], [0, 95]),
+        ([20, 40, 60], [20, 40, 60]),
+        ([50, 50, 90], [45, 55, 90]),
+        ([50, 50, 50, 52], [35.5, 45.5, 55.5, 65.5]),
+        ([90, 92, 94], [75, 85, 95]),
+        ([0, 1, 2, 80], [0, 10, 20, 80]),
+    ],
+)
+def test_labels_are_spread_no_farther_than_they_must(wanted, heights):
+    assert labels.spread(wanted, 10, 0, 95) == pytest.approx(heights)
+
+
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         (0, "0"),
@@ -96,7 +113,7 @@ def test_a_label_beyond_the_plane_ends_at_its_edge():
     plane = Plane(40, 10, 100, 50, Axis(1, 4096, log=True), Axis(0, 1))
     grid = plane.grid("", "share", [(1, "1"), (4096, "4,096")], [(0, "0")])
     assert 'x="144" y="75" text-anchor="end"' in grid and 'x="40" y="75" text-anchor="middle"' in grid
-    assert plane.own(1, 2, "beyond").count("<circle") == 2
+    assert plane.own(1, 2, "beyond").count("<circle") == 3
 
 
 def test_what_is_to_be_pressed_or_moved_is_a_picture_until_a_script_brings_it_to_life():

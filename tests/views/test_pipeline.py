@@ -344,6 +344,20 @@ def test_a_run_ends_where_it_ended(width):
         assert f"to see it set {WANTED[tuple(other)]}<" in drawn
 
 
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize(("times", "drawn"), [(1.5, True), (4, False)])
+def test_a_run_that_took_longer_lies_where_it_ended_or_is_said_to_be_off_the_scale(width, times, drawn):
+    own = views.measured("pipeline", ran())
+    late = own | {"steps": [[*step[:4], times * step[4], step[5]] for step in own["steps"]]}
+    picture = views.render("pipeline", {}, width, late)["svg"]
+    rings = [one for one in ET.fromstring(picture).iter(f"{SVG}circle") if one.get("r") == "7"]
+    found = [one for one in rings if one.get("stroke") == svg.colour("key") and one.get("class") is None]
+    assert bool(found) is drawn is ("off this scale" not in picture)
+    if drawn:
+        [end] = number(marks(picture)["finish"], "x1")
+        assert (float(found[0].get("cx")) - LEFT) / (end - LEFT) == pytest.approx(times * 1.7 / 1.65, abs=0.01)
+
+
 def test_a_record_of_something_else_is_refused():
     refused(lambda: views.measured("pipeline", asdict(sample())), "this is no Record of labs/pipeline.py")
     refused(lambda: views.measured("pipeline", ran() | {"device_count": 1}), "which is no pipeline")

@@ -24,11 +24,14 @@ GAP = 4  # between rows
 class Frame:
     """Where the parts lie, for one width: rows of the timeline, sorted time, the axis, rows of what is held."""
 
-    def __init__(self, setting, look, width: int, with_run: bool = False) -> None:
+    def __init__(self, setting, look, width: int, with_run: bool = False, run_slots: float = 0.0) -> None:
         self.setting, self.look, self.width, self.wide = setting, look, width, width == svg.WIDE
         self.lit = min(look.lit, setting.micro_batches - 1)
         self.ranks = shown(setting.ranks)
-        inner_width, until = width - LEFT - RIGHT[width], BEYOND * max(setting.slots, setting.gpipe.slots)
+        # a run that took longer is on the axis too, up to twice as long; beyond it words say so
+        ends = max(setting.slots, setting.gpipe.slots)
+        self.has_run = 0 < run_slots <= 2 * ends
+        inner_width, until = width - LEFT - RIGHT[width], BEYOND * max(ends, run_slots * self.has_run)
         tall, highest, low, lowest = TALL[width]
         pitch = min(highest, tall // len(self.ranks))
         self.own = setting.schedule == YOURS

@@ -16,7 +16,8 @@ HAND = 22  # CSS pixels, at least, of what a hand presses
 
 def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     """A step in a picture. values: of the view; run: a reader's."""
-    frame = Frame(setting, look, width, run is not None)
+    step = record.matching_step(run, setting)
+    frame = Frame(setting, look, width, run is not None, step[4] if step else 0.0)
     lanes = [setting.lane(rank) for rank in frame.ranks]
     detail = pipeline_lanes.detail(frame.rows, lanes)
     slots = values["slots"]
@@ -42,17 +43,17 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
         ]
     parts.append(puzzle.buttons(frame) if frame.own else puzzle.door(frame))
     if run:
-        parts.append(_run_parts(frame, run))
-    step = f"a step of {svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
-    outcome = "ranks wait for one another for ever" if setting.waits else f"{step}; beneath, what each rank holds"
+        parts.append(_run_parts(frame, run, step))
+    length = f"a step of {svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
+    outcome = "ranks wait for one another for ever" if setting.waits else f"{length}; beneath, what each rank holds"
     counts = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
     return frame.figure(parts, f"{setting.label} on {counts}: {outcome}.")
 
 
-def _run_parts(frame: Frame, run: dict) -> str:
-    """Where a reader's run ended, if it is of what is set, and what it was."""
-    step, low, parts = record.matching_step(run, frame.setting), frame.held.bottom + 16, []
-    if step:
+def _run_parts(frame: Frame, run: dict, step: list | None) -> str:
+    """Where a reader's run ended, if a step of it is of what is set, and what it was."""
+    low, parts = frame.held.bottom + 16, []
+    if step and frame.has_run:
         plane = Plane(LEFT, ABOVE - 8, frame.rows.width, frame.axis - ABOVE + 8, Axis(0, frame.rows.until), Axis(0, 1))
         end_x = plane.at_x(step[4])
         parts = [
@@ -60,6 +61,7 @@ def _run_parts(frame: Frame, run: dict) -> str:
             plane.own(step[4], 0, "your run's end"),
         ]
     for n, line in enumerate(record.words(run, step, frame.setting)):
+        line += ", off this scale" * (n == 0 and step is not None and not frame.has_run)
         parts.append(svg.text(6, low + 16 * n, cut(line, frame.width - 12), fill="key", size=svg.SMALL, bold=not n))
     return "".join(parts)
 
