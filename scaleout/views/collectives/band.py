@@ -55,7 +55,9 @@ def draw(
         if not _meets(strip, x, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
     body.append(points.draw(strip, wide, y) if points else "")
-    dots = [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points] if points else []
+    dots: list[tuple[float, float | None]] = []
+    if points:
+        dots += [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points]
     body += _part_names(links, algorithm, split, strip, dots, protocols)
     if wide:
         body += _halves(split.shares(protocols), strip, [*dots, (strip.x(amount), None)])
