@@ -1,11 +1,11 @@
-"""The reader's own order in the widget of `pipeline`: timed, measured by the orders of the menu, or named where it never
-ends."""
+"""The reader's own order in the widget of `pipeline`: timed, measured by the orders of the menu, or named where it
+never ends."""
 
 import re
 
 import pytest
 from cases import over
-from test_pipeline import number, setting, shown
+from drawn import marks
 
 from scaleout import views
 from scaleout.draw import svg
@@ -13,6 +13,19 @@ from scaleout.spec.pipeline import orders
 from scaleout.timing.pipeline import even, step
 from scaleout.views import pipeline
 from scaleout.views.pipeline.frame import LEFT
+
+
+def shown(width=svg.WIDE, **params):
+    result = views.render("pipeline", params, width, advise=False)
+    return result, marks(result["svg"])
+
+
+def number(mark, *names):
+    return [float(mark.get(name)) for name in names]
+
+
+def setting(**params):
+    return pipeline.Setting.of(views.clean("pipeline", params))
 
 
 def moved(*moves):
