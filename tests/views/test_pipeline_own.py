@@ -1,4 +1,5 @@
-"""The reader's own order in the view `pipeline`: by the menu's, with a goal, and why it never ends."""
+"""The reader's own order in the widget of `pipeline`: timed, measured by the orders of the menu, or named where it
+never ends."""
 
 import re
 
