@@ -12,6 +12,7 @@ from scaleout.timing.fsdp import LANES
 from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
+from scaleout.words.amounts import took
 
 ROWS = 34  # units drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
@@ -134,8 +135,8 @@ def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bo
     exposed = timeline.exposed_seconds
     share = f"{100 * exposed / seconds:.1f}%"
     ways = (
-        f"exposed, hatched: {labels.took(exposed)}, {share} of the step",
-        f"exposed: {labels.took(exposed)}, {share}",
+        f"exposed, hatched: {took(exposed)}, {share} of the step",
+        f"exposed: {took(exposed)}, {share}",
         f"exposed: {share}",
     )
     return labels.fitting(ways if exposed else ("nothing is exposed",), room, bold=exposed > 0), exposed > 0

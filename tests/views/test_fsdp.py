@@ -24,6 +24,7 @@ from scaleout.timing.fsdp import volume
 from scaleout.timing.job import step
 from scaleout.views import fsdp
 from scaleout.views.fsdp import words
+from scaleout.words.amounts import quantity
 
 
 def test_values_are_the_account_and_the_step():
@@ -107,7 +108,7 @@ def test_what_does_not_fit_gets_levers_that_make_it_fit(params, words, change):
     assert "It does not fit." in sentence and words in sentence
     after = views.render("fsdp", {**params, **change})["values"]
     assert after["fits"]
-    assert f": {svg.quantity(after['peak_gib'])} GiB." in sentence, "and what they promise"
+    assert f": {quantity(after['peak_gib'])} GiB." in sentence, "and what they promise"
 
 
 @pytest.mark.parametrize(

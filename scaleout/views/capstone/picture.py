@@ -8,6 +8,7 @@ from scaleout.draw.plot import Plane
 from scaleout.views.capstone import areas, deal, lower
 from scaleout.views.capstone.frame import Frame
 from scaleout.views.capstone.speedup import Curves, Setting
+from scaleout.words.amounts import took
 
 GUESS_GPUS = 512  # GPUs whose speed-up is guessed
 
@@ -89,7 +90,7 @@ def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
         seconds = values.get(f"{kind}_seconds")
         title = labels.fitting(TITLES[kind], panel.width - svg.measure(kind, frame.small) - 8, svg.FONT, True)
         text = f"{gpus}: {words}"
-        ways = ([f"{text}, {labels.took(seconds)}"] if seconds else []) + [text, gpus]
+        ways = ([f"{text}, {took(seconds)}"] if seconds else []) + [text, gpus]
         parts += [
             svg.text(panel.x, frame.title, title or TITLES[kind][1], bold=True, size=svg.FONT if title else svg.SMALL),
             svg.text(panel.x + panel.width - 3, frame.title, kind, anchor="end", fill="muted", size=frame.small),

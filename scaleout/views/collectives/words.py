@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scaleout.collectives.algorithms import Cost, fold
-from scaleout.draw.labels import took
 from scaleout.draw.parcels import Frames
 from scaleout.views.collectives.links import OWN_LINK, Setting
+from scaleout.words.amounts import took
 
 NAMES = {
     "ring": "ring", "tree": "double tree", "naive": "gather and broadcast", "halving-doubling": "halving-doubling",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from scaleout.draw import svg
 from scaleout.memory.allocator import usable, verdict
 from scaleout.spec.hardware import NODE_HOST_BYTES
-from scaleout.views.lever import Change, count
+from scaleout.views.lever import Change
+from scaleout.words.amounts import count, quantity
 
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
@@ -167,4 +167,4 @@ def _and(words: list[str]) -> str:
 
 
 def _gib(setting) -> str:
-    return svg.quantity(setting.account.peak_bytes / 2**30)
+    return quantity(setting.account.peak_bytes / 2**30)

@@ -9,6 +9,7 @@ from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
 from scaleout.views.base import kept
 from scaleout.views.fsdp import moments, record
+from scaleout.words.amounts import quantity, short, took
 
 GIB = 2**30
 # By width: all, a row of cells, the strip, and rows of keys at least
@@ -23,7 +24,7 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
     """One step of one GPU at a moment of the unit's life. setting, values: of the view; run: a reader's;
     same_setting: whether it is of what is set here."""
     peak, card = values["peak_gib"], values["device_gib"]
-    items = [("", f"at the peak, {svg.quantity(peak)} GiB:")]
+    items = [("", f"at the peak, {quantity(peak)} GiB:")]
     items += [
         (fill, f"{words} {_amount(values[f'{name}_gib'])}")
         for name, fill, words in _kinds()
@@ -36,7 +37,7 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
     label = (
         f"The life of {values['followed']} on {values['drawn']} GPUs, drawn at {values['moment_said']}; when each of "
         f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
-        f"{labels.took(values['step_seconds'])}, by kind, at most {svg.quantity(peak)} GiB."
+        f"{took(values['step_seconds'])}, by kind, at most {quantity(peak)} GiB."
     )
     if run and same_setting:
         peak_seconds = max(setting.rows, key=lambda row: row[2].bytes)[0]
@@ -90,7 +91,7 @@ class _Frame:
         """The whole picture. card, room, peak, gib_now: GiB of the GPU, of what a step may take of it, of this step's
         fullest moment, and of the one that is shown."""
         plane, inside = self.plane, self.y_at(card) > self.plane.top + 1
-        words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {svg.quantity(card)} GiB")
+        words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {quantity(card)} GiB")
         now_words = f"; now {_amount(gib_now)} GiB" if gib_now is not None and (inside or self.wide) else ""
         parts = [
             self._life(),
@@ -187,7 +188,7 @@ class _Frame:
 
     def _limit(self, card: float, room: float, peak: float) -> str:
         plane, card_y, reserve = self.plane, self.y_at(card), self.y_at(room)
-        words = f"this GPU: {svg.quantity(card)} GiB; it fits below the thin line, {svg.quantity(room)}"
+        words = f"this GPU: {quantity(card)} GiB; it fits below the thin line, {quantity(room)}"
         words_below = reserve + 15  # where the hill stands above the lines, if there is room
         words_at = words_below if peak > card and words_below < plane.bottom - 4 else card_y - 5
         return "".join(
@@ -203,7 +204,7 @@ class _Frame:
         for value in svg.ticks(plane.y.hi, max(2, round(plane.height / 36))):
             y = plane.at_y(value)
             parts.append(svg.line(LEFT - 4, y, LEFT, y, "muted"))
-            parts.append(svg.text(LEFT - 7, y + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL))
+            parts.append(svg.text(LEFT - 7, y + 4, short(value), anchor="end", fill="muted", size=svg.SMALL))
         return "".join(parts)
 
     def _mark(self) -> str:
@@ -215,4 +216,4 @@ def _amount(gib: float) -> str:
     """For the keys: no more digits than can be seen."""
     if 0 < gib < 0.005:
         return "<0.01"
-    return svg.quantity(gib) if gib >= 10 or not gib else f"{gib:.2f}"
+    return quantity(gib) if gib >= 10 or not gib else f"{gib:.2f}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import fsum
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import adding_up, amount, unit
 from scaleout.memory import allocator
 from scaleout.views import lever
 from scaleout.views.choices import NAMES
 from scaleout.views.lever import Lever
+from scaleout.words.amounts import adding_up, amount, quantity, unit
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
@@ -52,7 +51,7 @@ def _verdict(setting, giga: int) -> str:
         return f"It fits on one {name}: {amount(usable - peak, giga)} of {usable_text} are left."
     if verdict == "may fit":
         return f"It may fit on one {name}: {amount(peak - usable, giga)} above {usable_text}."
-    return f"It does not fit on one {name}: {svg.quantity(peak / usable)} times {usable_text}."
+    return f"It does not fit on one {name}: {quantity(peak / usable)} times {usable_text}."
 
 
 def _advice(best: Lever | None, giga: int) -> str:

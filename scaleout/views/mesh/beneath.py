@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from math import fsum
 
 from scaleout.draw import guess, hatch, svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import fitting, took
+from scaleout.draw.labels import fitting
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.nodes import colour, groups, stage
+from scaleout.words.amounts import amount, quantity, took
 
 GIGA = 10**9
 CHIP = 27  # height of a chip
@@ -81,7 +81,7 @@ def cable_words(setting) -> str:
 
 
 def gigabytes_a_second(rate: float) -> str:
-    return f"{svg.quantity(rate / GIGA).removesuffix('.0')} GB/s"
+    return f"{quantity(rate / GIGA).removesuffix('.0')} GB/s"
 
 
 def _axes(item: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.views.pipeline import beneath, record, words, yours
 from scaleout.views.pipeline.frame import ABOVE, LEFT, RUN_HEIGHT, Frame
 from scaleout.views.pipeline.setting import YOURS
+from scaleout.words.amounts import quantity
 
 HAND = 22  # CSS pixels, at least, of what a hand presses
 
@@ -40,7 +41,7 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
         ]
     if run:
         parts.append(_run_parts(frame, run))
-    step = f"a step of {svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
+    step = f"a step of {quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
     outcome = "ranks wait for one another for ever" if setting.waits else f"{step}; beneath, what each rank holds"
     counts = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
     return frame.figure(parts, f"{setting.label} on {counts}: {outcome}.")

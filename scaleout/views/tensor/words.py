@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from scaleout.collectives.tensor import HALVES, MEGATRON
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
+from scaleout.words.amounts import amount, took
 
 
 def _size(size: float) -> str:
