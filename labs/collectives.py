@@ -9,18 +9,15 @@ torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict fro
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from scaleout.lab import collectives as lab_collectives
-from scaleout.lab import options, recording, session, verdicts
+from scaleout.lab import options, recording, runner, session, verdicts
 from scaleout.measure import collectives as measure_collectives
-from scaleout.parallel import check, ring
+from scaleout.parallel import ring
 from scaleout.timing import profile
-
-RESULTS = Path(__file__).resolve().parent / "results" / "collectives"
 
 DTYPES = {
     "int64": torch.int64,
@@ -105,19 +102,18 @@ def worst_error(s, reduce, dtype):
     return s.largest(worst)
 
 
-def equality(s, works):
-    """Checks of a Record: every all-reduce in `works` against the backend's (at world 1: against no change).
+def equality(lab, works):
+    """Check every all-reduce in `works` against the backend's (at world 1: against no change).
 
     Integers are equal. Floats differ by the order of additions: p-1 roundings of half a unit each on either side,
     relative to the sum of magnitudes, so p units are allowed.
     """
-    checks = {}
+    s = lab.s
+    reference = f"{s.backend}'s" if s.world > 1 else "its input"
     for name, reduce in works.items():
         for label, dtype in DTYPES.items():
             tolerance = s.world * torch.finfo(dtype).eps if dtype.is_floating_point and s.world > 1 else 0.0
-            reference = f"{s.backend}'s" if s.world > 1 else "its input"
-            checks[f"{name} equals {reference}, {label}"] = check(worst_error(s, reduce, dtype), tolerance)
-    return checks
+            lab.check(f"{name} equals {reference}, {label}", worst_error(s, reduce, dtype), tolerance)
 
 
 # --- the sweep ----------------------------------------------------------------------------------------------
@@ -195,22 +191,18 @@ def explain(s, rows, wires):
     return lines
 
 
-def figures(rows, fits, wires):
-    """(prediction, measurement) of a Record: seconds by each collective's own line, by a line that has not seen the
-    size, and of the all-reduces by every link; then by hand over backend."""
+def predict(lab, rows, fits, wires):
+    """Add seconds by each collective's own line, by a line that has not seen the size, and of the all-reduces by every
+    link; then by hand over backend."""
     fitted = [p["fitted"] for fit in fits.values() for p in fit["points"]]
     predictions = [(r, "its line", p) for r, p in zip(rows, fitted, strict=True)]
     predictions += [(r, "held out", p) for r, p in lab_collectives.held_out(rows)]
-    predictions += [
-        (r, label, lab_collectives.from_wire(r, link))
-        for label, link in wires.items()
-        for r in rows
-        if r.collective == "all_reduce"
-    ]
-    pairs = {f"{r.name}, {r.size} B: seconds, {label}": (p, r.median) for r, label, p in predictions}
+    reduces = [r for r in rows if r.collective == "all_reduce"]
+    predictions += [(r, label, lab_collectives.from_wire(r, wire)) for label, wire in wires.items() for r in reduces]
+    for r, label, predicted in predictions:
+        lab.predict(f"{r.name}, {r.size} B: seconds, {label}", predicted, r.median)
     for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
-        pairs[f"ring over {rows[0].by}, {size} B: bandwidth ratio"] = 1.0, part
-    return {key: p for key, (p, _) in pairs.items()}, {key: m for key, (_, m) in pairs.items()}
+        lab.predict(f"ring over {rows[0].by}, {size} B: bandwidth ratio", 1.0, part)
 
 
 def report(s, rows, fits, link_fits, wires, lines):
@@ -232,95 +224,77 @@ def report(s, rows, fits, link_fits, wires, lines):
     )
 
 
-def record(s, tier, o, rows, fits, wires, checks, notes):
+def record(lab, rows, wires):
     """The Record of this run: it trains nothing, and its steps are the samples of the backend's largest all-reduce."""
-    largest = [r for r in rows if r.name == rows[0].name][-1]
-    wanted, seen = figures(rows, fits, wires)
-    middle = largest.median
-    return recording.record(
-        s,
-        "collectives",
-        tier,
-        notes=[f"step_seconds: {largest.name} of {largest.size} bytes", *notes],
-        model={f"{label}: {name}": value for label, link in wires.items() for name, value in asdict(link).items()},
+    o, largest = lab.o, [r for r in rows if r.name == rows[0].name][-1]
+    lab.notes.insert(0, f"step_seconds: {largest.name} of {largest.size} bytes")
+    lab.skip(o.via != "accelerate" and "Accelerate: not asked for (--via accelerate)")
+    lab.stall(largest.seconds, "sample")
+    return lab.record(
+        largest.seconds,
+        [],
         recipe={name: value for name, value in asdict(o).items() if name not in ("save", "plot")},
-        effective_batch=None,
-        sequence_length=None,
+        batch=None,
+        model={f"{label}: {name}": value for label, wire in wires.items() for name, value in asdict(wire).items()},
         tokens_per_second=None,
-        precision="fp32",
-        step_seconds=largest.seconds,
-        losses=[],
         peak_memory={},
-        prediction=wanted,
-        measurement=seen,
-        checks=checks,
-        skipped=[] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"],
-        stalls=[
-            f"sample {i} took {t:.3g} s, the median is {middle:.3g} s"
-            for i, t in enumerate(largest.seconds)
-            if t > 3 * middle
-        ],
     )
 
 
-def alone(s, o, hand):
+def alone(lab):
     """One process: what there is to check, and one line on what is not there."""
-    checks = equality(s, hand)
-    s.say(
-        "\n".join(
-            verdicts(
-                checks,
-                [
-                    "sweep, alpha and beta, predictions: one process sends nothing "
-                    "(torchrun --nproc-per-node 2 labs/collectives.py)"
-                ],
-            )
-        )
+    equality(lab, by_hand(lab.o))
+    lab.skip(
+        "sweep, alpha and beta, predictions: one process sends nothing "
+        "(torchrun --nproc-per-node 2 labs/collectives.py)"
     )
-    return checks
+    lab.s.say("\n".join(verdicts(lab.checks, lab.skipped)))
 
 
-def together(s, tier, o, hand):
-    """Check, time, fit, predict, compare, record. Returns the checks."""
+def together(lab):
+    """Check, time, fit, predict, compare, record."""
+    s, o, hand = lab.s, lab.o, by_hand(lab.o)
     accelerate = through_accelerate(s) if o.via == "accelerate" else {}
-    checks = equality(s, hand | ({"accelerate": accelerate["all_reduce"]} if accelerate else {}))
+    equality(lab, hand | ({"accelerate": accelerate["all_reduce"]} if accelerate else {}))
     sizes = measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)
     rows = sweep(s, o, sizes, hand, accelerate)
     wires, link_fits = links(s, o, sizes)
     fits, lines = lab_collectives.lines(rows), explain(s, rows, wires)
-    checks["wrong elements, all collectives and sizes"] = check(float(sum(r.wrong for r in rows)), 0.0)
+    lab.check("wrong elements, all collectives and sizes", float(sum(r.wrong for r in rows)), 0.0)
+    lab.notes += lines
     report(s, rows, fits, link_fits, wires, lines)
-    r = record(s, tier, o, rows, fits, wires, checks, lines)
-    s.say("\n".join(verdicts(r.checks, r.skipped, r.stalls)))
-    recording.keep(s, r, o.save, RESULTS, o.via)
-    if o.plot and s.main:
-        reductions = [r for r in rows if r.collective == "all_reduce"]
-        lab_collectives.plot(reductions, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
-        s.say(f"picture: {Path(o.plot).name}")
-    return checks
+    predict(lab, rows, fits, wires)
+    lab.report(record(lab, rows, wires), way=o.via)
+    reduces = [r for r in rows if r.collective == "all_reduce"]
+    title = f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}"
+    lab.write("plot", lambda path: lab_collectives.plot(reduces, fits, path, title))
 
 
-def main(s, argv=None):
-    """Check, and on more than one process measure."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    options.check_save(o.save, RESULTS)
-    options.check_target(o.plot, (".svg", ".png", ".pdf"))
+def refuse(lab):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    o, world = lab.o, lab.s.world
+    lab.refuse(None)
     if o.own:
         lab_collectives.own(o.own)
-    if s.world == 1 and (o.save or o.plot or o.own or o.via == "accelerate"):
+    if world == 1 and (o.save or o.plot or o.own or o.via == "accelerate"):
         raise ValueError("one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py")
-    if len(measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
+    if len(measure_collectives.sizes(o.smallest, o.largest, o.factor, world)) < 2:
         raise ValueError(
             f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
             "sizes, and a line needs two"
         )
+
+
+def main(s, argv=None):
+    """Check, and on more than one process measure."""
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv)
+    refuse(lab)
     s.say(
         f"{recording.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
         f"backend {s.backend}, {recording.interconnect(s)}\n"
     )
-    hand = by_hand(o)
-    checks = alone(s, o, hand) if s.world == 1 else together(s, tier, o, hand)
-    recording.end(s, checks)
+    (alone if s.world == 1 else together)(lab)
+    lab.end()
 
 
 if __name__ == "__main__":

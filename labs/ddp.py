@@ -12,18 +12,17 @@ import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from pathlib import Path
+from itertools import product
 
-from scaleout.lab import corpus, ddp_scaling, fits, options, recording, report, session
+from scaleout.lab import corpus, ddp_scaling, fits, options, report, runner, session
 from scaleout.lab import ddp as lab_ddp
 from scaleout.measure import inject, rounds, traces
-from scaleout.parallel import HOOKS, Settings, parity, step
+from scaleout.parallel import HOOKS, Settings, ddp_ways, parity
 from scaleout.records import trace
 from scaleout.spec import Recipe
 
 WARMUP = 3  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
-RESULTS = Path(__file__).resolve().parent / "results" / "ddp"
 BY_HAND = ("hand", "buckets")
 
 
@@ -84,7 +83,7 @@ TIERS = {
 def way(s, o, via):
     """One Way of these options. "one" and "alone" are plain models that send nothing."""
     plain = via in ("one", "alone")
-    result = step.Way(
+    result = ddp_ways.DDPWay(
         s,
         o.shape,
         "hand" if plain else via,
@@ -101,46 +100,38 @@ def way(s, o, via):
 # --- the same as one process? ----------------------------------------------------------------------------
 
 
-def equality(s, o, text):
-    """(checks, notes): this rank's and the others' gradients against this process alone on all batches, in fp32.
+def equality(lab):
+    """Check this rank's and the others' gradients against this process alone on all batches, in fp32, and note how far
+    off they are where what travels is compressed.
 
     The third backward on the same batch counts: DDP has its buckets by then, and PowerSGD begins.
     """
-    checks, notes = {}, []
-    if s.world == 1:
-        return checks, notes
-    o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
-    wanted_loss, wanted = _gradients(way(s, o, "one"), session.batches(s, o, text, 0, alone=True), o)
-    for via in ("hand", "buckets", "torch", "accelerate")[: 3 + (o.via == "accelerate")]:
-        for hook in ("none",) if via in ("hand", "accelerate") else HOOKS:
-            replica = way(s, replace(o, hook=hook), via)
-            loss, grads = _gradients(replica, session.batches(s, o, text, 0), o)
-            error = abs(s.mean(loss) - wanted_loss) / wanted_loss
-            worst, name = parity.worst(s, grads, wanted), lab_ddp.NAMES[via]
-            if hook == "none":
-                checks[f"{name}: loss equals one process"] = parity.check(error)
-                checks[f"{name}: gradients equal one process"] = parity.check(worst)
-            else:
-                meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
-                notes.append(
-                    f"{name} with {hook}: gradients differ from one process by {worst:.2g} of their largest{meant}"
-                )
-    return checks, notes
+    s, o = lab.s, lab.short(PARITY_TOKENS)
 
+    def trained(via, hook="none"):
+        replica, share = way(s, replace(o, hook=hook), via), lab.batches(0, via == "one", o)
+        for _ in range(3):
+            replica.training.clear()
+            loss = replica.gradients(share, o.sync_every_pass)
+        grads = parity.gradients(replica.model)
+        return {"loss": [loss], "gradients": {name: g for name, g in grads.items() if not name.startswith("spare.")}}
 
-def _gradients(replica, share, o):
-    for _ in range(3):
-        replica.training.clear()
-        loss = replica.gradients(share, o.sync_every_pass)
-    grads = parity.gradients(replica.model)
-    return loss, {name: g for name, g in grads.items() if not name.startswith("spare.")}
+    lab.equality(trained, (*BY_HAND, "torch", "accelerate")[: 3 + (o.via == "accelerate")])
+    wanted = trained("one")
+    for via, hook in product(("buckets", "torch"), (hook for hook in HOOKS if hook != "none")):
+        worst = parity.errors(s, trained(via, hook), wanted)["gradients"]
+        meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
+        lab.notes.append(
+            f"{lab.names[via]} with {hook}: gradients differ from one process by {worst:.2g} of their largest{meant}"
+        )
 
 
 # --- faults -----------------------------------------------------------------------------------------------
 
 
-def faulty(s, o, text, fault):
+def faulty(lab, fault):
     """The Trace of a few steps by --via: healthy for fault None, else with the fault in it."""
+    s, o = lab.s, lab.o
     kind, link = fault.kind if fault else "", None
     sick = way(s, replace(o, bucket_mb=inject.TINY_MB) if kind == "tiny-buckets" else o, o.via)
     if kind == "slow-link":
@@ -151,7 +142,7 @@ def faulty(s, o, text, fault):
     def one_step(i):
         with traces.phase("data"):
             time.sleep(fault.amount if kind == "starved" else 0.0)
-            share = session.batches(s, o, text, i)
+            share = lab.batches(i)
         sick.step(share, o.sync_every_pass)
 
     for i in range(WARMUP):
@@ -161,112 +152,80 @@ def faulty(s, o, text, fault):
     return traces.traced(s, one_step, rounds.TRACED, lambda: link.events(s.rank) if link else ())
 
 
-def keep_trace(s, o, traced):
+def keep_trace(lab, traced):
     """Write what --trace asks for."""
-    if o.trace and s.main:
-        traces.write(trace.thin(traced) if o.thin else traced, o.trace)
-        s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
+    lab.write("trace", lambda path: traces.write(trace.thin(traced) if lab.o.thin else traced, path), runner.PERFETTO)
 
 
-def diagnose(s, o, text, fault):
+def diagnose(lab, fault):
     """A healthy run and a faulty one, side by side, rank by rank."""
-    healthy, sick = faulty(s, o, text, None), faulty(s, o, text, fault)
-    s.say(lab_ddp.fault(trace.summary(healthy), trace.summary(sick), o.inject))
-    keep_trace(s, o, sick)
+    healthy, sick = (faulty(lab, one) for one in (None, fault))
+    lab.s.say(lab_ddp.fault(trace.summary(healthy), trace.summary(sick), lab.o.inject))
+    keep_trace(lab, sick)
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------
 
 
-def record(s, tier, o, timed, rows, checks, notes):
-    """The Record of this run."""
-    prediction, measurement = report.pairs(rows, lab_ddp.NAMES, lab_ddp.FIGURES)
-    skipped = [] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"]
-    sending = [via for via in rows if via not in lab_ddp.NOT_WAYS] if s.world > 1 else []
-    if s.world == 1:
-        skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
-    if o.hook == "powersgd":
-        skipped.append("prediction with PowerSGD: its cost is arithmetic, which the schedule does not model")
-    elif not (o.find_unused or o.static_graph):
+def checks(lab, timed, rows):
+    """Check collectives against the schedule, and the weights of all ranks; note what was built."""
+    o, sending = lab.o, [via for via in rows if via not in lab_ddp.NOT_WAYS]
+    if o.hook != "powersgd" and not (o.find_unused or o.static_graph):
         for via in sending:
             error = abs(rows[via]["predicted"]["collectives"] - rows[via]["measured"]["collectives"])
-            checks[f"{lab_ddp.NAMES[via]}: collectives as predicted"] = parity.check(error, 0.0)
+            lab.check(f"{lab.names[via]}: collectives as predicted", error, 0.0)
     for via in sending:
-        built = timed.ways[via].replicas
-        checks[f"{lab_ddp.NAMES[via]}: weights are equal on all ranks"] = parity.check(built.spread(), 0.0)
-        notes.append(f"{lab_ddp.NAMES[via]}: {built.built}")
-    notes += timed.calibration.words(WARMUP) if s.world > 1 else []
-    return recording.record(
-        s,
-        "ddp",
-        tier,
-        dataset=o.dataset,
-        notes=notes,
-        model=asdict(o.shape),
-        recipe=asdict(Recipe(precision=o.precision))
-        | asdict(o.settings)
-        | {"accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass},
-        effective_batch=o.micro_batch * s.world * o.accumulation,
-        sequence_length=o.seq,
-        precision=o.precision,
-        step_seconds=timed.seconds[o.via],
-        warmup_steps=WARMUP,
-        losses=timed.losses[o.via],
-        peak_memory=session.allocator(s),
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=skipped,
-        series=timed.series(),
-    )
+        lab.check(f"{lab.names[via]}: weights are equal on all ranks", timed.ways[via].replicas.spread(), 0.0)
+    lab.note({via: timed.ways[via].replicas for via in sending})
+    lab.notes += timed.calibration.words(WARMUP)
 
 
-def train(s, tier, o, text):
+def train(lab):
     """Check, train all ways in alternation, compare, record. Exit code 1 where a check failed."""
-    s.say(
-        f"{recording.heading(s, o.shape)}, {o.precision}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank "
-        "and step"
-    )
-    checks, notes = ({}, []) if o.brief else equality(s, o, text)
+    s, o = lab.s, lab.o
+    if s.world > 1 and not o.brief:
+        equality(lab)
     names = ["one", o.via] if o.brief else ["one", *(BY_HAND if s.world > 1 else ()), "torch", o.via]
-    timed = rounds.Rounds(
-        s, o, list(dict.fromkeys(names)), lambda via: way(s, o, via), partial(session.batches, s, o, text)
-    )
+    names = list(dict.fromkeys(names))
+    timed = rounds.Rounds(s, o, names, partial(way, s, o), lab.batches)
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_ddp.ways(rows))
     s.say("\n" + lab_ddp.why(rows, s.world, timed.one_threads, timed.threads))
-    r = record(s, tier, o, timed, rows, checks, notes)
-    s.say(
-        "\n".join(
-            [
-                report.closing(rows, lab_ddp.NOT_WAYS),
-                *(f"note: {note}" for note in notes),
-                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
-            ]
-        )
+    lab.predict_ways(rows, lab_ddp.FIGURES)
+    lab.skip(
+        o.via != "accelerate" and "Accelerate: not asked for (--via accelerate)",
+        s.world == 1 and "equal to one process: this run is one process (torchrun --nproc-per-node 2)",
+        o.hook == "powersgd" and "prediction with PowerSGD: its cost is arithmetic, which the schedule does not model",
     )
-    recording.keep(s, r, o.save, RESULTS, o.via)
     if s.world > 1:
-        keep_trace(s, o, timed.traces[o.via])
-    recording.end(s, r.checks)
+        checks(lab, timed, rows)
+    lab.series = timed.series()
+    r = lab.record(
+        timed.seconds[o.via],
+        timed.losses[o.via],
+        recipe=asdict(Recipe(precision=o.precision))
+        | asdict(o.settings)
+        | {"accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass},
+        batch=o.micro_batch * s.world * o.accumulation,
+    )
+    closing = report.closing(rows, lab_ddp.NOT_WAYS)
+    lab.report(r, closing, *(f"note: {note}" for note in lab.notes), way=o.via)
+    if s.world > 1:
+        keep_trace(lab, timed.traces[o.via])
+    lab.end()
 
 
-def check(s, tier, o):
+def refuse(lab):
     """Refuse what could not work, before any work. ValueError, one line."""
-    options.check_sound(o.save, o.inject)
+    s, o = lab.s, lab.o
+    lab.refuse(fits.REPLICATED, folder=bool(o.scaling))
     if o.inject:
-        options.check_idle("--inject", o, TIERS[tier], ("scaling", "brief", "steps"))
+        lab.refuse_idle("--inject", "scaling", "brief", "steps")
         inject.parse(o.inject, s.world)
     if o.scaling:
-        options.check_idle("--scaling", o, TIERS[tier], ("trace", "brief"))
+        lab.refuse_idle("--scaling", "trace", "brief")
         ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch)
-    fits.check(s, o.shape, fits.REPLICATED)
-    options.check_target(o.trace, (".json",))
-    if o.scaling:
-        options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
-    else:
-        options.check_save(o.save, RESULTS)
     if o.unused_part and not (o.find_unused or o.static_graph):
         raise ValueError("--unused-part: DDP would wait for gradients that never come: add --find-unused")
     if o.thin and not o.trace:
@@ -282,18 +241,18 @@ def check(s, tier, o):
 
 def main(s, argv=None):
     """Train all ways, or a few steps with a fault, or all of it at several numbers of processes."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    check(s, tier, o)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_ddp.NAMES, warmup=WARMUP)
+    refuse(lab)
+    o = lab.o
     if o.scaling:
-        folder = None if o.save is None else RESULTS if o.save == "auto" else Path(o.save)
-        ddp_scaling.run(s, o, tier, __file__, sys.argv[1:] if argv is None else argv, folder)
+        ddp_scaling.run(s, o, lab.tier, __file__, sys.argv[1:] if argv is None else argv, lab.folder)
         return
     fault = inject.parse(o.inject, s.world)
-    text = session.dataset(o.dataset, o.seq)
     if fault:
-        diagnose(s, o, text, fault)
+        diagnose(lab, fault)
     else:
-        train(s, tier, o, text)
+        lab.begin(f"{o.precision}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step")
+        train(lab)
 
 
 if __name__ == "__main__":

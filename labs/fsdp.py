@@ -10,11 +10,10 @@ accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py -
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
-from scaleout.lab import corpus, fits, options, recording, report, session
+from scaleout.lab import corpus, options, report, runner, session
 from scaleout.lab import fsdp as lab_fsdp
 from scaleout.measure import fsdp_knobs, fsdp_rounds, traces
 from scaleout.memory import fsdp_account
@@ -25,9 +24,7 @@ WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
 DTYPES = "fp32", "bf16"  # no fp16: this lab does not scale its loss, as labs/capstone.py does
-PARITY_RATE = 0.1  # of SGD with momentum, see parallel.fsdp_ways.Way
-MEMORY = 0.02  # of the peak, and what the book promises
-RESULTS = Path(__file__).resolve().parent / "results" / "fsdp"
+PARITY_RATE = 0.1  # of SGD with momentum, see parallel.fsdp_ways.FSDPWay
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ TIERS = {
 
 def way(s, o, cut, via, **settings):
     """One Way of these options."""
-    return fsdp_ways.Way(
+    return fsdp_ways.FSDPWay(
         s, o.shape, via, cut, o.checkpointing, **{"rate": o.lr, "seed": o.seed, "clip": o.clip} | settings
     )
 
@@ -133,146 +130,119 @@ def names(s, o, cut, plain=True):
 # --- the same as one process? -------------------------------------------------------------------------------
 
 
-def equality(s, o, text, vias):
-    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
-    process alone on all batches, in fp32."""
-    checks = {}
-    o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32", reduce="fp32")
-    cut, settings = o.sharding(s.world), {"optimizer": "momentum", "rate": PARITY_RATE}
-    whole_batches = [session.batches(s, o, text, i, alone=True) for i in range(PARITY_STEPS)]
-    wanted = parity.trained(way(s, o, cut, "one", **settings), whole_batches, o.sync_every_pass)
-    for via in vias:
-        batches = [session.batches(s, o, text, i) for i in range(PARITY_STEPS)]
-        result = parity.trained(way(s, o, cut, via, **settings), batches, o.sync_every_pass)
-        losses = max(abs(s.mean(f) - w) / w for f, w in zip(result[0], wanted[0], strict=True))
-        checks[f"{lab_fsdp.NAMES[via]}: losses equal one process"] = parity.check(losses)
-        for kind, f, w in (("gradients", result[1], wanted[1]), ("weights", result[2], wanted[2])):
-            checks[f"{lab_fsdp.NAMES[via]}: {kind} equal one process"] = parity.check(parity.worst(s, f, w))
-    return checks
+def equality(lab, vias):
+    """Check losses and weights of a few steps of momentum SGD and the gradients of the first against this process alone
+    on all batches, in fp32."""
+    o = lab.short(PARITY_TOKENS, reduce="fp32")
+
+    def trained(via):
+        replica = way(lab.s, o, o.sharding(lab.s.world), via, optimizer="momentum", rate=PARITY_RATE)
+        batches = [lab.batches(i, via == "one", o) for i in range(PARITY_STEPS)]
+        return parity.trained(replica, batches, o.sync_every_pass)
+
+    lab.equality(trained, vias)
 
 
-def show_fallback(s, o, text, cut):
+def show_fallback(lab, cut):
     """What Accelerate builds on a CPU from an FSDP2 plugin: parity, and a look at what there is."""
-    checks = equality(s, o, text, ["accelerate-naive"])
+    s, o = lab.s, lab.o
+    equality(lab, ["accelerate-naive"])
     naive = way(s, o, cut, "accelerate-naive")
-    counts = naive.counted(session.batches(s, o, text, 0))
+    counts = naive.counted(lab.batches(0))
     all_bytes = total_parameters(o.shape) * 4
-    s.say(lab_fsdp.fallback(checks, counts, naive.stored()["parameters"], all_bytes, naive.built))
+    s.say(lab_fsdp.fallback(lab.checks, counts, naive.stored()["parameters"], all_bytes, naive.built))
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------
 
 
-def record(s, tier, o, cut, timed, rows, checks, notes, seen):
-    """The Record of this run."""
-    prediction, measurement = report.pairs(rows, lab_fsdp.NAMES, lab_fsdp.FIGURES)
-    account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
-    prediction["peak bytes"], measurement["peak bytes"] = account.peak_bytes, sum(seen.values())
-    for kind in seen:
-        prediction[f"{kind} bytes at the peak"] = account.peak.get(kind, 0)
-        measurement[f"{kind} bytes at the peak"] = seen[kind]
-    skipped = [] if o.via.startswith("accelerate") else ["Accelerate: not asked for (--via)"]
-    if "naive" not in timed.ways:
-        skipped.append("by hand: it has fp32, one mesh and a reduction in every pass only")
-    return recording.record(
-        s,
-        "fsdp",
-        tier,
-        dataset=o.dataset,
-        notes=notes,
-        model=asdict(o.shape),
-        recipe=asdict(o.recipe)
-        | {f"sharding: {k}": v for k, v in asdict(cut).items()}
-        | {"accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass, "clip": o.clip},
-        effective_batch=o.micro_batch * s.world * o.accumulation,
-        sequence_length=o.seq,
-        precision="fp32" if o.precision == "fp32" else "bf16 by MixedPrecisionPolicy",
-        step_seconds=timed.seconds[o.via],
-        warmup_steps=WARMUP,
-        losses=timed.losses[o.via],
-        peak_memory=seen | session.allocator(s, "allocator: "),
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=skipped,
-        series={f"seconds a step, {lab_fsdp.NAMES[via]}": seconds for via, seconds in timed.seconds.items()},
-    )
-
-
-def count_checks(s, rows):
-    """Checks of a Record: collectives that CommDebugMode counted against those of the pure model."""
-    checks = {}
-    for via, row in rows.items() if s.world > 1 else ():
+def count_checks(lab, rows):
+    """Check collectives that CommDebugMode counted against those of the pure model."""
+    for via, row in rows.items() if lab.s.world > 1 else ():
         for figure in (f for f in ("gathers", "scatters") if f in row["predicted"]):
             error = abs(row["predicted"][figure] - row["measured"][figure])
-            checks[f"{lab_fsdp.NAMES[via]}: {lab_fsdp.FIGURES[figure]} as predicted"] = parity.check(error, 0.0)
-    return checks
+            lab.check(f"{lab.names[via]}: {lab_fsdp.FIGURES[figure]} as predicted", error, 0.0)
 
 
-def train(s, tier, o, text, cut):
-    """Check, train all ways in alternation, compare, measure memory, record. Exit code 1 where a check failed."""
-    vias, skipped = names(s, o, cut), s.world == 1
-    checks = equality(s, o, text, names(s, o, cut, plain=False))
-    ways = {via: way(s, o, cut, via) for via in vias}
-    notes = [f"{lab_fsdp.NAMES[via]}: {built_way.built}" for via, built_way in ways.items()]
-    calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
-    timed = fsdp_rounds.Rounds(s, o, ways, calibration, partial(session.batches, s, o, text))
-    timed.run(o.steps)
-    rows = timed.rows(WARMUP)
-    s.say("\n" + lab_fsdp.ways(rows))
-    seen, moments = fsdp_knobs.memory(s, o, cut, session.batches(s, o, text, 0)[0])
+def memory(lab, cut):
+    """Bytes by kind at the peak, {kind: bytes}, beside their prediction."""
+    s, o = lab.s, lab.o
+    seen, moments = fsdp_knobs.memory(s, o, cut, lab.batches(0)[0])
     account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
     s.say("\n" + lab_fsdp.memory(account.peak, seen))
     if o.timeline:
         s.say("\n" + lab_fsdp.timeline(moments))
-    checks |= count_checks(s, rows) | {
-        "peak within 2% of the prediction": parity.check(abs(account.peak_bytes / sum(seen.values()) - 1), MEMORY)
-    }
-    r = record(s, tier, o, cut, timed, rows, checks, notes, seen)
-    r.skipped.extend(["collectives: one process sends nothing (torchrun --nproc-per-node 2)"] if skipped else [])
-    s.say(
-        "\n".join(
-            [
-                "",
-                report.closing(rows),
-                *(f"built: {note}" for note in notes),
-                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
-            ]
-        )
+    lab.check_prediction("peak within 2% of the prediction", account.peak_bytes, sum(seen.values()))
+    lab.predict("peak bytes", account.peak_bytes, sum(seen.values()))
+    for kind in seen:
+        lab.predict(f"{kind} bytes at the peak", account.peak.get(kind, 0), seen[kind])
+    return seen
+
+
+def train(lab, cut):
+    """Check, train all ways in alternation, compare, measure memory, record. Exit code 1 where a check failed."""
+    s, o = lab.s, lab.o
+    equality(lab, names(s, o, cut, plain=False))
+    ways = {via: way(s, o, cut, via) for via in names(s, o, cut)}
+    lab.note(ways)
+    calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
+    timed = fsdp_rounds.Rounds(s, o, ways, calibration, lab.batches)
+    timed.run(o.steps)
+    rows = timed.rows(WARMUP)
+    s.say("\n" + lab_fsdp.ways(rows))
+    lab.predict_ways(rows, lab_fsdp.FIGURES)
+    count_checks(lab, rows)
+    seen = memory(lab, cut)
+    lab.skip(
+        not o.via.startswith("accelerate") and "Accelerate: not asked for (--via)",
+        "naive" not in ways and "by hand: it has fp32, one mesh and a reduction in every pass only",
+        s.world == 1 and "collectives: one process sends nothing (torchrun --nproc-per-node 2)",
     )
-    recording.keep(s, r, o.save, RESULTS, o.via)
-    if o.trace and s.main:
-        traces.write(timed.traces[o.via], o.trace)
-        s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
-    recording.end(s, r.checks)
+    r = lab.record(
+        timed.seconds,
+        timed.losses,
+        recipe=asdict(o.recipe)
+        | {f"sharding: {k}": v for k, v in asdict(cut).items()}
+        | {"accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass, "clip": o.clip},
+        batch=o.micro_batch * s.world * o.accumulation,
+        precision="fp32" if o.precision == "fp32" else "bf16 by MixedPrecisionPolicy",
+        peak_memory=seen | session.allocator(s, "allocator: "),
+    )
+    lab.report(r, "", report.closing(rows), *(f"built: {note}" for note in lab.notes), way=o.via)
+    lab.write("trace", partial(traces.write, timed.traces.get(o.via)), runner.PERFETTO)
+    lab.end()
+
+
+def refuse(lab, cut):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    s, o = lab.s, lab.o
+    fsdp_ways.refuse(s, o.via, cut)
+    fsdp_knobs.refuse(s, o)
+    if o.sweep:
+        lab.refuse_idle("--sweep", "timeline", "steps")
+    if o.via == "accelerate-naive":
+        lab.refuse_idle("--via accelerate-naive", "sweep", "timeline", "steps")
+    if o.wrap != "size" and "wrap" not in (o.sweep or ""):
+        lab.refuse_idle(f"--wrap {o.wrap}", "least_parameters")
 
 
 def main(s, argv=None):
     """Train all ways, or walk a grid of knobs, or show what Accelerate quietly builds."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    fits.check(s, o.shape)
-    options.check_target(o.trace, (".json",))
-    options.check_save(o.save, RESULTS)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_fsdp.NAMES, warmup=WARMUP)
+    lab.refuse()
+    o = lab.o
     cut = o.sharding(s.world)
-    fsdp_ways.refuse(s, o.via, cut)
-    fsdp_knobs.refuse(s, o)
-    if o.sweep:
-        options.check_idle("--sweep", o, TIERS[tier], ("timeline", "steps"))
-    if o.via == "accelerate-naive":
-        options.check_idle("--via accelerate-naive", o, TIERS[tier], ("sweep", "timeline", "steps"))
-    if o.wrap != "size" and "wrap" not in (o.sweep or ""):
-        options.check_idle(f"--wrap {o.wrap}", o, TIERS[tier], ("least_parameters",))
-    text = session.dataset(o.dataset, o.seq)
-    s.say(
-        f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
-        f"a rank and step\n{cut.ranks} shard(s) x {cut.replicas} replica(s)"
+    refuse(lab, cut)
+    lab.begin(
+        f"{o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step\n"
+        f"{cut.ranks} shard(s) x {cut.replicas} replica(s)"
     )
     if o.via == "accelerate-naive":
-        show_fallback(s, o, text, cut)
+        show_fallback(lab, cut)
     elif o.sweep:
-        fsdp_knobs.sweep(s, tier, o, lambda step, q: session.batches(s, q, text, step), RESULTS)
+        fsdp_knobs.sweep(lab)
     else:
-        train(s, tier, o, text, cut)
+        train(lab, cut)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,16 @@ from pathlib import Path
 
 import torch
 
-from scaleout.lab import compare, corpus, fits, numbers, options, progress, recording, session, summary
+from scaleout.lab import compare, corpus, fits, numbers, options, progress, runner, session, summary
 from scaleout.measure import measure, memory_trace, watch
 from scaleout.memory import Account, account
 from scaleout.parallel import ROUTES, Replicas, Training, parity
-from scaleout.records import profiles
 from scaleout.spec import (
     CHOICES,
     MEASURED,
     Job,
     Layout,
     Recipe,
-    Shape,
     cluster,
     flops,
     preset,
@@ -35,14 +33,12 @@ from scaleout.spec import (
 from scaleout.timing import calibrated, machine, step_on
 from scaleout.timing import profile as timing_profile
 
-TOLERANCE = 0.02  # of the peak, and what the book promises
-RESULTS = Path(__file__).resolve().parent / "results" / "memory"
 WARMUP = 3  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 256  # at most, of each sequence: every rank also runs the sequences of all ranks
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(options.Model):
     """The model, the step, the recipe, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
@@ -78,19 +74,6 @@ class Options:
         """The memory recipe of these options."""
         return Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)})
 
-    @property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        return Shape(
-            self.layers,
-            self.hidden,
-            self.heads,
-            corpus.VOCABULARY,
-            kv_heads=self.kv_heads,
-            gated_mlp=self.gated_mlp,
-            max_seq=self.seq,
-        )
-
 
 TIERS = {
     "smoke": Options(),
@@ -112,23 +95,21 @@ TIERS = {
 # --- the same as one process? ----------------------------------------------------------------------------
 
 
-def equality(s, o, text):
-    """Checks of a Record: N ranks on one sequence each against this process on all of them, fp32, no dropout."""
-    if s.world == 1:
-        return {}
-    seq = min(o.seq, PARITY_TOKENS)
+def equality(lab):
+    """Check N ranks on one sequence each against this process on all of them, fp32, no dropout."""
+    s, o = lab.s, lab.short(PARITY_TOKENS, dropout=0.0)
     torch.manual_seed(o.seed)  # the same weights on every rank, without help from DDP
-    training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
-    share = session.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
-    whole_batch = session.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
-    wanted_loss, wanted = parity.loss_and_gradients(training.model, *whole_batch)
-    checks = {}
-    for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
-        loss, grads = parity.loss_and_gradients(training.model, *share, Replicas(s, training.model, via, o.bucket_view))
-        error = abs(s.mean(loss) - wanted_loss) / wanted_loss
-        checks[f"{via}: loss equals one process"] = parity.check(error)
-        checks[f"{via}: gradients equal one process"] = parity.check(parity.worst(s, grads, wanted))
-    return checks
+    model = Training(o.shape, o.recipe, s.device, o.lr).model
+
+    def trained(via):
+        alone = via == "one"
+        (batch,) = lab.batches(0, alone, o)
+        replicas = None if alone else Replicas(s, model, via, o.bucket_view)
+        loss, grads = parity.loss_and_gradients(model, *batch, replicas)
+        return {"loss": [loss], "gradients": grads}
+
+    ways = ("hand", "torch") if o.via != "accelerate" else ROUTES
+    lab.equality(trained, ways, {via: via for via in ways})
 
 
 # --- train and measure ------------------------------------------------------------------------------------
@@ -137,8 +118,9 @@ def equality(s, o, text):
 class Run:
     """A training run on this rank: `step` makes one step and returns the mean loss over ranks."""
 
-    def __init__(self, s, o, text):
-        self.s, self.o, self.text = s, o, text
+    def __init__(self, lab):
+        s, o = self.s, self.o = lab.s, lab.o
+        self.lab = lab
         torch.manual_seed(o.seed)
         self.training = Training(o.shape, o.recipe, s.device, o.lr)
         self.replicas = Replicas(s, self.training.model, o.via, o.bucket_view)
@@ -147,8 +129,7 @@ class Run:
 
     def batch(self, step):
         """(tokens, targets) of this rank."""
-        o, s = self.o, self.s
-        return session.batch(self.text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
+        return self.lab.batches(step)[0]
 
     def one(self, batch, before_update=lambda: None):
         """Forward, backward, update; returns this rank's loss, a tensor."""
@@ -193,102 +174,61 @@ def predicted(o, replicas):
 # --- what is said and kept --------------------------------------------------------------------------------
 
 
-def seconds(s, o, spent):
-    """(predicted seconds of a step, its median, MFU, its peak); without a machine profile only the median."""
-    profile, middle = profiles.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
+def predict_seconds(lab, spent):
+    """Add the predicted seconds of a step; (MFU, its peak), both None without a machine profile."""
+    s, o, profile = lab.s, lab.o, lab.profile
     if profile is None:
-        return None, middle, None, None
+        lab.skip("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
+        return None, None
     work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
-    dtype = "fp32" if o.precision == "fp32" else "bf16"
+    dtype, middle = "fp32" if o.precision == "fp32" else "bf16", statistics.median(spent[WARMUP:])
     runs = replace(MEASURED, data_overlap=s.device.type == "cuda")
-    job = Job(
-        o.shape,
-        o.seq,
-        machine.device_of(profile),
-        cluster(1, s.world),
-        o.micro_batch,
-        Layout(dp=s.world),
-        o.recipe,
-        runs,
-    )
+    layout, device = Layout(dp=s.world), machine.device_of(profile)
+    job = Job(o.shape, o.seq, device, cluster(1, s.world), o.micro_batch, layout, o.recipe, runs)
     guess = step_on(job, machine.from_profiles(job, {s.world: profile})).seconds
-    return guess, middle, *timing_profile.mfu(profile, work["forward"] + work["backward"], dtype, middle)
+    lab.predict("seconds a step", guess, middle)
+    lab.skip(*calibrated.lacking(profile))
+    return timing_profile.mfu(profile, work["forward"] + work["backward"], dtype, middle)
 
 
-def record(s, tier, o, run, checks, wanted, seen, spent, losses):
-    """The Record of this run."""
-    guess, middle, mfu, peak = seconds(s, o, spent)
-    prediction, measurement, skipped = numbers(wanted), numbers(seen), []
-    if guess is None:
-        skipped.append("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
-    else:
-        prediction["seconds a step"], measurement["seconds a step"] = guess, middle
-        skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
-    if s.world == 1:
-        skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
-    elif o.via != "accelerate":
-        skipped.append("Accelerate: not asked for (--via accelerate)")
-    checks["peak within 2% of the prediction"] = parity.check(abs(wanted.peak_bytes / seen.peak_bytes - 1), TOLERANCE)
-    stalls = [
-        f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
-        for i, t in enumerate(spent)
-        if i >= WARMUP and t > 3 * middle
-    ]
-    return recording.record(
-        s,
-        "memory",
-        tier,
-        dataset=o.dataset,
-        notes=[run.replicas.built],
-        model=asdict(o.shape),
-        recipe=asdict(o.recipe),
-        effective_batch=o.micro_batch * s.world,
-        sequence_length=o.seq,
-        precision=o.precision,
-        step_seconds=spent,
-        warmup_steps=WARMUP,
-        losses=losses,
-        peak_memory=seen.peak | session.allocator(s, "allocator: "),
-        mfu=mfu,
-        mfu_peak=peak,
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=skipped,
-        stalls=stalls,
-    )
-
-
-def draw(s, o, timeline, shape):
+def draw(lab, timeline, shape):
     """The picture that --plot asks for."""
-    if o.plot and s.main:
-        memory_trace.plot(timeline, o.plot, f"Memory of one step, {total_parameters(shape) / 1e6:,.1f} M parameters")
-        s.say(f"picture: {Path(o.plot).name}")
+    title = f"Memory of one step, {total_parameters(shape) / 1e6:,.1f} M parameters"
+    lab.write("plot", lambda path: memory_trace.plot(timeline, path, title))
 
 
-def train(s, tier, o):
+def train(lab):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
-    fits.check(s, o.shape)
-    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
-    text = session.dataset(o.dataset, o.seq)
-    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
-    checks = equality(s, o, text)
-    run = Run(s, o, text)
+    s, o = lab.s, lab.o
+    lab.begin(f"{o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
+    if s.world > 1:
+        equality(lab)
+    run = Run(lab)
+    lab.notes.append(run.replicas.built)
     s.say(f"built: {run.replicas.built}\n")
     spent, losses = run.train()
     seen, timeline = run.measured()
     wanted = predicted(o, run.replicas)
     s.say(compare(wanted, seen))
     if s.world > 1:
-        checks["weights are equal on all ranks"] = parity.check(run.replicas.spread(), 0.0)
-    r = record(s, tier, o, run, checks, wanted, seen, spent, losses)
-    s.say(summary(r))
-    recording.keep(s, r, o.save, RESULTS, o.via)
-    draw(s, o, timeline, o.shape)
+        lab.check("weights are equal on all ranks", run.replicas.spread(), 0.0)
+    lab.check_prediction("peak within 2% of the prediction", wanted.peak_bytes, seen.peak_bytes)
+    lab.prediction, lab.measurement = numbers(wanted), numbers(seen)
+    mfu, peak = predict_seconds(lab, spent)
+    lab.skip(
+        s.world == 1 and "equal to one process: this run is one process (torchrun --nproc-per-node 2)",
+        s.world > 1 and o.via != "accelerate" and "Accelerate: not asked for (--via accelerate)",
+    )
+    lab.stall(spent, "step")
+    memory = seen.peak | session.allocator(s, "allocator: ")
+    batch = o.micro_batch * s.world
+    r = lab.record(spent, losses, asdict(o.recipe), batch, peak_memory=memory, mfu=mfu, mfu_peak=peak)
+    lab.report(r, *summary(r), way=o.via)
+    draw(lab, timeline, o.shape)
     if o.snapshot:
         source = memory_trace.snapshot(s, lambda: run.one(run.batch(0)), o.snapshot)
         s.say(f"snapshot: {Path(o.snapshot).name}, from {source}; open it at https://docs.pytorch.org/memory_viz")
-    recording.end(s, r.checks)
+    lab.end()
 
 
 # --- fake tensors -----------------------------------------------------------------------------------------
@@ -297,11 +237,9 @@ FAKE = {f.name for f in fields(Recipe)} | {"micro_batch", "seq", "plot", "fake"}
 SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "llama-3-8b"}
 
 
-def fake(s, tier, o):
+def fake(lab):
     """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
-    options.check_idle("--fake", o, TIERS[tier], [f.name for f in fields(o) if f.name not in FAKE])
-    if s.world > 1:
-        raise ValueError("--fake measures one rank: start it with python, not torchrun")
+    s, o = lab.s, lab.o
     name = SHORT.get(o.fake.lower(), o.fake.lower())
     shape = preset(name)
     seq = min(o.seq, shape.max_seq)
@@ -313,21 +251,25 @@ def fake(s, tier, o):
     seen = measure(shape, o.micro_batch, seq, o.recipe, timeline=bool(o.plot))
     s.say(f"fake tensors, CPU kernels, all {shape.layers} layers run\n")
     s.say(compare(wanted, seen))
-    draw(s, o, seen.timeline, shape)
+    draw(lab, seen.timeline, shape)
+
+
+def refuse(lab):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    if lab.o.fake:
+        lab.refuse_idle("--fake", *(f.name for f in fields(lab.o) if f.name not in FAKE))
+        if lab.s.world > 1:
+            raise ValueError("--fake measures one rank: start it with python, not torchrun")
+    lab.refuse(None if lab.o.fake else fits.WEIGHTS)
 
 
 def main(s, argv=None):
     """Train and measure, or measure on fake tensors."""
     words = sys.argv[1:] if argv is None else argv
     sizes = "gpu" if any(word.split("=")[0] == "--fake" for word in words) else "smoke"
-    tier, o = options.parse(TIERS, __doc__, argv, sizes)
-    options.check_save(o.save, RESULTS)
-    for path, kinds in ((o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
-        options.check_target(path, kinds)
-    if o.fake:
-        fake(s, tier, o)
-    else:
-        train(s, tier, o)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP, defaults=sizes)
+    refuse(lab)
+    (fake if lab.o.fake else train)(lab)
 
 
 if __name__ == "__main__":

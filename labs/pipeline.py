@@ -13,12 +13,11 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 
 import math
 import statistics
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
 import torch
 
-from scaleout.lab import fits, join, limits, options, recording, report, session
+from scaleout.lab import join, limits, options, runner, session
 from scaleout.lab import pipeline as lab_pipeline
 from scaleout.measure import pipeline as measure_pipeline
 from scaleout.measure import pipeline_faults, pipeline_sleep
@@ -31,8 +30,6 @@ from scaleout.timing import pipeline as timing_pipeline
 
 WARMUP = 2
 PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the whole batch alone
-MEMORY = 0.02  # of the bytes kept for backward, and what the book promises
-RESULTS = Path(__file__).resolve().parent / "results" / "pipeline"
 
 
 @dataclass(frozen=True)
@@ -125,32 +122,28 @@ def micro_batches(s, o, text, step, m):
     return [tokens for tokens, _ in pairs], [targets for _, targets in pairs]
 
 
-def model_way(s, o, plan, via, name, v, **options):
-    """A Way of the Transformer."""
+def model_pipeline(s, o, plan, via, name, v, **options):
+    """A Pipeline of the Transformer."""
     like = torch.empty(o.micro_batch, o.seq, o.hidden, device=s.device)
     options |= {"timeout": join.GROUP_TIMEOUT} if via == "hand" else {}
     stages = pipeline_ways.of_model(o.shape, plan.layers(v), s.device, o.seed)
-    return pipeline_ways.Way(s, via, name, plan.m, stages, like, v, **options)
+    return pipeline_ways.Pipeline(s, via, name, plan.m, stages, like, v, **options)
 
 
-def equality(s, plan, text):
-    """Checks of a Record: loss and gradients of one step of every way against one process on the whole batch."""
-    o = replace(plan.o, seq=min(plan.o.seq, PARITY_TOKENS), micro_batch=1)
-    tokens, targets = micro_batches(s, o, text, 0, plan.m)
+def equality(lab, plan):
+    """Check loss and gradients of one step of every way against one process on the whole batch."""
+    s, o = lab.s, lab.short(PARITY_TOKENS)
+    tokens, targets = micro_batches(s, o, lab.text, 0, plan.m)
     torch.manual_seed(o.seed)
     model = Transformer(o.shape).to(s.device)
     loss, wanted = parity.loss_and_gradients(model, torch.cat(tokens), torch.cat(targets))
-    checks = {}
     for via, name, v in ways(s, plan, naive=True):
-        way = model_way(s, o, plan, via, name, v)
-        value = way.step(tokens, targets)
-        mine = way.gradients()
+        way = model_pipeline(s, o, plan, via, name, v)
+        result = {"loss": [way.step(tokens, targets)], "gradients": way.gradients()}
         way.close()
-        error = max(abs(value / loss - 1), parity.worst(s, mine, {key: wanted[key] for key in mine}))
-        checks[f"{lab_pipeline.title(name, v)}, {lab_pipeline.VIAS[via]}: loss and gradients equal one process"] = (
-            parity.check(error)
-        )
-    return checks
+        errors = parity.errors(s, result, {"loss": [loss], "gradients": wanted}, shared=True)
+        words = f"{lab_pipeline.title(name, v)}, {lab_pipeline.VIAS[via]}"
+        lab.check(f"{words}: loss and gradients equal one process", max(errors.values()))
 
 
 def ways(s, plan, naive=False):
@@ -167,153 +160,131 @@ def ways(s, plan, naive=False):
 # --- the Transformer ------------------------------------------------------------------------------------------------
 
 
-def memory(s, plan, text):
-    """([(title, bytes kept by rank, predicted, measured)], checks)."""
-    o, rows, checks = plan.o, [], {}
-    batch = micro_batches(s, o, text, 0, plan.m)
+def memory(lab, plan):
+    """[(title, bytes kept by rank, predicted, measured)] of the schedules, checked."""
+    s, o, rows = lab.s, lab.o, []
+    batch = micro_batches(s, o, lab.text, 0, plan.m)
     for name, v in plan.chosen:
-        way = model_way(s, o, plan, "hand", name, v)
+        way = model_pipeline(s, o, plan, "hand", name, v)
         seen = measure_pipeline.most_kept(way, *batch)
         way.close()
         stage_bytes = stage_kept(o.shape, o.micro_batch, o.seq, plan.layers(v), Recipe(precision="fp32"))
         wanted = most_held(spec_pipeline.orders(name, plan.p, plan.m, v), stage_bytes)
         title = lab_pipeline.title(name, v)
         rows.append((title, wanted, seen))
-        checks[f"{title}: bytes kept for backward within 2% on every rank"] = parity.check(
-            max(abs(p / m - 1) for p, m in zip(wanted, seen, strict=True)), MEMORY
-        )
-    return rows, checks
+        lab.check_prediction(f"{title}: bytes kept for backward within 2% on every rank", wanted, seen)
+        for rank in range(plan.p):
+            lab.predict(f"bytes kept for backward, {title}, rank {rank}", wanted[rank], seen[rank])
+    return rows
 
 
-def train(s, plan, text):
-    """1F1B by hand for some steps: ({"losses", "seconds", "predicted"}, checks)."""
-    o = plan.o
-    way = model_way(s, o, plan, "hand", "1f1b", 1)
-    measured = measure_pipeline.costs(way, *micro_batches(s, o, text, 0, plan.m))
+def train(lab, plan):
+    """1F1B by hand for some steps: (losses, seconds, predicted seconds)."""
+    s, o, losses, seconds = lab.s, lab.o, [], []
+    way = model_pipeline(s, o, plan, "hand", "1f1b", 1)
+    measured = measure_pipeline.costs(way, *micro_batches(s, o, lab.text, 0, plan.m))
     line = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured)
     shared = sum(line.work) / min(plan.p, limits.cores()) if s.device.type == "cpu" else 0.0
-    wanted = max(line.seconds, shared)  # ranks on the same cores take turns
+    predicted = max(line.seconds, shared)  # ranks on the same cores take turns
     optimizer = torch.optim.AdamW(way.stages[s.rank].parameters(), lr=o.lr)
-    result = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
     for step in range(o.steps):
-        batch = micro_batches(s, o, text, step + 1, plan.m)
+        batch = micro_batches(s, o, lab.text, step + 1, plan.m)
         s.barrier()
         begin = s.clock()
-        result["losses"].append(way.step(*batch))
-        result["seconds"].append(s.largest(s.clock() - begin))
+        losses.append(way.step(*batch))
+        seconds.append(s.largest(s.clock() - begin))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     ends = s.gathered([w.detach().cpu() for w in pipeline_stage.tied_weights(way.stages)])
     tables = [w for row in ends for w in row]
     distance = max(((w - tables[0]).abs().max().item() for w in tables), default=0.0)  # one stage has no copy
-    return result, {"token table and tied head are equal after training": parity.check(distance, 0.0)}
+    lab.check("token table and tied head are equal after training", distance, 0.0)
+    lab.predict("seconds a step, training", predicted, statistics.median(seconds[WARMUP:]))
+    lab.notes.insert(0, way.built)
+    return losses, seconds, predicted
 
 
-def record(s, tier, plan, rows, memory_rows, trained, checks, notes):
-    """The Record of this run."""
-    o, wanted, seen = plan.o, {}, {}
-    for row in rows:
-        label = f"{row['name']}, {lab_pipeline.VIAS[row['via']]}, {row['ms']:g} ms stages"
-        wanted |= {f"seconds a step, {label}": row["predicted"], f"bubble of the step, {label}": row["bubble"]}
-        seen |= {f"seconds a step, {label}": row["measured"], f"bubble of the step, {label}": row["found"]}
-    for title, predicted, measured in memory_rows:
-        for rank in range(plan.p):
-            wanted[f"bytes kept for backward, {title}, rank {rank}"] = predicted[rank]
-            seen[f"bytes kept for backward, {title}, rank {rank}"] = measured[rank]
-    wanted["seconds a step, training"] = trained["predicted"]
-    seen["seconds a step, training"] = statistics.median(trained["seconds"][WARMUP:])
-    largest = max(((max(m), title) for title, _, m in memory_rows), default=(0, ""))
-    return recording.record(
-        s,
-        "pipeline",
-        tier,
-        dataset=o.dataset,
-        notes=[trained["built"], *notes],
-        model=asdict(o.shape),
-        recipe=asdict(Recipe(precision="fp32"))
-        | {
-            "schedules": ", ".join(lab_pipeline.title(*schedule) for schedule in plan.chosen),
-            "micro_batches": plan.m,
-            "stage ms": o.stage_ms,
-            "hop ms": o.hop_ms,
-        },
-        effective_batch=o.micro_batch * plan.m,
-        sequence_length=o.seq,
-        precision="fp32",
-        step_seconds=trained["seconds"],
-        warmup_steps=WARMUP,
-        losses=trained["losses"],
-        peak_memory={"activations": largest[0]} | session.allocator(s, "allocator: "),
-        prediction=wanted,
-        measurement=seen,
-        checks=checks,
-        skipped=skipped(s, plan),
-    )
-
-
-def skipped(s, plan):
+def skips(lab, plan):
     """What this run leaves out."""
-    reasons = ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
+    s = lab.s
+    lab.skip("Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)")
     if s.world == 1:
-        reasons.append(
+        lab.skip(
             "bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
             "labs/pipeline.py)"
         )
-        return reasons
-    return reasons + [
-        f"torch's {lab_pipeline.title(name, v)}: over gloo it needs torch 2.13, this is {torch.__version__}"
-        for name, v in plan.chosen
-        if not pipeline_ways.torch_has(s, name)
-    ]
+        return
+    for name, v in plan.chosen:
+        needs = f"over gloo it needs torch 2.13, this is {torch.__version__}"
+        lab.skip(not pipeline_ways.torch_has(s, name) and f"torch's {lab_pipeline.title(name, v)}: {needs}")
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------
 
 
-def whole(s, tier, plan, text):
-    """Check, sleep, weigh, train, record; the spans of the lanes. Exit code 1 where a check failed."""
-    checks, rows, shown, notes = equality(s, plan, text), [], None, []
-    if s.world > 1:
-        rows, shown = pipeline_sleep.schedules(s, plan, ways(s, plan))
-        notes = lab_pipeline.explain(rows)
-        s.say(f"\n{lab_pipeline.bubbles(rows)}\n\n{lab_pipeline.both_lanes(**shown)}")
-    memory_rows, checks_of_memory = memory(s, plan, text)
-    s.say("\n".join([*notes, "", lab_pipeline.memory(memory_rows), ""]))
-    trained, tied = train(s, plan, text)
-    r = record(s, tier, plan, rows, memory_rows, trained, checks | checks_of_memory | tied, notes)
-    s.say(lab_pipeline.training(r, trained["predicted"], s.world))
-    s.say("\n".join(report.verdicts(r.checks, r.skipped)))
-    recording.keep(s, r, plan.o.save, RESULTS)
-    write_trace(s, plan.o, shown and shown["measured"])
-    recording.end(s, r.checks)
+def sleep(lab, plan):
+    """Bubbles of all schedules on stages that sleep; the spans of the lanes that are shown."""
+    rows, shown = pipeline_sleep.schedules(lab.s, plan, ways(lab.s, plan))
+    lab.notes += lab_pipeline.explain(rows)
+    lab.s.say(f"\n{lab_pipeline.bubbles(rows)}\n\n{lab_pipeline.both_lanes(**shown)}")
+    for row in rows:
+        label = f"{row['name']}, {lab_pipeline.VIAS[row['via']]}, {row['ms']:g} ms stages"
+        lab.predict(f"seconds a step, {label}", row["predicted"], row["measured"])
+        lab.predict(f"bubble of the step, {label}", row["bubble"], row["found"])
+    return shown["measured"]
 
 
-def write_trace(s, o, spans):
+def whole(lab, plan):
+    """Check, sleep, weigh, train, record. Exit code 1 where a check failed."""
+    s, o = lab.s, lab.o
+    equality(lab, plan)
+    spans = sleep(lab, plan) if s.world > 1 else None
+    rows = memory(lab, plan)
+    s.say("\n".join([*lab.notes, "", lab_pipeline.memory(rows), ""]))
+    losses, seconds, predicted = train(lab, plan)
+    skips(lab, plan)
+    most = max((max(measured) for _, _, measured in rows), default=0)
+    recipe = asdict(Recipe(precision="fp32")) | {
+        "schedules": ", ".join(lab_pipeline.title(*schedule) for schedule in plan.chosen),
+        "micro_batches": plan.m,
+        "stage ms": o.stage_ms,
+        "hop ms": o.hop_ms,
+    }
+    peak = {"activations": most} | session.allocator(s, "allocator: ")
+    r = lab.record(seconds, losses, recipe, o.micro_batch * plan.m, peak_memory=peak)
+    lab.report(r, lab_pipeline.training(r, predicted, s.world))
+    write_trace(lab, spans)
+    lab.end()
+
+
+def write_trace(lab, spans):
     """--trace, on rank 0."""
-    if o.trace and spans and s.main:
-        files.write_json(lab_pipeline.trace(spans), o.trace)
-        s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
+    if spans:
+        lab.write("trace", lambda path: files.write_json(lab_pipeline.trace(spans), path), runner.PERFETTO)
 
 
-def main(s, argv=None):
-    """The whole lab, or one fault."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    plan = Plan(o, s.world)
-    fits.check(s, o.shape)
-    options.check_target(o.trace, (".json",))
-    options.check_save(o.save, RESULTS)
-    options.check_sound(o.save, o.fault)
+def refuse(lab, plan):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    s, o = lab.s, lab.o
+    lab.refuse()
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
     if o.fault != "none":
         idle = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()  # which sleeps for no stage
-        options.check_idle(f"--fault {o.fault}", o, TIERS[tier], ("schedules", "steps", "lr", *idle))
-    text = session.dataset(o.dataset, o.seq)
-    s.say(f"{recording.heading(s, o.shape)}, {plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")
+        lab.refuse_idle(f"--fault {o.fault}", "schedules", "steps", "lr", *idle)
+
+
+def main(s, argv=None):
+    """The whole lab, or one fault."""
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP)
+    o = lab.o
+    plan = Plan(o, s.world)
+    refuse(lab, plan)
+    lab.begin(f"{plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")
     if o.fault == "none":
-        whole(s, tier, plan, text)
+        whole(lab, plan)
     else:
-        write_trace(s, o, pipeline_faults.FAULTS[o.fault](s, plan))
+        write_trace(lab, pipeline_faults.FAULTS[o.fault](s, plan))
 
 
 if __name__ == "__main__":

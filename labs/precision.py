@@ -13,11 +13,10 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 
 import statistics
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
-from scaleout.lab import fits, options, recording, report, session
+from scaleout.lab import options, runner, session
 from scaleout.lab import precision as lab_precision
 from scaleout.measure import matmul_rate, precision_faults, precision_runs
 from scaleout.parallel import low, parity
@@ -25,7 +24,6 @@ from scaleout.parallel import precision as parallel_precision
 from scaleout.spec import Recipe, flops
 
 WARMUP = 2
-RESULTS = Path(__file__).resolve().parent / "results" / "precision"
 WORDS = {name: kind.words for name, kind in parallel_precision.WAYS.items()}
 USUAL = "fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,fp8,accelerate-bf16"
 SHARES = 0.01  # of what is counted: predicted and measured shares lie this near
@@ -97,41 +95,36 @@ def chosen(s, o):
     return [name for name in names if not lacks[name]], [f"{WORDS[n]}: {lack}" for n, lack in lacks.items() if lack]
 
 
-def batches(s, o, text):
+def batches(lab):
     """This rank's batch by seed and step."""
-    return lambda seed, step: session.batch(text, step, o.micro_batch, o.seq, s.rank, s.world, seed, s.device)
+    s, o = lab.s, lab.o
+    return lambda seed, step: session.batch(lab.text, step, o.micro_batch, o.seq, s.rank, s.world, seed, s.device)
 
 
-def figures(o, exact, rows, runs):
-    """(prediction, measurement, checks) of a Record."""
-    prediction, measurement, checks = {}, {}, {}
+def compare(lab, exact, rows, runs):
+    """Add what was predicted of gradients, loss scales and updates beside what was measured, and check it."""
 
     def pair(name, predicted, measured, tolerance=None):
-        prediction[name], measurement[name] = predicted, measured
+        lab.predict(name, predicted, measured)
         if tolerance is not None:
-            checks[name] = parity.check(abs(predicted - measured), tolerance)
+            lab.check(name, abs(predicted - measured), tolerance)
 
     for name, row in rows.items():
         if parallel_precision.WAYS[name].cast and row["zero"] is not None:
             pair(f"share of gradients that are zero, {WORDS[name]}", row["predicted"], row["zero"], SHARES)
     if "fp16-scaled" in runs:
-        steps, run = precision_runs.predicted_scales(o, exact), runs["fp16-scaled"][0]
+        steps, run = precision_runs.predicted_scales(lab.o, exact), runs["fp16-scaled"][0]
         pair("loss scale after the last step", steps[-1].after, run.scale)
         pair("steps left out", sum(step.skipped for step in steps), run.skipped)
-        checks["gradient of fp16 with a loss scale, unscaled, as fp32's"] = parity.check(
-            rows["fp16-scaled"]["errors"]["all"], GRADIENTS
-        )
+        error = rows["fp16-scaled"]["errors"]["all"]
+        lab.check("gradient of fp16 with a loss scale, unscaled, as fp32's", error, GRADIENTS)
     for name, seeds in runs.items():
         if seeds[0].stuck:
             pair(f"share of weights that an update leaves, {WORDS[name]}", *seeds[0].stuck, SHARES)
     if {"bf16", "accelerate-bf16"} <= set(runs):
-        distance = max(
-            abs(a / b - 1)
-            for mine, theirs in zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
-            for a, b in zip(mine.losses, theirs.losses, strict=True)
-        )
-        checks["Accelerate's losses are torch.amp's, bf16"] = parity.check(distance, HALF_STEP)
-    return prediction, measurement, checks
+        pairs = zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
+        distance = max(parity.worst_loss(mine.losses, theirs.losses) for mine, theirs in pairs)
+        lab.check("Accelerate's losses are torch.amp's, bf16", distance, HALF_STEP)
 
 
 def utilization(s, o, run):
@@ -149,114 +142,93 @@ def utilization(s, o, run):
     return (work["forward"] + work["backward"]) / spent / rate, peak
 
 
-def record(s, tier, o, exact, rows, runs, skipped):
-    """The Record of this run."""
-    prediction, measurement, checks = figures(o, exact, rows, runs)
-    run = runs[o.via][0]
-    mfu, peak = utilization(s, o, run)
-    series = {
+def series(o, exact, rows, runs):
+    """What a Record keeps step by step: losses and seconds of each way, and the gradients that predict them."""
+    found = {
         f"loss, {WORDS[name]}, seed {o.seed + i}": one.losses
         for name, seeds in runs.items()
         for i, one in enumerate(seeds)
         if all(map(torch.isfinite, torch.tensor(one.losses)))
     }
-    series |= {f"seconds a step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
-    series |= {"largest gradient of 16-bit products, fp32": exact.tops} | lab_precision.series_of(exact.moments)
+    found |= {f"seconds a step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
+    found |= {"largest gradient of 16-bit products, fp32": exact.tops} | lab_precision.series_of(exact.moments)
     if "fp16-scaled" in runs:
-        series["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
-    parts = f"gradients' errors are of {', then '.join(rows['fp32']['errors'])}"
-    series |= {
+        found["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
+    return found | {
         f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()] for name, row in rows.items()
     }
-    return recording.record(
-        s,
-        "precision",
-        tier,
-        dataset=o.dataset,
-        model=asdict(o.shape),
-        notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
-        recipe=asdict(Recipe(precision="fp32"))
-        | {
-            "ways": ", ".join(runs),
-            "seeds": o.seeds,
-            "learning rate": o.lr,
-            "growth interval": o.growth_interval,
-            "compile": o.compile,
-        },
-        effective_batch=o.micro_batch * s.world,
-        sequence_length=o.seq,
-        precision=o.via,
-        step_seconds=run.seconds,
-        warmup_steps=WARMUP,
-        losses=run.losses,
-        peak_memory=session.allocator(s),
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=skipped,
-        series=series,
-        mfu=mfu,
-        mfu_peak=peak,
-    )
 
 
-def whole(s, tier, o, text):
+def record(lab, exact, rows, runs):
+    """The Record of this run."""
+    s, o, run = lab.s, lab.o, runs[lab.o.via][0]
+    compare(lab, exact, rows, runs)
+    mfu, peak = utilization(s, o, run)
+    lab.series = series(o, exact, rows, runs)
+    lab.notes.append(f"gradients' errors are of {', then '.join(rows['fp32']['errors'])}")
+    lab.notes += [f"{name}: {seeds[0].built}" for name, seeds in runs.items()]
+    recipe = asdict(Recipe(precision="fp32")) | {
+        "ways": ", ".join(runs),
+        "seeds": o.seeds,
+        "learning rate": o.lr,
+        "growth interval": o.growth_interval,
+        "compile": o.compile,
+    }
+    batch = o.micro_batch * s.world
+    return lab.record(run.seconds, run.losses, recipe, batch, precision=o.via, mfu=mfu, mfu_peak=peak)
+
+
+def show_octaves(s, exact):
+    """--histogram: the gradients by part and octave."""
+    parts = exact.moments["last step"]["activations"].items()
+    s.say("\n".join(lab_precision.octaves(h, f"gradients of activations, {part}") for part, h in parts) + "\n")
+
+
+def whole(lab):
     """One step of every way from the same weights, then training. Exit code 1 where a check failed."""
-    names, skipped = chosen(s, o)
-    batch = batches(s, o, text)
+    s, o = lab.s, lab.o
+    names, left_out = chosen(s, o)
+    batch = batches(lab)
     exact = precision_runs.reference(s, o, batch)
     rows = precision_runs.compare(s, o, names, exact)
     s.say(f"\n{lab_precision.one_step(rows, WORDS)}\n")
     if o.histogram:
-        s.say(
-            "\n".join(
-                lab_precision.octaves(h, f"gradients of activations, {part}")
-                for part, h in exact.moments["last step"]["activations"].items()
-            )
-            + "\n"
-        )
+        show_octaves(s, exact)
     runs = {name: [precision_runs.train(s, o, name, o.seed + i, batch) for i in range(o.seeds)] for name in names}
     s.say(f"{lab_precision.training(runs, WORDS)}\n{lab_precision.spread(runs)}\n")
     if "fp16-scaled" in runs:
         s.say(lab_precision.scales(precision_runs.predicted_scales(o, exact), runs["fp16-scaled"][0]) + "\n")
+    lab.skip(*left_out)
     if s.device.type == "cuda":
         s.say(lab_precision.seconds(runs, WORDS, o.micro_batch * o.seq * s.world, WARMUP) + "\n")
     else:
-        skipped.append("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
-    r = record(s, tier, o, exact, rows, runs, skipped)
-    s.say(
-        "\n".join(
-            [
-                *(f"built: {name}: {seeds[0].built}" for name, seeds in runs.items()),
-                *report.verdicts(r.checks, r.skipped),
-            ]
-        )
-    )
-    recording.keep(s, r, o.save, RESULTS, "torch" if o.via in ("fp32", "bf16") else o.via)
-    recording.end(s, r.checks)
+        lab.skip("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
+    r = record(lab, exact, rows, runs)
+    built = (f"built: {name}: {seeds[0].built}" for name, seeds in runs.items())
+    lab.report(r, *built, way="torch" if o.via in ("fp32", "bf16") else o.via)
+    lab.end()
+
+
+def refuse(lab):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    lab.refuse()
+    chosen(lab.s, lab.o)
+    if lab.o.fault:
+        idle = ("histogram", "compile", "ways", "via", "steps", "seeds", "lr", "growth_interval")
+        lab.refuse_idle("--fault", *idle)
+        precision_faults.refuse(lab.s, lab.o.fault)
 
 
 def main(s, argv=None):
     """The whole lab, or one fault."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    fits.check(s, o.shape)
-    options.check_save(o.save, RESULTS)
-    options.check_sound(o.save, o.fault)
-    chosen(s, o)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP)
+    refuse(lab)
+    o = lab.o
+    lab.begin(f"{o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")
     if o.fault:
-        options.check_idle(
-            "--fault",
-            o,
-            TIERS[tier],
-            ("histogram", "compile", "ways", "via", "steps", "seeds", "lr", "growth_interval"),
-        )
-        precision_faults.refuse(s, o.fault)
-    text = session.dataset(o.dataset, o.seq)
-    s.say(f"{recording.heading(s, o.shape)}, {o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")
-    if o.fault:
-        precision_faults.show(s, o, o.fault, batches(s, o, text)(o.seed, 0))
+        precision_faults.show(s, o, o.fault, batches(lab)(o.seed, 0))
     else:
-        whole(s, tier, o, text)
+        whole(lab)
 
 
 if __name__ == "__main__":

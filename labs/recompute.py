@@ -11,27 +11,22 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import torch
 
-from scaleout.lab import corpus, fits, options, recording, report, session
+from scaleout.lab import corpus, options, report, runner, session
 from scaleout.lab import recompute as lab_recompute
 from scaleout.measure import recompute as measure_recompute
 from scaleout.measure import recompute_faults
 from scaleout.memory import Sizes
 from scaleout.parallel import parity
-from scaleout.records import profiles
-from scaleout.spec import DEVICES, MEASURED, PROGRAMS, Job, Layout, Recipe, Shape, cluster
+from scaleout.spec import DEVICES, MEASURED, PROGRAMS, Job, Layout, Recipe, cluster
 from scaleout.timing import machine
 from scaleout.timing import recompute as timing_recompute
 
 WARMUP = 3
-TOLERANCE = 0.02  # of the peak
 PARITY_TOKENS = 128  # at most, of each sequence
 CHOSEN_FOR = "h100-sxm"  # what the tiles are priced for where this machine has no profile
-RESULTS = Path(__file__).resolve().parent / "results" / "recompute"
-LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
 
 @dataclass(frozen=True)
@@ -59,14 +54,6 @@ class Options(options.Model):
     machine: str | None = options.word(None, "profile by labs/calibrate.py, to price the tiles by")
     dataset: str | None = options.dataset()
     save: str | None = options.save("recompute")
-
-    @cached_property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        family = LLAMA if self.form == "llama" else {}
-        return Shape(
-            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **family
-        )
 
     @cached_property
     def recipe(self):
@@ -97,9 +84,9 @@ TIERS = {
 }
 
 
-def policies(s, o):
+def policies(lab):
     """({share: Policy}, what they were priced for): of fewest seconds for each of six budgets."""
-    profile = profiles.find(o.machine, s.device.type, s.world)
+    o, profile = lab.o, lab.profile
     device, runs = (
         (DEVICES[CHOSEN_FOR], PROGRAMS["eager"]) if profile is None else (machine.device_of(profile), MEASURED)
     )
@@ -111,152 +98,114 @@ def policies(s, o):
     )
 
 
-def one_batch(s, o, text, step):
-    """(tokens, targets) of this rank in a step."""
-    return session.batch(text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
-
-
 # --- the same gradients? ------------------------------------------------------------------------------------
 
 
-def verdicts(s, rows, via):
-    """Checks of a Record for one way: bytes and FLOPs as predicted, gradients equal to the last bit."""
-    checks, words, cpu = {}, lab_recompute.VIAS[via], s.device.type == "cpu"
+def compare(lab, rows, via):
+    """Check one way: bytes and FLOPs as predicted, gradients equal to the last bit."""
+    s, words = lab.s, lab_recompute.VIAS[via]
+    # a GPU's kernels add in another order each time; on a CPU the second run is the first to the last bit
+    near = 0.0 if s.device.type == "cpu" else runner.BYTES
     for share, row in list(rows.items())[1:]:
-        name = f"{words}, {lab_recompute.NAMES[share]}"
-        # a GPU's kernels add in another order each time; on a CPU the second run is the first to the last bit
-        checks[f"{name}: gradients as with everything kept"] = parity.check(
-            s.largest(row["off"]), 0.0 if cpu else TOLERANCE
-        )
+        name = f"{words}, {lab.names[share]}"
+        lab.check(f"{name}: gradients as with everything kept", s.largest(row["off"]), near)
         for figure, p in row["predicted"].items():
             m = row["measured"][figure]
-            checks[f"{name}: {lab_recompute.FIGURES[figure]} as predicted"] = parity.check(
-                s.largest(abs(p - m) / max(p, m, 1)), TOLERANCE
-            )
-    return checks
+            error = s.largest(abs(p - m) / max(p, m, 1))
+            lab.check(f"{name}: {lab_recompute.FIGURES[figure]} as predicted", error, runner.BYTES)
 
 
-def equality(s, o, text, chosen):
-    """Checks of a Record: N ranks under DDP, some tiles and all of them made again, against this process on all."""
-    if s.world == 1:
-        return {}
-    o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32", dropout=0.0)
-    share = one_batch(s, o, text, 0)
-    whole_batch = session.batch(text, 0, s.world, o.seq, seed=o.seed, device=s.device)
-    everything = measure_recompute.make(s, o, chosen[1.0], "torch")
-    wanted_loss, wanted = parity.loss_and_gradients(everything.model, *whole_batch)
-    checks = {}
-    for via in lab_recompute.VIAS:
-        for budget in (0.4, 0.0):
-            way = measure_recompute.Way(s, o, chosen[budget], via)
-            loss, grads = parity.loss_and_gradients(way.training.model, *share, way.replicas)
-            grads = dict(zip(wanted, grads.values(), strict=True))  # checkpointing renames what it wraps
-            words = f"{lab_recompute.VIAS[via]}, {lab_recompute.NAMES[budget]}, {s.world} ranks"
-            checks[f"{words}: loss equals one process"] = parity.check(abs(s.mean(loss) - wanted_loss) / wanted_loss)
-            checks[f"{words}: gradients equal one process"] = parity.check(parity.worst(s, grads, wanted))
-    return checks
+def equality(lab, chosen):
+    """Check N ranks under DDP, some tiles and all of them made again, against this process on all."""
+    s, o = lab.s, lab.short(PARITY_TOKENS, dropout=0.0)
+
+    def trained(way):
+        (batch,) = lab.batches(0, way == "one", o)
+        if way == "one":
+            model = measure_recompute.make(s, o, chosen[1.0], "torch").model
+            loss, grads = parity.loss_and_gradients(model, *batch)
+        else:
+            via, budget = way
+            way = measure_recompute.RecomputeWay(s, o, chosen[budget], via)
+            loss, grads = parity.loss_and_gradients(way.training.model, *batch, way.replicas)
+        return {"loss": [loss], "gradients": dict(enumerate(grads.values()))}  # checkpointing renames what it wraps
+
+    ways = [(via, budget) for via in lab_recompute.VIAS for budget in (0.4, 0.0)]
+    names = {(via, budget): f"{lab_recompute.VIAS[via]}, {lab.names[budget]}, {s.world} ranks" for via, budget in ways}
+    lab.equality(trained, ways, names)
 
 
 # --- weigh, train, record -------------------------------------------------------------------------------------
 
 
-def record(s, tier, o, rows, timed, checks, counts, notes):
-    """The Record of this run."""
-    prediction, measurement = {}, {}
-    for via, results in rows.items():
-        names = {share: f"{lab_recompute.NAMES[share]}, {lab_recompute.VIAS[via]}" for share in results}
-        figures = report.pairs(results, names, lab_recompute.FIGURES)
-        prediction |= figures[0]
-        measurement |= figures[1]
-    for share, n in counts.items():
-        prediction[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = 2 * o.layers + 1
-        measurement[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = n
-    full = lab_recompute.SHARES[-1]
-    return recording.record(
-        s,
-        "recompute",
-        tier,
-        dataset=o.dataset,
-        notes=notes,
-        model=asdict(o.shape),
-        recipe=asdict(o.recipe) | {"recomputation": lab_recompute.NAMES[full]},
-        effective_batch=o.micro_batch * s.world,
-        sequence_length=o.seq,
-        precision=o.precision,
-        step_seconds=timed.seconds[full],
-        warmup_steps=WARMUP,
-        losses=timed.losses[full],
-        peak_memory=session.allocator(s),
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=skips(s),
-        series={f"seconds a step, {lab_recompute.NAMES[share]}": samples for share, samples in timed.seconds.items()},
-    )
-
-
-def skips(s):
+def skips(lab):
     """What this run leaves out, and why."""
-    reasons = [
+    lab.skip(
         "torch.compile's budgets: not asked for (--compile)",
         "Accelerate: its FSDP2 recomputes on GPUs only, and draws other random numbers in the second run "
         "(--fault random)",
-    ]
-    if s.world == 1:
-        reasons.append("replicas and FSDP's gathers: one process sends nothing (torchrun --nproc-per-node 2)")
-    return reasons
-
-
-def train(s, tier, o, text):
-    """Weigh six budgets in both ways, check, train, compare, record. Exit code 1 where a check failed."""
-    chosen, chosen_for = policies(s, o)
-    s.say(f"tiles priced for: {chosen_for}\n{lab_recompute.drops(chosen)}\n")
-    batch, rows, checks = one_batch(s, o, text, 0), {}, equality(s, o, text, chosen)
-    timed = measure_recompute.Rounds(s, o, chosen, lambda step: one_batch(s, o, text, step))
-    timed.alternate(o.steps)
-    for via in lab_recompute.VIAS:
-        rows[via] = measure_recompute.six(s, o, chosen, via, batch)
-        checks |= verdicts(s, rows[via], via)
-    for share, seconds in timed.middles(WARMUP).items():
-        rows[o.via][share]["measured"]["seconds"] = seconds
-        rows[o.via][share]["predicted"]["seconds"] = timed.predicted(WARMUP)[share]
-    counts = (
-        {
-            share: "".join(measure_recompute.messages(s, o, policy, batch)[:2]).count("G")
-            for share, policy in chosen.items()
-        }
-        if s.world > 1
-        else {}
+        lab.s.world == 1 and "replicas and FSDP's gathers: one process sends nothing (torchrun --nproc-per-node 2)",
     )
-    for share, n in counts.items():
-        checks[f"{lab_recompute.NAMES[share]}: no weight is gathered once more"] = parity.check(
-            abs(n - 2 * o.layers - 1), 0.0
-        )
-    r = record(s, tier, o, rows, timed, checks, counts, [f"tiles priced for: {chosen_for}"])
-    for via, results in rows.items():
-        s.say(lab_recompute.budgets(results, lab_recompute.VIAS[via]) + "\n")
+
+
+def weigh(lab, chosen, timed):
+    """{way: {share: {"predicted", "measured": {figure: number}}}} of six budgets in both ways, checked."""
+    o, rows = lab.o, {}
+    for via, words in lab_recompute.VIAS.items():
+        rows[via] = measure_recompute.six(lab.s, o, chosen, via, lab.batches(0)[0])
+        compare(lab, rows[via], via)
+        if via == o.via:
+            for share, seconds in timed.middles(WARMUP).items():
+                rows[via][share]["measured"]["seconds"] = seconds
+                rows[via][share]["predicted"]["seconds"] = timed.predicted(WARMUP)[share]
+        names = {share: f"{lab.names[share]}, {words}" for share in chosen}
+        lab.predict_ways(rows[via], lab_recompute.FIGURES, names)
+    return rows
+
+
+def count_gathers(lab, chosen):
+    """{share: all-gathers of a step under FSDP}, checked: recomputation makes none."""
+    s, o, counts = lab.s, lab.o, {}
+    for share, policy in chosen.items():
+        orders = measure_recompute.messages(s, o, policy, lab.batches(0)[0])[:2]
+        counts[share] = "".join(orders).count("G")
+        lab.check(f"{lab.names[share]}: no weight is gathered once more", abs(counts[share] - 2 * o.layers - 1), 0.0)
+        lab.predict(f"all-gathers a step, {lab.names[share]}", 2 * o.layers + 1, counts[share])
+    return counts
+
+
+def train(lab):
+    """Weigh six budgets in both ways, check, train, compare, record. Exit code 1 where a check failed."""
+    s, o = lab.s, lab.o
+    chosen, chosen_for = policies(lab)
+    lab.notes.append(f"tiles priced for: {chosen_for}")
+    s.say(f"{lab.notes[0]}\n{lab_recompute.drops(chosen)}\n")
+    if s.world > 1:
+        equality(lab, chosen)
+    timed = measure_recompute.Rounds(s, o, chosen, lab.batches)
+    timed.alternate(o.steps)
+    rows = weigh(lab, chosen, timed)
+    counts = count_gathers(lab, chosen) if s.world > 1 else {}
+    skips(lab)
+    full = lab_recompute.SHARES[-1]
+    recipe = asdict(o.recipe) | {"recomputation": lab.names[full]}
+    lab.series = {f"seconds a step, {lab.names[share]}": samples for share, samples in timed.seconds.items()}
+    r = lab.record(timed.seconds[full], timed.losses[full], recipe, o.micro_batch * s.world)
+    for via, budgets in rows.items():
+        s.say(lab_recompute.budgets(budgets, lab_recompute.VIAS[via]) + "\n")
     if counts:
         s.say(lab_recompute.gathers(counts, 2 * o.layers + 1) + "\n")
-    s.say(
-        "\n".join(
-            [
-                report.closing(rows[o.via], lab_recompute.SHARES[:1]),
-                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
-            ]
-        )
-    )
-    recording.keep(s, r, o.save, RESULTS, o.via)
-    recording.end(s, r.checks)
+    lab.report(r, report.closing(rows[o.via], lab_recompute.SHARES[:1]), way=o.via)
+    lab.end()
 
 
-def refuse(s, tier, o):
+def refuse(lab):
     """ValueError, in one line, for what could not work."""
+    o = lab.o
+    lab.refuse()
     if o.compile or o.fault:
-        flag = "--compile" if o.compile else "--fault"
-        options.check_idle(flag, o, TIERS[tier], ("steps", "lr", "via", "machine", "precision"))
-    options.check_sound(o.save, o.fault)
-    options.check_save(o.save, RESULTS)
-    if o.compile and (s.world > 1 or o.save or o.fault):
+        lab.refuse_idle("--compile" if o.compile else "--fault", "steps", "lr", "via", "machine", "precision")
+    if o.compile and (lab.s.world > 1 or o.save or o.fault):
         raise ValueError("--compile is shown by itself: leave out --save and --fault, and start it with python")
     if o.compile and o.attention == "naive":
         raise ValueError("--compile is held against the tiles of a fused kernel: leave out --attention naive")
@@ -268,27 +217,21 @@ def refuse(s, tier, o):
 
 def main(s, argv=None):
     """Six budgets, or torch.compile's, or a fault."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    fits.check(s, o.shape)
-    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
-    refuse(s, tier, o)
-    text = session.dataset(o.dataset, o.seq)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_recompute.NAMES, warmup=WARMUP)
+    refuse(lab)
+    o = lab.o
+    precision = "fp32" if o.compile else o.precision  # one block is weighed in fp32, whatever trains
+    lab.begin(f"{precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout {o.dropout:g}")
     if o.compile:
-        o = replace(o, precision="fp32")  # which one block is weighed in, whatever trains
-    s.say(
-        f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout "
-        f"{o.dropout:g}"
-    )
-    batch = one_batch(s, o, text, 0)
-    if o.compile:
+        o = replace(o, precision=precision)
         s.say("\n" + lab_recompute.compiled(measure_recompute.compiled(o, lab_recompute.BUDGETS, s.device)))
     elif o.fault == "router":
         torch.manual_seed(o.seed)
         recompute_faults.show_router(s, torch.randn(o.micro_batch, o.seq, o.hidden, device=s.device))
     elif o.fault == "random":
-        recompute_faults.show_random(s, o, batch[0])
+        recompute_faults.show_random(s, o, lab.batches(0)[0][0])
     else:
-        train(s, tier, o, text)
+        train(lab)
 
 
 if __name__ == "__main__":

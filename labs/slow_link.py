@@ -18,7 +18,7 @@ from pathlib import Path
 from scaleout.lab import corpus, fits, launch, nodes, options
 from scaleout.lab import hosts as lab_hosts
 from scaleout.lab import slow_link as lab_slow_link
-from scaleout.records import Record, provenance, results
+from scaleout.records import results
 from scaleout.spec import total_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,23 +98,20 @@ def record(tier, o, plan, number, measured, model, latency):
     middle = statistics.median(seen["step_seconds"])
     seconds, _ = model.step(case, latency)
     quiet = model.quiet(case)
-    rate = case["rate"] and case["rate"] / 1e6
-    facts = measured["facts"] | {
-        "commit": provenance.commit(),
-        "command": provenance.command_line(),
-        "nodes": o.hosts,
-        "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
-        + (f"{rate:g} Mbit/s by tbf" if rate else "no limit"),
-    }
     spread = measured["spread"][case["hook"]]
     equal = {"value": spread, "tolerance": 0.0, "passed": spread == 0.0}
-    return Record(
-        stem="slow_link",
-        tier=tier,
-        **facts,
+    return nodes.record(
+        "slow_link",
+        tier,
+        measured["facts"],
+        o.hosts,
+        nodes.limited(case["rate"]),
+        batch,
+        o.seq,
+        seen,
         model=asdict(o.shape),
         recipe={
-            "link Mbit/s": rate,
+            "link Mbit/s": case["rate"] and case["rate"] / 1e6,
             "latency ms": latency * 1e3,
             "hook": case["hook"],
             "hook_rank": o.hook_rank,
@@ -123,15 +120,6 @@ def record(tier, o, plan, number, measured, model, latency):
             "bucket MiB": o.bucket_mb,
             "gradient bytes": 4 * total_parameters(o.shape),
         },
-        effective_batch=batch,
-        sequence_length=o.seq,
-        precision="fp32",
-        checkpoint_cadence="none",
-        step_seconds=seen["step_seconds"],
-        warmup_steps=0,
-        losses=seen["losses"],
-        peak_memory={},
-        tokens_per_second=results.tokens_per_second(seen["step_seconds"], 0, batch, o.seq),
         prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
         measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
         checks={"weights are equal on all hosts": equal},

@@ -10,16 +10,15 @@ sudo .venv/bin/python labs/tensor.py --link 1000,200       two hosts instead of 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from functools import partial
 
-from scaleout.lab import corpus, fits, hosts, nodes, options, recording, report, session, tensor_link
+from scaleout.lab import hosts, nodes, options, report, runner, session, tensor_link
 from scaleout.lab import tensor as lab_tensor
 from scaleout.measure import tensor as measure_tensor
 from scaleout.measure import tensor_faults
 from scaleout.parallel import parity, tensor_ways
-from scaleout.records import profiles, results
+from scaleout.records import results
 from scaleout.spec import Recipe, Shape, slices, total_parameters
-from scaleout.timing import calibrated
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -28,8 +27,6 @@ PARITY_RATE = 0.1  # of SGD with momentum: AdamW divides a gradient by its own s
 HOSTS = 2  # of --link
 LINK_STEPS, LINK_ROUNDS = 2, 3
 LINK_BATCH = 4  # times --micro-batch: what tensor parallelism sends grows with the tokens, gradients do not
-RESULTS = Path(__file__).resolve().parent / "results" / "tensor"
-LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,6 @@ class Options(options.Model):
     dataset: str | None = options.dataset()
     save: str | None = options.save("tensor")
 
-    @property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        family = LLAMA if self.form == "llama" else {}
-        return Shape(
-            self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **family
-        )
-
 
 TIERS = {
     "smoke": Options(),
@@ -83,141 +72,86 @@ def one_batch(s, o, text, step):
 # --- the same as one process? -------------------------------------------------------------------------------
 
 
-def equality(s, o, text, names):
-    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
-    process alone, in fp32."""
-    checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
-    settings = {"optimizer": "momentum", "rate": PARITY_RATE}
-    batches = [one_batch(s, o, text, step) for step in range(PARITY_STEPS)]
-    wanted = parity.trained(measure_tensor.make(s, o, "one", **settings), batches)
-    for name in names:
-        way = measure_tensor.make(s, o, name, **settings)
-        result, words = parity.trained(way, batches), lab_tensor.NAMES[name]
-        losses = max(abs(f - w) / w for f, w in zip(result[0], wanted[0], strict=True))
-        checks[f"{words}: losses equal one process"] = parity.check(s.largest(losses))
-        for kind, f, w in (("gradients", result[1], wanted[1]), ("weights", result[2], wanted[2])):
-            checks[f"{words}: {kind} equal one process"] = parity.check(parity.worst(s, f, w))
-    return checks
+def equality(lab, names):
+    """Check losses and weights of a few steps of momentum SGD and the gradients of the first against this process
+    alone, in fp32."""
+    o = lab.short(PARITY_TOKENS)
+    batches = [one_batch(lab.s, o, lab.text, step) for step in range(PARITY_STEPS)]
+
+    def trained(name):
+        return parity.trained(measure_tensor.make(lab.s, o, name, optimizer="momentum", rate=PARITY_RATE), batches)
+
+    lab.equality(trained, names, shared=True)
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------
 
 
-def count_checks(rows):
-    """Checks of a Record: collectives of each phase, as CommDebugMode counted them, and bytes kept."""
-    checks = {}
+def count_checks(lab, rows):
+    """Check collectives of each phase, as CommDebugMode counted them, and bytes kept."""
     for name, row in rows.items():
         error = sum(
             abs(row["counts"][phase].get(kind, 0) - row["wanted"][phase].get(kind, 0))
             for phase in row["wanted"]
             for kind in row["wanted"][phase] | row["counts"][phase]
         )
-        checks[f"{lab_tensor.NAMES[name]}: collectives as predicted"] = parity.check(error, 0.0)
+        lab.check(f"{lab.names[name]}: collectives as predicted", error, 0.0)
         if "kept" in row["measured"]:
-            error = abs(row["predicted"]["kept"] / row["measured"]["kept"] - 1)
-            checks[f"{lab_tensor.NAMES[name]}: bytes kept as predicted"] = parity.check(error, 0.0)
-    return checks
+            kept = row["predicted"]["kept"], row["measured"]["kept"]
+            lab.check_prediction(f"{lab.names[name]}: bytes kept as predicted", *kept, tolerance=0.0)
 
 
-def by_profile(s, o, rows):
-    """{way by hand: seconds of its step by the machine's profile}; {} where there is none."""
-    profile = profiles.find(o.machine, s.device.type, s.world)
-    return (
-        {
-            name: measure_tensor.by_profile(profile, o, s.world, lab_tensor.parts(name)[1])
-            for name in rows
-            if name.startswith("hand")
-        }
-        if profile
-        else {}
-    )
-
-
-def record(s, tier, o, timed, rows, checks, notes, guesses):
-    """The Record of this run."""
-    prediction, measurement = report.pairs(rows, lab_tensor.NAMES, lab_tensor.FIGURES)
-    for name, seconds in guesses.items():
-        figure = f"seconds a step by the machine's profile, {lab_tensor.NAMES[name]}"
-        prediction[figure], measurement[figure] = seconds, rows[name]["measured"]["seconds"]
-    skipped = skips(s, o, rows) + (
-        []
-        if guesses
-        else ["seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"]
-    )
-    skipped += calibrated.lacking(profiles.find(o.machine, s.device.type, s.world))
-    return recording.record(
-        s,
-        "tensor",
-        tier,
-        dataset=o.dataset,
-        notes=notes,
-        model=asdict(o.shape),
-        recipe=asdict(Recipe(precision=o.precision, foreach=False))
-        | {"tp": s.world, "sequence_parallel": o.sequence_parallel},
-        effective_batch=o.micro_batch,
-        sequence_length=o.seq,
-        precision=o.precision,
-        step_seconds=timed.seconds[o.via],
-        warmup_steps=WARMUP,
-        losses=timed.losses[o.via],
-        peak_memory=session.allocator(s),
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=skipped,
-        series={f"seconds a step, {lab_tensor.NAMES[name]}": samples for name, samples in timed.seconds.items()},
-    )
-
-
-def skips(s, o, names):
+def skips(lab, names):
     """What this run leaves out, and why."""
-    skipped = []
-    if s.world == 1:
-        skipped.append("messages: one process sends nothing (torchrun --nproc-per-node 2)")
-    if not o.sequence_parallel:
-        skipped.append("sequence parallelism: not asked for (--sequence-parallel)")
-    if "torch" not in names:
-        skipped.append(f"parallelize_module: it would cut {o.shape.kv} key-value heads into {s.world} parts")
-    if o.precision != "fp32":
-        skipped.append("bytes kept: predicted for fp32")
-    return skipped
+    o, world = lab.o, lab.s.world
+    lab.skip(
+        world == 1 and "messages: one process sends nothing (torchrun --nproc-per-node 2)",
+        not o.sequence_parallel and "sequence parallelism: not asked for (--sequence-parallel)",
+        "torch" not in names and f"parallelize_module: it would cut {o.shape.kv} key-value heads into {world} parts",
+        o.precision != "fp32" and "bytes kept: predicted for fp32",
+    )
 
 
-def train(s, tier, o, text):
+def by_profile(lab, rows):
+    """{way by hand: seconds of its step by the machine's profile}; {} where there is none."""
+    guesses = lab.by_profile(
+        lambda profile, name: measure_tensor.by_profile(profile, lab.o, lab.s.world, lab_tensor.parts(name)[1]),
+        [name for name in rows if name.startswith("hand")],
+    )
+    for name, seconds in guesses.items():
+        figure = f"seconds a step by the machine's profile, {lab.names[name]}"
+        lab.predict(figure, seconds, rows[name]["measured"]["seconds"])
+    return guesses
+
+
+def train(lab):
     """Check, train all ways in alternation, compare, record. Exit code 1 where a check failed."""
+    s, o = lab.s, lab.o
     names = [name for name in measure_tensor.names(o) if "torch" not in name or o.shape.kv % s.world == 0]
-    checks = equality(s, o, text, names[1:])
+    equality(lab, names[1:])
     ways = {name: measure_tensor.make(s, o, name) for name in names}
     doors = sorted({lab_tensor.parts(name)[1] for name in names[1:]})
     silent = {door: measure_tensor.make(s, o, f"hand{lab_tensor.SEQUENCE * door}") for door in doors}
-    timed = measure_tensor.Rounds(
-        s, o, ways, measure_tensor.Calibration(s, o, silent), lambda step: one_batch(s, o, text, step)
-    )
+    calibration = measure_tensor.Calibration(s, o, silent)
+    timed = measure_tensor.Rounds(s, o, ways, calibration, partial(one_batch, s, o, lab.text))
     timed.alternate(o.steps)
     rows = timed.rows(WARMUP)
-    checks |= count_checks(rows)
+    count_checks(lab, rows)
     for name in names[1:]:
-        checks[f"{lab_tensor.NAMES[name]}: copies are equal on all ranks"] = parity.check(
-            measure_tensor.spread(s, ways[name]), 0.0
-        )
-    notes = [f"{lab_tensor.NAMES[name]}: {way.built}" for name, way in ways.items()]
-    guesses = by_profile(s, o, rows)
-    r = record(s, tier, o, timed, rows, checks, notes, guesses)
+        lab.check(f"{lab.names[name]}: copies are equal on all ranks", measure_tensor.spread(s, ways[name]), 0.0)
+    lab.note(ways)
+    lab.predict_ways(rows, lab_tensor.FIGURES)
+    skips(lab, names)
+    guesses = by_profile(lab, rows)
+    recipe = asdict(Recipe(precision=o.precision, foreach=False))
+    recipe |= {"tp": s.world, "sequence_parallel": o.sequence_parallel}
+    r = lab.record(timed.seconds, timed.losses, recipe, o.micro_batch)
     tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.saved(rows), lab_tensor.guessed(rows, guesses)
     by_torch = [name for name in names if "torch" in name]  # whose Python no prediction has
-    s.say("\n" + "\n\n".join(filter(None, tables)))
-    s.say(
-        "\n".join(
-            [
-                "",
-                report.closing(rows, by_torch),
-                *(f"built: {note}" for note in notes),
-                *report.verdicts(r.checks, r.skipped, r.stalls, r.failures),
-            ]
-        )
-    )
-    recording.keep(s, r, o.save, RESULTS, o.via if o.via != "hand" else "torch")
-    recording.end(s, r.checks)
+    s.say("\n" + "\n\n".join(filter(None, tables)) + "\n")
+    built = (f"built: {note}" for note in lab.notes)
+    lab.report(r, report.closing(rows, by_torch), *built, way=o.via if o.via != "hand" else "torch")
+    lab.end()
 
 
 # --- two hosts ------------------------------------------------------------------------------------------------
@@ -236,25 +170,24 @@ def plan(o):
     }
 
 
-def over_links(s, tier, o):
+def over_links(lab):
     """Tensor parallelism over links of several rates, beside DDP; or the recorded run."""
-    lack = hosts.refused()
+    s, o, lack = lab.s, lab.o, hosts.refused()
     if lack:
         s.say(f"labs/tensor.py: {lack}; these are the runs recorded elsewhere")
-        records = recorded_links()
+        records = recorded_links(lab.results)
     else:
         job = plan(o)
         s.say(f"{HOSTS} hosts, one rank each, tp {HOSTS}, {job['micro_batch']} x {o.seq} tokens a step")
-        measured, _ = nodes.run("scaleout.measure.tensor_link", job, HOSTS, RESULTS.parents[2])
-        records = [tensor_link.records(tier, job, HOSTS, measured)]
+        measured, _ = nodes.run("scaleout.measure.tensor_link", job, HOSTS, lab.results.parents[2])
+        records = [tensor_link.records(lab.tier, job, HOSTS, measured)]
     for rows in records:
         s.say(
             f"\n{total_parameters(Shape(**rows[0].model)) / 1e6:.2f} M parameters on a {rows[0].device}, size "
             f"{rows[0].tier}\n{tensor_link.show(rows)}"
         )
     if o.save and not lack:
-        folder = RESULTS if o.save == "auto" else Path(o.save)
-        names = [results.save(r, folder / link_file(r)).name for r in records[0]]
+        names = [results.save(r, lab.folder / link_file(r)).name for r in records[0]]
         s.say(f"{len(names)} records saved: {names[0]} and so on")
 
 
@@ -264,8 +197,8 @@ def link_file(r):
     return f"{r.tier}-{r.nodes}-hosts-{'unlimited' if rate is None else f'{rate:g}-mbit'}.json"
 
 
-def recorded_links(folder=RESULTS):
-    """The recorded runs over links, [[Record]]: one list a size, fastest link first."""
+def recorded_links(folder):
+    """The recorded runs over links in a folder, [[Record]]: one list a size, fastest link first."""
     by_tier = {}
     for path in sorted(folder.glob("*-hosts-*.json")):
         r = results.load(path)
@@ -273,45 +206,41 @@ def recorded_links(folder=RESULTS):
     return [sorted(rows, key=lambda r: -(r.recipe["link Mbit/s"] or 1e9)) for rows in by_tier.values()]
 
 
-def check(s, tier, o):
+def refuse(lab):
     """Refuse what could not work, before any work. ValueError, one line."""
-    options.check_sound(o.save, o.fault)
+    s, o = lab.s, lab.o
+    lab.refuse(folder=bool(o.link))
     if o.fault:
-        options.check_idle("--fault", o, TIERS[tier], ("link", "via", "machine", "steps"))
+        lab.refuse_idle("--fault", "link", "via", "machine", "steps")
+        tensor_faults.refuse(s, o)
     if not o.link:
-        options.check_save(o.save, RESULTS)
         tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)
         return
     nodes.rates(o.link, "--link")
-    options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
     if s.world > 1:
         raise ValueError("--link starts its own processes: start it with python, not with torchrun")
     slices.check_tensor(o.shape, HOSTS)
-    options.check_idle("--link", o, TIERS[tier], ("sequence_parallel", "via", "machine", "steps"))
+    lab.refuse_idle("--link", "sequence_parallel", "via", "machine", "steps")
     if o.precision != "fp32":
         raise ValueError(f"--link is shown in fp32: use --precision fp32, not {o.precision}")
 
 
 def main(s, argv=None):
     """Train all ways, or a few steps with a fault, or over links."""
-    tier, o = options.parse(TIERS, __doc__, argv)
-    fits.check(s, o.shape)
-    profiles.find(o.machine, s.device.type, s.world)  # refuse a wrong one before the work
-    check(s, tier, o)
-    if o.fault:
-        tensor_faults.refuse(s, o)
-    text = session.dataset(o.dataset, o.seq)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_tensor.NAMES, warmup=WARMUP)
+    refuse(lab)
+    o = lab.o
     if o.link:
-        over_links(s, tier, o)
+        over_links(lab)
         return
-    s.say(
-        f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step\n"
+    lab.begin(
+        f"{o.precision}, {o.micro_batch} x {o.seq} tokens a step\n"
         f"tp {s.world}, {o.shape.heads} heads, {o.shape.kv} of keys and values"
     )
     if o.fault:
-        tensor_faults.show(s, o, lambda step: one_batch(s, o, text, step))
+        tensor_faults.show(s, o, partial(one_batch, s, o, lab.text))
     else:
-        train(s, tier, o, text)
+        train(lab)
 
 
 if __name__ == "__main__":

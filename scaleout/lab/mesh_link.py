@@ -3,9 +3,10 @@ Standard library only."""
 
 import statistics
 
+from scaleout.lab import nodes
 from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.text import megabytes, ms, ratio, table
-from scaleout.records import provenance, results
+from scaleout.records import results
 
 SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}  # of its size, in a ring of two
 
@@ -36,12 +37,6 @@ def crossing(messages, ranks):
 
 def record(tier, plan, result):
     """The Record of a run. plan: what the ranks were asked to do; found: what rank 0 wrote."""
-    facts = result["facts"] | {
-        "commit": provenance.commit(),
-        "command": provenance.command_line(),
-        "nodes": 2,
-        "interconnect": "2 network namespaces on one machine, veth and a bridge, shaped by tbf",
-    }
     middles = {case["name"]: statistics.median(case["step_seconds"]) for case in result["cases"]}
     first, cases = result["cases"][0], result["cases"]
     quiet = statistics.median(middles[case["name"]] for case in cases if case["rate"] is None)
@@ -51,25 +46,21 @@ def record(tier, plan, result):
     best, worst = names[0], names[-1]
     pairs = {f"seconds a step, {name}": seconds for name, seconds in guesses.items()}
     label = f"{worst}, beside {best}"
-    return results.Record(
-        stem="mesh",
-        tier=tier,
-        **facts,
+    return nodes.record(
+        "mesh",
+        tier,
+        result["facts"],
+        2,
+        "shaped by tbf",
+        plan["sequences"],
+        plan["seq"],
+        first,
         model=plan["model"],
         recipe={"layout": result["layout"], "link Mbit/s": slow[0]["rate"] / 1e6}
         | {
             f"bytes that leave a host, {case['name']}": sum(size * times for _, size, times in case["messages"])
             for case in slow
         },
-        effective_batch=plan["sequences"],
-        sequence_length=plan["seq"],
-        precision="fp32",
-        checkpoint_cadence="none",
-        step_seconds=first["step_seconds"],
-        warmup_steps=0,
-        losses=first["losses"],
-        peak_memory={},
-        tokens_per_second=results.tokens_per_second(first["step_seconds"], 0, plan["sequences"], plan["seq"]),
         prediction=pairs | {label: guesses[worst] / guesses[best]},
         measurement={f"seconds a step, {name}": middles[name] for name in guesses}
         | {label: middles[worst] / middles[best]},

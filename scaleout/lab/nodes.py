@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scaleout.lab import launch, leash, limits
 from scaleout.lab.hosts import Hosts
-from scaleout.records import files
+from scaleout.records import files, provenance, results
 
 PORT = 29500  # inside the namespaces: nobody else is there
 LIMIT = 900.0  # seconds for a whole run
@@ -121,3 +121,41 @@ def _serve(module, hosts, folder, latency_seconds):
             if lines
             else f"the run ended early: is there memory for {hosts.count} processes?"
         )
+
+
+# --- what is kept --------------------------------------------------------------------------------------------
+
+
+def record(stem, tier, facts, count, link, batch, seq, case, **fields):
+    """The Record of steps on `count` hosts that are namespaces.
+
+    facts: the fields that a rank knows (dict). link: what limits it, in words. batch: sequences of a step. case: what a
+    rank wrote of its steps, "step_seconds" and "losses" (dict).
+    """
+    seconds = case["step_seconds"]
+    where = {
+        "commit": provenance.commit(),
+        "command": provenance.command_line(),
+        "nodes": count,
+        "interconnect": f"{count} network namespaces on one machine, veth and a bridge, {link}",
+    }
+    return results.Record(
+        stem=stem,
+        tier=tier,
+        **facts | where,
+        effective_batch=batch,
+        sequence_length=seq,
+        precision="fp32",
+        checkpoint_cadence="none",
+        step_seconds=seconds,
+        warmup_steps=0,
+        losses=case["losses"],
+        peak_memory={},
+        tokens_per_second=results.tokens_per_second(seconds, 0, batch, seq),
+        **fields,
+    )
+
+
+def limited(rate):
+    """A link of so many bit/s in words, None: without a limit."""
+    return f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"

@@ -10,6 +10,7 @@ import tempfile
 import types
 import typing
 from dataclasses import field, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 from scaleout.lab.corpus import LARGE, LIBRARY, SHIPPED, VOCABULARY
@@ -62,13 +63,24 @@ def save(stem, name="FILE", thing="the Record"):
     return word(None, f"write {thing} (alone: to labs/results/{stem}/)", name, const="auto")
 
 
-class Model:
-    """What options with layers, hidden, heads and seq have in common."""
+LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
-    @property
+
+class Model:
+    """What options with layers, hidden, heads and seq have in common; they may have those below too."""
+
+    kv_heads = None
+    form = "gpt"  # or "llama"
+    gated_mlp = False
+    accumulation = 1
+
+    @cached_property
     def shape(self):
         """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, VOCABULARY, max_seq=self.seq)
+        family = LLAMA if self.form == "llama" else {"gated_mlp": self.gated_mlp}
+        return Shape(
+            self.layers, self.hidden, self.heads, VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq, **family
+        )
 
 
 # --- the command line ----------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ Standard library only.
 
 import statistics
 
+from scaleout.lab import nodes
 from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.slow_link import BUSY
 from scaleout.lab.text import megabytes, ms, ratio, table
-from scaleout.records import provenance, results
 
 NAMES = {"tensor": "tensor parallel", "ddp": "DDP"}
 SERIES = "seconds a step, DDP"
@@ -31,32 +31,25 @@ def predicted(figures, rate):
 def records(tier, plan, world, figures):
     """A Record of each rate: tensor parallelism's steps, and DDP's on the same batches as a series. plan: what the
     ranks were asked to do."""
-    batch, seq, quiet = plan["micro_batch"], plan["seq"], figures["quiet_seconds"]
+    quiet = figures["quiet_seconds"]
     sent = {f"bytes a rank sends, {NAMES[way]}": size for way, size in figures["sent_bytes"].items()}
-    facts = figures["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": world}
     records_ = []
     cases = {(case["rate"], case["way"]): case for case in figures["cases"]}
     for rate in dict.fromkeys(rate for rate, _ in cases):
         mine, ddp = cases[rate, "tensor"], cases[rate, "ddp"]
-        limit = f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"
         seconds, middle = predicted(figures, rate), statistics.median(mine["step_seconds"])
-        facts |= {"interconnect": f"{world} network namespaces on one machine, veth and a bridge, {limit}"}
         records_.append(
-            results.Record(
-                stem="tensor",
-                tier=tier,
-                **facts,
+            nodes.record(
+                "tensor",
+                tier,
+                figures["facts"],
+                world,
+                nodes.limited(rate),
+                plan["micro_batch"],
+                plan["seq"],
+                mine,
                 model=plan["model"],
                 recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent,
-                effective_batch=batch,
-                sequence_length=seq,
-                precision="fp32",
-                checkpoint_cadence="none",
-                step_seconds=mine["step_seconds"],
-                warmup_steps=0,
-                losses=mine["losses"],
-                peak_memory={},
-                tokens_per_second=results.tokens_per_second(mine["step_seconds"], 0, batch, seq),
                 prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
                 measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
                 series={SERIES: ddp["step_seconds"]},

@@ -41,7 +41,6 @@ BY_PROFILE = (
     "by the profile of labs/calibrate.py: the kernels of forward and backward, then messages one after "
     "another, then the update; what a way copies beside them is not in it"
 )
-NO_PROFILE = "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadcast": "broadcast"}
 
 

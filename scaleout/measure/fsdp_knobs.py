@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 
-from scaleout.lab import fsdp, recording, report, session
+from scaleout.lab import fsdp, session
 from scaleout.lab.text import progress
 from scaleout.measure.fsdp_ledger import measured
 from scaleout.measure.peak import timed
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import collectives, fsdp_account
-from scaleout.parallel import parity
-from scaleout.parallel.fsdp_ways import Way
+from scaleout.parallel.fsdp_ways import FSDPWay
 
 KNOBS = {
     "wrap": ("model", "block", "layer"),
@@ -24,7 +24,6 @@ KNOBS = {
     "precision": ("fp32", "bf16"),
 }
 TURNS, STEPS = 2, 3  # every setting is built and run in each turn, for so many steps; the first is not timed
-TOLERANCE = 0.02  # of the peak
 
 
 def chosen(text: str) -> tuple[str, ...]:
@@ -57,7 +56,7 @@ def refuse(s, o) -> None:
 def memory(s, o, cut, batch):
     """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, units that are whole)]
     from one gather or free to the next). Collective; the same on every rank."""
-    way = Way(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
+    way = FSDPWay(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
     for _ in range(2):  # lazily made: the optimizer's state, gathered storages
         way.step([batch])
     session.reset_allocator(s)
@@ -85,37 +84,37 @@ def settings(o, names):
     return list(variants.values())
 
 
-def sweep(s, tier, o, batches, folder) -> None:
-    """Walk the grid of --sweep, say the table, keep the Record. batches(step, options): the passes of a step.
+def sweep(lab) -> None:
+    """Walk the grid of --sweep, say the table, keep the Record. lab: lab.runner.Lab.
 
     One setting is there at a time, so that a large one fits; the turns alternate, so that a busy moment of the machine
     hits all alike.
     """
+    s, o = lab.s, lab.o
     grid = [("DDP: all on every rank", o, "ddp"), *((name, q, "torch") for name, q in settings(o, chosen(o.sweep)))]
     rows = [{"name": name, "seconds": []} for name, *_ in grid]
     for turn in progress(range(TURNS * len(grid)), "sweep", s.main):
         i = turn % len(grid)
-        _visit(s, grid[i][1], grid[i][2], rows[i], batches, first=turn < len(grid))
+        _visit(s, grid[i][1], grid[i][2], rows[i], partial(lab.batches, o=grid[i][1]), first=turn < len(grid))
     steps = {row["name"]: row["seconds"] for row in rows}
     rows = [row | {"seconds": statistics.median(row["seconds"])} for row in rows]
     s.say("\n" + fsdp.sweep(rows))
-    record = _record(s, tier, o, rows, steps)
-    s.say("\n".join(["", *report.verdicts(record.checks, record.skipped)]))
-    recording.keep(s, record, o.save, folder, "sweep")
+    _compare(lab, rows)
+    lab.report(_record(lab, rows, steps), "", way="sweep")
 
 
 def _visit(s, q, via, row, batches, first) -> None:
     """Build one setting, time its steps; on the first visit count its collectives and its bytes too."""
     cut = q.sharding(s.world)
-    way = Way(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
+    way = FSDPWay(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
     for step in range(STEPS):
-        share = batches(step, q)
+        share = batches(step)
         seconds, _ = timed(s, lambda share=share: way.step(share, q.sync_every_pass))
         if step:
             row["seconds"].append(seconds)
     if not first:
         return
-    share = batches(STEPS, q)
+    share = batches(STEPS)
     row |= way.counted(share, q.sync_every_pass)
     way.update()
     session.reset_allocator(s)
@@ -133,35 +132,27 @@ def _wanted(s, q, cut, via) -> int:
     return plain.peak_bytes + plain.states["gradients"]
 
 
-def _record(s, tier, o, rows, steps):
-    """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
-    prediction, measurement, checks, cut = {}, {}, {}, o.sharding(s.world)
+def _compare(lab, rows) -> None:
+    """Add peaks and all-gathers of all settings, predicted and measured, and their checks."""
     for row in rows:
-        for figure, wanted, key in (
-            ("peak bytes", "wanted", "peak"),
-            ("all-gathers a step", "wanted_gathers", "gathers"),
-        ):
-            prediction[f"{figure}, {row['name']}"], measurement[f"{figure}, {row['name']}"] = row[wanted], row[key]
-    error = max(abs(row["wanted"] / row["peak"] - 1) for row in rows)
-    checks["peaks within 2% of the prediction"] = parity.check(error, TOLERANCE)
+        lab.predict(f"peak bytes, {row['name']}", row["wanted"], row["peak"])
+        lab.predict(f"all-gathers a step, {row['name']}", row["wanted_gathers"], row["gathers"])
+    peaks = ([row[name] for row in rows] for name in ("wanted", "peak"))
+    lab.check_prediction("peaks within 2% of the prediction", *peaks)
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
-    checks["settings whose all-gathers are not as predicted"] = parity.check(wrong, 0.0)
-    return recording.record(
-        s,
-        "fsdp",
-        tier,
-        dataset=o.dataset,
-        model=asdict(o.shape),
+    lab.check("settings whose all-gathers are not as predicted", wrong, 0.0)
+
+
+def _record(lab, rows, steps):
+    """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
+    o, cut = lab.o, lab.o.sharding(lab.s.world)
+    lab.skip("losses: --sweep compares memory and time")
+    lab.series = {f"seconds a step, {name}": seconds for name, seconds in steps.items()}
+    return lab.record(
+        steps[rows[0]["name"]],
+        [],
         recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()},
-        effective_batch=o.micro_batch * s.world * o.accumulation,
-        sequence_length=o.seq,
-        precision=o.precision,
-        step_seconds=steps[rows[0]["name"]],
-        losses=[],
+        batch=o.micro_batch * lab.s.world * o.accumulation,
+        warmup_steps=0,
         peak_memory={row["name"]: row["peak"] for row in rows},
-        prediction=prediction,
-        measurement=measurement,
-        checks=checks,
-        skipped=["losses: --sweep compares memory and time"],
-        series={f"seconds a step, {name}": seconds for name, seconds in steps.items()},
     )

@@ -168,7 +168,7 @@ class FsdpLedger(Ledger):
 
 @contextlib.contextmanager
 def watch(way, *batch, prepend: bool = False):
-    """Give an FsdpLedger of one step that runs inside the context, of a parallel.fsdp_ways.Way, or of what has its
+    """Give an FsdpLedger of one step that runs inside the context, of a parallel.fsdp_ways.FSDPWay, or of what has its
     model, optimizer, session `s`, `hand` and `buckets`. Call `ledger.enter("optimizer")` before the update. The step
     must not be the way's first: shards are made, and the optimizer has its state.
 

@@ -181,7 +181,7 @@ class Rounds(Alternation):
     """The ways of FSDP."""
 
     def __init__(self, s, o, ways, calibration, batches) -> None:
-        """ways: {name: parallel.fsdp_ways.Way}. o: the lab's options. batches(step): the passes of a step."""
+        """ways: {name: parallel.fsdp_ways.FSDPWay}. o: the lab's options. batches(step): the passes of a step."""
         super().__init__(s, o, ways, list(ways), batches)
         self.calibration, self.updates, self.counts = calibration, {via: [] for via in ways}, {}
 

@@ -23,6 +23,7 @@ from scaleout.memory import mesh as memory_mesh
 from scaleout.parallel import mesh_ways, private
 from scaleout.parallel.mesh import Mesh
 from scaleout.parallel.recipe import by_parts, local_bytes, make_optimizer
+from scaleout.parallel.step import Way
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import layout_words
 from scaleout.spec.layout import Layout
@@ -86,8 +87,8 @@ def axis_of(grid: Grid, ranks) -> str:
     return "x".join(axis for axis in grid.names if len({place[axis] for place in places}) > 1) or "none"
 
 
-class Way:
-    """The book's Transformer on the ranks of a session by one way, its optimizer, and steps with them.
+class MeshWay(Way):
+    """The book's Transformer with all its axes cut, by hand or by torch.
 
     `place` says where this rank stands, by axis. "one" is a plain model, which every rank trains whole on what all
     replicas have.
@@ -118,7 +119,9 @@ class Way:
             # what it says of the two all-gathers that DTensor needs to show a whole tensor, on every rank
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
             device_mesh = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
-            module = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, ready_mesh=device_mesh)
+            module = self.mesh = mesh_ways.TorchMesh(
+                s, o.shape, as_torch(layout), o.seq, seed=o.seed, ready_mesh=device_mesh
+            )
         recipe, rate = Recipe("fp32", optimizer=optimizer, foreach=False), o.lr if rate is None else rate
         self.optimizer = by_parts(module.parameters(), lambda parts: make_optimizer(parts, recipe, rate))
 
@@ -134,25 +137,16 @@ class Way:
         loss.backward()
         return loss.item()
 
-    def update(self) -> None:
+    def make_update(self) -> None:
         """Step the optimizer, forget the gradients."""
         if self.via == "hand":
             self.mesh.update(self.optimizer)
         else:
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-
-    def step(self, batches) -> float:
-        """One training step; the mean loss."""
-        loss = self.gradients(batches)
-        self.update()
-        return loss
+            super().make_update()
 
     def whole(self, gradients: bool = False) -> dict[str, torch.Tensor]:
         """{name: full tensor}, copies, of this rank's stages: parameters or gradients."""
-        if self.via != "one":
-            return self.mesh.whole(gradients)
-        return {name: (p.grad if gradients else p.detach()).clone() for name, p in self.model.named_parameters()}
+        return super().whole(gradients) if self.via == "one" else self.mesh.whole(gradients)
 
     def spoken(self, batches) -> dict[str, dict[str, Calls]]:
         """What this rank sends in a step, by axis: {axis: {collective: Calls}}."""
@@ -249,7 +243,7 @@ def skips(s, o, layout: Layout) -> list[str]:
 
 
 def states(shape: Shape, layout: Layout, pp: int) -> dict[str, int]:
-    """What `Way.held` should find on rank `pp` of a pipeline, in fp32 with AdamW; stage 1 has dealt the gradients."""
+    """What `MeshWay.held` should find on rank `pp` of a pipeline, in fp32 with AdamW; stage 1 has dealt gradients."""
     n = 4 * memory_mesh.rank_parameters(shape, layout, pp)
     share = layout.dp if layout.zero else 1
     return {"weights": n, "gradients": ceil(n / share), "optimizer": ceil(2 * n / share)}

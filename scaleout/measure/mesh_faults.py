@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from scaleout.lab import mesh as lab_mesh
-from scaleout.measure.mesh import Spoken, Way, batches, messages
+from scaleout.measure.mesh import MeshWay, Spoken, batches, messages
 from scaleout.parallel import mesh_checks, parity
 from scaleout.parallel.mesh import Mesh
 
@@ -50,9 +50,9 @@ class Uncut(Mesh):
         return parts
 
 
-def sick(s, o, laid) -> Way:
+def sick(s, o, laid) -> MeshWay:
     """A way with the fault in it."""
-    way = Way(
+    way = MeshWay(
         s, o, *laid, "hand", lab_mesh.order(o.order), "momentum", RATE, kind=Uncut if o.fault == "tensor" else Mesh
     )
     alone = [dist.new_group([rank]) for rank in range(s.world)][s.rank]
@@ -72,7 +72,7 @@ def show(s, o, laid, text) -> None:
 
 def trial(s, o, laid, text, steps: int = STEPS) -> tuple[list, float, dict[str, str]]:
     """Steps with the fault and without it in one process: as `lab.mesh.fault` is given them."""
-    way, reference = sick(s, o, laid), Way(s, o, *laid, "one", optimizer="momentum", rate=RATE)
+    way, reference = sick(s, o, laid), MeshWay(s, o, *laid, "one", optimizer="momentum", rate=RATE)
     shift = SHIFT * way.place["tp"] if o.fault == "data" else 0
     losses, error, reasons = [], 0.0, {}
     for step in range(steps):

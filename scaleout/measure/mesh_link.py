@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scaleout.lab import mesh as lab_mesh
 from scaleout.lab import mesh_link, recording, session
-from scaleout.measure.mesh import Way, batches, planned_calls
+from scaleout.measure.mesh import MeshWay, batches, planned_calls
 from scaleout.measure.peak import timed
 from scaleout.measure.slow_link import Plan, ask, main
 
@@ -22,7 +22,7 @@ class Worker:
         words = o.layout or lab_mesh.usual(s.world)
         self.laid = lab_mesh.layout(o.shape, words, s.world, o.sequences, o.sequence_parallel)
         self.axes = [axis for axis in AXES if getattr(self.laid[0], axis) == s.nodes]
-        self.ways = {axis: Way(s, o, *self.laid, "hand", lab_mesh.order(AXES[axis])) for axis in self.axes}
+        self.ways = {axis: MeshWay(s, o, *self.laid, "hand", lab_mesh.order(AXES[axis])) for axis in self.axes}
         self.cases = [
             {"rate": rate, "axis": axis, "name": mesh_link.named(axis, rate), "step_seconds": [], "losses": []}
             for rate in o.rates

@@ -100,7 +100,7 @@ class _Saved:
 
 
 def most_kept(way, tokens, targets) -> list[int]:
-    """Bytes that each rank keeps for backward at most in a step of a Way (by rank)."""
+    """Bytes that each rank keeps for backward at most in a step of a Pipeline (by rank)."""
     weights = [p for stage in way.stages.values() for p in stage.parameters()]
     with KeptBytes(*weights, *tokens, *targets) as ledger:
         way.step(tokens, targets)

@@ -17,7 +17,7 @@ from scaleout.lab.text import ms
 from scaleout.measure.pipeline import Span, clock
 from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
 from scaleout.parallel.pipeline import Wire, run
-from scaleout.parallel.pipeline_ways import Way
+from scaleout.parallel.pipeline_ways import Pipeline
 from scaleout.spec import checks
 from scaleout.spec.devices import device
 from scaleout.spec.job import Job
@@ -72,7 +72,7 @@ def both_send(s, m: int, patience: float) -> list | None:
     """
     standing: list = []
     like, costs = torch.zeros(LIKE), even(s.world, 1, 1.0)
-    way = Way(s, "hand", "1f1b", m, sleepers(costs, s.device), like, wire=partial(Rendezvous, standing, patience))
+    way = Pipeline(s, "hand", "1f1b", m, sleepers(costs, s.device), like, wire=partial(Rendezvous, standing, patience))
     try:
         way.step(*batch(m, like))
     except RuntimeError:  # the time-out of a message

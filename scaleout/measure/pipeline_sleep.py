@@ -17,7 +17,7 @@ from scaleout.lab import pipeline as lab_pipeline
 from scaleout.lab.pipeline import SHORT_MS
 from scaleout.measure.pipeline import Span, Watched, timed
 from scaleout.parallel.pipeline import Wire
-from scaleout.parallel.pipeline_ways import Way
+from scaleout.parallel.pipeline_ways import Pipeline
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.timing import pipeline as timing_pipeline
 from scaleout.timing.pipeline import Costs
@@ -83,7 +83,7 @@ class Sleeper(nn.Module):
 
 
 def sleepers(costs: Costs, device):
-    """A function that makes a rank's sleeping stages, for a Way."""
+    """A function that makes a rank's sleeping stages, for a Pipeline."""
     return lambda mine: {i: Sleeper(i, costs).to(device) for i in mine}
 
 
@@ -131,7 +131,7 @@ def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, 
     schedule's own; wire: of its wires."""
     like = torch.zeros(LIKE, device=s.device)
     options = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
-    way = Way(s, via, name, m, sleepers(costs, s.device), like, v, **options)
+    way = Pipeline(s, via, name, m, sleepers(costs, s.device), like, v, **options)
     way.work = work or getattr(way, "work", None)
     for awake in (True, False):  # a step without sleep first, to warm up
         for stage in way.stages.values():

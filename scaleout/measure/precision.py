@@ -1,5 +1,5 @@
 """What flows through a model's linear layers, by size: the gradients of a step in octaves, the largest values by layer,
-and what an update does to weights in few bits. Of a parallel.precision.Way."""
+and what an update does to weights in few bits. Of a parallel.precision.PrecisionWay."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 
 from scaleout.lab import precision as lab_precision
 from scaleout.measure.precision import Watch, largest
-from scaleout.parallel.precision import Way
+from scaleout.parallel.precision import PrecisionWay
 
 STEPS = 12
 GROWN = 2.0**20  # times an MLP's first matrix
@@ -54,7 +54,7 @@ class Follow:
     def __init__(self, s, o, fault: str, name: str, role: str) -> None:
         self.s, self.fault, self.role = s, fault, role
         self.bad = fault == "bad-rank" and s.rank == s.world - 1
-        self.way = Way(s, o.shape, name, FAULTS[fault].rate, o.seed, {"growth_interval": 2000})
+        self.way = PrecisionWay(s, o.shape, name, FAULTS[fault].rate, o.seed, {"growth_interval": 2000})
         self.watch, self.log = Watch(self.way), []
         if fault == "overflow":
             with torch.no_grad():
@@ -81,7 +81,8 @@ class Follow:
         way.average()
         way.unscale()
         olds = [p.detach().clone() for p in way.training.trained]
-        row["skipped"] = not way.update()
+        way.update()
+        row["skipped"] = way.skipped
         unchanged = sum((p == old).sum().item() for p, old in zip(way.training.trained, olds, strict=True))
         return row | {
             "loss": self.s.mean(loss.item()),

@@ -16,7 +16,7 @@ from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.octaves import fate
 from scaleout.numerics.scaling import Scaler, search
 from scaleout.parallel import parity
-from scaleout.parallel.precision import WAYS, Way
+from scaleout.parallel.precision import WAYS, PrecisionWay
 
 FIRST_SCALE = 2.0**16  # GradScaler's own default
 
@@ -56,9 +56,9 @@ def scaler(o, first: float = FIRST_SCALE) -> dict:
     return {"init_scale": first, "growth_interval": o.growth_interval}
 
 
-def make(s, o, name: str, seed: int | None = None, scale: float = FIRST_SCALE) -> Way:
+def make(s, o, name: str, seed: int | None = None, scale: float = FIRST_SCALE) -> PrecisionWay:
     session.reset_allocator(s)  # what hooks hold of the last way's model goes
-    return Way(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o, scale))
+    return PrecisionWay(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o, scale))
 
 
 def train(s, o, name: str, seed: int, batch) -> Run:
@@ -76,7 +76,8 @@ def train(s, o, name: str, seed: int, batch) -> Run:
         if WAYS[name].recipe == "bf16" and step == o.steps - 1:
             run.stuck = stuck(way)
         else:
-            run.skipped += not way.update()
+            way.update()
+            run.skipped += way.skipped
         run.seconds.append(s.largest(s.clock() - start))
         run.losses.append(s.mean(loss))
     run.scale = way.scale
@@ -108,12 +109,12 @@ def reference(s, o, batch) -> Reference:
     return result
 
 
-def _seen(way: Way, watch: Watch) -> dict:
+def _seen(way: PrecisionWay, watch: Watch) -> dict:
     return {"activations": watch.gradients, "weights": weights(way)}
 
 
 @torch.no_grad()
-def _load(way: Way, state: dict) -> None:
+def _load(way: PrecisionWay, state: dict) -> None:
     for name, w in way.model.state_dict().items():
         w.copy_(state[name])
 

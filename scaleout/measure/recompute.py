@@ -16,6 +16,7 @@ from scaleout.measure.rounds import Alternation
 from scaleout.memory import recompute
 from scaleout.memory.accounts import account
 from scaleout.parallel import private, recompute_ways
+from scaleout.parallel.ddp_ways import DDPWay
 from scaleout.parallel.recipe import Training
 from scaleout.parallel.replicas import Replicas
 from scaleout.parallel.transformer import Transformer
@@ -169,20 +170,12 @@ def distance(tensors, wanted):
 # --- seconds ----------------------------------------------------------------------------------------------------------
 
 
-class Way:
+class RecomputeWay(DDPWay):
     """Steps under a policy on every rank; DistributedDataParallel where there are several."""
 
     def __init__(self, s, o, policy, via):
-        self.training = make(s, o, policy, via)
-        self.replicas = Replicas(s, self.training.model, "torch")
-
-    def step(self, batch):
-        """One training step; the loss of this rank's batch (float)."""
-        loss = self.training.loss(*batch, self.replicas)
-        self.replicas.backward(loss)
-        self.training.step()
-        self.training.clear()
-        return loss.item()
+        self.s, self.via, self.training = s, via, make(s, o, policy, via)
+        self.replicas = Replicas(s, self.model, "torch")
 
 
 class Rounds(Alternation):
@@ -191,9 +184,9 @@ class Rounds(Alternation):
     operation, as one does twice where some are kept."""
 
     def __init__(self, s, o, policies, batches):
-        """batches(step): (tokens, targets) of this rank."""
-        ways = {share: Way(s, o, policy, o.via) for share, policy in policies.items()}
-        super().__init__(s, o, ways, list(ways), lambda step: (batches(step),))
+        """batches(step): [(tokens, targets)] of this rank."""
+        ways = {share: RecomputeWay(s, o, policy, o.via) for share, policy in policies.items()}
+        super().__init__(s, o, ways, list(ways), batches)
         self.policies, self.forward, self.looked_at = policies, [], []
 
     def sample(self, batch, step):
@@ -204,12 +197,6 @@ class Rounds(Alternation):
             self.forward.append(timed(s, lambda: run_blocks(model, x))[0])
             with recompute_ways.looking(model.shape, self.o.attention, self.o.via):
                 self.looked_at.append(timed(s, lambda: run_blocks(model, x))[0])
-
-    def take(self, share, batch, step):
-        """One step of a budget, timed."""
-        seconds, loss = timed(self.s, lambda: self.ways[share].step(batch[0]))
-        self.seconds[share].append(seconds)
-        self.losses[share].append(self.s.mean(loss))
 
     def middles(self, warmup):
         """{share: median seconds of a step}."""

@@ -22,10 +22,12 @@ class Alternation:
     calibration, so that whatever else the machine does hits them alike."""
 
     def __init__(self, s, o, ways, names, batches):
-        """o: options of the lab. ways: {name: Way}, of which `names` are timed. batches(step): the passes of a step."""
+        """o: options of the lab. ways: {name: parallel.step.Way}, of which `names` are timed. batches(step): those of a
+        step."""
         self.s, self.o, self.ways, self.names, self.batches = s, o, ways, names, batches
         self.seconds, self.losses = ({via: [] for via in names} for _ in range(2))
         self.traces = {}
+        self.options = [o.sync_every_pass] if hasattr(o, "sync_every_pass") else []  # of a step
 
     def alternate(self, steps):
         """Make and time `steps` rounds."""
@@ -36,9 +38,12 @@ class Alternation:
             for via in self.names[turn:] + self.names[:turn]:
                 self.take(via, share, step)
 
+    def sample(self, batch, step):
+        """One round of the calibration, where there is one. batch: the step's first."""
+
     def take(self, via, share, step):
         """One step of a way, timed."""
-        seconds, loss = timed(self.s, lambda: self.ways[via].step(share, self.o.sync_every_pass))
+        seconds, loss = timed(self.s, lambda: self.ways[via].step(share, *self.options))
         self.seconds[via].append(seconds)
         self.losses[via].append(self.s.mean(loss))
 
@@ -48,7 +53,7 @@ class Alternation:
         def step(i):
             with phase("data"):
                 share = self.batches(first + i)
-            self.ways[via].step(share, self.o.sync_every_pass)
+            self.ways[via].step(share, *self.options)
 
         written = self.o.trace and via == self.o.via
         self.traces[via] = traced(self.s, step, TRACED, detailed=bool(written))
@@ -62,8 +67,8 @@ class Rounds(Alternation):
     """
 
     def __init__(self, s, o, names, make, batches):
-        """o: options of the lab. make(via) returns a parallel.step.Way; batches(step) a step's batches of this rank, or
-        with alone=True those of all ranks."""
+        """o: options of the lab. make(via) returns a parallel.ddp_ways.DDPWay; batches(step) a step's batches of this
+        rank, or with alone=True those of all ranks."""
         ways = {via: make(via) for via in (*names, "alone") if via != "one" or s.main}
         super().__init__(s, o, ways, names, batches)
         self.threads = torch.get_num_threads()

@@ -13,8 +13,8 @@ from scaleout.lab import corpus, recording, session
 from scaleout.measure.ddp_calibration import Calibration
 from scaleout.measure.peak import timed
 from scaleout.parallel import ddp
+from scaleout.parallel.ddp_ways import DDPWay
 from scaleout.parallel.replicas import Settings
-from scaleout.parallel.step import Way
 from scaleout.records import files
 from scaleout.spec.transformer import Shape, total_parameters
 
@@ -62,7 +62,7 @@ class Worker:
     def way(self, hook):
         """A model in DDP; the same weights each time."""
         settings = Settings(bucket_mb=self.plan["bucket_mb"], hook=hook, hook_rank=self.plan["hook_rank"])
-        return Way(self.s, self.shape, "torch", settings, seed=self.plan["seed"])
+        return DDPWay(self.s, self.shape, "torch", settings, seed=self.plan["seed"])
 
     def link(self, rate):
         """Ask for a link."""

@@ -22,7 +22,7 @@ from scaleout.memory.activations import Sizes, block_kept
 from scaleout.parallel import parity, tensor
 from scaleout.parallel.step import seconds_between
 from scaleout.parallel.tensor_model import dimension, is_kv
-from scaleout.parallel.tensor_ways import Way
+from scaleout.parallel.tensor_ways import TensorWay
 from scaleout.spec import topology
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -49,7 +49,7 @@ def copies(shape, batch, seq, tp, sequence):
 
 
 def predicted_counts(shape, batch, seq, tp, via, sequence):
-    """What Way.counted should find: {"forward", "backward", "copies": {collective: calls}}.
+    """What TensorWay.counted should find: {"forward", "backward", "copies": {collective: calls}}.
 
     By hand the gradients of copies go in one message for each group of ranks. torch sends each norm's by itself, and
     gathers that of learned positions, in the backward already: its rule for a table that is read by slices.
@@ -147,8 +147,8 @@ class Calibration:
     that a step sends; a sample of each a round. The slowest rank's figure counts."""
 
     def __init__(self, s, o, silent):
-        """silent: {False, True or only one: a parallel.tensor_ways.Way by hand, without or with sequence parallelism},
-        whose group sends nothing from now on."""
+        """silent: {False, True or only one: a TensorWay by hand, without or with sequence parallelism}, whose group
+        sends nothing from now on."""
         self.s, self.silent, self.group = s, silent, tensor.Group()
         for way in silent.values():
             way.model.group.silent = True
@@ -196,7 +196,7 @@ class Rounds(Alternation):
     """The ways of tensor parallelism. "one" is one process with the whole model, on rank 0 while the others wait."""
 
     def __init__(self, s, o, ways, calibration, batch):
-        """ways: {name: Way}. batch(step): (tokens, targets), the same on every rank."""
+        """ways: {name: TensorWay}. batch(step): (tokens, targets), the same on every rank."""
         super().__init__(s, o, ways, list(ways), lambda step: (batch(step),))
         self.calibration = calibration
 
@@ -257,7 +257,7 @@ def names(o):
 
 
 def make(s, o, name, **changes):
-    """One Way of a lab's options, by its name."""
+    """One TensorWay of a lab's options, by its name."""
     via, sequence = parts(name)
     settings = {"rate": o.lr, "seed": o.seed, "precision": o.precision} | changes
-    return Way(s, o.shape, via, sequence, **settings)
+    return TensorWay(s, o.shape, via, sequence, **settings)

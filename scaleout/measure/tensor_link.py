@@ -8,7 +8,7 @@ from scaleout.lab import recording, session
 from scaleout.measure.peak import timed
 from scaleout.measure.slow_link import Plan, ask, main
 from scaleout.measure.tensor import Calibration, moves
-from scaleout.parallel import step, tensor_ways
+from scaleout.parallel import ddp_ways, tensor_ways
 from scaleout.parallel.replicas import Settings
 
 WARMUP = 3  # steps of each at full speed
@@ -24,10 +24,10 @@ class Worker:
         self.text = session.dataset(plan["dataset"])
         shared = {"rate": self.o.lr, "seed": self.o.seed}
         self.ways = {
-            "tensor": tensor_ways.Way(s, self.o.shape, "hand", **shared),
-            "ddp": step.Way(s, self.o.shape, "torch", Settings(), **shared),
+            "tensor": tensor_ways.TensorWay(s, self.o.shape, "hand", **shared),
+            "ddp": ddp_ways.DDPWay(s, self.o.shape, "torch", Settings(), **shared),
         }
-        self.calibration = Calibration(s, self.o, {False: tensor_ways.Way(s, self.o.shape, "hand", **shared)})
+        self.calibration = Calibration(s, self.o, {False: tensor_ways.TensorWay(s, self.o.shape, "hand", **shared)})
         self.cases = [
             {"rate": rate, "way": way, "step_seconds": [], "losses": []} for rate in self.o.rates for way in WAYS
         ]

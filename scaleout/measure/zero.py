@@ -22,14 +22,13 @@ from torch.distributed.tensor import DTensor
 
 from scaleout.collectives import zero as wire
 from scaleout.measure import fsdp_ledger
-from scaleout.measure.peak import timed
 from scaleout.measure.rounds import Alternation
 from scaleout.measure.zero_step import zero_step
 from scaleout.memory import accounts, fsdp
 from scaleout.memory.zero import at_rest, dealt
 from scaleout.parallel import private
 from scaleout.parallel.zero_deepspeed import DeepSpeedWay
-from scaleout.parallel.zero_ways import DEALT, DEEPSPEED, SHARDED, Way
+from scaleout.parallel.zero_ways import DEALT, DEEPSPEED, SHARDED, ZeroWay
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, tensors, units
@@ -101,9 +100,9 @@ def arrived() -> int | None:
     return total
 
 
-def make(s, o, via: str) -> Way:
-    """One Way of a lab's options."""
-    kind = DeepSpeedWay if via in DEEPSPEED else Way
+def make(s, o, via: str) -> ZeroWay:
+    """One ZeroWay of a lab's options."""
+    kind = DeepSpeedWay if via in DEEPSPEED else ZeroWay
     return kind(s, o.shape, via, optimizer=o.optimizer, rate=o.lr, seed=o.seed, clip=o.clip)
 
 
@@ -178,7 +177,7 @@ def predicted_peak(o, ranks: int, via: str, device: str = "cpu") -> int:
 # --- by looking -----------------------------------------------------------------------------------------------------
 
 
-def looked(way: Way, batches) -> dict:
+def looked(way: ZeroWay, batches) -> dict:
     """A step of a way, looked at: {"messages": {collective: Calls}, "arrived": bytes by TCP a rank or None, "held":
     {state: bytes} of rank 0 when its backward is over, "loss"}. Collective, the same on every rank."""
     s, kinds = way.s, {}
@@ -197,7 +196,7 @@ def looked(way: Way, batches) -> dict:
     return {"messages": seen.found, "arrived": received, "held": s.gathered(kinds)[0], "loss": s.mean(loss)}
 
 
-def peak(way: Way, batch) -> int:
+def peak(way: ZeroWay, batch) -> int:
     """Bytes at the fullest instant of a step on rank 0, as the ledger books them. Collective."""
     kinds, _ = fsdp_ledger.measured(way, batch)
     return int(way.s.gathered(sum(kinds.values()))[0])
@@ -209,15 +208,6 @@ class Rounds(Alternation):
     def __init__(self, s, o, names, batches) -> None:
         """batches(step): this rank's, one a pass."""
         super().__init__(s, o, {via: make(s, o, via) for via in names}, list(names), batches)
-
-    def sample(self, batch, step) -> None:
-        """Nothing is calibrated."""
-
-    def take(self, via, share, step) -> None:
-        """One step of a way, timed."""
-        seconds, loss = timed(self.s, lambda: self.ways[via].step(share))
-        self.seconds[via].append(seconds)
-        self.losses[via].append(self.s.mean(loss))
 
     def rows(self, warmup: int) -> dict[str, dict]:
         """{way: {"measured", "predicted": {figure: number}, "loss", "messages": as in `looked`}}; figures as in

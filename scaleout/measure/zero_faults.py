@@ -11,7 +11,7 @@ from torch import nn
 from scaleout.lab import zero as lab_zero
 from scaleout.measure.zero import make
 from scaleout.parallel.zero import assert_one_norm
-from scaleout.parallel.zero_ways import HAND, Way
+from scaleout.parallel.zero_ways import HAND, ZeroWay
 
 STEPS = 5
 USUAL = 1.0  # what is clipped to where --clip is not given
@@ -66,7 +66,7 @@ def distance(tensors: dict, references: dict) -> float:
     return math.sqrt(sum((tensors[name] - references[name]).double().square().sum().item() for name in tensors))
 
 
-def spread(s, way: Way) -> float | None:
+def spread(s, way: ZeroWay) -> float | None:
     """Largest difference between the ranks' copies of a weight; None in stage 3, which has no copies."""
     if way.via == "stage-3":
         return None

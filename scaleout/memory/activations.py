@@ -17,7 +17,7 @@ from scaleout.memory import pipeline
 from scaleout.memory.states import adapter_parameters, check_layout
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.slices import check_sequence, slice_linears
+from scaleout.spec.slices import check_sequence, loss_chunk, slice_linears
 from scaleout.spec.transformer import Shape, check_run
 
 
@@ -219,10 +219,8 @@ class Sizes:
 
     @cached_property
     def loss_chunk(self) -> int:
-        """Tokens whose logits a loss in chunks has at one time, by the rule of torch.nn.LinearCrossEntropyOptions on a
-        GPU: half of what makes them as large as the hidden states, rounded up to a power of two before it is halved."""
-        share = math.ceil(self.tokens / math.ceil(self.vocab / self.shape.hidden))
-        return max(1, min((1 << (share - 1).bit_length()) // 2, self.tokens))
+        """Tokens whose logits a loss in chunks has at one time."""
+        return loss_chunk(self.tokens, self.vocab, self.shape.hidden)
 
     def copies(self, *names: str) -> int:
         """Autocast's 16-bit copies of these matrices of one block; 0 where it makes none."""

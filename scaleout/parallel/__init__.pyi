@@ -1,5 +1,4 @@
 from scaleout.parallel.ddp import HOOKS as HOOKS
-from scaleout.parallel.parity import check as check
 from scaleout.parallel.recipe import Training as Training
 from scaleout.parallel.replicas import ROUTES as ROUTES
 from scaleout.parallel.replicas import Replicas as Replicas

@@ -21,7 +21,7 @@ from torch.profiler import record_function as phase
 
 from scaleout.parallel import fsdp, shard
 from scaleout.parallel.recipe import local_bytes, make_optimizer, optimizer_tensors
-from scaleout.parallel.step import stamp
+from scaleout.parallel.step import Way
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, units
@@ -32,8 +32,8 @@ HAND = {"naive": fsdp.HandFSDP, "prefetching": fsdp.Prefetching}
 KINDS = {"_allgather_base_": "gathers", "_reduce_scatter_base_": "scatters", "allreduce_": "all_reduces"}
 
 
-class Way:
-    """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights everywhere.
+class FSDPWay(Way):
+    """A model that is sharded, or replicated to compare with.
 
     via: one of WAYS. "one" is a plain model that sends nothing. optimizer: "adamw", or "momentum" for comparisons of
     weights: AdamW divides a gradient by its own size, so that one which is rounding and nothing else (a key's bias,
@@ -58,7 +58,6 @@ class Way:
             raise ValueError(f"way {via!r} is unknown: use one of {', '.join(self.names)}")
         self.s, self.shape, self.via, self.sharding, self.clip = s, shape, via, sharding, clip
         self.hand, self.accelerator, self.said, self.buckets = None, None, "", {}
-        self.updated = None  # stamps at both ends of the last update
         torch.manual_seed(seed)
         with s.device:
             self.model = Transformer(shape, checkpointing=checkpointing)
@@ -134,18 +133,14 @@ class Way:
         copies = isinstance(self.call, DistributedDataParallel)
         return self.call.no_sync() if copies and not last else nullcontext()
 
-    def update(self) -> None:
+    def make_update(self) -> None:
         """Clip where asked, step the optimizer, forget the gradients."""
-        start = stamp(self.s)
-        with phase("update"):
-            if self.clip is not None:
-                self.clipped()
-            if self.hand is not None:
-                self.hand.step(self.optimizer)
-            else:
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
-        self.updated = start, stamp(self.s)
+        if self.clip is not None:
+            self.clipped()
+        if self.hand is not None:
+            self.hand.step(self.optimizer)
+        else:
+            super().make_update()
 
     def clipped(self) -> float:
         """Scale the gradient of the whole model to a norm of at most `clip`; the norm before, equal on all ranks."""
@@ -154,12 +149,6 @@ class Way:
         clip = self.accelerator.clip_grad_norm_ if self.accelerator is not None else nn.utils.clip_grad_norm_
         norm = clip(self.call.parameters(), self.clip)
         return (norm.full_tensor() if hasattr(norm, "full_tensor") else norm).item()
-
-    def step(self, batches, every_pass: bool = True) -> float:
-        """One training step; the mean loss of this rank's batches."""
-        loss = self.gradients(batches, every_pass)
-        self.update()
-        return loss
 
     # --- what is there ----------------------------------------------------------------------------------------
 
@@ -247,7 +236,7 @@ def refuse(s, via: str, sharding: Sharding) -> None:
         )
 
 
-def with_accelerate(way: Way, optimizer) -> None:
+def with_accelerate(way: FSDPWay, optimizer) -> None:
     """Prepare `way` by Accelerate and its FSDP2 plugin, and look at what came out.
 
     accelerate/state.py (1.15) turns MULTI_GPU and its like into FSDP, and never MULTI_CPU: a plugin is accepted, and

@@ -96,7 +96,7 @@ def accelerate_mesh(s, layout: Layout) -> DeviceMesh:
         ) from None
 
 
-class Way:
+class TorchMesh:
     """This rank's stages of the book's Transformer, and steps with them. The same seed gives the same weights whatever
     the layout. `stages` is {stage: module}; `at` says where this rank stands, by axis."""
 

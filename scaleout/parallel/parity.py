@@ -50,8 +50,8 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
 
 
 def trained(way, steps, *args):
-    """(losses of the steps, gradients of the first, weights after the last) of a way with `gradients(step, *more)`,
-    `update()` and `whole(gradients)`.
+    """{"losses": of the steps, "gradients": of the first, "weights": after the last} of a `step.Way`; args: of its
+    `gradients`, behind the step's batches.
 
     Gradients are those of the first step, while every way has the same weights to the last bit: later ones are of
     weights that rounding has driven apart, and differ by how steep the loss is there.
@@ -61,12 +61,37 @@ def trained(way, steps, *args):
         losses.append(way.gradients(step, *args))
         first = first or way.whole(gradients=True)
         way.update()
-    return losses, first, way.whole()
+    return {"losses": losses, "gradients": first, "weights": way.whole()}
+
+
+def errors(s, result, wanted, shared=False):
+    """{kind: largest relative error} of a list of losses and of dicts of tensors, as `trained` gives them, against
+    those of one process. shared: each rank's losses are those of all ranks, and its tensors may be some of them."""
+    compared = {}
+    for kind, values in result.items():
+        if isinstance(values, dict):
+            compared[kind] = (worst_of_parts if shared else worst)(s, values, wanted[kind])
+        elif shared:
+            compared[kind] = s.largest(worst_loss(values, wanted[kind]))
+        else:
+            compared[kind] = worst_loss([s.mean(loss) for loss in values], wanted[kind])
+    return compared
+
+
+def worst_loss(losses, wanted):
+    """Largest relative error of the losses of some steps (float)."""
+    return max(abs(loss / target - 1) for loss, target in zip(losses, wanted, strict=True))
 
 
 def worst(s, tensors, wanted):
     """`relative_error` on the rank where it is largest, infinity as a number that JSON has. s: lab.session.Session."""
     return s.largest(min(relative_error(tensors, wanted), 1e300))
+
+
+def worst_of_parts(s, tensors, wanted):
+    """`worst` of ranks that each have some of the tensors; infinity where one of them is nowhere."""
+    names = {name for rank in s.gathered([*tensors]) for name in rank}
+    return worst(s, tensors, {name: wanted[name] for name in tensors}) if names == set(wanted) else math.inf
 
 
 def check(value, tolerance=TOLERANCE):

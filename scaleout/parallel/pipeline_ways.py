@@ -21,7 +21,7 @@ ROUTES = ("hand", "torch")
 NO_SELF = 2, 13  # of torch: it no longer sends to a neighbouring stage that the same rank has (2.11 does)
 
 
-class Way:
+class Pipeline:
     """A model cut into stages over the ranks, and steps with it, by hand or by torch.
 
     `stages` are this rank's, {stage: module}, `place` the rank of each, `built` says what does the work.

@@ -12,6 +12,7 @@ from torch import Tensor
 from scaleout.numerics.blocks import BLOCKS
 from scaleout.parallel import ddp, low
 from scaleout.parallel.recipe import Training
+from scaleout.parallel.step import Way
 from scaleout.spec import checks
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
@@ -74,9 +75,9 @@ def misfit(name: str, hidden: int, tokens: int) -> str:
     return ""
 
 
-class Way:
-    """A model, its optimizer and steps with them; the same seed gives the same weights in every way. On several ranks
-    each has its share of the batch, and gradients are averaged after the backward.
+class PrecisionWay(Way):
+    """A model in some precision. On several ranks each has its share of the batch, (tokens, targets), and gradients are
+    averaged after the backward.
 
     scaler: keyword arguments of torch.amp.GradScaler. Raises ValueError for a way that cannot run here.
     """
@@ -174,8 +175,8 @@ class Way:
         self.unscale()
         return loss.item()
 
-    def update(self) -> bool:
-        """Step the optimizer and forget the gradients; False where the scaler left the step out."""
+    def make_update(self) -> None:
+        """Step the optimizer and forget the gradients; `skipped` where the scaler left the step out."""
         before, self.skipped = self.scale, False
         if self.kind.chance:
             self._by_chance()
@@ -189,7 +190,6 @@ class Way:
         if self.kind.scaled:
             self.skipped = self.scale < before
         self.training.clear()
-        return not self.skipped
 
     @torch.no_grad()
     def _by_chance(self) -> None:
@@ -201,12 +201,6 @@ class Way:
         for master, p in zip(self.training.masters, self.training.trained, strict=True):
             master.grad = None
             p.copy_(low.by_chance(master))
-
-    def step(self, batch: tuple[Tensor, Tensor]) -> float:
-        """One training step; the mean loss of this rank."""
-        loss = self.gradients(batch)
-        self.update()
-        return loss
 
     @property
     def scale(self) -> float:

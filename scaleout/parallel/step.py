@@ -1,14 +1,9 @@
-"""One way to make the steps of data-parallel training, with the marks that a prediction is made from."""
+"""One step of training: what every way to make it can do, and points in time on a device."""
 
 import time
-from contextlib import nullcontext
 
 import torch
 from torch.profiler import record_function as phase
-
-from scaleout.parallel.recipe import Training
-from scaleout.parallel.replicas import Replicas, Settings
-from scaleout.spec.recipe import Recipe
 
 
 def stamp(s):
@@ -25,92 +20,46 @@ def seconds_between(start, end):
     return end - start if isinstance(start, float) else start.elapsed_time(end) / 1e3
 
 
-class Marks:
-    """When each gradient of a model got ready, by a hook on every parameter. Idle until `start`."""
-
-    def __init__(self, s, model):
-        self.s, self.at, self.on = s, [], False
-        for name, p in model.named_parameters():
-            p.register_post_accumulate_grad_hook(lambda p, name=name: self._ready(name, p))
-
-    def _ready(self, name, p):
-        if self.on:
-            self.at.append((name, p.numel() * p.element_size(), stamp(self.s)))
-
-    def start(self):
-        """Forget, and note from now on."""
-        self.at, self.on = [], True
-
-    def stop(self):
-        """[(name, bytes, stamp)] in the order of getting ready."""
-        self.on = False
-        return self.at
-
-
 class Way:
-    """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights on all ranks."""
+    """One way to train: a model on every rank, its optimizer, and steps with them. The same seed gives the same weights
+    in every way and on all ranks.
 
-    def __init__(self, s, shape, via="torch", settings=None, recipe=None, rate=1e-3, seed=0, unused=False):
-        """settings: a parallel.replicas.Settings. recipe: fp32 without one. unused: the model gets a linear layer that
-        no forward uses."""
-        self.s, self.via = s, via
-        torch.manual_seed(seed)
-        self.training = Training(shape, recipe or Recipe(precision="fp32"), s.device, rate)
-        if unused:
-            self.training.model.spare = torch.nn.Linear(shape.hidden, shape.hidden, device=s.device)
-            self.training.optimizer.add_param_group({"params": list(self.training.model.spare.parameters())})
-            self.training.trained += self.training.model.spare.parameters()
-        self.marks = Marks(s, self.training.model)
-        self.replicas = Replicas(s, self.training.model, via, settings=settings or Settings())
-        if self.replicas.accelerator is not None:
-            self.training.optimizer = self.replicas.accelerator.prepare(self.training.optimizer)
+    A way has its Session `s`, its name `via`, its `model` without what is wrapped around it, and `optimizer`. A step's
+    batches are what the way trains on: [(tokens, targets)], one a pass, unless it says otherwise.
+    """
 
-    @property
-    def model(self):
-        """The model itself, without what is wrapped around it."""
-        return self.training.model
+    updated = None  # stamps at both ends of the last update
 
-    def gradients(self, batches, sync_every_pass=False):
-        """Forward and backward of one batch, or of several whose gradients add up to their mean; the mean loss.
+    def gradients(self, batches, *options) -> float:
+        """Forward and backward of a step's batches; the mean loss. options: as the way has them."""
+        raise NotImplementedError
 
-        batches: [(tokens, targets)]. Between ranks the gradients are averaged once, in the last pass, or in every
-        pass. Returns a float.
-        """
-        total = 0.0
-        for i, batch in enumerate(batches):
-            last = sync_every_pass or i == len(batches) - 1
-            with nullcontext() if last else self.replicas.no_sync():
-                with phase("forward"):
-                    loss = self.training.loss(*batch, self.replicas) / len(batches)
-                self.replicas.backward(loss, last)
-            total += loss.detach()
-        return total.item()
-
-    def step(self, batches, sync_every_pass=False):
-        """One training step; the mean loss of this rank's batches (float)."""
-        loss = self.gradients(batches, sync_every_pass)
+    def update(self) -> None:
+        """Step the optimizer, forget the gradients."""
+        start = stamp(self.s)
         with phase("update"):
-            self.training.step()
-            self.training.clear()
+            self.make_update()
+        self.updated = start, stamp(self.s)
+
+    def make_update(self) -> None:
+        """The update itself, which `update` times."""
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self, batches, *options) -> float:
+        """One training step; the mean loss."""
+        loss = self.gradients(batches, *options)
+        self.update()
         return loss
 
-    def silent(self, batch, keep=False):
-        """Forward and backward of one batch with nothing sent: (forward seconds, [(name, bytes, seconds)] by gradient
-        in the order of getting ready, seconds after the last one). `keep`: the gradients stay."""
-        self.replicas.look.silent = True
-        start = stamp(self.s)
-        loss = self.training.loss(*batch, self.replicas)
-        middle = stamp(self.s)
-        self.marks.start()
-        self.replicas.backward(loss)
-        end, ready = stamp(self.s), self.marks.stop()
-        self.s.synchronize()
-        self.replicas.look.silent = False
-        if not keep:
-            self.training.clear()
-        points = [middle, *(instant for _, _, instant in ready)]
-        spent = [
-            (name, size, seconds_between(previous, instant))
-            for (name, size, instant), previous in zip(ready, points[:-1], strict=True)
-        ]
-        return seconds_between(start, middle), spent, seconds_between(points[-1], end)
+    def whole(self, gradients: bool = False) -> dict:
+        """{name: full tensor}, copies, of the parameters or their gradients. Collective."""
+        return {name: (p.grad if gradients else p.detach()).clone() for name, p in self.model.named_parameters()}
+
+    @property
+    def built(self) -> str:
+        """What was built, in words."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back the process groups that the way has made."""

@@ -25,7 +25,7 @@ from torch.profiler import record_function as phase
 
 from scaleout.parallel import shard, tensor_model
 from scaleout.parallel.recipe import local_bytes, make_optimizer
-from scaleout.parallel.step import stamp
+from scaleout.parallel.step import Way
 from scaleout.parallel.tensor import Group
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.recipe import Recipe
@@ -64,9 +64,8 @@ def refuse(s, shape: Shape, seq: int, sequence: bool, via: str) -> None:
         )
 
 
-class Way:
-    """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights everywhere, and
-    every rank is given the same batch.
+class TensorWay(Way):
+    """A model whose matrices are cut. Every rank is given the same batch, (tokens, targets).
 
     via: one of WAYS; "one" is a plain model, which every rank trains whole. sequence: sequence parallelism.
     """
@@ -85,7 +84,6 @@ class Way:
         if via not in WAYS:
             raise ValueError(f"way {via!r} is unknown: use one of {', '.join(WAYS)}")
         self.s, self.shape, self.via, self.sequence, self.precision = s, shape, via, sequence, precision
-        self.updated = None  # stamps at both ends of the last update
         torch.manual_seed(seed)
         with s.device:
             model = Transformer(shape)
@@ -133,20 +131,6 @@ class Way:
             self.backward(loss)
         self.sum_copies()
         return number(loss)
-
-    def update(self) -> None:
-        """Step the optimizer, forget the gradients."""
-        start = stamp(self.s)
-        with phase("update"):
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-        self.updated = start, stamp(self.s)
-
-    def step(self, batch, *_) -> float:
-        """One training step; the mean loss."""
-        loss = self.gradients(batch)
-        self.update()
-        return loss
 
     # --- what is there ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import torch
 from torch.profiler import record_function as phase
 
 from scaleout.parallel import shard
-from scaleout.parallel.zero_ways import DEEPSPEED, Way
+from scaleout.parallel.zero_ways import DEEPSPEED, ZeroWay
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import total_parameters
 
@@ -32,7 +32,7 @@ def refuse(via: str, passes: int = 1) -> None:
         raise ValueError(f"--via {via} is shown with one pass a step: leave out --accumulation")
 
 
-class DeepSpeedWay(Way):
+class DeepSpeedWay(ZeroWay):
     """A model under `deepspeed.initialize`, with torch's AdamW. via: "deepspeed-1", "deepspeed-2" or "deepspeed-3"."""
 
     names = DEEPSPEED
@@ -72,10 +72,9 @@ class DeepSpeedWay(Way):
             self.call.backward(loss)
         return loss.detach()
 
-    def update(self) -> None:
+    def make_update(self) -> None:
         """The engine clips, steps and forgets the gradients."""
-        with phase("update"):
-            self.call.step()
+        self.call.step()
 
     def whole(self, gradients: bool = False) -> dict[str, torch.Tensor]:
         """{name: full tensor}, copies, of the parameters or their gradients. Collective."""

@@ -25,8 +25,8 @@ DEALT = "zero-redundancy", "accelerate"  # whole tensors to ranks
 MUON = ("one", *HAND, "zero-redundancy", "reshard", "rows")
 
 
-class Way(fsdp_ways.Way):
-    """A model on every rank, its optimizer, and steps with them; as `fsdp_ways.Way`, whose surface it has.
+class ZeroWay(fsdp_ways.FSDPWay):
+    """A model whose states are sharded, or replicated to compare with.
 
     via: one of WAYS. "one" is a plain model that sends nothing; "stage-1" to "stage-3" are by hand; "zero-redundancy"
     is torch's optimizer of that name over DistributedDataParallel, and "accelerate" over Accelerate's; "keep" and
@@ -89,7 +89,7 @@ class Way(fsdp_ways.Way):
         return super().gradients(batches, split if every_pass is None else every_pass)
 
     def one_pass(self, batch, passes: int = 1, last: bool = True):
-        """As `fsdp_ways.Way`; the stages by hand reduce what is in their own hands."""
+        """As `FSDPWay`; the stages by hand reduce what is in their own hands."""
         if self.hand is None:
             return super().one_pass(batch, passes, last)
         with phase("forward"):
@@ -185,7 +185,7 @@ def refuse(s, via: str) -> None:
         raise ValueError("--via accelerate is about several processes: use torchrun --nproc-per-node 2")
 
 
-def with_accelerate(way: Way) -> None:
+def with_accelerate(way: ZeroWay) -> None:
     """Prepare the model of `way` by Accelerate, and look at what came out.
 
     Accelerate (1.15) splits no state itself. It hands over to DeepSpeed, on GPUs only: on CPUs a DeepSpeedPlugin is

@@ -6,10 +6,3 @@ recorder's dumps, `checkpoints` a folder of checkpoints, whose tensors `chunks` 
 
 What is written about Records is in `writeup`; what writes them is `lab`, `measure` and `train`.
 """
-
-from scaleout import face
-
-__getattr__, __dir__, __all__ = face(
-    __name__,
-    results="Record",
-)

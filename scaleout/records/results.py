@@ -6,8 +6,10 @@ target and renames it, so that a reader never meets half a Record; `load` valida
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, NamedTuple, get_type_hints
 
 from scaleout.records import provenance
 from scaleout.records.files import read_json, write_json
@@ -19,6 +21,108 @@ LONGEST = 1e7  # seconds of a step: a hundred days and more
 CLOCK_ERROR = timedelta(days=1)  # by which the clock of another machine may be wrong
 BACKENDS = ("none", "gloo", "nccl")
 TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")  # all of them, or None in all
+
+
+# --- rules of fields ------------------------------------------------------------------------------------
+
+
+def _text(value):
+    return isinstance(value, str) and bool(value.strip()) and "\n" not in value
+
+
+def _numbers(value, lowest=-math.inf):
+    return isinstance(value, list) and all(is_number(v) and v > lowest for v in value)
+
+
+def _table(value, holds):
+    return isinstance(value, dict) and all(_text(k) and holds(v) for k, v in value.items())
+
+
+def _check(value):
+    return (
+        isinstance(value, dict)
+        and set(value) == {"value", "tolerance", "passed"}
+        and is_number(value["value"])
+        and is_number(value["tolerance"])
+        and isinstance(value["passed"], bool)
+    )
+
+
+def _no_absolute_path(value):
+    return _text(value) and not any(provenance.is_absolute(part) for word in value.split() for part in word.split("="))
+
+
+def _has_come(value):
+    """True for a time that has come, with its zone; a clock may be a day ahead."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return moment.tzinfo is not None and moment <= datetime.now(UTC) + CLOCK_ERROR
+
+
+def _peak(value):
+    return value is None or (
+        isinstance(value, dict)
+        and set(value) == {"flops_per_second", "source"}
+        and is_number(value["flops_per_second"])
+        and value["flops_per_second"] > 0
+        and _text(value["source"])
+    )
+
+
+class Rule(NamedTuple):
+    """What a field has to be: whether a value is, and the same in words."""
+
+    holds: Callable[[object], bool]
+    wanted: str
+
+
+Line = Annotated[str, Rule(_text, "one line of text")]
+Kind = Annotated[str, Rule(lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS))]
+Backend = Annotated[str, Rule(lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS))]
+Moment = Annotated[str, Rule(_has_come, "a time that has come, as 2026-01-02T03:04:05+00:00")]
+Command = Annotated[str, Rule(_no_absolute_path, "one line without absolute paths")]
+Source = Annotated[
+    str | None, Rule(lambda v: v is None or _no_absolute_path(v), "one line without absolute paths, or null")
+]
+Devices = Annotated[int, Rule(lambda v: is_whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")]
+Steps = Annotated[int, Rule(lambda v: is_whole(v) and v >= 0, "a whole number from 0")]
+Count = Annotated[
+    int | None,
+    Rule(lambda v: v is None or (is_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null"),
+]
+Rate = Annotated[
+    float | None, Rule(lambda v: v is None or (is_number(v) and 0 < v <= 1e15), "a number above 0, or null")
+]
+Share = Annotated[
+    float | None,
+    Rule(lambda v: v is None or (is_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
+]
+Peak = Annotated[dict | None, Rule(_peak, "null or {flops_per_second, source}")]
+Words = Annotated[list[str], Rule(lambda v: isinstance(v, list) and all(map(_text, v)), "a list of one-line texts")]
+Losses = Annotated[list[float], Rule(_numbers, "a list of finite numbers")]
+Seconds = Annotated[
+    list[float],
+    Rule(
+        lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
+        "a list of seconds above 0, and at most 10^7, one a step",
+    ),
+]
+Versions = Annotated[dict, Rule(lambda v: _table(v, _text) and bool(v), "names with version texts")]
+Facts = Annotated[
+    dict,
+    Rule(
+        lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or is_number(x)),
+        "names with plain values",
+    ),
+]
+Bytes = Annotated[
+    dict, Rule(lambda v: _table(v, lambda b: is_whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
+]
+Numbers = Annotated[dict, Rule(lambda v: _table(v, is_number), "names with finite numbers")]
+Checks = Annotated[dict, Rule(lambda v: _table(v, _check), "names with {value, tolerance, passed}")]
+Series = Annotated[dict, Rule(lambda v: _table(v, _numbers), "names with lists of finite numbers")]
 
 
 @dataclass(frozen=True)
@@ -34,40 +138,40 @@ class Record:
     and `step_seconds` are the repetitions of what the lab timed (its notes say what).
     """
 
-    stem: str  # "memory": the lab's name
-    tier: str  # "smoke", "cpu" or "gpu": the size that the run started from
-    started: str  # ISO 8601 with time zone
-    commit: str  # git hash, "+changes" after it when files differed; "unknown" outside git
-    command: str  # as typed, without absolute paths
-    device: str  # "2-core x86-64 CPU", "NVIDIA H100 80GB HBM3"
-    device_kind: str  # one of DEVICE_KINDS
-    device_count: int  # processes, one device each (on CPU they share the cores)
-    nodes: int
-    interconnect: str  # what joins the devices, or "none"
-    backend: str  # one of BACKENDS
-    versions: dict  # name -> version
-    model: dict  # the Shape's fields
-    recipe: dict  # the memory recipe's fields
-    effective_batch: int | None  # sequences a step, over all ranks and accumulation
-    sequence_length: int | None  # tokens
-    precision: str  # "fp32", "autocast-bf16", ...
-    checkpoint_cadence: str  # "none", "every 100 steps"
-    step_seconds: list[float]  # raw, one a step
-    warmup_steps: int
-    tokens_per_second: float | None
-    losses: list[float]  # one a step, mean over all ranks; empty where nothing is trained
-    peak_memory: dict  # kind -> bytes at the peak moment, per rank
-    prediction: dict
-    measurement: dict
-    mfu: float | None = None
-    mfu_peak: dict | None = None  # {"flops_per_second": float, "source": str}
-    checks: dict = field(default_factory=dict)  # name -> {"value", "tolerance", "passed"}
-    skipped: list[str] = field(default_factory=list)  # checks not made, and why
-    stalls: list[str] = field(default_factory=list)  # what was seen to wait, in words
-    failures: list[str] = field(default_factory=list)  # what failed and how the run went on
-    notes: list[str] = field(default_factory=list)
-    dataset: str | None = None  # name, size and checksum of the text; None where none is read, and in older Records
-    series: dict = field(default_factory=dict)  # name -> what else was measured step by step, unit in the name
+    stem: Line  # "memory": the lab's name
+    tier: Line  # "smoke", "cpu" or "gpu": the size that the run started from
+    started: Moment  # ISO 8601 with time zone
+    commit: Line  # git hash, "+changes" after it when files differed; "unknown" outside git
+    command: Command  # as typed
+    device: Line  # "2-core x86-64 CPU", "NVIDIA H100 80GB HBM3"
+    device_kind: Kind
+    device_count: Devices  # processes, one device each (on CPU they share the cores)
+    nodes: Devices
+    interconnect: Line  # what joins the devices, or "none"
+    backend: Backend
+    versions: Versions
+    model: Facts  # the Shape's fields
+    recipe: Facts  # the memory recipe's fields
+    effective_batch: Count  # sequences a step, over all ranks and accumulation
+    sequence_length: Count  # tokens
+    precision: Line  # "fp32", "autocast-bf16", ...
+    checkpoint_cadence: Line  # "none", "every 100 steps"
+    step_seconds: Seconds  # raw, one a step
+    warmup_steps: Steps
+    tokens_per_second: Rate
+    losses: Losses  # one a step, mean over all ranks; empty where nothing is trained
+    peak_memory: Bytes  # kind -> bytes at the peak moment, per rank
+    prediction: Numbers
+    measurement: Numbers
+    mfu: Share = None
+    mfu_peak: Peak = None  # {"flops_per_second": float, "source": str}
+    checks: Checks = field(default_factory=dict)  # name -> {"value", "tolerance", "passed"}
+    skipped: Words = field(default_factory=list)  # checks not made, and why
+    stalls: Words = field(default_factory=list)  # what was seen to wait, in words
+    failures: Words = field(default_factory=list)  # what failed and how the run went on
+    notes: Words = field(default_factory=list)
+    dataset: Source = None  # name, size and checksum of the text; None where none is read, and in older Records
+    series: Series = field(default_factory=dict)  # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA
 
     @property
@@ -90,6 +194,14 @@ class Record:
         """Tokens a second of the median step of a run that trains, which one slow step of a busy machine does not
         move; `tokens_per_second` is over all steps."""
         return self.tokens / self.median
+
+
+# {field: Rule}, of all but the schema.
+RULES = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Record, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
+}
 
 
 def tokens_per_second(step_seconds, warmup_steps, effective_batch, sequence_length):
@@ -136,7 +248,7 @@ def from_dict(data):
     return Record(**data)
 
 
-# --- rules ---------------------------------------------------------------------------------------------
+# --- what `validate` asks ---------------------------------------------------------------------------------------------
 
 
 def validate(data):
@@ -144,9 +256,9 @@ def validate(data):
     _names(data)
     if data.get("schema", SCHEMA) != SCHEMA:
         raise ValueError(f"schema is {data['schema']!r}: this version of the book reads schema {SCHEMA}")
-    for name, (holds, wanted) in RULES.items():
-        if name in data and not holds(data[name]):
-            raise ValueError(f"{name} is {_short(data[name])}: it must be {wanted}")
+    for name, rule in RULES.items():
+        if name in data and not rule.holds(data[name]):
+            raise ValueError(f"{name} is {_short(data[name])}: it must be {rule.wanted}")
     _agree(data)
 
 
@@ -204,101 +316,3 @@ def _agree_on_tokens(data):
 def _short(value):
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _text(value):
-    return isinstance(value, str) and bool(value.strip()) and "\n" not in value
-
-
-def _numbers(value, lowest=-math.inf):
-    return isinstance(value, list) and all(is_number(v) and v > lowest for v in value)
-
-
-def _table(value, holds):
-    return isinstance(value, dict) and all(_text(k) and holds(v) for k, v in value.items())
-
-
-def _check(value):
-    return (
-        isinstance(value, dict)
-        and set(value) == {"value", "tolerance", "passed"}
-        and is_number(value["value"])
-        and is_number(value["tolerance"])
-        and isinstance(value["passed"], bool)
-    )
-
-
-def _no_absolute_path(value):
-    return _text(value) and not any(provenance.is_absolute(part) for word in value.split() for part in word.split("="))
-
-
-def _moment(value):
-    """True for a time that has come, with its zone; a clock may be a day ahead."""
-    try:
-        moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return False
-    return moment.tzinfo is not None and moment <= datetime.now(UTC) + CLOCK_ERROR
-
-
-_DEVICES = (lambda v: is_whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")
-_COUNT_OR_NONE = (lambda v: v is None or (is_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null")
-_WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of one-line texts")
-_BYTES = (lambda v: _table(v, lambda b: is_whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
-_NUMBERS = (lambda v: _table(v, is_number), "names with finite numbers")
-_LINE = (_text, "one line of text")
-_FACTS = (
-    lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or is_number(x)),
-    "names with plain values",
-)
-RULES = {
-    "stem": _LINE,
-    "tier": _LINE,
-    "commit": _LINE,
-    "device": _LINE,
-    "interconnect": _LINE,
-    "precision": _LINE,
-    "checkpoint_cadence": _LINE,
-    "started": (_moment, "a time that has come, as 2026-01-02T03:04:05+00:00"),
-    "command": (_no_absolute_path, "one line without absolute paths"),
-    "device_kind": (lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS)),
-    "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
-    "device_count": _DEVICES,
-    "nodes": _DEVICES,
-    "effective_batch": _COUNT_OR_NONE,
-    "sequence_length": _COUNT_OR_NONE,
-    "warmup_steps": (lambda v: is_whole(v) and v >= 0, "a whole number from 0"),
-    "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"),
-    "model": _FACTS,
-    "recipe": _FACTS,
-    "prediction": _NUMBERS,
-    "measurement": _NUMBERS,
-    "skipped": _WORDS,
-    "stalls": _WORDS,
-    "failures": _WORDS,
-    "notes": _WORDS,
-    "step_seconds": (
-        lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
-        "a list of seconds above 0, and at most 10^7, one a step",
-    ),
-    "losses": (_numbers, "a list of finite numbers"),
-    "peak_memory": _BYTES,
-    "tokens_per_second": (lambda v: v is None or (is_number(v) and 0 < v <= 1e15), "a number above 0, or null"),
-    "series": (lambda v: _table(v, _numbers), "names with lists of finite numbers"),
-    "mfu": (lambda v: v is None or (is_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
-    "mfu_peak": (
-        lambda v: (
-            v is None
-            or (
-                isinstance(v, dict)
-                and set(v) == {"flops_per_second", "source"}
-                and is_number(v["flops_per_second"])
-                and v["flops_per_second"] > 0
-                and _text(v["source"])
-            )
-        ),
-        "null or {flops_per_second, source}",
-    ),
-    "dataset": (lambda v: v is None or _no_absolute_path(v), "one line without absolute paths, or null"),
-    "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
-}

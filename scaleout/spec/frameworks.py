@@ -6,32 +6,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from scaleout.spec import checks, launchers, mesh
 from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS, Program
 
+# Why Transformers' command does not make its loss so: its own widens the logits to fp32 (loss/loss_utils.py), and
+# `--liger_kernel_config`, which would take the loss alone from Liger, cannot be given there (transformers 5.24).
+LOSSES = {
+    "fused": "Transformers has no fused loss",
+    "chunked": "Transformers has the loss in chunks only with Liger's other kernels, which are not priced",
+}
 
-def accelerate(
-    layout: Layout,
-    batch: int,
-    seq: int,
-    layers: int,
-    recompute: str = "none",
-    gpus_per_node: int = 8,
-    order: Iterable[str] = mesh.ORDER,
-    program: Program = PROGRAMS["huggingface"],
-) -> tuple[str, ...]:
-    """The lines for a Transformers Trainer under Accelerate. Arguments as for `launchers.book`.
+
+def accelerate(job: Job) -> tuple[str, ...]:
+    """The lines for a Transformers Trainer under Accelerate.
 
     Sharding is `fully_shard`'s (ZeRO 3), which tensor and context parallelism need beside replicas
     (accelerate/parallelism_config.py). ValueError for pipelines, sequence parallelism and ZeRO 1 and 2.
     """
-    launchers.check(layout, batch, seq, layers, recompute)
-    if mesh.grid(Layout(), order).names != mesh.ORDER:
+    launchers.check(job, LOSSES)
+    layout, recompute = job.layout, job.recipe.checkpointing
+    if job.grid.names != mesh.ORDER:
         raise ValueError(f"Accelerate orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
     if layout.pp > 1:
         raise ValueError(f"Accelerate trains no pipeline: use pp 1, not {layout.pp}")
@@ -45,7 +44,7 @@ def accelerate(
         raise ValueError("Accelerate has no replicas beside tensor or context parallelism: use zero 3")
     if recompute == "selective":
         raise ValueError("Transformers recomputes whole blocks: use none or full, not selective")
-    nodes = launchers.nodes_of(layout, gpus_per_node)
+    nodes = job.cluster.nodes
     lines = [f"accelerate launch --num-machines {nodes} --num-processes {layout.ranks}"]
     lines += ["--machine-rank $RANK --main-process-ip $HEAD --main-process-port 29500"] * (nodes > 1)
     lines += ["--mixed-precision bf16"]
@@ -63,24 +62,25 @@ def accelerate(
             "--use-parallelism-config",
             *(f"--parallelism-config-{name}-size {size}" for name, size in degrees.items()),
         ]
-    trainer = ["train.py", f"--per_device_train_batch_size {batch}", f"--gradient_accumulation_steps {layout.m}"]
+    trainer = ["train.py", f"--per_device_train_batch_size {job.batch}", f"--gradient_accumulation_steps {layout.m}"]
     trainer += ["--gradient_checkpointing true"] * (recompute == "full" and layout.zero != 3)
     return (*lines, *trainer)
 
 
 class Framework(NamedTuple):
-    """name: in a sentence. lines: of a command, as `launchers.book` takes them. sequence_parallel, gather_again: of
-    its layouts with tensor parallelism."""
+    """name: in a sentence. lines: of a job's command. program: what it runs where a job is another program's.
+    sequence_parallel, gather_again: of its layouts with tensor parallelism."""
 
     name: str
-    lines: Callable[..., tuple[str, ...]]
+    lines: Callable[[Job], tuple[str, ...]]
+    program: Program
     sequence_parallel: bool = True
     gather_again: bool = True
 
 
-MEGATRON = Framework("Megatron-LM", launchers.megatron)
-TORCHTITAN = Framework("torchtitan", launchers.torchtitan, gather_again=False)
-ACCELERATE = Framework("Accelerate", accelerate, sequence_parallel=False, gather_again=False)
+MEGATRON = Framework("Megatron-LM", launchers.megatron, PROGRAMS["megatron"])
+TORCHTITAN = Framework("torchtitan", launchers.torchtitan, PROGRAMS["compiled"], gather_again=False)
+ACCELERATE = Framework("Accelerate", accelerate, PROGRAMS["huggingface"], sequence_parallel=False, gather_again=False)
 
 # By program; those that are not here are run by nothing that is sold under a layout's options.
 RUNS = {"megatron": MEGATRON, "eager": TORCHTITAN, "compiled": TORCHTITAN, "huggingface": ACCELERATE}
@@ -91,17 +91,7 @@ def lines(job: Job, framework: Framework | None = None) -> tuple[str, ...]:
     runner = framework or RUNS.get(job.program.name)
     if runner is None:
         raise ValueError(f"no framework's options are known for {job.program.label}: use one of {', '.join(RUNS)}")
-    matching = job.program if RUNS.get(job.program.name) is runner else None
-    return runner.lines(
-        job.layout,
-        job.batch,
-        job.seq,
-        job.shape.layers,
-        job.recipe.checkpointing,
-        job.cluster.gpus_per_node,
-        job.order,
-        **({"program": matching} if matching else {}),
-    )
+    return runner.lines(job if RUNS.get(job.program.name) is runner else replace(job, program=runner.program))
 
 
 def refusal(job: Job) -> str:

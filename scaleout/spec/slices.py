@@ -65,6 +65,14 @@ def check_options(sequence_parallel: bool, width: int, stream: int | None, gathe
     checks.flag("gather_again", gather_again)
 
 
+def loss_chunk(tokens: int, vocab: int, hidden: int) -> int:
+    """Tokens whose logits, of a vocabulary of so many, a loss in chunks has at one time, by the rule of
+    torch.nn.LinearCrossEntropyOptions on a GPU: half of what makes them as large as the hidden states, rounded up to a
+    power of two before it is halved."""
+    share = ceil(tokens / ceil(vocab / hidden))
+    return max(1, min((1 << (share - 1).bit_length()) // 2, tokens))
+
+
 def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
     """A tensor-parallel rank's part of one block's matrices: (input width, output width) by name.
 

@@ -18,6 +18,7 @@ WORDS = {
     "exposed data": "exposed dp communication", "update": "optimizer step", "exposed host": "host copies",
     "host": "host", "stragglers": "stragglers",
 }  # fmt: skip
+MARGIN = 0.01  # of seconds and of bytes: by less, one layout is not better than another
 NODE_AXES = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
 
 
@@ -50,14 +51,20 @@ class Plan:
 
     @property
     def axes(self) -> int:
-        """Along how many axes the model and its states are cut."""
+        """Along how many axes the model itself is cut: of tp, cp and pp."""
         layout = self.layout
-        return sum((layout.tp > 1, layout.cp > 1, layout.pp > 1, layout.zero > 0))
+        return sum((layout.tp > 1, layout.cp > 1, layout.pp > 1))
 
     @property
     def simple(self) -> tuple:
-        """What orders layouts that are equal, the simplest first: axes, recomputation, whether stages interleave."""
-        return self.axes, RECOMPUTE.index(self.checkpointing), self.layout.chunks > 1, self.seconds
+        """What orders layouts that are equal, the simplest first: axes, recomputation, whether weights and gradients
+        are sharded. ZeRO-1 does not count: every framework does it by a flag, and no layer of a model knows of it."""
+        return self.axes, RECOMPUTE.index(self.checkpointing), self.layout.zero > 1
+
+    def dominates(self, other: Plan) -> bool:
+        """Not slower, not larger, and by MARGIN less of both, or twice that of one."""
+        least = (1 - MARGIN) ** 2 * other.seconds * other.bytes
+        return self.seconds <= other.seconds and self.bytes <= other.bytes and self.seconds * self.bytes <= least
 
     @property
     def mfu(self) -> float:

@@ -3,7 +3,9 @@
 `search` prices every way to cut a job's model and its batch: degrees of tp, cp, pp and dp, ZeRO, and what is
 recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a job.
 Closed forms (`timing.quick`) find the leaders; these, the best, and what `cut` gives have the seconds of `timing.job`
-itself (`Plan.exact`). Layouts within the band of the fastest are equal; the simplest of them is the best.
+itself (`Plan.exact`). Layouts within the band of the fastest are equal. The best is the simplest of them that none of
+them dominates (`Plan.dominates`): not slower, not larger, and clearly less of one. Without tp, cp and pp nothing of a
+model has to be cut, so that where such a layout is equal, it is compared with others of its kind only.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from math import fsum
 from typing import Any
 
@@ -25,7 +28,6 @@ from scaleout.timing.plan import Plan, exact
 from scaleout.timing.quick import RECOMPUTE, TOLERANCE, Pricer, Way
 
 BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch
-CHUNKS = (2, 3, 4, 5, 6, 7, 8)  # of a rank; and as many as give each stage one block
 LEADERS = 16  # of those within the band, the fastest: with the seconds of the whole model
 ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less are taken for as fast
 
@@ -33,8 +35,8 @@ ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less a
 @dataclass(frozen=True)
 class Ranking:
     """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
-    the band of the fastest, with as few chunks as lie within it, None where nothing fits. refused: how many cuts there
-    cannot be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
+    the band of the fastest that none of these dominates, None where nothing fits. refused: how many cuts there cannot
+    be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
 
     plans: tuple[Plan, ...]
     over: tuple[Plan, ...]
@@ -163,32 +165,43 @@ class _Search:
         ):
             lead.append(exact(fit.pop(0)))
             fastest = min(fastest, lead[-1].seconds)
-        limit, plans, best = (1 + spread.share) * fastest, [*lead, *fit], None
-        for plan in sorted((plan for plan in plans if plan.seconds <= limit), key=lambda plan: plan.simple):
-            best = exact(self._fewest(plan, limit), self.usable)
-            plans.remove(plan)
-            (plans if best.fits else large).append(best)
-            if best.fits and best.seconds <= limit:
-                break
-            best = None
+        plans = [*lead, *fit]
+        best = self._best(plans, (1 + spread.share) * fastest)
         plans.sort(key=lambda plan: plan.seconds)
-        large.sort(key=lambda plan: plan.bytes)
         if best is None and large:
             large[0] = exact(large[0], self.usable)
         return Ranking(tuple(plans), tuple(large), best, spread, refused, across_nodes)
 
-    def _fewest(self, plan: Plan, limit: float) -> Plan:
-        """The same cut and micro-batch with the fewest chunks whose step takes no longer than the limit."""
+    def _best(self, plans: list[Plan], limit: float) -> Plan | None:
+        """The simplest that takes no longer than the limit and is not dominated. In `plans` it takes the place of its
+        own cut, and what it was compared with has exact seconds."""
+        equal = [plan for plan in plans if plan.seconds <= limit]
+        for _, alike in groupby(sorted(equal, key=lambda plan: plan.simple), lambda plan: plan.simple):
+            own = [(way, plan) for plan in alike for way in self._alternatives(plan, limit)]
+            for way, plan in sorted(own, key=lambda pair: (pair[0].layout.stages, pair[0].seconds)):
+                best = exact(way, self.usable)
+                if not best.fits or best.seconds > limit:
+                    continue
+                if not (self._dominated(best, plans) or self._dominated(best, [way for way, _ in own])):
+                    plans[plans.index(plan)] = best
+                    return best
+        return None
+
+    def _alternatives(self, plan: Plan, limit: float) -> list[Plan]:
+        """The plan's cut with each micro-batch and number of chunks that fits and may take no longer than the limit."""
         base = replace(plan.layout, chunks=1, schedule="1f1b")
-        for way in self.ways(base, plan.job.batch):
-            if way.job.layout.chunks >= plan.layout.chunks:
-                break
-            candidate = self.choose([way], plan.checkpointing)
-            if candidate.fits and not candidate.cannot and candidate.seconds <= (1 + TOLERANCE) * limit:
-                candidate = exact(candidate)
-                if candidate.seconds <= limit:
-                    return candidate
-        return plan
+        each = (self.choose([way], plan.checkpointing) for way in self.ways(base))
+        return [one for one in each if one.fits and one.seconds <= (1 + TOLERANCE) * limit]
+
+    def _dominated(self, plan: Plan, others: list[Plan]) -> bool:
+        """Whether one of the others dominates the plan; those that seem to become exact. A plan that does not cut the
+        model is compared with others that do not."""
+        for i, other in enumerate(others):
+            if (plan.axes or not other.axes) and other.dominates(plan):
+                others[i] = other if other.exact else exact(other)
+                if others[i].dominates(plan):
+                    return True
+        return False
 
     def choose(self, ways: list[Way], checkpointing: str) -> Plan:
         """Of a cut's ways the fastest that fits; of those as fast the one with the fewest chunks, then the largest
@@ -291,4 +304,4 @@ def even(layers: int, stages: int) -> bool:
 
 def chunks(layers: int, pp: int) -> tuple[int, ...]:
     """Numbers of chunks, above 1, that leave whole numbers of blocks on each of so many ranks."""
-    return tuple(v for v in sorted({*CHUNKS, layers // pp}) if 1 < v <= layers // pp and even(layers, v * pp))
+    return tuple(v for v in range(2, layers // pp + 1) if even(layers, v * pp))

@@ -24,7 +24,7 @@ class MeshTrainer(Trainer):
 
     def _model(self):
         setup = self.setup
-        self.way = mesh_ways.Way(
+        self.way = mesh_ways.TorchMesh(
             self.s,
             setup.shape,
             setup.layout,

@@ -27,9 +27,34 @@ class Counter:
 
 
 def test_gradients_are_the_first_steps_and_weights_the_lasts():
-    losses, gradients, weights = parity.trained(Counter(), [3, 5])
-    assert (losses, gradients["w"].item(), weights["w"].item()) == ([3.0, 5.0], 6.0, 16.0)
-    assert parity.trained(Counter(), [3, 5], -1)[1]["w"].item() == -6.0
+    result = parity.trained(Counter(), [3, 5])
+    assert (result["losses"], result["gradients"], result["weights"]) == ([3.0, 5.0], {"w": 6.0}, {"w": 16.0})
+    assert parity.trained(Counter(), [3, 5], -1)["gradients"]["w"].item() == -6.0
+
+
+class Ranks:
+    """Two ranks, of which the other found other numbers: `others` by what this one has."""
+
+    def __init__(self, others):
+        self.others = others
+
+    def gathered(self, value):
+        return [value, self.others]
+
+    def largest(self, value):
+        return value
+
+    def mean(self, value):
+        return (value + self.others[value]) / 2
+
+
+def test_losses_are_compared_by_their_mean_or_by_each_rank_and_tensors_by_each():
+    wanted = {"losses": [2.0, 1.0], "weights": {"w": torch.tensor([4.0]), "v": torch.tensor([4.0])}}
+    halves = {"losses": [1.0, 0.75], "weights": {"w": torch.tensor([5.0]), "v": torch.tensor([4.0])}}
+    assert parity.errors(Ranks({1.0: 3.0, 0.75: 1.0}), halves, wanted) == {"losses": 0.125, "weights": 0.25}
+    whole = {"losses": [2.0, 1.5], "weights": {"w": torch.tensor([5.0])}}
+    assert parity.errors(Ranks(["v"]), whole, wanted, shared=True) == {"losses": 0.5, "weights": 0.25}
+    assert parity.errors(Ranks(["w"]), whole, wanted, shared=True)["weights"] == math.inf, "v is nowhere"
 
 
 def test_an_error_is_of_a_tensors_largest_entry_but_of_no_less_than_a_thousandth_of_all():

@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from scaleout.parallel import ddp as parallel_ddp
 from scaleout.parallel import parity
+from scaleout.parallel.ddp_ways import DDPWay
 from scaleout.parallel.replicas import Settings
-from scaleout.parallel.step import Way
 from scaleout.spec.transformer import Shape
 from scaleout.timing import ddp as timing_ddp
 
@@ -35,9 +35,9 @@ class Count:
 
 def case(s, count, via, passes=1, every=False, unused=False, **settings):
     """Errors against one process, all-reduces of the third step, bytes of the buckets, what was built."""
-    alone = Way(s, SHAPE, "hand", unused=unused)
+    alone = DDPWay(s, SHAPE, "hand", unused=unused)
     alone.replicas.look.silent = True
-    way = Way(s, SHAPE, via, Settings(bucket_mb=BUCKETS, **settings), unused=unused)
+    way = DDPWay(s, SHAPE, via, Settings(bucket_mb=BUCKETS, **settings), unused=unused)
     wanted_loss = alone.gradients(batches(s, passes))
     wanted = parity.gradients(alone.model)
     for _ in range(3):
@@ -77,7 +77,7 @@ def planned(way, via):
 
 def missing(s):
     """What the reducer by hand says of a parameter that nobody told it is unused."""
-    way = Way(s, SHAPE, "buckets", unused=True)
+    way = DDPWay(s, SHAPE, "buckets", unused=True)
     try:
         way.gradients(batches(s, 1, s.rank))
     except RuntimeError as error:

@@ -117,13 +117,13 @@ def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
     shrink()
     stop_after(rounds.Alternation, "take")
-    stop_after(fsdp_ways.Way, "step")
-    stop_after(pipeline_ways.Way, "step")
-    stop_after(tensor_ways.Way, "step")
-    stop_after(precision.Way, "update")
-    stop_after(measure_recompute.Way, "step")
+    stop_after(fsdp_ways.FSDPWay, "step")
+    stop_after(pipeline_ways.Pipeline, "step")
+    stop_after(tensor_ways.TensorWay, "step")
+    stop_after(precision.PrecisionWay, "update")
+    stop_after(measure_recompute.RecomputeWay, "step")
     stop_after(measure_recompute, "saved")
-    stop_after(measure_mesh.Way, "step")
+    stop_after(measure_mesh.MeshWay, "step")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

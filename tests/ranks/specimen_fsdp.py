@@ -10,7 +10,7 @@ import torch
 from scaleout.measure.fsdp_ledger import measured
 from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.parallel import fsdp, fsdp_ways, parity, shard
-from scaleout.parallel.fsdp_ways import Way
+from scaleout.parallel.fsdp_ways import FSDPWay
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
@@ -28,7 +28,7 @@ def batches(s, passes, step, rank=None):
 
 def trained(s, via, cut, passes, every, rank, **more):
     """(way, losses, gradients, weights) after a few steps of momentum SGD."""
-    way, losses = Way(s, SHAPE, via, cut, rate=RATE, optimizer="momentum", **more), []
+    way, losses = FSDPWay(s, SHAPE, via, cut, rate=RATE, optimizer="momentum", **more), []
     for step in range(STEPS):
         losses.append(way.gradients(batches(s, passes, step, rank), every))
         found = way.whole(gradients=True)
@@ -65,7 +65,7 @@ def case(s, via, passes=1, every=True, clip=None, checkpointing="none", **option
 
 def diary(s, via):
     """What a rank did in one step by hand, in order."""
-    way = Way(s, SHAPE, via, Sharding(s.world))
+    way = FSDPWay(s, SHAPE, via, Sharding(s.world))
     way.hand.diary.clear()
     way.gradients(batches(s, 1, 0, s.rank))
     return [f"{what} {unit}".strip() for what, unit in way.hand.diary]
@@ -73,7 +73,7 @@ def diary(s, via):
 
 def freed(s):
     """Bytes behind a parameter of a block: after it was built, inside its forward, after its forward."""
-    way, sizes = Way(s, SHAPE, "naive", Sharding(s.world)), []
+    way, sizes = FSDPWay(s, SHAPE, "naive", Sharding(s.world)), []
     weight = way.model.blocks[0].mlp.up.weight
     look = lambda *_: sizes.append(weight.untyped_storage().nbytes())  # noqa: E731
     look()
@@ -94,8 +94,8 @@ def refused(work):
 
 def refusals(s):
     """What cannot be, and what is not what it is said to be."""
-    way = Way(s, SHAPE, "torch", Sharding(s.world))
-    one = Way(s, SHAPE, "one", Sharding(s.world))
+    way = FSDPWay(s, SHAPE, "torch", Sharding(s.world))
+    one = FSDPWay(s, SHAPE, "one", Sharding(s.world))
     check = lambda model, **cut: refused(  # noqa: E731
         lambda: shard.assert_built(s, model, SHAPE, Sharding(**{"ranks": s.world} | cut))
     )

@@ -103,7 +103,7 @@ def alone(shape):
 
 def case(s, shape, layout, wanted, on=None, look=False, **more):
     """Errors against one process, what was built, and where it is asked for what a step sends."""
-    way = mesh_ways.Way(s, shape, layout, SEQ, ready_mesh=on, **more)
+    way = mesh_ways.TorchMesh(s, shape, layout, SEQ, ready_mesh=on, **more)
     loss = s.total(way.gradients(batches(way)).item()) / (layout.dp * layout.tp)
     found = way.whole(gradients=True)
     names = s.gathered(sorted(found))

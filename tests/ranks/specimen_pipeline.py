@@ -8,7 +8,7 @@ from scaleout.measure import pipeline as measure_pipeline
 from scaleout.measure import pipeline_faults
 from scaleout.parallel import parity, pipeline
 from scaleout.parallel.pipeline_stage import tied_weights
-from scaleout.parallel.pipeline_ways import Way, of_model
+from scaleout.parallel.pipeline_ways import Pipeline, of_model
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.mesh import blocks
 from scaleout.spec.pipeline import SCHEDULES
@@ -36,7 +36,7 @@ def alone(tied, m):
 
 def way(s, via, schedule, m, v=1, tied=True, layers=None):
     stages = of_model(shape(tied), layers or blocks(LAYERS, s.world * v), s.device)
-    return Way(s, via, schedule, m, stages, torch.empty(B, SEQ, 24), v)
+    return Pipeline(s, via, schedule, m, stages, torch.empty(B, SEQ, 24), v)
 
 
 def case(s, via, schedule, m, v=1, tied=True, layers=None, cut_tie=False):
@@ -65,7 +65,7 @@ def chunks(schedule):
 
 def watched(s, m):
     """Spans by rank of 1F1B by its loop: kind, stage and micro-batch."""
-    made = Way(
+    made = Pipeline(
         s,
         "hand",
         "1f1b",
@@ -91,7 +91,7 @@ class Counted(pipeline.Wire):
 
 def outstanding(s, m):
     """By rank: the most outputs under way that 1F1B keeps at a time."""
-    made = Way(
+    made = Pipeline(
         s,
         "hand",
         "1f1b",

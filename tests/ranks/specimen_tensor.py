@@ -11,7 +11,7 @@ from scaleout.measure import tensor_faults
 from scaleout.parallel import parity
 from scaleout.parallel.tensor import Group
 from scaleout.parallel.tensor_model import TensorTransformer
-from scaleout.parallel.tensor_ways import Way
+from scaleout.parallel.tensor_ways import TensorWay
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import Shape
 
@@ -51,7 +51,7 @@ def trained(way):
 
 
 def make(s, shape, via, sequence=False):
-    return Way(s, shape, via, sequence, RATE, optimizer="momentum")
+    return TensorWay(s, shape, via, sequence, RATE, optimizer="momentum")
 
 
 def case(s, shape, via, sequence, wanted):

@@ -131,9 +131,12 @@ def test_parity_runs_one_short_sequence_a_rank(monkeypatch):
     text = memory.session.as_tensor(bytes(range(256)) * 40)
     for seq, used in ((2048, 256), (128, 128)):
         shapes.clear()
-        checks = memory.equality(s, memory.Options(layers=1, hidden=16, heads=2, seq=seq, micro_batch=4), text)
+        words = ["--layers", "1", "--hidden", "16", "--heads", "2", "--seq", str(seq), "--micro-batch", "4"]
+        lab = memory.runner.Lab(s, "memory.py", "", memory.TIERS, words)
+        lab.text = text
+        memory.equality(lab)
         assert shapes == [(8, used), (1, used), (1, used)]
-        assert [check["passed"] for check in checks.values()] == [True] * 4
+        assert [check["passed"] for check in lab.checks.values()] == [True] * 4
 
 
 def test_accelerate_launch_builds_two_ranks(tmp_path):

@@ -9,10 +9,9 @@ import specimen_mesh
 import torch
 from cases import each, refused
 from host_runs import real
-from lab_runs import lab_module, recorded, without
+from lab_runs import ROOT, lab_module, recorded, without
 
 from scaleout.collectives.job import traffic
-from scaleout.lab import options
 from scaleout.lab.session import Session, session
 from scaleout.records import results
 from scaleout.spec.devices import DEVICES
@@ -192,7 +191,7 @@ def test_one_process_says_what_it_skips(tmp_path):
 def test_what_cannot_be_is_refused(words, world, said):
     lab = lab_module("mesh")
     s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1, world)
-    refused(lambda: lab.check(s, *options.parse(lab.TIERS, "", [*without(FAST, "--steps")[1:], *words])), said)
+    refused(lambda: lab.main(s, [*without(FAST, "--steps")[1:], *words]), said)
 
 
 def test_what_ranks_cannot_be_is_one_line():
@@ -226,7 +225,7 @@ def test_axes_cross_a_slow_link_in_turn(tmp_path):
 
 
 def test_the_recorded_runs_show_what_the_chapter_says():
-    folder = lab_module("mesh").RESULTS
+    folder = ROOT / "labs" / "results" / "mesh"
     for tier in ("smoke", "cpu"):
         record, search = (results.load(folder / f"{tier}-cpu-8{more}.json") for more in ("", "-search"))
         for one in (record, search):

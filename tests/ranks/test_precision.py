@@ -11,7 +11,7 @@ from scaleout.lab import session
 from scaleout.measure import precision as measure_precision
 from scaleout.measure import precision_runs
 from scaleout.numerics.octaves import histogram, together
-from scaleout.parallel.precision import Way
+from scaleout.parallel.precision import PrecisionWay
 from scaleout.spec.transformer import Shape
 
 FAST = ["labs/precision.py", "--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "32"]
@@ -136,7 +136,7 @@ def test_gradients_are_looked_at_unscaled():
     with session.session("cpu") as s:
         seen = {}
         for name in ("fp32", "fp16-scaled"):
-            watch = measure_precision.Watch(Way(s, SHAPE, name))
+            watch = measure_precision.Watch(PrecisionWay(s, SHAPE, name))
             with watch.looking():
                 watch.way.gradients(batch)
             seen[name] = watch
@@ -159,7 +159,7 @@ def test_updates_that_bf16_leaves_are_those_that_are_less_than_half_a_step():
     batch = tuple(torch.randint(256, (2, 2, 32), generator=torch.Generator().manual_seed(1)))
     with session.session("cpu") as s:
         for rate, low, high in ((1e-5, 0.7, 0.95), (1e-2, 0.0, 0.01)):
-            way = Way(s, SHAPE, "bf16-weights", rate)
+            way = PrecisionWay(s, SHAPE, "bf16-weights", rate)
             way.step(batch)
             way.gradients(batch)
             predicted, measured = measure_precision.stuck(way)

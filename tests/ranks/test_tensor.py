@@ -9,7 +9,7 @@ import pytest
 import specimen_tensor
 import torch
 from host_runs import real
-from lab_runs import lab_module, recorded, without
+from lab_runs import ROOT, lab_module, recorded, without
 
 from scaleout.lab import tensor as lab_tensor
 from scaleout.lab import tensor_link
@@ -20,6 +20,7 @@ from scaleout.parallel.tensor import Group, VocabularyLoss
 from scaleout.records import profiles, results
 from scaleout.spec.transformer import Shape
 
+RECORDS = ROOT / "labs" / "results" / "tensor"
 TOLERANCE = 1e-5  # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 FAST = ["labs/tensor.py", "--layers", "2", "--hidden", "64", "--seq", "32", "--steps", "5"]
 GROUPED = ["--form", "llama", "--kv-heads", "2"]
@@ -294,7 +295,7 @@ def test_two_hosts_run_both_ways(tmp_path):
 
 
 def test_the_recorded_runs_show_what_the_chapter_says():
-    folder = lab_module("tensor").RESULTS
+    folder = RECORDS
     kept = {}
     for path in folder.glob("*-cpu-*.json"):
         r = results.load(path)
@@ -304,7 +305,7 @@ def test_the_recorded_runs_show_what_the_chapter_says():
     for (tier, tp), r in kept.items():
         one, mine = (r.measurement[f"bytes the blocks keep, {name}"] for name in ("one process", "by hand"))
         assert one / tp < mine < one, (tier, tp)
-    for rows in lab_module("tensor").recorded_links():
+    for rows in lab_module("tensor").recorded_links(RECORDS):
         slowest = rows[-1]
         assert slowest.measurement["seconds a step"] > rows[0].measurement["seconds a step"]
         ddp = statistics.median(slowest.series[tensor_link.SERIES])

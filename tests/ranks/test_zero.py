@@ -11,6 +11,7 @@ import specimen_zero
 from lab_runs import recorded, torchrun, without
 
 from scaleout.collectives import zero as wire
+from scaleout.lab import runner
 from scaleout.lab import zero as lab_zero
 from scaleout.measure import zero_muon
 from scaleout.parallel import zero_deepspeed
@@ -222,7 +223,7 @@ def test_the_lab_with_muon(tmp_path):
 
 def test_without_a_profile_the_lab_says_so(tmp_path):
     record, said = recorded(pool.lab, [*FAST, "--layers", "1"], 1, tmp_path, XDG_CACHE_HOME=str(tmp_path))
-    assert lab_zero.NO_PROFILE in record.skipped and f"skipped {lab_zero.NO_PROFILE}" in said
+    assert runner.NO_PROFILE in record.skipped and f"skipped {runner.NO_PROFILE}" in said
     assert not any("seconds" in figure for figure in record.prediction) and "off by" not in said
     assert "peak  ratio " in said and "ms predicted" not in said
 

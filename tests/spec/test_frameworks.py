@@ -3,9 +3,10 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
-from cases import each, refused, refuses_nonsense
+from cases import each, refused
 
 from scaleout.spec import frameworks
 from scaleout.spec.devices import DEVICES
@@ -20,6 +21,13 @@ KNOWN = json.loads((Path(__file__).parents[1] / "published" / "launchers.json").
 NODE = Job(PRESETS["llama-3-8b"], 8192, DEVICES["h100-sxm"], cluster(2, 8), 2, Layout(dp=16, micro_batches=4))
 
 
+def hugging(layout, recompute="none", batch=1, **more):
+    """Llama 3 8B on whole nodes."""
+    nodes = cluster(max(1, layout.ranks // 8), min(8, layout.ranks))
+    recipe = replace(NODE.recipe, checkpointing=recompute, **more)
+    return replace(NODE, cluster=nodes, layout=layout, batch=batch, recipe=recipe, program=PROGRAMS["huggingface"])
+
+
 @each(
     [
         (Layout(dp=8, zero=3), "none"),
@@ -31,7 +39,7 @@ NODE = Job(PRESETS["llama-3-8b"], 8192, DEVICES["h100-sxm"], cluster(2, 8), 2, L
     ]
 )
 def test_accelerate_s_options_are_its_own_and_give_back_the_ranks(layout, recompute):
-    found = accelerate(layout, 3, 4096, 32, recompute)
+    found = accelerate(hugging(layout, recompute, 3))
     place = found.index("train.py")
     words = [shlex.split(line) for line in found[1:place]]
     said = {
@@ -62,16 +70,17 @@ def test_accelerate_s_options_are_its_own_and_give_back_the_ranks(layout, recomp
         (Layout(dp=2, tp=2), {}, "no replicas beside tensor or context parallelism: use zero 3"),
         (Layout(dp=2, cp=2), {}, "use zero 3"),
         (Layout(dp=2, zero=3), {"recompute": "selective"}, "use none or full, not selective"),
-        (Layout(dp=2), {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
-        (Layout(dp=12), {}, "12 ranks do not fill nodes of 8 GPUs"),
+        (Layout(dp=2), {"loss": "fused"}, "Transformers has no fused loss: use loss eager"),
+        (Layout(dp=2), {"loss": "chunked"}, "only with Liger's other kernels, which are not priced: use loss eager"),
     ]
 )
 def test_what_accelerate_cannot_do_is_one_line(layout, more, words):
-    refused(lambda: accelerate(layout, 1, 128, 32, **more), words)
+    refused(lambda: accelerate(hugging(layout, **more)), words)
 
 
-def test_nonsense_is_refused():
-    refuses_nonsense(lambda *given: accelerate(Layout(dp=2), *given), 1, 128, 4, "none", 8)
+def test_accelerate_has_one_order_of_ranks():
+    refused(lambda: accelerate(replace(hugging(Layout(dp=2)), order=("dp", "pp", "cp", "tp"))), "no other way")
+    refused(lambda: accelerate("dp=2"), "job must be a Job")
 
 
 def test_a_program_s_jobs_are_run_by_its_framework():
@@ -88,8 +97,10 @@ def test_a_program_s_jobs_are_run_by_its_framework():
         ({"program": "compiled", "zero": 1}, "torchtitan splits gradients too"),
         ({"program": "huggingface", "pp": 2}, "Accelerate trains no pipeline"),
         ({"zero": 3, "pp": 2}, "Megatron-LM has no ZeRO 3 with a pipeline"),
+        ({"loss": "fused"}, "Megatron-LM refuses Transformer Engine's fused loss"),
+        ({"program": "compiled", "zero": 3, "loss": "chunked"}, ""),
         ({}, ""),
-        ({"program": "composer"}, ""),
+        ({"program": "composer", "loss": "fused"}, ""),
     ]
 )
 def test_a_refusal_is_the_framework_s_line(changes, said):

@@ -7,18 +7,34 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from cases import each, over, refused, refuses_nonsense
+from cases import each, over, refused
 
+from scaleout.memory.activations import Sizes
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.launchers import book, megatron, torchtitan
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import blocks
 from scaleout.spec.program import PROGRAMS as RUN_BY
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
 from scaleout.train.options import Options
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "launchers.json").read_text())
 MAKERS = {"megatron": megatron, "torchtitan": torchtitan}
 TITAN = "--parallelism."
 PROGRAMS = ("labs/capstone.py", "pretrain_gpt.py", "-m torchtitan.train")
+
+
+def job(layout, batch=1, seq=4096, layers=32, recompute="none", node=8, program="megatron", loss="eager", **more):
+    """A job of this layout on whole nodes."""
+    node = min(node, layout.ranks)
+    recipe = Recipe("bf16-master", main_gradients="instead", checkpointing=recompute, loss=loss)
+    shape = replace(PRESETS["llama-2-7b"], layers=layers)
+    program = RUN_BY[program] if isinstance(program, str) else program
+    nodes = cluster(layout.ranks // node, node)
+    return Job(shape, seq, DEVICES["h100-sxm"], nodes, batch, layout, recipe, program, **more)
 
 
 def read(lines):
@@ -42,7 +58,7 @@ def test_every_option_is_one_that_the_framework_has(name, recompute, layers):
     known = PUBLISHED[name]["options"]
     for layout in [*layouts(sequence_parallel=True), *layouts(cp=2), *layouts()]:
         try:
-            _, options = read(MAKERS[name](layout, 1, 4096, layers, recompute))
+            _, options = read(MAKERS[name](job(layout, 1, 4096, layers, recompute)))
         except ValueError as error:
             assert "splits weights" in str(error) or "shares" in str(error)
             continue
@@ -54,14 +70,14 @@ def test_every_option_is_one_that_the_framework_has(name, recompute, layers):
 
 @each([(name, example) for name in MAKERS for example in PUBLISHED[name]["examples"]])
 def test_a_published_command_comes_out_as_it_was_written(name, example):
-    lines = MAKERS[name](Layout(**example["layout"]), example["batch"], example["seq"], example["layers"])
+    lines = MAKERS[name](job(Layout(**example["layout"]), example["batch"], example["seq"], example["layers"]))
     assert set(example["options"]) <= set(lines), set(example["options"]) - set(lines)
 
 
 @over(batch=[1, 3], layers=[32, 30])
 def test_megatron_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
     for layout in layouts(sequence_parallel=True):
-        ranks, said = read(megatron(layout, batch, 4096, layers))
+        ranks, said = read(megatron(job(layout, batch, 4096, layers)))
         tp, pp, cp = (
             int(said[f"--{axis}-size"])
             for axis in ("tensor-model-parallel", "pipeline-model-parallel", "context-parallel")
@@ -95,7 +111,7 @@ def test_torchtitan_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
     for layout in layouts(sequence_parallel=True):
         if layers == 30 and layout.stages == 4:
             continue  # neither 30 nor 32 less the ends: its own split
-        ranks, said = read(torchtitan(layout, batch, 4096, layers))
+        ranks, said = read(torchtitan(job(layout, batch, 4096, layers)))
         names = ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel")
         replicate, shard, tp, cp = (int(said[f"{TITAN}{name}_degree"]) for name in names)
         pp = int(said.get(f"{TITAN}pipeline_parallel_degree", 1))
@@ -114,14 +130,14 @@ def test_torchtitan_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
 
 
 def test_torchtitan_s_recomputation_is_a_subcommand_and_so_comes_last():
-    assert torchtitan(Layout(dp=2), 1, 128, 4, "full")[-1] == "activation-checkpoint:full"
+    assert torchtitan(job(Layout(dp=2), recompute="full"))[-1] == "activation-checkpoint:full"
 
 
 @each([(2, 3, "always"), (2, 2, "never"), (2, 0, None)])
 def test_weights_are_kept_or_not_after_the_forward_by_the_stage_of_zero(dp, zero, reshard):
-    _, said = read(torchtitan(Layout(dp=dp, zero=zero), 1, 128, 4))
+    _, said = read(torchtitan(job(Layout(dp=dp, zero=zero))))
     assert said.get(f"{TITAN}fsdp_reshard_after_forward") == reshard
-    _, said = read(megatron(Layout(dp=dp, zero=zero), 1, 128, 4))
+    _, said = read(megatron(job(Layout(dp=dp, zero=zero))))
     strategy = {3: "optim_grads_params", 2: "optim_grads", 0: None}[zero]
     assert said.get("--data-parallel-sharding-strategy") == strategy
 
@@ -143,20 +159,20 @@ def test_weights_are_kept_or_not_after_the_forward_by_the_stage_of_zero(dp, zero
     ]
 )
 def test_what_a_layout_needs_is_asked_for_and_of_one_rank_nothing_of_it(maker, layout, recompute, lines):
-    assert set(lines) <= set(maker(Layout(**layout), 1, 128, 4, recompute))
-    assert not set(lines) & set(maker(Layout(), 1, 128, 4))
+    assert set(lines) <= set(maker(job(Layout(**layout), recompute=recompute)))
+    assert not set(lines) & set(maker(job(Layout())))
 
 
 def test_stages_that_no_rule_gives_are_written_out_for_megatron():
     layout = Layout(pp=3, chunks=2, schedule="interleaved", micro_batches=3)
-    assert "--pipeline-model-parallel-layout 'Et*4|t*6|t*6|t*6|t*6|t*4L'" in megatron(layout, 1, 128, 32)
+    assert "--pipeline-model-parallel-layout 'Et*4|t*6|t*6|t*6|t*6|t*4L'" in megatron(job(layout))
 
 
 def test_rounds_of_an_interleaved_pipeline_are_named_where_they_are_longer_than_it():
     layout = Layout(pp=4, chunks=2, schedule="interleaved", micro_batches=6)
-    assert "--microbatch-group-size-per-virtual-pipeline-stage 6" in megatron(layout, 1, 128, 32)
+    assert "--microbatch-group-size-per-virtual-pipeline-stage 6" in megatron(job(layout))
     layout = Layout(pp=4, chunks=2, schedule="interleaved", micro_batches=8)
-    assert not any("group-size" in line for line in megatron(layout, 1, 128, 32))
+    assert not any("group-size" in line for line in megatron(job(layout)))
 
 
 NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
@@ -171,12 +187,12 @@ NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
             {"--tp-comm-overlap", "--attention-backend fused", "--overlap-grad-reduce", "--overlap-param-gather"},
             set(),
         ),
-        (megatron, NEAR, {"gpus_per_node": 4}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
+        (megatron, NEAR, {"node": 4}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
         (megatron, Layout(dp=2, tp=2), {}, {"--attention-backend fused"}, {"--tp-comm-overlap"}),
         (
             megatron,
             NEAR,
-            {"program": RUN_BY["megatron-2021"]},
+            {"program": "megatron-2021"},
             {"--attention-backend flash"},
             {"--tp-comm-overlap", "--overlap-param-gather"},
         ),
@@ -190,11 +206,11 @@ NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
         (
             torchtitan,
             Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
-            {},
-            {"--compile.enable"},
+            {"program": "compiled"},
+            {"--compile.enable", "--compile.components model"},
             {"--compile.enable_async_tensor_parallel"},
         ),
-        (torchtitan, Layout(dp=2, zero=3), {"program": RUN_BY["eager"]}, set(), {"--compile.enable"}),
+        (torchtitan, Layout(dp=2, zero=3), {"program": "eager"}, set(), {"--compile.enable"}),
         (
             torchtitan,
             Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
@@ -206,7 +222,7 @@ NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
 )
 def test_what_is_printed_runs_what_was_priced(maker, layout, more, asked, left_out):
     """Chunked overlap inside a node and with sequence parallelism only, as `timing.compute.overlap` prices it."""
-    lines = set(maker(layout, 1, 128, 4, **more))
+    lines = set(maker(job(layout, **more)))
     assert asked <= lines and not left_out & lines
 
 
@@ -220,7 +236,7 @@ def test_what_is_printed_runs_what_was_priced(maker, layout, more, asked, left_o
     ]
 )
 def test_megatron_s_first_line_sets_connections_where_it_asks_for_one(layout, connections, nodes):
-    start, *more = megatron(layout, 1, 128, 4)
+    start, *more = megatron(job(layout))
     assert start.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 " if connections else "torchrun ")
     assert (f"--nnodes {nodes} " in start and "$HEAD" in more[0]) == (nodes > 1)
     assert ("--standalone" in start) == (nodes == 1) and more[nodes > 1] == "pretrain_gpt.py"
@@ -229,7 +245,7 @@ def test_megatron_s_first_line_sets_connections_where_it_asks_for_one(layout, co
 def test_megatron_has_one_other_order_of_ranks():
     layout = Layout(dp=2, tp=2, pp=2)
     usual, other = (
-        set(megatron(layout, 1, 128, 4, order=order)) for order in (("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp"))
+        set(megatron(job(layout, order=order))) for order in (("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp"))
     )
     assert other - usual == {"--use-tp-pp-dp-mapping"} and usual < other
 
@@ -242,7 +258,7 @@ def test_megatron_has_one_other_order_of_ranks():
     ]
 )
 def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words):
-    ranks, said = read(book(Layout(**layout, micro_batches=4), 3, 256, 8, "selective"))
+    ranks, said = read(book(job(Layout(**layout, micro_batches=4), 3, 256, 8, "selective")))
     own = {f"--{field.name.replace('_', '-')}" for field in fields(Options)}
     assert set(said) - {"--layout"} <= own and said["--layout"] == words and ranks == 8
     assert int(said["--batch"]) == layout["dp"] * 4 * int(said["--micro-batch"]) == layout["dp"] * 4 * 3
@@ -272,17 +288,53 @@ def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words)
     ]
 )
 def test_what_a_framework_cannot_do_is_one_line(maker, layout, more, words):
-    refused(lambda: maker(Layout(**layout), 1, 128, 32, **more), words)
+    refused(lambda: maker(job(Layout(**layout), **more)), words)
 
 
 @pytest.mark.parametrize("maker", (book, megatron, torchtitan))
-def test_what_no_layout_has_is_refused(maker):
-    refuses_nonsense(lambda *given: maker(Layout(dp=2), *given), 1, 128, 4, "none", 8)
-    refused(lambda: maker("dp=2", 1, 128, 4), "layout must be a Layout")
-    refused(lambda: maker(Layout(dp=12), 1, 128, 4), "12 ranks do not fill nodes of 8 GPUs")
-    refused(lambda: maker(Layout(dp=2), 1, 128, 4, "some"), "recompute must be one of none, selective, full")
+def test_what_is_no_job_is_refused(maker):
+    refused(lambda: maker("dp=2"), "job must be a Job")
 
 
-@pytest.mark.parametrize("maker", (megatron, torchtitan))
-def test_a_sequence_that_context_parallelism_cannot_cut_is_refused(maker):
-    refused(lambda: maker(Layout(cp=2, zero=3), 1, 126, 4), "into 4 pieces, not 126 tokens")
+# --- the loss -------------------------------------------------------------------------------------------------------
+
+
+@each(
+    [
+        (megatron, "fused", "megatron", "its own keeps fp32 probabilities: use loss eager"),
+        (megatron, "chunked", "megatron", "Megatron-LM has no loss in chunks: use loss eager"),
+        (book, "fused", "eager", "torch's own cross-entropy alone: use loss eager"),
+        (book, "chunked", "eager", "use loss eager"),
+    ]
+)
+def test_a_loss_that_a_framework_does_not_make_is_refused(maker, loss, program, words):
+    assert maker(job(Layout(dp=2), program=program))
+    refused(lambda: maker(job(Layout(dp=2), program=program, loss=loss)), words)
+
+
+@each(
+    [
+        ("compiled", "eager", {"--loss.num_chunks 1", "--compile.enable", "--compile.components model"}),
+        ("compiled", "fused", {"--loss.num_chunks 1", "--compile.enable"}),
+        ("compiled", "chunked", {"--loss.num_chunks 64", "--compile.enable"}),
+        ("eager", "eager", {"--loss.num_chunks 1"}),
+        ("eager", "fused", {"--loss.num_chunks 1", "--compile.enable", "--compile.components loss"}),
+        ("eager", "chunked", {"--loss.num_chunks 64"}),
+    ]
+)
+def test_torchtitan_makes_each_loss_by_chunks_and_by_what_is_compiled(program, loss, asked):
+    """64 chunks of 128 tokens: Llama 3's vocabulary is 32 times its hidden size, and 8,192 / 32 / 2 = 128."""
+    llama = job(Layout(dp=2, zero=3), seq=8192, program=program, loss=loss).other(shape="llama-3-8b")
+    lines = set(torchtitan(llama))
+    assert {line for line in lines if line.startswith(("--loss", "--compile"))} == asked
+    assert {option.split()[0] for option in asked} <= set(PUBLISHED["torchtitan"]["options"])
+
+
+@over(cp=[1, 2], batch=[1, 2, 4], seq=[4096, 3072])
+def test_torchtitan_s_chunks_are_equal_and_no_larger_than_those_that_were_priced(cp, batch, seq):
+    asked = job(Layout(dp=2, cp=cp, zero=3), batch, seq, program="compiled", loss="chunked")
+    chunks = int(read(torchtitan(asked))[1]["--loss.num_chunks"])
+    priced = Sizes(asked.shape, batch, asked.seq // cp, asked.recipe, Layout()).loss_chunk
+    assert asked.seq // cp % chunks == 0 and asked.tokens <= chunks * priced
+    fewer = [n for n in range(1, chunks) if asked.seq // cp % n == 0]
+    assert all(asked.tokens > n * priced for n in fewer), "no fewer than are needed"

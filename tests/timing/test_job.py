@@ -151,9 +151,9 @@ def errors():
 def test_published_steps_by_whom(errors):
     """The constants were fitted to these rows: what a fit without a series says of it is on the page of errors."""
     size = sorted(abs(error) for _, error in errors)
-    assert len(size) == 238 and median(size) < 0.045 and size[int(0.9 * len(size))] < 0.15
+    assert len(size) == 227 and median(size) < 0.045 and size[int(0.9 * len(size))] < 0.15
     nvidia = sorted(abs(error) for row, error in errors if row.series.startswith("dgxc"))
-    assert len(nvidia) == 29 and median(nvidia) < 0.03 and nvidia[-3] < 0.06
+    assert len(nvidia) == 18 and median(nvidia) < 0.03 and nvidia[-3] < 0.06
     slow = sum(error > 0 for _, error in errors) / len(errors)
     assert 0.35 < slow < 0.65, "no more too fast than too slow"
 
@@ -168,8 +168,6 @@ def test_measured_memory_on_b200():
 def test_loss_with_scale(errors):
     """Weak scaling: from the fewest GPUs of a series to the most, within two points of what was measured."""
     for model, few, many in (
-        ("8B", 8, 128),
-        ("70B", 64, 2048),
         ("15B", 16, 2048),
         ("340B", 128, 2048),
         ("175B", 128, 2048),

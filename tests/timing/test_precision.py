@@ -26,7 +26,7 @@ def rows():
     """By model [(step in bf16 by the model, measured seconds in bf16, and in FP8)]."""
     found = {name: [] for name in NAMES}
     for name, said in NAMES.items():
-        for row in measured.rows():
+        for row in measured.rows(context=True):
             if row.name.startswith(f"nvidia {said},"):
                 i = STEPS[name]["gpus"].index(row.job.layout.ranks)
                 assert row.seconds == STEPS[name]["bf16_seconds"][i]

@@ -5,48 +5,17 @@ from dataclasses import replace
 
 import pytest
 from cases import over, refused, refuses_nonsense
+from searches import ASKED, FOUND, H100, job, key
 
 from scaleout.memory.allocator import fits, usable
 from scaleout.memory.job import fullest
 from scaleout.spec import frameworks
-from scaleout.spec.devices import DEVICES
-from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout
-from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing.band import band
 from scaleout.timing.job import PARTS, step
 from scaleout.timing.plan import WORDS
 from scaleout.timing.quick import TOLERANCE
 from scaleout.timing.search import ALIKE, LEADERS, _Search, chunks, cut, even, search
-
-H100 = DEVICES["h100-sxm"]
-
-
-def job(model="llama-3-70b", gpus=64, program="megatron", seq=8192, nodes=None, **options):
-    nodes = nodes or cluster(-(-gpus // 8), min(8, gpus))
-    return Job(PRESETS[model], seq, H100, nodes, 1, Layout(dp=gpus), program=PROGRAMS[program], **options)
-
-
-ASKED = {"8B": (job("llama-3-8b", 8), 128), "70B": (job(), 128), "405B": (job("llama-3-405b", 16_384), 2048),
-         "70B on 96": (job(gpus=96), 192), "70B compiled": (job(program="compiled"), 128)}  # fmt: skip
-
-
-class Found(dict):
-    """What the search finds for each of ASKED, once it is asked for: every worker imports this file."""
-
-    def __missing__(self, name):
-        return self.setdefault(name, search(*ASKED[name]))
-
-
-FOUND = Found()
-
-
-def key(plan):
-    at = plan.layout
-    return at.tp, at.cp, at.pp, at.dp, at.zero, plan.checkpointing
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -88,43 +57,6 @@ def test_the_leaders_and_the_best_have_the_seconds_of_step(name):
         assert near or exact.parts["exposed data"] > 0.6 * exact.seconds, key(plan)
         assert exact.seconds > found.plans[0].seconds
     assert found.best.bytes == fullest(found.best.job).peak_bytes
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_of_equals_the_simplest_is_the_best(name):
-    found = FOUND[name]
-    simplest = min((p for p in found.plans if found.equal(p)), key=lambda p: p.simple)
-    assert found.best.simple[:3] <= simplest.simple[:3], key(found.best)
-    fewer = [v for v in (1, *chunks(found.best.job.shape.layers, found.best.layout.pp)) if v < found.best.layout.chunks]
-    for v in fewer:
-        schedule = "interleaved" if v > 1 else "1f1b"
-        one = found.best.job.other(chunks=v, schedule=schedule, micro_batches=found.best.layout.m)
-        assert step(one).seconds > (1 + found.band.share) * found.plans[0].seconds, v
-    assert found.band == band(ASKED[name][0])
-
-
-def test_fsdp_alone_comes_before_tensor_parallelism_with_zero_1():
-    """Where the band does not tell them apart, as compiled torch's does not."""
-    for model, gpus, sequences in (("llama-3-8b", 64, 128), ("llama-2-7b", 8, 32)):
-        seq = min(4096, PRESETS[model].max_seq) if model == "llama-2-7b" else 8192
-        best = search(job(model, gpus, "compiled", seq), sequences).best
-        assert key(best)[:3] == (1, 1, 1) and best.layout.zero in (0, 3)
-
-
-def test_axes_are_counted_sharding_among_them():
-    asked, sequences = ASKED["8B"]
-    some = [
-        cut(asked, sequences, **one)
-        for one in (
-            {"zero": 0},
-            {"zero": 3},
-            {"tp": 2, "zero": 0},
-            {"tp": 2, "zero": 1},
-            {"tp": 2, "pp": 2, "cp": 2, "zero": 0},
-        )
-    ]
-    assert [plan.axes for plan in some] == [0, 1, 1, 2, 3]
-    assert some[1].simple < cut(asked, sequences, zero=3, checkpointing="full").simple < some[3].simple
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -245,7 +177,7 @@ def test_chunks_leave_whole_numbers_of_blocks(layers, pp):
         assert v > 1 and v * pp <= layers
         assert layers % (v * pp) == 0 or (layers + 2) % (v * pp) == 0
     assert (80 // pp in chunks(80, pp)) == (80 % pp == 0)
-    assert chunks(126, 8) == (2, 4, 8)
+    assert chunks(126, 8) == (2, 4, 8) and chunks(80, 4) == (2, 4, 5, 10, 20)
 
 
 @pytest.mark.parametrize("name", ["8B", "70B", "405B", "70B compiled"])

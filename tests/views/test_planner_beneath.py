@@ -7,7 +7,7 @@ from planner_views import SMALL, opening, setting, shown, told
 from repo import ROOT
 
 from scaleout import views
-from scaleout.timing.search import cut
+from scaleout.timing.search import ALIKE, cut
 from scaleout.views import blocks, planner
 from scaleout.views.planner import clusters, costs, launch
 from scaleout.views.planner.setting import cuts_of, picked
@@ -29,9 +29,9 @@ def test_a_kept_layout_is_never_faster_than_one_planned_again():
     for change, stays, then, best in found:
         assert stays is None or then >= stays, change
         assert best is None or best.fits
-    kept = {change: stays for change, stays, *_ in found}
-    assert kept["network half as fast"] <= 0 <= kept["network twice as fast"]
-    assert kept["links in a node half as fast"] < 0 <= kept["a GPU of 141 GB"]
+    kept = {change: stays for change, stays, *_ in found}  # with the fewest chunks of those that are as fast
+    assert kept["network half as fast"] <= ALIKE and kept["network twice as fast"] >= -ALIKE
+    assert kept["links in a node half as fast"] < 0 and kept["a GPU of 141 GB"] >= -ALIKE
     assert kept["half the sequences"] < 0 < kept["twice the sequences"]
 
 

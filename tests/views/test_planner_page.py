@@ -34,7 +34,7 @@ def test_the_table_is_what_is_predicted():
     for name, gpus, published, predicted, off in rows:
         row = next(
             one
-            for one in measured.rows()
+            for one in measured.rows(context=True)
             if one.series == "dgxc h100-sxm"
             and one.job.layout.ranks == int(gpus.replace(",", ""))
             and one.name.startswith(f"nvidia {ROWS[name]},")

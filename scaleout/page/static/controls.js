@@ -1,7 +1,7 @@
 // The controls of a live widget, built from the view's own description of them. A control here is
 // {element, set(value), now(lever)}; it reports what the reader did through `changed(value)`.
 
-import { kept, textOf } from "./file.js";
+import { chooser, kept, textOf } from "./file.js";
 
 /** An element with properties, attributes and children: `el("p", {class: "x", onclick: f}, "words")`. */
 export function el(tag, props = {}, ...children) {
@@ -248,16 +248,14 @@ function paste(control, changed, wrong) {
   const keys = control.options.map(([key]) => key);
   const take = () => changed(kept(input.value, keys));
   const set = (at) => Object.assign(input, { value: at });
-  const read = (file) => textOf(file, CONFIG, "a config.json").then(set).then(take).catch(({ message }) => wrong(message));
+  const read = (file) => file && textOf(file, CONFIG, "a config.json").then(set).then(take).catch(({ message }) => wrong(message));
   input.addEventListener("input", take);
   input.addEventListener("drop", (event) => {
-    const [file] = event.dataTransfer.files;
-    if (!file) return;
-    event.preventDefault();
-    read(file);
+    if (event.dataTransfer.files.length) event.preventDefault();
+    read(event.dataTransfer.files[0]);
   });
-  const chosen = el("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: () => chosen.files[0] && read(chosen.files[0]) });
-  const choose = el("button", { type: "button", class: "live-plain", onclick: () => chosen.click() }, "Choose a file");
+  const chosen = chooser(read), onclick = () => chosen.click();
+  const choose = el("button", { type: "button", class: "live-plain", onclick }, "Choose a file");
   return { ...labelled({ ...control, options: undefined }, input, choose, chosen), input, set };
 }
 

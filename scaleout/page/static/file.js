@@ -1,5 +1,17 @@
 // A file that a reader gave, dropped or chosen. It is read here and sent nowhere.
 
+import { el } from "./controls.js";
+
+/** A field, hidden, that opens the reader's own choice of a JSON file: `take` gets it. */
+export function chooser(take) {
+  const input = el("input", { type: "file", accept: ".json,application/json", hidden: true });
+  input.addEventListener("change", () => {
+    take(input.files[0]);
+    input.value = ""; // the same file may be chosen again, after another run
+  });
+  return input;
+}
+
 /** Its text. An Error, in words for the reader, where it has more than `largest` bytes or is none: a folder. */
 export async function textOf(file, largest, what) {
   if (file.size > largest) {

@@ -1,7 +1,7 @@
 // A reader's own run: the JSON file that a lab wrote, dropped on a view or chosen. It is read here and sent nowhere.
 
 import { el } from "./controls.js";
-import { textOf } from "./file.js";
+import { chooser, textOf } from "./file.js";
 
 const LARGEST = 20e6; // bytes; Records are a few hundred kilobytes at most
 
@@ -24,11 +24,7 @@ export function records(root, given, wrong) {
       wrong(error.message);
     }
   };
-  const input = el("input", { type: "file", accept: ".json,application/json", hidden: true });
-  input.addEventListener("change", () => {
-    take(input.files[0]);
-    input.value = ""; // the same file may be chosen again, after another run
-  });
+  const input = chooser(take);
   const hover = (on) => (event) => {
     if (![...event.dataTransfer.types].includes("Files")) return;
     event.preventDefault();

@@ -244,8 +244,7 @@ export class View {
     this.stale = result.failed === true;
     if (this.stale) return;
     this.status.problem(result.error);
-    this.root.toggleAttribute("data-refused", Boolean(result.error));
-    if (result.error) return;
+    if (this.root.toggleAttribute("data-refused", Boolean(result.error))) return;
     this.guess?.stand();
     this.figures[shape].paint(result.svg, ms);
     this.tell(result);

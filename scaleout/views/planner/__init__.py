@@ -97,7 +97,7 @@ def _shown(setting: Setting, params: dict) -> str:
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why."""
     idle = {"model": "config.json is the model: empty its box"} if setting.question.model.startswith("{") else {}
-    idle |= dict.fromkeys(("network", "show"), "no layout divides this") if not setting.plans else {}
+    idle |= dict.fromkeys(("network", "show"), setting.refusal or "no layout divides this") if not setting.plans else {}
     idle |= {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
     if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
         idle["seq"] = "the model has positions for 1,024 tokens"

@@ -6,11 +6,12 @@ from urllib.parse import urlencode
 
 from scaleout import views
 from scaleout.spec import frameworks, launchers
+from scaleout.spec.program import PROGRAMS
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.setting import NETWORKS, RUNS, Setting, cuts_of
 
-BOOK = frameworks.Framework("this book's job", launchers.book)
+BOOK = frameworks.Framework("this book's job", launchers.book, PROGRAMS["eager"])
 CHAPTER = "../notebooks/07_mesh.html#live-predict"
 CHUNKS = 8  # of a pipeline rank, at most, in the chapter's picture
 
@@ -64,7 +65,7 @@ def section(setting: Setting) -> dict:
         plans.append(("Yours", yours))
     blocks: list[tuple[str, ...]] = []
     for name, plan in plans:
-        blocks.append(("words", f"**{name}:** {words.layout(plan)}."))
+        blocks.append(("words", f"**{name}:** {words.layout(plan, chunks=True)}."))
         for program, lines, cannot in commands(setting, plan):
             blocks.append(("fold", program, lines) if lines else ("words", f"{program} cannot: {cannot}."))
         if address := ranks(setting, plan):

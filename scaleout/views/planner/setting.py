@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from scaleout.memory.allocator import usable
-from scaleout.spec import hugging_face
+from scaleout.spec import frameworks, hugging_face
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -215,6 +215,11 @@ class Setting(base.Setting, remembered=32):
     @cached_property
     def sequences(self) -> int:
         return job_of(self.question).sequences
+
+    @cached_property
+    def refusal(self) -> str:
+        """Why the program's framework cannot run this whatever the layout, or ""."""
+        return frameworks.refusal(self.job)
 
     @cached_property
     def usable(self) -> int:

@@ -11,15 +11,16 @@ SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
 RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "full recomputation"}
 
 
-def layout(plan: Plan, dp: bool = True) -> str:
-    """A layout by the degrees that are above 1, or where only dp is, by that.
+def layout(plan: Plan, dp: bool = True, chunks: bool = False) -> str:
+    """A layout by the degrees that are above 1, or where only dp is, by that. chunks: with those of a pipeline rank.
 
-    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, full recomputation"
+    "tp 4, cp 2, pp 4, dp 16, 5 chunks, ZeRO-1, full recomputation"
     """
     cut = plan.layout
     degrees = [(name, getattr(cut, name)) for name in ("tp", "cp", "pp", "dp")]
     named = [f"{name} {size:,}" for name, size in degrees if size > 1 and (dp or name != "dp")]
     named = named or [f"dp {cut.dp:,}"] * (cut.dp > 1)
+    named += [f"{cut.chunks} chunks"] * (chunks and cut.chunks > 1)
     return ", ".join(filter(None, [*named, SHARDS[cut.zero], RECOMPUTES[plan.checkpointing]])) or "one GPU"
 
 
@@ -46,8 +47,9 @@ def sentence(setting: Setting) -> str:
         return f"{head(setting)}: {_nothing(setting)}"
     open_end = " or more" if setting.result.band.outside else ""
     crossing = " tp crosses nodes: nothing else fits." if setting.result.across else ""
+    cut = layout(best, dp=False, chunks=True)
     return (
-        f"{head(setting)}: **{layout(best, dp=False)}: {took(best.seconds)} a step ± {setting.percent}{open_end},** "
+        f"{head(setting)}: **{cut}: {took(best.seconds)} a step ± {setting.percent}{open_end},** "
         f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{crossing} {_yours(setting)}"
     )
 
@@ -55,11 +57,13 @@ def sentence(setting: Setting) -> str:
 def _equal(setting: Setting) -> str:
     """How many layouts the band does not tell from the fastest."""
     alike = setting.counts["alike"]
-    return f"simplest of {alike} equals" if alike > 1 else "without equals"
+    return f"best of {alike} equals" if alike > 1 else "without equals"
 
 
 def _nothing(setting: Setting) -> str:
     small = setting.smallest
+    if setting.refusal:
+        return f"**{setting.refusal}.**"
     if small is None:
         return (
             f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
@@ -94,6 +98,8 @@ def _yours(setting: Setting) -> str:
 
 def advice(setting: Setting) -> str:
     """What is worth trying now: where nothing fits the first cluster on which it does; else a larger batch."""
+    if setting.refusal:
+        return ""
     if setting.best is None:
         gpus, plan = first_that_fits(setting)
         return f"From **{gpus:,} GPUs** on it fits: {layout(plan)}." if plan else ""

@@ -11,7 +11,7 @@ from scaleout.draw.ruler import raised, two
 from scaleout.views.precision.frame import Axes
 from scaleout.views.precision.parts import spoken
 from scaleout.views.precision.setting import HEADS, PARTS, STEPS
-from scaleout.words.amounts import percent
+from scaleout.words.amounts import count, percent
 
 SHORT = {"queries and keys": "Q, K", "values and output": "V, O", "MLP": "MLP"}
 TINY = {"queries and keys": "QK", "values and output": "VO", "MLP": "MLP"}
@@ -135,7 +135,7 @@ def _cross(x: float, y: float) -> str:
 
 def _course_words(s) -> list[str]:
     skipped = sum(step.skipped for step in s.course[: s.step])
-    left = f"{skipped} of {s.step} step{'s' if s.step > 1 else ''} left out"
+    left = f"{skipped} of {count(s.step, 'step')} left out"
     return [
         f"loss scale by step; dotted: what its largest gradient bears; {left}",
         f"loss scale by step, and what it bears; {left}",

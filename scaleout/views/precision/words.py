@@ -7,7 +7,7 @@ import math
 from scaleout.draw.ruler import power
 from scaleout.numerics.octaves import fate
 from scaleout.views.precision.parts import gradients, named, spoken
-from scaleout.words.amounts import percent, quantity
+from scaleout.words.amounts import count, percent, quantity
 
 BEST = "Nothing here loses less."
 
@@ -76,7 +76,7 @@ def law(s) -> list[str]:
         "the update divides by it."
     )
     top = f"Its largest number is {f.largest:,.0f}." if f.largest < 1e6 else "It reaches as far as fp32."
-    mantissa = f"{f.mantissa} bit{'s' if f.mantissa > 1 else ''}"
+    mantissa = count(f.mantissa, "bit")
     return [
         f"{f.name}'s lowest octave is {_minus(f.lowest_octave)}, its mantissa has {mantissa}; zero is below half "
         "of the smallest number:",

@@ -1,1 +1,0 @@
-from scaleout.records.results import Record as Record
