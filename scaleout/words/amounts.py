@@ -1,4 +1,4 @@
-"""Numbers, counts, bytes and seconds as people say them."""
+"""Numbers, counts, bytes and seconds as people say them, and several words in a row."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ def count(number: int, name: str) -> str:
     ('1 sequence', '2,048 GPUs')
     """
     return f"{number:,} {name}{'s' if number > 1 else ''}"
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """Several words in a row.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")
+    ('a', 'a and b', 'a, b or c')
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def percent(share: float, brief: bool = False) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 from scaleout.records.results import Record
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
-from scaleout.words.amounts import STOPWATCH, amount, quantity, took
+from scaleout.words.amounts import STOPWATCH, amount, listed, quantity, took
 
 VARIES = ("ranks", "replicas", "accumulation", "micro_batch")  # fields of a recipe that follow the number of devices
 MIN_TIMED = 8  # timed steps; below it quartiles say little
@@ -57,11 +57,6 @@ def places(runs: Sequence[Run]) -> list[str]:
         else:
             lines.append(f"On GPUs: {numbers} x {device}{nodes_text}")
     return lines
-
-
-def listed(words: Sequence[str], last: str = "and") -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def together(lines: Sequence[tuple[str, str]], everyone: int) -> list[str]:

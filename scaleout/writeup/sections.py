@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from scaleout.spec.transformer import Shape, total_parameters
-from scaleout.words.amounts import quantity
+from scaleout.words.amounts import listed, quantity
 from scaleout.writeup import facts, figures
 from scaleout.writeup.blocks import Block, Code, Heading, Items, Note, Table, Text
 
@@ -207,7 +207,7 @@ def _superlinear(group: facts.Scaling) -> list[Block]:
         [
             Note(
                 "An efficiency above 1.",
-                f"{facts.listed(names)} did better than ideal against {group.runs[0].name}. "
+                f"{listed(names)} did better than ideal against {group.runs[0].name}. "
                 "Most often something else slowed the first run down: measure all of them again on a machine that is "
                 "otherwise idle before you believe the curve.",
             )

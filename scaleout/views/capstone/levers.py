@@ -8,7 +8,7 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
 from scaleout.views.lever import Change
-from scaleout.words.amounts import count, quantity
+from scaleout.words.amounts import count, listed, quantity
 
 MOST_GPUS = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
@@ -82,6 +82,5 @@ def sparing(setting: Setting, values: dict) -> str:
             continue
         tried, pulled[name] = tried.other(**change), words
         if fits(tried, tried.sharding):
-            *first, last = pulled.values()
-            return f"{text}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."
+            return f"{text}It fits with **{listed([*pulled.values()])}**."
     return f"{text}Nothing on this panel makes it fit."

@@ -22,7 +22,8 @@ SHORT = {
 
 def size(message: float, digits: int = 3) -> str:
     """Bytes for people, in powers of ten."""
-    return amount(message * (1 + 1e-9), digits=digits, trim=True)  # 1.125 is 1.13 to three digits
+    half_up = message * (1 + 1e-9)  # 1.125 is 1.13 to three digits
+    return amount(half_up, digits=digits, trim=True).replace(" B", " bytes")
 
 
 def share(part: float) -> str:

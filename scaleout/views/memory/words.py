@@ -8,7 +8,7 @@ from scaleout.memory import allocator
 from scaleout.views import lever
 from scaleout.views.choices import NAMES
 from scaleout.views.lever import Lever
-from scaleout.words.amounts import adding_up, amount, quantity, unit
+from scaleout.words.amounts import adding_up, amount, listed, quantity, unit
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
@@ -138,9 +138,9 @@ def _sum(setting, giga: int) -> list[str]:
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())
     return [
-        f"{MOMENTS[account.peak_moment][2]}, {_listed(list(shown))}:",
+        f"{MOMENTS[account.peak_moment][2]}, {listed(list(shown))}:",
         f"{numbers} = {_digits(account.peak_bytes / unit_bytes)} {name}",
-        f"what stays from step to step: {_listed(_staying(setting))}, {amount(stays, giga)}",
+        f"what stays from step to step: {listed(_staying(setting))}, {amount(stays, giga)}",
     ]
 
 
@@ -152,7 +152,3 @@ def _staying(setting) -> list[str]:
         "gradients": "DDP's buckets",
     }
     return [name for kind, name in names.items() if setting.account.rest[kind]]
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
