@@ -207,7 +207,7 @@ def test_bytes_for_people_take_the_next_unit_in_time():
         "999 MB",
         "1 GB",
         "1.13 GB",
-        "1,000 GB",
+        "1 TB",
     ]
 
 
