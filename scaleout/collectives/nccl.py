@@ -157,7 +157,7 @@ def protocols(cluster: Cluster) -> tuple[str, ...]:
     if _custom(cluster):
         return ("",)
     nvlink = cluster.gpus_per_node == 1 or LINKS[cluster.near.link].scope == "between GPUs"
-    direct = cluster.nodes == 1 or _beyond(cluster.across) == 0
+    direct = cluster.nodes == 1 or _beyond(cluster.across) <= 0
     return PROTOCOLS if nvlink and direct else ("LL", "Simple")
 
 

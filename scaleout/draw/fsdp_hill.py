@@ -110,8 +110,8 @@ def _around(moments: list[Moment], gap_start: float, start: float, end: float, g
             past += wide
 
 
-def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
-    """The bytes of the moments, stacked by kind, as steps: in each the fullest moment. Amounts are in `unit_bytes`."""
+def columns(rows: Iterable[Placed], plane: Plane) -> list[list[int]]:
+    """The hill in steps of equal width, of each the fullest moment in it: bytes up to the upper edge of each layer."""
     bins = max(1, int(plane.width / STEP))
     wide = plane.x.hi / bins
     fullest: list[tuple[int, Moment | None]] = [(-1, None)] * bins
@@ -121,14 +121,19 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
         for b in range(min(bins - 1, int(start / wide)), min(bins - 1, int(end / wide)) + 1):
             if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
                 fullest[b] = (total, moment)
-    columns, tops = [], _tops(rows[0][2].held)
+    steps, tops = [], _tops(rows[0][2].held)
     for _, highest in fullest:  # a step that no moment begins or ends in is as the one before it
         tops = _tops(highest.held) if highest is not None else tops
-        columns.append(tops)
+        steps.append(tops)
+    return steps
+
+
+def area(steps: Sequence[Sequence[int]], plane: Plane, unit_bytes: float) -> str:
+    """The layers of the hill, as areas. steps: of `columns`; amounts on the axis are in `unit_bytes`."""
     # What lies higher is drawn first, down to the axis, and covered by what lies beneath it
-    layers = zip(STACK.items(), zip(*columns, strict=True), strict=True)
-    steps = [_steps(name, fill, opacity, tops, plane, unit_bytes) for (name, (fill, opacity, _)), tops in layers]
-    return "".join(reversed(steps))
+    layers = zip(STACK.items(), zip(*steps, strict=True), strict=True)
+    areas = [_steps(name, fill, opacity, tops, plane, unit_bytes) for (name, (fill, opacity, _)), tops in layers]
+    return "".join(reversed(areas))
 
 
 def _tops(sizes: dict[str, int]) -> list[int]:

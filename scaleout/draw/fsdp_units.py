@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
-from scaleout.draw import hatch, labels, svg
+from scaleout.draw import hatch, svg
 from scaleout.timing.fsdp import LANES
 from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
@@ -130,16 +130,12 @@ def _name(strip: Strip, y: float, words: str) -> str:
     return svg.text(strip.x - 5, y + BAR, words, anchor="end", size=svg.SMALLEST, fill="muted")
 
 
-def waits(timeline: ShortTimeline, seconds: float, room: float) -> tuple[str, bool]:
-    """What nothing hides of a step of so many seconds, in words that fit; and whether there is any."""
+def waits(timeline: ShortTimeline, seconds: float) -> tuple[str, ...]:
+    """What nothing hides of a step of so many seconds, in short lines."""
     exposed = timeline.exposed_seconds
-    share = f"{100 * exposed / seconds:.1f}%"
-    ways = (
-        f"exposed, hatched: {took(exposed)}, {share} of the step",
-        f"exposed: {took(exposed)}, {share}",
-        f"exposed: {share}",
-    )
-    return labels.fitting(ways if exposed else ("nothing is exposed",), room, bold=exposed > 0), exposed > 0
+    if not exposed:
+        return ("nothing is exposed",)
+    return "exposed, hatched", f"{took(exposed)}, {100 * exposed / seconds:.1f}%"
 
 
 def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], dict[str, dict[str, list[Interval]]]]:

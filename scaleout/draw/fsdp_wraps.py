@@ -120,4 +120,4 @@ def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
         (start, end, replace(moment, held={kind: n * (kind in KINDS) for kind, n in moment.held.items()}))
         for start, end, moment in fsdp_hill.placed(account.sampled(3), line)
     ]
-    return fsdp_hill.area(rows, plane, GIB)
+    return fsdp_hill.area(fsdp_hill.columns(rows, plane), plane, GIB)

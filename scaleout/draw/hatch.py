@@ -21,9 +21,9 @@ def box(x: float, y: float, width: float, height: float, fill: str = "accent", t
     return ground + _stripes([(x, y, width, height)], fill)
 
 
-def excess(x: float, y: float, width: float, height: float) -> str:
-    """What of a surface is over a limit: a veil, for stripes must be seen on every colour, and the stripes."""
-    veil = svg.rect(x, y, width, height, "paper", opacity=0.45, mark="over")
+def excess(x: float, y: float, width: float, height: float, mark: str = "over") -> str:
+    """What of a surface is over a limit, or exposed: a veil, for stripes must be seen on every colour, and stripes."""
+    veil = svg.rect(x, y, width, height, "paper", opacity=0.45, mark=mark)
     return veil + _stripes([(x, y, width, height)], "accent")
 
 

@@ -28,12 +28,30 @@ def fitting(ways: Iterable[str], room: float, size: float = svg.SMALL, bold: boo
     return next((words for words in ways if svg.measure(words, size, bold) <= room), "")
 
 
+def spread(wanted: Sequence[float], pitch: float, low: float, high: float) -> list[float]:
+    """Heights for labels one beneath the other: as near as can be to those wanted, which rise, a pitch or more apart,
+    between low and high where that many have room.
+
+    >>> spread([50.0, 50.0, 90.0], 10.0, 0.0, 95.0)
+    [45.0, 55.0, 90.0]
+    """
+    groups: list[tuple[float, int]] = []  # neighbours that touch: the sum of where their first would be, and how many
+    for i, y in enumerate(wanted):
+        groups.append((y - i * pitch, 1))
+        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+            total, count = groups.pop()
+            groups[-1] = (groups[-1][0] + total, groups[-1][1] + count)
+    firsts = [total / count for total, count in groups for _ in range(count)]
+    last = high - (len(firsts) - 1) * pitch
+    return [min(max(first, low), last) + i * pitch for i, first in enumerate(firsts)]
+
+
 def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1) -> tuple[str, float]:
     """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take,
     of at least so many rows.
 
     A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in ":" a dotted
-    one, one in "~" a line, one in "%" a pale square, any other a square.
+    one, one in "~" a line, one in "%" a pale square, one in "@" a ring, any other a square.
     """
     marks, left, row = [], x, y
     for fill, words in items:
@@ -54,6 +72,9 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], row
 def _swatch(x: float, y: float, fill: str) -> str:
     if not fill:
         return ""
+    if fill[-1] == "@":
+        centre = f'cx="{svg.num(x + SWATCH / 2)}" cy="{svg.num(y + 1 + SWATCH / 2)}"'
+        return f'<circle {centre} r="4" fill="none" stroke="{svg.colour(fill[:-1])}" stroke-width="2"/>'
     if fill[-1] in DASHES:
         return svg.line(x, y + SWATCH / 2 + 1, x + SWATCH + 2, y + SWATCH / 2 + 1, fill[:-1], 2.5, DASHES[fill[-1]])
     return svg.rect(x, y + 1, SWATCH, SWATCH, fill.rstrip("%"), opacity=0.55 if fill[-1] == "%" else 1.0)

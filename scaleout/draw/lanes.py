@@ -4,6 +4,7 @@ the other."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import fsum
 
 from scaleout.draw import hatch, svg
@@ -78,6 +79,7 @@ class Lanes:
                 *_compute(self, micro_batch, n, group),
                 *_messages(self, micro_batch, n, group),
                 _exposed(self, micro_batch),
+                *_numbers(self, micro_batch, n, group),
             ]
         return "".join([*body, self._update(), self._waits()])
 
@@ -191,19 +193,53 @@ def _names(timeline: Timeline, first: int, last: int) -> str:
 def _messages(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
     """Each group of pass n on the wire, and its way down there; what the wire still carries when nothing computes is in
     the accent's colour on its way."""
-    marks, x, layers = [], lanes.x + micro_batch.start * lanes.scale, _members(lanes.timeline, group)
-    for g in range(group[-1] + 1):
+    marks, x = [], lanes.x + micro_batch.start * lanes.scale
+    for g, (produced, sent) in enumerate(_ways(lanes.timeline, micro_batch, group)):
         members = [b for b, number in enumerate(group) if number == g]
-        busy = fsum(micro_batch.messages[b][1] - micro_batch.messages[b][0] for b in members)
-        end = micro_batch.messages[members[-1]][1]
-        names = f"bucket {members[0]}" if len(members) == 1 else f"buckets {members[0]} to {members[-1]}"
+        first_bucket, last_bucket = members[0] + 1, members[-1] + 1  # as they are counted in the picture
+        names = f"bucket {first_bucket}" if len(members) == 1 else f"buckets {first_bucket} to {last_bucket}"
         title = f"all-reduce of {names}"
-        marks.append(lanes.block(x, lanes.lower, (end - busy, end), "c4", title, SHADES["c4"][g % 2], f"w{n}.{g}"))
-        first, last = layers[g]
-        produced = (micro_batch.backward[last][0], micro_batch.backward[first][1])
-        exposed = end > micro_batch.compute_seconds + 1e-9
-        marks.append(_fall(lanes, x, produced, (end - busy, end), "accent" if exposed else "c4", f"v{n}.{g}", g))
+        marks.append(lanes.block(x, lanes.lower, sent, "c4", title, SHADES["c4"][g % 2], f"w{n}.{g}"))
+        exposed = sent[1] > micro_batch.compute_seconds + 1e-9
+        marks.append(_fall(lanes, x, produced, sent, "accent" if exposed else "c4", f"v{n}.{g}", g))
     return marks
+
+
+def _ways(timeline: Timeline, micro_batch: Pass, group: list[int]) -> list[tuple[Interval, Interval]]:
+    """Of each group, when backward makes its gradients and when the wire takes them, its messages pushed together."""
+    ways, layers = [], _members(timeline, group)
+    for g in range(group[-1] + 1):
+        messages = [micro_batch.messages[b] for b, number in enumerate(group) if number == g]
+        first, last = layers[g]
+        end = messages[-1][1]
+        made = (micro_batch.backward[last][0], micro_batch.backward[first][1])
+        ways.append((made, (end - fsum(stop - start for start, stop in messages), end)))
+    return ways
+
+
+def _numbers(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
+    """The number of each group under its backward and above its message, or of the first and the last where not all
+    have room; before the first what they count. Of several passes the first has them."""
+    if len(set(group)) == 1 or any(earlier.messages for earlier in lanes.timeline.passes[:n]):
+        return []
+    ways, name = _ways(lanes.timeline, micro_batch, group), "bucket" if len(group) == group[-1] + 1 else "block"
+    x, parts = lanes.x + micro_batch.start * lanes.scale, []
+    for way, y in ((0, lanes.upper + lanes.bar + 11), (1, lanes.lower - 4)):
+        middles = [x + (spans[way][0] + spans[way][1]) / 2 * lanes.scale for spans in ways]
+        every = list(enumerate(middles, 1))
+        shown = next(several for several in (every, [every[0], every[-1]], every[:1]) if _apart(several))
+        parts += [svg.text(middle, y, str(n), anchor="middle", size=svg.SMALLEST) for n, middle in shown]
+        left = x + ways[0][way][0] * lanes.scale - 4
+        if left - lanes.x > svg.measure(name, svg.SMALLEST) + 2:
+            parts.append(svg.text(left, y, name, anchor="end", size=svg.SMALLEST, fill="muted"))
+    return parts
+
+
+def _apart(numbers: list[tuple[int, float]]) -> bool:
+    """Whether numbers around these middles keep clear of one another."""
+    halves = [svg.measure(str(n), svg.SMALLEST) / 2 for n, _ in numbers]
+    gaps = (after - before for (_, before), (_, after) in pairwise(numbers))
+    return all(gap > a + b + 1 for gap, (a, b) in zip(gaps, pairwise(halves), strict=True))
 
 
 def _fall(lanes: Lanes, origin: float, produced: Interval, sent: Interval, fill: str, mark: str, g: int) -> str:
@@ -218,8 +254,8 @@ def _fall(lanes: Lanes, origin: float, produced: Interval, sent: Interval, fill:
 
 
 def _exposed(lanes: Lanes, micro_batch: Pass) -> str:
-    """What the compute lane waits for, from the end of backward to the end of the last message: the gap in the compute
-    lane, and a bar under the messages."""
+    """What the compute lane waits for, from the end of backward to the end of the last message: hatched in the compute
+    lane, which has a gap there, and over the messages."""
     start, wide = (
         lanes.x + (micro_batch.start + micro_batch.compute_seconds) * lanes.scale,
         (micro_batch.seconds - micro_batch.compute_seconds) * lanes.scale,
@@ -230,5 +266,4 @@ def _exposed(lanes: Lanes, micro_batch: Pass) -> str:
     gap = hatch.box(
         start, lanes.upper, wide, lanes.bar, title="exposed communication: compute waits", mark="waits" * last
     )
-    bar_y = lanes.lower + lanes.bar + 2.5
-    return gap + svg.line(start, bar_y, start + wide, bar_y, "accent", 4)
+    return gap + hatch.excess(start, lanes.lower, wide, lanes.bar, mark="late" * last)

@@ -155,8 +155,11 @@ class Plane:
         )
 
     def own(self, x: float, y: float, title: str) -> str:
-        """A point of the reader's own, ringed; at the edge where it lies beyond the plane."""
-        return ringed(self.at_x(x), self.at_y(y), title)
+        """A point of the reader's own, ringed, on a disc, for what lies there may be dark; at the edge where it lies
+        beyond the plane."""
+        at_x, at_y = self.at_x(x), self.at_y(y)
+        ground = f'<circle cx="{svg.num(at_x)}" cy="{svg.num(at_y)}" r="9" fill="{svg.colour("paper")}"/>'
+        return ground + ringed(at_x, at_y, title)
 
     def rule(self, value: float, colour: str = "accent", words: str = "") -> str:
         """A dashed vertical line at `value` of the horizontal axis, with words beside its upper end."""

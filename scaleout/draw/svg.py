@@ -183,6 +183,13 @@ def movable(
     return f'<g transform="translate({num(x)} {num(y)})"{_marked(mark)}{hand}>{body}{_hit(0, 0, *size)}</g>'
 
 
+def nudge(body: str, box: tuple[float, float, float, float], by: int, label: str, mark: str) -> str:
+    """Marks that are a button, as `press` makes them: it moves the movable mark that was taken or focused last by so
+    many places along its row. For hands without a keyboard, and marks too small to be dragged by a finger.
+    """
+    return f"<g{_marked(mark)}{_hand('nudge', str(by), label)}>{body}{_hit(*box)}</g>"
+
+
 def _hand(kind: str, data: str, label: str) -> str:
     return f' data-{kind}="{escape(data, quote=True)}" data-label="{escape(label, quote=True)}"'
 

@@ -221,8 +221,9 @@ class Drawing:
                 )
                 marks.append(bar.replace("/>", f' stroke-opacity="{svg.num(strength * layer.opacity)}"/>'))
             base += total
-            if byte >= 14 and least >= 0.9:  # a number in the topmost block of each layer
-                number_y = self.y((base - 0.5) * ruler.each) + 4
+            number_y = self.y((base - 0.5) * ruler.each) + 4
+            # a number in the topmost block of each layer, but under the reader's ring
+            if byte >= 14 and least >= 0.9 and not self._ringed(number_y):
                 numbers.append(
                     svg.text(
                         middle,
@@ -241,6 +242,11 @@ class Drawing:
         for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each")):
             marks.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST))
         return "".join(marks)
+
+    def _ringed(self, number_y: float) -> bool:
+        """Whether the ring of a reader's run lies over a number with this baseline."""
+        own = self.tank.own
+        return bool(own and own.drawn and abs(self.y(own.each * self.tank.ruler.each) - number_y + 4) < 13)
 
     def reader_run(self) -> str:
         """A ring on the ruler at the memory that the reader's run used, and the words on it."""

@@ -15,7 +15,7 @@ from math import ceil
 
 from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
-from scaleout.memory.states import state_bytes
+from scaleout.memory.states import bucket_width, state_bytes
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import CONTEXTS, Layout, context_share
 from scaleout.spec.recipe import Recipe
@@ -78,9 +78,10 @@ def rank_account(
         base = account(shape, batch, tokens, recipe, flat, sharding=sharding)
     else:
         on_device, on_host = placed(states(shape, recipe, flat, rank, sum(chunks)), flat, replicas.offload)
+        on_device["gradients"] += stage_parameters(shape, flat, rank, sum(chunks)) * bucket_width(recipe, flat)
         base = replace(of_sizes(z, on_device, sharding=sharding), host=on_host)
     if flat.zero >= 2 and flat.dp > 1 and flat.m > 1 and replicas.every_pass is False:
-        base = accumulated(base, stage_parameters(shape, flat, rank, sum(chunks)) * recipe.gradient_bytes)
+        base = accumulated(base, states(shape, recipe, replace(flat, zero=1), rank, sum(chunks))["gradients"])
     passing_bytes = passing(z, layout.cp, context)
     moments = {
         name: kinds | {"temporaries": kinds["temporaries"] + passing_bytes * (name in ("forward", "block"))}
@@ -112,7 +113,8 @@ def accumulated(base: Account, whole_bytes: int) -> Account:
     """The account where the gradients of several micro-batches add up whole before they are reduced once.
 
     So a rank keeps all of its parameters' gradients from pass to pass, where ZeRO would leave it a shard:
-    FSDP's `set_requires_gradient_sync(False)`, which is what `no_sync` calls. whole_bytes: of those gradients.
+    FSDP's `set_requires_gradient_sync(False)`, which is what `no_sync` calls. whole_bytes: of those gradients,
+    ZeRO-1's: the optimizer's own, where it has some beside these, stay split.
     """
     shard = base.states["gradients"]
     moments = {

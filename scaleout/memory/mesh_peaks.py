@@ -17,7 +17,7 @@ from scaleout.memory.accounts import of_sizes, units
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.mesh import passing
 from scaleout.memory.pipeline import rank_in_flight
-from scaleout.memory.states import state_bytes, states
+from scaleout.memory.states import bucket_width, state_bytes, states
 from scaleout.memory.walk import update
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import rank_blocks
@@ -98,7 +98,8 @@ class Peaks:
         """Bytes of each state: the same whatever is recomputed, and however large a micro-batch is."""
         key = self.parameters(layout, end), layout.replicas, layout.zero
         if key not in self.held:
-            self.held[key] = state_bytes(key[0], recipe, layout)
+            self.held[key] = sizes = state_bytes(key[0], recipe, layout)
+            sizes["gradients"] += key[0] * bucket_width(recipe, layout)
         return self.held[key]
 
     def _in_flight(self, layout: Layout, rank: int) -> int:

@@ -90,12 +90,16 @@ def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> in
     return ceil(size / (layout.replicas if layout.zero == 3 else 1))
 
 
+def bucket_width(recipe: Recipe, layout: Layout) -> int:
+    """Bytes for each trained parameter of DDP's buckets where they stand beside the gradients. From ZeRO's stage 2
+    there are none, because gradients are reduced into shards."""
+    beside = recipe.buckets == "beside" and (layout.zero < 2 or layout.replicas == 1)
+    return recipe.width("gradient") if beside else 0
+
+
 def bucket_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
-    """Bytes of DDP's buckets where they stand beside the gradients: one more of each trained parameter's. From ZeRO's
-    stage 2 there are none, because gradients are reduced into shards."""
-    if recipe.buckets != "beside" or (layout.zero >= 2 and layout.replicas > 1):
-        return 0
-    return trained_parameters(shape, recipe, layout, stage) * recipe.width("gradient")
+    """Bytes of those buckets on one rank of a pipeline stage."""
+    return trained_parameters(shape, recipe, layout, stage) * bucket_width(recipe, layout)
 
 
 def trained_parameters(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:

@@ -21,12 +21,22 @@ LOSSES = {
     "chunked": "Transformers has the loss in chunks only with Liger's other kernels, which are not priced",
 }
 
+# torch's names of the ways of `Job.context`: "alltoall" passes keys and values around a ring, "allgather", the default,
+# gathers all of them (torch.distributed.tensor.experimental, `set_rotate_method`).
+_CONTEXTS = {"ring": "alltoall", "gather": "allgather"}
+
+# What makes the Trainer reduce gradients after each micro-batch: else it enters `no_sync`, which under `fully_shard` is
+# `set_requires_gradient_sync(False)` (transformers 5.24, trainer.py; accelerate 1.15, accelerator.py).
+_EACH_BATCH = '{"gradient_accumulation_kwargs": {"sync_each_batch": true}}'
+
 
 def accelerate(job: Job) -> tuple[str, ...]:
     """The lines for a Transformers Trainer under Accelerate.
 
     Sharding is `fully_shard`'s (ZeRO 3), which tensor and context parallelism need beside replicas
-    (accelerate/parallelism_config.py). ValueError for pipelines, sequence parallelism and ZeRO 1 and 2.
+    (accelerate/parallelism_config.py). The Trainer reduces gradients after a step's last micro-batch, so that
+    `fully_shard` would keep whole ones until then; where each micro-batch is reduced, that has an option.
+    ValueError for pipelines, sequence parallelism and ZeRO 1 and 2.
     """
     launchers.check(job, LOSSES)
     layout, recompute = job.layout, job.recipe.checkpointing
@@ -62,7 +72,10 @@ def accelerate(job: Job) -> tuple[str, ...]:
             "--use-parallelism-config",
             *(f"--parallelism-config-{name}-size {size}" for name, size in degrees.items()),
         ]
+        lines += [f"--parallelism-config-cp-comm-strategy {_CONTEXTS[job.context]}"] * (layout.cp > 1)
     trainer = ["train.py", f"--per_device_train_batch_size {job.batch}", f"--gradient_accumulation_steps {layout.m}"]
+    every_pass = layout.zero == 3 if job.replicas.every_pass is None else job.replicas.every_pass
+    trainer += [f"--accelerator_config '{_EACH_BATCH}'"] * (every_pass and layout.m > 1 and layout.replicas > 1)
     trainer += ["--gradient_checkpointing true"] * (recompute == "full" and layout.zero != 3)
     return (*lines, *trainer)
 

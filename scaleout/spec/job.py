@@ -53,6 +53,8 @@ class Job:
         for name, kind in KINDS.items():
             checks.instance(name, getattr(self, name), kind)
         check_run(self.batch, self.seq)
+        if self.shape.positions == "learned" and self.seq > self.shape.max_seq:
+            raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {self.shape.max_seq:,}")
         checks.one_of("context", self.context, CONTEXTS)
         checks.flag("tf32", self.tf32)
         mesh.grid(self.layout, self.order)

@@ -117,3 +117,49 @@ def test_on_a_phone_by_touch(opened):
     send("touchEnd")
     order(opened, "c.a.b_b.c")
     assert violations(opened) == []
+
+
+def test_the_readers_own_order_of_a_pipeline_is_entered_moved_by_its_arrows_shared_and_left(visit):
+    """On a phone, where a block is too small for a finger: 14 slots by three blocks put at the end of their rows."""
+    page = visit("views")
+    page.set_viewport_size(NARROW)
+    root = page.locator("#live-pipeline")
+
+    def named(role, name):
+        return root.get_by_role(role, name=name, exact=True).filter(visible=True)
+
+    def rests(slots, schedule="yours"):
+        page.wait_for_function(
+            "([slots, schedule]) => { const { live } = document.querySelector('#live-pipeline'); "
+            "return live.params.schedule === schedule && live.values.slots === slots && !live.busy; }",
+            arg=[slots, schedule],
+        )
+
+    named("button", "Move a block: the order is yours").click()
+    rests(16)
+    later = named("button", "Move the chosen block one place later")
+    later.click()  # none is chosen: it chooses the first, and moves nothing
+    chosen = root.locator("[data-chosen]").filter(visible=True)
+    assert chosen.get_attribute("data-mark") == "F0-rank0"
+    for micro, rank, places in [(0, 1, 8), (0, 2, 9), (2, 2, 4)]:
+        block = named("slider", f"weight gradient of micro-batch {micro}, rank {rank}")
+        block.click()
+        assert chosen.get_attribute("data-mark") == f"W{micro}-rank{rank}"
+        at = int(block.get_attribute("aria-valuenow"))
+        for place in range(at + 1, 13):
+            later.click()
+            named("slider", f"weight gradient of micro-batch {micro}, rank {rank}").and_(
+                root.locator(f"[aria-valuenow='{place}']")
+            ).wait_for()
+        assert 12 - at == places
+    rests(14)
+    later.click()  # at the end of its row it stays
+    page.wait_for_function("location.hash.includes('W2') && location.hash.endsWith('W3.W0.W2')")
+    fragment = page.evaluate("location.hash")
+    named("button", "Put back").click()
+    rests(16)
+    named("button", "Back to 1F1B").click()
+    rests(33, "1f1b")
+    page.wait_for_function("location.hash.includes('schedule=1f1b')")
+    page.evaluate("(fragment) => { location.hash = fragment; }", fragment)
+    rests(14)

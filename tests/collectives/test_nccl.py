@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_protocols_need_their_links():
     found = nccl.choices("all_reduce", 1e6, own)
     assert [one.algorithm for one in found] == ["ring", "tree"]
     assert found[0].seconds == pytest.approx(14 * (1e-3 + 1e6 / 8 / 1e9)), "a line of one's own is taken as it is"
+
+
+def test_a_lower_latency_is_never_slower():
+    """An adapter that starts a message sooner than its link's datasheet reaches the GPUs' memory as that does."""
+    wide = cluster(256, 8, "nvlink5", "ethernet-100g")
+    soon = replace(wide, across=replace(wide.across, alpha_seconds=wide.across.alpha_seconds / 2))
+    assert nccl.protocols(soon) == nccl.protocols(wide) == ("LL", "LL128", "Simple")
+    for size in (1e3, 1e6, 1e8, 1e10):
+        for collective in ("all_reduce", "reduce_scatter"):
+            assert nccl.price(collective, size, soon).seconds <= nccl.price(collective, size, wide).seconds
 
 
 def test_small_messages_go_by_the_protocol_that_starts_first():

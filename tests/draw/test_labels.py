@@ -62,7 +62,7 @@ def test_a_label_beyond_the_plane_ends_at_its_edge():
     plane = Plane(40, 10, 100, 50, Axis(1, 4096, log=True), Axis(0, 1))
     grid = plane.grid("", "share", [(1, "1"), (4096, "4,096")], [(0, "0")])
     assert 'x="144" y="75" text-anchor="end"' in grid and 'x="40" y="75" text-anchor="middle"' in grid
-    assert plane.own(1, 2, "beyond").count("<circle") == 2
+    assert plane.own(1, 2, "beyond").count("<circle") == 3
 
 
 def test_what_is_to_be_pressed_or_moved_is_a_picture_until_a_script_brings_it_to_life():

@@ -1,7 +1,10 @@
 """What a rank uses under hybrid sharding, kept weights, offload and gradients that add up whole: by its own formula."""
 
+from dataclasses import replace
+
 import pytest
 
+from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.job import fullest, rank_account
 from scaleout.spec.devices import DEVICES
@@ -86,3 +89,22 @@ def test_gradients_that_add_up_whole():
         rank_account(WIDE.other(recipe=MAIN, every_pass=False)).peak_bytes
         == rank_account(WIDE.other(recipe=MAIN)).peak_bytes
     )  # with one pass there is nothing to add up
+
+
+def test_the_optimizer_s_own_gradients_stay_split_where_others_add_up_whole():
+    """bf16 gradients beside fp32 ones: with `no_sync` the former are whole, 2 bytes each, the latter 4 of every 32."""
+    beside = WIDE.other(recipe=replace(MAIN, main_gradients="beside"), micro_batches=4)
+    once, first = rank_account(beside.other(every_pass=False)), rank_account(beside.other(zero=1))
+    assert once.moments["loss"]["gradients"] == first.states["gradients"] == pytest.approx((2 + 4 / 32) * N, abs=1)
+    assert once.peak_bytes < first.peak_bytes  # whose weights are whole too
+
+
+@pytest.mark.parametrize("layout", [Layout(dp=8), Layout(dp=4, tp=2), Layout(dp=4, pp=2, micro_batches=4)])
+def test_ddp_s_buckets_are_a_second_set_of_gradients(layout):
+    """Where gradients stay too: by the job's account and by the layout's, of Llama 2 7B 2 more bytes each."""
+    kept = Recipe("bf16-master", gradients="kept")
+    plain = replace(WIDE, cluster=cluster(1, 8), seq=2048, layout=layout, recipe=kept)
+    beside = plain.other(buckets="beside")
+    more = fullest(beside).peak_bytes - fullest(plain).peak_bytes
+    assert more == 2 * plain.rank_parameters(layout.pp - 1)
+    assert fullest(beside).peak_bytes == account(SHAPE, 1, 2048, beside.recipe, layout).peak_bytes

@@ -62,6 +62,34 @@ def test_accelerate_s_options_are_its_own_and_give_back_the_ranks(layout, recomp
     assert len(asked) == (recompute == "full")
 
 
+EACH = """--accelerator_config '{"gradient_accumulation_kwargs": {"sync_each_batch": true}}'"""
+
+
+@each(
+    [
+        (Layout(dp=8, zero=3, micro_batches=4), {}, True),  # the price scatters gradients at every micro-batch
+        (Layout(dp=8, zero=3), {}, False),
+        (Layout(dp=8, zero=3, micro_batches=4), {"every_pass": False}, False),  # the Trainer's own way
+        (Layout(dp=8, micro_batches=4), {}, False),  # and DDP's
+        (Layout(dp=8, micro_batches=4), {"every_pass": True}, True),
+        (Layout(tp=8, micro_batches=4, zero=3), {}, False),
+    ]
+)
+def test_accelerate_reduces_gradients_at_the_micro_batches_that_were_priced(layout, replicas, each_batch):
+    job = hugging(layout).other(**replicas)
+    assert (EACH in accelerate(job)) == each_batch
+    if each_batch:
+        words = shlex.split(EACH)  # one word of a shell, which the Trainer reads as JSON
+        assert json.loads(words[1]) == {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+
+
+def test_accelerate_passes_keys_and_values_as_they_were_priced():
+    job = hugging(Layout(dp=4, cp=2, zero=3))
+    assert "--parallelism-config-cp-comm-strategy alltoall" in accelerate(job)
+    assert "--parallelism-config-cp-comm-strategy allgather" in accelerate(job.other(context="gather"))
+    assert not [line for line in accelerate(hugging(Layout(dp=4, tp=2, zero=3))) if "comm-strategy" in line]
+
+
 @each(
     [
         (Layout(dp=2, pp=2), {}, "Accelerate trains no pipeline: use pp 1, not 2"),

@@ -36,6 +36,7 @@ def test_sequences_of_a_step():
             "ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True",
         ),
         ({"pp": 64}, "64"),
+        ({"shape": "gpt2-xl"}, "seq 4,096 is longer than the position table: use at most 1,024"),
         ({"program": "jax"}, "program 'jax' is unknown"),
         ({"colour": 1}, "a job has no colour"),
     ],

@@ -1,25 +1,19 @@
 """The widget of `collectives`: seconds by size, the words, and the reader's own run, as the cost model has them."""
 
-import json
-import math
 import random
 import re
-import xml.etree.ElementTree as ET
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from cases import refused
-from drawn import SVG
 
 from scaleout import views
 from scaleout.collectives import nccl
 from scaleout.draw import svg
-from scaleout.spec import sweeps
 from scaleout.spec.topology import cluster
 from scaleout.views import collectives as view
 from scaleout.views.collectives import links as on_links
-from scaleout.views.collectives import record as own
 from scaleout.views.collectives.words import size as in_words
 from scaleout.words.amounts import took
 
@@ -92,14 +86,51 @@ def test_the_half_is_where_half_of_the_time_is_latency_and_less_beyond():
 
 
 def test_every_size_at_which_half_is_latency_has_its_dot():
-    for params, halves in [({}, 3), ({"link": "own"}, 1), ({"link": "ib-ndr", "algorithm": "ring"}, 1)]:
+    for params, halves in [
+        ({"protocols": True}, 3),
+        ({"link": "own"}, 1),
+        ({"link": "ib-ndr", "algorithm": "ring", "protocols": True}, 1),
+    ]:
         found, drawn = on_links.band(on(params), params.get("algorithm", "ring")), render(**params)
         assert len(found.halves) == drawn["svg"].count('data-mark="half-') == halves
         assert drawn["values"]["half_bytes"] == found.halves[-1]
         for at in found.halves:
             below, above = (on(params).way("ring", at * ratio).share for ratio in (0.95, 1.05))
             assert min(below, above) < 0.5 < max(below, above), (params, at)
-    assert "half and half, last at 7.68 MB" in render()["svg"] and "half and half: " in render(link="own")["svg"]
+    drawn = render(protocols=True, size=1e4)["svg"]
+    assert "half and half, last at 7.68 MB" in drawn and "half and half: " in render(link="own")["svg"]
+    near = render(protocols=True, size=400)["svg"]  # where the line of the present size is in the way
+    assert "half, last: 7.68 MB" in near and "half and half" not in near
+
+
+def test_by_default_the_band_has_one_falling_curve_of_the_least_latency():
+    for params in settings(30):
+        links, algorithm = on(params), params["algorithm"]
+        found = on_links.band(links, algorithm)
+        smooth, exact = found.shares(False), found.shares(True)
+        assert exact == [(size, way.share) for size, way, _ in found.points]
+        if not found.protocols:
+            assert smooth == exact
+            continue
+        least = min(way.cost.latency_seconds for _, way, _ in found.points)
+        for (size, share), (_, own_share) in zip(smooth, exact, strict=True):
+            seconds = links.way(algorithm, size).cost.seconds  # by the protocol that NCCL takes
+            assert share == least / seconds <= own_share
+        assert all(low[1] >= high[1] for low, high in pairwise(smooth)), params
+        assert len(on_links.halves(smooth)) <= 1
+
+
+def test_protocols_are_shown_where_asked():
+    names = ("NCCL: LL", "LL128", "Simple")
+    plain, asked = render(), render(protocols=True)
+    assert not [name for name in names if name in plain["svg"]] and all(name in asked["svg"] for name in names)
+    assert "least latency: 14 starts" in plain["svg"] and ">latency: 14 starts" in asked["svg"]
+    assert plain["svg"].count('data-mark="half-') == 1 and "half and half: 752 kB" in plain["svg"]
+    assert plain["sentence"] == asked["sentence"] and plain["law"] == asked["law"]
+    assert plain["values"] | {"protocols_shown": ("LL", "LL128", "Simple")} == asked["values"]
+    for params in ({"link": "own"}, {"algorithm": "naive"}):
+        found, also = render(**params), render(**params, protocols=True)
+        assert "off" in found["levers"]["protocols"] and found["svg"] == also["svg"]
 
 
 def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
@@ -140,7 +171,7 @@ def test_switches_reach_the_measured_rate_and_are_no_choice_where_they_do_not_ad
 @pytest.mark.parametrize("algorithm", view.SHOWN)
 def test_the_edges_of_the_own_link_draw(algorithm, alpha, rate):
     result = render(link="own", alpha=alpha, rate=rate, ranks=1024, algorithm=algorithm)
-    assert result["values"]["seconds"] > 0 and "off" not in str(result["levers"])
+    assert result["values"]["seconds"] > 0 and {*result["levers"]} == {"step", "protocols"}
 
 
 # --- what it says -------------------------------------------------------------------------------------------------
@@ -184,6 +215,16 @@ def test_the_sentence_and_the_law_at_the_default():
     assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 starts: 56.0 µs"
 
 
+def test_the_lever_is_no_part_of_what_the_picture_says_of_itself():
+    for params in settings(40):
+        bare, advice = (
+            views.render("collectives", params, advise=False)["sentence"],
+            views.advice("collectives", params),
+        )
+        assert not re.search(r"\btry\b", bare, re.IGNORECASE) and bare.endswith("."), bare
+        assert render(**params)["sentence"] == f"{bare} {advice}".strip()
+
+
 @pytest.mark.parametrize("algorithm", ["naive", "halving-doubling"])
 def test_what_nccl_never_does_is_said_so_beside_what_it_does(algorithm):
     said = render(algorithm=algorithm)["sentence"]
@@ -211,99 +252,12 @@ def test_bytes_for_people_take_the_next_unit_in_time():
     ]
 
 
-# --- the reader's own run -----------------------------------------------------------------------------------------
-
-
-def record(name="cpu-cpu-2"):
-    return json.loads((RECORDS / f"{name}.json").read_text())
-
-
-def circles(drawn):
-    key = [one for one in ET.fromstring(drawn).iter(f"{SVG}circle") if one.get("stroke") == svg.colour("key")]
-    return [(float(one.get("cx")), float(one.get("cy"))) for one in key]
-
-
-OWN_LINK = {"link": "own", "ranks": 2, "alpha": 125.0, "rate": 1.4}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "sweep", "words"), [("ring", "backend", "gloo as a ring"), ("naive", "naive", "naive by hand")]
-)
-def test_own_points_lie_where_the_latency_of_the_run_puts_them(algorithm, sweep, words):
-    found = views.measured("collectives", record())
-    assert (found["ranks"], found["backend"]) == (2, "gloo") and {*found["sweeps"]} == {"backend", *own.BY_HAND}
-    points = [(a, s) for a, s in found["sweeps"][sweep] if a >= 1e3]
-    drawn = views.render("collectives", OWN_LINK | {"algorithm": algorithm}, svg.WIDE, found)["svg"]
-    left, top, width, height = 6, 345 + 37 + 15, 588, 54
-    for (x, y), (amount, seconds) in zip(circles(drawn), points, strict=True):
-        assert x == pytest.approx(left + width * view.band.AXIS.part(amount), abs=0.02)
-        share = min(took for _, took in found["sweeps"][sweep]) / seconds  # of the run, whatever the model's latency is
-        assert y == pytest.approx(top + height * (1 - share), abs=0.02)
-    assert f"your run: {words}, 2 × 2-core x86-64 CPU" in drawn
-    slow = found | {"sweeps": {"backend": [[1024.0, 19e-3], [2.0**20, 21e-3], [2.0**30, 1.0]]}}  # on a link of 25 µs
-    low, *_, high = (top + height - y for _, y in circles(views.render("collectives", OWN_LINK, svg.WIDE, slow)["svg"]))
-    assert low == pytest.approx(height, abs=0.02) and high < 0.05 * height
-
-
-def test_own_points_have_their_times_and_only_what_ran_there():
-    found = views.measured("collectives", record())
-    points = found["sweeps"]["backend"]
-    drawn = views.render("collectives", OWN_LINK, svg.WIDE, found)["svg"]
-    (low, early), (high, late) = ((a, s) for a, s in points if 8e6 < a < 2e7)  # around 10 MB
-    assert took(early * (late / early) ** (math.log(1e7 / low) / math.log(high / low))) in drawn
-    assert "gloo’s own" in views.render("collectives", OWN_LINK | {"algorithm": "in-network"}, svg.WIDE, found)["svg"]
-    elsewhere = views.render("collectives", {"ranks": 2}, svg.WIDE, found)["svg"]
-    assert "your run used gloo: join by “my own”" in elsewhere and not circles(elsewhere)
-    assert circles(views.render("collectives", {"ranks": 2}, svg.WIDE, found | {"backend": "nccl"})["svg"])
-
-
-def test_a_run_of_other_ranks_says_so_and_draws_nothing():
-    found = views.measured("collectives", record("smoke-cpu-4"))
-    for width in (svg.WIDE, svg.NARROW):
-        other = views.render("collectives", {"ranks": 8}, width, found)
-        assert "set Ranks to 4" in other["svg"] and not circles(other["svg"])
-        assert circles(views.render("collectives", {"ranks": 4, "link": "own"}, width, found)["svg"])
-        assert other["values"] == render(width)["values"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"stem": "ddp"},
-        {"device_count": 1},
-        {"device_count": "two"},
-        {"measurement": []},
-        {"measurement": {}},
-        {"device": None},
-        {"measurement": {"gloo all_reduce, 1024 B: seconds, its line": -1.0}},
-        {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 1e-3}},
-        {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 10**400}},
-    ],
-)
-def test_another_record_is_refused_in_one_line(change):
-    refused(lambda: views.measured("collectives", record() | change), "no Record of labs/collectives.py")
-
-
 def test_each_control_changes_the_values_or_says_why_not():
     for params in settings(12):
         found = render(**params)
         for control in view.CONTROLS[1:]:
             top = {"step": 0, "ranks": 1024, "size": 1e4, "alpha": 1e5, "rate": 1e3}.get(control.name)
             others = [name for name, _ in control.options] or [top, control.lo if control.name != "step" else 2]
+            others = [True, False] if control.kind == "toggle" else others
             moved = any(render(**params | {control.name: one})["values"] != found["values"] for one in others)
             assert moved is ("off" not in found["levers"].get(control.name, {})), (control.name, params)
-
-
-def test_published_sweeps_stand_beside_the_ring_that_they_measured():
-    named = {8: "8 H100, ring", 32: "4 nodes of 8 H100", 64: "8 nodes of 8 H100"}
-    published = {one["name"]: one for one in json.loads((PUBLISHED / "nccl_sweeps.json").read_text())["sweeps"]}
-    for ranks, sweep in sweeps.SWEEPS.items():
-        assert [list(row) for row in sweep.rows] == published[named[ranks]]["rows"]
-        picture = views.render("collectives", {"ranks": ranks})["svg"]
-        assert f"measured: {sweep.words} ({sweep.source})" in picture
-    eight = views.render("collectives", {"ranks": 8})
-    assert eight["svg"].count('r="3.5"') == 13 and ">4.87 ms<" in eight["svg"]
-    assert eight["values"]["seconds"] == pytest.approx(4.87e-3, rel=0.02), "prediction beside measurement"
-    for other in ({"ranks": 16}, {"ranks": 8, "algorithm": "tree"}, {"ranks": 8, "link": "pcie"}):
-        assert "measured:" not in views.render("collectives", other)["svg"]
-    assert all("measured" not in one for one in views.question("collectives")["pictures"])

@@ -120,6 +120,48 @@ def test_a_bucket_falls_from_its_backward_to_its_message(params, width):
     assert late
 
 
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize(
+    "params", [{}, {"model": "gpt2", "bucket": 80}, {"bucket": 400, "accumulation": 3, "no_sync": False}]
+)
+def test_blocks_are_numbered_where_backward_makes_them_and_where_they_are_sent(params, width):
+    """At the middle of what each falls from and onto, in both lanes; one number never touches the next."""
+    root = ET.fromstring(views.render("ddp", params, width)["svg"])
+    falls = [one for one in root.iter(f"{SVG}polygon") if one.get("data-mark", "")[0] == "v"]
+    corners = [[tuple(map(float, pair.split(","))) for pair in one.get("points").split()] for one in falls]
+    numbers = {}
+    for one in root.iter(f"{SVG}text"):
+        if (one.text or "").isdigit() and one.get("text-anchor") == "middle" and one.get("fill") == svg.colour("ink"):
+            numbers.setdefault(float(one.get("y")), []).append((float(one.get("x")), int(one.text)))
+    assert len(numbers) == 2
+    for ends, row in zip(((0, 1), (2, 3)), (numbers[y] for y in sorted(numbers)), strict=True):
+        middles = {
+            (int(one.get("data-mark").split(".")[1]) + 1, round(sum(points[k][0] for k in ends) / 2))
+            for one, points in zip(falls, corners, strict=True)
+        }
+        assert {(number, round(x)) for x, number in row} <= {
+            (number, x + shift) for number, x in middles for shift in (-1, 0, 1)
+        }
+        assert {1, max(number for number, _ in middles)} <= {number for _, number in row}
+        for (x, number), (after, following) in pairwise(sorted(row)):
+            assert after - x > (svg.measure(str(number), 11) + svg.measure(str(following), 11)) / 2
+    words = "bucket" if params.get("model") else "block"
+    count = sum(one.text == words for one in root.iter(f"{SVG}text"))
+    assert count == 2 or (params.get("accumulation") and count < 2)  # of three passes the first may leave it no room
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_what_is_exposed_is_hatched_in_both_lanes(width):
+    result = views.render("ddp", {}, width)
+    found = {one.get("data-mark"): one for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect")}
+    waits, late = found["waits"], found["late"]
+    assert (late.get("x"), late.get("width")) == (waits.get("x"), waits.get("width"))
+    assert float(late.get("y")) == float(found["w0.9"].get("y")) > float(waits.get("y"))
+    end = float(found["w0.9"].get("x")) + float(found["w0.9"].get("width"))
+    assert float(late.get("x")) + float(late.get("width")) == pytest.approx(end, abs=0.02)
+    assert 'data-mark="late"' not in views.render("ddp", {"ranks": 1}, width)["svg"]
+
+
 @over(count=(1, 2, 11, 12, 13, 145, 1000), passes=(1, 3, 16))
 def test_groups_of_buckets(count, passes):
     found = lanes.groups(count, passes)

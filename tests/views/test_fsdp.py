@@ -143,6 +143,16 @@ def test_one_gpu_offload_and_what_no_lever_helps():
     assert "still too much" in hopeless["sentence"]
 
 
+def test_units_ahead_say_nothing_of_one_gpu_and_price_the_advice_for_more():
+    seen = {ahead: views.render("fsdp", {"ranks": "1", "prefetch": ahead}) for ahead in (0, 1, 4)}
+    promised = {"ranks": "4", "checkpointing": "full"}
+    after = {ahead: views.render("fsdp", {**promised, "prefetch": ahead})["values"]["peak_gib"] for ahead in seen}
+    assert len(set(after.values())) == 3
+    for ahead, one in seen.items():
+        assert (one["values"], one["svg"]) == (seen[1]["values"], seen[1]["svg"])
+        assert one["sentence"].endswith(f"full checkpointing**: {quantity(after[ahead])} GiB.")
+
+
 def test_resharding_trades_memory_for_messages():
     yes, no, node = (views.render("fsdp", {"reshard": r, "ranks": "64"})["values"] for r in ("yes", "no", "node"))
     assert yes["peak_gib"] < node["peak_gib"] < no["peak_gib"]
@@ -167,7 +177,7 @@ def test_the_law_adds_up_to_the_peak(params):
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_the_locked_picture_is_the_same_whatever_is_held(width):
     """Tokens and recipe change the peak, and nothing beneath the lanes. A guess stands on the axis of what is held."""
-    base, hill = views.defaults("fsdp"), "held at the peak?"
+    base, hill = views.defaults("fsdp"), "at the peak?"
     asked = [fsdp.locked({**base, **change}, width) for change in ({}, {"batch": 8}, {"checkpointing": "full"})]
     stops = [re.search(r'data-stops="([^"]+)"', one)[1] for one in asked]
     assert len({one[one.index(hill) :].count("<rect") for one in asked}) == len(set(stops)) == 1

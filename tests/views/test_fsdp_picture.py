@@ -1,6 +1,7 @@
 """The picture of `fsdp`: moments in time, areas and lanes to scale, and a unit whose parts move."""
 
 import re
+import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,7 @@ from cases import over
 from fsdp_views import GIB, SVG, bars, entire, paths, setting
 
 from scaleout import views
-from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units, svg
+from scaleout.draw import fsdp_hill, fsdp_life, fsdp_names, fsdp_units, svg
 from scaleout.draw.plot import Axis, Plane
 from scaleout.timing.fsdp import LANES
 from scaleout.views import fsdp
@@ -45,7 +46,7 @@ def test_the_area_reaches_the_peak_and_stacks_the_kinds():
     one = setting(model="gpt2-xl", batch=4)
     account, line = one.account, one.line
     plane = Plane(0, 0, 400, 100, Axis(0, line.seconds), Axis(0, account.peak_bytes / GIB))
-    body = fsdp_hill.area(fsdp_hill.placed(account.moments, line), plane, GIB)
+    body = fsdp_hill.area(fsdp_hill.columns(fsdp_hill.placed(account.moments, line), plane), plane, GIB)
     tops = {}
     for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>'):
         tops[title] = [float(v) for v in re.findall(r"V([\d.]+)", d)][:-1]
@@ -68,7 +69,7 @@ def test_the_area_reaches_the_peak_and_stacks_the_kinds():
 )
 def test_lanes_are_to_scale(params):
     result = views.render("fsdp", params)
-    scale = (svg.WIDE - picture.LEFT - 8) / result["values"]["step_seconds"]
+    scale = picture.across(svg.WIDE) / result["values"]["step_seconds"]
     wide = {}
     for title, d, _ in paths(result["svg"]):
         wide[title] = wide.get(title, 0) + sum(w for _, w in bars(d))
@@ -83,6 +84,79 @@ def test_lanes_are_to_scale(params):
         shown = sum(wide.get(title, 0) for title in names.get(lane, (lane,)))
         assert shown == pytest.approx(seconds * scale, abs=2 * hair), lane
         assert (seconds > 0) == (shown > 0) == (f">{fsdp_units.NAMES[lane]}<" in result["svg"])
+
+
+# --- names where things lie ------------------------------------------------------------------------------------------
+
+
+@over(
+    params=[
+        {},
+        {"wrap": "model"},
+        {"checkpointing": "full", "moment": 4},
+        {"model": "llama-3-405b", "ranks": "1"},
+        {"model": "gpt2", "reshard": "no"},
+        {"offload": True, "over": "node", "ranks": "64"},
+    ],
+    width=(svg.WIDE, svg.NARROW),
+)
+def test_what_is_held_at_the_peak_is_named_beside_it_in_the_order_of_the_stack(params, width):
+    result = views.render("fsdp", params, width)
+    values, account = result["values"], setting(**params).account
+    places, right = picture.PLACES[width], picture.PLACES[width].left + picture.across(width) + picture.GAP
+    words = [one for one in ET.fromstring(result["svg"]).iter(f"{SVG}text") if float(one.get("x")) > right]
+    lines = [one for one in words if one.get("fill") == svg.colour("ink")]
+    held = [name for name in fsdp_hill.STACK if values[f"{name}_gib"] > 0.002 * values["peak_gib"]]
+    names = picture._names(width) | {"logits, temporaries": picture._scratch(account.peak, width)}
+    name_of_unit, unit_gib = ("GiB", 1) if values["peak_gib"] < 3000 else ("TiB", 1024)
+    asked = [f"peak {picture._amount(values['peak_gib'] / unit_gib)} {name_of_unit}"]
+    asked += [f"{names[name]} {picture._amount(values[f'{name}_gib'] / unit_gib)}" for name in reversed(held)]
+    at = {one.text: float(one.get("y")) for one in lines}
+    assert [one for one in at if one in asked] == asked
+    heights = [at[words] for words in asked]
+    assert all(below - above >= places.font for above, below in pairwise(heights))
+
+
+@over(width=(svg.WIDE, svg.NARROW), ranks=("1", "16"))
+def test_a_bar_is_the_fullest_moment_on_the_axis_of_the_hill(width, ranks):
+    one = setting(ranks=ranks)
+    plane = Plane(0, 0, 400, 100, Axis(0, 1), Axis(0, one.account.peak_bytes / GIB))
+    sizes = {name: sum(one.account.peak[kind] for kind in k) / GIB for name, (*_, k) in fsdp_hill.STACK.items()}
+    body, middles = fsdp_names.bar(sizes, 410, 10, plane)
+    heights = [float(h) for h in re.findall(r'height="([\d.]+)" fill="var', body)]
+    assert heights == pytest.approx([100 * n * GIB / one.account.peak_bytes for n in sizes.values() if n], abs=0.01)
+    assert [*middles] == [name for name in sizes if sizes[name]] and sum(heights) == pytest.approx(100, abs=0.05)
+
+
+def test_a_layer_is_named_within_it_only_where_it_is_thick_enough():
+    """Ten steps of 20 pixels: a layer of 50 of 100 pixels over four of them, one of 10 pixels everywhere."""
+    thick = [500 if 3 <= i < 7 else 0 for i in range(10)]
+    steps = [[100, *([100] * 5), 100 + thick[i], 100 + thick[i]] for i in range(10)]
+    plane = Plane(0, 0, 200, 100, Axis(0, 1), Axis(0, 1000))
+    found = fsdp_names.within(steps, plane, 1, {"optimizer": "thin", "activations": "thick"}, 12)
+    assert list(found) == ["activations"]
+    x, y = map(float, re.search(r'x="([\d.]+)" y="([\d.]+)"', found["activations"]).groups())
+    assert 60 < x < 140 and y - 4 == pytest.approx(100 - (10 + 60) / 2)
+    assert not fsdp_names.within(steps, plane, 1, {"activations": "words wider than the four steps"}, 12)
+    [(x1, y1, x2, y2)] = re.findall(
+        r'<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"',
+        fsdp_names.poles(steps, plane, 1, {"activations": "high"}, 12),
+    )
+    assert x1 == x2 and 60 < float(x1) < 140 and float(y1) == 65 and float(y2) < 40, "from its middle to above the hill"
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_it_opens_at_rest(width):
+    """Nothing flies, nothing has been sent, and no two cells of the ranks lie over each other."""
+    result = views.render("fsdp", {}, width)
+    assert result["values"]["moment"] == "rest" and result["values"]["sent_units"] == 0
+    body = fsdp_life.draw(setting().unit, moments.SHOWN, 0, 0, 500, 15)
+    cells = [tuple(map(float, one)) for one in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)h", body)]
+    outlines, owned = cells[:32], cells[32:]
+    assert len(owned) == 4 and set(owned) <= set(outlines) and len(set(outlines)) == 32
+    for i, (x, y, wide, high) in enumerate(outlines):
+        assert all(x + wide <= a or a + w <= x or y + high <= b or b + h <= y for a, b, w, h in outlines[:i])
+    assert picture.locked(setting(), moments.SHOWN, width).count(f'fill="{svg.colour("c5")}" stroke') == 12, "at home"
 
 
 # --- the life of a unit ---------------------------------------------------------------------------------------------
@@ -100,8 +174,8 @@ def test_the_cursor_goes_through_a_unit_s_life():
     assert [one["values"]["sent_units"] * 16 / 15 for one in seen] == pytest.approx([0, 0.5, 1, 1, 1.5, 2, 2.5, 3, 3])
     assert {one["values"]["followed"] for one in seen} == {"block 15"}
     x = [float(re.search(r'<line x1="([\d.]+)"[^>]*data-mark="now"', one["svg"])[1]) for one in seen]
-    scale = (svg.WIDE - picture.LEFT - 8) / seen[0]["values"]["step_seconds"]
-    assert x == pytest.approx([picture.LEFT + scale * one for one in at], abs=0.01)
+    scale = picture.across(svg.WIDE) / seen[0]["values"]["step_seconds"]
+    assert x == pytest.approx([picture.PLACES[svg.WIDE].left + scale * one for one in at], abs=0.01)
 
 
 def test_what_is_held_at_a_moment_is_under_the_peak_and_follows_the_activations():

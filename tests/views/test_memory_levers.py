@@ -67,6 +67,7 @@ def test_the_lever_lowers_the_peak_when_it_is_tried():
         assert then["peak_gb"] * 1e9 == pytest.approx(found.after.peak_bytes), (params, found)
         assert then["fits"] == found.after.fits, (params, found)
         assert f"Try **{found.words}**: " in views.render("memory", params)["sentence"]
+        assert "Try" not in views.render("memory", params, advise=False)["sentence"]  # a page asks for it by itself
 
 
 @pytest.mark.parametrize(("name", "params"), BEST)

@@ -89,6 +89,29 @@ def test_a_peak_is_drawn_only_beside_its_own_model():
     assert (low - y) / (low - high) == pytest.approx(0.4, abs=0.01) and "another model" not in picture
 
 
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_a_peak_beyond_the_axis_stretches_it_and_one_far_beyond_is_said_only(width):
+    found = views.measured("fsdp", record("fsdp"))
+    same = {**found, "ranks": 16, "parameters": total_parameters(PRESETS["llama-3-8b"])}
+    high = views.render("fsdp", {}, width, {**same, "peak_bytes": 150 * 2**30})["svg"]
+    [(x, y)] = rings(high)
+    low, top = (height(high, label, x) for label in ("0", "100"))
+    assert (low - y) / (low - top) == pytest.approx(1.5, abs=0.02) and "off this scale" not in high
+    far = views.render("fsdp", {}, width, {**same, "peak_bytes": 900 * 2**30})["svg"]
+    assert not rings(far) and "off this scale" in far
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_only_what_is_drawn_has_a_ring_in_the_key(width):
+    """The key's ring is of radius 4, a point's of 7."""
+    run = {"ranks": 4, "device": "a GPU", "rate": 3000.0}
+    for params, count in (({}, 0), ({"own_1": 1000.0}, 2)):  # of the rate typed and of the run
+        drawn = views.render("capstone", params, width, run)["svg"]
+        assert drawn.count('r="4" fill="none"') == count == len(rings(drawn))
+    found = views.measured("fsdp", record("fsdp"))
+    assert 'r="4" fill="none"' not in views.render("fsdp", {}, width, found)["svg"]
+
+
 @pytest.mark.parametrize("stem", FILES)
 def test_other_files_are_refused_in_one_line(stem):
     good = record(stem)

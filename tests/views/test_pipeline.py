@@ -13,8 +13,8 @@ from samples import sample
 
 from scaleout import views
 from scaleout.draw import pipeline_held, pipeline_lanes, svg
-from scaleout.spec.pipeline import SCHEDULES, orders
-from scaleout.timing.pipeline import Costs, even, step
+from scaleout.spec.pipeline import SCHEDULES
+from scaleout.timing.pipeline import Costs, step
 from scaleout.views import pipeline
 from scaleout.views.pipeline import levers, picture
 from scaleout.views.pipeline.frame import LEFT, Frame
@@ -115,7 +115,7 @@ def test_a_micro_batch_is_lit_with_its_hops_and_can_be_pressed():
     result, found = shown(lit=3, hop=0.5)
     assert sum(name.startswith("hop") for name in found) == result["values"]["hops"] == 2 * 3
     pressed = [one for one in ET.fromstring(result["svg"]).iter() if one.get("data-press")]
-    assert [one.get("data-press") for one in pressed] == [f"lit={micro}" for micro in range(8)]
+    assert [one.get("data-press") for one in pressed] == [*(f"lit={micro}" for micro in range(8)), "schedule=yours"]
     for hop in ("hopF0", "hopF1", "hopF2"):
         x1, x2 = number(found[hop], "x1", "x2")
         assert x2 - x1 == pytest.approx(0.5 * number(found["ground"], "width")[0] / result["values"]["slots"], abs=0.1)
@@ -184,44 +184,7 @@ def covered(path):
     return area
 
 
-# --- the reader's own --------------------------------------------------------------------------------------------
-
-
-def test_your_own_begins_as_gpipe_and_can_become_zb1():
-    opened, _ = shown(schedule="yours")
-    assert opened["values"]["slots"] == 16 and opened["values"]["held"] == [4, 4, 4]
-    zb1 = views.order([[f"{one.kind}{one.micro}" for one in row] for row in orders("zb1", 3, 4)])
-    found, named = shown(schedule="yours", order=zb1)
-    assert found["values"]["slots"] == step("zb1", 3, 4, 1, even(3)).seconds == 3 * 4 + 2
-    assert found["values"]["held"] == [3, 3, 3]
-    assert sum(name.endswith(("-rank0", "-rank1", "-rank2")) for name in named) == 3 * 4 * 3
-    assert set(opened["levers"]) == {"lit", "ranks", "micro_batches", "chunks", "blocking"}
-
-
-def test_what_never_ends_is_named():
-    rows = [[*row] for row in views.rows_of(views.defaults("pipeline")["order"])]
-    rows[1].insert(1, rows[1].pop(rows[1].index("I0")))  # rank 1 would go back before rank 2 has all that it needs
-    rows[2].insert(0, rows[2].pop(rows[2].index("F1")))
-    result, found = shown(schedule="yours", order=views.order(rows))
-    assert result["values"]["waits"] and result["values"]["bubble"] == 1
-    assert result["sentence"].startswith(
-        "**It never ends**: rank 1 waits at input gradient 0 for input gradient 0 of "
-        "rank 2, and rank 2 at forward 1 for forward 1 of rank 1."
-    )
-    assert "finish" not in found and "F1-rank2" in found
-
-
-def test_the_puzzle_says_what_is_left_to_win():
-    """ZB1's own rows are as short as ZB1; rows that never end are to be moved back."""
-    zb1 = views.order([[f"{one.kind}{one.micro}" for one in row] for row in orders("zb1", 3, 4)])
-    opened, best = (
-        pipeline.advice(views.clean("pipeline", {"schedule": "yours", **order})) for order in ({}, {"order": zb1})
-    )
-    assert opened.startswith("Pull **input gradients** forward") and opened.endswith("ZB1 takes 14, holding 3.")
-    assert step("zb1", 3, 4, 1, even(3)).seconds == 14 and best == "As short as ZB1, which holds 3."
-    first = ".".join(["I0", *views.defaults("pipeline")["order"].split("_")[0].replace("I0.", "").split(".")])
-    stuck = {"schedule": "yours", "order": "_".join([first, *views.defaults("pipeline")["order"].split("_")[1:]])}
-    assert setting(**stuck).waits and pipeline.advice(views.clean("pipeline", stuck)) == "Move it back, or another."
+# --- words and runs ------------------------------------------------------------------------------------------------
 
 
 def test_the_readout_says_what_is_taken_instead():
@@ -267,6 +230,20 @@ def test_a_run_ends_where_it_ended(width):
         drawn = views.render("pipeline", other, width, own)["svg"]
         assert "your run: 4 ranks, m = 8, hop 0" in drawn and "your run&#x27;s end" not in drawn
         assert f"to see it set {WANTED[tuple(other)]}<" in drawn
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize(("times", "drawn"), [(1.5, True), (4, False)])
+def test_a_run_that_took_longer_lies_where_it_ended_or_is_said_to_be_off_the_scale(width, times, drawn):
+    own = views.measured("pipeline", ran())
+    late = own | {"steps": [[*step[:4], times * step[4], step[5]] for step in own["steps"]]}
+    picture = views.render("pipeline", {}, width, late)["svg"]
+    rings = [one for one in ET.fromstring(picture).iter(f"{SVG}circle") if one.get("r") == "7"]
+    found = [one for one in rings if one.get("stroke") == svg.colour("key") and one.get("class") is None]
+    assert bool(found) is drawn is ("off this scale" not in picture)
+    if drawn:
+        [end] = number(marks(picture)["finish"], "x1")
+        assert (float(found[0].get("cx")) - LEFT) / (end - LEFT) == pytest.approx(times * 1.7 / 1.65, abs=0.01)
 
 
 def test_a_record_of_something_else_is_refused():

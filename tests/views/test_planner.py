@@ -21,8 +21,8 @@ from scaleout.timing.band import band
 from scaleout.timing.job import PARTS, step
 from scaleout.timing.search import cut, search
 from scaleout.views import planner
-from scaleout.views.planner import bars, clusters, launch
-from scaleout.views.planner.setting import KINDS, cuts_of
+from scaleout.views.planner import bars, clusters, launch, words
+from scaleout.views.planner.setting import DOUBLED, KINDS, cuts_of
 
 # --- what the search finds --------------------------------------------------------------------------------------
 
@@ -39,7 +39,8 @@ def test_it_tells_what_the_search_finds():
     assert (values["yours"]["seconds"], values["yours"]["fits"]) == (yours.seconds, True)
     ratio = yours.seconds / found.best.seconds
     assert f"Yours: {ratio:.2f} times as long, recomputation 23%." in shown()["sentence"]
-    assert f"a step ± {100 * band(job).share:.0f}%,**" in shown()["sentence"]
+    more = " or more" * bool(band(job).outside)
+    assert f"a step ± {100 * band(job).share:.0f}%{more},**" in shown()["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,21 @@ def test_where_nothing_fits_the_smallest_and_the_first_cluster_are_named():
     assert setting(gpus=16).best is None and setting(gpus=32).best is not None
     assert found["levers"]["price"] == {"off": "nothing fits, so there is no run"}
     assert float(marks(found["svg"])["room line"].get("y1")) > float(marks(found["svg"])["best"].get("cy"))
+
+
+@pytest.mark.parametrize("gpus", [3, 6])
+def test_clusters_that_fit_next_are_among_those_on_offer(gpus):
+    """Three GPUs doubled are six, and then whole nodes: 12 GPUs are none."""
+    found = shown({"model": "llama-3-70b", "gpus": gpus, "sequences": 96})
+    assert "**nothing fits.**" in found["sentence"] and "From **24 GPUs** on it fits: " in found["sentence"]
+    assert setting(gpus=24, sequences=96).best is not None
+
+
+@pytest.mark.parametrize(("sequences", "advised"), [(640, 768), (14_336, 12_288)])
+def test_advised_sequences_are_on_offer_and_fall_evenly(sequences, advised):
+    """To 384 replicas and to 1,536: 15,360 would be the next of the latter, but the page ends at 16,384."""
+    gpus = 384 if sequences == 640 else 1536
+    assert words.least(gpus, sequences) == advised and advised % gpus == 0 and advised in DOUBLED
 
 
 def test_one_gpu_has_three_layouts():

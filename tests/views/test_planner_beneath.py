@@ -150,3 +150,10 @@ def test_sections_are_html_without_a_reader_s_markup():
         views.prepare("planner", {}, ["gone"])
     with pytest.raises(ValueError, match="has no section 'gone': use one of cut, clusters"):
         told("gone")
+
+
+@pytest.mark.parametrize(("seq", "offered"), [(1024, True), (2048, False)])
+def test_what_if_offers_no_sequences_that_have_no_positions(seq, offered):
+    """GPT-3 has a table of 2,048 positions."""
+    question = setting(model="gpt-3-175b", seq=seq).question
+    assert (clusters.changed(question, "sequences twice as long") is not None) == offered

@@ -1,10 +1,8 @@
 // A file that a reader gave, dropped or chosen. It is read here and sent nowhere.
 
-import { el } from "./controls.js";
-
 /** A field, hidden, that opens the reader's own choice of a JSON file: `take` gets it. */
 export function chooser(take) {
-  const input = el("input", { type: "file", accept: ".json,application/json", hidden: true });
+  const input = Object.assign(document.createElement("input"), { type: "file", accept: ".json,application/json", hidden: true });
   input.addEventListener("change", () => {
     take(input.files[0]);
     input.value = ""; // the same file may be chosen again, after another run

@@ -1,10 +1,10 @@
 // The picture as a control: marks that are buttons, and marks that a hand puts into another order. Python writes what
-// each does (`svg.press`, `svg.movable`); here they come alive, and keep the focus while pictures change under it.
+// each does (`svg.press`, `svg.movable`, `svg.nudge`); here they come alive, and keep the focus while pictures change under it.
 
 import { Field } from "./field.js";
 import { read } from "./share.js";
 
-const HANDS = "[data-press][role], [data-move][role]"; // those that are alive
+const HANDS = "[data-press][role], [data-move][role], [data-nudge][role]"; // those that are alive
 const SETTLES = 250; // milliseconds from where a mark was let go to where Python put it
 
 /** What a mark is in an order: {name, row, item, items: its row as the control has it}. */
@@ -88,17 +88,27 @@ export class Hands {
 
   /** Bring to life what the picture offers; before a guess, and in a room, it is only a picture. */
   arm(box = this.box) {
-    const marks = [...box.querySelectorAll("[data-press], [data-move], [data-field]")];
+    const marks = [...box.querySelectorAll("[data-press], [data-move], [data-nudge], [data-field]")];
     if (!marks.length || this.view.root.matches("[data-locked], .room *")) return;
     this.svg ??= box.innerHTML;
     box.firstElementChild.setAttribute("role", "group"); // an image holds no controls
     for (const mark of marks) {
       mark.setAttribute("aria-label", mark.dataset.label);
-      if (mark.dataset.press) {
+      if (mark.dataset.press || mark.dataset.nudge) {
         mark.setAttribute("role", "button");
         mark.setAttribute("tabindex", 0);
       } else if (mark.dataset.move) this.armMove(mark);
       else this.field.arm(mark);
+    }
+    this.choose(this.chosen, box);
+  }
+
+  /** Where buttons nudge marks, one mark is the one that they move. */
+  choose(name, box = this.box) {
+    this.chosen = name;
+    const nudged = box.querySelector("[data-nudge]");
+    for (const mark of box.querySelectorAll("[data-move]")) {
+      mark.toggleAttribute("data-chosen", Boolean(nudged) && mark.dataset.mark === name);
     }
   }
 
@@ -117,6 +127,7 @@ export class Hands {
   enter({ target }) {
     if (!target.dataset.move) return;
     const { name, row, item } = place(target, this.view.params);
+    this.choose(target.dataset.mark);
     this.entries.set(`${name}:${row}`, item);
     for (const mark of this.row(target)) mark.setAttribute("tabindex", mark === target ? 0 : -1);
   }
@@ -132,6 +143,7 @@ export class Hands {
 
   /** Set what a mark asks for: one control, or several at once, of which the last has the picture drawn. */
   press(mark) {
+    if (mark.dataset.nudge) return this.nudge(Number(mark.dataset.nudge));
     const { built, data, params } = this.view;
     const asked = mark.dataset.press.split("&").map((one) => {
       const [name, ...text] = one.split("=");
@@ -152,6 +164,15 @@ export class Hands {
     items.splice(to, 0, item);
     rows[row] = items.join(".");
     this.set(name, rows.join("_"));
+  }
+
+  /** Move the chosen mark by so many places; where none is, choose the first. */
+  nudge(by) {
+    const mark = this.chosen && this.find(this.chosen);
+    if (!mark) return this.choose(this.box.querySelector("[data-move]").dataset.mark);
+    const there = place(mark, this.view.params);
+    const to = there.items.indexOf(there.item) + by;
+    if (to >= 0 && to < there.items.length) this.move(there, to);
   }
 
   down({ target, button, pointerId, clientX }) {
@@ -206,20 +227,20 @@ export class Hands {
 
   up({ clientX, clientY }) {
     // of a button that was drawn anew between down and up the browser makes no click
-    if (!this.pressed?.dataset.press || this.pressed.isConnected) return;
+    if (!this.pressed || this.pressed.dataset.move || this.pressed.isConnected) return;
     const under = this.box.getRootNode().elementFromPoint(clientX, clientY)?.closest(HANDS);
     if (under?.dataset.mark === this.pressed.dataset.mark) this.press(under);
   }
 
   click({ target }) {
     const mark = target.closest(HANDS);
-    if (mark?.dataset.press) this.press(mark);
+    if (mark && !mark.dataset.move) this.press(mark);
   }
 
   key(event) {
     const mark = event.target.closest(HANDS);
     if (!mark || this.drag || event.ctrlKey || event.metaKey || event.altKey) return;
-    const done = mark.dataset.press ? this.pressKey(mark, event) : this.moveKey(mark, event.key);
+    const done = mark.dataset.move ? this.moveKey(mark, event.key) : this.pressKey(mark, event);
     if (done) event.preventDefault();
   }
 

@@ -23,15 +23,19 @@ def keys(frame: Frame, measured: Iterable[tuple[str, str]]) -> tuple[str, float]
     parts, x, y = [], 0.0, frame.key
     for n, (fill, words) in enumerate(items):
         words = labels.cut(words, frame.width - 16, size)
-        wide = 15 + svg.measure(words, size)
+        swatch = 15 if fill else 0
+        wide = swatch + svg.measure(words, size)
         if x and (x + wide > frame.width or n == len(KINDS)):
             x, y = 0.0, y + row
-        parts += [_swatch(x, y, fill), svg.text(x + 15, y + 9, words, size=size)]
+        parts += [_swatch(x, y, fill), svg.text(x + swatch, y + 9, words, size=size)]
         x += wide + 12
     return "".join(parts), max(y + row - frame.key, 2 * row)  # the room of what was measured, before it is told too
 
 
 def _swatch(x: float, y: float, fill: str) -> str:
+    """The mark that a key is of; none for "", words alone."""
+    if not fill:
+        return ""
     if fill in ("accent", "muted"):
         return hatch.box(x, y, 10, 10, fill)
     if fill == "measured":

@@ -107,7 +107,7 @@ def _measured(values: dict, run: Run | None) -> list[tuple[str, str]]:
     if values["own"]:
         entries.append(("key", f"your runs on {', '.join(str(m) for m, _ in values['own'])}"))
     if run:
-        entries.append(("key", run[2] + "; beyond 4,096" * (run[0] > 4096)))
+        entries.append(("" if run[1] is None else "key", run[2] + "; beyond 4,096" * (run[0] > 4096)))
     return entries
 
 

@@ -8,9 +8,8 @@ from functools import lru_cache
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
-from scaleout.views import base, guess, more, play, select, slider
-from scaleout.views.collectives import band, record, sent
-from scaleout.views.collectives.levers import sentence
+from scaleout.views import base, guess, more, play, select, slider, toggle
+from scaleout.views.collectives import band, levers, record, sent
 from scaleout.views.collectives.links import (
     DECADES,
     LARGEST,
@@ -39,6 +38,9 @@ CONTROLS = (
     *more(
         slider("alpha", "α of my own link", 25.0, 0.1, 100_000.0, step=0.1, unit="µs", log=True),
         slider("rate", "Rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
+        toggle("protocols", "NCCL’s protocols", False,
+               help="LL, LL128 and Simple start one later than the other, and move bytes faster: with them the band "
+                    "shows the latency of the one that NCCL takes, without them the least there is."),
     ),
 )  # fmt: skip
 
@@ -56,6 +58,7 @@ class Look(base.Setting):
     step: int
     size: float
     algorithm: str
+    protocols: bool
 
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
@@ -66,25 +69,34 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
     steps_over = min(look.step, shown.steps)
     bar = sent.Sent(shown, steps_over, links.ranks, amount, links.sent(algorithm), sent_by_ranks(links.link, algorithm))
     cost = links.way(algorithm, amount).cost
+    points = record.matching(run, links, algorithm) or record.published(links, algorithm, look.protocols)
     return {
-        "svg": _picture(
-            links, bar, record.matching(run, links, algorithm) or record.published(links, algorithm), width
-        ),
-        "sentence": sentence(links, algorithm, amount),
-        "values": _values(links, bar),
+        "svg": _picture(links, bar, points, width, look.protocols),
+        "sentence": levers.sentence(links, algorithm, amount),
+        "values": _values(links, bar, look.protocols),
         "law": law(links, algorithm, amount, cost),
-        "levers": _levers(links, shown.steps),
+        "levers": _levers(links, algorithm, shown.steps),
     }
 
 
-def _levers(links: Setting, steps: int) -> dict:
-    levers: dict = {"step": {"hi": steps}}
+def advice(params: dict) -> str:
+    """The lever worth trying now; "" where none is to be had."""
+    look = Look.of(params)
+    return levers.advice(Setting.of(params), look.algorithm, look.size * 1e6)
+
+
+def _levers(links: Setting, algorithm: str, steps: int) -> dict:
+    moves: dict = {"step": {"hi": steps}}
+    protocols = curves(links, algorithm).protocols
+    if len(protocols) < 2:
+        always = f"NCCL takes {protocols[0]} at every size" if protocols else "NCCL has none for this"
+        moves["protocols"] = {"off": always}
     if links.link != OWN_LINK:
-        levers |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
-    return levers
+        moves |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
+    return moves
 
 
-def _values(links: Setting, bar: sent.Sent) -> dict:
+def _values(links: Setting, bar: sent.Sent, protocols: bool) -> dict:
     shown, amount, algorithm = bar.shown, bar.message, bar.shown.algorithm
     library, costs, scan = links.by_library(amount), links.costs(amount), curves(links, algorithm)
     way = links.way(algorithm, amount)
@@ -96,6 +108,7 @@ def _values(links: Setting, bar: sent.Sent) -> dict:
         "seconds": seconds,
         "latency_share": way.share,
         "half_bytes": scan.half_bytes,
+        "protocols_shown": scan.protocols if protocols and len(scan.protocols) > 1 else (),
         "by_size": [
             [decade, decade_way.cost.seconds, decade_way.share]
             for decade in DECADES
@@ -121,12 +134,13 @@ def _values(links: Setting, bar: sent.Sent) -> dict:
 # --- the picture ----------------------------------------------------------------------------------------------
 
 
-def _picture(links: Setting, bar: sent.Sent, points, width: int) -> str:
+def _picture(links: Setting, bar: sent.Sent, points, width: int, protocols: bool) -> str:
     algorithm, wide = bar.shown.algorithm, width == svg.WIDE
     node = links.cluster.gpus_per_node if bar.ranks == bar.shown.ranks else 0
     circle = _ranks(algorithm, bar.shown.ranks, bar.steps_over, node, width)
     body = [circle, _key(bar, links, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
-    body.insert(2, band.draw(links, algorithm, bar.message, points, *((345, True) if wide else (292, False))))
+    y = 345 if wide else 292
+    body.insert(2, band.draw(links, algorithm, bar.message, points, y, wide, protocols))
     label = (
         f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {links.words}, step {bar.steps_over} "
         f"of {bar.shown.steps} done: one rank has sent {size(bar.so_far)} of {size(bar.total * bar.message)}. It takes "

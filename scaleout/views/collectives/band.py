@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import exp, log
 
 from scaleout.draw import svg
 from scaleout.draw.plot import Axis
-from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting, Way, band
+from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Band, Setting, Way, band, halves
 from scaleout.views.collectives.record import Measured
 from scaleout.views.collectives.words import SHORT, size
 from scaleout.words.amounts import took
@@ -37,10 +37,15 @@ def locked(y: float, wide: bool) -> str:
     return _head(y, wide) + empty + "".join(_label(strip, amount) for amount in _decades(wide))
 
 
-def draw(links: Setting, algorithm: str, amount: float, points: Measured | None, y: float, wide: bool) -> str:
-    """The band from y down: about 130 high when wide, 100 when narrow; with points of a reader's run a little more."""
+def draw(
+    links: Setting, algorithm: str, amount: float, points: Measured | None, y: float, wide: bool, protocols: bool
+) -> str:
+    """The band from y down: about 130 high when wide, 100 when narrow; with points of a reader's run a little more.
+
+    protocols: with NCCL's, each with a latency of its own; otherwise one smooth curve (`links.Band.latency`).
+    """
     split, strip, way = band(links, algorithm), _strip(y, wide, points is not None), links.way(algorithm, amount)
-    body = [_head(y, wide), _area(split.points, strip)]
+    body = [_head(y, wide), _area(split.shares(protocols), strip)]
     for decade in _decades(wide):
         x = strip.x(decade)
         body.append(svg.line(x, strip.top, x, strip.bottom, "paper", 0.8))
@@ -50,8 +55,13 @@ def draw(links: Setting, algorithm: str, amount: float, points: Measured | None,
         if not _meets(strip, x, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
     body.append(points.draw(strip, wide, y) if points else "")
-    body += _part_names(links, algorithm, split, strip, wide)
+    dots: list[tuple[float, float | None]] = []
+    if points:
+        dots += [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points]
+    body += _part_names(links, algorithm, split, strip, dots, protocols)
     if wide:
+        body += _halves(split.shares(protocols), strip, [*dots, (strip.x(amount), None)])
+        body += _protocols(split.points, strip, dots) if protocols else []
         body += _fastest(split.points, strip)
     body.append(_present_size(strip, amount, way.cost.seconds))
     return "".join(body)
@@ -110,15 +120,12 @@ def _present_size(strip: Strip, amount: float, seconds: float) -> str:
     )
 
 
-def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
+def _area(shares: list[tuple[float, float]], strip: Strip) -> str:
     """Bytes above, latency beneath: shares of the time, between two points as both grow."""
-    path = [(strip.x(points[0][0]), points[0][1].share)]
-    for (low, a, _), (high, b, _) in pairwise(points):
-        left, right, *odds = (
-            strip.x(low),
-            strip.x(high),
-            *(log(max(1 / way.share - 1, 1e-9)) for way in (a, b)),
-        )
+    path = [(strip.x(shares[0][0]), shares[0][1])]
+    for (low, a), (high, b) in pairwise(shares):
+        left, right = strip.x(low), strip.x(high)
+        odds = [log(max(1 / share - 1, 1e-9)) for share in (a, b)]
         parts = 4 if right - left > 12 else 1
         for k in range(1, parts + 1):
             path.append((left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts))))
@@ -132,31 +139,70 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
     )
 
 
-def _part_names(links: Setting, algorithm: str, split, strip: Strip, wide: bool) -> list[str]:
-    """Names of the two parts where they have room, the half, and NCCL's protocols where they change."""
-    parts, font = [], svg.SMALL
-    share = {amount: links.way(algorithm, amount).share for amount in DECADES}
+def _part_names(
+    links: Setting,
+    algorithm: str,
+    split: Band,
+    strip: Strip,
+    dots: list[tuple[float, float | None]],
+    protocols: bool,
+) -> list[str]:
+    """Names of the two parts where they have room beside what was measured, and dots where half of the time is each."""
+    parts, font, share = [], svg.SMALL, {}
+    for amount in DECADES:
+        way = links.way(algorithm, amount)
+        share[amount] = split.latency(way, protocols) / way.cost.seconds
     starts = links.way(algorithm, SMALLEST).cost.steps
-    words = f"latency: {starts:,} start{'s' if starts > 1 else ''}"
-    room = strip.x(split.halves[0] if split.halves else LARGEST) - strip.left - 14
-    if min(share[1e3], share[1e4]) > 0.8 and svg.measure(words, font, True) < room:
-        parts.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
+    least = "least latency" if len(split.protocols) > 1 and not protocols else "latency"
+    words = f"{least}: {starts:,} start{'s' if starts > 1 else ''}"
+    at_half = halves(split.shares(protocols))
+    room = strip.x(at_half[0] if at_half else LARGEST) - strip.left - 14
+    wide = svg.measure(words, font, True)
+    if min(share[1e3], share[1e4]) > 0.8 and wide < room:
+        rows = (strip.bottom - 8, strip.bottom - 4, strip.bottom - strip.height / 2 + 4)
+        rows_free = (row for row in rows if _free(strip.left + 8, row, wide, dots))
+        parts += [svg.text(strip.left + 8, row, words, bold=True, size=font) for row in islice(rows_free, 1)]
     if share[1e9] < 0.4:
         parts.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
     # full, where what was measured is a ring
-    dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
-    for index, half in enumerate(reversed(split.halves)):
-        parts.append(svg.group(strip.x(half), strip.y(0.5), dot, f"half-{index}"))
-    if wide and split.halves:
-        last = size(split.halves[-1])
-        x, words = strip.x(split.halves[-1]), f"half and half{', last at' if len(split.halves) > 1 else ':'} {last}"
-        side, anchor = (10, "start") if x < strip.right - 190 else (-10, "end")
-        parts.append(svg.text(x + side, strip.y(0.5) + 4, words, anchor=anchor, size=svg.SMALLEST))
-    return parts + (_protocols(split.points, strip) if wide else [])
+    half_dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
+    for index, half in enumerate(reversed(at_half)):
+        parts.append(svg.group(strip.x(half), strip.y(0.5), half_dot, f"half-{index}"))
+    return parts
 
 
-def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
-    """Where NCCL changes how it sends, a step in the latency."""
+def _halves(shares: list[tuple[float, float]], strip: Strip, obstacles: list[tuple[float, float | None]]) -> list[str]:
+    """The last size at which half of the time is latency, in words: above the curve or beneath it, where neither a
+    measured point nor the line of the present size (its y is None) is in the way."""
+    at_half = halves(shares)
+    if not at_half:
+        return []
+    x, y, last = strip.x(at_half[-1]), strip.y(0.5), size(at_half[-1])
+    several = len(at_half) > 1
+    for words in (
+        f"half and half{', last at' if several else ':'} {last}",
+        f"half{', last' if several else ''}: {last}",
+    ):
+        wide = svg.measure(words, svg.SMALLEST)
+        for left, baseline in ((x + 9, y - 5), (x - 9 - wide, y + 15)):
+            # beneath, at the left, latency has its name, and where there are several halves the curve turns up
+            inside = baseline < y or (left > strip.left + 150 and not several)
+            if inside and left + wide < strip.right - 36 and _free(left, baseline, wide, obstacles):
+                return [svg.text(left, baseline, words, size=svg.SMALLEST)]
+    return []
+
+
+def _free(left: float, baseline: float, wide: float, obstacles: list[tuple[float, float | None]]) -> bool:
+    """Whether words of this width hit none of them."""
+    return not any(
+        left - 3 < x < left + wide + 6 and (y is None or baseline - 15 < y < baseline + 7) for x, y in obstacles
+    )
+
+
+def _protocols(
+    points: tuple[tuple[float, Way, str], ...], strip: Strip, dots: list[tuple[float, float | None]]
+) -> list[str]:
+    """Where NCCL changes how it sends, a step in the latency: its name at the top, or beneath where dots are there."""
     first = points[0][1].protocol
     changes = [(strip.left + 4, f"NCCL: {first}")] if first else []
     for (low, a, _), (high, b, _) in pairwise(points):
@@ -165,8 +211,11 @@ def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list
     parts = [svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3") for x, _ in changes[1:]]
     ends = [x for x, _ in changes[1:]] + [strip.right - 50]
     for (x, words), end in zip(changes, ends, strict=False):
-        if svg.measure(words, 11) < end - x - 6:
-            parts.append(svg.text(x + 4, strip.top + 12, words, size=svg.SMALLEST))
+        wide = svg.measure(words, 11)
+        rows = (row for row in (strip.top + 12, strip.bottom - 5) if _free(x + 4, row, wide, dots))
+        row = next(rows, None)
+        if wide < end - x - 6 and row is not None:
+            parts.append(svg.text(x + 4, row, words, size=svg.SMALLEST))
     return parts
 
 

@@ -1,4 +1,4 @@
-"""The sentence of the view `collectives`: what the algorithm takes, and the one lever that is worth trying."""
+"""What the view `collectives` says: what the algorithm takes, and the one lever that is worth trying."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGE_SHARE = 0.5  # of the time: then it is what to work on
 
 
 def sentence(links: Setting, algorithm: str, amount: float) -> str:
-    """At most two lines."""
+    """What the algorithm takes, and whether it can be had. With `advice` at most two lines."""
     way = links.way(algorithm, amount)
     result = f"**{took(way.cost.seconds)}** for {size(amount)} among {links.words}"
     part = (
@@ -19,14 +19,23 @@ def sentence(links: Setting, algorithm: str, amount: float) -> str:
     )
     if links.can(algorithm):
         subject = "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
-        return f"{subject} {result}, {part}. {_lever(links, algorithm, amount)}"
-    name, cost = _best(links, amount)
+        return f"{subject} {result}, {part}."
     if algorithm == "in-network":
+        name, cost = _best(links, amount)
         instead = f"the best to be had is the **{SHORT[name]}**, {took(cost.seconds)}"
         return f"The switches here do not add: {instead}. If they did, it would take {result}, {part}."
-    faster = cost.seconds < way.cost.seconds / (1 + TIE)
-    instead = f"{'Try' if faster else 'It has'} {_REASONS[name](cost)}: {took(cost.seconds)}."
-    return f"NCCL, NVIDIA’s library, never all-reduces this way; it would take {result}. {instead}"
+    return f"NCCL, NVIDIA’s library, never all-reduces this way; it would take {result}."
+
+
+def advice(links: Setting, algorithm: str, amount: float) -> str:
+    """The lever worth trying now; "" where the sentence has said what there is instead."""
+    if links.can(algorithm):
+        return _lever(links, algorithm, amount)
+    if algorithm == "in-network":
+        return ""
+    name, cost = _best(links, amount)
+    faster = cost.seconds < links.way(algorithm, amount).cost.seconds / (1 + TIE)
+    return f"{'Try' if faster else 'It has'} {_REASONS[name](cost)}: {took(cost.seconds)}."
 
 
 def _best(links: Setting, amount: float) -> tuple[str, Cost]:

@@ -147,6 +147,29 @@ class Band:
     crossover_bytes: float | None  # below it the tree is faster than the ring, from it on the ring
 
     @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those that NCCL takes, by rising size; () where it has none to choose from."""
+        return tuple(dict.fromkeys(way.protocol for _, way, _ in self.points if way.protocol))
+
+    @property
+    def least_latency(self) -> float:
+        """Seconds: of the protocol that starts fastest, which is what the smallest messages take."""
+        return min(way.cost.latency_seconds for _, way, _ in self.points)
+
+    def latency(self, way: Way, by_protocol: bool) -> float:
+        """Seconds of a way that its band shows as latency.
+
+        By protocol it is the way's own, which jumps where NCCL goes over to one that starts later and moves bytes
+        faster. Otherwise it is `least_latency` at every size, so that the band has one smooth curve: a later start is
+        then part of what more bytes cost. The time that it is a part of is in both that of NCCL's own choice.
+        """
+        return self.least_latency if self.protocols and not by_protocol else way.cost.latency_seconds
+
+    def shares(self, by_protocol: bool) -> list[tuple[float, float]]:
+        """(bytes, the part of the time that is latency)."""
+        return [(size, self.latency(way, by_protocol) / way.cost.seconds) for size, way, _ in self.points]
+
+    @property
     def half_bytes(self) -> float | None:
         """Above it less than half of the time is latency."""
         return self.halves[-1] if self.halves and self.points[-1][1].share < 0.5 else None
@@ -173,17 +196,17 @@ def band(links: Setting, algorithm: str) -> Band:
                 low, high = (middle, high) if regime(middle) == low_regime else (low, middle)
             points += [low, high]
         points.append(last)
-    return Band(tuple(points), _halves(points), _crossover(links))
+    return Band(tuple(points), halves([(size, way.share) for size, way, _ in points]), _crossover(links))
 
 
-def _halves(points: list[tuple[float, Way, str]]) -> tuple[float, ...]:
+def halves(shares: list[tuple[float, float]]) -> tuple[float, ...]:
     """The sizes at which half of the time is latency, rising, to three digits."""
-    halves = []
-    for (low, a, _), (high, b, _) in pairwise(points):
-        if (a.share >= 0.5) != (b.share >= 0.5):
-            low_log, high_log = (log(max(1 / way.share - 1, 1e-9)) for way in (a, b))
-            halves.append(float(f"{exp(log(low) + low_log / (low_log - high_log) * log(high / low)):.3g}"))
-    return tuple(halves)
+    sizes = []
+    for (low, a), (high, b) in pairwise(shares):
+        if (a >= 0.5) != (b >= 0.5):
+            low_log, high_log = (log(max(1 / share - 1, 1e-9)) for share in (a, b))
+            sizes.append(float(f"{exp(log(low) + low_log / (low_log - high_log) * log(high / low)):.3g}"))
+    return tuple(sizes)
 
 
 def _crossover(links: Setting) -> float | None:

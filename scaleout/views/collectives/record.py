@@ -12,7 +12,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import cut
 from scaleout.spec import checks
 from scaleout.spec.sweeps import SWEEPS
-from scaleout.views.collectives.links import DECADES, LARGEST, OWN_LINK, SMALLEST, Setting
+from scaleout.views.collectives.links import DECADES, LARGEST, OWN_LINK, SMALLEST, Setting, band
 from scaleout.words.amounts import took
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
@@ -122,8 +122,8 @@ def matching(record: dict | None, links: Setting, algorithm: str) -> Measured | 
     return Measured(words, tuple((size, seconds, start / seconds) for size, seconds in sweep))
 
 
-def published(links: Setting, algorithm: str) -> Measured | None:
-    """What others measured of a ring on such nodes, where NCCL would take one."""
+def published(links: Setting, algorithm: str, protocols: bool) -> Measured | None:
+    """What others measured of a ring on such nodes, where NCCL would take one. protocols: as `band.draw` has it."""
     published_sweep = SWEEPS.get(links.ranks) if (links.link, algorithm) == (IN_NODES, "ring") else None
     if not published_sweep:
         return None
@@ -132,8 +132,9 @@ def published(links: Setting, algorithm: str) -> Measured | None:
         size = kib * 1024.0
         if published_sweep.algorithm == algorithm or links.fastest(size) == algorithm:
             points.append((size, size * alpha_beta.bus_factor("all_reduce", links.ranks) / (rate * 1e9)))
-    # with the latency that the band has there, a protocol's: what took longer lies off its curve
+    # with the latency that the band has there: what took as long as the model says lies on its curve
+    model = band(links, algorithm)
     shares = tuple(
-        (size, seconds, links.way(algorithm, size).cost.latency_seconds / seconds) for size, seconds in points
+        (size, seconds, model.latency(links.way(algorithm, size), protocols) / seconds) for size, seconds in points
     )
     return Measured(f"measured: {published_sweep.words} ({published_sweep.source})", shares, "ink")

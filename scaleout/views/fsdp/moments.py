@@ -10,7 +10,7 @@ from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
 
 LAST = len(MOMENTS) - 1
-SHOWN = 1  # the first gather, as the view opens
+SHOWN = 0  # at rest, as the view opens
 
 
 def seconds(life: Life, line: ShortTimeline) -> list[float]:

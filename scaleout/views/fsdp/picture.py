@@ -1,9 +1,12 @@
-"""The picture of the view `fsdp`: the life of one unit on a few ranks; when each unit is whole, and what runs; and on
-the same axis of time, under one cursor, what a GPU holds."""
+"""The picture of the view `fsdp`: the life of one unit on a few ranks; and under one cursor and on one axis of time,
+when each unit is whole, what runs, and what a GPU holds, whose parts are named where they lie."""
 
 from __future__ import annotations
 
-from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units, guess, labels, svg
+from dataclasses import dataclass
+
+from scaleout.draw import fsdp_hill, fsdp_life, fsdp_names, fsdp_units, guess, labels, svg
+from scaleout.draw.fsdp_names import Label
 from scaleout.draw.fsdp_units import Strip
 from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
@@ -12,108 +15,219 @@ from scaleout.views.fsdp import moments, record
 from scaleout.words.amounts import quantity, short, took
 
 GIB = 2**30
-# By width: all, a row of cells, the strip, and rows of keys at least
-TALL = {svg.WIDE: (478, 17, 84, 2), svg.NARROW: (398, 13, 54, 3)}
-LEFT, MARGIN = 66, 4
+MARGIN = 4
 ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can be drawn
-# Shorter than the names of the stack
+RANKS = 40  # CSS pixels down to the names of the ranks
+LEAST = 0.002  # share of the peak below which a layer is not named
+FEW, CORNER = (
+    8,
+    0.8,
+)  # units that leave the corners of their strip free, and as much of forward's and of backward's time
+GAP = 9  # from the axis of time to the bar beside it, and from there to its words
+# Shorter than the names of the stack; and where there is less room
 NAMES = {"gathered units": "gathered", "logits, temporaries": "logits, scratch"}
+SHORTER = {svg.WIDE: {}, svg.NARROW: {"whole gradients": "whole grads", "logits, temporaries": "logits etc."}}
+
+
+@dataclass(frozen=True)
+class Places:
+    """In CSS pixels: the whole picture's height, a row of cells, the strip of units; from where the axis of time goes,
+    and what is left on its right for words; the bar of the fullest moment; from picture to picture; size of words."""
+
+    tall: int
+    cell: int
+    strip: int
+    left: int
+    column: int
+    bar: int
+    gap: int
+    font: int
+
+
+PLACES = {
+    svg.WIDE: Places(490, 17, 84, 66, 146, 14, 30, svg.SMALL),
+    svg.NARROW: Places(400, 13, 54, 62, 120, 9, 24, svg.SMALLEST),
+}
+
+
+def across(width: int) -> float:
+    """CSS pixels of a whole step."""
+    return width - PLACES[width].left - PLACES[width].column
 
 
 def picture(setting, moment: int, values: dict, width: int, run: dict | None, same_setting: bool) -> str:
     """One step of one GPU at a moment of the unit's life. setting, values: of the view; run: a reader's;
     same_setting: whether it is of what is set here."""
     peak, card = values["peak_gib"], values["device_gib"]
-    items = [("", f"at the peak, {quantity(peak)} GiB:")]
-    items += [
-        (fill, f"{words} {_amount(values[f'{name}_gib'])}")
-        for name, fill, words in _kinds()
-        if values[f"{name}_gib"] or name == "gathered units"
-    ]
-    items += [("key", words) for words in record.words(run, same_setting)] if run else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
-    frame = _Frame(setting, moment, items, top, width)
-    area = _area(setting, frame.plane, frame.unit)
+    run_peak = run["peak_bytes"] / GIB if run and same_setting else 0.0  # GiB, on the axis if it is this setting's
+    ringed, notes = 0 < run_peak < 2 * top, []
+    if ringed:
+        top = max(top, 1.06 * run_peak)
+    if run:
+        said, ran = record.words(run, same_setting)
+        notes = [("key@" if ringed else "", said), ("", "off this scale; " * (run_peak > top) + ran)]
+    frame = _Frame(setting, moment, width, top, notes)
     label = (
         f"The life of {values['followed']} on {values['drawn']} GPUs, drawn at {values['moment_said']}; when each of "
         f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
         f"{took(values['step_seconds'])}, by kind, at most {quantity(peak)} GiB."
     )
-    if run and same_setting:
-        peak_seconds = max(setting.rows, key=lambda row: row[2].bytes)[0]
-        area += frame.plane.own(peak_seconds, run["peak_bytes"] / frame.unit, "your run's peak")
-    return frame.figure(area, card, values["usable_gib"], peak, label, values["moment_gib"])
+    hill = _hill(setting, frame.plane, frame.unit, width)
+    if ringed:
+        hill += frame.plane.own(_fullest_seconds(setting), run_peak * GIB / frame.unit, "your run's peak")
+    return frame.figure(hill, card, label, values["moment_gib"])
 
 
 def locked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
-    items = [(fill, words) for _, fill, words in _kinds()]
-    card, room = setting.memory_bytes / GIB, allocator.usable(setting.memory_bytes) / GIB
-    frame = _Frame(setting, moment, [("", "held at the peak?"), *items], ABOVE * card, width)
+    card = setting.memory_bytes / GIB
+    frame = _Frame(setting, moment, width, ABOVE * card, [])
     label = "The life of a unit, and when each is whole; what one GPU holds meanwhile is asked."
-    return frame.figure("", card, room, 0.0, label, None)
+    return frame.figure(_asked(setting, frame.plane, frame.unit, width), card, label, None)
+
+
+# --- what a GPU holds -------------------------------------------------------------------------------------------------
 
 
 @kept  # the same at each moment that is played
-def _area(setting, plane: Plane, unit: float) -> str:
-    return fsdp_hill.area(setting.rows, plane, unit)
+def _hill(setting, plane: Plane, unit: float, width: int) -> str:
+    """The hill with the names of its layers, and its fullest moment beside it."""
+    places, peak = PLACES[width], setting.account.peak
+    steps = fsdp_hill.columns(setting.rows, plane)
+    sizes = {name: sum(peak.get(kind, 0) for kind in kinds) for name, (*_, kinds) in fsdp_hill.STACK.items()}
+    words = _names(width) | {"logits, temporaries": _scratch(peak, width)}
+    inside = fsdp_names.within(steps, plane, unit, words, places.font)
+    others = {name: words[name] for name in words if not sizes[name] and name not in inside}
+    left = plane.right + GAP
+    bar, middles = fsdp_names.bar({name: size / unit for name, size in sizes.items()}, left, places.bar, plane)
+    peak_bytes = sum(sizes.values())
+    top = plane.at_y(peak_bytes / unit)
+    rows_left = int(plane.height / (places.font + 1)) - 2  # beside those of the peak and of the GPU
+    seen = [name for name in middles if sizes[name] > LEAST * peak_bytes]
+    largest = sorted(seen, key=lambda name: -sizes[name])[:rows_left]
+    rows = [Label(top, f"peak {_amount(peak_bytes / unit)} {_unit(unit)}", line="ink", bold=True)]
+    rows += [
+        Label(middles[name], _words(words[name], sizes[name] / unit, places), line=fill)
+        for name, (fill, *_) in reversed(fsdp_hill.STACK.items())
+        if name in largest
+    ]
+    return "".join(
+        [
+            fsdp_hill.area(steps, plane, unit),
+            svg.line(plane.at_x(_fullest_seconds(setting)), top, left, top, "ink", 1, "2 3"),
+            bar,
+            fsdp_names.poles(steps, plane, unit, others, places.font),
+            *inside.values(),
+            _beside(setting, plane, unit, places, rows),
+        ]
+    )
 
 
-def _kinds() -> list[tuple[str, str, str]]:
-    """(kind, colour of its key, words), from the top of the stack down."""
-    stack = fsdp_hill.STACK.items()
-    return [(name, fill + "%" * (opacity < 1), NAMES.get(name, name)) for name, (fill, opacity, _) in stack][::-1]
+def _asked(setting, plane: Plane, unit: float, width: int) -> str:
+    """In place of the fullest moment: what it may consist of."""
+    places, left = PLACES[width], plane.right + GAP
+    rows = [Label(plane.top, "at the peak?", bold=True)]
+    rows += [Label(plane.bottom - k, words, "muted") for k, words in enumerate(_names(width).values())][::-1]
+    box = f'x="{svg.num(left)}" y="{svg.num(plane.top)}" width="{places.bar}" height="{svg.num(plane.height)}"'
+    empty = f'<rect {box} fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
+    return empty + _beside(setting, plane, unit, places, rows)
+
+
+def _beside(setting, plane: Plane, unit: float, places: Places, rows: list[Label]) -> str:
+    """Words on the right of the bar, those of the GPU's memory among them."""
+    limits = {"this GPU": setting.memory_bytes, "usable": allocator.usable(setting.memory_bytes)}
+    for words, limit_bytes in limits.items():
+        y = plane.at_y(limit_bytes / unit)
+        if plane.top + 1 < y:
+            rows.append(Label(y, f"{words} {_amount(limit_bytes / unit)}", "accent", "accent"))
+    right = plane.right + GAP + places.bar
+    return fsdp_names.beside(sorted(rows, key=lambda row: row.y), right + 1, right + GAP, plane, places.font)
+
+
+def _fullest_seconds(setting) -> float:
+    return max(setting.rows, key=lambda row: row[2].bytes)[0]
+
+
+def _names(width: int) -> dict[str, str]:
+    """What each layer is called, from the bottom up."""
+    return {name: name for name in fsdp_hill.STACK} | NAMES | SHORTER[width]
+
+
+def _words(name: str, size: float, places: Places) -> str:
+    """A layer's name and its amount, if there is room for that."""
+    room = places.column - 2 * GAP - places.bar
+    return labels.fitting((f"{name} {_amount(size)}", name), room, places.font)
+
+
+def _scratch(peak: dict, width: int) -> str:
+    """Of logits and temporaries, what there is at the peak."""
+    if not peak.get("logits"):
+        return "scratch"
+    return _names(width)["logits, temporaries"] if peak.get("temporaries") else "logits"
+
+
+def _amount(size: float) -> str:
+    """No more digits than can be seen."""
+    if 0 < size < 0.005:
+        return "<0.01"
+    return quantity(size) if size >= 10 or not size else f"{size:.2f}"
+
+
+def _unit(unit_bytes: float) -> str:
+    return "GiB" if unit_bytes == GIB else "TiB"
 
 
 class _Frame:
-    """The ranks; rows of units and lanes; keys; and a plane of GiB over the seconds of a step."""
+    """The ranks; rows of units and lanes; and a plane of GiB over the seconds of a step. notes: on a reader's run, as
+    `labels.keys` takes them."""
 
-    def __init__(self, setting, moment: int, items: list[tuple[str, str]], top: float, width: int) -> None:
-        tall, self.cell, high, rows = TALL[width]
+    def __init__(self, setting, moment: int, width: int, top: float, notes: list[tuple[str, str]]) -> None:
+        places = self.places = PLACES[width]
         self.setting, self.moment, self.width, self.wide = setting, moment, width, width == svg.WIDE
         self.timeline, seconds = setting.line, setting.time.seconds
-        self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)
-        inner_width, self.title = width - LEFT - 8, 35 + fsdp_life.height(self.cell) + 18
-        self.strip = Strip(LEFT, self.title + 6, inner_width, high, seconds)
-        self.lanes = Strip(LEFT, self.strip.y + high + 2, inner_width, 0, seconds)
-        used = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
-        keys, room = labels.keys(MARGIN, used + 5, width - 2 * MARGIN, items, rows)
-        self.keys, self.words_at = keys, used + 5 + room + 9
-        above = self.words_at + 7
+        self.unit = GIB if top < 4096 else 1024 * GIB
+        step = across(width)
+        self.units_at = RANKS + fsdp_life.height(places.cell) + places.gap - 4
+        self.strip = Strip(places.left, self.units_at + 8, step, places.strip, seconds)
+        self.lanes = Strip(places.left, self.strip.y + places.strip + 2, step, 0, seconds)
+        self.lanes_end = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
+        self.held_at = self.lanes_end + places.gap - 8
+        self.notes, room = labels.keys(MARGIN, self.held_at + 6, width - 2 * MARGIN, notes) if notes else ("", 0)
+        above = self.held_at + 9 + room
         self.plane = Plane(
-            LEFT, above, inner_width, tall - above - 24, Axis(0, seconds), Axis(0, top * GIB / self.unit)
+            places.left, above, step, places.tall - above - 24, Axis(0, seconds), Axis(0, top * GIB / self.unit)
         )
 
-    def y_at(self, gib: float) -> float:
-        return self.plane.at_y(gib * GIB / self.unit)
-
-    def figure(self, area: str, card: float, room: float, peak: float, label: str, gib_now: float | None) -> str:
-        """The whole picture. card, room, peak, gib_now: GiB of the GPU, of what a step may take of it, of this step's
-        fullest moment, and of the one that is shown."""
-        plane, inside = self.plane, self.y_at(card) > self.plane.top + 1
-        words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {quantity(card)} GiB")
-        now_words = f"; now {_amount(gib_now)} GiB" if gib_now is not None and (inside or self.wide) else ""
+    def figure(self, held: str, card: float, label: str, gib_now: float | None) -> str:
+        """The whole picture. held: what lies on the plane; card, gib_now: GiB of the GPU, and of what is held at the
+        moment that is shown."""
+        plane = self.plane
         parts = [
             self._life(),
             self._units(),
-            self.keys,
-            svg.text(MARGIN, self.words_at, words + now_words, fill="muted", size=svg.SMALL),
-            time_axis(LEFT, plane.bottom + 4, plane.width, self.strip.seconds, plane.top),
-            area,
+            self._held_words(card, gib_now),
+            self.notes,
+            time_axis(plane.left, plane.bottom + 4, plane.width, self.strip.seconds, plane.top),
             self._y_axis(),
-            self._limit(card, room, peak) if inside else "",
+            held,
+            self._limits(card),
             self._cursor(),
-            self._mark(),
+            guess.mark([(0.0, plane.bottom), (plane.y.hi * self.unit / GIB, plane.top)], (plane.left, plane.right)),
         ]
-        return svg.figure(self.width, TALL[self.width][0], "".join(parts), label)
+        return svg.figure(self.width, self.places.tall, "".join(parts), label)
 
     def _life(self) -> str:
         """The unit on a few ranks, with what happens and what each has sent."""
-        setting, unit = self.setting, self.setting.unit
-        drawn, right = unit.ranks, self.width - 4
-        slots, left = fsdp_life.slots(unit, self.moment, right, 4)
-        sent = svg.text(left - 6, 13, "a GPU has sent", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
-        gpus_text = f"{drawn} of {setting.sharding.ranks:,} GPUs" if drawn < setting.sharding.ranks else f"{drawn} GPUs"
+        setting, unit, left = self.setting, self.setting.unit, self.places.left
+        drawn, right = unit.ranks, self.width - MARGIN
+        slots, slots_left = fsdp_life.slots(unit, self.moment, right, 4)
+        sent = svg.text(slots_left - 6, 13, "a GPU has sent", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
+        gpus_text = (
+            f"{drawn} of {setting.sharding.ranks:,} GPUs"
+            if drawn < setting.sharding.ranks
+            else f"{drawn} GPU{'s' * (drawn > 1)}"
+        )
         title = labels.fitting(
             (
                 f"The life of {setting.followed}, drawn with {gpus_text}",
@@ -121,7 +235,7 @@ class _Frame:
                 f"{setting.followed}, on {gpus_text}",
                 f"A unit on {gpus_text}",
             ),
-            (left if unit.messages else right) - 12 - (110 if self.wide and unit.messages else 0),
+            (slots_left if unit.messages else right) - 12 - (110 if self.wide and unit.messages else 0),
             svg.FONT,
             True,
         )
@@ -131,9 +245,9 @@ class _Frame:
                 svg.text(MARGIN, 13, title, bold=True),
                 slots,
                 sent if unit.messages else "",
-                svg.text(MARGIN, 30, words, size=svg.SMALL, mark="doing"),
-                fsdp_life.names(LEFT - 6, 35, self.cell),
-                fsdp_life.draw(unit, self.moment, LEFT, 35, self.width - LEFT - 4, self.cell),
+                svg.text(MARGIN, 31, words, size=svg.SMALL, mark="doing"),
+                fsdp_life.names(left - 4, RANKS, self.places.cell),
+                fsdp_life.draw(unit, self.moment, left, RANKS, right - left, self.places.cell),
             ]
         )
 
@@ -145,75 +259,85 @@ class _Frame:
         title = f"When the one unit {does}" if count == 1 else f"When each of {count:,} units {does}"
         if len(rows) < count and self.wide:
             title += f" ({len(rows)} drawn)"
-        waits_text, waits = fsdp_units.waits(
-            line, strip.seconds, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16
-        )
         ring = fsdp_units.frame(strip, rows, self.setting.life) if count > 1 and not alone else ""
         return "".join(
             [
-                svg.text(MARGIN, self.title, title, bold=True, size=svg.SMALL),
-                svg.text(
-                    self.width - 4,
-                    self.title,
-                    waits_text,
-                    anchor="end",
-                    size=svg.SMALL,
-                    bold=waits,
-                    fill="accent" if waits else "muted",
-                ),
-                self._ends(moments.named(rows[-1].name), count),
+                svg.text(MARGIN, self.units_at, title, bold=True),
                 fsdp_units.whole(strip, rows),
                 ring,
+                self._ends(moments.named(rows[-1].name), count),
                 fsdp_units.lanes(line, self.lanes, self.wide),
+                self._waits(),
             ]
+        )
+
+    def _waits(self) -> str:
+        """On the right of what is computed: what is exposed."""
+        said = fsdp_units.waits(self.timeline, self.strip.seconds)
+        x, last, pitch = self.plane.right + GAP, self.lanes.y + 10, self.places.font + 2
+        look = ("accent", True) if len(said) > 1 else ("muted", False)
+        return "".join(
+            svg.text(x, last - pitch * k, words, size=self.places.font, fill=look[0], bold=look[1])
+            for k, words in enumerate(reversed(said))
         )
 
     def _ends(self, last: str, count: int) -> str:
-        """Names of the first row and of the last."""
-        strip = self.strip
-        ends = [(strip.y + 8, "root"), (strip.y + strip.height, last)]
-        return "".join(
-            svg.text(
-                LEFT - 5, y, labels.cut(words, LEFT - 8, svg.SMALLEST), anchor="end", size=svg.SMALLEST, fill="muted"
-            )
-            for y, words in (ends if count > 1 else [(strip.y + strip.height / 2 + 4, "model")])
-        )
+        """Names of the first row, of the last, and of the unit that is followed; of forward and of backward."""
+        strip, right, row = self.strip, self.places.left - 5, self.setting.lives[0].index(self.setting.life)
+        ends = [(strip.y + strip.height / 2 + 4, "model", "muted")]
+        if count > 1:
+            ends = [(strip.y + 8, "root", "muted"), (strip.y + strip.height, last, "muted")]
+            y = strip.y + (row + 0.5) * strip.height / len(self.setting.lives[0]) + 4
+            if ends[0][0] + 12 < y < ends[1][0] - 12:
+                ends.append((y, self.setting.followed, "ink"))
+        marks = [
+            svg.text(right, y, labels.cut(words, right - 3, svg.SMALLEST), anchor="end", size=svg.SMALLEST, fill=fill)
+            for y, words, fill in ends
+        ]
+        turn, done = self.setting.lives[0][-1].forward[1], self.timeline.passes[-1][1]
+        for words, start, end, anchor in (("forward", 0.0, turn, "start"), ("backward", turn, done, "end")):
+            x = strip.at(start) + 3 if anchor == "start" else strip.at(end) - 3
+            if count >= FEW and svg.measure(words, svg.SMALLEST) < CORNER * (strip.at(end) - strip.at(start)):
+                y = strip.y + strip.height - 3
+                marks.append(svg.text(x, y, words, anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True))
+        return "".join(marks)
 
     def _cursor(self) -> str:
-        x = self.strip.at(self.setting.seconds_at(self.moment))
-        low = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
-        return svg.line(x, self.strip.y - 3, x, low, "ink", 1.5, mark="now") + svg.line(
-            x, self.plane.top, x, self.plane.bottom, "ink", 1.5, mark="now held"
+        x, plane = self.strip.at(self.setting.seconds_at(self.moment)), self.plane
+        return svg.line(x, self.strip.y - 3, x, self.lanes_end, "ink", 1.5, mark="now") + svg.line(
+            x, plane.top, x, plane.bottom, "ink", 1.5, mark="now held"
         )
 
-    def _limit(self, card: float, room: float, peak: float) -> str:
-        plane, card_y, reserve = self.plane, self.y_at(card), self.y_at(room)
-        words = f"this GPU: {quantity(card)} GiB; it fits below the thin line, {quantity(room)}"
-        words_below = reserve + 15  # where the hill stands above the lines, if there is room
-        words_at = words_below if peak > card and words_below < plane.bottom - 4 else card_y - 5
+    def _held_words(self, card: float, gib_now: float | None) -> str:
+        """The title of what is held; now, and of a GPU whose memory lies above the axis."""
+        title = f"What one GPU holds, {_unit(self.unit)}"
+        now = "" if gib_now is None else f"now {_amount(gib_now * GIB / self.unit)}"
+        beyond = "" if self._inside(card) else f"this GPU has {quantity(card)}"
+        x = MARGIN + svg.measure(title, svg.FONT, True) + 6
+        words = "; ".join(part for part in (now, beyond) if part)
+        return svg.text(MARGIN, self.held_at, title, bold=True) + svg.text(x, self.held_at, words, size=svg.SMALL)
+
+    def _inside(self, gib: float) -> bool:
+        return self._y_at(gib) > self.plane.top + 1
+
+    def _y_at(self, gib: float) -> float:
+        return self.plane.at_y(gib * GIB / self.unit)
+
+    def _limits(self, card: float) -> str:
+        """What the GPU reports, and what of it is usable, through the bar too."""
+        right = self.plane.right + GAP + self.places.bar
+        looks = ((card, 2, "5 4"), (allocator.usable(self.setting.memory_bytes) / GIB, 1, "2 3"))
         return "".join(
-            [
-                svg.line(LEFT, card_y, plane.right, card_y, "accent", 2, "5 4"),
-                svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"),
-                svg.text(plane.right - 4, words_at, words, anchor="end", fill="accent", size=svg.SMALL, halo=True),
-            ]
+            svg.line(self.plane.left, self._y_at(gib), right, self._y_at(gib), "accent", width, dash)
+            for gib, width, dash in looks
+            if self._inside(gib)
         )
 
     def _y_axis(self) -> str:
         plane, parts = self.plane, []
         for value in svg.ticks(plane.y.hi, max(2, round(plane.height / 36))):
             y = plane.at_y(value)
-            parts.append(svg.line(LEFT - 4, y, LEFT, y, "muted"))
-            parts.append(svg.text(LEFT - 7, y + 4, short(value), anchor="end", fill="muted", size=svg.SMALL))
+            parts.append(svg.line(plane.left - 4, y, plane.left, y, "muted"))
+            words = short(value)
+            parts.append(svg.text(plane.left - 7, y + 4, words, anchor="end", fill="muted", size=svg.SMALL))
         return "".join(parts)
-
-    def _mark(self) -> str:
-        plane = self.plane
-        return guess.mark([(0.0, plane.bottom), (plane.y.hi * self.unit / GIB, plane.top)], (LEFT, plane.right))
-
-
-def _amount(gib: float) -> str:
-    """For the keys: no more digits than can be seen."""
-    if 0 < gib < 0.005:
-        return "<0.01"
-    return quantity(gib) if gib >= 10 or not gib else f"{gib:.2f}"

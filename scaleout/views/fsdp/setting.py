@@ -54,12 +54,6 @@ class Setting(base.Setting):
     offload: bool
     program: str
 
-    @classmethod
-    def of(cls, params: dict) -> Setting:
-        """Where nothing is gathered, the units ahead are as usual."""
-        setting = super().of(params)
-        return setting if setting.gathers else setting.other(prefetch=1)
-
     @property
     def gathers(self) -> bool:
         """Whether there is anything to gather: from other GPUs, or from the host."""
@@ -76,7 +70,7 @@ class Setting(base.Setting):
         replicas = Replicas(
             wrap=self.wrap,
             least_parameters=LEAST,
-            prefetch=self.prefetch,
+            prefetch=self.prefetch if self.gathers else 1,  # the same to the digit, where there is nothing to gather
             shards=group,
             reshard={"yes": True, "no": False, "node": NODE if group > NODE else True}[self.reshard],
             offload="parameters" if self.offload else "none",

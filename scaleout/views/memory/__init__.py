@@ -65,7 +65,7 @@ def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
     setting, look = Setting.of(params), Look.of(params)
     return {
         "svg": _picture(setting, look, width, reader_run),
-        "sentence": words.sentence(setting, _stack(setting), look.giga, lever(setting)),
+        "sentence": words.sentence(setting, _stack(setting), look.giga),
         "law": words.law(setting, look.giga),
         "levers": _levers(setting),
         "values": _values(setting, look),
@@ -73,6 +73,11 @@ def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
 
 
 measured = record.measured
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    return words.advice(lever(Setting.of(params)), Look.of(params).giga)
 
 
 @kept  # one search for both widths and all moments

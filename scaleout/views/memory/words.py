@@ -23,15 +23,15 @@ AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-
 TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, section 3.1), or 4 + 4 + 8 in fp32
 
 
-def sentence(setting, stack: dict[str, int], giga: int, best: Lever | None) -> str:
-    """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
-    at the peak, by what they are called."""
+def sentence(setting, stack: dict[str, int], giga: int) -> str:
+    """The peak, whether it fits, and what most of it is. stack: bytes of the picture's layers at the peak, by what they
+    are called."""
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
     return (
         f"{NAMES[setting.model]}{_cut(setting)}: **{amount(account.peak_bytes, giga)}** "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
-        f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%}). {_advice(best, giga)}"
+        f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
 
 
@@ -54,7 +54,8 @@ def _verdict(setting, giga: int) -> str:
     return f"It does not fit on one {name}: {quantity(peak / usable)} times {usable_text}."
 
 
-def _advice(best: Lever | None, giga: int) -> str:
+def advice(best: Lever | None, giga: int) -> str:
+    """The one lever worth trying, with the peak that it leads to."""
     if best:
         fits = "which fits" if best.after.fits else "not enough yet"
         best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")

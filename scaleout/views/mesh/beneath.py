@@ -11,7 +11,8 @@ from scaleout.draw.labels import fitting
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.nodes import colour, groups, stage
-from scaleout.words.amounts import amount, quantity, took
+from scaleout.views.mesh.rates import rate
+from scaleout.words.amounts import amount, took
 
 GIGA = 10**9
 CHIP = 27  # height of a chip
@@ -77,11 +78,7 @@ def cable_words(setting) -> str:
     axes = [axis.upper() for axis in setting.shown if axis in setting.crossing]
     if not axes:
         return "one node: no cable"
-    return f"over the cable: {' '.join(axes)}, {gigabytes_a_second(setting.cluster.share.bytes_per_s)} a GPU"
-
-
-def gigabytes_a_second(rate: float) -> str:
-    return f"{quantity(rate / GIGA).removesuffix('.0')} GB/s"
+    return f"over the cable: {' '.join(axes)}, {rate(setting, setting.crossing[0])} GB/s a GPU"
 
 
 def _axes(item: str) -> tuple[str, ...]:
@@ -96,10 +93,13 @@ def table(frame: Frame) -> str:
     setting, look, (top, pitch) = frame.setting, frame.look, frame.places.table
     place = stage(setting, look.rank)
     sent, spent, parts = setting.traffic(place), setting.wire_seconds(place), []
-    if frame.wide:
-        head = ("", f"rank {look.rank:,} sends, in a step", "calls", "bytes", "over", "takes")
-        parts.append(_cells(frame, head, top, ["muted"] * len(head)))
-        top += pitch
+    if not frame.wide and len(setting.shown) > 3:  # a row more
+        top, pitch = top - 3, pitch - 1
+    sends = f"rank {look.rank:,} sends"
+    who = f"{sends}, in a step" if frame.wide else fitting([sends, "sends"], _room(frame, "calls"), svg.SMALLEST)
+    head = ("", who, "calls", "bytes", "over" if frame.wide else "GB/s over", "takes")
+    parts.append(_cells(frame, head, top, ["muted"] * len(head)))
+    top += pitch
     for k, axis in enumerate(setting.shown):
         fill = "accent" if axis in setting.crossing else "ink"
         row = (axis.upper(), *_row(frame, axis, sent[axis], spent[axis]))
@@ -120,12 +120,12 @@ def _row(frame: Frame, axis: str, flow, seconds: float) -> tuple[str, ...]:
     if not flow.bytes:
         peers = "with nobody" if flow.ranks == 1 else partners(frame, axis, flow.ranks, "0")
         return (peers, "" if flow.ranks == 1 else "0", "", "", "")
-    count, link = f"{flow.messages:,}", frame.setting.wire(axis)
+    count, link, speed = f"{flow.messages:,}", frame.setting.wire(axis), rate(frame.setting, axis)
     return (
         partners(frame, axis, flow.ranks, count),
         count,
         amount(flow.bytes, GIGA),
-        link if frame.wide else _link(link),
+        f"{link}, {speed} GB/s" if frame.wide else f"{speed} {_link(link)}",
         took(seconds),
     )
 
@@ -142,9 +142,14 @@ def partners(frame: Frame, axis: str, ranks: int, count: str) -> str:
     peer_words = f"with rank {peers[0]:,}" if len(peers) == 1 else several
     dp_time = "in every block" if frame.setting.layout.zero == 3 else "at the end"
     times = {"tp": "in every block", "cp": "in every attention", "pp": "stage to stage", "dp": dp_time}[axis]
+    ways = [f"{peer_words}, {times}", peer_words, peer_words.removeprefix("with ")]
+    return fitting(ways, _room(frame, count), svg.SMALLEST)
+
+
+def _room(frame: Frame, count: str) -> float:
+    """CSS pixels beside the number of messages."""
     _, left, right, *_ = COLUMNS[frame.width]
-    room = right - left - 4 - svg.measure(count, svg.SMALLEST)
-    return fitting([f"{peer_words}, {times}", peer_words, peer_words.removeprefix("with ")], room, svg.SMALLEST)
+    return right - left - 4 - svg.measure(count, svg.SMALLEST)
 
 
 # --- bars -------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import fitting
-from scaleout.views.mesh import acts, beneath, nodes
+from scaleout.views.mesh import acts, beneath, nodes, rates
 from scaleout.views.mesh.frame import Frame
 
 
@@ -14,6 +14,7 @@ def picture(setting, look, width: int, alive: bool = True) -> str:
     body = [
         _above(frame),
         nodes.draw(frame, alive),
+        rates.draw(frame),
         beneath.chips(frame, alive),
         beneath.table(frame),
         beneath.wire(frame),

@@ -28,7 +28,7 @@ CONTROLS = (
           lo=0, hi=36, step=0.5),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
     select("schedule", "Schedule", "1f1b", [*((key, schedule.label) for key, schedule in SCHEDULES.items()),
-                                            (YOURS, "Yours: move the blocks")]),
+                                            (YOURS, "Your own order: move the blocks")]),
     slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
     slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
     slider("ranks", "Ranks (p)", 4, 2, RANKS, log=True),
@@ -39,7 +39,7 @@ CONTROLS = (
         toggle("blocking", "A rank does nothing while it sends", False),
         slider("lit", "Micro-batch in colour", 0, 0, MOST_MICRO_BATCHES - 1),
         toggle("path", "Show the critical path", False),
-        arrange("order", "Your schedule", yours.opening()),
+        arrange("order", "Your order", yours.opening()),
     ),
 )  # fmt: skip
 
@@ -122,6 +122,16 @@ def _values(setting: Setting) -> dict:
         "micro_batches": setting.micro_batches,
         "chunks": setting.chunks,
         "waits": [str(wait) for wait in setting.waits],
+        **(_goal_values(setting) if setting.schedule == YOURS else {}),
+    }
+
+
+def _goal_values(setting: Setting) -> dict:
+    """What the reader's own order is measured by."""
+    return {
+        "rivals": {rival.schedule: [rival.slots, *rival.peaks] for rival in setting.rivals},
+        "goal": [setting.goal.slots, setting.goal.peaks[0]],
+        "reached": setting.reached,
     }
 
 

@@ -88,6 +88,7 @@ def held_picture(frame: Frame, lanes, detail: str, values: dict) -> str:
     gpipe_shown = all_of <= 2.5 * most_held
     unit = (rows.bar - 1) / max(most_held, all_of if gpipe_shown else 0)
     caption = "held: forward to the end of backward" if detail == "blocks" else "micro-batches' activations held"
+    caption += f"; dotted: GPipe's {all_of}" if frame.own and gpipe_shown else ""
     parts = [frame.caption(f"activations {caption}" if frame.wide and detail == "blocks" else caption, rows.y - 7)]
     for row in range(len(rows.ranks)):
         floor = rows.top(row) + rows.bar
@@ -141,8 +142,7 @@ def cover(frame: Frame, values: dict) -> str:
     boxes = [
         (moment, slots, rows.y - 2, rows.bottom - rows.y + 4),
         (moment, slots, low.y - 2, low.bottom - low.y + 4),
-        (done_slots, busy, y, tall),
-        (busy + moment - done_slots, slots, y, tall),
+        *([] if frame.own else [(done_slots, busy, y, tall), (busy + moment - done_slots, slots, y, tall)]),
     ]
     pale = "".join(
         svg.rect(

@@ -8,7 +8,7 @@ from scaleout.spec import pipeline as spec
 from scaleout.views import lever
 from scaleout.views.lever import Change, Lever
 from scaleout.views.pipeline.setting import MOST_MICRO_BATCHES, YOURS, reach
-from scaleout.views.pipeline.words import amount, number
+from scaleout.views.pipeline.words import amount, goal, slots
 
 WORTH = 0.02  # of the bubble's share, that a lever must take away to be named
 SMALL = 0.03  # a bubble that is left alone
@@ -58,11 +58,14 @@ def _levers(setting) -> Iterator[Change]:
 
 
 def _puzzle(setting) -> str:
-    """What ZB1 makes of the same work."""
-    known = setting.other(schedule="zb1", wanted=1)
+    """The goal of the reader's own order, and how far it is; none of the moves that lead there."""
     if setting.waits:
-        return "Move it back, or another."
-    if setting.slots > known.slots + 1e-9:
-        result = f"ZB1 takes {number(known.slots)}, holding {amount(known.peaks[0])}"
-        return f"Pull **input gradients** forward, last rank first, weight gradients behind them: {result}."
-    return f"As short as ZB1, which holds {amount(known.peaks[0])}."
+        return "Move a framed block to a later place in its row."
+    if setting.reached:
+        if setting.slots <= setting.least + 1e-9:
+            return "**Goal reached**: no order is shorter, for one rank never waits once it has begun."
+        return f"**As good as {setting.goal.label}**, the best order in the menu. Can it be shorter?"
+    late, more = setting.slots - setting.goal.slots, setting.peaks[0] - setting.goal.peaks[0]
+    misses = [f"{slots(late)} too long"] if late > 1e-9 else []
+    misses += [f"rank 0 holds {amount(more)} too many"] if more > 0 else []
+    return f"Goal: **{goal(setting)}**; now {' and '.join(misses)}."

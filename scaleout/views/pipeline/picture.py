@@ -7,8 +7,8 @@ from itertools import pairwise
 from scaleout.draw import pipeline_lanes, svg
 from scaleout.draw.labels import cut, fitting
 from scaleout.draw.plot import Axis, Plane
-from scaleout.views.pipeline import beneath, record, words, yours
-from scaleout.views.pipeline.frame import ABOVE, LEFT, RUN_HEIGHT, Frame
+from scaleout.views.pipeline import beneath, puzzle, record, words, yours
+from scaleout.views.pipeline.frame import ABOVE, LEFT, Frame
 from scaleout.views.pipeline.setting import YOURS
 from scaleout.words.amounts import quantity
 
@@ -17,13 +17,16 @@ HAND = 22  # CSS pixels, at least, of what a hand presses
 
 def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     """A step in a picture. values: of the view; run: a reader's."""
-    frame = Frame(setting, look, width, run is not None)
+    step = record.matching_step(run, setting)
+    frame = Frame(setting, look, width, run is not None, step[4] if step else 0.0)
     lanes = [setting.lane(rank) for rank in frame.ranks]
     detail = pipeline_lanes.detail(frame.rows, lanes)
-    slots, parts = values["slots"], [frame.caption(_caption(frame, detail), 14)]
+    slots = values["slots"]
+    parts = [puzzle.above(frame)] if frame.own else [frame.caption(_caption(frame, detail), 14)]
+    under = puzzle.compared(frame) if frame.own else beneath.sorted_time(frame, values)
     if setting.waits:
         parts += [
-            beneath.sorted_time(frame, values),
+            under,
             _timeline(frame, lanes, detail),
             _framed(frame, lanes),
             _ring(frame),
@@ -31,26 +34,27 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     else:
         parts += [
             pipeline_lanes.waiting(frame.rows, slots),
-            beneath.sorted_time(frame, values),
+            under,
             _timeline(frame, lanes, detail),
             _hops(frame, lanes),
             _framed(frame, lanes),
             beneath.held_picture(frame, lanes, detail, values),
             beneath.cover(frame, values),
-            frame.finish(slots, words.number(slots)),
+            frame.finish(slots, "" if frame.own else words.number(slots)),
         ]
+    parts.append(puzzle.buttons(frame) if frame.own else puzzle.door(frame))
     if run:
-        parts.append(_run_parts(frame, run))
-    step = f"a step of {quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
-    outcome = "ranks wait for one another for ever" if setting.waits else f"{step}; beneath, what each rank holds"
+        parts.append(_run_parts(frame, run, step))
+    length = f"a step of {quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
+    outcome = "ranks wait for one another for ever" if setting.waits else f"{length}; beneath, what each rank holds"
     counts = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
     return frame.figure(parts, f"{setting.label} on {counts}: {outcome}.")
 
 
-def _run_parts(frame: Frame, run: dict) -> str:
-    """Where a reader's run ended, if it is of what is set, and what it was."""
-    step, low, parts = record.matching_step(run, frame.setting), frame.height - RUN_HEIGHT + 10, []
-    if step:
+def _run_parts(frame: Frame, run: dict, step: list | None) -> str:
+    """Where a reader's run ended, if a step of it is of what is set, and what it was."""
+    low, parts = frame.held.bottom + 16, []
+    if step and frame.has_run:
         plane = Plane(LEFT, ABOVE - 8, frame.rows.width, frame.axis - ABOVE + 8, Axis(0, frame.rows.until), Axis(0, 1))
         end_x = plane.at_x(step[4])
         parts = [
@@ -58,6 +62,7 @@ def _run_parts(frame: Frame, run: dict) -> str:
             plane.own(step[4], 0, "your run's end"),
         ]
     for n, line in enumerate(record.words(run, step, frame.setting)):
+        line += ", off this scale" * (n == 0 and step is not None and not frame.has_run)
         parts.append(svg.text(6, low + 16 * n, cut(line, frame.width - 12), fill="key", size=svg.SMALL, bold=not n))
     return "".join(parts)
 
@@ -84,8 +89,6 @@ def locked(setting, look, width: int) -> str:
 
 def _caption(frame: Frame, detail: str) -> str:
     setting = frame.setting
-    if setting.schedule == YOURS:
-        return "Drag a block along its row, or press arrow keys on it."
     shown_ranks = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
     kinds = f"{shown_ranks}forward faint, backward solid{', weights grey' * setting.splits}"
     column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting hatched"
@@ -167,12 +170,9 @@ def _framed(frame: Frame, lanes) -> str:
 
 
 def _ring(frame: Frame) -> str:
-    """Which ranks wait for what, of a step that never ends."""
-    waits = [
-        f"rank {wait.rank} waits at {words.name(wait.action)} for {words.name(wait.for_action)} of rank {wait.of_rank}"
-        for wait in frame.setting.waits
-    ]
-    lines = ["it never ends:", *waits]
+    """What is wrong with an order that never ends, and which ranks wait for what."""
+    wrong, waits = words.stuck(frame.setting)
+    lines = [f"{wrong}: the step never ends.", *waits]
     return "".join(
         svg.text(LEFT if frame.wide else 6, frame.held.y + 18 * n, line, fill="accent", bold=not n, size=svg.SMALL)
         for n, line in enumerate(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from scaleout.draw.pipeline_lanes import Lane, Sketched
 from scaleout.spec import pipeline as spec
@@ -57,7 +57,7 @@ class Setting(base.Setting, remembered=24):
 
     @property
     def label(self) -> str:
-        return "Yours" if self.schedule == YOURS else spec.SCHEDULES[self.schedule].label
+        return "Your order" if self.schedule == YOURS else spec.SCHEDULES[self.schedule].label
 
     @property
     def splits(self) -> bool:
@@ -176,6 +176,27 @@ class Setting(base.Setting, remembered=24):
     def gpipe(self) -> Setting:
         """The same work in GPipe's order."""
         return self.other(schedule="gpipe", wanted=1)
+
+    @cached_property
+    def rivals(self) -> tuple[Setting, ...]:
+        """The same work in GPipe's order, in 1F1B's, and in the zero-bubble order, which cuts the backward in two."""
+        return tuple(self.other(schedule=schedule, wanted=1) for schedule in ("gpipe", "1f1b", "zb1"))
+
+    @cached_property
+    def goal(self) -> Setting:
+        """The best of them: the shortest, and of several the one that holds least on rank 0."""
+        return min(self.rivals, key=lambda rival: (round(rival.slots, 6), rival.peaks[0]))
+
+    @cached_property
+    def reached(self) -> bool:
+        """Whether the reader's own is as good as the best of them."""
+        return not self.waits and self.slots <= self.goal.slots + 1e-9 and self.peaks[0] <= self.goal.peaks[0]
+
+    @cached_property
+    def least(self) -> float:
+        """Slots that no order is below: some rank waits for its first forward, and then has its work to do."""
+        arrivals = accumulate((slots + self.hop for slots in self.costs.forward[:-1]), initial=0.0)
+        return max(arrival + work for arrival, work in zip(arrivals, self.summary.work, strict=True))
 
     @classmethod
     def of(cls, params: dict) -> Setting:

@@ -12,8 +12,10 @@ def sentence(setting, values: dict) -> str:
     """How long the step is, what of it is waiting, and what is held; beside GPipe's."""
     if setting.waits:
         return _stuck(setting)
+    if setting.schedule == "yours":
+        return _beside_rivals(setting, values)
     micro_batches = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
-    if setting.requested != setting.micro_batches and setting.schedule != "yours":
+    if setting.requested != setting.micro_batches:
         micro_batches += f" (nearest to {setting.requested} that it can have)"
     result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of them waiting"
     first = f"**{setting.label}**, {setting.ranks} ranks, {micro_batches}: {result}"
@@ -30,14 +32,37 @@ def _held_words(setting, values: dict) -> str:
     return f", {as_long}; {held_text}, GPipe {setting.micro_batches}"
 
 
+def _beside_rivals(setting, values: dict) -> str:
+    """The step of the reader's own order and what rank 0 holds in it; and those of 1F1B and GPipe."""
+    result = (
+        f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% waiting, {amount(setting.peaks[0])} held on rank 0"
+    )
+    gpipe, one_f_one_b, _ = (f"{number(rival.slots)} and {amount(rival.peaks[0])}" for rival in setting.rivals)
+    return f"**{setting.label}**: {result}; 1F1B {one_f_one_b}, GPipe {gpipe}."
+
+
+def goal(setting) -> str:
+    """What the reader's own order has to reach."""
+    return f"{slots(setting.goal.slots)}, at most {amount(setting.goal.peaks[0])} activations on rank 0"
+
+
+def stuck(setting) -> tuple[str, list[str]]:
+    """What is wrong with an order that never ends: its name, and each rank of the ring with what it waits for."""
+    texts = [
+        f"rank {wait.rank} waits at {name(wait.action)} for {name(wait.for_action)} of rank {wait.of_rank}"
+        for wait in setting.waits
+    ]
+    if len(texts) == 1:  # a rank that waits for itself
+        wait = setting.waits[0]
+        own = f"rank {wait.rank} has {name(wait.action)} before {name(wait.for_action)}, which it needs"
+        return "A broken dependency", [own]
+    return "Deadlock", texts
+
+
 def _stuck(setting) -> str:
-    """The ring, at its first wait."""
-    first, last = setting.waits[0], setting.waits[-1]
-    first_text = f"rank {first.rank} waits at {name(first.action)} for {name(first.for_action)} of rank {first.of_rank}"
-    if len(setting.waits) == 1:
-        return f"**It never ends**: {first_text}, which comes later in its own order."
-    second = f"rank {last.rank} at {name(last.action)} for {name(last.for_action)} of rank {last.of_rank}"
-    return f"**It never ends**: {first_text}, and {second}."
+    """The ring in one sentence."""
+    wrong, texts = stuck(setting)
+    return f"**{wrong}**: {', and '.join(texts)}."
 
 
 def name(action) -> str:
@@ -79,6 +104,8 @@ def law(setting, values: dict) -> list[str]:
     p, m, v = setting.ranks, setting.micro_batches, setting.chunks
     bubble = values["bubble"]
     if setting.waits:
+        if len(setting.waits) == 1:
+            return ["In a rank's own order:", f"rank {setting.waits[0].rank} waits for itself", ""]
         return ["Each waits for another, in a ring:", " → ".join(f"rank {wait.rank}" for wait in _ring(setting)), ""]
     textbook = (p - 1) / (v * m + p - 1)
     if setting.plain and abs(bubble - textbook) < 1e-6:

@@ -1,4 +1,5 @@
-"""The reader's own schedule in the view `pipeline`: the rows it begins with, and blocks that a hand moves."""
+"""The reader's own order in the view `pipeline`: the rows it begins with, what becomes of them, and blocks that a hand
+moves."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from math import fsum, inf
 from scaleout.draw import pipeline_lanes, svg
 from scaleout.draw.pipeline_lanes import Lane, Rows
 from scaleout.memory.pipeline import held
+from scaleout.spec import pipeline as spec
 from scaleout.spec.pipeline import Action, Orders
 from scaleout.timing.pipeline import Costs, Summary
 from scaleout.timing.pipeline_waits import Wait, blocked
@@ -20,10 +22,11 @@ RANKS, MICRO_BATCHES = 3, 4  # with one stage each; micro-batches
 
 
 def opening() -> list[list[str]]:
-    """GPipe's rows, their backward in two halves."""
+    """1F1B's rows, each backward in two halves."""
     return [
-        [f"F{n}" for n in range(MICRO_BATCHES)] + [f"{kind}{n}" for n in range(MICRO_BATCHES) for kind in "IW"]
-    ] * RANKS
+        [f"{kind}{action.micro}" for action in row for kind in ("IW" if action.kind == "B" else "F")]
+        for row in spec.orders("1f1b", RANKS, MICRO_BATCHES)
+    ]
 
 
 @lru_cache(maxsize=16)

@@ -148,9 +148,15 @@ def changed(question: Question, change: str) -> Question | None:
         return None
     if change == "nodes of 64 GPUs" and question.gpus > 64 and question.gpus % 64:
         return None
-    if change == "sequences twice as long" and (question.sequences < 2 or job_of(question).job.seq < question.seq):
+    if change == "sequences twice as long" and (question.sequences < 2 or not _room_for_twice(question)):
         return None
     return question._replace(change=change)
+
+
+def _room_for_twice(question: Question) -> bool:
+    """Whether the model has positions for sequences twice as long."""
+    job = job_of(question).job
+    return job.shape.positions != "learned" or 2 * job.seq <= job.shape.max_seq
 
 
 def what_questions(setting: Setting) -> list[Question]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.spec import frameworks
 from scaleout.timing.plan import Plan
-from scaleout.views.planner.setting import DOUBLED, MOST_GPUS, Setting, best_of, cuts_of, picked
+from scaleout.views.planner.setting import DOUBLED, GPUS, MOST_GPUS, Setting, best_of, cuts_of, picked
 from scaleout.words.amounts import quantity, took
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
@@ -76,8 +76,9 @@ def _nothing(setting: Setting) -> str:
 
 
 def least(gpus: int, sequences: int) -> int:
-    """The fewest sequences on offer, of so many or more, that fall evenly to one replica on each GPU."""
-    return next((n for n in DOUBLED if n >= sequences and n % gpus == 0), gpus)
+    """The fewest sequences on offer, of so many or more, that fall evenly to one replica on each GPU; else the most."""
+    even = [n for n in DOUBLED if n % gpus == 0]
+    return next((n for n in even if n >= sequences), max(even, default=gpus))
 
 
 def _yours(setting: Setting) -> str:
@@ -111,11 +112,10 @@ def advice(setting: Setting) -> str:
 
 
 def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:
-    """The next larger cluster on which a layout fits, and its best; (0, None) where none here is."""
-    gpus = setting.question.gpus
-    while gpus < MOST_GPUS:
-        gpus *= 2
-        best = best_of(setting.question._replace(gpus=gpus))
+    """The first cluster on which a layout fits, of those on offer that are this one doubled, and its best; (0, None)
+    where none is."""
+    for gpus in (setting.question.gpus * 2**k for k in range(1, MOST_GPUS.bit_length())):
+        best = best_of(setting.question._replace(gpus=gpus)) if gpus in GPUS else None
         if best:
             return gpus, best
     return 0, None
