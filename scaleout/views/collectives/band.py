@@ -6,11 +6,11 @@ from itertools import islice, pairwise
 from math import exp, log
 
 from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.draw.plot import Axis
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Band, Setting, Way, band, halves
 from scaleout.views.collectives.record import Measured
 from scaleout.views.collectives.words import SHORT, size
+from scaleout.words.amounts import took
 
 AXIS = Axis(SMALLEST, LARGEST, True)
 SEEN = 0.45  # opacity of the band: words are written on it, in light and dark
