@@ -184,8 +184,8 @@ def explain(s, rows, wires):
         adding = measure_collectives.add_seconds(s, longest.size * (s.world - 1) // s.world)
         lines.append(
             "on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
-            f"adding takes its time on them too, here {lab_collectives.micro(adding)} us of "
-            f"{lab_collectives.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
+            f"adding takes its time on them too, here {adding * 1e6:,.1f} us of "
+            f"{longest.median * 1e6:,.1f}; alpha-beta gives every rank its own link, and adds for "
             "nothing"
         )
     return lines

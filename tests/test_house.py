@@ -220,6 +220,9 @@ HOMES = {
     # in mesh.lab it is a reader's solution that does so
     r"dist\.all_gather_object\(": {"scaleout.exercises.mesh.lab", "scaleout.lab.session", "scaleout.parallel.ring"},
     r"\bfor (\w+) in range\([^)]*\) if (?:not [\w.]+ % \1\b|[\w.]+ % \1 == 0)": {"scaleout.spec.checks"},
+    r"<strong>\\1": {"scaleout.words.markup"},
+    r"\| \{' \| '\.join": {"scaleout.words.tables"},
+    r"def (took|quantity|listed)\(.*-> str": {"scaleout.words.amounts"},
 }
 
 
@@ -237,7 +240,15 @@ def test_what_has_a_home_is_written_there_alone(pattern):
 
 def test_what_is_written_twice_is_found():
     for pattern, line in zip(
-        HOMES, ("dist.all_gather_object(a, b)", "[n for n in range(1, k + 1) if k % n == 0]"), strict=True
+        HOMES,
+        (
+            "dist.all_gather_object(a, b)",
+            "[n for n in range(1, k + 1) if k % n == 0]",
+            r're.sub("a", r"<strong>\1</strong>", b)',
+            """f"| {' | '.join(cells)} |\"""",
+            "def took(seconds: float) -> str:",
+        ),
+        strict=True,
     ):
         assert written(pattern, {"here": line, "there": "x = 1"}) == {"here"}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scaleout.collectives import messages
 from scaleout.draw import plot, svg
+from scaleout.words.amounts import quantity
 
 Span = tuple[int, str, float, float]  # rank, "sends" or "receives", from, to (seconds)
 OPPOSITE = {"sends": "receives", "receives": "sends"}
@@ -73,7 +74,7 @@ def draw(width: float, size: int, ranks: int, bytes_per_s: float) -> str:
 
 def _head(way: str, intervals: list[Span], sheet: _Sheet, y: float) -> str:
     """The name of a way and its seconds, in large figures: beside its lanes, or above them."""
-    duration, fill = f"{svg.quantity(max(end for *_, end in intervals), 2)} s", "c4-words" if way == "ring" else "ink"
+    duration, fill = f"{quantity(max(end for *_, end in intervals), 2)} s", "c4-words" if way == "ring" else "ink"
     if sheet.wide:
         name = svg.text(0, y + 13, WAYS[way], bold=True, size=14)
         return name + svg.text(0, y + 56, duration, bold=True, size=44, fill=fill)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
-from scaleout.draw import hatch, labels, svg
+from scaleout.draw import hatch, svg
 from scaleout.timing.fsdp import LANES
 from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
+from scaleout.words.amounts import took
 
 ROWS = 34  # units drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
@@ -134,7 +135,7 @@ def waits(timeline: ShortTimeline, seconds: float) -> tuple[str, ...]:
     exposed = timeline.exposed_seconds
     if not exposed:
         return ("nothing is exposed",)
-    return "exposed, hatched", f"{labels.took(exposed)}, {100 * exposed / seconds:.1f}%"
+    return "exposed, hatched", f"{took(exposed)}, {100 * exposed / seconds:.1f}%"
 
 
 def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], dict[str, dict[str, list[Interval]]]]:

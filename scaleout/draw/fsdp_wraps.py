@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from scaleout.draw import fsdp_hill, fsdp_units, labels, svg
+from scaleout.draw import fsdp_hill, fsdp_units, svg
 from scaleout.draw.plot import TICK, Axis, Plane
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
@@ -21,6 +21,7 @@ from scaleout.timing import fsdp_lives
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.job import Step
 from scaleout.timing.job import step as step_of
+from scaleout.words.amounts import took
 
 SHAPE, BATCH, SEQ, RANKS = PRESETS["llama-3-8b"], 2, 4096, 16
 NAMES = {"model": "The whole model", "block": "Each block", "layer": "Each matrix"}
@@ -100,7 +101,7 @@ def _panel(wrap: str, width: float) -> str:
             svg.text(
                 0,
                 plane.bottom + TICK + 2,
-                f"{labels.took(time.seconds)}; exposed {100 * _waits(wrap):.1f}%",
+                f"{took(time.seconds)}; exposed {100 * _waits(wrap):.1f}%",
                 size=svg.SMALL,
                 bold=_waits(wrap) > 0.05,
                 fill="accent" if _waits(wrap) > 0.05 else "muted",

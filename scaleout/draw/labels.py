@@ -1,4 +1,4 @@
-"""Numbers and times as people say them, the room that labels need, and keys that flow into it."""
+"""The room that labels need, words cut to it, and keys that flow into it."""
 
 from __future__ import annotations
 
@@ -6,45 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from scaleout.draw import svg
 
-CLOCK = (
-    (1e-3, "µs", 1e-6),
-    (1.0, "ms", 1e-3),
-    (600.0, "s", 1.0),
-    (14_400.0, "min", 60.0),
-    (345_600.0, "h", 3600.0),
-)
 ROW = 18  # from one row of keys to the next
 DASHES = {"-": "5 2", ":": "2 2", "~": ""}
 SWATCH, GAP = 10, 14  # of a key: its colour, and what is left free after it
-
-
-def clock(seconds: float) -> tuple[str, float]:
-    """The unit in which people speak of an amount of time as long as this, to three digits, and its seconds."""
-    return next(
-        ((unit, unit_seconds) for below, unit, unit_seconds in CLOCK if seconds < 0.9995 * below), ("days", 86_400.0)
-    )
-
-
-def took(seconds: float) -> str:
-    """An amount of time in words.
-
-    >>> took(0.0), took(0.0123), took(7800.0)
-    ('0 ms', '12.3 ms', '130 min')
-    """
-    unit, unit_seconds = clock(seconds) if seconds else ("ms", 1.0)
-    return f"{svg.quantity(seconds / unit_seconds)} {unit}"
-
-
-def short(value: float) -> str:
-    """A round number in as few characters as can be read.
-
-    >>> short(0.25), short(2048.0), short(1e6), short(5e10)
-    ('0.25', '2,048', '1M', '50bn')
-    """
-    for least, name in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= least:
-            return f"{value / least * (10 if name == 'k' else 1):,g}{name}"
-    return f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
 def room(words: Iterable[str]) -> float:

@@ -8,9 +8,9 @@ from itertools import pairwise
 from math import fsum
 
 from scaleout.draw import hatch, svg
-from scaleout.draw.labels import took
 from scaleout.timing.ddp import Pass, Timeline
 from scaleout.timing.intervals import Interval
+from scaleout.words.amounts import took
 
 GROUPS = 10  # of neighbouring buckets, at most: what is thinner than a line is drawn with its neighbours
 SHADES = {"compute": (1.0, 0.84), "c4": (1.0, 0.8), "flow": (0.34, 0.2)}  # of neighbours

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 from scaleout.draw import labels, svg
-from scaleout.draw.labels import clock, short
+from scaleout.words.amounts import clock, short
 
 TICK = 15  # from a plane's lower edge to the baseline of what stands under it
 

@@ -7,6 +7,7 @@ from scaleout.draw import hatch, pipeline_lanes, svg
 from scaleout.draw.pipeline_lanes import LOOK, Lane, Rows
 from scaleout.timing import pipeline
 from scaleout.timing.pipeline import Timeline
+from scaleout.words.amounts import quantity
 
 RANKS, PIECES = 4, 8
 WORDS = {"F": "forward", "B": "backward", "I": "backward", "W": "for the weights"}
@@ -53,7 +54,7 @@ def _legend(x: float, steps: dict[str, Timeline]) -> str:
 
 def _head(name: str, step: Timeline, rows: Rows, y: float) -> str:
     """The name of a step at the left of its lanes, and where it ends."""
-    duration = f"{svg.quantity(step.seconds, 2)} slots, {step.bubble:.0%} idle"
+    duration = f"{quantity(step.seconds, 2)} slots, {step.bubble:.0%} idle"
     room = svg.measure(name, 14, True) + svg.measure(duration, 14, True) + 16
     right = max(rows.at(step.seconds), rows.x + room)
     return svg.text(rows.x, y + 14, name, bold=True, size=14) + svg.text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaleout.draw import labels, svg
+from scaleout.draw import svg
 from scaleout.draw.lanes import Lanes
 from scaleout.draw.plot import time_axis
 from scaleout.spec import topology
@@ -16,6 +16,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.ddp import Timeline
 from scaleout.timing.job import step
+from scaleout.words.amounts import took
 
 TOP = 20  # CSS pixels of a step's name, and as much beneath the last for the axis
 LEFT = 4
@@ -51,8 +52,6 @@ def draw(width: float, steps: Sequence[tuple[str, Timeline]]) -> str:
         marks += [svg.text(LEFT, y + 13, name, bold=True), lanes.draw()]
         y = lanes.bottom + 10
     axis = time_axis(LEFT, y, width - 2 * LEFT, until, y - 4)
-    durations = [
-        (name, labels.took(timeline.seconds), labels.took(timeline.exposed_seconds)) for name, timeline in steps
-    ]
+    durations = [(name, took(timeline.seconds), took(timeline.exposed_seconds)) for name, timeline in steps]
     summary = "; ".join(f"{name}: {total}, of which {exposed} exposed" for name, total, exposed in durations)
     return svg.figure(width, y + TOP, "".join([*marks, axis]), f"Compute and messages of one step each. {summary}.")

@@ -52,18 +52,6 @@ def num(value: float) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def quantity(value: float, digits: int = 3) -> str:
-    """A positive number for people: `digits` significant figures, thousands separated, no exponent.
-
-    >>> quantity(1234567.0), quantity(140.0), quantity(0.01234)
-    ('1,230,000', '140', '0.0123')
-    """
-    if value == 0:
-        return "0"
-    places = digits - 1 - int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded one: 0.9996 is 1.00
-    return f"{round(value, places):,.{max(0, places)}f}"
-
-
 # Widths of characters in ems, of DejaVu Sans Condensed, as wide as Segoe UI and wider than San Francisco and Roboto.
 _NARROW, _BROAD, _MEAN = {**dict.fromkeys("iljI.,:;|!' ", 0.3), **dict.fromkeys("ftr()-/", 0.37)}, 0.78, 0.56
 _BROADS = set("mwMW%@−×÷→") | set("ABCDEFGHKNOPQRSTUVXYZ")

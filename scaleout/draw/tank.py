@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
-from scaleout.draw.amounts import Scale
+from scaleout.draw.scale import Scale
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scaleout.draw import svg
-from scaleout.draw.amounts import amount
 from scaleout.draw.hatch import hatched
 from scaleout.draw.tank import Frame, Layer, Tank
+from scaleout.words.amounts import amount, quantity
 
 THIN = 16  # a layer lower than this has its name on a flag
 NOTE = 14  # height of a line of words on the reader's run
@@ -145,7 +145,7 @@ class Drawing:
 
     def _fitting(self, layer: Layer, size: int) -> str | None:
         """The longest words for a layer that fit the tank, with its amount in the unit of the axis."""
-        number = svg.quantity(size / self.tank.scale.size)
+        number = quantity(size / self.tank.scale.size)
         ways = (f"{words} {number}" for words in layer.words)
         return next((way for way in ways if svg.measure(way, self._size, bold=True) < self.across - 4), None)
 
@@ -339,7 +339,7 @@ class Drawing:
 
     def _total(self, frame: Frame) -> str:
         value = frame.total / self.tank.scale.size
-        return "≈0" if value < 0.01 else f"{value:.2f}" if value < 1 else svg.quantity(value)
+        return "≈0" if value < 0.01 else f"{value:.2f}" if value < 1 else quantity(value)
 
     # --- words ----------------------------------------------------------------------------------------------------
 

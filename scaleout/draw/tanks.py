@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scaleout.draw import svg
 from scaleout.draw.hatch import hatched
+from scaleout.words.amounts import quantity
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _names(row: Row, places: Places) -> str:
             continue
         y = min(middle + 4, below - pitch)
         below = y
-        words = f"{layer.name} {svg.quantity(layer.size / 1e9)}"
+        words = f"{layer.name} {quantity(layer.size / 1e9)}"
         unit = " GB" if places.width == svg.WIDE else ""
         marks.append(svg.text(places.labels, y, words + unit, size=places.font, mark=f"name {layer.key}"))
     return "".join(marks)
@@ -189,7 +190,7 @@ def _first(row: Row, places: Places) -> str:
         for gpu in range(row.gpus)
     ]
     return "".join(lines) + svg.text(
-        places.labels, y + 4, f"{svg.quantity(row.first / 1e9)} GB at first", fill="muted", size=places.font
+        places.labels, y + 4, f"{quantity(row.first / 1e9)} GB at first", fill="muted", size=places.font
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scaleout.collectives.alpha_beta import ALGORITHMS, algorithm_bandwidth, bus_bandwidth, cost, ring_wire
 from scaleout.lab.picture import picture
-from scaleout.lab.text import ratio, table
+from scaleout.lab.text import fixed, ratio, table
 from scaleout.spec.topology import Wire
 from scaleout.timing import profile
 
@@ -61,7 +61,16 @@ def columns(rows):
     return table(
         ("collective", "size (B)", "count", "type", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "error"),
         [
-            (r.name, r.size, r.count, "float", micro(r.median), f"{r.algbw / 1e9:.2f}", f"{r.busbw / 1e9:.2f}", r.wrong)
+            (
+                r.name,
+                r.size,
+                r.count,
+                "float",
+                fixed(r.median, 1e-6),
+                f"{r.algbw / 1e9:.2f}",
+                f"{r.busbw / 1e9:.2f}",
+                r.wrong,
+            )
             for r in rows
         ],
     )
@@ -93,7 +102,7 @@ def _line_row(name, fits):
     rates = (f"{wire(fit).bytes_per_s / 1e9:.2f}" if fit["seconds_per_byte"] else "-" for fit in fits)
     return (
         name,
-        ", ".join(micro(fit["alpha_seconds"]) for fit in fits),
+        ", ".join(fixed(fit["alpha_seconds"], 1e-6) for fit in fits),
         ", ".join(rates),
         *(f"{p['relative_error']:+.0%}" for fit in fits for p in fit["points"]),
     )
@@ -115,7 +124,7 @@ def held_out_text(pairs):
     """Prediction beside measurement at the sizes that the line has not seen."""
     return table(
         ("size that the line has not seen", "size (B)", "predicted (us)", "measured (us)", "ratio"),
-        [(r.name, r.size, micro(p), micro(r.median), ratio(p, r.median)) for r, p in pairs],
+        [(r.name, r.size, fixed(p, 1e-6), fixed(r.median, 1e-6), ratio(p, r.median)) for r, p in pairs],
     )
 
 
@@ -177,11 +186,11 @@ def wire_text(rows, links):
             (
                 r.name,
                 r.size,
-                micro(r.median),
+                fixed(r.median, 1e-6),
                 *(
                     cell
                     for link in links.values()
-                    for cell in (micro(from_wire(r, link)), ratio(from_wire(r, link), r.median))
+                    for cell in (fixed(from_wire(r, link), 1e-6), ratio(from_wire(r, link), r.median))
                 ),
             )
             for r in rows
@@ -197,11 +206,6 @@ def against(rows, numerator, denominator):
         (a.size, statistics.median(y / x for x, y in zip(a.seconds, b.seconds, strict=True)))
         for a, b in zip(first, second, strict=True)
     ]
-
-
-def micro(seconds):
-    """Seconds as text in microseconds."""
-    return f"{seconds * 1e6:,.1f}"
 
 
 def short(size):

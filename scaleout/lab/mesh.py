@@ -3,7 +3,7 @@ rank holds, layouts by their predicted steps. Standard library only."""
 
 from dataclasses import replace
 
-from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.lab.text import fixed, megabytes, ms, ratio, table
 from scaleout.spec import checks, layout_words
 from scaleout.spec.slices import divides
 
@@ -69,8 +69,15 @@ def sent(rows):
         for axis in dict.fromkeys((*wanted, *counted)):
             mine, predicted = (side.get(axis, {}) for side in (counted, wanted))
             size = [sum(entry[0] for entry in side.values()) for side in (predicted, mine)]
+            kilobytes = [fixed(sent, 1e3) for sent in size]
             lines.append(
-                (f"stage {rank}, along {axis}", calls(mine), calls(predicted), *map(kilobytes, size), ratio(*size))
+                (
+                    f"stage {rank}, along {axis}",
+                    calls(mine),
+                    calls(predicted),
+                    *kilobytes,
+                    ratio(*size),
+                )
             )
     return table(("a rank sends", "calls", "predicted", "kB predicted", "kB", "ratio"), lines) if lines else ""
 
@@ -78,10 +85,6 @@ def sent(rows):
 def calls(messages):
     """{"all_reduce": (bytes, 8)} as "8 AR"."""
     return " + ".join(f"{entry[1]} {SHORT.get(name, name)}" for name, entry in sorted(messages.items())) or "-"
-
-
-def kilobytes(size):
-    return f"{size / 1e3:,.1f}"
 
 
 def state_table(rows):

@@ -16,6 +16,7 @@ from pathlib import Path
 from scaleout.lab.corpus import LARGE, LIBRARY, SHIPPED, VOCABULARY
 from scaleout.spec.command import Parser, text
 from scaleout.spec.transformer import Shape
+from scaleout.words.amounts import listed
 
 TIERS = ("smoke", "cpu", "gpu")
 
@@ -207,9 +208,7 @@ def check_idle(flag_name, o, usual, idle):
     """
     flags = [named(name) for name in idle if getattr(o, name) != getattr(usual, name)]
     if flags:
-        raise ValueError(
-            f"{flag_name} is shown by itself: leave out {', '.join(flags[:-1])}{' and ' * (len(flags) > 1)}{flags[-1]}"
-        )
+        raise ValueError(f"{flag_name} is shown by itself: leave out {listed(flags)}")
 
 
 def check_folder(path, flag):

@@ -2,8 +2,9 @@
 library only."""
 
 import textwrap
+from functools import partial
 
-from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.lab.text import fixed, megabytes, ms, ratio, table
 
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 NAMES = dict(zip(SHARES, ("everything", "80%", "60%", "40%", "20%", "inputs alone"), strict=True))
@@ -34,7 +35,7 @@ def budgets(rows, title):
             (
                 NAMES[share],
                 *_pair(p, m, "kept", megabytes),
-                *_pair(p, m, "flops", _giga),
+                *_pair(p, m, "flops", partial(fixed, unit=1e9, decimals=3)),
                 *_pair(p, m, "peak", megabytes),
                 *_pair(p, m, "seconds", ms),
                 "yes" if row["equal"] else "NO",
@@ -57,10 +58,6 @@ def budgets(rows, title):
 
 def _pair(predicted, measured, figure, words):
     return [words(figures[figure]) if figures.get(figure) is not None else "-" for figures in (measured, predicted)]
-
-
-def _giga(flops):
-    return f"{flops / 1e9:,.3f}"
 
 
 def drops(policies):
@@ -86,8 +83,8 @@ def compiled(rows):
                 f"{budget:g}",
                 megabytes(size),
                 f"{size / rows[0][1]:.0%}",
-                _giga(flops),
-                _giga(least),
+                fixed(flops, 1e9, 3),
+                fixed(least, 1e9, 3),
                 ratio(least, flops),
             )
             for budget, size, flops, least in rows

@@ -4,18 +4,13 @@ import os
 import sys
 import time
 
+from scaleout.words import tables
+
 
 def table(header, rows):
     """Columns of text as one string: the first to the left, the others to the right."""
-    rows = [[str(cell) for cell in row] for row in [header, *rows]]
-    wide = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, wide, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([lines[0], "  ".join("-" * w for w in wide), *lines[1:]])
+    rows = [[str(cell) for cell in row] for row in rows]
+    return tables.aligned(header, rows, [i > 0 for i in range(len(header))])
 
 
 def ratio(predicted, measured):
@@ -23,9 +18,14 @@ def ratio(predicted, measured):
     return f"{predicted / measured:.3f}" if predicted and measured else "-"
 
 
+def fixed(value, unit, decimals=1):
+    """A value as text in units of `unit`; "-" for None."""
+    return "-" if value is None else f"{value / unit:,.{decimals}f}"
+
+
 def ms(seconds):
     """Seconds as text in milliseconds; "-" for None."""
-    return "-" if seconds is None else f"{seconds * 1e3:,.1f}"
+    return fixed(seconds, 1e-3)
 
 
 def megabytes(count):
@@ -33,6 +33,13 @@ def megabytes(count):
     if count is None:
         return "-"
     return f"{count / 1e9:,.2f} GB" if abs(count) >= 1e10 else f"{count / 1e6:,.2f} MB"
+
+
+def figure(name, value, milliseconds=",.4g", other=",.6g"):
+    """A number of a Record with the unit that its name says; the formats are those of what is no bytes."""
+    if "bytes" in name:
+        return megabytes(value)
+    return f"{value * 1e3:{milliseconds}} ms" if "seconds" in name else f"{value:{other}}"
 
 
 def count(value):

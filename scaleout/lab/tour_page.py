@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from scaleout.lab.text import megabytes, ratio
+from scaleout.lab.text import figure, megabytes, ratio
 from scaleout.lab.tour import BY_ITSELF, Machine, Stop
 from scaleout.lab.tour_visit import ENDED, FAILED, PASSED, Visit
 from scaleout.records import profiles
@@ -209,13 +209,6 @@ def pair(record, name: str) -> tuple[str, str, str, str]:
     """A prediction of a Record, its measurement, and their ratio, as cells."""
     predicted, measured = record.prediction[name], record.measurement[name]
     return name, figure(name, predicted), figure(name, measured), ratio(predicted, measured)
-
-
-def figure(name: str, value: float) -> str:
-    """A number of a Record with the unit that its name says."""
-    if "bytes" in name:
-        return megabytes(value)
-    return f"{value * 1e3:,.4g} ms" if "seconds" in name else f"{value:,.6g}"
 
 
 def _details(tour: Tour) -> list[Block]:

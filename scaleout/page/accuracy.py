@@ -13,10 +13,11 @@ from statistics import median
 from docutils import nodes
 
 from scaleout.draw import errors
-from scaleout.page.tables import ROOT, MarkdownDirective, table
+from scaleout.page.tables import ROOT, MarkdownDirective
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing import band as bands
+from scaleout.words.tables import markdown
 from scaleout.writeup.drawings import drawing
 
 JUDGED = ROOT / "tests" / "published" / "steps_judged.json"
@@ -53,18 +54,14 @@ def ninth(values: Iterable[float]) -> float:
     return bands.ninth(map(abs, values))
 
 
-def percent(value: float, sign: bool = False) -> str:
-    return f"{100 * value:+.0f}%" if sign else f"{100 * value:.1f}%"
-
-
 def summary(group: list[dict]) -> list[str]:
     """Rows, median, nine of ten, the worst, and the share predicted too fast."""
     error = [row["error"] for row in group]
     return [
         str(len(group)),
-        percent(median(map(abs, error))),
-        percent(ninth(error)),
-        percent(max(error, key=abs), True),
+        f"{median(map(abs, error)):.1%}",
+        f"{ninth(error):.1%}",
+        f"{max(error, key=abs):+.0%}",
         f"{100 * sum(value < 0 for value in error) / len(error):.0f}%",
     ]
 
@@ -72,14 +69,14 @@ def summary(group: list[dict]) -> list[str]:
 HEAD = ["Steps", "Median", "Nine of ten within", "Worst", "Too fast"]
 
 
-def grouped(word: str, key: Callable[[dict], str], order: Iterable[str] | None = None) -> list[str]:
+def grouped(word: str, key: Callable[[dict], str], order: Iterable[str] | None = None) -> str:
     """A table with a line a group, and one for all."""
     groups: dict[str, list[dict]] = {name: [] for name in order or ()}
     all_rows = rows()
     for row in all_rows:
         groups.setdefault(key(row), []).append(row)
     lines = [[name, *summary(group)] for name, group in groups.items() if group]
-    return table([word, *HEAD], [*lines, ["**all**", *summary(all_rows)]], (word,))
+    return markdown([word, *HEAD], [*lines, ["**all**", *summary(all_rows)]], (word,))
 
 
 def _step(limits, value: float) -> str:
@@ -102,10 +99,10 @@ TABLES = {
 }  # fmt: skip
 
 
-def worst() -> list[str]:
+def worst() -> str:
     """The rows that are farthest off."""
     farthest = sorted(rows(), key=lambda row: -abs(row["error"]))[:WORST]
-    return table(
+    return markdown(
         ["Series", "Job", "Measured", "Predicted", "Off"],
         [
             [
@@ -113,7 +110,7 @@ def worst() -> list[str]:
                 job_words(row),
                 f"{row['measured']:.3g} s",
                 f"{row['apart']:.3g} s",
-                percent(row["error"], True),
+                f"{row['error']:+.0%}",
             ]
             for row in farthest
         ],
@@ -140,7 +137,7 @@ def picture(width: float) -> str:
                 errors.Dot(
                     row["error"],
                     FAMILIES[row["family"]][0],
-                    f"{_series(row)}: {job_words(row)}: {percent(row['error'], True)}",
+                    f"{_series(row)}: {job_words(row)}: {row['error']:+.0%}",
                 )
                 for row in group
             )
@@ -163,7 +160,7 @@ class Accuracy(MarkdownDirective):
             return [nodes.raw("", drawing(picture)._repr_html_(), format="html")]
         if kind not in TABLES:
             raise self.error(f"{kind} is none of picture, {', '.join(TABLES)}")
-        self.content_lines = TABLES[kind]()
+        self.content_lines = [TABLES[kind]()]
         return super().run()
 
     def lines(self) -> list[str]:

@@ -30,8 +30,10 @@ from scaleout.draw import (
     steps,
     zero_stages,
 )
-from scaleout.page import describe, form
+from scaleout.page import describe
 from scaleout.page.ladder import rungs
+from scaleout.words import tables
+from scaleout.words.markup import inline
 from scaleout.writeup.drawings import NARROW
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +76,7 @@ def mathml(tex: str) -> str:
 def rich(words: str, tex: Tex) -> str:
     """Words with $formulas$, `code` and **strong**."""
     parts = re.split(r"\$([^$]+)\$", words)
-    return "".join(tex(part) if i % 2 else form.inline(part) for i, part in enumerate(parts))
+    return "".join(tex(part) if i % 2 else inline(part) for i, part in enumerate(parts))
 
 
 def _pairs(items: list[dict], tex: Tex) -> str:
@@ -92,11 +94,8 @@ def _formulas(card: dict, tex: Tex) -> str:
 
 
 def _table(table: dict, tex: Tex) -> str:
-    head = "".join(f'<th scope="col">{rich(cell, tex)}</th>' for cell in table.get("head", ()))
-    rows = ("".join(f"<td>{rich(cell, tex)}</td>" for cell in row) for row in table["rows"])
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    top = f"<thead><tr>{head}</tr></thead>" if head else ""
-    return f"<section><h2>{escape(table['title'])}</h2><table>{top}<tbody>{body}</tbody></table></section>"
+    inside = tables.html(table.get("head", ()), table["rows"], lambda words: rich(words, tex))
+    return f"<section><h2>{escape(table['title'])}</h2>{inside}</section>"
 
 
 def _patterns() -> str:

@@ -15,7 +15,8 @@ from scaleout import views
 from scaleout.draw import svg
 from scaleout.page import live
 from scaleout.views import blocks
-from scaleout.views.blocks import bold
+from scaleout.words import markup
+from scaleout.words.markup import bold, typed
 
 STORED_SETTINGS = 8  # settings of a view that are stored with the page, which then shows each without Python
 
@@ -65,9 +66,9 @@ def exercise(stem: str, key: str) -> dict:
     from scaleout import exercises
 
     spec = dict(exercises.spec(stem, key))
-    spec["prompt"] = markdown(spec["prompt"])
-    spec["hints"] = [markdown(hint) for hint in spec["hints"]]
-    spec["solution"] = markdown(spec["solution"])
+    spec["prompt"] = markup.html(spec["prompt"])
+    spec["hints"] = [markup.html(hint) for hint in spec["hints"]]
+    spec["solution"] = markup.html(spec["solution"])
     return {
         "form": "exercise",
         "stem": stem,
@@ -169,9 +170,9 @@ def _exercise_body(data: dict) -> str:
         items = "".join(f"<li>{escape(label)}</li>" for _name, label in spec["options"])
         parts.append(f"<ul>{items}</ul>")
     if spec.get("stub"):
-        parts.append(_pre(spec["stub"]))
+        parts.append(typed(spec["stub"]))
     if spec.get("command"):
-        parts.append(f"<p>Check it with</p>{_pre(spec['command'])}")
+        parts.append(f"<p>Check it with</p>{typed(spec['command'])}")
     for count, hint in enumerate(spec["hints"], 1):
         parts.append(f"<details><summary>Hint {count}</summary>{hint}</details>")
     parts.append(f"<details><summary>Solution</summary>{spec['solution']}</details>")
@@ -181,36 +182,3 @@ def _exercise_body(data: dict) -> str:
 def _text(marked: str) -> str:
     """Marked-up words as plain text."""
     return unescape(re.sub(r"<[^>]+>", "", marked)).strip()
-
-
-def markdown(text: str) -> str:
-    """A little Markdown as HTML: paragraphs, lists with "- ", fenced blocks, `code`, **strong**, *emphasis*.
-
-    Everything else is text: HTML in it shows as written.
-    """
-    parts = []
-    for index, block in enumerate(re.split(r"^```\w*\n(.*?)^```[ ]*$", text, flags=re.S | re.M)):
-        if index % 2:
-            parts.append(_pre(block.rstrip()))
-        else:
-            parts += [_block(part) for part in re.split(r"\n\s*\n", block.strip()) if part.strip()]
-    return "\n".join(parts)
-
-
-def _pre(text: str) -> str:
-    # what may scroll sideways has to be reachable by keyboard
-    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
-
-
-def _block(block: str) -> str:
-    lines = block.splitlines()
-    if all(line.lstrip().startswith("- ") for line in lines):
-        return "<ul>" + "".join(f"<li>{inline(line.lstrip()[2:])}</li>" for line in lines) + "</ul>"
-    return f"<p>{inline(' '.join(lines))}</p>"
-
-
-def inline(text: str) -> str:
-    """`code`, **strong** and *emphasis* of a line as HTML; code may stand in either."""
-    codes = iter(re.findall(r"`([^`]+)`", text))
-    words = re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(re.sub(r"`[^`]+`", "\0", text)))
-    return re.sub("\0", lambda _: f"<code>{escape(next(codes))}</code>", words)

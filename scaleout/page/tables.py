@@ -7,6 +7,7 @@ scaleout/spec/protocols.py, `execution-table` from what tools/notebooks.py store
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 from docutils import nodes
@@ -15,22 +16,11 @@ from sphinx.util.docutils import SphinxDirective
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import LINKS
 from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
+from scaleout.words.amounts import quantity
+from scaleout.words.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_THERE = "–"
-
-
-def figure(value: float | None, unit: float) -> str:
-    """`value` in `unit` with four significant figures and no trailing zeros; a dash for None."""
-    return NOT_THERE if value is None else f"{float(f'{value / unit:.4g}'):,.10g}"
-
-
-def table(head: list[str], rows: list[list[str]], words: tuple[str, ...]) -> list[str]:
-    """A Markdown table; the columns headed `words` are aligned left, the others (numbers) right."""
-    rule = [":---" if name in words else "---:" for name in head]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-
-
+figure = partial(quantity, digits=4, trim=True)
 RATES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
@@ -43,9 +33,9 @@ def hardware_rows() -> list[list[str]]:
         rows.append(
             [
                 device.name,
-                figure(device.memory_bytes, 2**30),
-                figure(device.memory_bytes_per_s, 1e12),
-                *(figure(rate, 1e12) for rate in rates),
+                figure(device.memory_bytes / 2**30),
+                figure(device.memory_bytes_per_s / 1e12),
+                *(figure(rate / 1e12) if rate else "–" for rate in rates),
                 f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}",
                 link.name,
                 f"{link.one_way_bytes_per_s / 1e9:.0f}",
@@ -58,7 +48,7 @@ class MarkdownDirective(SphinxDirective):
     """A directive whose content is Markdown that it writes itself."""
 
     def lines(self) -> list[str]:
-        """The Markdown, a line an item."""
+        """The Markdown, a line or several an item."""
         raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
@@ -75,8 +65,8 @@ class HardwareTable(MarkdownDirective):
             + f" Its kernels are taken for {gpu.priced_as.capitalize()}'s, a guess." * bool(gpu.priced_as)
             for gpu in DEVICES.values()
         ]
-        rows = table(head, hardware_rows(), ("Device", "Link"))
-        return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
+        rows = markdown(head, hardware_rows(), ("Device", "Link"))
+        return [rows, "", ":::{dropdown} Sources", *sources, ":::"]
 
 
 class LinkTable(MarkdownDirective):
@@ -84,11 +74,17 @@ class LinkTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         rows = [
-            [link.name, link.scope, link.source, figure(link.one_way_bytes_per_s, 1e9), f"{link.reached:.0%}"]
+            [
+                link.name,
+                link.scope,
+                link.source,
+                figure(link.one_way_bytes_per_s / 1e9),
+                f"{link.reached:.0%}",
+            ]
             for link in LINKS.values()
         ]
         words = ("Link", "Where", "Source")
-        return table([*words, "GB/s one way", "reached"], rows, words)
+        return [markdown([*words, "GB/s one way", "reached"], rows, words)]
 
 
 class ProtocolTable(MarkdownDirective):
@@ -106,7 +102,7 @@ class ProtocolTable(MarkdownDirective):
         ]
         hops = {"between GPUs": "NVLink", "host to GPU": "PCIe", "between nodes": "network"}
         head = ["Protocol", "a call, µs", *(f"a hop on {hops[scope]}, µs" for scope in HOPS["ring"]), "of the rate"]
-        return table(head, rows, ("Protocol",))
+        return [markdown(head, rows, ("Protocol",))]
 
 
 class ExecutionTable(MarkdownDirective):
@@ -134,7 +130,7 @@ class ExecutionTable(MarkdownDirective):
         if not rows:
             return ["No notebook is stored yet."]
         words = ("Notebook", "Machine", "Versions", "Date")
-        return table([*words, "Code cells", "Seconds"], rows, words)
+        return [markdown([*words, "Code cells", "Seconds"], rows, words)]
 
 
 DIRECTIVES = {

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from scaleout.spec import checks
 from scaleout.spec.command import Parser
 from scaleout.spec.hardware import GPU_WATTS
+from scaleout.words import tables
 
 SLACK_HOURS = 1.0  # a machine counts from its start to its end: half an hour to set up, half an hour of slack
 OVERHEAD = 1.0  # kWh that a data centre draws for each kWh of its machines, its PUE: 1 counts the machines only
@@ -150,8 +151,7 @@ def markdown(uses: Sequence[Use], rates: Rates) -> str:
         money,
         f"kWh, at {rates.watts:,g} W a GPU",
     )
-    rule = [":---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows(uses, rates)))
+    return tables.markdown(head, rows(uses, rates), head[:1])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

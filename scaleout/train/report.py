@@ -5,7 +5,7 @@ import time
 
 from scaleout.lab.picture import picture
 from scaleout.lab.report import verdicts
-from scaleout.lab.text import megabytes, ratio, table
+from scaleout.lab.text import figure, ratio, table
 
 SLOW, STARVED = 5, 0.05  # times the median that makes a step slow; share of its time spent waiting for data
 
@@ -33,7 +33,7 @@ def closing(r, files):
     rows = [
         (
             name,
-            *(_figure(name, table_[name]) for table_ in (r.prediction, r.measurement)),
+            *(figure(name, table_[name], ",.1f", ",.0f") for table_ in (r.prediction, r.measurement)),
             ratio(r.prediction[name], r.measurement[name]),
         )
         for name in r.prediction
@@ -56,13 +56,6 @@ def closing(r, files):
             f"{sum(blocked) / (sum(r.step_seconds) + sum(blocked)):.2%} of the time"
         )
     return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
-
-
-def _figure(name, value):
-    """A figure of a Record as text, in the unit that its name says."""
-    if "bytes" in name:
-        return megabytes(value)
-    return f"{value * 1e3:,.1f} ms" if "seconds" in name else f"{value:,.0f}"
 
 
 class Progress:

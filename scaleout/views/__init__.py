@@ -59,6 +59,7 @@ from scaleout.views.controls import (
     slider,
     toggle,
 )
+from scaleout.words.amounts import quantity
 
 __all__ = [
     "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more", "number",
@@ -220,7 +221,7 @@ def question(stem: str, values: dict | None = None) -> dict:
         raise ValueError(f"{stem} asks for no guess")
     opening = defaults(stem)
     answer = (values or render(stem)["values"])[guessed.answer]
-    text = f"{answer:,}" if isinstance(answer, int) else svg.quantity(answer)
+    text = f"{answer:,}" if isinstance(answer, int) else quantity(answer)
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from functools import partial
 from html import escape
 
-
-def bold(text: str) -> str:
-    """Plain words as HTML, with **these** in bold."""
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
+from scaleout.words import tables
+from scaleout.words.markup import bold, typed
 
 
 def html(section: dict) -> str:
@@ -30,21 +28,9 @@ def _pictures(wide: str, narrow: str) -> str:
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first cell of a row names it. A head of "" stands above names."""
-    top = "".join(f'<th scope="col">{bold(words)}</th>' if words else "<td></td>" for words in head)
-    lines = (
-        f'<tr><th scope="row">{bold(first)}</th>{"".join(f"<td>{bold(cell)}</td>" for cell in cells)}</tr>'
-        for first, *cells in rows
-    )
-    above = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
-    return f"<table>{above}<tbody>{''.join(lines)}</tbody></table>"
-
-
 def _fold(name: str, text: str) -> str:
-    """Lines to copy; what may scroll sideways has to be reachable by keyboard."""
-    inside = f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
-    return f"<details><summary>{bold(name)}</summary>{inside}</details>"
+    """Lines to copy."""
+    return f"<details><summary>{bold(name)}</summary>{typed(text)}</details>"
 
 
 def _link(words: str, address: str) -> str:
@@ -58,7 +44,7 @@ def _link(words: str, address: str) -> str:
 _BLOCKS: dict[str, Callable[..., str]] = {
     "words": _words,
     "pictures": _pictures,
-    "table": _table,
+    "table": partial(tables.html, cell=bold, named=True),
     "fold": _fold,
     "link": _link,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from scaleout.draw import svg, tanks
+from scaleout.draw import tanks
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account, account
 from scaleout.spec.devices import DEVICES
@@ -15,6 +15,7 @@ from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing.fsdp import volume
 from scaleout.views import base, select
+from scaleout.words.amounts import quantity
 
 TITLE = "Llama 2 7B on eight H100. It does not fit. Two decisions are yours; what moves follows from them."
 
@@ -139,7 +140,7 @@ def _row(case: Setting) -> tanks.Row:
 
 
 def _gb(size: float) -> str:
-    return svg.quantity(size / 1e9)
+    return quantity(size / 1e9)
 
 
 def _label(case: Setting) -> str:
@@ -191,7 +192,7 @@ def _law(case: Setting) -> list[str]:
     """What is sent, from the sizes of what travels."""
     sent, share = volume(MODEL, SHARDING), (GPUS - 1) / GPUS
     travels = ("gather", "gather again", "reduce-scatter")
-    weights, gathered_again, gradients = (svg.quantity(sent[name] / share / 1e9, 4) for name in travels)
+    weights, gathered_again, gradients = (quantity(sent[name] / share / 1e9, 4) for name in travels)
     if case.states == "copy":
         return [
             "What moves: gradients in 16 bits, to be added up and handed round.",

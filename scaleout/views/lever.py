@@ -43,8 +43,3 @@ def first(levers: Iterable[Lever], worth: Callable, gives: Callable[..., str] = 
 def sentence(lever: Lever | None, otherwise: str) -> str:
     """What ends the sentence of a view; otherwise: what is said where there is no lever."""
     return f"Try **{lever.words}**{lever.aside}: {lever.gives}." if lever else otherwise
-
-
-def count(number: int, name: str) -> str:
-    """ "1 sequence", "2 sequences"."""
-    return f"{number:,} {name}{'s' if number > 1 else ''}"

@@ -11,9 +11,10 @@ from html import escape
 from pathlib import Path
 
 from scaleout.draw import svg
+from scaleout.words import tables
+from scaleout.words.markup import literal, typed
 from scaleout.writeup.tables import table
 
-_SPECIAL = re.compile(r"([\\`*_<>\[\]|$~])")
 _STYLED = re.compile(r"var\(--[\w-]+, (#[0-9a-f]{6})\)")
 
 
@@ -84,35 +85,25 @@ def markdown(blocks: list[Block], links: dict[str, str] | None = None) -> str:
     return "\n\n".join(_markdown(block, links or {}) for block in blocks) + "\n"
 
 
-def plain(words: str) -> str:
-    """Text in which Markdown reads no mark: `_`, `*`, `|`, `$` and the like get a backslash."""
-    return _SPECIAL.sub(r"\\\1", words)
-
-
 def _markdown(block: Block, links: dict[str, str]) -> str:
     match block:
         case Heading():
-            return "#" * (1 + block.depth) + " " + plain(block.words)
+            return "#" * (1 + block.depth) + " " + literal(block.words)
         case Text():
-            return (f"**{plain(block.lead)}** " if block.lead else "") + plain(block.words)
+            return (f"**{literal(block.lead)}** " if block.lead else "") + literal(block.words)
         case Note():
-            return f"> **{plain(block.lead)}** {plain(block.words)}"
+            return f"> **{literal(block.lead)}** {literal(block.words)}"
         case Items():
-            return "\n".join(f"- {plain(item)}" for item in block.items)
+            return "\n".join(f"- {literal(item)}" for item in block.items)
         case Code():
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", block.text)), default=0))
             return f"{fence}sh\n{block.text}\n{fence}"
         case Table():
-            return _markdown_table(block)
+            head, *rows = ([literal(cell) for cell in row] for row in (block.header, *block.rows))
+            return tables.markdown(head, rows, head[: block.left])
     if block.name in links:
-        return f"![{plain(block.caption)}]({links[block.name]})\n\n{plain(block.caption)}"
+        return f"![{literal(block.caption)}]({links[block.name]})\n\n{literal(block.caption)}"
     return _figure(block)
-
-
-def _markdown_table(block: Table) -> str:
-    marks = [":--" if i < block.left else "--:" for i in range(len(block.header))]
-    lines = [[plain(cell) for cell in block.header], marks, *([plain(cell) for cell in row] for row in block.rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 # --- HTML --------------------------------------------------------------------------------------------------
@@ -141,7 +132,7 @@ def _html(block: Block, top: int) -> str:
         case Items():
             return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in block.items) + "</ul>"
         case Code():
-            return f'<pre tabindex="0"><code>{escape(block.text)}</code></pre>'
+            return typed(block.text)
         case Table():
             return table(block.header, block.rows, left=block.left)._repr_html_()
     return _figure(block)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaleout.writeup.tables import marked, plain
+from scaleout.words.markup import inline, plain
 
 WIDE, NARROW = 680, 354  # CSS pixels: the column of code and figures, and a phone's
 GROUND = "background: var(--paper, #fff)"  # ink without the book's palette is black: JupyterLab may be dark
@@ -27,7 +27,7 @@ class Drawing:
     caption: str
 
     def _repr_html_(self) -> str:
-        words = f"\n<figcaption>{marked(self.caption)}</figcaption>" if self.caption else ""
+        words = f"\n<figcaption>{inline(self.caption)}</figcaption>" if self.caption else ""
         return (
             f'<figure class="drawing">{SHOWN}<div class="wide" style="{GROUND}" hidden="hidden">{self.wide}</div>\n'
             f'<div class="narrow" style="{GROUND}" hidden="hidden">{self.narrow}</div>\n{ASLEEP}{words}</figure>'

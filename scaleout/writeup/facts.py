@@ -6,10 +6,11 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from scaleout.draw import svg
 from scaleout.records.results import Record
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
+from scaleout.words.amounts import STOPWATCH, amount, listed, quantity, took
 
 VARIES = ("ranks", "replicas", "accumulation", "micro_batch")  # fields of a recipe that follow the number of devices
 MIN_TIMED = 8  # timed steps; below it quartiles say little
@@ -56,11 +57,6 @@ def places(runs: Sequence[Run]) -> list[str]:
         else:
             lines.append(f"On GPUs: {numbers} x {device}{nodes_text}")
     return lines
-
-
-def listed(words: Sequence[str], last: str = "and") -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def together(lines: Sequence[tuple[str, str]], everyone: int) -> list[str]:
@@ -183,31 +179,19 @@ def guesses(runs: Sequence[Run]) -> list[Guess]:
 # --- words for numbers -------------------------------------------------------------------------------------
 
 
-def seconds(value: float) -> str:
-    """Seconds in s, ms or us, three figures."""
-    for scale, unit in ((1, "s"), (1e3, "ms")):
-        if abs(value) * scale >= 1:
-            return f"{svg.quantity(value * scale)} {unit}"
-    return f"{svg.quantity(value * 1e6)} us" if value else "0 s"
+seconds = partial(took, units=STOPWATCH)
+data_bytes = partial(amount, digits=4)
 
 
-def data_bytes(value: float) -> str:
-    """Bytes in GB (10^9), MB, kB or B, four figures."""
-    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if abs(value) >= scale:
-            return f"{svg.quantity(value / scale, 4)} {unit}"
-    return f"{value:g} B"
-
-
-def amount(name: str, value: float) -> str:
+def figure(name: str, value: float) -> str:
     """A figure with the unit that its name says."""
     if re.search(r"/s\b|\b(?:a|per) second\b|%|\bfraction\b", name):
-        return svg.quantity(value, 4)
+        return quantity(value, 4)
     if re.search(r"\bseconds\b", name):
         return seconds(value)
     if re.search(r"\bbytes\b", name):
         return data_bytes(value)
-    return f"{value:,.0f}" if value == int(value) else svg.quantity(value, 4)
+    return f"{value:,.0f}" if value == int(value) else quantity(value, 4)
 
 
 def spread(run: Run, transform=lambda value: value) -> tuple[float, float, float]:

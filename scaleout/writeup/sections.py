@@ -6,8 +6,8 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 
-from scaleout.draw import svg
 from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.words.amounts import listed, quantity
 from scaleout.writeup import facts, figures
 from scaleout.writeup.blocks import Block, Code, Heading, Items, Note, Table, Text
 
@@ -91,7 +91,7 @@ def _setup_of(run: facts.Run) -> dict[str, str]:
 
 def _model(model: dict) -> str:
     try:
-        count = f"{svg.quantity(total_parameters(Shape(**model)) / 1e6)} million parameters: "
+        count = f"{quantity(total_parameters(Shape(**model)) / 1e6)} million parameters: "
     except (TypeError, ValueError):  # another model than the book's transformer
         count = ""
     return count + _facts(model)
@@ -152,7 +152,7 @@ def _rates_of(run: facts.Run) -> tuple[str, ...]:
 
 
 def _rate(spread: tuple[float, float, float]) -> str:
-    median, low, high = map(svg.quantity, spread)
+    median, low, high = map(quantity, spread)
     return f"{median} [{low}, {high}]"
 
 
@@ -164,7 +164,7 @@ def _peaks(runs: Sequence[facts.Run]) -> Iterable[str]:
             peaks.setdefault((peak["flops_per_second"], peak["source"]), []).append(run.name)
     for (rate, source), names in peaks.items():
         prefix = "" if len(names) == len(runs) else f"{', '.join(names)}: "
-        yield f"{prefix}{svg.quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
+        yield f"{prefix}{quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
     unpeaked = [run.name for run in runs if run.record.tokens and run.record.mfu is None]
     if unpeaked:
         prefix = "" if len(unpeaked) == len(runs) else f"{', '.join(unpeaked)}: "
@@ -207,7 +207,7 @@ def _superlinear(group: facts.Scaling) -> list[Block]:
         [
             Note(
                 "An efficiency above 1.",
-                f"{facts.listed(names)} did better than ideal against {group.runs[0].name}. "
+                f"{listed(names)} did better than ideal against {group.runs[0].name}. "
                 "Most often something else slowed the first run down: measure all of them again on a machine that is "
                 "otherwise idle before you believe the curve.",
             )
@@ -226,7 +226,7 @@ def _scaled(group: facts.Scaling, run: facts.Run) -> tuple[str, ...]:
         facts.seconds(r.median),
         "-" if guess is None else facts.seconds(guess),
         "-" if guess is None else f"{guess / r.median:.3f}",
-        svg.quantity(r.rate),
+        quantity(r.rate),
         f"{group.efficiency[r.device_count]:.3f}",
     )
 
@@ -316,8 +316,8 @@ def compared(runs: Sequence[facts.Run]) -> list[Block]:
         (
             g.name,
             g.run.name,
-            facts.amount(g.name, g.predicted),
-            facts.amount(g.name, g.measured),
+            facts.figure(g.name, g.predicted),
+            facts.figure(g.name, g.measured),
             "-" if g.ratio is None else f"{g.ratio:.3f}",
         )
         for g in shown

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import cast
 
+from scaleout.words import tables
+from scaleout.words.markup import inline, plain
+
 Words = str | int | float | None
 NOTHING = "–"
 
@@ -41,7 +44,7 @@ class Table:
             classes = [["number"] * number + ["best"] * ((r, i) in self.best) for i, number in enumerate(numbers)]
             cells = "".join(_cell("td", words, names) for words, names in zip(row, classes, strict=True))
             lines.append(f"<tr>{cells}</tr>")
-        caption = f"<caption>{marked(self.caption)}</caption>" if self.caption else ""
+        caption = f"<caption>{inline(self.caption)}</caption>" if self.caption else ""
         label = escape(plain(self.caption).partition(". ")[0] or self.columns[0][0])
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table class="plain">{caption}\n'
@@ -49,12 +52,8 @@ class Table:
         )
 
     def __repr__(self) -> str:
-        grid = [[" ".join(filter(None, words)) for words in row] for row in (self.columns, *self.rows)]
-        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-        forms = [f"{'>' if number else '<'}{width}" for number, width in zip(self.numbers(), widths, strict=True)]
-        lines = ["  ".join(map(format, row, forms)).rstrip() for row in grid]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([*lines, *filter(None, [plain(self.caption)])])
+        head, *rows = ([" ".join(filter(None, words)) for words in row] for row in (self.columns, *self.rows))
+        return "\n".join([tables.aligned(head, rows, self.numbers()), *filter(None, [plain(self.caption)])])
 
 
 def table(
@@ -102,13 +101,3 @@ def _cell(tag: str, words: tuple[str, str], classes: list[str]) -> str:
     side = "right" if "number" in classes else "left"
     text = f"<strong>{escape(words[0])}</strong>" if "best" in classes else escape(words[0])
     return f'<{tag}{names} style="text-align:{side}">{text}{small}</{tag}>'
-
-
-def marked(text: str) -> str:
-    """Words of a caption as HTML: **bold** and `code`."""
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text)))
-
-
-def plain(text: str) -> str:
-    """The same without marks."""
-    return re.sub(r"\*\*|`", "", text)

@@ -7,58 +7,7 @@ import pytest
 
 from scaleout.draw import hatch, labels, svg
 from scaleout.draw.plot import Axis, Plane, time_axis
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 ms"),
-        (3.2e-5, "32.0 µs"),
-        (0.0009996, "1.00 ms"),
-        (0.0123, "12.3 ms"),
-        (1.58, "1.58 s"),
-        (599, "599 s"),
-        (7800, "130 min"),
-        (76_100, "21.1 h"),
-        (1e6, "11.6 days"),
-    ],
-)
-def test_time_is_told_in_the_unit_people_use(seconds, words):
-    assert labels.took(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("wanted", "heights"),
-    [
-        ([], []),
-        ([40], [40]),
-        ([-5, 300], [0, 95]),
-        ([20, 40, 60], [20, 40, 60]),
-        ([50, 50, 90], [45, 55, 90]),
-        ([50, 50, 50, 52], [35.5, 45.5, 55.5, 65.5]),
-        ([90, 92, 94], [75, 85, 95]),
-        ([0, 1, 2, 80], [0, 10, 20, 80]),
-    ],
-)
-def test_labels_are_spread_no_farther_than_they_must(wanted, heights):
-    assert labels.spread(wanted, 10, 0, 95) == pytest.approx(heights)
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0, "0"),
-        (0.25, "0.25"),
-        (0.1 + 0.2, "0.3"),
-        (2048, "2,048"),
-        (1e4, "10k"),
-        (2.5e5, "250k"),
-        (1e6, "1M"),
-        (5e10, "50bn"),
-    ],
-)
-def test_ticks_have_few_characters_and_no_exponent(value, words):
-    assert labels.short(value) == words
+from scaleout.words.amounts import clock
 
 
 @pytest.mark.parametrize("width", [125, 200, 600])
@@ -102,7 +51,7 @@ def test_stripes_lie_in_their_rectangle_and_go_on_in_the_next():
 def test_a_time_axis_labels_what_fits(seconds, width):
     marks = time_axis(40, 100, width, seconds, 10)
     found = re.findall(r'<text x="([\d.]+)"[^>]*anchor="(\w+)"[^>]*>([^<]+)<', marks)
-    unit, one = labels.clock(seconds)
+    unit, one = clock(seconds)
     assert found[0][2] == "0" and found[-1][2].endswith(f" {unit}")
     last = float(found[-1][2].split()[0].replace(",", "").replace("k", "e3"))
     at = 40 + width * last * one / seconds

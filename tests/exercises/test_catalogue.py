@@ -9,7 +9,7 @@ from cases import each
 
 from scaleout import exercises
 from scaleout.exercises.engine import kinds, units
-from scaleout.page import form
+from scaleout.words import markup
 
 CATALOGUE = [exercise for stem in exercises.stems() for exercise in exercises.catalogue(stem)]
 NUMBERS = [exercise for exercise in CATALOGUE if exercise.kind == "number"]
@@ -55,7 +55,7 @@ def test_the_minutes_are_those_of_the_level_or_its_own():
 @each(CATALOGUE)
 def test_texts_are_clean_html_without_leftover_marks(exercise):
     for text in (exercise.prompt, exercise.solution, *exercise.hints):
-        html = form.markdown(text)
+        html = markup.html(text)
         words = re.sub(r"<pre>.*?</pre>|<code>.*?</code>", "", html, flags=re.S)
         assert "**" not in words, words
         assert "`" not in words, words

@@ -41,9 +41,9 @@ def test_the_words_of_the_page():
 
 def test_tables_count_every_step_once():
     for kind in ("program", "series", "size", "gpus"):
-        lines = [line.split("|")[2].strip() for line in accuracy.TABLES[kind]()[2:]]
+        lines = [line.split("|")[2].strip() for line in accuracy.TABLES[kind]().splitlines()[2:]]
         assert sum(map(int, lines[:-1])) == int(lines[-1]) == len(measured.rows()), kind
-    off = [abs(float(line.split("|")[5].strip().rstrip("%"))) for line in accuracy.worst()[2:]]
+    off = [abs(float(line.split("|")[5].strip().rstrip("%"))) for line in accuracy.worst().splitlines()[2:]]
     assert off == sorted(off, reverse=True) and off[0] == round(100 * max(abs(row["error"]) for row in accuracy.rows()))
 
 

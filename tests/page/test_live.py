@@ -237,24 +237,6 @@ def test_a_key_has_to_fit_an_address(key):
         form.check_key(key)
 
 
-def test_markdown_is_little_and_safe():
-    text = "Take `a<b` **and** *then* <b>.\n\n- one\n- `two`\n\n```python\nx = '<'\n```\n\n2 * 3 * 4"
-    assert form.markdown(text) == (
-        "<p>Take <code>a&lt;b</code> <strong>and</strong> <em>then</em> &lt;b&gt;.</p>\n"
-        "<ul><li>one</li><li><code>two</code></li></ul>\n"
-        '<pre tabindex="0"><code>x = &#x27;&lt;&#x27;</code></pre>\n'
-        "<p>2 * 3 * 4</p>"
-    )
-
-
-def test_code_stands_in_what_is_emphasized():
-    text = "*why `a < b`?* is **`x`** asked of `*p`, 2 * `y` * 3"
-    assert form.inline(text) == (
-        "<em>why <code>a &lt; b</code>?</em> is <strong><code>x</code></strong> asked of <code>*p</code>, "
-        "2 * <code>y</code> * 3"
-    )
-
-
 def test_an_exercise_reads_without_scripts():
     text = form.html(form.exercise("memory", "states-function"))
     read = Tags(text)

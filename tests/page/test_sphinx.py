@@ -106,11 +106,6 @@ def test_the_same_files_give_the_same_archive(tmp_path, monkeypatch):
     assert "scaleout/page/widget.py" not in names
 
 
-def test_figures_have_four_digits():
-    shown = [tables.figure(value, 1e12) for value in (989.4e12, 1978.9e12, 8e12, 0.32e12, None)]
-    assert shown == ["989.4", "1,979", "8", "0.32", "–"]
-
-
 def test_a_row_for_each_device_in_the_units_of_the_head():
     rows = {row[0]: row[1:] for row in tables.hardware_rows()}
     assert len(rows) == len(DEVICES)

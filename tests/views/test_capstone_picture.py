@@ -15,6 +15,7 @@ from scaleout.timing.starts import starts
 from scaleout.views import capstone
 from scaleout.views.capstone import speedup
 from scaleout.views.controls import play, stops
+from scaleout.words.amounts import quantity
 
 SVG = "{http://www.w3.org/2000/svg}"
 SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, "node-ib", "full", 512, 4, 4096, "none", "compiled")
@@ -82,7 +83,7 @@ def test_starts_are_those_of_each_ring():
 def test_the_bars_have_one_reference():
     result = views.render("capstone", {"world": 512})
     charts = result["values"]["lower_chart"]
-    alone = svg.quantity(charts["strong"][0][1])
+    alone = quantity(charts["strong"][0][1])
     assert result["svg"].count(f"one GPU alone {alone}") == 2 and charts["weak"][0][1] > charts["strong"][0][1]
     tall = {name: float(one.get("height")) for name, one in marks().items() if name.endswith(("chosen", " 4096"))}
     assert tall["strong 4096"] / tall["strong chosen"] == pytest.approx(

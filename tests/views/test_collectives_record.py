@@ -12,11 +12,11 @@ from drawn import SVG
 
 from scaleout import views
 from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.spec import sweeps
 from scaleout.views import collectives as view
 from scaleout.views.collectives import links as on_links
 from scaleout.views.collectives import record as own
+from scaleout.words.amounts import took
 
 RECORDS = Path(__file__).parents[2] / "labs" / "results" / "collectives"
 PUBLISHED = Path(__file__).parents[1] / "published"

@@ -11,11 +11,11 @@ import pytest
 from scaleout import views
 from scaleout.collectives import nccl
 from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.spec.topology import cluster
 from scaleout.views import collectives as view
 from scaleout.views.collectives import links as on_links
 from scaleout.views.collectives.words import size as in_words
+from scaleout.words.amounts import took
 
 RECORDS = Path(__file__).parents[2] / "labs" / "results" / "collectives"
 PUBLISHED = Path(__file__).parents[1] / "published"
@@ -248,7 +248,7 @@ def test_bytes_for_people_take_the_next_unit_in_time():
         "999 MB",
         "1 GB",
         "1.13 GB",
-        "1,000 GB",
+        "1 TB",
     ]
 
 

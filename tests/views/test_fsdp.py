@@ -24,6 +24,7 @@ from scaleout.timing.fsdp import volume
 from scaleout.timing.job import step
 from scaleout.views import fsdp
 from scaleout.views.fsdp import words
+from scaleout.words.amounts import quantity
 
 
 def test_values_are_the_account_and_the_step():
@@ -107,7 +108,7 @@ def test_what_does_not_fit_gets_levers_that_make_it_fit(params, words, change):
     assert "It does not fit." in sentence and words in sentence
     after = views.render("fsdp", {**params, **change})["values"]
     assert after["fits"]
-    assert f": {svg.quantity(after['peak_gib'])} GiB." in sentence, "and what they promise"
+    assert f": {quantity(after['peak_gib'])} GiB." in sentence, "and what they promise"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_units_ahead_say_nothing_of_one_gpu_and_price_the_advice_for_more():
     assert len(set(after.values())) == 3
     for ahead, one in seen.items():
         assert (one["values"], one["svg"]) == (seen[1]["values"], seen[1]["svg"])
-        assert one["sentence"].endswith(f"full checkpointing**: {svg.quantity(after[ahead])} GiB.")
+        assert one["sentence"].endswith(f"full checkpointing**: {quantity(after[ahead])} GiB.")
 
 
 def test_resharding_trades_memory_for_messages():

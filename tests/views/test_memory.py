@@ -14,7 +14,6 @@ from view_settings import by_chance, controls, few
 from scaleout import views
 from scaleout.draw import kinds as stack
 from scaleout.draw import svg
-from scaleout.draw.amounts import amount
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Layout, Recipe, account
 from scaleout.memory.tape import MOMENTS
@@ -23,6 +22,7 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views import memory
 from scaleout.views.choices import NAMES
 from scaleout.views.memory import words
+from scaleout.words.amounts import amount
 
 CHANCE = by_chance("memory", 40, 9)
 RESULTS = sorted((Path(__file__).parents[2] / "labs" / "results" / "memory").glob("*.json"))

@@ -7,11 +7,11 @@ from planner_views import SMALL, opening, setting, shown, told
 from repo import ROOT
 
 from scaleout import views
-from scaleout.draw.labels import took
 from scaleout.timing.search import ALIKE, cut
 from scaleout.views import blocks, planner
 from scaleout.views.planner import clusters, costs, launch
 from scaleout.views.planner.setting import cuts_of, picked
+from scaleout.words.amounts import took
 
 
 def test_the_strip_has_a_column_for_each_cluster_and_a_button_for_each_other():

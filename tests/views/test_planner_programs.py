@@ -5,10 +5,10 @@ import pytest
 from drawn import marks
 from planner_views import SMALL, job_of, setting, shown, told
 
-from scaleout.draw.labels import took
 from scaleout.timing.band import band
 from scaleout.views.planner import published
 from scaleout.views.planner.setting import RUNS, cuts_of
+from scaleout.words.amounts import took
 
 
 @pytest.mark.parametrize("program", RUNS)

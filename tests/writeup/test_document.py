@@ -264,7 +264,7 @@ def test_a_notebook_shows_html_with_tables_and_pictures():
 
 def test_markdown_reads_no_mark_in_what_a_record_says():
     table = Table(("a",), (("x|y_z $1$",),))
-    assert writeup_blocks.markdown([table]) == "| a |\n| :-- |\n| x\\|y\\_z \\$1\\$ |\n"
+    assert writeup_blocks.markdown([table]) == "| a |\n| :--- |\n| x\\|y\\_z \\$1\\$ |\n"
     code = writeup_blocks.markdown([writeup_blocks.Code("a ``` b")])
     assert code == "````sh\na ``` b\n````\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Option
+from scaleout.words.tables import columns
 
 # What is kept of the first size's rate, in per cent for each process, by processes. Held against the sources by a test.
 CURVES = {
@@ -20,12 +21,8 @@ def together(name: str) -> list[float]:
     return [processes / first * percent / 100 for processes, percent in CURVES[name].items()]
 
 
-def _rows(*rows: tuple) -> str:
-    return "\n".join(f"{head:9}" + "".join(f"{value:>5}" for value in values).rstrip() for head, *values in rows)
-
-
 def _curve(name: str, unit: str, *rows: tuple) -> str:
-    return _rows((unit, *CURVES[name]), *rows, ("kept, %", *CURVES[name].values()))
+    return columns(((unit, *CURVES[name]), *rows, ("kept, %", *CURVES[name].values())), 9, 5)
 
 
 _TABLE = "\n\n".join(

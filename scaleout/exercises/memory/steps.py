@@ -6,6 +6,7 @@ from scaleout.exercises.engine import Choice, Option
 from scaleout.memory.accounts import account
 from scaleout.spec.devices import GB
 from scaleout.spec.transformer import PRESETS
+from scaleout.words.tables import columns
 
 USABLE = 73  # GB of an H100 (memory/allocator.py)
 JOBS = {"A": ("gpt2-xl", 15, 1024), "B": ("llama-2-7b", 1, 2048), "C": ("gpt2-large", 32, 1024),
@@ -44,10 +45,9 @@ _TOTALS = {name: totals(job) for name, job in _JOBS.items()}
 
 
 def _table(rows: dict[str, dict[str, int]], head: str) -> str:
-    """Jobs as columns, narrow enough for a phone."""
+    """Jobs as columns."""
     names = list(next(iter(rows.values())))
-    lines = [f"{head:19}" + "".join(f"{name:>5}" for name in rows)]
-    return "\n".join(lines + [f"{name:19}" + "".join(f"{row[name]:5}" for row in rows.values()) for name in names])
+    return columns([(head, *rows), *((name, *(row[name] for row in rows.values())) for name in names)], 19, 5)
 
 
 def _label(*answers: str) -> str:

@@ -8,6 +8,7 @@ from scaleout.exercises.engine import Choice, Option
 from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, NAME, SEQ, SHAPE, X, cost, longer, sizes
 from scaleout.memory.recompute import full, selective
 from scaleout.spec.devices import GB
+from scaleout.words.tables import columns
 
 USABLE = 73 * GB  # of an H100 (memory/allocator.py)
 ACTIVATIONS = SHAPE.layers * BLOCK
@@ -33,19 +34,21 @@ class Job:
 JOBS = {"A": Job(70 * GB, 38 * GB), "B": Job(85 * GB, 59 * GB), "C": Job(101 * GB, 67 * GB), "D": Job(77 * GB, 80 * GB)}
 
 
-def _rows() -> str:
-    lines = [f"{'GB':21}" + "".join(f"{name:>4}" for name in JOBS)]
-    for words, moment in (("end of the forward", "forward"), ("optimizer's update", "update")):
-        lines.append(f"{words:21}" + "".join(f"{getattr(job, moment) // GB:>4}" for job in JOBS.values()))
-    return "\n".join(lines)
-
-
-def _peaks() -> str:
-    lines = [f"{'peak, GB':21}" + "".join(f"{name:>4}" for name in JOBS)]
-    for words, way in (("nothing made again", "none"), ("cheap tiles", "cheap"), ("everything", "all")):
-        lines.append(f"{words:21}" + "".join(f"{job.peak(way) / GB:>4.0f}" for job in JOBS.values()))
-    return "\n".join(lines)
-
+_MOMENTS = columns(
+    [
+        ("GB", *JOBS),
+        ("end of the forward", *(job.forward // GB for job in JOBS.values())),
+        ("optimizer's update", *(job.update // GB for job in JOBS.values())),
+    ],
+    21,
+    4,
+)
+_WAYS = (("nothing made again", "none"), ("cheap tiles", "cheap"), ("everything", "all"))
+_PEAKS = columns(
+    [("peak, GB", *JOBS)] + [(words, *(f"{job.peak(way) / GB:.0f}" for job in JOBS.values())) for words, way in _WAYS],
+    21,
+    4,
+)
 
 FOUR_JOBS = Choice(
     key="which-again",
@@ -54,14 +57,14 @@ FOUR_JOBS = Choice(
     title="Four jobs, and what to make again",
     prompt=f"Four jobs train {NAME}, each GPU with one sequence of {SEQ:,} tokens, and split their states in "
     f"different ways. Of a GPU **{USABLE // GB} GB** are usable. Two moments of a step, nothing made again:\n\n"
-    f"```\n{_rows()}\n```\n\n"
+    f"```\n{_MOMENTS}\n```\n\n"
     f"At the end of the forward **{ACTIVATIONS / GB:.0f} GB** are the blocks' activations; in the update there are "
     "none.\n\n- Making the **cheap** tiles again (norms, SiLU, the product behind it, a copy) frees "
     f"{FREES['cheap'] / GB:.0f} GB of them, and a step takes {COSTS['cheap']:.0%} longer.\n"
     f"- Making **everything** again frees {FREES['all'] / GB:.0f} GB, and it takes {COSTS['all']:.0%} longer.\n\n"
     "What does each job do?",
     hints=("What has to fit: one moment, or both?", "Take what each way frees off the moment at which it frees it."),
-    solution=f"```\n{_peaks()}\n```\n\n"
+    solution=f"```\n{_PEAKS}\n```\n\n"
     "**A** fits, and makes nothing again: what is free and unused is worth nothing. **B** lacks 12 GB at the end of "
     f"the forward; the cheap tiles give {FREES['cheap'] / GB:.0f} for almost no time. **C** lacks 28, more than they "
     "have, and needs everything, or nearly: it could make the cheap tiles again in all blocks and everything in some. "

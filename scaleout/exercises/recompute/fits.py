@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
+from scaleout.exercises.recompute.sizes import gb
 from scaleout.memory.accounts import account
 from scaleout.spec.devices import GB
 from scaleout.spec.recipe import Recipe
@@ -23,10 +24,6 @@ def largest_batch(fixed: float = _WEIGHTS + _AVERAGES, sequence_bytes: float = _
     return int((USABLE - fixed) // sequence_bytes)
 
 
-def _gb(size: float, digits: int = 1) -> str:
-    return f"{size / GB:.{digits}f} GB"
-
-
 LARGEST_BATCH = largest_batch()
 
 BATCH = Number(
@@ -34,26 +31,26 @@ BATCH = Number(
     level=2,
     minutes=5,
     title="As many as fit",
-    prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on an A100 of 40 GB, **{_gb(USABLE)}** of which are "
+    prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on an A100 of 40 GB, **{gb(USABLE, 1)}** of which are "
     f"usable. Every block is made again in full. A batch is one pass, of sequences of {SEQ:,} tokens. What the job "
-    f"needs:\n\n- weights, and what autocast has of them in bf16 at the loss: **{_gb(_WEIGHTS)}**\n- gradients, when "
-    f"the backward is over: **{_gb(_GRADIENTS)}**\n- AdamW's averages: **{_gb(_AVERAGES)}**\n- what the update takes "
-    f"for a moment: **{_gb(_SCRATCH)}**\n- of each sequence: **{_gb(_INPUTS, 3)}** of inputs of blocks, and at the "
-    f"loss **{_gb(_LOGITS, 3)}** of logits and what is made of them\n\nNo moment of the backward is fuller than the "
+    f"needs:\n\n- weights, and what autocast has of them in bf16 at the loss: **{gb(_WEIGHTS, 1)}**\n- gradients, when "
+    f"the backward is over: **{gb(_GRADIENTS, 1)}**\n- AdamW's averages: **{gb(_AVERAGES, 1)}**\n- what the update "
+    f"takes for a moment: **{gb(_SCRATCH, 1)}**\n- of each sequence: **{gb(_INPUTS, 3)}** of inputs of blocks, and at "
+    f"the loss **{gb(_LOGITS, 3)}** of logits and what is made of them\n\nNo moment of the backward is fuller than the "
     "loss. With how many sequences at most does the job train for a day?",
     hints=(
         "Which moment grows with the sequences? What stands there beside them?",
         "A day has many steps. What is there at the loss of the second one that the first did not have?",
     ),
     solution=f"At the loss of every step but the first there are weights and averages, {_WEIGHTS / GB:.1f} + "
-    f"{_AVERAGES / GB:.1f} = {_gb(_WEIGHTS + _AVERAGES)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
+    f"{_AVERAGES / GB:.1f} = {gb(_WEIGHTS + _AVERAGES, 1)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
     f"({USABLE / GB:.1f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
     f"{(USABLE - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{LARGEST_BATCH} sequences**. The update has "
-    f"{_gb(sum(UPDATE.values()))}, whatever the batch.\n\nWith {LARGEST_BATCH + 1} to {largest_batch(_WEIGHTS)} it "
+    f"{gb(sum(UPDATE.values()), 1)}, whatever the batch.\n\nWith {LARGEST_BATCH + 1} to {largest_batch(_WEIGHTS)} it "
     "prints a loss and ends in step 2: the first step's loss comes before AdamW has made its averages. A search for "
     "the largest batch that stops after one step finds one of those. And look at what a sequence costs now: three "
     "quarters of it are logits, which recomputation of blocks leaves as they are. Without it a sequence costs "
-    f"{_gb(_SAVED['activations'] + _SAVED['logits'])}, and "
+    f"{gb(_SAVED['activations'] + _SAVED['logits'], 1)}, and "
     f"{largest_batch(_SAVED['weights'] + _AVERAGES, _SAVED['activations'] + _SAVED['logits'])} fit.",
     value=LARGEST_BATCH,
     unit="sequences",

@@ -9,6 +9,7 @@ from scaleout.exercises.engine import Choice, Option
 from scaleout.exercises.zero.sizes import ADAMW, total
 from scaleout.spec.devices import GB
 from scaleout.spec.layout import Layout
+from scaleout.words.tables import columns
 
 COMPUTES = Choice(
     key="who-computes",
@@ -84,32 +85,25 @@ class Job:
 JOBS = {"A": Job(5 * GB, 64, 16, 45 * GB), "B": Job(19 * GB, 8, 1, 20 * GB), "C": Job(13 * GB, 8, 1, 20 * GB)}
 
 
-def _rows(cells) -> str:
-    """Lines of a table: a name, and a number of each job."""
-    return "\n".join(f"{name:18}" + "".join(f"{number(job):>7}" for job in JOBS.values()) for name, number in cells)
-
-
-_TABLE = (
-    f"{'':18}"
-    + "".join(f"{name:>7}" for name in JOBS)
-    + "\n"
-    + _rows(
-        (
-            ("billion parameters", lambda job: f"{job.parameters / 1e9:.0f}"),
-            ("GPUs", lambda job: job.ranks),
-            ("passes in a step", lambda job: job.passes),
-            ("activations, GB", lambda job: f"{job.activations / GB:.0f}"),
-        )
-    )
+_TABLE = columns(
+    [
+        ("", *JOBS),
+        ("billion parameters", *(f"{job.parameters / 1e9:.0f}" for job in JOBS.values())),
+        ("GPUs", *(job.ranks for job in JOBS.values())),
+        ("passes in a step", *(job.passes for job in JOBS.values())),
+        ("activations, GB", *(f"{job.activations / GB:.0f}" for job in JOBS.values())),
+    ],
+    18,
+    7,
 )
-_NEEDS = (
-    f"{'GB a GPU':18}"
-    + "".join(f"{name:>7}" for name in JOBS)
-    + "\n"
-    + _rows(
-        (f"stage {stage}" if stage else "DDP", lambda job, stage=stage: f"{job.needs(stage) / GB:.1f}")
+_NEEDS = columns(
+    [("GB a GPU", *JOBS)]
+    + [
+        (f"stage {stage}" if stage else "DDP", *(f"{job.needs(stage) / GB:.1f}" for job in JOBS.values()))
         for stage in range(4)
-    )
+    ],
+    18,
+    7,
 )
 
 WHICH_STAGE = Choice(

@@ -8,6 +8,7 @@ from math import ceil, log2
 from scaleout.draw import hatch, labels, svg
 from scaleout.views.capstone.frame import Frame, Panel
 from scaleout.views.capstone.speedup import Curves, Setting
+from scaleout.words.amounts import clock, quantity
 
 
 def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
@@ -37,7 +38,7 @@ def step(panel: Panel, frame: Frame, scaled: Curves, values: dict) -> str:
     """Compute and what communication adds; beneath, bytes and starts of the wire, on one scale for all numbers of
     GPUs."""
     longest = max(max(point.wire, point.seconds) for point in scaled.weak.values())
-    unit, second = labels.clock(values["weak_seconds"])
+    unit, second = clock(values["weak_seconds"])
     scale = panel.width / longest
     works, waits = values["weak_compute_seconds"], values["weak_waits"] * values["weak_seconds"]
     sent, starts = values["weak_byte_seconds"], values["weak_start_seconds"]
@@ -77,9 +78,7 @@ def step(panel: Panel, frame: Frame, scaled: Curves, values: dict) -> str:
 
 def amount(value: float) -> str:
     """Three digits, no more than two of them after the point."""
-    return (
-        svg.quantity(value) if value >= 1 else "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else "under 0.01"
-    )
+    return quantity(value) if value >= 1 else "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else "under 0.01"
 
 
 def empty_step(panel: Panel, frame: Frame) -> str:

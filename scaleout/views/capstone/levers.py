@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
-from scaleout.views.lever import Change, count
+from scaleout.views.lever import Change
+from scaleout.words.amounts import count, listed, quantity
 
 MOST_GPUS = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
@@ -41,7 +41,7 @@ def limit(setting: Setting, values: dict) -> str:
             f"{values['strong_exposed']:.1%} of the step. "
         )
     times, words = max(_gains(setting, values["strong_tokens_per_second"]), default=(1.0, ""))
-    return text + (f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
+    return text + (f"Try **{words}**: {quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
 
 
 def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
@@ -66,8 +66,8 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     text = (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and "
-        f"{svg.quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
+        f"But each GPU would hold {quantity(values['peak_gb'])} GB, and "
+        f"{quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
     changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),
@@ -82,6 +82,5 @@ def sparing(setting: Setting, values: dict) -> str:
             continue
         tried, pulled[name] = tried.other(**change), words
         if fits(tried, tried.sharding):
-            *first, last = pulled.values()
-            return f"{text}It fits with **{' and '.join([', '.join(first), last] if first else [last])}**."
+            return f"{text}It fits with **{listed([*pulled.values()])}**."
     return f"{text}Nothing on this panel makes it fit."

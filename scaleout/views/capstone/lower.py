@@ -9,6 +9,7 @@ from scaleout.draw import labels, svg
 from scaleout.draw.plot import Plane
 from scaleout.timing.price import EXAMPLE
 from scaleout.views.capstone.frame import Frame
+from scaleout.words.amounts import quantity, took
 
 NAMES = {
     "price": f"price of a billion tokens, {EXAMPLE.currency}",
@@ -80,8 +81,8 @@ def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, lower_k
 
 def _amount_text(amount: float, lower_kind: str) -> str:
     if lower_kind == "hours":
-        return labels.took(3600 * amount)
-    return f"{svg.quantity(amount)}{'%' if lower_kind == 'mfu' else ''}"
+        return took(3600 * amount)
+    return f"{quantity(amount)}{'%' if lower_kind == 'mfu' else ''}"
 
 
 def _part(amount: float, ends: tuple[float, float], lower_kind: str) -> float:

@@ -8,6 +8,7 @@ from scaleout.draw.plot import Plane
 from scaleout.views.capstone import areas, deal, lower
 from scaleout.views.capstone.frame import Frame
 from scaleout.views.capstone.speedup import Curves, Setting
+from scaleout.words.amounts import count, took
 
 GUESS_GPUS = 512  # GPUs whose speed-up is guessed
 
@@ -79,8 +80,8 @@ TITLES = {"strong": ("Same batch, shared by more", "Same batch, shared"),
 def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
     """Of both panels, and beneath each what a GPU has."""
     n, gpu_sequences, idle = setting.world, values["sequences_each"], values["strong_idle"]
-    gpus = f"{n:,} GPU{'s' if n > 1 else ''}"
-    share = f"{gpu_sequences:,} sequence{'s' if gpu_sequences > 1 else ''}{'' if n == 1 else ' each'}"
+    gpus = count(n, "GPU")
+    share = f"{count(gpu_sequences, 'sequence')}{'' if n == 1 else ' each'}"
     shared = share
     if idle > 0.001:
         shared = f"{n - setting.batch:,} have none" if n > setting.batch else f"{share}, {idle:.0%} idle"
@@ -89,7 +90,7 @@ def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
         seconds = values.get(f"{kind}_seconds")
         title = labels.fitting(TITLES[kind], panel.width - svg.measure(kind, frame.small) - 8, svg.FONT, True)
         text = f"{gpus}: {words}"
-        ways = ([f"{text}, {labels.took(seconds)}"] if seconds else []) + [text, gpus]
+        ways = ([f"{text}, {took(seconds)}"] if seconds else []) + [text, gpus]
         parts += [
             svg.text(panel.x, frame.title, title or TITLES[kind][1], bold=True, size=svg.FONT if title else svg.SMALL),
             svg.text(panel.x + panel.width - 3, frame.title, kind, anchor="end", fill="muted", size=frame.small),

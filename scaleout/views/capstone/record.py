@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
 from scaleout.timing import scaling
 from scaleout.views import own
+from scaleout.words.amounts import quantity
 
 LAB = "labs/capstone.py or labs/scaling.py"
 RATE = "tokens a second"  # of the median step, by which the lab and its exit check count
@@ -23,5 +23,5 @@ def point(run: dict, typed: dict[int, float]) -> tuple[int, float | None, str]:
     as in the lab and in its exit check; None where none is of fewer ranks. typed: tokens a second by processes."""
     ranks, fewest = run["ranks"], min(typed, default=run["ranks"])
     share = scaling.efficiency({**typed, ranks: run["rate"]})[ranks] if fewest < ranks else 1.0 if ranks == 1 else None
-    known = f"{svg.quantity(run['rate'])} tokens/s" if share is None else f"efficiency {share:.0%}"
+    known = f"{quantity(run['rate'])} tokens/s" if share is None else f"efficiency {share:.0%}"
     return ranks, share, f"your run: {known}, {own.machine(run)}"

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.labels import clock
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing.price import EXAMPLE
 from scaleout.views.capstone.deal import amount
 from scaleout.views.capstone.levers import limit, sparing
 from scaleout.views.capstone.speedup import Setting
 from scaleout.views.choices import NAMES
+from scaleout.words.amounts import clock, count, quantity
 
 
 def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
-    n, gpus = setting.world, f"{setting.world:,} GPU{'s' if setting.world > 1 else ''}"
-    paid, alone = (svg.quantity(values[f"{curve}_price"]) for curve in ("strong", "alone"))
+    n, gpus = setting.world, count(setting.world, "GPU")
+    paid, alone = (quantity(values[f"{curve}_price"]) for curve in ("strong", "alone"))
     price = f"at {paid} {EXAMPLE.currency} a billion tokens{'' if paid == alone else f' ({alone} on one)'}."
-    text = f"does {svg.quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
+    text = f"does {quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
-        work = f"{svg.quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
+        work = f"{quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
         text = f"do the work of **{work}, {price}"
     return f"{NAMES[setting.model]}: {gpus} {text}"
 
@@ -54,7 +53,7 @@ def _dealt(setting: Setting) -> str:
     idle = setting.world - setting.batch
     if idle > 0:
         return f"{idle:,} idle: {setting.world:,} GPUs > {setting.batch:,} sequences."
-    return f"None is idle: {setting.world:,} GPU{'s' if setting.world > 1 else ''} ≤ {setting.batch:,} sequences."
+    return f"None is idle: {count(setting.world, 'GPU')} ≤ {setting.batch:,} sequences."
 
 
 def _weak(values: dict) -> str:

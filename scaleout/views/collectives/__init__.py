@@ -8,7 +8,6 @@ from functools import lru_cache
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
-from scaleout.draw.labels import took
 from scaleout.views import base, guess, more, play, select, slider, toggle
 from scaleout.views.collectives import band, levers, record, sent
 from scaleout.views.collectives.links import (
@@ -23,6 +22,7 @@ from scaleout.views.collectives.links import (
 )
 from scaleout.views.collectives.links import band as curves
 from scaleout.views.collectives.words import NAMES, SHORT, law, size, under_way
+from scaleout.words.amounts import took
 
 TITLE = "All-reduce, step by step and by size"
 

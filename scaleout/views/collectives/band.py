@@ -6,11 +6,11 @@ from itertools import islice, pairwise
 from math import exp, log
 
 from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.draw.plot import Axis
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Band, Setting, Way, band, halves
 from scaleout.views.collectives.record import Measured
 from scaleout.views.collectives.words import SHORT, size
+from scaleout.words.amounts import took
 
 AXIS = Axis(SMALLEST, LARGEST, True)
 SEEN = 0.45  # opacity of the band: words are written on it, in light and dark
@@ -55,7 +55,9 @@ def draw(
         if not _meets(strip, x, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
     body.append(points.draw(strip, wide, y) if points else "")
-    dots = [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points] if points else []
+    dots: list[tuple[float, float | None]] = []
+    if points:
+        dots += [(strip.x(size), strip.y(min(1.0, share))) for size, _, share in points.points]
     body += _part_names(links, algorithm, split, strip, dots, protocols)
     if wide:
         body += _halves(split.shares(protocols), strip, [*dots, (strip.x(amount), None)])

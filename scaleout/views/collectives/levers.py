@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scaleout.collectives.algorithms import Cost
-from scaleout.draw.labels import took
 from scaleout.views.collectives.links import LARGEST, LINKS, OWN_LINK, SMALLEST, TIE, Setting
 from scaleout.views.collectives.words import NAMES, SHORT, share, size
+from scaleout.words.amounts import took
 
 LARGE_SHARE = 0.5  # of the time: then it is what to work on
 

@@ -9,10 +9,11 @@ from math import log
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import svg
-from scaleout.draw.labels import cut, took
+from scaleout.draw.labels import cut
 from scaleout.spec import checks
 from scaleout.spec.sweeps import SWEEPS
 from scaleout.views.collectives.links import DECADES, LARGEST, OWN_LINK, SMALLEST, Setting, band
+from scaleout.words.amounts import took
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
 BY_HAND = (

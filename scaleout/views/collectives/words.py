@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scaleout.collectives.algorithms import Cost, fold
-from scaleout.draw.labels import took
 from scaleout.draw.parcels import Frames
 from scaleout.views.collectives.links import OWN_LINK, Setting
+from scaleout.words.amounts import amount, count, took
 
 NAMES = {
     "ring": "ring", "tree": "double tree", "naive": "gather and broadcast", "halving-doubling": "halving-doubling",
@@ -19,14 +19,11 @@ SHORT = {
     "in-network": "switches",
 }
 
-_BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1))
 
-
-def size(amount: float, digits: int = 3) -> str:
+def size(message: float, digits: int = 3) -> str:
     """Bytes for people, in powers of ten."""
-    unit, factor = next(((u, f) for u, f in _BYTES if amount >= 0.9995 * f), _BYTES[-1])
-    number = float(f"{amount / factor * (1 + 1e-9):.{digits}g}")  # 1.125 is 1.13 to three digits
-    return f"{number:,g} {unit}"
+    half_up = message * (1 + 1e-9)  # 1.125 is 1.13 to three digits
+    return amount(half_up, digits=digits, trim=True).replace(" B", " bytes")
 
 
 def share(part: float) -> str:
@@ -78,7 +75,7 @@ def law(links: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
     formula = f"{factor} × {size(amount)} = {size(cost.sent_bytes, 4)}"
     moving = cost.seconds - cost.latency_seconds
     rate_text = f"at {size(cost.sent_bytes / moving)}/s: " if algorithm == "ring" else "bytes take "
-    starts = f"{cost.steps:,} start{'s' if cost.steps > 1 else ''}"
+    starts = count(cost.steps, "start")
     return [lead, formula, f"{rate_text}{took(moving)}, and {starts}: {took(cost.latency_seconds)}"]
 
 

@@ -7,6 +7,7 @@ from math import floor, log10
 
 from scaleout.draw import hatch, labels, svg
 from scaleout.views.ddp import record
+from scaleout.words.amounts import quantity
 
 Place = tuple[float, float, float]  # x, y, width: of the first line of words
 
@@ -50,7 +51,7 @@ def _tokens(setting, values: dict, place: Place) -> str:
     decade = 10.0 ** floor(log10(axis_end))
     scale = width / next(unit * decade for unit in ENDS if unit * decade >= axis_end)
     end, line = have * scale, x + need * scale
-    tokens = svg.quantity(need)
+    tokens = quantity(need)
     words = labels.fitting(
         (f"{tokens} would hide all but the last bucket", f"{tokens} would hide it", f"{tokens}"),
         width - svg.measure(f"Tokens of a GPU and pass: {have:,}", svg.SMALL, True) - 12,
@@ -72,7 +73,7 @@ def _bar(x: float, y: float, width: float, end: float, lacking: float) -> str:
 
 
 def _words(ranks: int, work: float, name: str) -> str:
-    return f"{ranks} {name}{'s do' if ranks > 1 else ' does'} the work of {svg.quantity(work)}"
+    return f"{ranks} {name}{'s do' if ranks > 1 else ' does'} the work of {quantity(work)}"
 
 
 def _tall(width: float, row: int) -> float:

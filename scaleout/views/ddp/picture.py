@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from itertools import chain
 
-from scaleout.draw import guess, labels, svg
+from scaleout.draw import guess, svg
 from scaleout.draw.lanes import Lanes
 from scaleout.draw.plot import time_axis
 from scaleout.timing.ddp import Timeline
 from scaleout.views.ddp import gauge
+from scaleout.words.amounts import quantity, took
 
 LEFT = 4
 PILE = 50  # CSS pixels, of all bytes of a step
@@ -21,9 +22,9 @@ def picture(setting, timeline: Timeline, values: dict, width: int, run: dict | N
     run."""
     lanes = _lanes(timeline, max(timeline.seconds, 2 * values["alone_seconds"]), width)
     label = (
-        f"One step, {labels.took(timeline.seconds)} long: the compute lane, the wire, buckets that fall from one to "
+        f"One step, {took(timeline.seconds)} long: the compute lane, the wire, buckets that fall from one to "
         f"the other, and the pile that waits, at most {values['pile_most_gb']:.2f} GB. {setting.ranks} GPUs do the "
-        f"work of {svg.quantity(values['speed_up'])}."
+        f"work of {quantity(values['speed_up'])}."
     )
     gauges, top = gauge.draw(setting, values, (LEFT, _axis(lanes) + 42, width - 2 * LEFT), run)
     body = [_ground(lanes), lanes.draw(), _pile(lanes, values), _later(lanes, values), gauges, _mark(lanes)]
@@ -65,10 +66,10 @@ def _pile(lanes: Lanes, values: dict) -> str:
         (lanes.x + time * lanes.scale, base - high * size)
         for time, size in zip(times, timeline.waiting(times), strict=True)
     ]
-    words = f"waiting for the wire: {svg.quantity(values['pile_gb'])} GB"
+    words = f"waiting for the wire: {quantity(values['pile_gb'])} GB"
     if values["moment_seconds"] >= timeline.seconds:
-        message_gb = svg.quantity(values["message_gb"])
-        words = f"waiting for the wire: {svg.quantity(values['pile_most_gb'])} GB at most, of {message_gb} GB"
+        message_gb = quantity(values["message_gb"])
+        words = f"waiting for the wire: {quantity(values['pile_most_gb'])} GB at most, of {message_gb} GB"
     if not values["communication_seconds"]:
         words = "nothing waits for the wire"
     return (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.program import PROGRAMS
@@ -11,6 +9,7 @@ from scaleout.views import lever
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH
 from scaleout.views.lever import Lever
+from scaleout.words.amounts import quantity, took
 
 
 def sentence(setting, values: dict) -> str:
@@ -21,15 +20,15 @@ def sentence(setting, values: dict) -> str:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
         text = (
             f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
-            f"{svg.quantity(values['speed_up'])}."
+            f"{quantity(values['speed_up'])}."
         )
         text += f" {_cause_words(setting, values)}" if values["states_fit"] else ""
     if values["states_fit"]:
         return text
     extra = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
-        f"{text} But all states, {svg.quantity(values['states_gb'])} GB{extra}, are more than the usable "
-        f"{svg.quantity(values['usable_gb'])} GB of one {DEVICES[setting.device].name}: this needs **ZeRO**."
+        f"{text} But all states, {quantity(values['states_gb'])} GB{extra}, are more than the usable "
+        f"{quantity(values['usable_gb'])} GB of one {DEVICES[setting.device].name}: this needs **ZeRO**."
     )
 
 
@@ -73,15 +72,15 @@ def law(setting, values: dict) -> list[str]:
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
     tflops = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
-    bare = svg.quantity(sent / values["byte_seconds"])
-    smaller = f" ÷ {svg.quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
+    bare = quantity(sent / values["byte_seconds"])
+    smaller = f" ÷ {quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
-        f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens each. W = {p}, R = {svg.quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
-        f"B = {svg.quantity(rate)} GB/s ({bare} without starts); compute at {COMPUTE_SHARE:.0%} of peak: "
-        f"{svg.quantity(values['tokens_by_rule'])}.{left_out}",
+        f"T ≥ 2R(W − 1)/(WB){smaller} = {quantity(values['tokens_needed'])}",
+        f"tokens each. W = {p}, R = {quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
+        f"B = {quantity(rate)} GB/s ({bare} without starts); compute at {COMPUTE_SHARE:.0%} of peak: "
+        f"{quantity(values['tokens_by_rule'])}.{left_out}",
     ]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from scaleout.draw import svg
 from scaleout.memory.allocator import usable, verdict
 from scaleout.spec.hardware import NODE_HOST_BYTES
-from scaleout.views.lever import Change, count
+from scaleout.views.lever import Change
+from scaleout.words.amounts import count, listed, quantity
 
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
@@ -52,14 +52,14 @@ def _fitting(setting) -> str:
         tried = tried.other(**lever[1])
         pulled.append(lever[0])
         if tried.fits:
-            return f"Try **{_and(pulled)}**: {_gib(tried)} GiB."
+            return f"Try **{listed(pulled)}**: {_gib(tried)} GiB."
     if not pulled:
         return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
     if not tried.host_fits:
         return "Nothing here frees enough of the host: shard over more GPUs."
     may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
     still = "which may fit" if may else "still too much"
-    return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
+    return f"Even {listed(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
 
 
 def _for_memory(setting) -> Change | None:
@@ -162,9 +162,5 @@ def _for_speed(setting) -> list[Change]:
     return [(words, change) for possible, words, change in levers if possible]
 
 
-def _and(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def _gib(setting) -> str:
-    return svg.quantity(setting.account.peak_bytes / 2**30)
+    return quantity(setting.account.peak_bytes / 2**30)

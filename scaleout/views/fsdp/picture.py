@@ -12,6 +12,7 @@ from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
 from scaleout.views.base import kept
 from scaleout.views.fsdp import moments, record
+from scaleout.words.amounts import quantity, short, took
 
 GIB = 2**30
 MARGIN = 4
@@ -70,7 +71,7 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
     label = (
         f"The life of {values['followed']} on {values['drawn']} GPUs, drawn at {values['moment_said']}; when each of "
         f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
-        f"{labels.took(values['step_seconds'])}, by kind, at most {svg.quantity(peak)} GiB."
+        f"{took(values['step_seconds'])}, by kind, at most {quantity(peak)} GiB."
     )
     hill = _hill(setting, frame.plane, frame.unit, width)
     if ringed:
@@ -170,7 +171,7 @@ def _amount(size: float) -> str:
     """No more digits than can be seen."""
     if 0 < size < 0.005:
         return "<0.01"
-    return svg.quantity(size) if size >= 10 or not size else f"{size:.2f}"
+    return quantity(size) if size >= 10 or not size else f"{size:.2f}"
 
 
 def _unit(unit_bytes: float) -> str:
@@ -311,7 +312,7 @@ class _Frame:
         """The title of what is held; now, and of a GPU whose memory lies above the axis."""
         title = f"What one GPU holds, {_unit(self.unit)}"
         now = "" if gib_now is None else f"now {_amount(gib_now * GIB / self.unit)}"
-        beyond = "" if self._inside(card) else f"this GPU has {svg.quantity(card)}"
+        beyond = "" if self._inside(card) else f"this GPU has {quantity(card)}"
         x = MARGIN + svg.measure(title, svg.FONT, True) + 6
         words = "; ".join(part for part in (now, beyond) if part)
         return svg.text(MARGIN, self.held_at, title, bold=True) + svg.text(x, self.held_at, words, size=svg.SMALL)
@@ -337,6 +338,6 @@ class _Frame:
         for value in svg.ticks(plane.y.hi, max(2, round(plane.height / 36))):
             y = plane.at_y(value)
             parts.append(svg.line(plane.left - 4, y, plane.left, y, "muted"))
-            words = labels.short(value)
+            words = short(value)
             parts.append(svg.text(plane.left - 7, y + 4, words, anchor="end", fill="muted", size=svg.SMALL))
         return "".join(parts)

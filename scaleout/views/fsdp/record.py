@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scaleout.draw.amounts import amount
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.views import own
+from scaleout.words.amounts import amount
 
 LAB = "labs/fsdp.py"
 

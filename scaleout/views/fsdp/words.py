@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import adding_up
-from scaleout.draw.labels import took
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import lever, roomier
+from scaleout.words.amounts import adding_up, quantity, took
 
 GIB = 2**30
 PHASE_WORDS = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
@@ -20,7 +18,7 @@ GATHERED = ("gathered units", "whole gradients", "buffers")
 def sentence(setting, values: dict) -> str:
     """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
-    peak, usable = (svg.quantity(values[name]) for name in ("peak_gib", "usable_gib"))
+    peak, usable = (quantity(values[name]) for name in ("peak_gib", "usable_gib"))
     peak = f"{peak} of {usable} GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {PHASE_WORDS[values['peak_phase']]}. "
     if not values["fits"]:
@@ -48,7 +46,7 @@ def advice(setting, values: dict) -> str:
 def _too_much(values: dict) -> str:
     """Why it does not fit, or may not."""
     if not values["host_fits"]:
-        return f"It does not fit. Each asks {svg.quantity(values['host_gib'])} GiB of a host with 2 TB."
+        return f"It does not fit. Each asks {quantity(values['host_gib'])} GiB of a host with 2 TB."
     if values["verdict"] == "does not fit":
         return "It does not fit."
     return f"It may fit, in what the driver and the allocator leave of the GPU's {values['device_gib']:.1f} GiB."
@@ -70,11 +68,11 @@ def law(setting, values: dict) -> list[str]:
     if setting.offload:
         states = "States, in the host's memory"
         update = values["update_seconds"] / values["step_seconds"]
-        host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each, and its update takes {update:.0%}."
+        host = f" The host holds {quantity(values['host_gib'])} GiB for each, and its update takes {update:.0%}."
     sent = ""
     if values["sent_gb"]:
         extra_share = values["beside_seconds"] / values["step_seconds"]
-        sent = f" {svg.quantity(values['sent_gb'])} GB sent a step: its copies and contention take {extra_share:.0%}."
+        sent = f" {quantity(values['sent_gb'])} GB sent a step: its copies and contention take {extra_share:.0%}."
     return [
         f"{states} + units whole for a moment + its own tokens', never split:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",

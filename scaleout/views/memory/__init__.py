@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scaleout.draw import guess as ghost
 from scaleout.draw import svg
-from scaleout.draw.amounts import Scale, amount
 from scaleout.draw.kinds import COLOURS, ORDER, PALE
+from scaleout.draw.scale import Scale
 from scaleout.draw.tank import Frame, Layer, Ruler, Tank
 from scaleout.draw.tank_picture import Drawing
 from scaleout.memory import allocator
@@ -18,6 +18,7 @@ from scaleout.views.controls import stops
 from scaleout.views.lever import Lever
 from scaleout.views.memory import levers, record, words
 from scaleout.views.memory.setting import FULLEST, Look, Setting
+from scaleout.words.amounts import amount
 
 TITLE = "What one GPU holds"
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scaleout.views import lever
 from scaleout.views.choices import NODE
-from scaleout.views.lever import Change, Lever, count
+from scaleout.views.lever import Change, Lever
+from scaleout.words.amounts import count
 
 LEAST_SAVING = 0.05  # share of the peak that a lever must take off to be named
 

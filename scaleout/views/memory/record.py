@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scaleout.draw.amounts import amount
 from scaleout.draw.tank import Own, Ruler
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.views import own
+from scaleout.words.amounts import amount
 
 LAB = "labs/memory.py"
 

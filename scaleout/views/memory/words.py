@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import fsum
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import adding_up, amount, unit
 from scaleout.memory import allocator
 from scaleout.views import lever
 from scaleout.views.choices import NAMES
 from scaleout.views.lever import Lever
+from scaleout.words.amounts import adding_up, amount, listed, quantity, unit
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
@@ -52,7 +51,7 @@ def _verdict(setting, giga: int) -> str:
         return f"It fits on one {name}: {amount(usable - peak, giga)} of {usable_text} are left."
     if verdict == "may fit":
         return f"It may fit on one {name}: {amount(peak - usable, giga)} above {usable_text}."
-    return f"It does not fit on one {name}: {svg.quantity(peak / usable)} times {usable_text}."
+    return f"It does not fit on one {name}: {quantity(peak / usable)} times {usable_text}."
 
 
 def advice(best: Lever | None, giga: int) -> str:
@@ -140,9 +139,9 @@ def _sum(setting, giga: int) -> list[str]:
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())
     return [
-        f"{MOMENTS[account.peak_moment][2]}, {_listed(list(shown))}:",
+        f"{MOMENTS[account.peak_moment][2]}, {listed(list(shown))}:",
         f"{numbers} = {_digits(account.peak_bytes / unit_bytes)} {name}",
-        f"what stays from step to step: {_listed(_staying(setting))}, {amount(stays, giga)}",
+        f"what stays from step to step: {listed(_staying(setting))}, {amount(stays, giga)}",
     ]
 
 
@@ -154,7 +153,3 @@ def _staying(setting) -> list[str]:
         "gradients": "DDP's buckets",
     }
     return [name for kind, name in names.items() if setting.account.rest[kind]]
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from math import fsum
 
 from scaleout.draw import guess, hatch, svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import fitting, took
+from scaleout.draw.labels import fitting
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.nodes import colour, groups, stage
 from scaleout.views.mesh.rates import rate
+from scaleout.words.amounts import amount, took
 
 GIGA = 10**9
 CHIP = 27  # height of a chip

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import amount
 from scaleout.views import lever
 from scaleout.views.lever import Change, Lever
 from scaleout.views.mesh.setting import MOST_MICRO_BATCHES
+from scaleout.words.amounts import amount, quantity
 
 WORTH = 0.03  # of tokens a second, that a lever must gain to be named
 NEAR_BEST = 0.8  # of the most that any gains: of several the mildest
@@ -42,7 +41,7 @@ def advice(setting) -> Lever | None:
 
 def _gains(setting, after) -> str:
     times = after.pace / setting.pace
-    return f"{f'{svg.quantity(times, 2)} times the' if times > 2 else f'{times - 1:.0%} more'} tokens per second"
+    return f"{f'{quantity(times, 2)} times the' if times > 2 else f'{times - 1:.0%} more'} tokens per second"
 
 
 def _fitting(setting, tried: list[Lever], fitting: list[Lever]) -> Lever | None:

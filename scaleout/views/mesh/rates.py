@@ -11,6 +11,7 @@ from scaleout.views.base import kept
 from scaleout.views.mesh import nodes
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.setting import AXES
+from scaleout.words.amounts import quantity
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 Line = tuple[float, float, float, float]  # from x, y to x, y
@@ -25,7 +26,7 @@ def rate(setting, axis: str) -> str:
     """GB/s of one GPU on the link that an axis takes."""
     cluster = setting.cluster
     wire = cluster.share if axis in setting.crossing else cluster.inside
-    return svg.quantity(wire.bytes_per_s / 1e9).removesuffix(".0")
+    return quantity(wire.bytes_per_s / 1e9).removesuffix(".0")
 
 
 def draw(frame: Frame) -> str:

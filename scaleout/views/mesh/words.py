@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from math import fsum
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
 from scaleout.views.mesh.nodes import stage
+from scaleout.words.amounts import amount, quantity, took
 
 GIGA = 10**9
 
@@ -43,11 +41,11 @@ def law(setting, look, values: dict) -> list[str]:
     if not flow.bytes:
         return ["A rank alone sends nothing:", "0 B", "Every axis has one rank."]
     reached = flow.bytes / spent[slowest] / GIGA
-    rate = f"{svg.quantity(reached)} GB/s"
+    rate = f"{quantity(reached)} GB/s"
     least = min((axis for axis in setting.shown if sent[axis].bytes), key=lambda axis: sent[axis].bytes)
-    remark = f"The slowest wire on its way carries {svg.quantity(flow.bytes_per_s / GIGA)} GB/s. "
+    remark = f"The slowest wire on its way carries {quantity(flow.bytes_per_s / GIGA)} GB/s. "
     if least != slowest:
-        times = svg.quantity(flow.bytes / sent[least].bytes, 2)
+        times = quantity(flow.bytes / sent[least].bytes, 2)
         remark += f"{least.upper()} sends {times} times fewer bytes."
     remark = remark.strip()
     return [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scaleout.draw import guess, svg
-from scaleout.draw.labels import short
 from scaleout.draw.pipeline_lanes import Rows
 from scaleout.draw.plot import TICK
 from scaleout.views.pipeline.setting import YOURS, shown
+from scaleout.words.amounts import short
 
 LEFT = 50  # of the names of ranks
 RIGHT = {svg.WIDE: 34, svg.NARROW: 28}  # of what they hold

@@ -10,6 +10,7 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.views.pipeline import beneath, puzzle, record, words, yours
 from scaleout.views.pipeline.frame import ABOVE, LEFT, Frame
 from scaleout.views.pipeline.setting import YOURS
+from scaleout.words.amounts import quantity
 
 HAND = 22  # CSS pixels, at least, of what a hand presses
 
@@ -44,7 +45,7 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     parts.append(puzzle.buttons(frame) if frame.own else puzzle.door(frame))
     if run:
         parts.append(_run_parts(frame, run, step))
-    length = f"a step of {svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
+    length = f"a step of {quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
     outcome = "ranks wait for one another for ever" if setting.waits else f"{length}; beneath, what each rank holds"
     counts = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
     return frame.figure(parts, f"{setting.label} on {counts}: {outcome}.")

@@ -54,15 +54,15 @@ def buttons(frame: Frame) -> str:
     if frame.setting.order != first:
         ways.append(("Put back", "order", first))
     ways.append(("Back to 1F1B", "schedule", "1f1b"))
-    for text, *does in ways:
+    for text, does, *value in ways:
         width = svg.measure(text, svg.SMALL) + 20
         box = (x, y, width, HAND)
         body = svg.rect(*box, "paper") + svg.text(x + 10, y + 18, text, fill="key", size=svg.SMALL)
-        if len(does) == 1:
-            label = f"Move the chosen block one place {'earlier' if does[0] < 0 else 'later'}"
-            parts.append(svg.nudge(body, box, does[0], label, f"nudge{does[0]}"))
+        if value:
+            parts.append(svg.press(body, box, does, value[0], text, f"back-{does}"))
         else:
-            parts.append(svg.press(body, box, *does, text, f"back-{does[0]}"))
+            label = f"Move the chosen block one place {'earlier' if does < 0 else 'later'}"
+            parts.append(svg.nudge(body, box, does, label, f"nudge{does}"))
         x += width + 8
     return "".join(parts)
 

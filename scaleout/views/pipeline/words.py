@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.draw.labels import short
+from scaleout.words.amounts import short
 
 KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 ALIKE = 0.005  # share by which two steps may differ and still be called as long

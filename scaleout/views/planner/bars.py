@@ -7,12 +7,12 @@ from functools import lru_cache
 from math import fsum
 
 from scaleout.draw import hatch, svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import fitting, took
+from scaleout.draw.labels import fitting
 from scaleout.memory.job import fullest
 from scaleout.spec.job import Job
 from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import Setting
+from scaleout.words.amounts import amount, took
 
 # A part of a step as it is drawn: its name, its colour, whether it is striped, and the PARTS that it holds.
 SECONDS = (

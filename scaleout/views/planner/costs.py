@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.timing.job import PARTS
 from scaleout.timing.plan import Plan
 from scaleout.timing.quick import RECOMPUTE
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import bytes_by_kind
 from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
+from scaleout.words.amounts import amount, quantity, took
 
 # Parts of a step as a table names them.
 CALLED = {
@@ -73,12 +71,12 @@ def whole_run(setting: Setting, run: dict | None, params: dict) -> dict:
         return {"title": "The whole run", "blocks": [("words", "Nothing fits, so there is nothing to run.")]}
     days = run["hours"] / 24
     rows = [
-        ["time", f"{svg.quantity(days)} days" if days >= 2 else f"{svg.quantity(run['hours'])} hours"],
-        ["GPU-hours", svg.quantity(run["gpu_hours"])],
-        ["energy, at most", f"{svg.quantity(run['mwh'])} MWh"],
-        [f"at {params['price']:g} EUR a GPU-hour", f"{svg.quantity(run['price'])} EUR"],
+        ["time", f"{quantity(days)} days" if days >= 2 else f"{quantity(run['hours'])} hours"],
+        ["GPU-hours", quantity(run["gpu_hours"])],
+        ["energy, at most", f"{quantity(run['mwh'])} MWh"],
+        [f"at {params['price']:g} EUR a GPU-hour", f"{quantity(run['price'])} EUR"],
     ]
-    rate = svg.quantity(setting.rate(setting.best))
+    rate = quantity(setting.rate(setting.best))
     text = (
         f"{params['tokens']:g} T tokens at {rate} tokens/s, ± {setting.percent}. "
         "Failures, checkpoints and restarts come on top; tokens, price and power are under More."

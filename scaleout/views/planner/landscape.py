@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scaleout.draw import svg
-from scaleout.draw.amounts import amount
 from scaleout.draw.field import field, shapes
-from scaleout.draw.labels import cut, fitting, took
+from scaleout.draw.labels import cut, fitting
 from scaleout.draw.plot import Axis, Plane
 from scaleout.draw.spots import Spots
 from scaleout.timing.plan import Plan
@@ -17,6 +16,7 @@ from scaleout.views.planner import chips, words
 from scaleout.views.planner.chips import LOOKS
 from scaleout.views.planner.published import published_run
 from scaleout.views.planner.setting import ALONE, KINDS, Cuts, Setting, cuts_of
+from scaleout.words.amounts import amount, took
 
 FARTHEST = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to

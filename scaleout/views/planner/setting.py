@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from scaleout.draw import svg
 from scaleout.memory.allocator import usable
 from scaleout.spec import frameworks, hugging_face
 from scaleout.spec.devices import DEVICES
@@ -21,6 +20,7 @@ from scaleout.timing.search import Ranking, cut
 from scaleout.timing.search import search as searched
 from scaleout.views import base
 from scaleout.views.choices import NAMES, NODE
+from scaleout.words.amounts import quantity
 
 MOST_GPUS = 2**14  # GPUs
 # How many GPUs, and how many sequences: up to a node each, from there on 1, 3, 5, 7 and 9 doubled again and again.
@@ -82,7 +82,7 @@ class Question(NamedTuple):
         if self.model.startswith("{"):
             size = total_parameters(self.shape)
             unit, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
-            return f"{hugging_face.read(self.model)['model_type']} of {svg.quantity(size / unit)}{letter}"
+            return f"{hugging_face.read(self.model)['model_type']} of {quantity(size / unit)}{letter}"
         return NAMES[self.model]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.spec import frameworks
 from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import DOUBLED, GPUS, MOST_GPUS, Setting, best_of, cuts_of, picked
+from scaleout.words.amounts import quantity, took
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
 RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "full recomputation"}
@@ -27,7 +26,7 @@ def layout(plan: Plan, dp: bool = True, chunks: bool = False) -> str:
 
 def gb(size: float) -> str:
     """Bytes as GB in whole numbers, from ten up."""
-    return svg.quantity(size / 1e9, 3 if size >= 1e11 else 2)
+    return quantity(size / 1e9, 3 if size >= 1e11 else 2)
 
 
 def head(setting: Setting) -> str:

@@ -8,9 +8,10 @@ import math
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
 from scaleout.draw.ruler import raised, two
-from scaleout.views.precision.amounts import percent, spoken
 from scaleout.views.precision.frame import Axes
+from scaleout.views.precision.parts import spoken
 from scaleout.views.precision.setting import HEADS, PARTS, STEPS
+from scaleout.words.amounts import count, percent
 
 SHORT = {"queries and keys": "Q, K", "values and output": "V, O", "MLP": "MLP"}
 TINY = {"queries and keys": "QK", "values and output": "VO", "MLP": "MLP"}
@@ -134,7 +135,7 @@ def _cross(x: float, y: float) -> str:
 
 def _course_words(s) -> list[str]:
     skipped = sum(step.skipped for step in s.course[: s.step])
-    left = f"{skipped} of {s.step} step{'s' if s.step > 1 else ''} left out"
+    left = f"{skipped} of {count(s.step, 'step')} left out"
     return [
         f"loss scale by step; dotted: what its largest gradient bears; {left}",
         f"loss scale by step, and what it bears; {left}",
@@ -176,7 +177,7 @@ def shares(axes: Axes, alive: bool = True) -> str:
         left = ruler.left + i * pitch
         words = fitting(ways, pitch - 14, svg.SMALLEST)
         pieces.append(svg.rect(left, y + high + 8, 8, 8, fill, opacity=strong))
-        figure = percent(share, short=True) if alive else "?"
+        figure = percent(share, brief=True) if alive else "?"
         pieces.append(
             svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14, mark=f"figure {name}")
         )

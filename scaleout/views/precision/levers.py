@@ -8,7 +8,7 @@ from itertools import chain
 from scaleout.draw.ruler import power
 from scaleout.views import lever
 from scaleout.views.lever import Change, Lever
-from scaleout.views.precision.amounts import percent
+from scaleout.words.amounts import percent
 
 WORTH = 0.01  # of the gradients that a lever must save to be named
 BETTER = 0.95  # times the error that is left by a lever for shared scales

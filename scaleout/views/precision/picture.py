@@ -10,9 +10,10 @@ from scaleout.draw.labels import fitting
 from scaleout.draw.ruler import Clear, bars, outline, power, raised, strip, two
 from scaleout.numerics.formats import FORMATS
 from scaleout.views.precision import beneath, windows
-from scaleout.views.precision.amounts import number, percent, spoken
 from scaleout.views.precision.frame import Axes
+from scaleout.views.precision.parts import spoken
 from scaleout.views.precision.setting import Setting
+from scaleout.words.amounts import percent
 
 SHOWN = ("fp16", "bf16", "e5m2", "e4m3", "e2m1")
 PALE = 0.45  # of bars that keep fewer bits
@@ -161,7 +162,7 @@ def _top(axes: Axes, x: float) -> str:
     """Words at the upper end: right of it where they fit, else left of it."""
     f, ruler = axes.setting.f, axes.ruler
     say = "cut to" if f.saturates else "infinite above"
-    words = f"{say} {number(f.largest)}"
+    words = f"{say} {f.largest:,.0f}"
     right = svg.measure(words, svg.SMALL, bold=True) < ruler.right - x - 6
     return svg.text(
         x + 5 if right else x - 5,

@@ -7,8 +7,8 @@ import math
 from scaleout.draw import labels, svg
 from scaleout.draw.labels import fitting
 from scaleout.numerics.shared import spread, windows
-from scaleout.views.precision.amounts import named as standard
 from scaleout.views.precision.frame import Axes
+from scaleout.views.precision.parts import named as standard
 
 ROWS = {svg.WIDE: 15, svg.NARROW: 13}
 KEYS_HEIGHT = 22  # CSS pixels of the keys beneath

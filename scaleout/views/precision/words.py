@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from scaleout.draw import svg
 from scaleout.draw.ruler import power
 from scaleout.numerics.octaves import fate
-from scaleout.views.precision.amounts import gradients, named, number, percent, spoken
+from scaleout.views.precision.parts import gradients, named, spoken
+from scaleout.words.amounts import count, percent, quantity
 
 BEST = "Nothing here loses less."
 
@@ -32,7 +32,7 @@ def sentence(s) -> str:
         _, part, kind = s.peak
         example = f"one of the {kind}' in {spoken(part)}"
         return f"{start}: none of {gradients(s.recorded)} is infinite, but the largest, {example}, is: {lost}"
-    cut = f", {percent(s.fate.beyond)} are cut to {number(s.f.largest)}" if s.fate.beyond else ""
+    cut = f", {percent(s.fate.beyond)} are cut to {s.f.largest:,.0f}" if s.fate.beyond else ""
     return f"{start}: {zero}{cut}; the middle one keeps **{_bits(s.kept_bits, s.f.digits)}**."
 
 
@@ -61,12 +61,12 @@ def law(s) -> list[str]:
     if s.shares:
         return _law_of_blocks(s)
     if s.searches:
-        top, unscaled = number(s.f.largest), svg.quantity(s.current.largest / s.current.scale)
+        top, unscaled = f"{s.f.largest:,.0f}", quantity(s.current.largest / s.current.scale)
         bears = s.f.largest / (s.current.largest / s.current.scale)
         return [
             f"The largest gradient of step {s.step} bears a loss scale of",
-            f"{top} / {unscaled} = {svg.quantity(bears)}",
-            f"It is {'too much' if s.current.skipped else 'not too much'}: the scale is {number(s.current.scale)}. "
+            f"{top} / {unscaled} = {quantity(bears)}",
+            f"It is {'too much' if s.current.skipped else 'not too much'}: the scale is {s.current.scale:,.0f}. "
             f"After {s.interval:,} good steps in a row it doubles.",
         ]
     f = s.f
@@ -75,8 +75,8 @@ def law(s) -> list[str]:
         f"A loss scale of {power(s.octaves)} brings that down to gradients of {power(s.zero_below - s.octaves)}; "
         "the update divides by it."
     )
-    top = f"Its largest number is {number(f.largest)}." if f.largest < 1e6 else "It reaches as far as fp32."
-    mantissa = f"{f.mantissa} bit{'s' if f.mantissa > 1 else ''}"
+    top = f"Its largest number is {f.largest:,.0f}." if f.largest < 1e6 else "It reaches as far as fp32."
+    mantissa = count(f.mantissa, "bit")
     return [
         f"{f.name}'s lowest octave is {_minus(f.lowest_octave)}, its mantissa has {mantissa}; zero is below half "
         "of the smallest number:",
@@ -91,7 +91,7 @@ def _minus(n: int) -> str:
 
 def _law_of_blocks(s) -> list[str]:
     f, b = s.f, s.blocks
-    top = number(f.largest)
+    top = f"{f.largest:,.0f}"
     bits = f"{f.bits} + {b.scale.bits}/{b.size} = {b.bits():.3g} bits a number" if b.size else f"{f.bits} bits a number"
     drawn = " Numbers of a block are taken to have nothing in common; real neighbours are alike, and lose less."
     end = f"{bits}.{drawn if b.size else ''}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scaleout.draw import hatch, svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import fitting, took
+from scaleout.draw.labels import fitting
+from scaleout.words.amounts import amount, took
 
 GIGA = 10**9
 PROGRAMS = {"megatron": "Megatron-LM", "compiled": "torch.compile", "eager": "eager torch"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaleout.draw import guess, svg, tiles
-from scaleout.draw.amounts import unit
 from scaleout.draw.labels import fitting
 from scaleout.views.recompute.frame import Axes
 from scaleout.views.recompute.setting import Setting
+from scaleout.words.amounts import unit
 
 LARGE = 15  # CSS pixels of the words at the cut
 STOPS = 40  # points of a curve that bends between tiles

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.views import lever
-from scaleout.views.lever import Change, Lever, count
+from scaleout.views.lever import Change, Lever
+from scaleout.words.amounts import amount, count, took
 
 WORTH = 0.01  # of the time for a token that a lever must save to be named
 ENDS = {"tp": 8, "dp": 64}  # of the view's controls

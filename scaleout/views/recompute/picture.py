@@ -4,13 +4,13 @@ draws."""
 from __future__ import annotations
 
 from scaleout.draw import svg, tiles
-from scaleout.draw.amounts import unit
-from scaleout.draw.labels import fitting, short
+from scaleout.draw.labels import fitting
 from scaleout.draw.tiles import Tile
 from scaleout.memory.recompute import INPUT
 from scaleout.views.recompute import beneath, curve
 from scaleout.views.recompute.frame import MICRO, Axes
 from scaleout.views.recompute.setting import Setting
+from scaleout.words.amounts import quantity, short, unit
 
 SHORT = {"attention": "attn.", "dropped scores": "dropout"}  # names where there is little room
 DROPPED = {"rebuild": "◂ made again", "offload": "◂ moved out"}
@@ -89,7 +89,7 @@ def laid(axes: Axes) -> list[Tile]:
     setting, laid_tiles, offset = axes.setting, [], 0
     for item in setting.tiles:
         size, name = unit(item.bytes, 10**9)
-        title = f"{item.name}: {svg.quantity(item.bytes / size)} {name}, {svg.quantity(item.price * MICRO, 2)} µs a MB"
+        title = f"{item.name}: {quantity(item.bytes / size)} {name}, {quantity(item.price * MICRO, 2)} µs a MB"
         x = axes.x(offset)
         offset += item.bytes
         laid_tiles.append(

@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import accumulate
 from math import ceil, fsum
 
-from scaleout.draw import svg
 from scaleout.timing.knapsack import Priced, curve
 from scaleout.views.recompute.case import Case
+from scaleout.words.amounts import quantity
 
 STEP = 5  # per cent of what can be dropped, from one stop of the budget to the next
 
@@ -87,7 +87,7 @@ class Setting(Case):
     def percent(self) -> str:
         """The share in per cent, as words."""
         value = 100 * self.share
-        return f"{value:.1f}" if 9.95 <= value < 99.95 else f"{value:,.0f}" if value > 99 else svg.quantity(value, 2)
+        return f"{value:.1f}" if 9.95 <= value < 99.95 else f"{value:,.0f}" if value > 99 else quantity(value, 2)
 
     @property
     def parts(self) -> dict[str, float]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.memory.recompute import tiles
 from scaleout.timing.recompute import passes
 from scaleout.views.choices import NAMES
 from scaleout.views.recompute.levers import longer
+from scaleout.words.amounts import amount, quantity, took
 
 GIGA, TERA = 10**9, 10**12
 
@@ -58,10 +56,10 @@ def _price(case, name: str) -> str:
     terms = []
     if multiplies:
         work = tile.flops / 2 if name == "attention" and case.attention == "sdpa" else tile.flops
-        terms.append(f"{svg.quantity(work / TERA)} TFLOP / {svg.quantity(work / multiplies / TERA)} TFLOP/s")
+        terms.append(f"{quantity(work / TERA)} TFLOP / {quantity(work / multiplies / TERA)} TFLOP/s")
     if moves:
         moved = passes(case.job, tile)
-        terms.append(f"{amount(moved, GIGA)} / {svg.quantity(moved / moves / TERA)} TB/s")
+        terms.append(f"{amount(moved, GIGA)} / {quantity(moved / moves / TERA)} TB/s")
     return " + ".join(
         [*terms, *(f"{collective.replace('_', '-')} of {amount(size, GIGA)}" for collective, size in tile.sends)]
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, fsum
 
 from scaleout.draw import guess, hatch, labels, plot, svg
-from scaleout.draw.amounts import amount
+from scaleout.words.amounts import amount, took
 
 LEFT = 4
 AXIS_ALL_REDUCES = 12  # all-reduces of x: where the axis of the wire ends, unless more are sent
@@ -194,7 +194,7 @@ def _row(wait: Wait, x: float, y: float, name: float, scale: float, right: float
     high, start = 11.0, x + name
     computes, waits = wait.computes * scale, wait.waits * scale
     share = wait.waits / (wait.computes + wait.waits)
-    text = f"{labels.took(wait.computes + wait.waits)}, {share:.0%}"
+    text = f"{took(wait.computes + wait.waits)}, {share:.0%}"
     body = [
         svg.text(x - 2, y + 10, wait.words, size=svg.SMALL, bold=wait.chosen, fill="ink" if wait.chosen else "muted"),
         svg.rect(
@@ -204,7 +204,7 @@ def _row(wait: Wait, x: float, y: float, name: float, scale: float, right: float
             high,
             "compute",
             opacity=1.0 if wait.chosen else 0.55,
-            title=f"computing: {labels.took(wait.computes)}",
+            title=f"computing: {took(wait.computes)}",
             mark=f"computes {wait.key}",
         ),
         svg.rect(
@@ -214,7 +214,7 @@ def _row(wait: Wait, x: float, y: float, name: float, scale: float, right: float
             high,
             "accent",
             opacity=hatch.PALE,
-            title=f"waiting: {labels.took(wait.waits)}",
+            title=f"waiting: {took(wait.waits)}",
             mark=f"ground {wait.key}",
         ),
         hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {wait.key}"),

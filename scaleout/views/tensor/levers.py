@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaleout.collectives.tensor import MEGATRON
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.views import lever
 from scaleout.views.lever import Lever
 from scaleout.views.tensor.scene import MATRICES
+from scaleout.words.amounts import amount, took
 
 HIDDEN = {"backward": "in the backward", "chunked": "in chunks"}
 WORTH = 0.03  # of the seconds, or of the bytes held, that a lever must save to be named

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.draw import ribbon, svg
-from scaleout.draw.amounts import amount
 from scaleout.views.tensor import beneath, record
 from scaleout.views.tensor.scene import LAST, LETTERS, NAMES
 from scaleout.views.tensor.setting import SHORT, Setting
+from scaleout.words.amounts import amount
 
 KEY = {svg.WIDE: "solid: GPU {}'s part. Strips: parts. Stack: copies. Hatched: sums still to be made",
        svg.NARROW: "solid: GPU {}'s. Hatched: sums to be made"}  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any
 from scaleout.collectives.placements import Move, Placed
 from scaleout.collectives.tensor import HALVES, Block, Join, Tensor, Weight
 from scaleout.draw import ribbon
-from scaleout.draw.amounts import amount
 from scaleout.spec.transformer import Shape
+from scaleout.words.amounts import amount
 
 LETTERS = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "AA"}
 NAMES = {letters: name.replace("_", "-") for name, letters in LETTERS.items()}

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from scaleout.collectives.tensor import HALVES, MEGATRON
-from scaleout.draw.amounts import amount
-from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
-
-
-def _size(size: float) -> str:
-    return amount(size, 10**9)
+from scaleout.words.amounts import amount, took
 
 
 def sentence(setting, values: dict) -> str:
@@ -19,7 +14,7 @@ def sentence(setting, values: dict) -> str:
     if values["sent_mb"] == 0:
         return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {total} a block."
     share = f"{values['exposed_percent']:.0f}%"
-    cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {total} ({share})."
+    cost = f"each sends **{amount(setting.sent)}** a block, and waits {waits} of {total} ({share})."
     wrong = next((join for join in setting.block.joins if not join.legal), None)
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
 
@@ -32,12 +27,12 @@ def law(setting, values: dict) -> list[str]:
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
     limit_words = ", all that the model takes" if setting.tokens < setting.seq else ""
     sizes = f"s = {setting.tokens:,}{limit_words}, h = {setting.shape.hidden:,}"
-    definitions = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
+    definitions = f"{sizes}, so that x, s·h·2 B, is {amount(x)}; t = {setting.tp}."
     if halves:
         definitions += " An all-reduce is a reduce-scatter and an all-gather."
     if halves and setting.cuts == MEGATRON:
         definitions += " Two gathers are made again in the backward, for the weights' gradients."
-    return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {_size(setting.sent)}", definitions]
+    return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {amount(setting.sent)}", definitions]
 
 
 def troubles(setting) -> dict[str, str]:

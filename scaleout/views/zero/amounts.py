@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.draw.amounts import amount
+from scaleout.words.amounts import amount
 
-GIGA = 10**9
 COUNTS: dict[float, str] = {1: "once", 2: "twice", 3: "three times"}
 
 
@@ -14,7 +13,7 @@ def gigabytes(size: float) -> str:
     >>> gigabytes(107.81e9), gigabytes(26.95e9), gigabytes(2.8e12)
     ('107.8 GB', '27.0 GB', '2.80 TB')
     """
-    return f"{size / GIGA:.1f} GB" if 100 * GIGA <= size < 999.95 * GIGA else amount(size, GIGA)
+    return amount(size, digits=4 if 100e9 <= size < 999.95e9 else 3)
 
 
 def times(pieces: float) -> str:

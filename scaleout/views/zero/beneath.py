@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from scaleout.draw import guess, hatch, plot, svg
-from scaleout.draw.labels import fitting, took
+from scaleout.draw.labels import fitting
 from scaleout.views.zero.amounts import gigabytes
+from scaleout.words.amounts import quantity, took
 
 AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
 LEAST_GAP = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
@@ -108,7 +109,7 @@ def _memory_words(held_bytes: float, usable: int, activations: int) -> list[str]
             f"each holds {held_words}, {excess} more than the usable {all_of}",
             f"{held_words}: {excess} over {all_of}",
         ]
-    left = f"{svg.quantity((usable - held_bytes) / 1e9, 2)} GB"
+    left = f"{quantity((usable - held_bytes) / 1e9, 2)} GB"
     return [
         f"each holds {held_words} of the usable {all_of}; {left} are left for activations, which take {take}",
         f"each holds {held_words} of {all_of}; {left} left, activations take {take}",

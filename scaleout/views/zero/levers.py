@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaleout.draw.labels import took
 from scaleout.views import lever
-from scaleout.views.lever import Change, Lever, count
+from scaleout.views.lever import Change, Lever
 from scaleout.views.zero.amounts import gigabytes, times
+from scaleout.words.amounts import count, took
 
 WORTH = 0.03  # of the time, or of the bytes held, that a lever must save to be named
 SLOW = 0.1  # share of a step that is no computing, from which on time is what is scarce

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from scaleout.draw import svg
-from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
 from scaleout.views.zero.amounts import gigabytes, times
+from scaleout.words.amounts import quantity, took
 
 SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradients too, over", 3: "splits all over"}
 
@@ -37,7 +36,7 @@ def _outside(setting) -> str:
 
 def law(setting, values: dict) -> list[str]:
     """Bytes of a parameter that a GPU keeps, and what a piece is."""
-    n, billions, resting = setting.ranks, svg.quantity(setting.parameters / 1e9), setting.resting_bytes["device"]
+    n, billions, resting = setting.ranks, quantity(setting.parameters / 1e9), setting.resting_bytes["device"]
     terms = [
         f"{size:.3g}/{n}" if values["split"][kind] else f"{size:.3g}"
         for kind, size in values["each"].items()

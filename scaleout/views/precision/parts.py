@@ -1,20 +1,6 @@
-"""How the view `precision` says shares, parts and formats."""
+"""How the view `precision` says parts and formats."""
 
 from __future__ import annotations
-
-
-def percent(share: float, short: bool = False) -> str:
-    """A share with a decimal, and no zero for what is not.
-
-    >>> percent(0.4123), percent(0.0), percent(0.0003), percent(0.9999), percent(1.0), percent(0.0003, short=True)
-    ('41.2%', '0%', 'under 0.1%', 'over 99.9%', '100%', '<0.1%')
-    """
-    value = 100 * share
-    if 0 < value < 0.05:
-        return "<0.1%" if short else "under 0.1%"
-    if 99.95 <= value < 100 - 1e-9:
-        return ">99.9%" if short else "over 99.9%"
-    return f"{value:.1f}".removesuffix(".0") + "%"
 
 
 def spoken(part: str) -> str:
@@ -38,15 +24,6 @@ def gradients(part: str) -> str:
     if ", " in part:
         return f"the gradients of {spoken(part)}"
     return "all gradients" if part == "all" else f"the {part}'{'' if part.endswith('s') else 's'} gradients"
-
-
-def number(value: float) -> str:
-    """A format's largest number.
-
-    >>> number(65504.0), number(448.0), number(6.0)
-    ('65,504', '448', '6')
-    """
-    return f"{value:,.0f}"
 
 
 def named(element: str, scales: str, block: int) -> str:
