@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from scaleout.memory import mesh
@@ -14,8 +15,17 @@ from scaleout.spec.job import Job
 def rank_account(job: Job, rank: int = 0) -> Account:
     """The account of one rank of the pipeline; the GPUs of one stage use the same memory."""
     checks.instance("job", job, Job)
-    shape, layout = job.shape, job.layout
-    return mesh.rank_account(shape, job.batch, job.seq, job.recipe, layout, rank, job.blocks, job.context, job.replicas)
+    account = _rank_account(job, rank)
+    if job.layout.m == 1 or job.layout.pp > 1 or job.recipe.keeps_gradients:
+        return account
+    # the second micro-batch finds the gradients of the first; between two steps there are none
+    return replace(_rank_account(job.other(gradients="kept"), rank), rest=account.rest)
+
+
+def _rank_account(job: Job, rank: int) -> Account:
+    return mesh.rank_account(
+        job.shape, job.batch, job.seq, job.recipe, job.layout, rank, job.blocks, job.context, job.replicas
+    )
 
 
 def accounts(job: Job) -> tuple[Account, ...]:

@@ -108,3 +108,12 @@ def test_ddp_s_buckets_are_a_second_set_of_gradients(layout):
     more = fullest(beside).peak_bytes - fullest(plain).peak_bytes
     assert more == 2 * plain.rank_parameters(layout.pp - 1)
     assert fullest(beside).peak_bytes == account(SHAPE, 1, 2048, beside.recipe, layout).peak_bytes
+
+
+@pytest.mark.parametrize(("zero", "least"), [(0, 4 * N), (1, 4 * N), (2, 4 * N / 32)])
+def test_a_second_micro_batch_finds_the_gradients_of_the_first(zero, least):
+    """From then on they stand through forward and backward, and are no part of what a step begins with."""
+    one, four = (rank_account(WIDE.other(zero=zero, micro_batches=m)) for m in (1, 4))
+    assert one.moments["forward"]["gradients"] == 0 == four.rest["gradients"]
+    assert four.moments["forward"]["gradients"] == pytest.approx(least, rel=1e-6)
+    assert one.moments["loss"]["gradients"] == 0 and four.moments["loss"]["gradients"] == pytest.approx(least, rel=1e-6)

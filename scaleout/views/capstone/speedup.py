@@ -194,13 +194,14 @@ def peak_bytes_of(setting: Setting, kind: str) -> int:
     """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
     fixed = {"link": "ib", "device": "h100-sxm", "sharding": "full", "program": "compiled"}
     alone = setting.other(world=1, batch=1, each=1, **fixed)
-    return _peak_bytes(alone, kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0])
+    return _peak_bytes(alone, kind, groups(setting, kind), *setting.passes(min(setting.world, setting.batch)))
 
 
 @kept
-def _peak_bytes(setting: Setting, kind: str, group: tuple[int, int], batch: int) -> int:
+def _peak_bytes(setting: Setting, kind: str, group: tuple[int, int], batch: int, count: int) -> int:
+    gradients = "kept" if count > 1 else "fresh"  # a second pass finds those of the first
     if kind == "ddp":
         recipe = Recipe(precision="autocast-bf16", checkpointing=setting.checkpointing, buckets="views")
         return account(setting.shape, batch, setting.tokens, recipe).peak_bytes
-    recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing)
+    recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing, gradients=gradients)
     return fsdp_account(setting.shape, batch, setting.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes
