@@ -127,7 +127,7 @@ def test_protocols_are_shown_where_asked():
     assert "least latency: 14 starts" in plain["svg"] and ">latency: 14 starts" in asked["svg"]
     assert plain["svg"].count('data-mark="half-') == 1 and "half and half: 752 kB" in plain["svg"]
     assert plain["sentence"] == asked["sentence"] and plain["law"] == asked["law"]
-    assert plain["values"] | {"protocols_shown": ("LL", "LL128", "Simple")} == asked["values"]
+    assert plain["values"] | {"protocols_shown": ["LL", "LL128", "Simple"]} == asked["values"]
     for params in ({"link": "own"}, {"algorithm": "naive"}):
         found, also = render(**params), render(**params, protocols=True)
         assert "off" in found["levers"]["protocols"] and found["svg"] == also["svg"]

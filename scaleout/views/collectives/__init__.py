@@ -108,7 +108,7 @@ def _values(links: Setting, bar: sent.Sent, protocols: bool) -> dict:
         "seconds": seconds,
         "latency_share": way.share,
         "half_bytes": scan.half_bytes,
-        "protocols_shown": scan.protocols if protocols and len(scan.protocols) > 1 else (),
+        "protocols_shown": list(scan.protocols) if protocols and len(scan.protocols) > 1 else [],
         "by_size": [
             [decade, decade_way.cost.seconds, decade_way.share]
             for decade in DECADES
