@@ -16,11 +16,11 @@ from operator import add, mul, sub
 from scaleout.draw import hatch, svg
 from scaleout.timing.pipeline_sketch import Sketch, Strand
 
+LOUD = "cleared"  # ink on its colours, with what lies behind the words cleared
 # By kind of action: its fill, and its words'. Pale, dark and between, so that they read without hue.
-LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper"), "W": ("c8", "paper")}
+LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper"), "W": ("c8", LOUD)}
 # Fill and edge of the micro-batch that is followed
 LIT = {"F": ("c3", "paper"), "B": ("c6", "paper"), "I": ("c6", "paper"), "W": ("c8", "c6")}
-LOUD = "cleared"  # ink on its colours, with what lies behind the words cleared
 BLOCKS, BARS = 230, 900  # actions in a picture, at most, that are marks with names, or bars without
 THIN, THINNEST = 2.5, 1.2  # CSS pixels that the shortest of them needs
 COLUMN = 8  # CSS pixels, at least, of a column that kinds share

@@ -38,9 +38,9 @@ def above(frame: Frame) -> str:
     room = x - 12 - svg.measure(mark, svg.SMALL, bold=True) - rows.x
     return "".join(
         [
-            svg.text(rows.x if frame.wide else 6, 14, goal, bold=True, fill="c3" if setting.reached else "ink"),
+            svg.text(rows.x if frame.wide else 6, 14, goal, bold=True),
             svg.text(rows.x, y, fitting(HINTS, room), fill="muted", size=svg.SMALL),
-            svg.text(x - 4, y, mark, anchor="end", bold=True, fill="c3", size=svg.SMALL),
+            svg.text(x - 4, y, mark, anchor="end", bold=True, size=svg.SMALL),
             svg.line(x, frame.above - 18, x, rows.bottom + 4, "c3", 2, "5 4", mark="goal"),
         ]
     )
