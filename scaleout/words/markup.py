@@ -8,15 +8,15 @@ from html import escape
 _SPECIAL = re.compile(r"([\\`*_<>\[\]|$~])")
 
 
-def bold(text: str) -> str:
-    """Words as HTML, with **these** in bold."""
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
+def bold(text: str, quote: bool = False) -> str:
+    """Words as HTML, with **these** in bold. quote: quotation marks as entities, which stored captions have."""
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote))
 
 
-def inline(text: str) -> str:
-    """`code`, **strong** and *emphasis* of a line as HTML; code may stand in either."""
+def inline(text: str, quote: bool = False) -> str:
+    """`code`, **strong** and *emphasis* of a line as HTML; code may stand in either. quote: as in `bold`."""
     codes = iter(re.findall(r"`([^`]+)`", text))
-    words = re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(re.sub(r"`[^`]+`", "\0", text)))
+    words = re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(re.sub(r"`[^`]+`", "\0", text), quote))
     return re.sub("\0", lambda _: f"<code>{escape(next(codes))}</code>", words)
 
 

@@ -27,7 +27,7 @@ class Drawing:
     caption: str
 
     def _repr_html_(self) -> str:
-        words = f"\n<figcaption>{inline(self.caption)}</figcaption>" if self.caption else ""
+        words = f"\n<figcaption>{inline(self.caption, quote=True)}</figcaption>" if self.caption else ""
         return (
             f'<figure class="drawing">{SHOWN}<div class="wide" style="{GROUND}" hidden="hidden">{self.wide}</div>\n'
             f'<div class="narrow" style="{GROUND}" hidden="hidden">{self.narrow}</div>\n{ASLEEP}{words}</figure>'

@@ -44,7 +44,7 @@ class Table:
             classes = [["number"] * number + ["best"] * ((r, i) in self.best) for i, number in enumerate(numbers)]
             cells = "".join(_cell("td", words, names) for words, names in zip(row, classes, strict=True))
             lines.append(f"<tr>{cells}</tr>")
-        caption = f"<caption>{inline(self.caption)}</caption>" if self.caption else ""
+        caption = f"<caption>{inline(self.caption, quote=True)}</caption>" if self.caption else ""
         label = escape(plain(self.caption).partition(". ")[0] or self.columns[0][0])
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table class="plain">{caption}\n'
