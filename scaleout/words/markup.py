@@ -16,7 +16,9 @@ def bold(text: str, quote: bool = False) -> str:
 def inline(text: str, quote: bool = False) -> str:
     """`code`, **strong** and *emphasis* of a line as HTML; code may stand in either. quote: as in `bold`."""
     codes = iter(re.findall(r"`([^`]+)`", text))
-    words = re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(re.sub(r"`[^`]+`", "\0", text), quote))
+    words = re.sub(
+        r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(re.sub(r"`[^`]+`", "\0", text), quote)
+    )
     return re.sub("\0", lambda _: f"<code>{escape(next(codes))}</code>", words)
 
 
