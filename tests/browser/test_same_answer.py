@@ -25,9 +25,9 @@ ROOT = """const root = document.querySelector(`#live-${stem}`);"""
 # The SVG of a box as Python wrote it: without what brings buttons and movable marks to life.
 BARE = """const bare = (box) => {
   const copy = box.cloneNode(true);
-  for (const mark of copy.querySelectorAll("[data-press], [data-move], [data-field]")) {
+  for (const mark of copy.querySelectorAll("[data-press], [data-move], [data-nudge], [data-field]")) {
     mark.closest("svg").setAttribute("role", "img");
-    for (const name of mark.getAttributeNames()) if (/^(aria-|role|tabindex)/.test(name)) mark.removeAttribute(name);
+    for (const name of mark.getAttributeNames()) if (/^(aria-|role|tabindex|data-chosen)/.test(name)) mark.removeAttribute(name);
   }
   return copy.innerHTML;
 };"""

@@ -115,7 +115,7 @@ def _values(setting: Setting) -> dict:
         "slots": setting.slots,
         "bubble": setting.bubble,
         "bubble_percent": 100 * setting.bubble,
-        "work_slots": sum(setting.summary.work),
+        "work_slots": fsum(setting.summary.work),
         "held": list(setting.peaks),
         "gpipe_slots": setting.gpipe.slots,
         "hops": setting.hops,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
+from math import fsum
 
 from scaleout.draw.pipeline_lanes import Lane, Sketched
 from scaleout.spec import pipeline as spec
@@ -162,7 +163,7 @@ class Setting(base.Setting, remembered=24):
     def _of_rank_0(self, by_stage: tuple[float, ...]) -> float:
         if self.schedule == YOURS:
             return by_stage[0]
-        return sum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
+        return fsum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
 
     @cached_property
     def hops(self) -> int:
