@@ -27,7 +27,8 @@ BARE = """const bare = (box) => {
   const copy = box.cloneNode(true);
   for (const mark of copy.querySelectorAll("[data-press], [data-move], [data-nudge], [data-field]")) {
     mark.closest("svg").setAttribute("role", "img");
-    for (const name of mark.getAttributeNames()) if (/^(aria-|role|tabindex|data-chosen)/.test(name)) mark.removeAttribute(name);
+    const alive = /^(aria-|role|tabindex|data-chosen)/;
+    for (const name of mark.getAttributeNames()) if (alive.test(name)) mark.removeAttribute(name);
   }
   return copy.innerHTML;
 };"""
