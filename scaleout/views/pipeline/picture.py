@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from scaleout.draw import pipeline_lanes, svg
@@ -172,6 +173,8 @@ def _framed(frame: Frame, lanes) -> str:
 def _ring(frame: Frame) -> str:
     """What is wrong with an order that never ends, and which ranks wait for what."""
     wrong, waits = words.stuck(frame.setting)
+    if not frame.wide:  # in two lines each
+        waits = [part for wait in waits for part in re.split(" (?=before |for )", wait)]
     lines = [f"{wrong}: the step never ends.", *waits]
     return "".join(
         svg.text(LEFT if frame.wide else 6, frame.held.y + 18 * n, line, fill="accent", bold=not n, size=svg.SMALL)
