@@ -88,9 +88,13 @@ def test_at_the_opening_setting_a_twelfth_is_spare():
 def test_the_reserve_is_a_line():
     """The thin line is where the reserve begins: as far from zero as `usable_gib` on the scale of the other line."""
     found = views.render("fsdp", {})
-    lines = [line for line in ET.fromstring(found["svg"]).iter(f"{SVG}line") if "accent" in line.get("stroke")]
+    accents = [line for line in ET.fromstring(found["svg"]).iter(f"{SVG}line") if "accent" in line.get("stroke")]
+    lines = [line for line in accents if float(line.get("x2")) - float(line.get("x1")) > 200]  # no leaders of words
     thick, thin = (float(line.get("y1")) for line in sorted(lines, key=lambda one: -float(one.get("stroke-width"))))
-    _right(thick, thin, _bottom(found["svg"]), found)
+    room, card = found["values"]["usable_gib"], H100 / GIB
+    zero = _bottom(found["svg"])
+    assert (thin - zero) / (thick - zero) == pytest.approx(room / card, abs=0.005)
+    assert f"this GPU {card:.1f}<" in found["svg"] and f"usable {room:.1f}<" in found["svg"]
 
 
 def test_the_reserve_is_a_line_of_the_tank():
