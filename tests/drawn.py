@@ -10,3 +10,8 @@ def marks(drawn: str) -> dict[str, ET.Element]:
     found = [(one.get("data-mark"), one) for one in ET.fromstring(drawn).iter() if one.get("data-mark")]
     assert len({name for name, _ in found}) == len(found)
     return dict(found)
+
+
+def number(mark: ET.Element, *names: str) -> list[float]:
+    """Attributes of an element, as numbers."""
+    return [float(mark.get(name)) for name in names]

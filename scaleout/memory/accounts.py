@@ -105,9 +105,8 @@ def _account_by_units(
             moments[moment] = kinds
     between_steps = dict.fromkeys(KINDS, 0) | fsdp.states | ({} if recipe.keeps_gradients else {"gradients": 0})
     host = {kind: size for kind, size in fsdp.host.items() if size}
-    ordered = {
-        name: moments[name] for name in MOMENTS if name in moments
-    }  # one unit, the model, has no head of its own
+    # one unit, the model, has no head of its own
+    ordered = {name: moments[name] for name in MOMENTS if name in moments}
     return Account(ordered, fsdp.states, between_steps, host)
 
 
@@ -166,8 +165,7 @@ def gathered_bytes(z: Sizes, sharding: Sharding | None = None) -> tuple[int, int
     None: one block ahead, all of them resharded.
     """
     block, root = units(z.shape, z.recipe, z.layout, z.stage)
-    if sharding is None:
-        return root + 2 * block, block
+    sharding = sharding or Sharding()
     whole = root + z.shape.layers // z.layout.stages * z.layout.chunks * block
     if sharding.wrap == "model":
         return whole, whole

@@ -18,7 +18,7 @@ from scaleout.memory.states import adapter_parameters, check_layout
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import check_sequence, loss_chunk, slice_linears
-from scaleout.spec.transformer import Shape, check_run
+from scaleout.spec.transformer import Shape, check_positions, check_run
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,7 @@ class Sizes:
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
             check_sequence(self.seq, self.layout.tp)
-        s = self.shape
-        if s.positions == "learned" and self.seq > s.max_seq:
-            raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {s.max_seq:,}")
+        check_positions(self.shape, self.seq)
 
     @cached_property
     def first(self) -> bool:

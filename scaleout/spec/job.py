@@ -21,7 +21,7 @@ from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.slices import check_sequence, check_tensor, stage_parameters
 from scaleout.spec.topology import Cluster, Wire
-from scaleout.spec.transformer import PRESETS, Shape, check_run, preset
+from scaleout.spec.transformer import PRESETS, Shape, check_positions, check_run, preset
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Job:
         for name, kind in KINDS.items():
             checks.instance(name, getattr(self, name), kind)
         check_run(self.batch, self.seq)
-        if self.shape.positions == "learned" and self.seq > self.shape.max_seq:
-            raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {self.shape.max_seq:,}")
+        check_positions(self.shape, self.seq)
         checks.one_of("context", self.context, CONTEXTS)
         checks.flag("tf32", self.tf32)
         mesh.grid(self.layout, self.order)

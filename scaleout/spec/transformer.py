@@ -153,6 +153,12 @@ def check_run(batch: int, seq: int) -> None:
     checks.whole("seq", seq)
 
 
+def check_positions(shape: Shape, seq: int) -> None:
+    """Raise ValueError, in one line, where the model's table of positions has fewer rows than seq tokens."""
+    if shape.positions == "learned" and seq > shape.max_seq:
+        raise ValueError(f"seq {seq:,} is longer than the position table: use at most {shape.max_seq:,}")
+
+
 def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> dict[str, int]:
     """Floating-point operations of one step on batch x seq tokens: "forward", "backward", "recompute".
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from cases import over
-from drawn import SVG, marks
+from drawn import SVG, marks, number
 
 from scaleout import views
 from scaleout.draw import pipeline_held, pipeline_lanes, svg
@@ -21,10 +21,6 @@ from scaleout.views.pipeline.frame import LEFT, Frame
 def shown(width=svg.WIDE, **params):
     result = views.render("pipeline", params, width, advise=False)
     return result, marks(result["svg"])
-
-
-def number(mark, *names):
-    return [float(mark.get(name)) for name in names]
 
 
 def setting(**params):

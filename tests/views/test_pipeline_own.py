@@ -5,7 +5,7 @@ import re
 
 import pytest
 from cases import over
-from drawn import marks
+from drawn import marks, number
 
 from scaleout import views
 from scaleout.draw import svg
@@ -18,10 +18,6 @@ from scaleout.views.pipeline.frame import LEFT
 def shown(width=svg.WIDE, **params):
     result = views.render("pipeline", params, width, advise=False)
     return result, marks(result["svg"])
-
-
-def number(mark, *names):
-    return [float(mark.get(name)) for name in names]
 
 
 def setting(**params):

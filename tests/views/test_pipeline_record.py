@@ -5,16 +5,12 @@ from dataclasses import asdict, replace
 
 import pytest
 from cases import refused
-from drawn import SVG, marks
+from drawn import SVG, marks, number
 from samples import sample
 
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.views.pipeline.frame import LEFT
-
-
-def number(mark, *names):
-    return [float(mark.get(name)) for name in names]
 
 
 def ran(**more):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from drawn import marks
+from drawn import marks, number
 
 from scaleout import views
 from scaleout.draw import svg
@@ -16,10 +16,6 @@ OPENING = GRADIENTS["last step"]["activations"]["block 4, queries and keys"]
 
 def shown(width=svg.WIDE, **params):
     return views.render("precision", params, width)
-
-
-def number(mark, *names):
-    return [float(mark.get(name)) for name in names]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
