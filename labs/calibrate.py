@@ -58,7 +58,7 @@ TIERS = {
 
 
 def copy_rate(s, o):
-    """Bytes a second of a copy within the device's memory: what is read and what is written, both counted."""
+    """Bytes per second of a copy within the device's memory: what is read and what is written, both counted."""
     source = torch.ones(COPY_BYTES // 4, device=s.device)
     target = torch.empty_like(source)
     return 2 * source.nbytes / repeat(s, lambda: target.copy_(source), o.seconds)

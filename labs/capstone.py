@@ -317,7 +317,7 @@ def main(s, argv=None):
     with attempts.for_good():
         job = Job(s, o)
         s.say(
-            f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens a step in {job.passes} "
+            f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens per step in {job.passes} "
             "pass(es)"
         )
         s.say(f"{job.text.words}\n{job.trainer.built}")

@@ -39,7 +39,7 @@ class Options:
     largest: int = options.number(2**24, "largest message, bytes", 8, 2**34)
     factor: int = options.number(4, "from one size to the next", 2, 1024)
     rounds: int = options.number(15, "samples of each time", 3, 10_000)
-    pieces: int | None = options.number(None, "messages a chunk travels as (default: by its size)", highest=1024)
+    pieces: int | None = options.number(None, "messages per chunk travels as (default: by its size)", highest=1024)
     via: str = options.choice("torch", ("torch", "accelerate"), "also time Accelerate's reduce and gather")
     own: str | None = options.word(
         None, "predict from this link too: alpha in microseconds and rate in GB/s", "ALPHA,RATE"

@@ -33,9 +33,9 @@ class Options(options.Model):
     layers: int = options.number(4, "blocks")
     hidden: int = options.number(160, "width of the residual stream")
     heads: int = options.number(5, "attention heads")
-    seq: int = options.number(128, "tokens a sequence")
-    micro_batch: int = options.number(4, "sequences a rank and pass")
-    accumulation: int = options.number(1, "passes a step, whose gradients add up", highest=1000)
+    seq: int = options.number(128, "tokens per sequence")
+    micro_batch: int = options.number(4, "sequences per rank and pass")
+    accumulation: int = options.number(1, "passes per step, whose gradients add up", highest=1000)
     sync_every_pass: bool = options.flag("average after every pass: what no_sync is there to avoid")
     steps: int = options.number(12, "training steps", WARMUP + 1, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
@@ -251,7 +251,7 @@ def main(s, argv=None):
     if fault:
         diagnose(lab, fault)
     else:
-        lab.begin(f"{o.precision}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step")
+        lab.begin(f"{o.precision}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens per rank and step")
         train(lab)
 
 

@@ -34,9 +34,9 @@ class Options(options.Model):
     layers: int = options.number(4, "blocks")
     hidden: int = options.number(160, "width of the residual stream")
     heads: int = options.number(5, "attention heads")
-    seq: int = options.number(128, "tokens a sequence")
-    micro_batch: int = options.number(4, "sequences a rank and pass")
-    accumulation: int = options.number(1, "passes a step, whose gradients add up", highest=1000)
+    seq: int = options.number(128, "tokens per sequence")
+    micro_batch: int = options.number(4, "sequences per rank and pass")
+    accumulation: int = options.number(1, "passes per step, whose gradients add up", highest=1000)
     sync_every_pass: bool = options.flag(
         "reduce gradients in every pass; without, they stay whole until the last", True
     )
@@ -234,7 +234,7 @@ def main(s, argv=None):
     cut = o.sharding(s.world)
     refuse(lab, cut)
     lab.begin(
-        f"{o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step\n"
+        f"{o.accumulation} x {o.micro_batch} x {o.seq} tokens per rank and step\n"
         f"{cut.ranks} shard(s) x {cut.replicas} replica(s)"
     )
     if o.via == "accelerate-naive":

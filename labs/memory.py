@@ -46,8 +46,8 @@ class Options(options.Model):
     heads: int = options.number(5, "attention heads")
     kv_heads: int | None = options.number(None, "key-value heads (default: as many as heads)")
     gated_mlp: bool = options.flag("SwiGLU: three matrices instead of two")
-    seq: int = options.number(128, "tokens a sequence")
-    micro_batch: int = options.number(4, "sequences a rank and step")
+    seq: int = options.number(128, "tokens per sequence")
+    micro_batch: int = options.number(4, "sequences per rank and step")
     steps: int = options.number(20, "training steps", WARMUP + 1, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -186,7 +186,7 @@ def predict_seconds(lab, spent):
     layout, device = Layout(dp=s.world), machine.device_of(profile)
     job = Job(o.shape, o.seq, device, cluster(1, s.world), o.micro_batch, layout, o.recipe, runs)
     guess = step_on(job, machine.from_profiles(job, {s.world: profile})).seconds
-    lab.predict("seconds a step", guess, middle)
+    lab.predict("seconds per step", guess, middle)
     lab.skip(*calibrated.lacking(profile))
     return timing_profile.mfu(profile, work["forward"] + work["backward"], dtype, middle)
 
@@ -200,7 +200,7 @@ def draw(lab, timeline, shape):
 def train(lab):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
     s, o = lab.s, lab.o
-    lab.begin(f"{o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
+    lab.begin(f"{o.precision}, {o.micro_batch} x {o.seq} tokens per rank and step")
     if s.world > 1:
         equality(lab)
     run = Run(lab)

@@ -39,7 +39,7 @@ class Options(options.Model):
     hidden: int = options.number(64, "width of the residual stream")
     heads: int = options.number(8, "attention heads")
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
-    seq: int = options.number(32, "tokens a sequence")
+    seq: int = options.number(32, "tokens per sequence")
     sequences: int | None = options.number(None, "of a step, of all replicas (default: two for each rank)")
     layout: str | None = options.word(
         None,
@@ -150,10 +150,10 @@ def train(lab):
     guess, parts = units.predicted(*laid, mesh_seconds.shared(s))
     middles = {via: statistics.median(seen[WARMUP:]) for via, seen in seconds.items()}
     lab.note(ways)
-    lab.predict("seconds a step, by hand", guess, middles["hand"])
+    lab.predict("seconds per step, by hand", guess, middles["hand"])
     profiled, reason = mesh_seconds.by_profile(s, o, *laid)
     if profiled:
-        lab.predict("seconds a step by the machine's profile, by hand", profiled, middles["hand"])
+        lab.predict("seconds per step by the machine's profile, by hand", profiled, middles["hand"])
     predict_bytes(lab, sent, stored)
     lab.skip(*measure_mesh.skips(s, o, laid[0]), reason and f"seconds by the machine's profile: {reason}")
     lab.skip(*calibrated.lacking(lab.profile))
@@ -214,8 +214,8 @@ def search(lab):
         f"chosen: each is predicted to take at least {factor:.1f} times as long as the one before",
     ]
     for name in names:
-        lab.predict(f"seconds a step, {name}", guesses[name][0], middles[name])
-        lab.series[f"seconds a step, {name}"] = seconds[name]
+        lab.predict(f"seconds per step, {name}", guesses[name][0], middles[name])
+        lab.series[f"seconds per step, {name}"] = seconds[name]
     lab.skip(*measure_mesh.skips(s, o, laid[names[0]][0]))
     r = record(lab, laid[names[0]], seconds[names[0]], losses[names[0]])
     s.say(f"\n{lab_mesh.ranking(rows)}\n")

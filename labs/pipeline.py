@@ -39,7 +39,7 @@ class Options(options.Model):
     layers: int = options.number(8, "blocks")
     hidden: int = options.number(64, "width of the residual stream")
     heads: int = options.number(4, "attention heads")
-    seq: int = options.number(64, "tokens a sequence")
+    seq: int = options.number(64, "tokens per sequence")
     micro_batch: int = options.number(2, "sequences of a micro-batch")
     micro_batches: int | None = options.number(None, "of a step (default: two for each rank)", highest=1024)
     schedules: str = options.word("gpipe,1f1b,interleaved,zb1", "which: all, or names", "NAME,NAME")
@@ -199,7 +199,7 @@ def train(lab, plan):
     tables = [w for row in ends for w in row]
     distance = max(((w - tables[0]).abs().max().item() for w in tables), default=0.0)  # one stage has no copy
     lab.check("token table and tied head are equal after training", distance, 0.0)
-    lab.predict("seconds a step, training", predicted, statistics.median(seconds[WARMUP:]))
+    lab.predict("seconds per step, training", predicted, statistics.median(seconds[WARMUP:]))
     lab.notes.insert(0, way.built)
     return losses, seconds, predicted
 
@@ -229,7 +229,7 @@ def sleep(lab, plan):
     lab.s.say(f"\n{lab_pipeline.bubbles(rows)}\n\n{lab_pipeline.both_lanes(**shown)}")
     for row in rows:
         label = f"{row['name']}, {lab_pipeline.VIAS[row['via']]}, {row['ms']:g} ms stages"
-        lab.predict(f"seconds a step, {label}", row["predicted"], row["measured"])
+        lab.predict(f"seconds per step, {label}", row["predicted"], row["measured"])
         lab.predict(f"bubble of the step, {label}", row["bubble"], row["found"])
     return shown["measured"]
 

@@ -38,7 +38,7 @@ class Options(options.Model):
     layers: int = options.number(2, "blocks")
     hidden: int = options.number(64, "width of the residual stream", 2)
     heads: int = options.number(4, "attention heads")
-    seq: int = options.number(64, "tokens a sequence")
+    seq: int = options.number(64, "tokens per sequence")
     micro_batch: int = options.number(2, "sequences of a rank's step")
     ways: str = options.word(USUAL, "which: all, or names", "NAME,NAME")
     steps: int = options.number(24, "training steps", lab_precision.LAST, 10**6)
@@ -150,7 +150,7 @@ def series(o, exact, rows, runs):
         for i, one in enumerate(seeds)
         if all(map(torch.isfinite, torch.tensor(one.losses)))
     }
-    found |= {f"seconds a step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
+    found |= {f"seconds per step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
     found |= {"largest gradient of 16-bit products, fp32": exact.tops} | lab_precision.series_of(exact.moments)
     if "fp16-scaled" in runs:
         found["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
@@ -224,7 +224,7 @@ def main(s, argv=None):
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP)
     refuse(lab)
     o = lab.o
-    lab.begin(f"{o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")
+    lab.begin(f"{o.micro_batch * s.world} x {o.seq} tokens per step, {o.seeds} seed(s)")
     if o.fault:
         precision_faults.show(s, o, o.fault, batches(lab)(o.seed, 0))
     else:

@@ -39,8 +39,8 @@ class Options(options.Model):
     kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
     attention: str = options.choice("sdpa", ("sdpa", "naive"), "kernel")
-    seq: int = options.number(128, "tokens a sequence")
-    micro_batch: int = options.number(4, "sequences a rank and step")
+    seq: int = options.number(128, "tokens per sequence")
+    micro_batch: int = options.number(4, "sequences per rank and step")
     dropout: float = options.number(0.0, "probability", 0, 0.99)
     steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
@@ -170,7 +170,7 @@ def count_gathers(lab, chosen):
         orders = measure_recompute.messages(s, o, policy, lab.batches(0)[0])[:2]
         counts[share] = "".join(orders).count("G")
         lab.check(f"{lab.names[share]}: no weight is gathered once more", abs(counts[share] - 2 * o.layers - 1), 0.0)
-        lab.predict(f"all-gathers a step, {lab.names[share]}", 2 * o.layers + 1, counts[share])
+        lab.predict(f"all-gathers per step, {lab.names[share]}", 2 * o.layers + 1, counts[share])
     return counts
 
 
@@ -189,7 +189,7 @@ def train(lab):
     skips(lab)
     full = lab_recompute.SHARES[-1]
     recipe = asdict(o.recipe) | {"recomputation": lab.names[full]}
-    lab.series = {f"seconds a step, {lab.names[share]}": samples for share, samples in timed.seconds.items()}
+    lab.series = {f"seconds per step, {lab.names[share]}": samples for share, samples in timed.seconds.items()}
     r = lab.record(timed.seconds[full], timed.losses[full], recipe, o.micro_batch * s.world)
     for via, budgets in rows.items():
         s.say(lab_recompute.budgets(budgets, lab_recompute.VIAS[via]) + "\n")
@@ -221,7 +221,7 @@ def main(s, argv=None):
     refuse(lab)
     o = lab.o
     precision = "fp32" if o.compile else o.precision  # one block is weighed in fp32, whatever trains
-    lab.begin(f"{precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout {o.dropout:g}")
+    lab.begin(f"{precision}, {o.micro_batch} x {o.seq} tokens per rank and step, dropout {o.dropout:g}")
     if o.compile:
         o = replace(o, precision=precision)
         s.say("\n" + lab_recompute.compiled(measure_recompute.compiled(o, lab_recompute.BUDGETS, s.device)))

@@ -37,8 +37,8 @@ class Options(options.Model):
     layers: int = number(3, "blocks")
     hidden: int = number(128, "width of the residual stream")
     heads: int = number(4, "attention heads")
-    seq: int = number(64, "tokens a sequence")
-    micro_batch: int = number(4, "sequences a rank and pass")
+    seq: int = number(64, "tokens per sequence")
+    micro_batch: int = number(4, "sequences per rank and pass")
     bucket_mb: float = options.number(0.5, "cap of DDP's buckets in MiB", 0.01, 1e5)
     factor: int = number(4, "passes that accumulate, and how much bigger the bigger batch is", highest=64)
     hook_rank: int = number(2, "columns of PowerSGD's matrices", highest=64)
@@ -120,8 +120,8 @@ def record(tier, o, plan, number, measured, model, latency):
             "bucket MiB": o.bucket_mb,
             "gradient bytes": 4 * total_parameters(o.shape),
         },
-        prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
-        measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
+        prediction={"seconds per step": seconds, "share of the step that computes": quiet / seconds},
+        measurement={"seconds per step": middle, "share of the step that computes": quiet / middle},
         checks={"weights are equal on all hosts": equal},
     )
 
@@ -175,7 +175,7 @@ def main(argv=None):
         return
     size = 4 * total_parameters(o.shape)
     print(
-        f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens a rank "
+        f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens per rank "
         "and pass",
         flush=True,
     )

@@ -38,8 +38,8 @@ class Options(options.Model):
     heads: int = options.number(8, "attention heads")
     kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
-    seq: int = options.number(128, "tokens a sequence")
-    micro_batch: int = options.number(4, "sequences a step, the same on every rank")
+    seq: int = options.number(128, "tokens per sequence")
+    micro_batch: int = options.number(4, "sequences per step, the same on every rank")
     sequence_parallel: bool = options.flag("the ways with sequence parallelism too")
     steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
@@ -119,7 +119,7 @@ def by_profile(lab, rows):
         [name for name in rows if name.startswith("hand")],
     )
     for name, seconds in guesses.items():
-        figure = f"seconds a step by the machine's profile, {lab.names[name]}"
+        figure = f"seconds per step by the machine's profile, {lab.names[name]}"
         lab.predict(figure, seconds, rows[name]["measured"]["seconds"])
     return guesses
 
@@ -178,7 +178,7 @@ def over_links(lab):
         records = recorded_links(lab.results)
     else:
         job = plan(o)
-        s.say(f"{HOSTS} hosts, one rank each, tp {HOSTS}, {job['micro_batch']} x {o.seq} tokens a step")
+        s.say(f"{HOSTS} hosts, one rank each, tp {HOSTS}, {job['micro_batch']} x {o.seq} tokens per step")
         measured, _ = nodes.run("scaleout.measure.tensor_link", job, HOSTS, lab.results.parents[2])
         records = [tensor_link.records(lab.tier, job, HOSTS, measured)]
     for rows in records:
@@ -234,7 +234,7 @@ def main(s, argv=None):
         over_links(lab)
         return
     lab.begin(
-        f"{o.precision}, {o.micro_batch} x {o.seq} tokens a step\n"
+        f"{o.precision}, {o.micro_batch} x {o.seq} tokens per step\n"
         f"tp {s.world}, {o.shape.heads} heads, {o.shape.kv} of keys and values"
     )
     if o.fault:

@@ -35,9 +35,9 @@ class Options(options.Model):
     layers: int = options.number(4, "blocks")
     hidden: int = options.number(192, "width of the residual stream")
     heads: int = options.number(6, "attention heads")
-    seq: int = options.number(64, "tokens a sequence")
-    micro_batch: int = options.number(1, "sequences a rank and pass")
-    accumulation: int = options.number(1, "passes a step, whose gradients add up", highest=1000)
+    seq: int = options.number(64, "tokens per sequence")
+    micro_batch: int = options.number(1, "sequences per rank and pass")
+    accumulation: int = options.number(1, "passes per step, whose gradients add up", highest=1000)
     steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -188,7 +188,7 @@ def main(s, argv=None):
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_zero.NAMES, warmup=WARMUP)
     refuse(lab)
     o = lab.o
-    lab.begin(f"{o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step")
+    lab.begin(f"{o.accumulation} x {o.micro_batch} x {o.seq} tokens per rank and step")
     if o.fault:
         zero_faults.show(s, o, lab.batches)
     else:

@@ -40,7 +40,7 @@ def _as_one(cases, test):
 
 
 def quicker_fake(shape, batch, seq):
-    """True where fake tensors are quicker to measure than real ones: from 250,000 elements a block on."""
+    """True where fake tensors are quicker to measure than real ones: from 250,000 elements per block on."""
     return batch * seq * shape.hidden > 250_000
 
 

@@ -54,7 +54,7 @@ def main() -> None:
             verdict = "met" if share >= GOALS["ring"] else "MISSED"
             show(f"{name}, {processes} processes", f"{share:.2f}", f"goal: {GOALS['ring']}, {verdict}")
         for way in WAYS:
-            p, m = (side[f"seconds a step, {way}"] for side in (ddp.prediction, ddp.measurement))
+            p, m = (side[f"seconds per step, {way}"] for side in (ddp.prediction, ddp.measurement))
             off.append(abs(p / m - 1))
             show(f"step predicted / measured, {way}, {processes} processes", f"{p / m:.2f}", f"{m * 1e3:.0f} ms")
     middle = statistics.median(off)

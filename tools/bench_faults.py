@@ -3,7 +3,7 @@
     .venv/bin/python tools/bench_faults.py [--kills 12] [--seed 0] [--smallest]
 
 A kill is SIGKILL of one rank, drawn: which rank, and the moment, half of the time any, half while a checkpoint is being
-written. torchrun starts the job again, up to three times a run. A run counts as equal when its losses and its
+written. torchrun starts the job again, up to three times per run. A run counts as equal when its losses and its
 weights are those of the quiet run, bit for bit. Needs Linux (/proc).
 """
 
@@ -75,7 +75,7 @@ class Run:
 
     def rows(self) -> list[dict]:
         """What the job has written to metrics.jsonl; a line that is not yet whole is left out. It is read anew only
-        once it has changed: who waits for a step looks 500 times a second, and would take a core from the ranks."""
+        once it has changed: who waits for a step looks 500 times per second, and would take a core from the ranks."""
         path = self.folder / "metrics.jsonl"
         found = path.stat() if path.exists() else None
         if found and (state := (found.st_ino, found.st_size, found.st_mtime_ns)) != self.read[0]:

@@ -1,12 +1,12 @@
-"""Tokens a second of the training job against a bare loop of the same model.
+"""Tokens per second of the training job against a bare loop of the same model.
 
     .venv/bin/python tools/bench_train.py [--smallest] [TIER ...]
 
 Two comparisons, each in one run whose turns alternate: on 2 processes the job (labs/capstone.py, with its input
 thread, clipping, schedule, looks and metrics) against a loop of nothing but fully_shard, forward, backward and update;
-on one process the job with FSDP against the job without. A ratio is of the tokens a second of neighbouring turns; what
-is given is its median with the middle half of the turns, and the same of tokens a second of CPU time, which other
-programs on the machine move less.
+on one process the job with FSDP against the job without. A ratio is of the tokens per second of neighbouring turns;
+what is given is its median with the middle half of the turns, and the same of tokens per second of CPU time, which
+other programs on the machine move less.
 """
 
 import importlib
@@ -105,7 +105,7 @@ def ratio(mine, other, kind):
 
 
 def tell(s, what, tokens, mine, other):
-    """Two lines: tokens a second of both, and how the first compares."""
+    """Two lines: tokens per second of both, and how the first compares."""
     rates = [tokens * STEPS / statistics.median(seconds for seconds, _ in x) for x in (mine, other)]
     s.say(f"{what}: {rates[0]:,.0f} against {rates[1]:,.0f} tokens/s")
     for kind, name in enumerate(("seconds", "CPU seconds")):

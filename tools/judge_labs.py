@@ -53,7 +53,7 @@ class Ways:
         self.record, self.device, self.world = record, machine.device_of(profile), record.device_count
         self.shape, self.batch = Shape(**record.model), record.effective_batch
         self.recipe = Recipe("fp32", foreach=record.recipe.get("foreach", True))
-        self.series = {name.removeprefix("seconds a step, "): found for name, found in record.series.items()}
+        self.series = {name.removeprefix("seconds per step, "): found for name, found in record.series.items()}
 
     def all(self) -> list[Found]:
         """By the lab: `memory` and those after it."""

@@ -46,7 +46,7 @@ def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> C
 
 
 def algorithm_bandwidth(size: float, seconds: float) -> float:
-    """nccl-tests' algbw: size / time, in bytes a second. ValueError where no time has passed."""
+    """nccl-tests' algbw: size / time, in bytes per second. ValueError where no time has passed."""
     checks.above_0("seconds", seconds)
     return size / seconds
 
@@ -60,7 +60,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 
 def bus_bandwidth(collective: str, size: float, ranks: int, seconds: float) -> float:
-    """nccl-tests' busbw, in bytes a second: comparable with a link's rate whatever the number of ranks."""
+    """nccl-tests' busbw, in bytes per second: comparable with a link's rate whatever the number of ranks."""
     return algorithm_bandwidth(size, seconds) * bus_factor(collective, ranks)
 
 

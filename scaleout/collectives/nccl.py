@@ -107,7 +107,7 @@ def _switched(cluster: Cluster) -> bool:
 
 
 def _ring_line(collective: str, protocol: str, cluster: Cluster) -> tuple[float, int, float, float]:
-    """(latency, steps, bytes a second, seconds of the call) of a ring by this protocol, for any size."""
+    """(latency, steps, bytes per second, seconds of the call) of a ring by this protocol, for any size."""
     effective = _effective(protocol, cluster)
     empty = alpha_beta.cost_on(collective, "ring", 0, effective)
     call = CALL["ring"][PROTOCOLS.index(protocol)]
@@ -195,7 +195,7 @@ def _hop(wire: Wire, algorithm: str, protocol: str) -> float:
 
 
 def _rate(line: Wire, protocol: str, share: float, nodes: int) -> float:
-    """Bytes a second that a long message reaches on a line by a protocol which leaves `share` for data."""
+    """Bytes per second that a long message reaches on a line by a protocol which leaves `share` for data."""
     rate = line.bytes_per_s * LINKS[line.link].reached * share
     return min(rate, LL_AT_MOST["node" if nodes == 1 else "nodes"]) if protocol == "LL" else rate
 

@@ -1,7 +1,7 @@
 """The two ends of a model cut over the vocabulary: token table, output head and cross-entropy on tp ranks.
 
 Each rank has the rows of its own tokens. It looks up zeros for the others', so that the table gives a partial sum; the
-head gives it the logits of its own tokens, and the loss needs three numbers a token from the others: the greatest
+head gives it the logits of its own tokens, and the loss needs three numbers per token from the others: the greatest
 logit, the sum of the exponentials, and the logit of the token that came (Shoeybi et al. 2019, arXiv 1909.08053,
 section 3; Megatron-LM and torch's loss_parallel send each as an fp32 all-reduce of its own). The logits are never
 gathered.

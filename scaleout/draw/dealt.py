@@ -35,7 +35,7 @@ def pieces(parts: Sequence[tuple[str, float]], gpu_bytes: float) -> list[Piece]:
 
 
 def opening(width: float) -> str:
-    """Llama 3.1 405B with AdamW: the states of 16 bytes a parameter over H100s, each filled to its usable memory."""
+    """Llama 3.1 405B with AdamW: the states of 16 bytes per parameter over H100s, each filled to its usable memory."""
     n = 405e9
     parts = [("weights", 2 * n), ("gradients", 2 * n), ("master", 4 * n), ("optimizer", 8 * n)]
     return draw(width, parts, usable(DEVICES["h100-sxm"].memory_bytes))

@@ -1,5 +1,5 @@
 """Activations that the blocks of a model save through a step, without and with recomputation; and the time that each
-policy adds to the step. Llama 2 7B, four sequences of 4,096 tokens a GPU, states split among eight H100s."""
+policy adds to the step. Llama 2 7B, four sequences of 4,096 tokens per GPU, states split among eight H100s."""
 
 from __future__ import annotations
 

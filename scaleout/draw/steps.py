@@ -30,7 +30,7 @@ def opening(width: float) -> str:
     all-reduce, and more."""
     nodes = topology.cluster(16, 1, inside="nvlink4", across="ib-ndr", nics=1)
     job = Job(PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], nodes, 1, Layout(dp=16), Recipe(), PROGRAMS["compiled"])
-    return draw(width, [(f"{1024 * n:,} tokens a GPU", _timeline(job.other(batch=n))) for n in SEQUENCES])
+    return draw(width, [(f"{1024 * n:,} tokens per GPU", _timeline(job.other(batch=n))) for n in SEQUENCES])
 
 
 def _timeline(job: Job) -> Timeline:

@@ -50,7 +50,7 @@ def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float)
     grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, column_gap=5, row_gap=2)
     owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
     size, fits = state_bytes(stage), state_bytes(stage) <= USABLE
-    words = f"{size / 1e9:.1f} GB a GPU" if fits else f"{size / 1e9:.1f} GB a GPU: too much"
+    words = f"{size / 1e9:.1f} GB per GPU" if fits else f"{size / 1e9:.1f} GB per GPU: too much"
     below = grid.bottom + 18
     return (
         svg.text(x, y + 14, name, bold=True, size=13)

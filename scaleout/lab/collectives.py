@@ -47,12 +47,12 @@ class Row:
 
     @property
     def algbw(self):
-        """Bytes a second."""
+        """Bytes per second."""
         return algorithm_bandwidth(self.size, self.median)
 
     @property
     def busbw(self):
-        """Bytes a second."""
+        """Bytes per second."""
         return bus_bandwidth(self.collective, self.size, self.ranks, self.median)
 
 

@@ -15,10 +15,10 @@ NAMES = {
 }
 NOT_WAYS = ("one", "alone")  # of communicating: what the others are compared with
 FIGURES = {
-    "seconds": "seconds a step",
-    "exposed": "exposed seconds a step",
-    "collectives": "collectives a step",
-    "bytes": "bytes a step",
+    "seconds": "seconds per step",
+    "exposed": "exposed seconds per step",
+    "collectives": "collectives per step",
+    "bytes": "bytes per step",
 }
 
 

@@ -25,7 +25,7 @@ def worlds(text, flag="--scaling"):
 
 
 def plan(ranks, micro_batch):
-    """{(kind, ranks): sequences a rank}: "weak" keeps the work of a rank, "strong" the work of all together.
+    """{(kind, ranks): sequences per rank}: "weak" keeps the work of a rank, "strong" the work of all together.
 
     All together do `micro_batch` a rank at the most ranks, so that the largest run is in both. ValueError where a
     number of ranks does not divide the work of all.
@@ -76,7 +76,7 @@ def run(s, o, tier, script, words, folder=None):
                 world,
                 path,
             )
-            s.say(f"{kind}, {world} process(es) x {sequences} sequences: {ms(records[kind, world].median)} ms a step")
+            s.say(f"{kind}, {world} process(es) x {sequences} sequences: {ms(records[kind, world].median)} ms per step")
     s.say("\n" + report(records))
     return records
 
@@ -86,7 +86,7 @@ def run(s, o, tier, script, words, folder=None):
 
 def part(record, name):
     """Median seconds of a series of a Record ("one process, all threads"), or None."""
-    spent = record.series.get(f"seconds a step, {name}", [])[record.warmup_steps :]
+    spent = record.series.get(f"seconds per step, {name}", [])[record.warmup_steps :]
     return statistics.median(spent) if spent else None
 
 
@@ -101,7 +101,7 @@ def report(records):
     rows = []
     for (kind, world), r in records.items():
         seconds, share = r.median, efficiency(records, kind)[world]
-        guess = r.prediction.get(f"seconds a step, {DDP}")
+        guess = r.prediction.get(f"seconds per step, {DDP}")
         rows.append(
             (
                 kind,
@@ -121,7 +121,7 @@ def report(records):
             "scaling",
             "processes",
             "sequences each",
-            "ms a step",
+            "ms per step",
             "predicted",
             "ratio",
             "tokens/s",
@@ -151,9 +151,9 @@ def why(records):
         base, seconds = start.median, r.median
         ideal = base * first / world if kind == "strong" else base
         alone, single = part(r, ALONE) or seconds, part(r, ONE)
-        sent = r.measurement.get(f"bytes a step, {DDP}", 0.0)
+        sent = r.measurement.get(f"bytes per step, {DDP}", 0.0)
         lines += [
-            f"{kind}, {world} processes: {ms(seconds)} ms a step, ideal {ms(ideal)} (from {first} process(es)).",
+            f"{kind}, {world} processes: {ms(seconds)} ms per step, ideal {ms(ideal)} (from {first} process(es)).",
             f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_placement(r)}; each updates all weights.",
             f"  {ms(seconds - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
             "slowest rank.",

@@ -16,10 +16,10 @@ NAMES = {
     "accelerate-naive": "Accelerate, naive",
 }
 FIGURES = {
-    "seconds": "seconds a step",
-    "exposed": "exposed seconds a step",
-    "gathers": "all-gathers a step",
-    "scatters": "reduce-scatters a step",
+    "seconds": "seconds per step",
+    "exposed": "exposed seconds per step",
+    "gathers": "all-gathers per step",
+    "scatters": "reduce-scatters per step",
 }
 LEAST = 1e-3  # of the peak: kinds of memory below it are left out of the table
 
@@ -127,7 +127,7 @@ def sweep(rows):
             "gathers",
             "predicted",
             "scatters",
-            "ms a step",
+            "ms per step",
             "against the first",
         ),
         [

@@ -106,7 +106,7 @@ def state_table(rows):
 def steps(rows):
     """Seconds of a step by way, as text. rows: {way: (measured, predicted or None)}."""
     lines = [(NAMES[via], ms(seconds), ms(guess), ratio(guess, seconds)) for via, (seconds, guess) in rows.items()]
-    return table(("", "ms a step", "predicted", "ratio"), lines)
+    return table(("", "ms per step", "predicted", "ratio"), lines)
 
 
 # --- all layouts ----------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def ranking(rows):
                 ratio(row["seconds"], row["measured"]),
             )
         )
-    return table(("predicted, ms a step", "in all", *rows[0]["parts"], "measured", "ratio"), lines)
+    return table(("predicted, ms per step", "in all", *rows[0]["parts"], "measured", "ratio"), lines)
 
 
 def inversions(wanted, measured):

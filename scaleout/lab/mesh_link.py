@@ -44,7 +44,7 @@ def record(tier, plan, result):
     slow = [case for case in cases if case["rate"]]
     names = [case["name"] for case in sorted(slow, key=lambda case: guesses[case["name"]])]
     best, worst = names[0], names[-1]
-    pairs = {f"seconds a step, {name}": seconds for name, seconds in guesses.items()}
+    pairs = {f"seconds per step, {name}": seconds for name, seconds in guesses.items()}
     label = f"{worst}, beside {best}"
     return nodes.record(
         "mesh",
@@ -62,9 +62,9 @@ def record(tier, plan, result):
             for case in slow
         },
         prediction=pairs | {label: guesses[worst] / guesses[best]},
-        measurement={f"seconds a step, {name}": middles[name] for name in guesses}
+        measurement={f"seconds per step, {name}": middles[name] for name in guesses}
         | {label: middles[worst] / middles[best]},
-        series={f"seconds a step, {case['name']}": case["step_seconds"] for case in cases},
+        series={f"seconds per step, {case['name']}": case["step_seconds"] for case in cases},
     )
 
 
@@ -75,7 +75,7 @@ def named(axis, rate):
 
 def show(r):
     """The Record of a run as text."""
-    head = "seconds a step, "
+    head = "seconds per step, "
     rows = []
     for name in r.prediction:
         if name.startswith(head):
@@ -90,7 +90,7 @@ def show(r):
                 )
             )
     label = next(name for name in r.prediction if not name.startswith(head))
-    return table(("ms a step", "leaves a host", "predicted", "measured", "ratio"), rows) + (
+    return table(("ms per step", "leaves a host", "predicted", "measured", "ratio"), rows) + (
         f"\n{label}: {r.prediction[label]:.1f} times as long predicted, {r.measurement[label]:.1f} measured"
     )
 

@@ -12,13 +12,13 @@ from scaleout.spec.pipeline import SCHEDULES
 NAMES = {"naive": "naive"} | {name: facts.label for name, facts in SCHEDULES.items()}
 VIAS = {"hand": "by hand", "torch": "torch"}
 SHORT_MS = 10.0  # stages so short that the runtime's own time shows
-BUBBLE = 0.04  # of the step: what 50 ms a rank, by hand, stays within on a quiet machine, in two chunks too
+BUBBLE = 0.04  # of the step: what 50 ms per rank, by hand, stays within on a quiet machine, in two chunks too
 WIDTH = 66  # columns of a lane
 LOOK = "abcdefghijklmnopqrstuvwxyz"
 
 
 def schedules(text):
-    """--schedules as [(name, v)]: each with the fewest stages a rank that it takes. ValueError for an unknown one."""
+    """--schedules as [(name, v)]: each with the fewest stages per rank that it takes. ValueError for an unknown one."""
     names = [*SCHEDULES] if text == "all" else text.split(",")
     for name in names:
         if name not in SCHEDULES:
@@ -64,7 +64,7 @@ def explain(rows):
     for gap, row in (pair for pair in gaps if pair[1]["ms"] < usual):
         lines.append(
             f"{row['name']} with {row['ms']:g} ms stages: {gap:.3f} above it: messages, autograd and waking up "
-            f"take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are"
+            f"take {ms(row['measured'] - row['predicted'])} ms per step, however short the stages are"
         )
     long = [gap for gap, row in gaps if row["ms"] > usual]
     if long:
@@ -221,7 +221,7 @@ def training(record, predicted, world):
     """How the Transformer trained, in a line."""
     return (
         f"1F1B trains: loss {record.losses[0]:.3f} to {record.losses[-1]:.3f} in {len(record.losses)} steps, "
-        f"{ms(record.median)} ms a step (predicted from each stage alone {ms(predicted)}, ratio "
+        f"{ms(record.median)} ms per step (predicted from each stage alone {ms(predicted)}, ratio "
         f"{ratio(predicted, record.median)}"
         + (f"; {world} ranks share the cores)" if record.device_kind == "cpu" and world > 1 else ")")
     )

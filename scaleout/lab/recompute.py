@@ -13,7 +13,7 @@ FIGURES = {
     "kept": "bytes the blocks keep",
     "peak": "bytes at the peak",
     "flops": "FLOPs made again",
-    "seconds": "seconds a step",
+    "seconds": "seconds per step",
 }
 VIAS = {"hand": "by hand", "torch": "torch.utils.checkpoint"}
 SHORT = {"hand": "by hand", "torch": "torch's"}
@@ -95,7 +95,7 @@ def compiled(rows):
 def gathers(rows, predicted):
     """All-gathers of a step under FSDP2 by budget, as text. rows: {share: count}."""
     return table(
-        ("kept, under fully_shard", "all-gathers a step", "predicted"),
+        ("kept, under fully_shard", "all-gathers per step", "predicted"),
         [(NAMES[share], n, predicted) for share, n in rows.items()],
     )
 

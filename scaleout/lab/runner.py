@@ -93,8 +93,8 @@ class Lab:
         self.check(name, max(abs(p / m - 1) if m else p for p, m in pairs), tolerance)
 
     def short(self, tokens, **changes):
-        """The options of a comparison with one process: fp32, at most so many tokens a sequence, which every rank also
-        has of all ranks."""
+        """The options of a comparison with one process: fp32, at most so many tokens per sequence, which every rank
+        also has of all ranks."""
         fewest = {"micro_batch": 1, "precision": "fp32"}
         changes = {name: value for name, value in fewest.items() if hasattr(self.o, name)} | changes
         return replace(self.o, seq=min(self.o.seq, tokens), **changes)
@@ -161,7 +161,7 @@ class Lab:
         names it. recipe: a dict. batch: sequences of a step, of all ranks. fields: what differs from most labs."""
         o, shape = self.o, getattr(self.o, "shape", None)
         if isinstance(seconds, dict):
-            self.series |= {f"seconds a step, {self.names[way]}": spent for way, spent in seconds.items()}
+            self.series |= {f"seconds per step, {self.names[way]}": spent for way, spent in seconds.items()}
             seconds, losses = seconds[o.via], losses[o.via]
         values = {
             "dataset": getattr(o, "dataset", None),

@@ -108,19 +108,19 @@ def words(recipe):
 
 
 def show(records):
-    """The Records of a run as text: the median step, its tokens a second, and the share of it that computes."""
+    """The Records of a run as text: the median step, its tokens per second, and the share of it that computes."""
     rows = []
     for r in records:
         p, m = r.prediction, r.measurement
         rows.append(
             (
                 words(r.recipe),
-                f"{m['seconds a step'] * 1e3:,.0f}",
-                f"{p['seconds a step'] * 1e3:,.0f}",
-                ratio(p["seconds a step"], m["seconds a step"]),
+                f"{m['seconds per step'] * 1e3:,.0f}",
+                f"{p['seconds per step'] * 1e3:,.0f}",
+                ratio(p["seconds per step"], m["seconds per step"]),
                 f"{r.rate:,.0f}",
                 f"{m['share of the step that computes']:.0%}",
             )
         )
     busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
-    return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows) + BUSY * busy
+    return table(("link", "ms per step", "predicted", "ratio", "tokens/s", "computes"), rows) + BUSY * busy

@@ -7,9 +7,9 @@ SEQUENCE = ", sequence"  # what the name of a way with sequence parallelism ends
 NAMES = {"one": "one process", "hand": "by hand", "torch": "parallelize_module"}
 NAMES |= {name + SEQUENCE: words + SEQUENCE for name, words in NAMES.items() if name != "one"}
 FIGURES = {
-    "seconds": "seconds a step",
-    "exposed": "exposed seconds a step",
-    "collectives": "collectives a step",
+    "seconds": "seconds per step",
+    "exposed": "exposed seconds per step",
+    "collectives": "collectives per step",
     "kept": "bytes the blocks keep",
 }
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS"}

@@ -11,7 +11,7 @@ from scaleout.lab.slow_link import BUSY
 from scaleout.lab.text import megabytes, ms, ratio, table
 
 NAMES = {"tensor": "tensor parallel", "ddp": "DDP"}
-SERIES = "seconds a step, DDP"
+SERIES = "seconds per step, DDP"
 
 
 def predicted(figures, rate):
@@ -50,8 +50,8 @@ def records(tier, plan, world, figures):
                 mine,
                 model=plan["model"],
                 recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent,
-                prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
-                measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
+                prediction={"seconds per step": seconds, "share of the step that computes": quiet / seconds},
+                measurement={"seconds per step": middle, "share of the step that computes": quiet / middle},
                 series={SERIES: ddp["step_seconds"]},
             )
         )
@@ -66,9 +66,9 @@ def show(records):
         rows.append(
             (
                 "unlimited" if rate is None else f"{rate:g} Mbit/s",
-                ms(m["seconds a step"]),
-                ms(p["seconds a step"]),
-                ratio(p["seconds a step"], m["seconds a step"]),
+                ms(m["seconds per step"]),
+                ms(p["seconds per step"]),
+                ratio(p["seconds per step"], m["seconds per step"]),
                 f"{m['share of the step that computes']:.0%}",
                 ms(statistics.median(r.series[SERIES])),
             )

@@ -29,7 +29,7 @@ LARGEST = 4 * 2**20  # bytes of a file in the archive
 MOST_ROWS = 12  # of a lab's predictions on the page
 HELD_OUT = r"^(gloo|nccl) all_reduce.*held out$"  # a collective's seconds by a line that has not seen its size
 # Which of a Record's predictions stands for it: the last of the first kind that it has.
-HEADLINES = (r"^seconds a step(?!.*profile)", rf"{HELD_OUT}", r"seconds", r"^peak bytes", r"")
+HEADLINES = (r"^seconds per step(?!.*profile)", rf"{HELD_OUT}", r"seconds", r"^peak bytes", r"")
 FILES = (
     f"{RECORDS} has every Record whole: all step times, checks, versions. {ARCHIVE} has the log of each lab, its "
     "Records as files (what python -m scaleout.writeup takes), and the profiles that calibrate measured."

@@ -26,13 +26,13 @@ MUON = {
 }
 STATES = ("weights", "gradients", "momentum", "variance")
 FIGURES = {
-    "seconds": "seconds a step",
-    "sent": "bytes sent a step",
-    "tcp": "bytes sent a step by TCP",
+    "seconds": "seconds per step",
+    "sent": "bytes sent per step",
+    "tcp": "bytes sent per step by TCP",
     "peak": "peak bytes",
 } | {state: f"bytes of {state}" for state in STATES}
 MUON_FIGURES = {
-    "seconds": "seconds a step",
+    "seconds": "seconds per step",
     "sent": "bytes sent in an update",
     "momentum": "bytes of momentum",
     "variance": "bytes of variance",
@@ -139,7 +139,7 @@ def moved(rows):
                 ms(row["measured"].get("seconds")),
             )
         )
-    return table(("one update, one rank", "collectives", "predicted", "sends", "ratio", "ms a step"), lines)
+    return table(("one update, one rank", "collectives", "predicted", "sends", "ratio", "ms per step"), lines)
 
 
 def wrong(rows, via):

@@ -49,7 +49,7 @@ def backend(name, buffer, world, group=None):
 
 
 def sizes(smallest, largest, factor, world):
-    """Message sizes in bytes from smallest to largest by `factor`, each rounded down to whole elements a rank."""
+    """Message sizes in bytes from smallest to largest by `factor`, each rounded down to whole elements per rank."""
     unit, rounded, size = ELEMENT * world, [], smallest
     while size <= largest:
         rounded.append(max(unit, size // unit * unit))

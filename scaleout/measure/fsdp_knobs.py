@@ -136,7 +136,7 @@ def _compare(lab, rows) -> None:
     """Add peaks and all-gathers of all settings, predicted and measured, and their checks."""
     for row in rows:
         lab.predict(f"peak bytes, {row['name']}", row["wanted"], row["peak"])
-        lab.predict(f"all-gathers a step, {row['name']}", row["wanted_gathers"], row["gathers"])
+        lab.predict(f"all-gathers per step, {row['name']}", row["wanted_gathers"], row["gathers"])
     peaks = ([row[name] for row in rows] for name in ("wanted", "peak"))
     lab.check_prediction("peaks within 2% of the prediction", *peaks)
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
@@ -147,7 +147,7 @@ def _record(lab, rows, steps):
     """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
     o, cut = lab.o, lab.o.sharding(lab.s.world)
     lab.skip("losses: --sweep compares memory and time")
-    lab.series = {f"seconds a step, {name}": seconds for name, seconds in steps.items()}
+    lab.series = {f"seconds per step, {name}": seconds for name, seconds in steps.items()}
     return lab.record(
         steps[rows[0]["name"]],
         [],

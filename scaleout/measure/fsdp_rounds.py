@@ -1,6 +1,6 @@
 """Ways to train with FSDP, timed in alternation, beside a calibration made in the same rounds; and what follows.
 
-Nothing here times a step that is predicted: the prediction is made of gathers, reduce-scatters, and forward and
+Nothing here times per step that is predicted: the prediction is made of gathers, reduce-scatters, and forward and
 backward with nothing sent. The update, which no schedule changes, is timed where it is made.
 """
 
@@ -272,7 +272,7 @@ def _spread(timed) -> float:
 
 
 def _sent(traced, calibration) -> dict:
-    """Seconds a step and rank, from a Trace: exposed, in all-gathers, and in reductions of gradients.
+    """Seconds per step and rank, from a Trace: exposed, in all-gathers, and in reductions of gradients.
 
     gloo's reduce-scatter is an all-reduce inside, and the profiler shows it as one.
     """

@@ -15,7 +15,7 @@ from scaleout.records import chrome
 KINDS = {
     "straggler": "straggler:RANK:SHARE, rank RANK does SHARE more work in its backward (straggler:1:0.2)",
     "tiny-buckets": "tiny-buckets, an all-reduce for every tensor",
-    "slow-link": "slow-link:MBPS, all-reduce no faster than MBPS million bytes a second (slow-link:50)",
+    "slow-link": "slow-link:MBPS, all-reduce no faster than MBPS million bytes per second (slow-link:50)",
     "starved": "starved:SECONDS, each batch comes SECONDS late (starved:0.05)",
 }
 TINY_MB = 256 / 2**20  # MiB: no tensor of a model is as small, so that each is a bucket
@@ -27,7 +27,7 @@ class Fault:
 
     kind: str
     rank: int = 0
-    amount: float = 0.0  # share of the backward, million bytes a second, or seconds
+    amount: float = 0.0  # share of the backward, million bytes per second, or seconds
 
 
 def parse(text, world):

@@ -132,7 +132,7 @@ def show_receive(s, plan):
     wanted, right, healthy = plan.sleep(s, "hand", name, v, costs)
     _, faulty, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=EarlyWire)
     s.say(
-        f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
+        f"{lab_pipeline.title(name, v)}: {ms(right)} ms per step (predicted {ms(wanted.seconds)})\n"
         f"{lab_pipeline.lanes(healthy, faulty)}\n\nthe next chunk's first message waited for too early: {ms(faulty)} ms"
         f"\n{lab_pipeline.lanes(spans, faulty)}\n{lab_pipeline.longest_receive(spans)}"
     )

@@ -147,7 +147,7 @@ class Rounds(Alternation):
             forward + sum(t for _, _, t in ready) + rest_seconds + update
             for (forward, ready, rest_seconds), update in zip(silent, self.calibration.update, strict=True)
         ]
-        return {f"seconds a step, {name}": seconds for name, seconds in spent.items()}
+        return {f"seconds per step, {name}": seconds for name, seconds in spent.items()}
 
     def _row(self, row, via, warmup):
         reduced = sum(size for _, size, _ in self.calibration.silent["hand"][0][1])

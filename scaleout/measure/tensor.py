@@ -1,7 +1,7 @@
 """Ways to share a model's matrices, timed in alternation beside a calibration made in the same rounds; the collectives
 of a step, and the bytes that its forward keeps, each beside its prediction.
 
-Nothing here times a step that is predicted: a prediction is made of the same step with nothing sent, and of each
+Nothing here times per step that is predicted: a prediction is made of the same step with nothing sent, and of each
 collective by itself, which nothing hides.
 """
 

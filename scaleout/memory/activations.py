@@ -1,7 +1,7 @@
 """The activations that each operation of a block saves for its backward, and the sizes of one rank's tensors.
 
 The rule is one: an operation keeps what its derivative needs. A matrix product keeps its input; a norm keeps its
-input and one or two numbers a token; GELU keeps its input; a product keeps both factors; fused attention keeps Q,
+input and one or two numbers per token; GELU keeps its input; a product keeps both factors; fused attention keeps Q,
 K, V, its output and one log-sum-exp a query, and naive attention keeps the probabilities. Korthikanti et al. 2022
 (arXiv 2205.05198, section 4) list the same for their model; their 34 + 5as/h is the special case of 16 bits,
 naive attention and dropout.

@@ -51,7 +51,7 @@ class Widths:
 
     @classmethod
     def from_sharding(cls, stored: int, sharding: Sharding) -> Widths:
-        """What `MixedPrecisionPolicy` makes of shards of `stored` bytes a number. fp32 means that nothing is cast;
+        """What `MixedPrecisionPolicy` makes of shards of `stored` bytes per number. fp32 means that nothing is cast;
         gradients are made in the dtype that was gathered, and reduced in it unless the policy says otherwise."""
         mixed = sharding.parameter != "fp32" or sharding.reduce != "fp32"
         parameter = min(stored, DTYPES[sharding.parameter])

@@ -2,7 +2,7 @@
 
 A forward adds one, the whole backward takes it away. Where backward comes in halves it goes with the weight gradient,
 which needs the inputs of every matrix: so the figures of zero-bubble schedules are upper bounds, for the input
-gradient lets go of what only it needed (arXiv 2401.10241, section 3). In pieces of one stage: with v chunks a rank a
+gradient lets go of what only it needed (arXiv 2401.10241, section 3). In pieces of one stage: with v chunks per rank a
 piece is 1/v of what the rank holds for one micro-batch in all.
 """
 

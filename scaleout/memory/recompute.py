@@ -60,7 +60,7 @@ def tiles(z: Sizes) -> tuple[Tile, ...]:
 
 
 def _norm(z: Sizes, name: str, read: int) -> Tile:
-    """A norm's output as the matrices keep it, `read` bytes, and its own one or two numbers a token. Under autocast
+    """A norm's output as the matrices keep it, `read` bytes, and its own one or two numbers per token. Under autocast
     each matrix reads and casts it for itself."""
     readers = 3 if name == "norm 1" else 1 + z.shape.gated_mlp
     cast = readers * z.x + read if z.auto else 0

@@ -123,7 +123,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "steps": partial(_picture, "One step, few tokens and many", steps.opening),
     "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.six),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
-    "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
+    "zero": partial(_picture, "Four GPUs, 16 bytes per parameter", zero_stages.opening),
     "mesh": _mesh,
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),

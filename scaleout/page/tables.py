@@ -88,7 +88,7 @@ class LinkTable(MarkdownDirective):
 
 
 class ProtocolTable(MarkdownDirective):
-    """What a ring pays under each of NCCL's protocols: seconds a call and a hop, and the share of the rate."""
+    """What a ring pays under each of NCCL's protocols: seconds per call and a hop, and the share of the rate."""
 
     def lines(self) -> list[str]:
         rows = [

@@ -5,7 +5,7 @@ same forwards and backwards; they differ in the order in which a rank does its o
 1811.06965; 1F1B: Narayanan et al., arXiv 2104.04473). `HandPipeline` has the work of one stage and one micro-batch,
 `naive`, `gpipe` and `one_f_one_b` are its orders as loops, `run` takes those of `spec.pipeline`, where a backward may
 come in two halves.
-p: ranks, v: stages a rank, m: micro-batches. b: sequences of a micro-batch, s: tokens, h: hidden.
+p: ranks, v: stages per rank, m: micro-batches. b: sequences of a micro-batch, s: tokens, h: hidden.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Stage(nn.Module):
 
     @staticmethod
     def loss(logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of a micro-batch in nats a token, () fp32. logits: (b, s, V), targets: (b, s)."""
+        """The mean loss of a micro-batch in nats per token, () fp32. logits: (b, s, V), targets: (b, s)."""
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 

@@ -41,7 +41,7 @@ class Pipeline:
     ) -> None:
         """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES; by hand "naive" too. m: micro-batches.
         make_stages(list of stages) is {stage: module} of them; `of_model` makes it. like: what stages hand on,
-        (b, s, h). v: stages a rank. options: for pipeline_type. ValueError for what cannot be."""
+        (b, s, h). v: stages per rank. options: for pipeline_type. ValueError for what cannot be."""
         self.s, self.via, self.m, self.like = s, via, m, like
         self.place = placed(schedule, s.world, m, v)
         self.stages = make_stages([i for i, rank in enumerate(self.place) if rank == s.rank])

@@ -177,8 +177,8 @@ def local(tokens: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 class VocabularyLoss(torch.autograd.Function):
-    """Mean cross-entropy of logits that no rank has whole: (n, V/t), (n,) -> (). Three numbers a token cross the wire:
-    the largest logit, the sum of exponentials, the target's logit. Backward sends nothing."""
+    """Mean cross-entropy of logits that no rank has whole: (n, V/t), (n,) -> (). Three numbers per token cross the
+    wire: the largest logit, the sum of exponentials, the target's logit. Backward sends nothing."""
 
     @staticmethod
     def forward(ctx, logits: Tensor, targets: Tensor, own: slice, group: Group) -> Tensor:

@@ -164,7 +164,7 @@ class TensorWay(Way):
         rows = (q.weight.to_local() if isinstance(q.weight, DTensor) else q.weight).shape[0]
         kind = "DTensor" if isinstance(q.weight, DTensor) else type(q).__name__
         return (
-            f"{type(self.model).__name__}, {rows} of {self.shape.heads * self.shape.d} query columns a rank "
+            f"{type(self.model).__name__}, {rows} of {self.shape.heads * self.shape.d} query columns per rank "
             f"({kind}): {self.stored():,} of {4 * parameters(self.shape, 1):,} bytes of parameters here"
         )
 

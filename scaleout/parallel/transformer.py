@@ -108,7 +108,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens in, logits out; with targets, the mean loss in nats a token.
+    """Tokens in, logits out; with targets, the mean loss in nats per token.
 
     `checkpointing`: "full" keeps each block's input and recomputes the block, "selective" recomputes the
     attention core only (arXiv 2205.05198), "none" keeps everything. On CUDA, "sdpa" in fp32 with fewer key-value heads

@@ -152,7 +152,7 @@ class Record:
     versions: Versions
     model: Facts  # the Shape's fields
     recipe: Facts  # the memory recipe's fields
-    effective_batch: Count  # sequences a step, over all ranks and accumulation
+    effective_batch: Count  # sequences per step, over all ranks and accumulation
     sequence_length: Count  # tokens
     precision: Line  # "fp32", "autocast-bf16", ...
     checkpoint_cadence: Line  # "none", "every 100 steps"
@@ -191,7 +191,7 @@ class Record:
 
     @property
     def rate(self):
-        """Tokens a second of the median step of a run that trains, which one slow step of a busy machine does not
+        """Tokens per second of the median step of a run that trains, which one slow step of a busy machine does not
         move; `tokens_per_second` is over all steps."""
         return self.tokens / self.median
 
@@ -205,7 +205,7 @@ RULES = {
 
 
 def tokens_per_second(step_seconds, warmup_steps, effective_batch, sequence_length):
-    """Tokens a second over the steps after the warm-up (float, tokens/s)."""
+    """Tokens per second over the steps after the warm-up (float, tokens/s)."""
     timed = step_seconds[warmup_steps:]
     return effective_batch * sequence_length * len(timed) / sum(timed)
 

@@ -239,7 +239,7 @@ def summary(trace):
 
 
 def _of_rank(trace, rank, calls, count):
-    """The figures of one rank, seconds a step."""
+    """The figures of one rank, seconds per step."""
     index = trace.ranks.index(rank)
     waited = length((spans[index].start, min(spans[index].end, max(s.start for s in spans))) for spans in calls)
     forwards, windows = trace.spans(rank, "forward"), trace.windows(rank)

@@ -213,7 +213,7 @@ class Job:
             f"{name} on {self.cluster.ranks:,} {self.device.name}",
             ", ".join(layout.degrees) or "one rank",
             f"ZeRO {layout.zero}",
-            f"{self.sequences:,} sequences of {self.seq:,} tokens a step",
+            f"{self.sequences:,} sequences of {self.seq:,} tokens per step",
             f"micro-batch {self.batch}",
             self.program.label,
         ]

@@ -13,7 +13,7 @@ torchtitan's `--activation_checkpoint.mode` of 0.2 is a word of its own in 0.3, 
 where 0.3 counts sequences.
 
 A program's own options come last: what it overlaps, compiles, and attends with, and how it makes the loss, so that
-what is printed runs what was priced. No option says whether tensor parallelism gathers a second time in the backward
+what is printed runs what was priced. No option says whether tensor parallelism gathers per second time in the backward
 (`Layout.gather_again`): Megatron always does, and torchtitan's matrix multiplications keep what they read.
 """
 

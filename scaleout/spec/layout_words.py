@@ -21,7 +21,7 @@ WORDS = {"pp": "pp", "dp": "dp", "cp": "cp", "tp": "tp", "zero": "zero", "m": "m
 
 def parse(text: str, ranks: int, shape: Shape, zero: int = 3) -> Layout:
     """The layout of so many ranks that "tp=2,pp=2" asks for: dp is what is left, where it is not given; with several
-    stages a rank (v) the schedule is interleaved. zero: where the text names none. ValueError, in one line with what
+    stages per rank (v) the schedule is interleaved. zero: where the text names none. ValueError, in one line with what
     works, for words that are none, and for a layout of another number of ranks."""
     values: dict[str, Any] = {}  # whole numbers, and the schedule's name
     for word in filter(None, text.replace(" ", "").split(",")):

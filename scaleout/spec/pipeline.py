@@ -79,10 +79,10 @@ def _rank(facts: Schedule, stage: int, p: int) -> int:
 
 def checked(schedule: str, **counts: int) -> Schedule:
     """What a schedule asks for. ValueError lists the names for an unknown one, and refuses counts (p: ranks, m:
-    micro-batches, v: chunks a rank) that are no whole numbers above 0."""
+    micro-batches, v: chunks per rank) that are no whole numbers above 0."""
     facts = checks.known("schedule", schedule, SCHEDULES)
     for name, value in counts.items():
-        checks.whole(name, value, unit=" (ranks, micro-batches, chunks a rank)")
+        checks.whole(name, value, unit=" (ranks, micro-batches, chunks per rank)")
     return facts
 
 

@@ -41,7 +41,7 @@ LL128_OF_ONE_GPU_A_NODE = 0.7
 TREE_SHARE = {"LL": 0.92 / 3.8, "LL128": 0.92 * 120 / 128, "Simple": 0.92}
 TREE_LL128_IN_A_NODE = 0.92 * 7 / 9
 
-# LL stops here, in bytes a second, whatever the link: one node (Ampere and Hopper), and more than two with Intel's
+# LL stops here, in bytes per second, whatever the link: one node (Ampere and Hopper), and more than two with Intel's
 # processors (two: 39 GB/s; with AMD's 22.5 and 19).
 LL_AT_MOST = {"node": 87.7e9, "nodes": 20.4e9}
 

@@ -151,7 +151,7 @@ def cluster(
     rdma: bool = True,
     in_network: bool = False,
 ) -> Cluster:
-    """A cluster of links by their keys in `hardware.LINKS`; `nics` adapters a node. ValueError as in `Cluster`.
+    """A cluster of links by their keys in `hardware.LINKS`; `nics` adapters per node. ValueError as in `Cluster`.
 
     rdma: the adapters reach the GPUs' memory (InfiniBand, or RoCE on Ethernet). Without: see TCP_SECONDS.
     """

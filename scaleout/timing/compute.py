@@ -290,7 +290,7 @@ def overlap(job: Job, rank: Machine) -> str:
 
 
 def _passed(job: Job, rank: Machine, size: int, attention: float, backward: bool) -> float:
-    """Exposed seconds of a block's keys and values, `size` bytes a rank, beside `attention` seconds; in the backward
+    """Exposed seconds of a block's keys and values, `size` bytes per rank, beside `attention` seconds; in the backward
     with their gradients, whose last part has nothing left to hide behind."""
     cp = job.layout.cp
     if cp == 1:

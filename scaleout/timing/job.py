@@ -60,7 +60,7 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second of all ranks."""
+        """Tokens per second of all ranks."""
         return self.job.tokens_per_step / self.seconds
 
     @property

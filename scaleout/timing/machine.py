@@ -23,11 +23,11 @@ from scaleout.timing.rates import Rates, device_rates
 Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
 Sends = Callable[[float], float]  # seconds of a message to a neighbour by its bytes
 
-# Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
-# 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
+# Bytes per second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
+# 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes per second and channel.
 HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
 
-# Bytes a second that each GPU reads from NVMe and writes to it, through host memory: a quarter of 10 and 5 GB/s of four
+# Bytes per second that a GPU reads from NVMe and writes to it, through host memory: a quarter of 10 and 5 GB/s of four
 # drives beside four A100 (microsoft/DeepSpeed, blogs/deepspeed-gds, figure 1).
 NVME_BYTES_PER_S = 2.5e9, 1.25e9
 

@@ -88,7 +88,7 @@ def tail(layout: Layout, calls: Calls, compute: float) -> float:
 
 
 def exposed_by_blocks(layout: Layout, scatters: Calls, gathers: Calls, forward: float, backward: float) -> float:
-    """Stage 3's exposed seconds: each micro-batch gathers a block while another computes, forward and backward, and
+    """Stage 3's exposed seconds: each micro-batch gathers per block while another computes, forward and backward, and
     scatters it after its backward."""
     pieces = scatters.pieces * layout.chunks
     gather, scatter = gathers.seconds, scatters.seconds

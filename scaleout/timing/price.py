@@ -99,7 +99,9 @@ def run_cost(tokens: float, tokens_per_second: float, ranks: int, watts: float, 
     for name, value in (("tokens", tokens), ("watts", watts), ("price_per_hour", price_per_hour)):
         checks.number(name, value, 0)
     if not 0 < tokens_per_second < math.inf or ranks < 1:
-        raise ValueError(f"a run needs tokens a second above 0 and ranks from 1, not {tokens_per_second!r}, {ranks!r}")
+        raise ValueError(
+            f"a run needs tokens per second above 0 and ranks from 1, not {tokens_per_second!r}, {ranks!r}"
+        )
     hours = tokens / tokens_per_second / 3600
     return RunCost(hours, hours * ranks, hours * ranks * watts / 1000, hours * ranks * price_per_hour)
 
@@ -149,7 +151,7 @@ def markdown(uses: Sequence[Use], rates: Rates) -> str:
         "hours paid",
         "GPU-hours",
         money,
-        f"kWh, at {rates.watts:,g} W a GPU",
+        f"kWh, at {rates.watts:,g} W per GPU",
     )
     return tables.markdown(head, rows(uses, rates), head[:1])
 

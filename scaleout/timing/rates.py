@@ -75,7 +75,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Rates:
-    """One GPU, or one process of a CPU. Rates in FLOP/s and bytes a second.
+    """One GPU, or one process of a CPU. Rates in FLOP/s and bytes per second.
 
     peak: what MFU is relative to. matmul_flop_per_s: what large matrix multiplications reach. attention_flop_per_s:
     what fused attention reaches, forward and backward. memory_bytes_per_s: what kernels that move bytes reach.

@@ -35,7 +35,7 @@ def predicted_shares(records):
 
 
 def predicted_rate(record):
-    """Tokens a second that the run on one process predicts for a Record; None where nothing was calibrated."""
+    """Tokens per second that the run on one process predicts for a Record; None where nothing was calibrated."""
     seconds = record.prediction.get(FROM_ONE)
     return record.tokens / seconds if seconds else None
 
@@ -71,7 +71,7 @@ def report(runs):
         "scaling",
         "processes",
         "sequences each",
-        "ms a step",
+        "ms per step",
         "predicted",
         "ratio",
         "tokens/s",
@@ -107,7 +107,7 @@ def busy(runs):
 
 
 def beyond(record, kind="measurement"):
-    """Seconds a step that messages, copies and waiting add to what a rank takes alone; None for a single process,
+    """Seconds per step that messages, copies and waiting add to what a rank takes alone; None for a single process,
     which is alone, and where nothing was calibrated."""
     return getattr(record, kind).get(BEYOND) if record.device_count > 1 else None
 
@@ -135,14 +135,16 @@ def limit(key, records):
         f"compute and update that take longer side by side{shared}": slower,
     }
     part, seconds = max(parts.items(), key=lambda item: item[1])
-    return f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {part}, {ms(seconds)} ms of it"
+    return (
+        f"{name}: {ms(lost)} ms per step more than ideal ({ms(ideal)} ms). What limits: {part}, {ms(seconds)} ms of it"
+    )
 
 
 # --- the reader's own prediction ----------------------------------------------------------------------------------
 
 
 def parse_guess(text):
-    """(processes, tokens a second) of "4:21000". ValueError, one line, for anything else."""
+    """(processes, tokens per second) of "4:21000". ValueError, one line, for anything else."""
     world, colon, amount = text.partition(":")
     try:
         guess = int(world), float(amount.replace(",", ""))
@@ -156,7 +158,7 @@ def parse_guess(text):
 
 
 def doubling(half, real, model=None):
-    """What twice the processes gave, as text. All in tokens a second: the run on half as many, the real run, and the
+    """What twice the processes gave, as text. All in tokens per second: the run on half as many, the real run, and the
     book's own prediction where there is one. `exit_check.grade` judges the reader's."""
     lines = [
         f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
@@ -181,16 +183,16 @@ def panels():
         return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
 
     return {
-        "tokens a second": ("", by_world(lambda r: r.rate), by_world(predicted_rate)),
+        "tokens per second": ("", by_world(lambda r: r.rate), by_world(predicted_rate)),
         "efficiency": ("of one process", shares, predicted_shares),
         "MFU": ("of the products timed in the run", by_world(lambda r: r.mfu), lambda records: {}),
         "messages, copies and waiting": (
-            "ms a step",
+            "ms per step",
             by_world(lambda r: _times(1e3, beyond(r))),
             by_world(lambda r: _times(1e3, beyond(r, "prediction"))),
         ),
         "peak memory": (
-            "MB a process",
+            "MB per process",
             by_world(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
             by_world(lambda r: _times(1e-6, r.prediction.get("peak bytes"))),
         ),

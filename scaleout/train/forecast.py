@@ -137,7 +137,7 @@ def seconds(s, o, job, report):
     elif not fits(s, o):
         reason = "no room for a plain copy of the model, whose speed the prediction stands on"
     if reason:
-        report["skipped"].append(f"seconds a step: {reason}")
+        report["skipped"].append(f"seconds per step: {reason}")
         return
     window = windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
     lone, single = worlds.Run("strong", 1, worlds.ONE, o.batch // s.world), profile | {"world": 1}

@@ -53,7 +53,7 @@ def seconds(s, o, job, report):
     if reason is None and not forecast.fits(s, o):
         reason = "no room for a plain copy of the model, whose speed the prediction stands on"
     if reason:
-        report["skipped"].append(f"seconds a step: {reason}")
+        report["skipped"].append(f"seconds per step: {reason}")
         return
     guess = predicted(s, o, job, layout, known)
     middle = statistics.median(job.seconds[WARMUP:])

@@ -55,7 +55,7 @@ class MeshTrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self, batches) -> float:
-        """Mean loss in nats a token over the batches of all replicas, which have as many each."""
+        """Mean loss in nats per token over the batches of all replicas, which have as many each."""
         self.way.train(False)
         coming, losses = iter(batches), []
         while group := list(islice(coming, self.setup.layout.m)):

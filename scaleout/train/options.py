@@ -34,9 +34,9 @@ class Options:
     heads: int = size(4, "attention heads")
     ff: int | None = size(352, "width of the MLP (default: 8/3 of hidden for llama, 4 times for gpt)")
     style: str = options.choice("llama", tuple(STYLES), "rotary, RMS norm and SwiGLU, or GPT-2's")
-    seq: int = size(128, "tokens a sequence")
-    batch: int = size(8, "sequences a step, over all ranks and passes")
-    micro_batch: int | None = size(None, "sequences a rank and pass, at most (default: one pass)")
+    seq: int = size(128, "tokens per sequence")
+    batch: int = size(8, "sequences per step, over all ranks and passes")
+    micro_batch: int | None = size(None, "sequences per rank and pass, at most (default: one pass)")
     steps: int = size(300, "training steps", lowest=WARMUP + 1)
     minutes: float | None = options.number(
         None, "train so long instead: a first few steps are timed, and fix the number", 0.01, 1e5

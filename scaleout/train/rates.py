@@ -45,5 +45,5 @@ def planned_steps(minutes: float, step: int, spent: float, step_seconds: float, 
     Raises ValueError for a length or a step that takes no time.
     """
     if not (math.isfinite(minutes) and minutes > 0 and step_seconds > 0):
-        raise ValueError(f"a run must take some time: {minutes!r} minutes at {step_seconds!r} seconds a step do not")
+        raise ValueError(f"a run must take some time: {minutes!r} minutes at {step_seconds!r} seconds per step do not")
     return max(least, step + int(max(0.0, minutes * 60 - spent) / step_seconds))

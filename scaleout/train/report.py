@@ -84,7 +84,7 @@ class Progress:
 
 
 def plot(metrics, path, title):
-    """Draw loss and validation over steps, and beneath them seconds a step and the wait for data, to `path` (SVG)."""
+    """Draw loss and validation over steps, and beneath them seconds per step and the wait for data, to `path` (SVG)."""
     with picture(path, 2, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1)) as (_, (top, bottom)):
         steps = metrics.column("step")
         top.plot(steps, metrics.column("loss"), color="C0", linewidth=0.8, alpha=0.6, label="training")

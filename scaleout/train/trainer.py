@@ -191,7 +191,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, batches: list[tuple[Tensor, Tensor]]) -> float:
-        """Mean loss in nats a token over the batches of all ranks, which have as many each."""
+        """Mean loss in nats per token over the batches of all ranks, which have as many each."""
         self.wrapped.eval()
         total = sum(self.loss(*batch) for batch in batches) / len(batches)
         self.wrapped.train()

@@ -22,14 +22,14 @@ MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
 ONE = "one"  # the strategy of a single process, whatever the others do
 # Figures of a Record. The job predicts the first three from a copy of the model that every rank steps by itself; BEYOND
 # is what messages, FSDP's copies and waiting add to that. FROM_ONE needs no other run than that on one process.
-SECONDS, RATE, BEYOND = "seconds a step", "tokens a second", "seconds a step beyond a rank alone"
-FROM_ONE = "seconds a step, from the run on one process"
-READER = "tokens a second, the reader's prediction"
+SECONDS, RATE, BEYOND = "seconds per step", "tokens per second", "seconds per step beyond a rank alone"
+FROM_ONE = "seconds per step, from the run on one process"
+READER = "tokens per second, the reader's prediction"
 
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One run of a scaling series. batch: sequences a step, over all processes."""
+    """One run of a scaling series. batch: sequences per step, over all processes."""
 
     mode: str
     world: int

@@ -129,7 +129,7 @@ def _set_key(r: Record, kind: str) -> tuple[tuple, frozenset]:
 def predicted_step(run: Run) -> float | None:
     """Predicted seconds of the step that `step_seconds` timed, or None where the Record has none.
 
-    A lab that times several ways to train has one prediction for each ("seconds a step, torch DDP"). The one meant
+    A lab that times several ways to train has one prediction for each ("seconds per step, torch DDP"). The one meant
     is the one whose measurement is the median of the timed steps; of several, the last, which labs/scaling.py adds
     from the run on one process.
     """
@@ -137,7 +137,7 @@ def predicted_step(run: Run) -> float | None:
     predictions = [
         r.prediction[name]
         for name, measured in r.measurement.items()
-        if name.startswith("seconds a step") and abs(measured - run.record.median) <= 1e-9 * run.record.median
+        if name.startswith("seconds per step") and abs(measured - run.record.median) <= 1e-9 * run.record.median
     ]
     return predictions[-1] if predictions else None
 

@@ -16,7 +16,7 @@ COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "ink", "accent", "mut
 
 
 def scaling(group: facts.Scaling, number: int) -> Figure:
-    """Tokens a second by number of devices: medians with their quartiles, the ideal line, and the prediction."""
+    """Tokens per second by number of devices: medians with their quartiles, the ideal line, and the prediction."""
     first, counts = group.runs[0], [run.record.device_count for run in group.runs]
     rate_per_device = first.record.rate / first.record.device_count
     spans = [[run.record.tokens / s for s in run.quartiles] for run in group.runs]
@@ -113,7 +113,7 @@ def losses(runs: Sequence[facts.Run]) -> Figure | None:
         plot.Axis(0, longest),
         plot.Axis(low - room, high + room),
     )
-    body = [plane.grid("step", "loss, nats a token")]
+    body = [plane.grid("step", "loss, nats per token")]
     for i, run in enumerate(shown):
         dash = ("", "6 3", "2 3")[i // len(COLOURS) % 3]
         colour = COLOURS[i % len(COLOURS)]

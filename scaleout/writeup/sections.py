@@ -113,7 +113,7 @@ def _facts(table: dict) -> str:
 
 
 def rates(runs: Sequence[facts.Run]) -> list[Block]:
-    """Seconds, steps and tokens a second with their quartiles, over the steps after the warm-up; MFU and its peak."""
+    """Seconds, steps and tokens per second with their quartiles, over the steps after the warm-up; MFU and its peak."""
     rows = tuple(_rates_of(run) for run in runs)
     blocks: list[Block] = [
         Heading("How fast"),

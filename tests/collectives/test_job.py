@@ -41,7 +41,7 @@ def test_hybrid_sharding():
 
 
 def test_tensor_parallelism_sends_as_narayanan_has_it():
-    """8 b s h (t - 1)/t elements a layer and micro-batch (arXiv 2104.04473, section 3.2)."""
+    """8 b s h (t - 1)/t elements per layer and micro-batch (arXiv 2104.04473, section 3.2)."""
     four = SEVEN.other(tp=4)
     inner = [one for one in traffic(four)["tp"].sent if "activations" in one.carries]
     assert sum(one.bytes for one in inner) == pytest.approx(32 * 8 * 4096 * 4096 * 3 / 4 * 2, rel=1e-9)

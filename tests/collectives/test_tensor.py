@@ -22,7 +22,7 @@ PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "tensor_parall
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_megatron_sends_what_its_authors_say(tp):
-    """8 b s h (t - 1) / t elements a layer: two all-reduces each way."""
+    """8 b s h (t - 1) / t elements per layer: two all-reduces each way."""
     one = block(GPT, 2, 2048, tp)
     said = eval(PUBLISHED["megatron_2021"]["elements_a_layer"], {"b": 2, "s": 2048, "h": GPT.hidden, "t": tp})
     assert (one.sent("forward") + one.sent("backward")) / 2 == pytest.approx(said)

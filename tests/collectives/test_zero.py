@@ -120,7 +120,7 @@ def test_accumulation():
 
 
 def test_dtypes_of_what_travels():
-    """fully_shard with bf16 parameters and fp32 reduction: 2 + 2 + 4 bytes a parameter; main gradients are fp32."""
+    """fully_shard with bf16 parameters and fp32 reduction: 2 + 2 + 4 bytes per parameter; main gradients are fp32."""
     mixed = messages(N, Recipe("fp32"), on(2, 3), "fully_shard", weight_bytes=2, gradient_bytes=4)
     assert [one.bytes / N for one in mixed] == [2, 2, 4] and sent(mixed, 2) == 4 * N
     main = messages(N, Recipe("bf16-master", main_gradients="instead"), on(2, 1))
@@ -183,7 +183,7 @@ LLAMA = PRESETS["llama-2-7b"]
 
 
 def test_muon_sends_at_most_a_quarter_more():
-    """Liu et al. 2025 (2502.16982, section 2.3): 4 + 2 + 4 bytes a parameter beside AdamW's 4 + 4; only matrices."""
+    """Liu et al. 2025 (2502.16982, section 2.3): 4 + 2 + 4 bytes per parameter beside AdamW's 4 + 4; only matrices."""
     layout, fp32 = on(8, 1), Recipe("fp32")
     adamw, extra = (
         sent(found, 8)

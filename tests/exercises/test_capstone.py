@@ -68,7 +68,7 @@ def test_beyond_the_knee_a_gpu_waits_for_what_its_wire_takes_longer():
 
 
 def test_the_curve_is_the_longer_of_compute_and_communication():
-    """By hand: 100.0 GFLOP x tokens at half of 989.4 TFLOP/s; 8 bytes a parameter, (p-1)/p, at 50 GB/s."""
+    """By hand: 100.0 GFLOP x tokens at half of 989.4 TFLOP/s; 8 bytes per parameter, (p-1)/p, at 50 GB/s."""
     for p, seconds in curve.CURVE.items():
         compute = 128 * 8192 * (6 * (8.030e9 - 128_256 * 4096) + 12 * 32 * 32 * 128 * 8192) / p / (989.4e12 / 2)
         sent = 8 * 8.0303e9 * (p - 1) / p / 50e9

@@ -152,8 +152,8 @@ def test_the_figures_of_recomputation_are_the_recorded_ones():
     assert "keep {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in saved)) in plan
     assert "from {:.1f} MB to {:.1f}".format(*(n / 1e6 for n in peak)) in plan
     assert f"({recomputed[1] / 1e9:.2f} GFLOP with inputs alone)" in plan and recomputed[0] == 0
-    gathers = {n for name, n in run.measurement.items() if name.startswith("all-gathers a step")}
-    assert gathers == {7} and "7 all-gathers a step" in plan
+    gathers = {n for name, n in run.measurement.items() if name.startswith("all-gathers per step")}
+    assert gathers == {7} and "7 all-gathers per step" in plan
 
 
 def test_the_figures_of_the_capstone_are_the_recorded_ones():
@@ -212,24 +212,26 @@ def test_a_carrier_makes_wait_as_long_as_the_plan_of_data_parallelism_says():
 def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
     plan, run = PLANS["ddp"], results.load(ROOT / "labs/results/ddp/smoke-cpu-2.json")
     milliseconds = {
-        way: run.measurement[f"seconds a step, {way}"] * 1e3
+        way: run.measurement[f"seconds per step, {way}"] * 1e3
         for way in ("naive", "buckets by hand", "torch DDP", "one process, all threads")
     }
     assert (
-        "naive takes {:.0f} ms a step, buckets by hand {:.0f}, torch DDP {:.0f}, "
+        "naive takes {:.0f} ms per step, buckets by hand {:.0f}, torch DDP {:.0f}, "
         "one process with both cores {:.0f}".format(*milliseconds.values())
     ) in plan
     assert all(
-        abs(run.prediction[f"seconds a step, {way}"] / milliseconds[way] * 1e3 - 1) < 0.15
+        abs(run.prediction[f"seconds per step, {way}"] / milliseconds[way] * 1e3 - 1) < 0.15
         for way in list(milliseconds)[:3]
     )
-    sent = [run.measurement[f"collectives a step, {way}"] for way in ("naive", "torch DDP")]
-    assert f"naive sends {sent[0]:.0f} messages a step and the others {sent[1]:.0f}" in plan
+    sent = [run.measurement[f"collectives per step, {way}"] for way in ("naive", "torch DDP")]
+    assert f"naive sends {sent[0]:.0f} messages per step and the others {sent[1]:.0f}" in plan
     assert f"all {len(run.checks)} checks" in plan
     folder = ROOT / "labs/results/slow_link"
     link = [results.load(folder / f"cpu-2-hosts-{rate}.json").measurement for rate in ("unlimited", "100-mbit")]
     assert (
-        "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(*(1e3 * measurement["seconds a step"] for measurement in link))
+        "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(
+            *(1e3 * measurement["seconds per step"] for measurement in link)
+        )
         in plan
     )
     slips = [round(value, 1) for value, _ in views.question("ddp")["slips"]]
@@ -240,11 +242,11 @@ def test_the_figures_of_fsdp_are_the_recorded_ones_and_its_wrong_guesses_are_sli
     run, plan = results.load(ROOT / "labs/results/fsdp/smoke-cpu-2.json"), PLANS["fsdp"]
     ways = ("by hand, naive", "by hand, prefetching", "fully_shard")
     for way in ways:
-        assert run.measurement[f"all-gathers a step, {way}"] == 9 == run.prediction[f"all-gathers a step, {way}"]
-        assert run.measurement[f"reduce-scatters a step, {way}"] == 5
+        assert run.measurement[f"all-gathers per step, {way}"] == 9 == run.prediction[f"all-gathers per step, {way}"]
+        assert run.measurement[f"reduce-scatters per step, {way}"] == 5
     assert "9 all-gathers and 5 reduce-scatters" in plan
     assert f"peaks at {run.measurement['peak bytes'] / 1e6:.2f} MB" in plan
-    milliseconds = [f"{1e3 * run.measurement[f'seconds a step, {way}']:.1f}" for way in ways]
+    milliseconds = [f"{1e3 * run.measurement[f'seconds per step, {way}']:.1f}" for way in ways]
     assert "{} ms by hand and naive, {} with one gather ahead, {} by `fully_shard`".format(*milliseconds) in plan
     sweep = results.load(ROOT / "labs/results/fsdp/smoke-cpu-2-sweep.json").peak_memory
     rows = (

@@ -37,11 +37,11 @@ def test_each_plan_says_what_to_do_when_the_gpus_do_not_come():
         words = re.search(r"^If the GPUs do not come, (.+)$", plan, re.M)
         assert words and len(words[1]) > 150, stem
     slow = {rate: results.load(ROOT / f"labs/results/tensor/smoke-2-hosts-{rate}-mbit.json") for rate in (1000, 200)}
-    seconds = [run.measurement["seconds a step"] for run in slow.values()]
-    assert "{:.2f} and {:.2f} s a step".format(*seconds) in PLANS["tensor"]
+    seconds = [run.measurement["seconds per step"] for run in slow.values()]
+    assert "{:.2f} and {:.2f} s per step".format(*seconds) in PLANS["tensor"]
     link = results.load(ROOT / "labs/results/mesh/smoke-cpu-8-link.json").measurement
-    seconds = [link[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")]
-    assert "{:.2f}, {:.2f} and {:.2f} s a step".format(*seconds) in PLANS["mesh"]
+    seconds = [link[f"seconds per step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")]
+    assert "{:.2f}, {:.2f} and {:.2f} s per step".format(*seconds) in PLANS["mesh"]
 
 
 # "*One* (3)", "*One* and *Two* (2 minutes each)", "*One*, in pairs, on paper (10)"

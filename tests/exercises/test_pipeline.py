@@ -59,11 +59,11 @@ def test_hops_are_counted_once_by_gpipe_and_in_every_round_by_1f1b():
     assert costs._SLOW["gpipe"] < costs._SLOW["interleaved"] < costs._SLOW["1f1b"]
     assert costs._FREE["interleaved"] < costs._FREE["1f1b"] == costs._FREE["gpipe"]
     four_chunks = costs.step("interleaved", 6, 18, 4, hop=1.0).seconds
-    assert four_chunks > costs._SLOW["interleaved"]  # with four chunks a rank it loses
+    assert four_chunks > costs._SLOW["interleaved"]  # with four chunks per rank it loses
 
 
 def test_the_mended_stages_are_as_even_as_whole_blocks_can_be():
-    """Ten blocks a stage, and a head as heavy as six: 86 on eight ranks."""
+    """Ten blocks per stage, and a head as heavy as six: 86 on eight ranks."""
     assert round((1.6 - 1) * 10) == 6
     mended = sorted([10 - 6 + 6, *[11] * 6, 10])
     assert sum(mended) == 8 * 10 + 6 and max(mended) == -(-86 // 8) == 11

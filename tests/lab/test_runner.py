@@ -17,7 +17,7 @@ class Options(options.Model):
     layers: int = options.number(1, "blocks")
     hidden: int = options.number(8, "width")
     heads: int = options.number(2, "heads")
-    seq: int = options.number(64, "tokens a sequence")
+    seq: int = options.number(64, "tokens per sequence")
     seed: int = options.seed()
     micro_batch: int = options.number(4, "sequences")
     precision: str = options.choice("autocast-bf16", ("fp32", "autocast-bf16"), "dtypes")
@@ -109,7 +109,7 @@ def test_what_a_run_has_gathered_is_printed_and_kept_and_a_failed_check_ends_it(
     lab.check("right", 0.0)
     lab.predict("peak bytes", 10, 11)
     rows = {"hand": {"predicted": {"seconds": 2.0}, "measured": {"seconds": 1.0}}}
-    lab.predict_ways(rows, {"seconds": "seconds a step"})
+    lab.predict_ways(rows, {"seconds": "seconds per step"})
     lab.stall([9.0, 1.0, 1.0, 4.0], "step")
     lab.skip("a part")
     seconds = {"torch": [1.0, 1.0], "hand": [9.0, 2.0]}
@@ -119,9 +119,9 @@ def test_what_a_run_has_gathered_is_printed_and_kept_and_a_failed_check_ends_it(
     kept = results.load(tmp_path / "r.json")
     assert (kept.stem, kept.step_seconds, kept.losses, kept.precision) == ("zero", [9.0, 2.0], [3.0, 2.0], "fp32")
     assert (kept.effective_batch, kept.sequence_length, kept.tokens_per_second) == (4, 64, 128.0)
-    assert kept.prediction == {"peak bytes": 10, "seconds a step, by hand": 2.0}
-    assert kept.measurement == {"peak bytes": 11, "seconds a step, by hand": 1.0}
-    assert kept.series == {"seconds a step, by torch": [1.0, 1.0], "seconds a step, by hand": [9.0, 2.0]}
+    assert kept.prediction == {"peak bytes": 10, "seconds per step, by hand": 2.0}
+    assert kept.measurement == {"peak bytes": 11, "seconds per step, by hand": 1.0}
+    assert kept.series == {"seconds per step, by torch": [1.0, 1.0], "seconds per step, by hand": [9.0, 2.0]}
     assert kept.stalls == ["step 3 took 4 s, the median is 1 s"]
     assert capsys.readouterr().out.splitlines() == [
         "first",

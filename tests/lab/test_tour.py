@@ -190,8 +190,8 @@ def made(tmp_path):
         mfu=0.42,
         mfu_peak={"flops_per_second": 8e14, "source": "measured"},
         peak_memory={"allocator: allocated": 28 * 10**9},
-        prediction={"peak bytes": 27_900_000_000, "seconds a step": 0.1234, "bytes at loss": 0},
-        measurement={"peak bytes": 28_000_000_000, "seconds a step": 0.1507, "bytes at loss": 0},
+        prediction={"peak bytes": 27_900_000_000, "seconds per step": 0.1234, "bytes at loss": 0},
+        measurement={"peak bytes": 28_000_000_000, "seconds per step": 0.1507, "bytes at loss": 0},
     )
     swept = {
         f"gloo all_reduce, {size} B: seconds, {label}": 0.001 * size
@@ -225,7 +225,7 @@ def test_the_page_says_what_the_records_hold(tmp_path):
     found, out = made(tmp_path)
     text = (out / "tour.md").read_text()
     gpus, cpus = text.split("## On GPUs")[1].split("##")[0], text.split("## On the CPU")[1].split("##")[0]
-    assert ("| memory | gpu | passed | seconds a step | 123.4 ms | 150.7 ms | 0.819 | 1 | 25 | 30 |") in gpus
+    assert ("| memory | gpu | passed | seconds per step | 123.4 ms | 150.7 ms | 0.819 | 1 | 25 | 30 |") in gpus
     assert "| precision | gpu | ended | - | - | - | - | 1 | 220 | 100 |" in gpus
     assert "collectives" not in gpus, "no table has both kinds of device"
     assert "| collectives | smoke | passed | gloo all\\_reduce, 3 B: seconds, held out | 3 ms | 3 ms | 1.000 |" in cpus

@@ -101,7 +101,7 @@ def formula(key: str, name: str, tp: int) -> float:
     ],
 )
 def test_activations_of_a_layer(name, key, checkpointing, parallel, sequence_parallel):
-    """Within 0.1%: the norms' two numbers a token are not in the formulas."""
+    """Within 0.1%: the norms' two numbers per token are not in the formulas."""
     tp = KORTHIKANTI["configurations"][name]["tp"] if parallel else 1
     found = layer_bytes(name, checkpointing, tp, sequence_parallel)
     wanted = formula(key, name, tp)
@@ -109,7 +109,7 @@ def test_activations_of_a_layer(name, key, checkpointing, parallel, sequence_par
 
 
 def test_what_the_formulas_leave_out_is_named():
-    """34 sbh + 5 a s^2 b to the byte, once the norms' statistics (8 bytes a token) and the mask (s^2) are added."""
+    """34 sbh + 5 a s^2 b to the byte, once the norms' statistics (8 bytes per token) and the mask (s^2) are added."""
     shape, c = their_shape("175B")
     s = KORTHIKANTI["sequence"]
     z = Sizes(shape, c["mbs"], s, THEIRS, Layout())
@@ -119,7 +119,7 @@ def test_what_the_formulas_leave_out_is_named():
 
 def test_outside_the_layers():
     """The table's dropout mask, the last norm's input, the head's, and fp32 logits, all of it cut with sequence
-    parallelism; the norm's statistics, 4 bytes a token, are not in the formula."""
+    parallelism; the norm's statistics, 4 bytes per token, are not in the formula."""
     shape, c = their_shape("22B")
     z = Sizes(shape, c["mbs"], KORTHIKANTI["sequence"], THEIRS, Layout(tp=c["tp"], sequence_parallel=True))
     letters = {"s": KORTHIKANTI["sequence"], "b": c["mbs"], "h": shape.hidden, "L": shape.layers, "t": c["tp"]}

@@ -114,7 +114,7 @@ def test_a_later_stage_holds_less():
 
 
 def test_offload_of_the_paper():
-    """ZeRO-Offload on one GPU (2101.06840, section 4): 2 bytes a parameter stay, 14 go; 2 cross down and 2 up."""
+    """ZeRO-Offload on one GPU (2101.06840, section 4): 2 bytes per parameter stay, 14 go; 2 cross down and 2 up."""
     found = at_rest(10**9, ADAMW, Layout(zero=2), "optimizer")
     assert sum(found["device"].values()) == 2 * 10**9 and sum(found["host"].values()) == 14 * 10**9
     for n in SIZES:

@@ -38,7 +38,7 @@ def test_a_block_keeps_what_the_formula_says(t):
     z = Sizes(shape, b, s, Recipe("bf16", attention="naive", dropout=0.1), Layout(tp=t))
     korthikanti = s * b * shape.hidden * (10 + 24 / t + 5 * shape.heads * s / (shape.hidden * t))
     assert sum(block_kept(z, "none").values()) == pytest.approx(korthikanti, rel=0.01)  # which leaves out
-    # a norm's two numbers a token, and the mask
+    # a norm's two numbers per token, and the mask
 
 
 def test_numbers_are_the_packages():

@@ -119,7 +119,7 @@ def test_attention_in_fp8_is_off_by_what_flash_attention_3_has():
             "fp16, softmax in fp32": [x.half().double() for x in (q, k, v)],
             "fp8, a scale a tensor": [fp8(x) for x in (q, k, v)],
             "fp8, a scale a tensor, rotated": [fp8(q @ turn), fp8(k @ turn), fp8(v)],
-            "fp8, scales a block": [fp8(x, 128) for x in (q, k, v)],
+            "fp8, scales per block": [fp8(x, 128) for x in (q, k, v)],
         }
         for name, parts in tried.items():
             errors.setdefault(name, []).append((attention(*parts) - wanted).square().mean())
@@ -127,7 +127,7 @@ def test_attention_in_fp8_is_off_by_what_flash_attention_3_has():
     for name, error in found.items():
         assert ATTENTION[name] / 2.5 < error < ATTENTION[name] * 1.5, (name, error)
     plain, turned, blocks_alone = (
-        found[f"fp8, {name}"] for name in ("a scale a tensor", "a scale a tensor, rotated", "scales a block")
+        found[f"fp8, {name}"] for name in ("a scale a tensor", "a scale a tensor, rotated", "scales per block")
     )
     assert 1.4 < plain / turned < ATTENTION["fp8, a scale a tensor"] / ATTENTION["fp8, a scale a tensor, rotated"] * 1.2
     assert blocks_alone == pytest.approx(plain, rel=0.2)

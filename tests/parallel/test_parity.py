@@ -9,7 +9,7 @@ from scaleout.parallel import parity
 
 
 class Counter:
-    """A way whose gradient is its weight times a step, and whose update moves the weight by it."""
+    """A way whose gradient is its weight times per step, and whose update moves the weight by it."""
 
     def __init__(self):
         self.weight, self.gradient = torch.tensor([2.0]), None

@@ -122,7 +122,7 @@ HELD = {
 
 
 def held(s, layout):
-    """By rank: (measured, predicted) peak bytes of a step, with two blocks a stage."""
+    """By rank: (measured, predicted) peak bytes of a step, with two blocks per stage."""
     shape = replace(BIG, layers=2 * layout.stages)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout))
     some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]

@@ -59,7 +59,7 @@ def case(s, via, schedule, m, v=1, tied=True, layers=None, cut_tie=False):
 
 
 def chunks(schedule):
-    """The fewest stages a rank that torch's own takes too."""
+    """The fewest stages per rank that torch's own takes too."""
     return 2 if schedule == "zb1" else SCHEDULES[schedule].chunks[0]
 
 

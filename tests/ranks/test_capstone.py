@@ -135,7 +135,7 @@ def test_the_record_holds_what_a_write_up_asks_for(sharded):
     assert 0 < record.mfu < 1
     assert "timed in this run" in record.mfu_peak["source"]
     assert record.failures == []
-    assert record.skipped == ["seconds a step: no machine profile (labs/calibrate.py at this number of processes)"]
+    assert record.skipped == ["seconds per step: no machine profile (labs/calibrate.py at this number of processes)"]
     assert str(folder) not in json.dumps(asdict(record))
 
 
@@ -155,9 +155,9 @@ def test_seconds_are_predicted_from_a_profile(tmp_path):
     train("--steps", "9", "--machine", str(profile), "--save", str(tmp_path / "record.json"))
     record = results.load(tmp_path / "record.json")
     assert record.skipped == []
-    assert 0 < record.prediction["seconds a step"] < 10
-    assert record.measurement["seconds a step"] == statistics.median(record.step_seconds[3:])
-    assert record.prediction["tokens a second"] == pytest.approx(8 * 32 / record.prediction["seconds a step"])
+    assert 0 < record.prediction["seconds per step"] < 10
+    assert record.measurement["seconds per step"] == statistics.median(record.step_seconds[3:])
+    assert record.prediction["tokens per second"] == pytest.approx(8 * 32 / record.prediction["seconds per step"])
 
 
 def test_the_folder_holds_metrics_a_plot_and_a_sample(sharded):

@@ -96,10 +96,10 @@ def assert_sound(record, names):
     for name in names:
         assert f"{name}: gradients equal one process" in record.checks
         assert f"{name}: weights are equal on all ranks" in record.checks
-        assert record.measurement[f"bytes a step, {name}"] == record.prediction[f"bytes a step, {name}"]
-        assert len(record.series[f"seconds a step, {name}"]) == len(record.step_seconds)
-        assert 0 < record.prediction[f"seconds a step, {name}"] < 60
-        assert record.measurement[f"exposed seconds a step, {name}"] >= 0
+        assert record.measurement[f"bytes per step, {name}"] == record.prediction[f"bytes per step, {name}"]
+        assert len(record.series[f"seconds per step, {name}"]) == len(record.step_seconds)
+        assert 0 < record.prediction[f"seconds per step, {name}"] < 60
+        assert record.measurement[f"exposed seconds per step, {name}"] >= 0
     assert record.losses[-1] < record.losses[0]
 
 
@@ -109,11 +109,11 @@ def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
     record, said = recorded(torchrun, words, 2, tmp_path)
     assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
     count = {
-        name: record.measurement[f"collectives a step, {name}"] for name in ("naive", "buckets by hand", "torch DDP")
+        name: record.measurement[f"collectives per step, {name}"] for name in ("naive", "buckets by hand", "torch DDP")
     }
     assert count["naive"] > 30 > count["torch DDP"] == count["buckets by hand"] > 3
-    assert record.series["seconds a step, torch DDP"] == record.step_seconds
-    assert len(record.series["seconds a step, one process, all threads"]) == 5
+    assert record.series["seconds per step, torch DDP"] == record.step_seconds
+    assert len(record.series["seconds per step, one process, all threads"]) == 5
     assert "skipped Accelerate: not asked for (--via accelerate)" in said
     assert "than one process on the same batch and cores" in said or "the machine is busy" in said
     t = trace.load(path)
@@ -134,14 +134,16 @@ def test_the_fifth_way_is_accelerate_on_two_ranks(tmp_path):
     )
     assert_sound(record, ("naive", "buckets by hand", "torch DDP", "Accelerate"))
     assert "Accelerate: DistributedDataParallel on 2 rank(s), by accelerate" in record.notes
-    assert record.measurement["collectives a step, Accelerate"] == record.measurement["collectives a step, torch DDP"]
+    assert (
+        record.measurement["collectives per step, Accelerate"] == record.measurement["collectives per step, torch DDP"]
+    )
     assert record.effective_batch == 4 * 2 * 2
 
 
 def test_half_the_bytes_with_bf16_and_a_drift_that_is_shown(tmp_path):
     record, _ = recorded(pool.lab, ["labs/ddp.py", *FAST, "--hook", "bf16"], 2, tmp_path)
     assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
-    assert record.measurement["bytes a step, torch DDP"] * 2 == record.measurement["bytes a step, naive"]
+    assert record.measurement["bytes per step, torch DDP"] * 2 == record.measurement["bytes per step, naive"]
     drift = [note for note in record.notes if "torch DDP with powersgd: gradients differ from one process by" in note]
     assert len(drift) == 1
 

@@ -22,11 +22,11 @@ def assert_sound(record, names):
     for name in names:
         for what in ("losses", "gradients", "weights"):
             assert f"{name}: {what} equal one process" in record.checks
-        for figure in ("all-gathers a step", "reduce-scatters a step"):
+        for figure in ("all-gathers per step", "reduce-scatters per step"):
             assert record.measurement[f"{figure}, {name}"] == record.prediction[f"{figure}, {name}"] > 0
-        assert 0 < record.prediction[f"seconds a step, {name}"] < 60
-        assert record.measurement[f"exposed seconds a step, {name}"] >= 0
-        assert len(record.series[f"seconds a step, {name}"]) == len(record.step_seconds)
+        assert 0 < record.prediction[f"seconds per step, {name}"] < 60
+        assert record.measurement[f"exposed seconds per step, {name}"] >= 0
+        assert len(record.series[f"seconds per step, {name}"]) == len(record.step_seconds)
     assert record.measurement["peak bytes"] == pytest.approx(record.prediction["peak bytes"], rel=0.02)
     assert record.losses[-1] < record.losses[0]
 
@@ -41,7 +41,7 @@ def test_all_ways_on_two_processes_with_memory_over_time_and_a_trace(tmp_path):
     )
     names = ("by hand, naive", "by hand, prefetching", "fully_shard", "Accelerate, forced")
     assert_sound(record, names)
-    assert [record.measurement[f"all-gathers a step, {name}"] for name in names] == [5, 5, 5, 6]
+    assert [record.measurement[f"all-gathers per step, {name}"] for name in names] == [5, 5, 5, 6]
     assert any(note.startswith("DDP: DistributedDataParallel on 2 rank(s)") for note in record.notes)
     assert any(
         note.startswith("fully_shard: FSDPBlock, FSDPTransformer in 3 unit(s) on a mesh of 2") for note in record.notes

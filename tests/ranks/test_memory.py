@@ -79,7 +79,7 @@ def test_two_processes_predict_seconds_and_count_the_buckets(tmp_path):
     alone, _ = recorded(pool.lab, ["labs/memory.py", *FAST], 1, tmp_path)
     weights = alone.peak_memory["weights"]
     assert record.measurement["bytes at forward"] - alone.measurement["bytes at forward"] == weights
-    assert record.prediction["seconds a step"] > 0
+    assert record.prediction["seconds per step"] > 0
     peak = record.mfu_peak["flops_per_second"]
     assert "labs/calibrate.py on 2 process(es)" in record.mfu_peak["source"]
     assert 0.001 < record.mfu < 3

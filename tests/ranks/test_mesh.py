@@ -143,7 +143,7 @@ def test_the_lab_on_eight_processes(tmp_path):
     same = [name for name in record.prediction if "bytes" in name]
     assert len(same) == 2 * (3 + 3), "three states and three axes of each stage"
     assert all(record.prediction[name] == record.measurement[name] > 0 for name in same)
-    assert record.prediction["seconds a step, by hand"] > 0
+    assert record.prediction["seconds per step, by hand"] > 0
     assert (record.recipe["layout"], record.effective_batch) == ("dp 2 x tp 2 x pp 2", 16)
     assert record.losses[-1] < record.losses[0]
     assert "skipped seconds of torch's way: not asked for (--via torch)" in said
@@ -216,7 +216,7 @@ def test_axes_cross_a_slow_link_in_turn(tmp_path):
     done = pool.lab([*without(FAST, "--steps"), "--link", "20", "--save", out])
     assert done.returncode == 0, done.stderr
     record = results.load(out)
-    slow = {axis: record.prediction[f"seconds a step, {axis} across, 20 Mbit/s"] for axis in ("pp", "dp", "tp")}
+    slow = {axis: record.prediction[f"seconds per step, {axis} across, 20 Mbit/s"] for axis in ("pp", "dp", "tp")}
     assert slow["tp"] > slow["pp"]
     sent = record.recipe["bytes that leave a host, tp across, 20 Mbit/s"]
     message, loss = 4 * 8 * 16 * 32 * 4, 4 * 8 * 16 * 4
@@ -232,5 +232,5 @@ def test_the_recorded_runs_show_what_the_chapter_says():
             assert all(check["passed"] for check in one.checks.values()), tier
         assert "tp" in max(search.measurement, key=search.measurement.get)
     link = results.load(folder / "smoke-cpu-8-link.json")
-    across = {axis: link.measurement[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")}
+    across = {axis: link.measurement[f"seconds per step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")}
     assert across["tp"] > 2 * across["pp"], "along tp all is waited for"

@@ -66,7 +66,7 @@ def test_six_budgets_are_as_predicted(world, words, tmp_path):
         assert kept == sorted(kept, reverse=True)
         assert kept[0] > 2 * kept[3] > 4 * kept[5]
     assert sum("ranks: gradients equal one process" in name for name in record.checks) == 4 * (world == 2)
-    assert len(record.series["seconds a step, 40%"]) == 5
+    assert len(record.series["seconds per step, 40%"]) == 5
     assert record.losses[-1] < record.losses[0]
     assert ("replicas and FSDP's gathers" in said) is (world == 1)
     assert said.count(" yes\n") == 12

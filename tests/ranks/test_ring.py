@@ -104,7 +104,7 @@ def refusals(me, p):
 
 
 def bytes_sent(me, p):
-    """Bytes that this rank's ring gave to isend and irecv, for a tensor of 1200 bytes a rank and one of 7 elements."""
+    """Bytes that this rank's ring gave to isend and irecv, for tensors of 1200 bytes per rank and of 7 elements."""
     found, batch = [], dist.batch_isend_irecv
 
     def watch(work):

@@ -209,7 +209,7 @@ def test_what_limits_is_the_larger_part():
         four = replace(record(4, seconds), prediction=found, measurement=found)
         return curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
 
-    assert "15.0 ms a step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
+    assert "15.0 ms per step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
     assert "compute and update that take longer side by side (4 processes on 2 cores), 11.0 ms" in say(0.04, 0.004)
     assert "nothing is lost" in say(0.025, 0.0)
     bare = curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
@@ -221,7 +221,7 @@ def test_the_figure_shows_every_series(tmp_path):
     curves.plot(series(), tmp_path / "b.svg", "a test")
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text(), "the same bytes"
-    panels = ("tokens a second", "efficiency", "MFU", "messages, copies and waiting", "peak memory")
+    panels = ("tokens per second", "efficiency", "MFU", "messages, copies and waiting", "peak memory")
     for words in (*panels, "strong, fsdp, measured", "weak, fsdp, predicted"):
         assert words in drawn
     bare = {run: replace(r, prediction={}, measurement={}) for run, r in series().items()}

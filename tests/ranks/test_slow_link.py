@@ -72,7 +72,7 @@ def test_a_real_run_measures_and_predicts_every_case(tmp_path):
     for r in records:
         assert (r.nodes, r.device_count, r.backend, len(r.step_seconds)) == (2, 2, "gloo", 2)
         assert r.checks["weights are equal on all hosts"] == {"value": 0.0, "tolerance": 0.0, "passed": True}
-        assert 0 < r.prediction["seconds a step"] < 20
+        assert 0 < r.prediction["seconds per step"] < 20
         assert r.effective_batch == 8 * r.recipe["accumulation"] * r.recipe["batch factor"]
         assert str(tmp_path) not in json.dumps(r.command)
     by = dict(zip(names, records, strict=True))

@@ -78,9 +78,9 @@ def test_blocks_keep_what_the_memory_model_says_to_the_byte(runs):
 
 def test_a_rank_has_its_part_and_says_so(runs):
     assert runs[4, "gpt hand"]["built"] == (
-        "TensorTransformer, 6 of 24 query columns a rank (ColumnLinear): 18,192 of 65,280 bytes of parameters here"
+        "TensorTransformer, 6 of 24 query columns per rank (ColumnLinear): 18,192 of 65,280 bytes of parameters here"
     )
-    assert "6 of 24 query columns a rank (DTensor)" in runs[4, "gpt torch"]["built"]
+    assert "6 of 24 query columns per rank (DTensor)" in runs[4, "gpt torch"]["built"]
 
 
 def test_without_fs_backward_losses_agree_and_gradients_above_the_last_sum_only(cases):
@@ -179,7 +179,7 @@ PROFILE = {
 def test_the_lab_on_two_processes(tmp_path):
     machine = profiles.save(PROFILE, tmp_path / "machine.json")
     record, said = recorded(pool.lab, [*FAST, "--sequence-parallel", "--machine", machine], 2, tmp_path)
-    guess = record.prediction["seconds a step by the machine's profile, by hand"]
+    guess = record.prediction["seconds per step by the machine's profile, by hand"]
     assert 0.013 < guess < 0.02, "8 + 5 messages of a millisecond, and little else"
     assert all(check["passed"] for check in record.checks.values())
     ways = [name for via, name in lab_tensor.NAMES.items() if via != "one"]
@@ -193,14 +193,20 @@ def test_the_lab_on_two_processes(tmp_path):
             "copies are equal on all ranks",
         ):
             assert f"{name}: {what}" in record.checks
-        assert record.measurement[f"collectives a step, {name}"] == record.prediction[f"collectives a step, {name}"] > 0
-        assert record.prediction[f"seconds a step, {name}"] > record.prediction[f"exposed seconds a step, {name}"] > 0
-        assert len(record.series[f"seconds a step, {name}"]) == 5
+        assert (
+            record.measurement[f"collectives per step, {name}"]
+            == record.prediction[f"collectives per step, {name}"]
+            > 0
+        )
+        assert (
+            record.prediction[f"seconds per step, {name}"] > record.prediction[f"exposed seconds per step, {name}"] > 0
+        )
+        assert len(record.series[f"seconds per step, {name}"]) == 5
     assert (record.recipe["tp"], record.effective_batch) == (2, 4)
     assert len(record.skipped) == 1 and "the machine's profile is an older one" in record.skipped[0]
     assert record.losses[-1] < record.losses[0]
     assert "8 of 8" not in said
-    assert "32 of 64 query columns a rank (DTensor)" in said
+    assert "32 of 64 query columns per rank (DTensor)" in said
 
 
 def test_more_ranks_than_key_value_heads_and_what_torch_would_cut(tmp_path):
@@ -214,7 +220,7 @@ def test_one_process_says_what_it_skips(tmp_path):
     record, _ = recorded(pool.lab, FAST, 1, tmp_path, XDG_CACHE_HOME=str(tmp_path))
     assert record.skipped[-1].startswith("seconds by the machine's profile: there is none")
     assert "messages: one process sends nothing (torchrun --nproc-per-node 2)" in record.skipped
-    assert record.measurement["collectives a step, by hand"] == 0
+    assert record.measurement["collectives per step, by hand"] == 0
 
 
 def test_a_fault_is_shown_beside_one_process():
@@ -286,7 +292,7 @@ def test_two_hosts_run_both_ways(tmp_path):
     for r in made:
         assert (r.nodes, r.device_count, r.recipe["tp"], len(r.step_seconds)) == (2, 2, 2, 6)
         assert r.effective_batch == 8
-        assert r.prediction["seconds a step"] > 0
+        assert r.prediction["seconds per step"] > 0
     sent = made[0].recipe["bytes a rank sends, tensor parallel"]
     tokens = 8 * 32
     assert sent == (2 * 4 + 2) * tokens * 64 * 4 + 3 * tokens * 4, "two sums a half and phase, two ends, the loss"
@@ -307,6 +313,6 @@ def test_the_recorded_runs_show_what_the_chapter_says():
         assert one / tp < mine < one, (tier, tp)
     for rows in lab_module("tensor").recorded_links(RECORDS):
         slowest = rows[-1]
-        assert slowest.measurement["seconds a step"] > rows[0].measurement["seconds a step"]
+        assert slowest.measurement["seconds per step"] > rows[0].measurement["seconds per step"]
         ddp = statistics.median(slowest.series[tensor_link.SERIES])
-        assert slowest.measurement["seconds a step"] > ddp, "it sends more, and hides it behind nothing"
+        assert slowest.measurement["seconds per step"] > ddp, "it sends more, and hides it behind nothing"

@@ -186,11 +186,11 @@ PROFILE = {
 def test_the_lab_on_two_processes(tmp_path):
     machine = profiles.save(PROFILE, tmp_path / "machine.json")
     record, said = recorded(pool.lab, [*FAST, "--machine", machine], 2, tmp_path)
-    seconds = {via: record.prediction[f"seconds a step, {lab_zero.NAMES[via]}"] for via in CALLS}
+    seconds = {via: record.prediction[f"seconds per step, {lab_zero.NAMES[via]}"] for via in CALLS}
     for via, calls in CALLS.items():
         alphas = sum(count * PROFILE["collectives"][name]["alpha_seconds"] for name, count in calls.items())
         assert seconds[via] == pytest.approx(alphas, rel=1e-3), via
-        assert record.measurement[f"seconds a step, {lab_zero.NAMES[via]}"] > 0
+        assert record.measurement[f"seconds per step, {lab_zero.NAMES[via]}"] > 0
     assert all(words in said for words in ("1 AR + 36 broadcast", "6 AG + 3 RS", "5 AG + 3 RS", "3 AG + 3 RS"))
     assert "ms predicted: by the profile of labs/calibrate.py" in said
     assert "ratio  predicted " in said and "predictions of seconds: off by " in said
@@ -203,7 +203,7 @@ def test_the_lab_on_two_processes(tmp_path):
     for name in names:
         for what in ("losses", "gradients", "weights", "momentum", "variance"):
             assert record.checks[f"{name}: {what} equal one process"]["value"] < TOLERANCE
-        for figure in ("bytes sent a step", "peak bytes", "bytes of weights", "bytes of momentum"):
+        for figure in ("bytes sent per step", "peak bytes", "bytes of weights", "bytes of momentum"):
             assert record.measurement[f"{figure}, {name}"] == pytest.approx(
                 record.prediction[f"{figure}, {name}"], rel=0.02
             )

@@ -60,7 +60,7 @@ def test_states_are_shared_by_all_replicas_or_by_those_of_a_shard():
 
 def test_a_job_in_words():
     assert str(SEVEN.other(tp=4, pp=2, micro_batches=8, checkpointing="full")) == (
-        "llama-2-7b on 8 H100 SXM 80 GB; tp 4, pp 2; ZeRO 1; 8 sequences of 4,096 tokens a step; micro-batch 1; "
+        "llama-2-7b on 8 H100 SXM 80 GB; tp 4, pp 2; ZeRO 1; 8 sequences of 4,096 tokens per step; micro-batch 1; "
         "Megatron-LM with Transformer Engine; full recomputation"
     )
     assert "GB; one rank; ZeRO 0" in str(SEVEN.other(cluster=cluster(1, 1), zero=0))

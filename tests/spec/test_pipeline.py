@@ -69,8 +69,8 @@ def test_chunks_go_round_the_ranks_or_there_and_back():
         (("1f1b", 4, 3), "1f1b needs a micro-batch for each of 4 ranks, not 3: use m = 4"),
         (("dualpipev", 4, 7, 2), "dualpipev needs two for each of 4 ranks, not 7: use m = 8"),
         (("interleaved", 4, 9, 2), "takes micro-batches in equal rounds of at least 4, not 9: use m = 10"),
-        (("interleaved", 4, 8), "interleaved has at least 2 chunks a rank, not 1: use v = 2"),
-        (("zbv", 4, 8, 3), "zbv has 2 chunks a rank, not 3: use v = 2"),
+        (("interleaved", 4, 8), "interleaved has at least 2 chunks per rank, not 1: use v = 2"),
+        (("zbv", 4, 8, 3), "zbv has 2 chunks per rank, not 3: use v = 2"),
         (("1f1b", 4, 8, 2), "1f1b has 1 chunk a rank, not 2: use v = 1"),
         (("1f1b", 0, 8), "p must be a whole number"),
         (("pipedream", 4, 8), "schedule 'pipedream' is unknown: use one of gpipe, 1f1b, "),
@@ -87,7 +87,10 @@ def test_refusals_name_the_nearest_that_works(ask, line):
     [
         (lambda: rank_of("pipedream", 1, 4), "schedule 'pipedream' is unknown: use one of gpipe, 1f1b, interleaved"),
         (lambda: rank_of("zbv", -1, 4), "stage must be a whole number of at least 0, not -1"),
-        (lambda: rank_of("zbv", 3, 0), "p must be a whole number (ranks, micro-batches, chunks a rank) of at least 1"),
+        (
+            lambda: rank_of("zbv", 3, 0),
+            "p must be a whole number (ranks, micro-batches, chunks per rank) of at least 1",
+        ),
         (lambda: stages_of("pipedream", 0, 4, 2), "schedule 'pipedream' is unknown"),
         (lambda: stages_of("zbv", 4, 4, 2), "rank must be a whole number from 0 to 3, not 4"),
         (lambda: allowed("pipedream", 4, 8), "schedule 'pipedream' is unknown"),

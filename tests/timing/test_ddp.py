@@ -184,7 +184,7 @@ def test_contention_by_hand():
 
 
 def test_accumulation_by_hand():
-    """9 s a pass; only the last waits 3 s for its one message, or each does."""
+    """9 s per pass; only the last waits 3 s for its one message, or each does."""
     sizes, one = [], {"cap_bytes": 10**9, "first_cap_bytes": 10**9, "accumulation": 4}
     step = ddp_step(THREE, lambda size: sizes.append(size) or 3.0, **one)
     assert step.seconds == 4 * 9 + 3 and sizes == [30 * MIB]

@@ -198,7 +198,7 @@ def away(stage, offload="optimizer", to="host", **rest):
 
 
 def test_the_host_steps_what_is_offloaded():
-    """An eighth of 30 bytes a parameter at half of 76.8 GB/s, which hides the new weights' way back; a gradient's way
+    """An eighth of 30 bytes per parameter at half of 76.8 GB/s, which hides the new weights' way back; a gradient's way
     down hides behind the backward."""
     for stage in (1, 2, 3):
         found = step(away(stage)).parts

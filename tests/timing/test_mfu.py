@@ -28,7 +28,7 @@ def palm_flops_per_token(count, blocks, heads, head_dim, seq):
 
 @pytest.mark.parametrize("run", RUNS["palm"]["runs"], ids=lambda run: run["name"])
 def test_palm_table_3(run):
-    """Within a tenth of a point: MT-NLG comes to 30.27% of the printed tokens a second, and is printed as 30.2."""
+    """Within a tenth of a point: MT-NLG comes to 30.27% of the printed tokens per second, and is printed as 30.2."""
     rate = run["tokens_per_second"] / run["chips"]
     sizes = [run[key] for key in ("parameters", "blocks", "heads", "head_dim", "seq")]
     assert abs(palm_flops_per_token(*sizes) * rate / run["peak_flop_per_s"] - run["mfu"]) < 0.001

@@ -24,7 +24,7 @@ def test_who_makes_the_matrices_orthogonal():
     assert everyone["matmuls"] == pytest.approx(step_flops(EIGHT.shape) / (0.691 * 989.5e12), rel=1e-3)
     assert owner["matmuls"] == whole["matmuls"] == pytest.approx(everyone["matmuls"] / 8)
     assert whole["communication"] == 0 < owner["communication"] < everyone["communication"]
-    assert everyone["matmuls"] > step(EIGHT).seconds, "2,048 tokens a GPU are too few to do it eight times over"
+    assert everyone["matmuls"] > step(EIGHT).seconds, "2,048 tokens per GPU are too few to do it eight times over"
     assert seconds(EIGHT.other(precision="fp32", main_gradients="none"))["matmuls"] == everyone["matmuls"]
 
 
@@ -33,7 +33,7 @@ def test_the_momentum_of_every_matrix_is_gathered():
     each = [4096 * 4096] * 4 + [4096 * 11008] * 3
     assert sum(each) == block
     price = machine.from_datasheet(EIGHT).data
-    found = seconds(EIGHT)["communication"]  # 7 messages a block, of the mean size
+    found = seconds(EIGHT)["communication"]  # 7 messages per block, of the mean size
     assert found == pytest.approx(32 * 7 * price("all_gather", 2 * block / 7), rel=1e-9)
 
 

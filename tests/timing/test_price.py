@@ -44,7 +44,7 @@ def test_what_a_run_takes():
             lambda: Use("x", 1, 1, 1).kwh(700, 0.9),
             "overhead must be at least 1, not 0.9: it counts the machines themselves",
         ),
-        (lambda: run_cost(1e9, 0, 8, 700, 2), "a run needs tokens a second above 0 and ranks from 1, not 0, 8"),
+        (lambda: run_cost(1e9, 0, 8, 700, 2), "a run needs tokens per second above 0 and ranks from 1, not 0, 8"),
         (lambda: run_cost(1e9, 1e5, 8, -1, 2), "watts must be a finite number from 0 up, not -1"),
     ],
 )
@@ -67,7 +67,7 @@ def test_the_command_needs_a_price_and_says_so_in_one_line(capsys):
 def test_the_command_prices_a_class_of_your_own(capsys):
     assert price.main(["--price", "2.5", "--currency", "EUR", "--students", "10", "--gpus", "4", "--hours", "3"]) == 0
     head, _, row = capsys.readouterr().out.splitlines()
-    assert "EUR, at 2.5 EUR a GPU-hour" in head and "kWh, at 1,275 W a GPU" in head
+    assert "EUR, at 2.5 EUR a GPU-hour" in head and "kWh, at 1,275 W per GPU" in head
     assert row == "| your class | 10 | 4 | 10 | 4 | 160 | 400.00 | 204.0 |"
 
 

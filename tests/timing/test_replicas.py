@@ -79,7 +79,7 @@ def test_fewer_collectives_where_units_are_kept():
 
 
 def test_at_thousands_of_gpus_the_latency_of_a_ring_over_all_shows_and_in_a_node_it_does_not():
-    """Four sequences a GPU. A gather from 4,096 waits for 4,095 hops; one in a node for 7."""
+    """Four sequences per GPU. A gather from 4,096 waits for 4,095 hops; one in a node for 7."""
     sizes = (8, 512, 4096)
     wide, hybrid = (
         efficiency({n: step(on(n, batch=4, shards=shards)).tokens_per_second for n in sizes}) for shards in (None, 8)

@@ -1,4 +1,4 @@
-"""Efficiency of a scaling curve, by seconds and by tokens a second."""
+"""Efficiency of a scaling curve, by seconds and by tokens per second."""
 
 import pytest
 from cases import refused
@@ -24,4 +24,4 @@ def test_tokens_a_second_give_what_seconds_give():
 def test_bad_input_is_one_line(wrong):
     refused(lambda: strong_efficiency(wrong), "seconds above 0 by rank count")
     refused(lambda: weak_efficiency(wrong), "seconds above 0 by rank count")
-    refused(lambda: efficiency(wrong), "tokens a second above 0 by number of ranks")
+    refused(lambda: efficiency(wrong), "tokens per second above 0 by number of ranks")

@@ -48,7 +48,7 @@ def errors(rows):
 
 
 def test_narayanans_zero_3():
-    """With two sequences a GPU and with one the published step takes as long (67, and 180 to 184 s): it waits for
+    """With two sequences per GPU and with one the published step takes as long (67, and 180 to 184 s): it waits for
     weights, and the model, at NCCL's rate over all eight adapters and beside compute, hides nearly all of that. With
     four it is 36 and 40% too fast; over the six rows 56% at the median, 76% at worst."""
     found = errors(selene(8))
@@ -92,7 +92,7 @@ def ten_billion():
 
 
 def test_adam_on_a_cpu():
-    """Bound by memory: 28 bytes a parameter at half of its rate, fitted to 1e9 parameters, 15% too fast for 4e9 and
+    """Bound by memory: 28 bytes per parameter at half of its rate, fitted to 1e9 parameters, 15% too fast for 4e9 and
     10e9. PyTorch's own, operation by operation, takes 5.5 to 6.5 times as long."""
     said, (_, job) = PUBLISHED["cpu_adam"], ten_billion()
     found = {size: update_seconds(job, on_host(job, said), float(size)) for size in said["seconds"]}

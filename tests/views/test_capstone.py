@@ -73,7 +73,7 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     counts = [n for n, *_ in values["curve"]]
     assert counts == sorted({*speedup.WORLDS, 128})
     first, strong, weak = values["curve"][0]
-    assert (first, strong) == (1, 1.0) and weak < 1, "one GPU with 4 sequences a step updates for those alone"
+    assert (first, strong) == (1, 1.0) and weak < 1, "one GPU with 4 sequences per step updates for those alone"
 
 
 def test_a_last_round_that_some_gpus_sit_out_is_no_work():
@@ -145,7 +145,7 @@ def test_a_batch_that_does_not_divide_is_said():
 
 
 def test_sharding_over_all_wins_until_its_latency_shows():
-    """One sequence of 4,096 tokens a GPU. Copies across nodes all-reduce; a ring over all has more hops than time."""
+    """One sequence of 4,096 tokens per GPU. Copies across nodes all-reduce; a ring over all has more hops than time."""
     found = {
         (n, kind): shown({"world": n, "batch": n, "sharding": kind})["values"]
         for n in (512, 1024, 2048, 4096)

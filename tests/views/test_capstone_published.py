@@ -39,7 +39,7 @@ RATIOS = {
 
 
 def rates(row):
-    """Tokens a second of one GPU by number of GPUs, as published."""
+    """Tokens per second of one GPU by number of GPUs, as published."""
     if "tokens_per_second" in row:
         return {int(n): rate / int(n) for n, rate in row["tokens_per_second"].items()}
     return {int(n): rate for n, rate in row["tokens_per_second_per_gpu"].items()}
@@ -54,7 +54,7 @@ def shape_of(row):
 
 @lru_cache(maxsize=64)
 def modelled(name, gpus):
-    """Tokens a second of one GPU. torchtitan recomputes every second matrix multiplication."""
+    """Tokens per second of one GPU. torchtitan recomputes every second matrix multiplication."""
     row = ROWS[name]
     device, per = DEVICES[row["devices"][0]], min(row["gpus_per_node"], gpus)
     device = replace(device, memory_bytes_per_s=2.4e12) if name.startswith("torchtitan") else device  # HBM2e
@@ -92,7 +92,7 @@ def test_shapes_have_the_parameters_that_were_printed():
 
 
 def test_fewer_sequences_a_pass_reach_less_of_the_peak():
-    """What strong scaling does to kernels: MPT 30B, full checkpointing, 3 sequences a pass and 14."""
+    """What strong scaling does to kernels: MPT 30B, full checkpointing, 3 sequences per pass and 14."""
     rows = TABLE["small_kernels"]["rows"]
     assert [(one["sequences_a_pass"], one["hfu_percent"]) for one in rows] == [(3, 50.82), (10, 57.42), (14, 58.57)]
     shape = Shape(48, 7168, 64, 50368, bias=False, tied_head=True, max_seq=2048)

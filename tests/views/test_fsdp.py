@@ -138,7 +138,9 @@ def test_one_gpu_offload_and_what_no_lever_helps():
     away = views.render("fsdp", {"offload": True, "model": "llama-2-7b", "checkpointing": "full"})
     assert away["values"]["weights_gib"] == away["values"]["optimizer_gib"] == 0
     assert "The host holds" in away["law"][2] and "its update takes 23%" in away["law"][2]
-    assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), "16 bytes a parameter"
+    assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), (
+        "16 bytes per parameter"
+    )
     hopeless = views.render("fsdp", {"model": "llama-3-405b", "device": "t4", "ranks": "1"})
     assert "still too much" in hopeless["sentence"]
 

@@ -189,7 +189,7 @@ def test_controls_that_change_nothing_say_why():
     assert "off" in shown(model="gpt-3-175b")["levers"]["seq"]
     assert shown(**LARGE)["levers"]["rank"] == {"hi": 16_383}
     assert shown(**LARGE)["levers"]["micro_batches"] == {"hi": 256, "takes": 16}
-    assert values(**LARGE, chunks=8)["chunks"] == 4, "of 126 blocks and two ends: 2, 4 and 8 stages a rank are alike"
+    assert values(**LARGE, chunks=8)["chunks"] == 4, "of 126 blocks and two ends: 2, 4 and 8 stages per rank are alike"
 
 
 def test_one_node_has_no_cable():

@@ -39,7 +39,7 @@ def height(picture, label, x):
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_a_run_of_ddp_lies_at_its_share_of_what_ranks_alone_would_do(width):
     found, seen = views.measured("ddp", record("ddp")), record("ddp")["measurement"]
-    share = 1 - seen["exposed seconds a step, torch DDP"] / seen["seconds a step, torch DDP"]
+    share = 1 - seen["exposed seconds per step, torch DDP"] / seen["seconds per step, torch DDP"]
     result = views.render("ddp", {}, width, found)
     squares = [
         one for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect") if one.get("data-mark", "")[:5] == "crew1"
@@ -58,7 +58,7 @@ def test_a_run_of_the_capstone_has_the_efficiency_of_the_lab_and_the_exit_check(
     one, run = (json.loads(path.read_text()) for path in files)
     efficiency = exit_check(files).rows[-1][-1]
     found = views.measured("capstone", run)
-    typed = one["measurement"]["tokens a second"]
+    typed = one["measurement"]["tokens per second"]
     beside = views.render("capstone", {"own_1": typed}, width, found)["svg"]
     places = sorted(rings(beside))  # of the typed run, and of the Record
     low, high = (height(beside, label, places[0][0]) for label in ("0%", "100%"))

@@ -15,7 +15,7 @@ from scaleout.views.pipeline.frame import LEFT
 
 def ran(**more):
     """A Record of the lab on four ranks: 1F1B by hand in 1.7 s, 1.65 predicted, and torch's interleaved."""
-    label = "seconds a step, {}, 50 ms stages".format
+    label = "seconds per step, {}, 50 ms stages".format
     seen = {label("1F1B, by hand"): 1.7, label("1F1B, torch"): 1.69, label("interleaved 1F1B, v = 2, torch"): 1.5}
     said = {label("1F1B, by hand"): 1.65, label("1F1B, torch"): 1.65, label("interleaved 1F1B, v = 2, torch"): 1.425}
     recipe = {"micro_batches": 8, "stage ms": 50.0, "hop ms": 0.0}
@@ -67,4 +67,4 @@ def test_a_run_that_took_longer_lies_where_it_ended_or_is_said_to_be_off_the_sca
 def test_a_record_of_something_else_is_refused():
     refused(lambda: views.measured("pipeline", asdict(sample())), "this is no Record of labs/pipeline.py")
     refused(lambda: views.measured("pipeline", ran() | {"device_count": 1}), "which is no pipeline")
-    refused(lambda: views.measured("pipeline", ran() | {"measurement": {}}), "no seconds a step of a schedule")
+    refused(lambda: views.measured("pipeline", ran() | {"measurement": {}}), "no seconds per step of a schedule")

@@ -80,8 +80,8 @@ def test_seconds_are_said_of_what_was_priced_exactly_and_of_no_other():
 
 
 def test_a_step_by_hand():
-    """8B on one GPU's worth of work each: 16 sequences of 8,192 tokens at 6 FLOPs a parameter and token and attention,
-    and the share of peak that the sentence says."""
+    """8B on one GPU's worth of work each: 16 sequences of 8,192 tokens at 6 FLOPs per parameter and token and
+    attention, and the share of peak that the sentence says."""
     values = shown(SMALL)["values"]
     tokens, best = 16 * 8192, values["best"]
     forward = 2 * (8.03e9 - 128_256 * 4096) + 2 * 32 * 2 * 4096 * 8192 * 0.5  # causal attention, half of the scores

@@ -226,8 +226,9 @@ def test_the_lever_that_is_named_keeps_its_promise():
 RUN = {
     "stem": "tensor", "device_count": 2, "device": "2-core x86-64 CPU",
     "measurement": {
-        "seconds a step, by hand": 0.5, "exposed seconds a step, by hand": 0.2, "bytes the blocks keep, by hand": 1010,
-        "seconds a step, by hand, sequence": 0.6, "exposed seconds a step, by hand, sequence": 0.3,
+        "seconds per step, by hand": 0.5, "exposed seconds per step, by hand": 0.2,
+        "bytes the blocks keep, by hand": 1010,
+        "seconds per step, by hand, sequence": 0.6, "exposed seconds per step, by hand, sequence": 0.3,
     },
     "prediction": {"bytes the blocks keep, by hand": 1000},
 }  # fmt: skip
@@ -253,7 +254,7 @@ def test_a_run_lies_where_its_own_step_begins_to_wait(width, sequence, waits):
 
 
 def test_a_run_between_two_hosts_says_so():
-    over = {"seconds a step": 1.5, "share of the step that computes": 0.25}
+    over = {"seconds per step": 1.5, "share of the step that computes": 0.25}
     own = views.measured("tensor", RUN | {"nodes": 2, "measurement": over})
     assert record.point(own, True)[::2] == (0.75, "your run: waits 75%, 2 hosts, 2 ranks on 2-core x86-64 CPU")
 
@@ -263,10 +264,13 @@ def test_a_run_between_two_hosts_says_so():
     [
         ({"stem": "ddp"}, "no Record of labs/tensor.py"),
         ({"device_count": 1}, "of one process, which sends nothing"),
-        ({"measurement": {}}, "has no 'seconds a step, by hand' above 0"),
+        ({"measurement": {}}, "has no 'seconds per step, by hand' above 0"),
         ({"measurement": 3}, "has no measurement"),
         ({"prediction": {}}, "has no 'bytes the blocks keep, by hand'"),
-        ({"measurement": {"seconds a step, by hand": 1, "exposed seconds a step, by hand": 2}}, "more exposed seconds"),
+        (
+            {"measurement": {"seconds per step, by hand": 1, "exposed seconds per step, by hand": 2}},
+            "more exposed seconds",
+        ),
     ],
 )
 def test_another_record_is_refused_in_one_line(change, words):

@@ -127,7 +127,7 @@ def test_what_is_kept_in_the_hosts_memory_has_to_fit_there():
         assert round(found["values"]["host_gb"] / 1e3, 2 if ranks == 2 else 3) == each
         assert found["values"]["states_fit"] and not found["values"]["host_fits"] and not found["values"]["fits"]
         said = found["sentence"]
-        assert "of host memory (too much: 2.79 TB a node, a DGX H100 has 2 TB)" in said and "Try **NVMe**" in said
+        assert "of host memory (too much: 2.79 TB per node, a DGX H100 has 2 TB)" in said and "Try **NVMe**" in said
     apart = shown(stage=3, model="gpt-3-175b", ranks=4, offload="parameters", link="nodes")["values"]
     assert apart["host_fits"] and apart["node_host_gb"] == 2 * apart["host_gb"]
     lever = shown(stage=3, model="llama-3-70b", ranks=2)["sentence"]
@@ -219,7 +219,7 @@ HELD = ("weights", "gradients", "momentum", "variance")
 
 def run(**change):
     """A Record of two ranks as labs/zero.py writes it: stage 2 sent 1% more than two pieces."""
-    seen = {"bytes sent a step, stage 2 by hand": 2.02 * 4 * SIZE / 2} | {
+    seen = {"bytes sent per step, stage 2 by hand": 2.02 * 4 * SIZE / 2} | {
         f"bytes of {kind}, stage 2 by hand": 4 * SIZE / (1 if kind == "weights" else 2) for kind in HELD
     }
     return {

@@ -103,12 +103,12 @@ def test_everything_a_reader_needs_is_there():
 def test_prediction_and_measurement_carry_ratios():
     record = replace(
         run([0.5, 0.5]),
-        prediction={"seconds a step": 0.25, "peak bytes": 2e9, "zero bytes": 0, "x": -1.0},
-        measurement={"seconds a step": 0.5, "peak bytes": 1e9, "zero bytes": 0, "x": 4.0},
+        prediction={"seconds per step": 0.25, "peak bytes": 2e9, "zero bytes": 0, "x": -1.0},
+        measurement={"seconds per step": 0.5, "peak bytes": 1e9, "zero bytes": 0, "x": 4.0},
     )
     text = page([record])
     assert rows_of(text, "Predicted and measured")[1:] == [
-        ["seconds a step", "run 1", "250 ms", "500 ms", "0.500"],
+        ["seconds per step", "run 1", "250 ms", "500 ms", "0.500"],
         ["peak bytes", "run 1", "2.000 GB", "1.000 GB", "2.000"],
         ["zero bytes", "run 1", "0 B", "0 B", "-"],
         ["x", "run 1", "-1", "4", "-"],
@@ -186,8 +186,8 @@ def test_of_two_runs_on_as_many_devices_the_later_counts():
 def test_the_prediction_of_the_step_is_the_one_whose_measurement_was_timed():
     record = replace(
         run([0.5, 0.5]),
-        prediction={"seconds a step, naive": 9.0, "seconds a step, DDP": 0.4},
-        measurement={"seconds a step, naive": 0.7, "seconds a step, DDP": 0.5},
+        prediction={"seconds per step, naive": 9.0, "seconds per step, DDP": 0.4},
+        measurement={"seconds per step, naive": 0.7, "seconds per step, DDP": 0.5},
     )
     assert facts.predicted_step(facts.Run("r", record)) == 0.4
     assert facts.predicted_step(facts.Run("r", run([0.5]))) is None

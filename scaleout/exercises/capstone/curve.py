@@ -28,7 +28,7 @@ def communication(ranks: int) -> float:
     return fsdp_sent(PARAMETERS, ranks, "bf16", "fp32") / _WIRE
 
 
-# Seconds a step by GPUs, as a log would print them: the longer of compute and communication, and the rest.
+# Seconds per step by GPUs, as a log would print them: the longer of compute and communication, and the rest.
 CURVE = {p: round(max(compute(p), communication(p)) + _EXPOSED_SECONDS, 2) for p in (8, 16, 32, 64, 128, 256)}
 FIRST, BASE, NEXT = min(CURVE), 64, 128
 EFFICIENCY = strong_efficiency(CURVE)
@@ -38,7 +38,7 @@ _SENT_GB = fsdp_sent(PARAMETERS, KNEE, "bf16", "fp32") / GB
 
 
 def _table() -> str:
-    return "\n".join(f"- {p} GPUs: {seconds:.2f} s a step" for p, seconds in CURVE.items())
+    return "\n".join(f"- {p} GPUs: {seconds:.2f} s per step" for p, seconds in CURVE.items())
 
 
 _JOB = (
@@ -59,7 +59,7 @@ READ = Number(
     solution=f"Speed-up: {CURVE[BASE]:.2f} / {CURVE[NEXT]:.2f} = {_FASTER:.2f}. Ideal: {NEXT} / {BASE} = "
     f"{NEXT // BASE}. Efficiency: **{_FASTER / 2:.1%}**. Relative to {FIRST} it is {EFFICIENCY[NEXT]:.1%}, and "
     f"relative to a single GPU nobody knows: the curve begins at {FIRST}, where communication is there already. So say "
-    f"what it is relative to.\n\nEach GPU sends {_SENT_GB:.0f} GB a step, on {FIRST} a little less: "
+    f"what it is relative to.\n\nEach GPU sends {_SENT_GB:.0f} GB per step, on {FIRST} a little less: "
     f"{communication(KNEE):.2f} s at 50 GB/s. Its compute takes {compute(KNEE):.2f} s on {KNEE} GPUs and "
     f"{compute(2 * KNEE):.2f} s on {2 * KNEE}: there the curve bends. On {2 * FIRST} the efficiency is "
     f"{EFFICIENCY[2 * FIRST]:.1%} already, for the update and the input, which nothing hides; that is no knee.",
@@ -178,7 +178,8 @@ TRAP = Choice(
     key="batch-trap",
     level=2,
     title="Twice as fast, no sooner",
-    prompt="Weak scaling from 8 to 64 GPUs: 94% efficiency, 7.5 times the tokens a second. The batch grew from 256 to "
+    prompt="Weak scaling from 8 to 64 GPUs: 94% efficiency, 7.5 times the tokens per second. The batch grew from 256 "
+    "to "
     "2,048 sequences; learning rate and schedule are as before. After the same number of **tokens** the validation "
     "loss is clearly worse than on 8 GPUs. All checks of gradients pass. What is the likely reason?",
     hints=("How many optimizer steps did each run make?", "What did the schedule count?"),
@@ -186,7 +187,8 @@ TRAP = Choice(
     "eighth of the updates. Averaging more sequences makes the gradient less noisy, not longer, so a step goes about "
     "as far as before. A higher learning rate makes up for it up to a *critical batch size*; beyond it larger batches "
     "buy little. A schedule that counts steps also ends its warm-up 8 times later in tokens. So say the loss beside "
-    "the tokens a second: the curve of interest is loss over time.\n\nSources: McCandlish et al., *An Empirical Model "
+    "the tokens per second: the curve of interest is loss over time.\n\nSources: McCandlish et al., *An Empirical "
+    "Model "
     "of Large-Batch Training*, arXiv 1812.06162; Goyal et al., arXiv 1706.02677, for the linear rule and its warm-up.",
     options=(
         Option(
@@ -272,7 +274,7 @@ MFU = Number(
     f"which is not in that figure. The H100's dense peak in bf16 is {_DEVICE.bf16_flop_per_s / 1e12:.1f} TFLOP/s; its "
     "datasheet leads with twice that, with sparsity. What is the MFU?",
     hints=(
-        f"Tokens a second: {_TOKENS:,} / {CURVE[_MFU_AT]:.2f}.",
+        f"Tokens per second: {_TOKENS:,} / {CURVE[_MFU_AT]:.2f}.",
         "FLOPs of the *model* a second, over the dense peak of all GPUs together.",
     ),
     solution=f"{_TOKENS:,} / {CURVE[_MFU_AT]:.2f} s = {_RATE:,.0f} tokens/s, times {_FLOPS_PER_TOKEN / 1e9:.1f} GFLOP "

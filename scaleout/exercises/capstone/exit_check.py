@@ -36,7 +36,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`rows`: (kind of scaling, processes, tokens a second, efficiency) of every size that was found."""
+    """`rows`: (kind of scaling, processes, tokens per second, efficiency) of every size that was found."""
 
     missing: tuple[Missing, ...]
     rows: tuple[tuple[str, int, float, float], ...]
@@ -185,7 +185,7 @@ def _differences(first: Record, second: Record) -> list[str]:
     a, b = first.effective_batch, second.effective_batch
     if a != b and a * second.device_count != b * first.device_count:
         differences.append(f"the batch, in total ({a} and {b}) and for each process")
-    return differences or ["threads a process"]
+    return differences or ["threads per process"]
 
 
 def _read_off(sets: list[Scaling], efficiency: float | None) -> Missing | None:
@@ -212,7 +212,7 @@ def _read_off(sets: list[Scaling], efficiency: float | None) -> Missing | None:
                 return Missing(name, f"{efficiency:g} at {ranks} processes: {words}")
     shown = " or ".join(f"that of {name} scaling at {ranks} processes" for name, ranks, *_ in ends)
     return Missing(
-        "misread", f"{efficiency:g} is not {shown}: tokens a second of each process, over those at the fewest"
+        "misread", f"{efficiency:g} is not {shown}: tokens per second of each process, over those at the fewest"
     )
 
 
@@ -226,13 +226,13 @@ def _name(curve: Scaling) -> str:
 
 
 def grade(guess: float, records: Sequence[str | Path]) -> Verdict:
-    """The verdict on `guess`, in tokens a second, for the most processes among the Records.
+    """The verdict on `guess`, in tokens per second, for the most processes among the Records.
 
     They have to hold the same job on half as many as well, with which the guess was made; a strong curve goes before a
     weak one. ValueError, one line, where they do not, or for a guess that is not above 0.
     """
     if isinstance(guess, bool) or not isinstance(guess, (int, float)) or not guess > 0:
-        raise ValueError(f"a prediction is a number of tokens a second above 0, not {guess!r}")
+        raise ValueError(f"a prediction is a number of tokens per second above 0, not {guess!r}")
     sets = curves([record for record in read(records) if record.losses])
     for curve in sorted(sets, key=lambda scaling: scaling.kind != "strong"):
         runs_by_size = {run.record.device_count: run for run in curve.runs}

@@ -6,9 +6,9 @@ from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
 def predict_double(measured):
-    """Milliseconds a step on twice the most ranks measured.
+    """Milliseconds per step on twice the most ranks measured.
 
-    measured: milliseconds a step by ranks, of the same work,
+    measured: milliseconds per step by ranks, of the same work,
         such as {1: 2000, 2: 1200, 4: 800}
     """
     return ...

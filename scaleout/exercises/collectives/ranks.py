@@ -25,7 +25,7 @@ from scaleout.exercises.ranks.sure import Fault, Seen, judged
 CASES = ((7, torch.float32), (1, torch.float64), (0, torch.float32), (1001, torch.int64), (10, torch.float16),
          (2_000_003, torch.float32))  # fmt: skip
 HALF = 2e-3  # relative: float16 rounds above 2,048
-OVERHEAD = 1000  # bytes a step may send beside its chunk, as for a length or the wrapping of an object
+OVERHEAD = 1000  # bytes per step may send beside its chunk, as for a length or the wrapping of an object
 
 MISTAKES = {
     "unchanged": "the tensor is as it was. Write into it (tensor += ..., chunk.copy_(...)): tensor = ... only renames",

@@ -238,7 +238,7 @@ BOTTLENECK = Choice(
         ),
         Option(
             "compute",
-            "The compute: take GPUs with more operations a second",
+            "The compute: take GPUs with more operations per second",
             "They would make 40 ms shorter, and leave less backward to hide the communication behind.",
         ),
         Option(

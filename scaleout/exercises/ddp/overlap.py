@@ -113,7 +113,7 @@ COMPRESSED = Number(
     right="The link has time to spare now; the compute is the limit.",
 )
 
-# Strong scaling: seconds a step for the same batch in total, by ranks. Weak: for the same batch on each rank.
+# Strong scaling: seconds per step for the same batch in total, by ranks. Weak: for the same batch on each rank.
 STRONG = {1: 8.0, 2: 4.4, 4: 2.5, 8: 1.6}
 WEAK = {1: 1.0, 8: 1.1, 64: 1.25}
 _STRONG, _WEAK = strong_efficiency(STRONG)[8], weak_efficiency(WEAK)[64]
@@ -235,7 +235,8 @@ SMALLEST_BATCH = Function(
     ),
     solution="```python\n"
     f"{_BATCH_SOLUTION}```\n\n"
-    f"A 1B model in fp32 (4 GB of gradients) on 16 ranks, 50 ms a sequence: {_needed()(0.05, 4e9, 16, 50e9)} sequences "
+    f"A 1B model in fp32 (4 GB of gradients) on 16 ranks, 50 ms per sequence: {_needed()(0.05, 4e9, 16, 50e9)} "
+    "sequences "
     f"over 400 Gbit/s, {_needed()(0.05, 4e9, 16, 1.25e9)} over 10 Gbit/s. A slow link asks for batches that you may "
     "not want: then accumulate, or compress.",
     function="smallest_batch",
@@ -310,7 +311,7 @@ SLOWER = Choice(
     key="slower-than-one",
     level=2,
     title="Two processes, slower than one",
-    prompt="On a laptop with **2 cores** you train a small model in one process: 70 ms a step. The same batch with "
+    prompt="On a laptop with **2 cores** you train a small model in one process: 70 ms per step. The same batch with "
     "DDP on **2** processes takes 95 ms. The code is right, the losses agree. What is the main reason?",
     hints=("How many cores did the one process use?", "What do the two processes do that the one did not?"),
     solution="**The one process already used both cores.** torch runs a matrix product on all of them. Two processes "

@@ -207,7 +207,7 @@ WHO_OFFLOADS = Choice(
         ),
         Option(
             "activations",
-            "Long sequences on 8 GPUs: states need 10 GB a rank, activations 90 GB",
+            "Long sequences on 8 GPUs: states need 10 GB per rank, activations 90 GB",
             "Offloading shards would free 10 GB at most. Activations are what is too large: checkpoint them, or "
             "take a smaller micro-batch.",
         ),
@@ -223,8 +223,8 @@ WHO_OFFLOADS = Choice(
         ),
         Option(
             "more-ranks",
-            "A job whose states need 90 GB a rank on 8 GPUs with 73 usable, with 24 more GPUs idle",
-            "Shard over the 32 GPUs: 22.5 GB a rank, and more compute as well. Offload is for when there are no "
+            "A job whose states need 90 GB per rank on 8 GPUs with 73 usable, with 24 more GPUs idle",
+            "Shard over the 32 GPUs: 22.5 GB per rank, and more compute as well. Offload is for when there are no "
             "more GPUs.",
         ),
     ),
@@ -401,7 +401,7 @@ HEALTHY = Choice(
     ),
     solution="**Hybrid sharding**: 8 ranks share a copy, two copies. Gathers and reduce-scatters stay on NVLink; "
     f"between the nodes only the gradient shards are all-reduced. It costs the difference of the shards: 16 bytes × "
-    f"{PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GB:.0f} GB a rank, and tensors "
+    f"{PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GB:.0f} GB per rank, and tensors "
     "may fill 35 more. *Merely fits* was one question. *Trains with healthy throughput* is another one, and it is "
     "asked of the link.",
     options=(

@@ -289,7 +289,7 @@ HUGE_ROOT = Choice(
     solution="**Wrap the token table and the head as units of their own, beside the blocks.** While the blocks "
     f"compute, neither is needed, and {2 * _TABLE * 2 / GB:.1f} GB in bf16 are freed. The "
     "head's gradient goes too: it is reduced at once, and does not wait for the rest of the root. The book's memory "
-    f"model finds {_SPARED / GB:.1f} GB less in the middle of the backward. It costs three more all-gathers a step: "
+    f"model finds {_SPARED / GB:.1f} GB less in the middle of the backward. It costs three more all-gathers per step: "
     "the table twice, the head once. The head is used last in the forward and first in the backward, so keep "
     "it in between (`reshard_after_forward=False`).\n\nA wrapping by size does this by itself: every module "
     "above a number of parameters becomes a unit.",

@@ -401,7 +401,7 @@ STATES_FUNCTION = Function(
         Mistake(
             "always-sixteen",
             lambda params, optimizer, precision: 16 * params,
-            "Your function gives 16 bytes a parameter for every recipe. That is AdamW in fp32, or with an fp32 "
+            "Your function gives 16 bytes per parameter for every recipe. That is AdamW in fp32, or with an fp32 "
             "master: the others hold less.",
         ),
         Mistake("weights-only", _forgetting("gradients", "master", "optimizer"), "Those are the weights alone."),

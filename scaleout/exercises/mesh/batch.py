@@ -170,7 +170,8 @@ ZERO = Choice(
     level=2,
     minutes=4,
     title="A pipeline of 32 micro-batches, and ZeRO",
-    prompt="pp 4 × dp 8, 1F1B, 32 micro-batches a step. A GPU lacks a few GB. Its stage's gradients take 8 GB of fp32, "
+    prompt="pp 4 × dp 8, 1F1B, 32 micro-batches per step. A GPU lacks a few GB. Its stage's gradients take 8 GB "
+    "of fp32, "
     "its weights 4 GB, its optimizer's states 24 GB. Which stage of ZeRO do you take, along dp?",
     hints=(
         "When is a gradient of a stage complete: after a backward, or after the last one?",
@@ -203,7 +204,7 @@ ZERO = Choice(
         Option(
             "stage-3",
             "Stage 3: everything, it frees the most",
-            "It does, by 3.5 GB more than stage 2. For that it gathers the stage's weights 64 times a step.",
+            "It does, by 3.5 GB more than stage 2. For that it gathers the stage's weights 64 times per step.",
         ),
         Option(
             "none",

@@ -22,7 +22,7 @@ HOP = Choice(
     minutes=6,
     prompt=f"{_P} ranks, {_M} micro-batches; a rank's forward takes one slot, its backward two. On a slow network "
     "**a hop takes a whole slot**, beside which the ranks go on computing. Somebody measures 1F1B at "
-    f"{_SLOW['1f1b']:.0f} slots, and interleaved 1F1B with two chunks a rank at {_SLOW['interleaved']:.0f}, and "
+    f"{_SLOW['1f1b']:.0f} slots, and interleaved 1F1B with two chunks per rank at {_SLOW['interleaved']:.0f}, and "
     "concludes: *on slow networks you should interleave*. What would you say?",
     hints=(
         "Under GPipe all micro-batches go down one behind the other. How many hops make the step longer?",
@@ -92,7 +92,7 @@ UNEVEN_STAGE = Number(
     f"{_STAGES - 1} faster stages, {_STAGES - 1} pieces. Between these the last rank works through {_MICRO} "
     f"micro-batches of {_TIMES}: {_MICRO * _TIMES:.1f}. Together {_MICRO * _TIMES + _STAGES - 1:.1f} instead of "
     f"{_MICRO + _STAGES - 1}: **{_LONGER:.0%} longer**, though only {_MEAN - 1:.1%} of work was added. All others wait "
-    f"for the slow one in every micro-batch.\n\nThe fix: with 10 blocks a stage the head weighs as much as 6. "
+    f"for the slow one in every micro-batch.\n\nThe fix: with 10 blocks per stage the head weighs as much as 6. "
     "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do. "
     f"Llama 3 8B is best cut into {', '.join(map(str, balanced_blocks(LLAMA)))} blocks on four H100.",
     value=_LONGER,

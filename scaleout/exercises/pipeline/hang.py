@@ -100,7 +100,7 @@ RECEIVE_FIRST = Choice(
     "behind it, the rank waits, with work in its hands. Where the receive runs beside the computation, the same list "
     "costs nothing.\n\n"
     "The mending is to put each receive right before the action that uses it. Somebody who tried it on two GPUs went "
-    "from 7,300 to 9,700 tokens a second; on two nodes it then hung, because two neighbours both sent first. So look "
+    "from 7,300 to 9,700 tokens per second; on two nodes it then hung, because two neighbours both sent first. So look "
     "at the order of sends on each link again.\n\nSource: issue 172668 of pytorch; 188833 has the trace.",
     options=(
         Option(

@@ -72,7 +72,7 @@ STEP_ON_RANKS = Lab(
     "of the stage's **input** goes to the rank above.\n\n"
     "After it each weight's `.grad` is that of the **mean loss over all micro-batches**. The order is 1F1B's. It is "
     "checked on 2 and 3 processes with gloo, where a `send` lasts until it is received: gradients against one process, "
-    "and how many micro-batches a rank held. After its backward neither a micro-batch's input nor what autograd kept "
+    "and how many micro-batches per rank held. After its backward neither a micro-batch's input nor what autograd kept "
     "of it may stay.\n\n"
     "Save your function as `step.py`, in the folder of the book's repository, and run the command below.",
     hints=(
@@ -86,7 +86,7 @@ STEP_ON_RANKS = Lab(
     f"{_STEP_SOLUTION}```\n\n"
     "`isend` returns at once and keeps the tensor until it is taken. Sends are not waited for, so no two ranks can "
     "stand in one each; receives are, because there is nothing else to do in this order. The lab's version also starts "
-    "each receive ahead of time, and runs orders with several stages a rank, as long as two neighbours take the "
+    "each receive ahead of time, and runs orders with several stages per rank, as long as two neighbours take the "
     "micro-batches alike.",
     stub=STEP_STUB,
     command=f"{_COMMAND} step.py",

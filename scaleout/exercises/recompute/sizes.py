@@ -52,7 +52,7 @@ def forward_seconds(seq: int = SEQ) -> float:
 
 
 def leaves(seq: int) -> float:
-    """Bytes a second at which a block's tiles would have to leave to be gone when its forward is over."""
+    """Bytes per second at which a block's tiles would have to leave to be gone when its forward is over."""
     return sum(tile.bytes for tile in tiles(sizes(seq=seq))) / forward_seconds(seq)
 
 

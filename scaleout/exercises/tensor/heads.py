@@ -80,7 +80,8 @@ SPLIT = Function(
     title="Whose columns of QKV",
     lists=True,
     prompt="Many models keep the weights of Q, K and V in **one** matrix [Q | K | V], the heads of each side by side, "
-    "`width` columns a head. Write `columns(rank, ranks, heads, kv, width)`: the columns that `rank` has to hold to do "
+    "`width` columns per head. Write `columns(rank, ranks, heads, kv, width)`: the columns that `rank` has to hold "
+    "to do "
     "attention for its query heads with **no message**.\n\n"
     "- Rank 0 has the first `heads / ranks` query heads, rank 1 the next, and so on.\n"
     "- With fewer key-value heads than heads, query heads share them in order: of 8 and 2, the first four query heads "

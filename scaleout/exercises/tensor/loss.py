@@ -137,7 +137,7 @@ SPLIT = Function(
             "The logit of the right word is missing: take it off.",
         ),
     ),
-    right="Three numbers a token cross the wire, whatever the vocabulary.",
+    right="Three numbers per token cross the wire, whatever the vocabulary.",
 )
 
 EXERCISES = (SPLIT,)

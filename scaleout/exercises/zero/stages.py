@@ -97,7 +97,7 @@ _TABLE = columns(
     7,
 )
 _NEEDS = columns(
-    [("GB a GPU", *JOBS)]
+    [("GB per GPU", *JOBS)]
     + [
         (f"stage {stage}" if stage else "DDP", *(f"{job.needs(stage) / GB:.1f}" for job in JOBS.values()))
         for stage in range(4)

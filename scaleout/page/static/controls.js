@@ -187,7 +187,7 @@ function number(control, changed) {
   return { ...labelled(control, input, shown), input, set };
 }
 
-const PACE = 900; // milliseconds a step: time to see what moves, and where it comes to rest
+const PACE = 900; // milliseconds per step: time to see what moves, and where it comes to rest
 
 function play(control, changed) {
   const made = slider(control, changed), { input } = made;

@@ -26,7 +26,7 @@ MODELS = tuple(key for key in PRESETS if key != "zero-1t")
 PROCESS_COUNTS = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 
 CONTROLS = (
-    guess("512 H100s in 64 nodes train Llama 3 8B on 512 sequences of 4,096 tokens a step. How many times as fast as "
+    guess("512 H100s in 64 nodes train Llama 3 8B on 512 sequences of 4,096 tokens per step. How many times as fast as "
           "**one** H100 on the same batch?", "strong_speed_up", lo=0, hi=512, step=1),
     play("world", "GPUs", 512, 1, MOST_GPUS, log=True),
     slider("batch", "Global batch, sequences", 512, 1, SEQUENCES, log=True),
@@ -71,7 +71,7 @@ class Look(base.Setting):
 
     @property
     def typed(self) -> dict[int, float]:
-        """Tokens a second of the reader's own runs, by processes."""
+        """Tokens per second of the reader's own runs, by processes."""
         return {n: rate for n in PROCESS_COUNTS if (rate := getattr(self, f"own_{n}"))}
 
 

@@ -45,7 +45,7 @@ def limit(setting: Setting, values: dict) -> str:
 
 
 def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
-    """By how much each change that fits raises the tokens a second from `pace`."""
+    """By how much each change that fits raises the tokens per second from `pace`."""
     changes: list[Change] = [(SHARDINGS[key], {"sharding": key}) for key in SHARDINGS if key != setting.sharding]
     if setting.program != "compiled":
         changes.append((PROGRAMS["compiled"].label, {"program": "compiled"}))

@@ -2,7 +2,7 @@
 
 Copied from tests/published/fsdp_by_gpus.json, which has the sources, the settings, and the series left out here: one
 that no model of the scaling explorer is near to, and torchtitan's compiled one, which would hide the eager one. All
-are weak scaling: each GPU has the same tokens a step at every size.
+are weak scaling: each GPU has the same tokens per step at every size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _A100 = ("a100-40gb", "a100-80gb")
 
 @dataclass(frozen=True)
 class Series:
-    """name: a short name of the measurer and the way. rates: tokens a second of one GPU, by number of GPUs.
+    """name: a short name of the measurer and the way. rates: tokens per second of one GPU, by number of GPUs.
 
     devices: keys of `devices.DEVICES` that it counts for. tokens: of one GPU in a step, at every size.
     """

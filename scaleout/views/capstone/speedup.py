@@ -51,11 +51,11 @@ class Setting(base.Setting, remembered=128):
 
     @property
     def tokens(self) -> int:
-        """Tokens a sequence: no more than the model has learned positions."""
+        """Tokens per sequence: no more than the model has learned positions."""
         return self.shape.tokens(self.seq)
 
     def passes(self, world: int) -> tuple[int, int]:
-        """(sequences a pass, passes) of one GPU when `world` of them share the global batch, rounded up."""
+        """(sequences per pass, passes) of one GPU when `world` of them share the global batch, rounded up."""
         share = ceil(self.batch / world)
         count = ceil(share / self.each)
         return ceil(share / count), count
@@ -67,7 +67,7 @@ class Setting(base.Setting, remembered=128):
         return self.job_of(busy, *self.passes(busy))
 
     def job_of(self, world: int, batch: int, count: int) -> Job:
-        """`world` GPUs, each on `count` passes of `batch` sequences a step."""
+        """`world` GPUs, each on `count` passes of `batch` sequences per step."""
         return _job(self.other(world=1, batch=1, each=1), world, batch, count)
 
 
@@ -107,7 +107,7 @@ class Size:
     """One number of GPUs. exposed: share of the step that communication takes: a GPU waits for it, copies what it
     brings, and computes more slowly beside it. compute, wire: seconds that a GPU computes, and that communication is
     under way; busy: share of the places for sequences that are filled, each GPU having as many as the fullest;
-    efficiency: tokens a second of a GPU over those of one alone."""
+    efficiency: tokens per second of a GPU over those of one alone."""
 
     seconds: float
     tokens_per_second: float

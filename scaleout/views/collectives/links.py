@@ -16,7 +16,7 @@ from scaleout.views import base
 from scaleout.views.base import kept
 from scaleout.views.choices import NODE
 
-# By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
+# By name: (GPUs in a node at most, link inside, link between nodes, adapters per node, words).
 LINKS = {
     "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand per GPU"),
     "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, Ethernet 100 Gbit/s"),

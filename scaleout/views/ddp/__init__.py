@@ -81,7 +81,7 @@ class Setting(base.Setting, remembered=128):
 
     @property
     def seq(self) -> int:
-        """Tokens a sequence."""
+        """Tokens per sequence."""
         return PRESETS[self.model].tokens(TOKENS)
 
     @property

@@ -14,8 +14,8 @@ def measured(record: dict) -> dict:
     if run["ranks"] == 1:
         raise ValueError("this Record is of one process, which has nothing to exchange: use one of two or more")
     seen = own.table(record, "measurement", LAB)
-    way = next((way for way in WAYS if f"exposed seconds a step, {way}" in seen), WAYS[0])
-    seconds, waits = (own.amount(seen, f"{name}seconds a step, {way}", LAB) for name in ("", "exposed "))
+    way = next((way for way in WAYS if f"exposed seconds per step, {way}" in seen), WAYS[0])
+    seconds, waits = (own.amount(seen, f"{name}seconds per step, {way}", LAB) for name in ("", "exposed "))
     if waits >= seconds:
         raise ValueError("this Record has more exposed seconds than its step: run the lab again with --save")
     return run | {"way": way, "seconds": seconds, "exposed": waits}

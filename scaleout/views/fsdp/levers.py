@@ -116,7 +116,7 @@ def _fewer(setting, filled: float, excess: float) -> Change | None:
         batch = max(1, min(setting.batch - 1, int(setting.batch * (filled - excess) / filled)))
         return f"{count(batch, 'sequence')} per GPU", {"batch": batch}
     if setting.tokens >= 512:
-        return f"{setting.tokens // 4:,} tokens a sequence", {"seq": setting.tokens // 4}
+        return f"{setting.tokens // 4:,} tokens per sequence", {"seq": setting.tokens // 4}
     return None
 
 

@@ -61,7 +61,7 @@ class Setting(base.Setting):
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens a sequence: no more than a table of positions has rows."""
+        """Tokens per sequence: no more than a table of positions has rows."""
         return PRESETS[self.model].tokens(self.seq)
 
     @cached_property

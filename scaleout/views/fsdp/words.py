@@ -72,11 +72,11 @@ def law(setting, values: dict) -> list[str]:
     sent = ""
     if values["sent_gb"]:
         extra_share = values["beside_seconds"] / values["step_seconds"]
-        sent = f" {quantity(values['sent_gb'])} GB sent a step: its copies and contention take {extra_share:.0%}."
+        sent = f" {quantity(values['sent_gb'])} GB sent per step: its copies and contention take {extra_share:.0%}."
     return [
         f"{states} + units whole for a moment + its own tokens', never split:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",
-        f"{setting.batch} × {setting.tokens:,} tokens a GPU, {setting.job.program.label}: MFU {values['mfu']:.0%}."
+        f"{setting.batch} × {setting.tokens:,} tokens per GPU, {setting.job.program.label}: MFU {values['mfu']:.0%}."
         f"{sent}{host}",
     ]
 

@@ -219,10 +219,10 @@ def slips(params: dict) -> list[tuple[float, str]]:
         (weights, "the weights alone"),
         (weights + gradients, "weights and gradients, without what Adam keeps"),
         (weights + adam, "weights and Adam's averages: what stays between two steps"),
-        (full, f"{full / billions:.0f} bytes a parameter, without the scratch of the update"),
+        (full, f"{full / billions:.0f} bytes per parameter, without the scratch of the update"),
         (
             full + account.moments["loss"]["activations"] / 10**9,
-            f"{full / billions:.0f} bytes a parameter and the activations, which are gone at the update",
+            f"{full / billions:.0f} bytes per parameter and the activations, which are gone at the update",
         ),
         (account.peak_bytes / 2**30, "the answer in GiB"),
     ]

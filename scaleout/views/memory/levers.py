@@ -108,4 +108,4 @@ def _smaller(kind: str, setting, places: Places) -> Iterator[Change]:
         yield f"{count(batch, 'sequence')} a GPU", {"batch": batch}
     tokens = _number(setting, places, "seq", False, {})
     if tokens:
-        yield f"{tokens:,} tokens a sequence", {"seq": tokens}
+        yield f"{tokens:,} tokens per sequence", {"seq": tokens}

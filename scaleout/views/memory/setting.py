@@ -65,7 +65,7 @@ class Setting(base.Setting):
 
     @property
     def tokens(self) -> int:
-        """Tokens a sequence: no more than the model has positions."""
+        """Tokens per sequence: no more than the model has positions."""
         return self.shape.tokens(self.seq)
 
     @property

@@ -78,7 +78,7 @@ def cable_words(setting) -> str:
     axes = [axis.upper() for axis in setting.shown if axis in setting.crossing]
     if not axes:
         return "one node: no cable"
-    return f"over the cable: {' '.join(axes)}, {rate(setting, setting.crossing[0])} GB/s a GPU"
+    return f"over the cable: {' '.join(axes)}, {rate(setting, setting.crossing[0])} GB/s per GPU"
 
 
 def _axes(item: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from scaleout.views.lever import Change, Lever
 from scaleout.views.mesh.setting import MOST_MICRO_BATCHES
 from scaleout.words.amounts import amount, quantity
 
-WORTH = 0.03  # of tokens a second, that a lever must gain to be named
+WORTH = 0.03  # of tokens per second, that a lever must gain to be named
 NEAR_BEST = 0.8  # of the most that any gains: of several the mildest
 GIGA = 10**9
 
@@ -21,8 +21,8 @@ def sentence(setting) -> str:
 
 
 def advice(setting) -> Lever | None:
-    """What makes the model fit, with the most tokens a second; where it does, the mildest that fits and gains NEAR_BEST
-    of the most. None where nothing gains WORTH."""
+    """What makes the model fit, with the most tokens per second; where it does, the mildest that fits and gains
+    NEAR_BEST of the most. None where nothing gains WORTH."""
     tried = [*lever.tried(setting, _levers(setting))]
     fitting = [candidate for candidate in tried if candidate.after.fits]
     if not setting.fits:
@@ -88,7 +88,7 @@ def _pipeline(setting) -> Iterator[Change]:
         yield f"{2 * layout.m} micro-batches", {"micro_batches": 2 * layout.m}
     v = next(iter(setting.all_chunks(layout.pp)), 1)
     if layout.chunks == 1 and v > 1:
-        yield f"{v} chunks a rank", {"chunks": v}
+        yield f"{v} chunks per rank", {"chunks": v}
 
 
 def _memory(setting) -> Iterator[Change]:

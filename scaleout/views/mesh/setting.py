@@ -214,7 +214,7 @@ class Setting(base.Setting):
 
     @property
     def pace(self) -> float:
-        """Tokens a second of one GPU."""
+        """Tokens per second of one GPU."""
         return self.time.tokens_per_second / self.gpus
 
     @cached_property

@@ -9,7 +9,7 @@ from scaleout.views import own
 from scaleout.views.pipeline.words import number
 
 LAB = "labs/pipeline.py"
-STEP = re.compile(r"seconds a step, (.+?)(?:, v = (\d))?, (by hand|torch), ([\d.]+) ms stages")
+STEP = re.compile(r"seconds per step, (.+?)(?:, v = (\d))?, (by hand|torch), ([\d.]+) ms stages")
 NAMES = {schedule.label: name for name, schedule in SCHEDULES.items()}
 
 
@@ -30,7 +30,7 @@ def measured(record: dict) -> dict:
             slots = [own.amount(table, name, LAB) / slot for table in (seen, predicted)]
             steps.append([NAMES[read[1]], int(read[2] or 1), read[3], hop / float(read[4]), *slots])
     if not steps:
-        raise ValueError(f"this Record of {LAB} has no seconds a step of a schedule: run the lab again with --save")
+        raise ValueError(f"this Record of {LAB} has no seconds per step of a schedule: run the lab again with --save")
     return run | {"micro_batches": micro_batches, "steps": steps}
 
 

@@ -165,7 +165,7 @@ def what_questions(setting: Setting) -> list[Question]:
 
 
 def gains(setting: Setting) -> list[Gain]:
-    """(The change, tokens a second of the kept layout by the best's now, and of the plan then; None where it
+    """(The change, tokens per second of the kept layout by the best's now, and of the plan then; None where it
     cannot be or does not fit; the plan then). A kept layout that is equal to the fastest then is that plan."""
     if setting.best is None:
         return []
@@ -190,7 +190,7 @@ def what_if(setting: Setting) -> dict:
         return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
     results = gains(setting)
     pictures = [_gains(setting, results, width) for width in (svg.WIDE, svg.NARROW)]
-    text = "Tokens a second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
+    text = "Tokens per second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
     return {"title": "What if", "blocks": [("words", text), ("pictures", *pictures)]}
 
 

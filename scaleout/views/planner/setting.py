@@ -32,7 +32,7 @@ NETWORKS = {
     "ndr": ("ib-ndr", NODE, "400 Gbit/s each"),
     "hdr": ("ib-hdr", NODE, "200 Gbit/s each"),
     "100g": ("ethernet-100g", NODE, "100 Gbit/s each"),
-    "shared": ("ib-ndr", 1, "400 Gbit/s a node"),
+    "shared": ("ib-ndr", 1, "400 Gbit/s per node"),
 }
 
 # Programs on offer, in a word.
@@ -292,7 +292,7 @@ class Setting(base.Setting, remembered=32):
         return self.result.reason(plan)
 
     def rate(self, plan: Plan) -> float:
-        """Tokens a second of the whole cluster."""
+        """Tokens per second of the whole cluster."""
         return plan.job.tokens_per_step / plan.seconds
 
     def asking(self, **changed) -> Setting:

@@ -108,7 +108,7 @@ class Case(base.Setting):
 
     @cached_property
     def slot(self) -> float:
-        """Bytes a second between the GPU and its host's memory, one way, that long copies reach."""
+        """Bytes per second between the GPU and its host's memory, one way, that long copies reach."""
         link = topology.host(self.card)
         return link.one_way_bytes_per_s * link.reached
 

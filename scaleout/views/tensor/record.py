@@ -25,15 +25,15 @@ def measured(record: dict) -> dict:
     if COMPUTES in seen:
         waits = 1 - min(1.0, own.amount(seen, COMPUTES, LAB))
         return run | {"waits": waits, "waits_sequence": None, "kept": None}
-    way = next((way for way in WAYS if f"seconds a step, {way}" in seen), WAYS[0])
-    sequence_share = _share(seen, way + SEQUENCE) if f"seconds a step, {way}{SEQUENCE}" in seen else None
+    way = next((way for way in WAYS if f"seconds per step, {way}" in seen), WAYS[0])
+    sequence_share = _share(seen, way + SEQUENCE) if f"seconds per step, {way}{SEQUENCE}" in seen else None
     key = f"{KEPT_BYTES}, {way}"
     kept_ratio = own.amount(seen, key, LAB) / own.amount(predicted, key, LAB) if key in seen else None
     return run | {"waits": _share(seen, way), "waits_sequence": sequence_share, "kept": kept_ratio}
 
 
 def _share(seen: dict, way: str) -> float:
-    seconds, waits = (own.amount(seen, f"{name}seconds a step, {way}", LAB) for name in ("", "exposed "))
+    seconds, waits = (own.amount(seen, f"{name}seconds per step, {way}", LAB) for name in ("", "exposed "))
     if waits >= seconds:
         raise ValueError("this Record has more exposed seconds than its step: run the lab again with --save")
     return waits / seconds

@@ -118,7 +118,7 @@ def _for_time(setting) -> Iterator[Change]:
     if 2 * setting.batch <= HIGHEST["batch"]:
         yield f"{count(2 * setting.batch, 'sequence')} a pass", {"batch": 2 * setting.batch}
     if 2 * setting.passes <= HIGHEST["passes"]:
-        yield f"{2 * setting.passes} passes a step", {"passes": 2 * setting.passes}
+        yield f"{2 * setting.passes} passes per step", {"passes": 2 * setting.passes}
 
 
 # --- words -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ LAB = "labs/zero.py"
 FP32 = 4  # bytes of a number that the lab holds and sends
 NAMES = {"0": "DDP", "1": "stage 1 by hand", "2": "stage 2 by hand", "3": "stage 3 by hand",
          "keep": "fully_shard, kept"}  # fmt: skip
-SENT, HELD_KINDS = "bytes sent a step", ("weights", "gradients", "momentum", "variance")
+SENT, HELD_KINDS = "bytes sent per step", ("weights", "gradients", "momentum", "variance")
 
 
 def measured(record: dict) -> dict:

@@ -1,4 +1,4 @@
-"""Check the lab exercise `on-ranks-1f1b`: gradients against one process, and how many micro-batches a rank held.
+"""Check the lab exercise `on-ranks-1f1b`: gradients against one process, and how many micro-batches per rank held.
 
 The stage notes its forwards, and of which micro-batches what it made is still there; a hook on what it gave notes the
 backwards. What was sent is counted.
