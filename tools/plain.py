@@ -33,7 +33,7 @@ PRIVATE = (
     (r"\bthe way (?:down|up)\b|\bon its way (?:down|up)\b", "forward or backward through the pipeline"),
     (r"\b(?:is|are|be|was|were|hold[s]?) (?:wrong|right|true|false) of\b", "is false for, holds for"),
     (r"\b(?:comes?|came|coming) of\b", "comes from"),
-    (r"\bwhat (?:is|was|has been) (?:sent|gathered|kept|held|told|recomputed|strong|faint|shut off|drawn)\b", "name it"),
+    (r"\bwhat (?:is|was|has been) (?:sent|gathered|kept|held|told|recomputed|strong|faint|drawn)\b", "name it"),
     (r"\bhow (?:many|much) (?:bytes )?(?:travels?|moves?)\b", "bytes communicated"),
     (r"\bcosts? the (?:double|half|triple)\b", "costs twice, half, three times as much"),
     (r"\bwithout a word\b", "without communication, silently"),
@@ -70,15 +70,16 @@ def found(path: Path) -> Iterator[tuple[int, str, str]]:
     for place, text in prose(path):
         for pattern, instead in _COMPILED:
             for match in pattern.finditer(text):
-                start, end = max(0, match.start() - 40), match.end() + 25
-                yield place, " ".join(f"{text[start : match.start()]}[{match[0]}]{text[match.end() : end]}".split()), instead
+                before, after = text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 25]
+                yield place, " ".join(f"{before}[{match[0]}]{after}".split()), instead
 
 
 def files() -> list[Path]:
     """What the book says to people: chapters, pages, cards, the package and the labs."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    paths = [ROOT / name for name in listed.split("\0") if name.startswith(("notebooks/", "book/", "scaleout/", "labs/"))]
-    return [path for path in paths if path.suffix in {".ipynb", ".md", ".yml", ".py"}] + [ROOT / "README.md"]
+    folders = ("notebooks/", "book/", "scaleout/", "labs/", "README.md")
+    paths = [ROOT / name for name in listed.split("\0") if name.startswith(folders)]
+    return [path for path in paths if path.suffix in {".ipynb", ".md", ".yml", ".py"}]
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def test_minutes_are_those_that_the_exercises_say(stem, name):
     assert len(planned) > 8 and {title: int(number) for title, number in planned} == {
         title: minutes[title] for title, _ in planned
     }
-    total = int(re.search(r"(\d+) for the exercises", text(f"notebooks/{name}.ipynb"))[1])
+    total = int(re.search(r"whole chapter \| \d+ min \| (\d+) min", text(f"notebooks/{name}.ipynb"))[1])
     assert total == 5 * round(sum(minutes.values()) / 5)
 
 

@@ -65,6 +65,8 @@ def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():
 def test_a_chapter_says_the_minutes_of_its_exercises():
     for stem in PLANS:
         chapter = next((ROOT / "notebooks").glob(f"*_{stem}.ipynb")).read_text("utf-8")
-        stated = int(re.search(r"minutes to read and run, (\d+) for the exercises", chapter)[1])
-        total = sum(exercises.spec(stem, exercise.key)["minutes"] for exercise in exercises.catalogue(stem))
-        assert abs(stated - total) < 5, (stem, stated, total)
+        minutes = [(exercise.short, exercise.spec()["minutes"]) for exercise in exercises.catalogue(stem)]
+        stated = int(re.search(r"whole chapter \| \d+ min \| (\d+) min", chapter)[1])
+        assert abs(stated - sum(one for _, one in minutes)) < 5, (stem, stated)
+        read, tasks = map(int, re.search(r"short path \| (\d+) min \| (\d+) min", chapter).groups())
+        assert tasks == sum(one for short, one in minutes if short) > 0 and 30 <= read + tasks <= 40, stem

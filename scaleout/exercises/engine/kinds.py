@@ -62,7 +62,7 @@ class Slip:
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
     """What all kinds share. `level`: 1 is one multiplication, 2 puts a few facts together, 3 a whole run. `minutes`
-    where it takes most readers another time than its level says."""
+    where it takes most readers another time than its level says; `short` where the chapter's short path has it."""
 
     kind: ClassVar[str]
     key: str
@@ -72,6 +72,7 @@ class Exercise:
     solution: str
     level: int
     minutes: int | None = None
+    short: bool = False
 
     def spec(self) -> dict:
         """All that a front end shows, as JSON can carry it."""
@@ -81,6 +82,7 @@ class Exercise:
             "kind": self.kind,
             "level": self.level,
             "minutes": self.minutes or _MINUTES[self.level],
+            "short": self.short,
             "prompt": self.prompt,
             "hints": list(self.hints),
             "solution": self.solution,
