@@ -40,7 +40,8 @@ def exercise(stem: str, key: str) -> Exercise:
 def spec(stem: str, key: str) -> dict:
     """What a front end shows of an exercise, as JSON can carry it.
 
-    Always {"key", "title", "kind", "level", "minutes", "short", "prompt", "hints", "solution"}, texts in the Markdown of
+    Always {"key", "title", "kind", "level", "minutes", "short",
+    "prompt", "hints", "solution"}, texts in the Markdown of
     `scaleout.page.form`. By kind: number {"units", "unit"}, choice {"options": [[name, label], ...]}, function
     {"stub", "function"}, torch {"stub", "command"}.
     """
