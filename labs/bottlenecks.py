@@ -68,20 +68,21 @@ def try_remedies(lab, bench, number, said):
 
 def judge_all(lab, bench):
     """Run all eight, let the rule name each, and keep a Record."""
-    s, named, walls = lab.s, [], {}
+    s, named, steps = lab.s, [], []
+    plain = bench.counters(bottlenecks.Workload())[0].wall
     for number, resource in lab_bottlenecks.sealed().items():
-        counters, _ = bench.counters(bottlenecks.workloads(lab.o)[resource])
+        workload = bottlenecks.workloads(lab.o)[resource]
+        counters, _ = bench.counters(workload)
         found = verdict(counters)
         lab.check(f"run {number}: the rule names {NAMES[resource]}", float(found.resource != resource), 0.0)
+        lab.predict(f"seconds per step, run {number}", plain + bench.added(workload, counters), counters.wall)
+        lab.series |= {f"{name}, run {number}": [value] for name, value in asdict(counters).items()}
         named.append(f"run {number}: {found.why}")
-        walls[f"seconds per step, run {number}"] = [counters.wall]
-        lab.measurement |= {f"{name}, run {number}": value for name, value in asdict(counters).items()}
-    s.say("\n".join(["", *named, ""]))
-    lab.series = walls
+        steps.append(counters.wall)
+    s.say("\n".join(["", *named, "", lab_bottlenecks.predicted(lab.prediction, lab.measurement), ""]))
     lab.skip(
         s.world == 1 and "a real second rank: the run that waits has an emulated one (torchrun --nproc-per-node 2)"
     )
-    steps = [seconds for (seconds,) in walls.values()]
     recipe = {"injected milliseconds": lab.o.injected_ms, "matmuls": lab.o.matmuls, "additions": lab.o.additions}
     lab.report(lab.record(steps, [], recipe, lab.o.micro_batch * s.world))
     lab.end()

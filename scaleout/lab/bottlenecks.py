@@ -66,3 +66,12 @@ def remedies(rows: list[tuple[str, float]]) -> str:
     return table(("run", "step, ms", "of before"), [
         (words, ms(seconds).removesuffix(" ms"), f"{seconds / before:.2f}") for words, seconds in rows
     ])  # fmt: skip
+
+
+def predicted(prediction: dict, measurement: dict) -> str:
+    """Step times of all runs, predicted and measured, as text."""
+    rows = [
+        (name.rpartition(", ")[2], *(ms(values[name]).removesuffix(" ms") for values in (prediction, measurement)),
+         f"{prediction[name] / measurement[name]:.2f}") for name in prediction
+    ]  # fmt: skip
+    return table(("step, ms", "predicted", "measured", "ratio"), rows)

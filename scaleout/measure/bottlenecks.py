@@ -165,6 +165,17 @@ class Bench:
         )
         return counters, ranks
 
+    def added(self, workload, counters):
+        """Seconds of a step that are predicted for what a workload has beside the plain job: what is injected, and
+        extra work at this machine's full rates."""
+        gradients = 4 * total_parameters(self.o.shape)
+        repeated = counters.flops - counters.model_flops + 2 * workload.matmuls * WIDTH**3
+        moved = workload.additions * 3 * 4 * ELEMENTS
+        plain = Workload()
+        slept = workload.loader + workload.late + workload.once + workload.unseen - plain.loader - plain.once
+        link = gradients / workload.network - gradients / plain.network
+        return slept + link + repeated / self.flop_per_s + moved / self.bytes_per_s
+
     def _counts(self, checkpointing):
         """FLOPs and bytes of one step's forward and backward, without the extra work."""
         model, _ = self.model(checkpointing)

@@ -18,7 +18,7 @@ NAMES = {
 UNSEEN = 0.5  # of the wall-clock time: so much outside the step timer, and the timer is what is wrong
 FULL, REPEATED = (
     0.9,
-    1.15,
+    1.1,
 )  # of the memory limit, and times the model's FLOPs: then the run recomputes for want of memory
 CLEAR = 1.5  # times the next largest: what is named must stand out
 
