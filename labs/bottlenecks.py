@@ -28,7 +28,7 @@ class Options(options.Model):
     steps: int = options.number(3, "steps whose seconds count", 2, 1000)
     injected_ms: int = options.number(200, "milliseconds per step of what is injected: input, link, slow rank ...", 20)
     matmuls: int = options.number(12, "extra matrix multiplications of the run that is short of arithmetic", 2)
-    additions: int = options.number(16, "extra additions of 32 MiB of the run that is short of memory bandwidth", 4)
+    additions: int = options.number(30, "extra additions of 32 MiB of the run that is short of memory bandwidth", 4)
     seed: int = options.seed()
     sealed: int | None = options.number(
         None, "print the counters of this run, 1 to 8, and nothing else", 1, len(RESOURCES)
