@@ -40,7 +40,7 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"{token_share:.0%} is activations and logits: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
+    return f"{token_share:.0%} of it is activations and logits: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
 
 
 def _too_much(values: dict) -> str:

@@ -37,7 +37,7 @@ def padded(unit: int, world: int) -> int:
 
 
 class Watch:
-    """The callback: it notes the order, the all-gathers started and the memory used, and raises `Wrong` at the first fault."""
+    """The callback: it notes the order, the all-gathers and the memory, and raises `Wrong` at the first fault."""
 
     def __init__(self, rank: int, world: int, calls: counted, store: dist.Store) -> None:
         self.rank, self.world, self.calls, self.store, self.next = rank, world, calls, store, 0
