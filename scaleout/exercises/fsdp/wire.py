@@ -138,7 +138,7 @@ ALL_GATHERS = Function(
         Mistake(
             "ignored-reshard",
             lambda units, reshard, passes: _gathers(units, True, passes),
-            "Your function does not use `reshard`: with False, a unit is not all-gathered a second time.",
+            "Your function does not use reshard: with False, a unit is not all-gathered a second time.",
         ),
         Mistake(
             "forgot-root",

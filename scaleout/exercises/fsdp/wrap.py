@@ -70,7 +70,7 @@ GATHERED = Number(
         Slip(
             "fp32",
             2 * _PAIR,
-            "That is fp32. The stored shards are in fp32, but parameters are all-gathered in `param_dtype`.",
+            "That is fp32. The stored shards are in fp32, but parameters are all-gathered in param_dtype.",
         ),
         Slip(
             "one-block",
@@ -80,7 +80,7 @@ GATHERED = Number(
         Slip(
             "three-blocks",
             _PAIR + gathered_bytes(_BLOCK, "bf16"),
-            "That is one block too many: either the block before, which has been resharded, or a communication buffer, "
+            "That counts another block: either the block before, which has been resharded, or a communication buffer, "
             "which was to be left out.",
         ),
     ),

@@ -138,9 +138,9 @@ def _hurrying(setting) -> str:
                 return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
             priced.append((tried.waiting, words, tried))
     if not priced:
-        return f"None of these both helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
+        return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
     waiting, words, tried = min(priced, key=lambda item: item[0])
-    return f"**{words[0].upper()}{words[1:]}** helps most: it waits for {waiting:.1%}, with {_gib(tried)} GiB."
+    return f"**{words[0].upper()}{words[1:]}** helps most: {waiting:.1%}, {_gib(tried)} GiB."
 
 
 def _for_speed(setting) -> list[Change]:

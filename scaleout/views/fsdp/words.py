@@ -19,7 +19,7 @@ def sentence(setting, values: dict) -> str:
     """The memory of one GPU, and whether the job fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     peak, usable = (quantity(values[name]) for name in ("peak_gib", "usable_gib"))
-    peak = f"{peak} of {usable} usable GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
+    peak = f"{peak} of {usable} GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {PHASE_WORDS[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
@@ -28,7 +28,7 @@ def sentence(setting, values: dict) -> str:
     if values["verdict"] == "merely fits":
         return f"{first}It merely fits, {spare}: {waits}."
     alone = " One GPU has nothing to all-gather." if setting.ranks == 1 else ""
-    return f"{first}It fits, {spare}, and trains with healthy throughput: {waits}.{alone}"
+    return f"{first}It fits, {spare}, and throughput is healthy: {waits}.{alone}"
 
 
 def advice(setting, values: dict) -> str:
@@ -40,13 +40,13 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"{token_share:.0%} of it is activations and logits: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
+    return f"{token_share:.0%} of the peak is not sharded: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
 
 
 def _too_much(values: dict) -> str:
     """Why it does not fit, or may not."""
     if not values["host_fits"]:
-        return f"It does not fit. Each GPU needs {quantity(values['host_gib'])} GiB of CPU memory, and a node has 2 TB."
+        return f"It does not fit. Offload needs {quantity(values['host_gib'])} GiB per GPU; a node has 2 TB."
     if values["verdict"] == "does not fit":
         return "It does not fit."
     return f"It may fit, in what the driver and the allocator leave of the GPU's {values['device_gib']:.1f} GiB."
