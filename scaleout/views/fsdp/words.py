@@ -28,7 +28,7 @@ def sentence(setting, values: dict) -> str:
     if values["verdict"] == "merely fits":
         return f"{first}It merely fits, {spare}: {waits}."
     alone = " One GPU has nothing to all-gather." if setting.ranks == 1 else ""
-    return f"{first}It fits, {spare}, and throughput is healthy: {waits}.{alone}"
+    return f"{first}It fits, {spare}, at healthy throughput: {waits}.{alone}"
 
 
 def advice(setting, values: dict) -> str:
@@ -40,7 +40,7 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"{token_share:.0%} of the peak is not sharded: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
+    return f"{token_share:.0%} is not sharded: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
 
 
 def _too_much(values: dict) -> str:
