@@ -72,7 +72,7 @@ def test_rows_first_need_a_sum_where_the_activation_stands():
 
 def test_columns_twice_need_all_features_between():
     found = joins(up="columns", down="columns")[("mlp", "between")]
-    assert (found.gives, found.reads) == (FEATURES, READ) and "reads them all" in found.reason
+    assert (found.gives, found.reads) == (FEATURES, READ) and "reads all of them" in found.reason
     assert [move.collective for move in found.forward + found.backward] == ["all_gather", "reduce_scatter"]
 
 
