@@ -19,10 +19,10 @@ WHICH_CUT = Choice(
         "After the product, rank i has column block i of the middle. Which part of D multiplies those columns?",
     ),
     solution="**G and U by columns, D by rows.** Rank i computes column block i of x @ G and the *same* block of "
-    "x @ U. It can multiply the two, and then multiply the result by row block i of D. That gives a partial sum of y, "
-    "and one all-reduce completes it.\n\nThe blocks of G and U must be the same. If a library stores both in one matrix "
-    "[G|U], that matrix must not be split into t equal blocks: with two ranks, one would have all of G and the other "
-    "all of U.",
+    "x @ U. It can multiply the two, and then multiply the result by row block i of D. That gives a partial sum "
+    "of y, and one all-reduce completes it.\n\nThe blocks of G and U must be the same. If a library stores both in "
+    "one matrix [G|U], that matrix must not be split into t equal blocks: with two ranks, one would have all of G and "
+    "the other all of U.",
     options=(
         Option(
             "columns-rows",

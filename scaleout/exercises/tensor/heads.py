@@ -256,6 +256,7 @@ TWO_HALVES = Choice(
     key="two-halves-of-qkv",
     level=2,
     minutes=4,
+    short=True,
     title="Two ways to halve QKV",
     prompt=f"A GPT is {GPT.hidden:,} wide, with {GPT.heads} heads of {GPT.d}. Two ranks can each take half of the "
     "columns of Q, K and V in two ways:\n\n"

@@ -261,8 +261,8 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
         if name == "x":
             table["no-backward-sum"] = (
                 part("x", partial_gradient, rank, world),
-                "is this rank's part of it, from its own columns: the backward pass of the gather has to add the parts of "
-                "all ranks",
+                "is this rank's part of it, from its own columns: the backward pass of the gather has to add the parts "
+                "of all ranks",
             )
         else:
             table["own-tokens"] = (
