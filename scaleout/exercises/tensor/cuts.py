@@ -50,7 +50,7 @@ WHICH_CUT = Choice(
         ),
         Option(
             "rows",
-            "G and D by rows, U by copies",
+            "G and D by rows, U as copies",
             "Then x @ G is a partial sum, and SiLU needs the finished one. Also, every rank does all of U's work.",
         ),
     ),
@@ -62,8 +62,8 @@ PARTIAL = Choice(
     minutes=3,
     short=True,
     title="What a partial sum allows",
-    prompt="After a row-split matrix, each of 4 ranks has a partial sum of y. Which of these steps may every rank "
-    "apply to **its partial sum** before the all-reduce, with the same result as after it?",
+    prompt="After a row-split matrix, each of 4 ranks has a partial sum of y. Which of these steps can move from "
+    "after the all-reduce to before it, applied by every rank to **its partial sum**, without changing the result?",
     hints=(
         "Call the step f. It may come before the sum if f(a + b) = f(a) + f(b).",
         "Adding the same vector c on each of 4 ranks adds 4c.",

@@ -112,7 +112,7 @@ TWO_RUNS = Choice(
         ),
         Option(
             "f-heads",
-            "A: f's all-reduce. B: one of g's, behind the attention",
+            "A: f's all-reduce. B: one of g's, after the attention",
             "A is right. But without that g the loss of B's first step would be off, and so would the gradient of "
             "attention.out.",
         ),
