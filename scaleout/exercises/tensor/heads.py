@@ -196,7 +196,7 @@ SPLIT = Function(
         Mistake(
             "heads-not-columns",
             lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, 1),
-            "Those are the numbers of the heads. Each head has `width` columns.",
+            "Those are the numbers of the heads. A head has width columns.",
         ),
     ),
     right="Each rank computes attention for its own heads without any communication.",
