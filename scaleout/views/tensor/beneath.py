@@ -137,7 +137,7 @@ def memory(weights: float, activations: float, alone: tuple[float, float], x: fl
             svg.text(
                 x + width,
                 y - 6,
-                f"one GPU alone: {amount(sum(alone), 10**9)}",
+                f"not split: {amount(sum(alone), 10**9)}",
                 anchor="end",
                 fill="muted",
                 size=svg.SMALLEST,
