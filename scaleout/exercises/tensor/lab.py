@@ -162,8 +162,8 @@ TOKENS = Lab(
     ),
     solution="```python\n"
     f"{_TOKENS_SOLUTION}```\n\n"
-    "Each function is the other's backward pass. Autograd saves the gathered x for the gradient of `up`; Megatron-LM "
-    "saves the rank's own tokens and gathers once more. `torch.distributed.nn.functional` has both functions ready to "
+    "Each function is the other's backward pass. Autograd stores the gathered x for the gradient of `up`; Megatron-LM "
+    "stores the rank's own tokens and gathers once more. `torch.distributed.nn.functional` has both functions ready to "
     "use: they differentiate the sum of all ranks' losses, and here each rank has the loss of its own tokens.",
     stub=TOKENS_STUB,
     command="python -m scaleout.exercises.tensor.ranks tokens.py",

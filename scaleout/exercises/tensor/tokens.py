@@ -1,4 +1,4 @@
-"""Exercises of `tensor` on sequence parallelism: the bytes that it sends, and the bytes that a block saves."""
+"""Exercises of `tensor` on sequence parallelism: the bytes that it sends, and the activations that a block stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES = Number(
     minutes=3,
     title="What splitting tokens saves",
     prompt=f"A block, {GPT.hidden:,} wide, is split over **{_RANKS}** ranks with sequence parallelism: one sequence "
-    f"of **{_SEQ:,}** tokens, bf16. The tensors gathered before QKV and before the MLP are not saved. The backward "
+    f"of **{_SEQ:,}** tokens, bf16. The tensors gathered before QKV and before the MLP are not stored. The backward "
     "pass gathers them **again**, as Megatron-LM does. How many bytes does **each rank** send for this block, forward "
     "and backward, with rings?",
     hints=(
@@ -31,7 +31,7 @@ BYTES = Number(
     f"10 × 7/8 × {_X / 1e6:.1f} MB = **{sent(_SEQUENCE_PARALLEL) / 1e6:.0f} MB**. Without sequence parallelism there "
     f"are four all-reduces, each a reduce-scatter and an all-gather: {sent(_PLAIN) / 1e6:.0f} MB.\n\n**So it saves no "
     "communication.** It saves memory, and work in the norms: between the matrices each rank has an eighth of the "
-    "tokens. The two repeated all-gathers are the price of not saving the gathered tensors, and in the backward pass "
+    "tokens. The two repeated all-gathers are the price of not storing the gathered tensors, and in the backward pass "
     "they can overlap with a matrix multiplication.",
     value=sent(_SEQUENCE_PARALLEL),
     unit="MB",
@@ -40,7 +40,7 @@ BYTES = Number(
         Slip(
             "as-before",
             sent(_PLAIN),
-            "That would be right without sequence parallelism, or if the gathered tensors were saved. Here they are "
+            "That would be right without sequence parallelism, or if the gathered tensors were stored. Here they are "
             "gathered again.",
         ),
         Slip(
@@ -90,20 +90,20 @@ SAVED_BY_BLOCK = Number(
     key="kept",
     level=2,
     minutes=5,
-    title="What one block saves",
-    prompt="With 16-bit numbers, dropout and unfused attention, a GPT's block saves, for each of the s·b·h numbers of "
-    "its residual stream:\n\n"
+    title="What one block stores",
+    prompt="With 16-bit numbers, dropout and unfused attention, a GPT's block stores for its backward pass, for each "
+    "of the s·b·h numbers of its residual stream:\n\n"
     "- 10 bytes outside the two pairs of matrices: the inputs of the norms, of QKV and of the MLP, and two masks;\n"
     "- 24 bytes inside the pairs: Q, K, V, the output of the heads, and the middle of the MLP;\n"
     "- 5·a·s/h bytes of attention scores, with a heads.\n\n"
     f"The block is {GPT.hidden:,} wide with {GPT.heads} heads. It runs **{_BATCH}** sequences of **{_LONG:,}** tokens "
-    f"on **{_T}** ranks with tensor parallelism, **without** sequence parallelism. How much does one rank save?",
+    f"on **{_T}** ranks with tensor parallelism, **without** sequence parallelism. How much does one rank store?",
     hints=("Which of the three terms are divided over the ranks?", "s·b·h · (10 + 24/t + 5·a·s/(h·t))."),
     solution=f"{_LONG:,} × {_BATCH} × {GPT.hidden:,} × (10 + 24/4 + {_SCORES:.0f}/4) bytes = "
     f"{_NUMBERS / 1e6:.1f} million × {10 + 6 + _SCORES / 4:.0f} = **{_saved_bytes() / 1e6:.0f} MB**. The heads and the "
     "MLP's columns are split; the 10 bytes are on every rank. With sequence parallelism those are divided too, to "
     f"{10 / _T:.1f} bytes, and the sum is {_saved_bytes(10 / _T) / 1e6:.0f} MB. With fused attention no scores are "
-    f"saved: {_saved_bytes(scores=0) / 1e6:.0f} MB, and the 10 bytes are five eighths of that.\n\nSource: "
+    f"stored: {_saved_bytes(scores=0) / 1e6:.0f} MB, and the 10 bytes are five eighths of that.\n\nSource: "
     "Korthikanti et al., arXiv 2205.05198, section 4 and table 2.",
     value=_saved_bytes(),
     unit="MB",
@@ -127,10 +127,10 @@ SAVED_BY_BLOCK = Number(
         ),
         Slip("scores-only", _saved_bytes(10, 24), "You divided the scores alone. What else is inside the pairs?"),
         Slip(
-            "no-scores", _saved_bytes(scores=0), "The scores are missing: attention is not fused here, and saves them."
+            "no-scores", _saved_bytes(scores=0), "The scores are missing: attention is not fused here, and stores them."
         ),
         Slip("one-sequence", _saved_bytes() / _BATCH, f"That is one sequence. There are {_BATCH}."),
-        Slip("inside-only", _saved_bytes(0), "The 10 bytes outside are missing. Every rank saves them, undivided."),
+        Slip("inside-only", _saved_bytes(0), "The 10 bytes outside are missing. Every rank stores them, undivided."),
         Slip(
             "all-heads-twice",
             _saved_bytes(scores=_SCORES / _T * _BATCH),
