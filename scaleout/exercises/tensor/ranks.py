@@ -292,7 +292,7 @@ def own_gradients(full: dict[str, torch.Tensor], rank: int, world: int) -> dict[
 
 def judge(reports: list, world: int) -> Verdict:
     """Every rank's MLP was right."""
-    return Verdict(True, f"right: on {world} ranks, the output and every gradient are those of one process")
+    return Verdict(True, f"right: {world} ranks give the output and every gradient of one process")
 
 
 _MODULE = "scaleout.exercises.tensor.ranks"
