@@ -107,7 +107,7 @@ class Compared:
 
 
 def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple[object, counted, Fault]:
-    """(what the reader's function gave, what was sent forward and backward, what stopped it before its backward)."""
+    """(the output of the reader's function, its collectives, what stopped it before its backward pass)."""
     warnings.simplefilter("ignore")  # torch renames its collectives, and warns of those that autograd does not see
     with counted() as calls:
         output = function(*(tensor.requires_grad_() for tensor in inputs.values()))

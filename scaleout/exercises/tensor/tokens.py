@@ -71,7 +71,7 @@ BYTES = Number(
         Slip(
             "forward-again",
             12 * _HALF,
-            "You repeated all collectives of the forward pass. The backward pass repeats only what was gathered.",
+            "You repeated all collectives of the forward pass. The backward pass repeats only the all-gathers.",
         ),
     ),
     right="A quarter more than without sequence parallelism. It saves memory instead.",

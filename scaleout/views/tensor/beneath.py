@@ -51,7 +51,7 @@ def wire(
     locked: bool = False,
 ) -> str:
     """Cells from y down, the first `filled` of them filled; an axis of all-reduces of x, `all_reduce_bytes` each, and
-    the mark of a guess. names: of collectives by their letters. locked: without what is sent."""
+    the mark of a guess. names: of collectives by their letters. locked: without the bytes sent."""
     total = fsum(cell.worth for cell in cells)
     end = AXIS_ALL_REDUCES if locked else max(AXIS_ALL_REDUCES, ceil(total * 1.04))
     high, scale = CELL[width], (width - 2 * LEFT) / end
