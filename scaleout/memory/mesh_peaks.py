@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from scaleout.memory.accounts import of_sizes, units
 from scaleout.memory.activations import Sizes, block_kept
-from scaleout.memory.mesh import passing
+from scaleout.memory.mesh import gathered_keys, passing
 from scaleout.memory.pipeline import rank_in_flight
 from scaleout.memory.states import bucket_width, state_bytes, states
 from scaleout.memory.walk import update
@@ -78,9 +78,9 @@ class Peaks:
         state_sizes = self._states(recipe, layout, end)
         at_rest = sum(state_sizes.values())
         mask = z.mask if end.rank == 0 else 0
-        busy = self._in_flight(layout, end.rank) * (end.longest * block_bytes + mask) + passing(
-            z, layout.cp, self.context
-        )
+        block_bytes += gathered_keys(z, layout, self.context)
+        busy = self._in_flight(layout, end.rank) * (end.longest * block_bytes + mask)
+        busy += passing(z, layout.cp, self.context)
         busy += self._other_bytes(z, recipe, layout, (end.rank == 0, end.rank == layout.pp - 1))
         if layout.zero == 3 and layout.replicas > 1:
             block, root = units(self.shape, recipe, layout, end.rank)

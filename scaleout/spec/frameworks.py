@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from scaleout.spec import checks, launchers, mesh
 from scaleout.spec.job import Job
+from scaleout.spec.layout import keeps_keys
 from scaleout.spec.program import PROGRAMS, Program
 
 # Why Transformers' command does not make its loss so: its own widens the logits to fp32 (loss/loss_utils.py), and
@@ -52,6 +53,8 @@ def accelerate(job: Job) -> tuple[str, ...]:
         )
     if max(layout.tp, layout.cp) > 1 and layout.replicas > 1 and not layout.zero:
         raise ValueError("Accelerate has no replicas beside tensor or context parallelism: use zero 3")
+    if keeps_keys(layout, job.context):
+        raise ValueError("torch's attention gathers keys and values again in the backward: use gather_again True")
     if recompute == "selective":
         raise ValueError("Transformers recomputes whole blocks: use none or full, not selective")
     nodes = job.cluster.nodes
@@ -82,17 +85,19 @@ def accelerate(job: Job) -> tuple[str, ...]:
 
 class Framework(NamedTuple):
     """name: in a sentence. lines: of a job's command. program: what it runs where a job is another program's.
-    sequence_parallel, gather_again: of its layouts with tensor parallelism."""
+    sequence_parallel, gather_again: of its layouts with tensor parallelism. context: how its keys and values reach the
+    ranks of a sequence, where nobody asks."""
 
     name: str
     lines: Callable[[Job], tuple[str, ...]]
     program: Program
     sequence_parallel: bool = True
     gather_again: bool = True
+    context: str = "ring"
 
 
 MEGATRON = Framework("Megatron-LM", launchers.megatron, PROGRAMS["megatron"])
-TORCHTITAN = Framework("torchtitan", launchers.torchtitan, PROGRAMS["compiled"], gather_again=False)
+TORCHTITAN = Framework("torchtitan", launchers.torchtitan, PROGRAMS["compiled"], gather_again=False, context="gather")
 ACCELERATE = Framework("Accelerate", accelerate, PROGRAMS["huggingface"], sequence_parallel=False, gather_again=False)
 
 # By program; those that are not here are run by nothing that is sold under a layout's options.

@@ -87,6 +87,7 @@ def test_accelerate_passes_keys_and_values_as_they_were_priced():
     job = hugging(Layout(dp=4, cp=2, zero=3))
     assert "--parallelism-config-cp-comm-strategy alltoall" in accelerate(job)
     assert "--parallelism-config-cp-comm-strategy allgather" in accelerate(job.other(context="gather"))
+    refused(lambda: accelerate(job.other(context="gather", gather_again=False)), "use gather_again True")
     assert not [line for line in accelerate(hugging(Layout(dp=4, tp=2, zero=3))) if "comm-strategy" in line]
 
 

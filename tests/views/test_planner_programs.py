@@ -7,7 +7,7 @@ from planner_views import SMALL, job_of, setting, shown, told
 
 from scaleout.timing.band import band
 from scaleout.views.planner import published
-from scaleout.views.planner.setting import RUNS, cuts_of
+from scaleout.views.planner.setting import RUNS, Cuts, cuts_of, picked
 from scaleout.words.amounts import took
 
 
@@ -81,3 +81,11 @@ def test_the_published_run_of_this_job_is_drawn_with_its_error():
     assert found["said published"].text == f"NVIDIA ran: {took(run.seconds)}, here {took(run.predicted)}"
     for params in ({"sequences": 512}, {"program": "compiled"}):
         assert "published" not in marks(shown(params)["svg"])
+
+
+@pytest.mark.parametrize(
+    ("program", "context"), [("compiled", "gather"), ("eager", "gather"), ("megatron", "ring"), ("huggingface", "ring")]
+)
+def test_keys_and_values_reach_the_others_as_the_framework_sends_them(program, context):
+    plan = picked(setting(program=program, seq=131_072).question, Cuts(1, 1, 2, 3, "full"))
+    assert plan.job.context == context and plan.cannot == ""

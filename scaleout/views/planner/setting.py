@@ -108,7 +108,8 @@ def job_of(question: Question) -> Ask:
     card = DEVICES[device]
     nodes = cluster(max(1, gpus // NODE), min(gpus, NODE), card.link, link[0], link[1])
     recipe = Recipe("bf16-master", main_gradients="instead", loss=loss)
-    job = Job(shape, seq, card, nodes, 1, Layout(dp=gpus), recipe, PROGRAMS[program])
+    context = frameworks.RUNS[program].context
+    job = Job(shape, seq, card, nodes, 1, Layout(dp=gpus), recipe, PROGRAMS[program], context=context)
     return altered(Ask(job, sequences), change)
 
 
