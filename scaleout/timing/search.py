@@ -234,7 +234,7 @@ class _Search:
         return self.refused[key]
 
     def _job(self, way: Way, checkpointing: str) -> Job:
-        return replace(way.job, recipe=self.price.recipes[checkpointing])
+        return replace(way.job, recipe=self.price.recipe(way.job.layout, checkpointing))
 
     def ways(self, base: Layout, *batches: int) -> Iterator[Way]:
         """A cut with each of these micro-batches (none: of BATCHES), and each number of chunks."""

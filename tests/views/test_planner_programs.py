@@ -89,3 +89,15 @@ def test_the_published_run_of_this_job_is_drawn_with_its_error():
 def test_keys_and_values_reach_the_others_as_the_framework_sends_them(program, context):
     plan = picked(setting(program=program, seq=131_072).question, Cuts(1, 1, 2, 3, "full"))
     assert plan.job.context == context and plan.cannot == ""
+
+
+@pytest.mark.parametrize(("program", "own"), [("compiled", 0), ("eager", 1)])
+def test_in_place_of_a_model_that_the_framework_has_not_it_says_so(program, own):
+    """GPT-2 XL on one GPU: it fits, it has seconds, and no line of torchtitan's."""
+    asked = {"model": "gpt2-xl", "gpus": 1, "program": program}
+    found = told("launch", **asked)["blocks"]
+    assert any(
+        kind == "words" and "torchtitan cannot: torchtitan has Llama's blocks" in text for kind, text, *_ in found
+    )
+    assert [kind for kind, *_ in found].count("fold") == own * len([1 for kind, text, *_ in found if "**" in text])
+    assert shown(asked)["values"]["best"]["seconds"] > 0

@@ -108,8 +108,9 @@ def job_of(question: Question) -> Ask:
     card = DEVICES[device]
     nodes = cluster(max(1, gpus // NODE), min(gpus, NODE), card.link, link[0], link[1])
     recipe = Recipe("bf16-master", main_gradients="instead", loss=loss)
-    context = frameworks.RUNS[program].context
-    job = Job(shape, seq, card, nodes, 1, Layout(dp=gpus), recipe, PROGRAMS[program], context=context)
+    layout, runs = Layout(dp=gpus), PROGRAMS[program]
+    recipe, context = frameworks.trained(runs, layout, recipe), frameworks.RUNS[program].context
+    job = Job(shape, seq, card, nodes, 1, layout, recipe, runs, context=context)
     return altered(Ask(job, sequences), change)
 
 
