@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import lcm
 
 from scaleout.spec import checks, pipeline
 
@@ -101,6 +102,13 @@ def context_share(layout: Layout, seq: int) -> tuple[Layout, int]:
         nearest = max(pieces, round(seq / pieces) * pieces)
         raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {nearest:,}")
     return replace(layout, dp=layout.replicas, cp=1), seq // layout.cp
+
+
+def sequence_unit(layout: Layout) -> int:
+    """Tokens that a sequence must be a multiple of: two pieces for each cp rank (`context_share`), and with sequence
+    parallelism as many tokens of each on every tp rank."""
+    pieces = 2 * layout.cp if layout.cp > 1 else 1
+    return lcm(pieces, layout.cp * layout.tp) if layout.tp > 1 and layout.sequence_parallel else pieces
 
 
 def keeps_keys(layout: Layout, context: str) -> bool:

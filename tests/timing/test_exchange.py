@@ -6,6 +6,7 @@ from math import fsum
 import pytest
 
 from scaleout.collectives.job import traffic
+from scaleout.spec import mesh
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -248,9 +249,9 @@ def test_offload_that_there_is_not(wrong, says):
 def test_groups_of_hybrid_sharding():
     """Shards of four in nodes of eight: the copies are two in each node of four nodes, and share what leaves it."""
     wide = cluster(4, 8)
-    near, far = machine.shard_group(wide, 4), machine.replica_group(wide, 4)
+    near, far = mesh.shard_group(wide, 4), machine.replica_group(wide, 4)
     assert (near.nodes, near.gpus_per_node) == (1, 4) and (far.nodes, far.gpus_per_node) == (4, 2)
     assert far.across.bytes_per_s == pytest.approx(wide.pool.bytes_per_s / 4)
-    assert machine.shard_group(wide, 16).nodes == 2 and machine.replica_group(wide, 32).ranks == 1
+    assert mesh.shard_group(wide, 16).nodes == 2 and machine.replica_group(wide, 32).ranks == 1
     with pytest.raises(ValueError, match="use a divisor of 8, or 8 times a divisor of 4"):
-        machine.shard_group(wide, 3)
+        mesh.shard_group(wide, 3)
