@@ -1,5 +1,7 @@
 """The view `planner`: each program with its own seconds, band and framework; and runs that somebody published."""
 
+import json
+
 import measured
 import pytest
 from drawn import marks
@@ -101,3 +103,13 @@ def test_in_place_of_a_model_that_the_framework_has_not_it_says_so(program, own)
     )
     assert [kind for kind, *_ in found].count("fold") == own * len([1 for kind, text, *_ in found if "**" in text])
     assert shown(asked)["values"]["best"]["seconds"] > 0
+
+
+@pytest.mark.parametrize(("seq", "said"), [(8192, True), (4096, False)])
+def test_a_sliding_window_shorter_than_the_sequences_is_said_to_be_priced_as_none(seq, said):
+    """Mistral 7B v0.1."""
+    config = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+              "vocab_size": 32_000, "intermediate_size": 14_336, "sliding_window": 4096}  # fmt: skip
+    blocks = told("figures", config=json.dumps(config), gpus=8, sequences=8, seq=seq)["blocks"]
+    line = "Layers of this model look back over 4,096 tokens at most; they are priced over all."
+    assert (("words", line) in blocks) is said

@@ -77,6 +77,12 @@ class Question(NamedTuple):
         return hugging_face.shape(self.model) if self.model.startswith("{") else PRESETS[self.model]
 
     @property
+    def window(self) -> int | None:
+        """Tokens that layers of a config.json look back over at most, where they are fewer than a sequence has."""
+        tokens = hugging_face.window(self.model) if self.model.startswith("{") else None
+        return tokens if tokens and tokens < self.seq else None
+
+    @property
     def name(self) -> str:
         """The model, in words."""
         if self.model.startswith("{"):
