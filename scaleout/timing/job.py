@@ -45,7 +45,8 @@ class Step:
     size; stragglers is what all ranks wait for the slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
-    appendix B); hfu with recomputation. work: a micro-batch in a block, in the first end and in the last. timeline:
+    appendix B); hfu with recomputation. Both count all scores of attention, of which causal kernels compute half: of
+    long sequences they may come near 1. work: a micro-batch in a block, in the first end and in the last. timeline:
     the lanes of a step without a pipeline; pipeline, costs: of one with it.
     """
 

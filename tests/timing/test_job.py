@@ -135,6 +135,17 @@ def test_more_is_never_slower(job):
     assert faster(job, program=replace(job.program, kernel_seconds=0.0, jitter=0.0, contention=0.0))
 
 
+@pytest.mark.parametrize("device", ["a100-80gb", "h100-sxm", "b200"])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("seq", [8192, 131_072, 1_048_576])
+def test_no_more_is_computed_than_any_published_run_does(device, program, seq):
+    """MFU counts all scores, and comes near 1; without the masked half it stays below 0.75 of the peak."""
+    job = Job(PRESETS["llama-3-8b"], seq, DEVICES[device], cluster(1, 8), 1, Layout(tp=8), program=PROGRAMS[program])
+    masked = 3 * 2 * job.shape.d * job.sequences * seq**2 * job.shape.heads * job.shape.layers
+    found = step(job)
+    assert found.mfu - masked / found.seconds / job.peak_flop_per_s / 8 < 0.75 and found.mfu < 1
+
+
 def test_one_gpu_has_no_communication():
     alone = step(Job(PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], cluster(1, 1), 4))
     assert alone.communication == 0 and alone.parts["exposed data"] == alone.parts["exposed tensor"] == 0
