@@ -95,10 +95,10 @@ def cut(
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
+    check_tensor(job.shape, tp)
     usual: dict[str, Any] = frameworks.usual(job.program, tp)
     ask, layout = _search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero, **usual)
     gpus, ranks = job.cluster.ranks, tp * cp * pp
-    check_tensor(job.shape, tp)
     job_checks.sequence(job, layout)
     mesh.filled(job.shape.layers, pp)
     if gpus % ranks:
