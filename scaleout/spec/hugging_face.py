@@ -71,7 +71,7 @@ def shape(text: str) -> Shape:
 
 def window(text: str) -> int | None:
     """Tokens that layers of the model look back over at most, None where they look back over all. qwen's say so apart
-    (configuration_qwen2.py: use_sliding_window, False where it is silent)."""
+    (`use_sliding_window` of transformers' Qwen2Config, False where it is silent)."""
     config = read(text)
     used = config.get("use_sliding_window", config.get("model_type") == "mistral")
     tokens = config.get("sliding_window")

@@ -6,7 +6,7 @@ it is. `Recipe`, `Layout`, `Cluster` and `Replicas` refuse what they cannot be b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import CONTEXTS, Layout, context_share, sequence_unit
@@ -14,8 +14,7 @@ from scaleout.spec.slices import check_sequence, check_tensor
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import check_positions, check_run
 
-if TYPE_CHECKING:
-    from scaleout.spec.job import Job
+Job = Any  # of `spec.job`, which imports this module
 
 
 def check(job: Job) -> None:
