@@ -210,15 +210,17 @@ def nearest(
 def _filling(shape: Shape, layout: Layout, gpus: int, tp: int, pp: int, cp: int) -> Layout:
     """A layout with these degrees: of one chunk and 1F1B in another pipeline, or where it cannot have its own, and with
     as few micro-batches as fill the pipeline where it has not enough."""
-    degrees = {"dp": gpus // (tp * pp * cp), "tp": tp, "pp": pp, "cp": cp}
-    usual = {"chunks": 1, "schedule": "1f1b"}
-    for changes in ({}, usual) if pp == layout.pp else (usual,):
+    dp = gpus // (tp * pp * cp)
+    wide = replace(layout, dp=dp, tp=tp, cp=cp, pp=1, chunks=1, schedule="1f1b", micro_batches=layout.m)
+    usual = (layout.chunks, layout.schedule) if pp == layout.pp else (1, "1f1b")
+    for chunks, schedule in (usual, (1, "1f1b")):
         try:
-            if (near := replace(layout, **degrees, **changes)).stages <= shape.layers:
+            near = replace(wide, pp=pp, chunks=chunks, schedule=schedule, micro_batches=layout.micro_batches)
+            if near.stages <= shape.layers:
                 return near
         except ValueError:
             continue
-    return replace(layout, **degrees, **usual, micro_batches=None)
+    return replace(wide, pp=pp, micro_batches=None)
 
 
 def _ratio(a: int, b: int) -> float:
