@@ -105,7 +105,7 @@ def _second(stage: nn.Module, waiting: list, watched: Watched, parts: list[torch
         return bool((actual - value).abs().max() <= CLOSE * right.abs().max())
 
     if watched.computed["input"]:
-        return "input-again", "later() computes the gradient of x a second time: ask autograd for the weights' gradients alone"
+        return "input-again", "later() computes the gradient of x again: ask autograd for the weights' gradients alone"
     if matches(right):
         return None
     if not actual.any():

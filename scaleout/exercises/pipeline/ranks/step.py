@@ -178,7 +178,7 @@ def _stood(error: RuntimeError) -> str:
             "which blocks until the neighbor receives. If the neighbor is in a send too, neither "
             "receives: start the sends with isend, and wait for them at the end"
         )
-    return words + "for a neighbor's message that never came. Does each action send what the other rank's next action waits for?"
+    return words + "for a neighbor that never came. Does each action send what the other rank's next action needs?"
 
 
 def _unsent(stage: Stage, calls: counted) -> Fault:
@@ -194,8 +194,7 @@ def _unsent(stage: Stage, calls: counted) -> Fault:
         )
     if stage.most > 1 and forwards > sent_down:
         return "activations-not-sent", (
-            f"it hung after {forwards} forwards and had sent {sent_down} of their "
-            f"outputs to rank {stage.rank + 1}"
+            f"it hung after {forwards} forwards and had sent {sent_down} of their outputs to rank {stage.rank + 1}"
         )
     return None
 
@@ -214,8 +213,8 @@ def _order(stage: Stage, order: list) -> Fault:
 
 
 WORDS = {
-    "not-divided": "the gradients are too large by a factor of the number of micro-batches: the last rank has to divide "
-                   "each loss by that number",
+    "not-divided": "the gradients are too large by a factor of the number of micro-batches: the last rank has to "
+                   "divide each loss by that number",
     "divided-twice": "the gradients are too small by a factor of the number of micro-batches: something was divided by "
                      "it twice",
     "last-only": "the gradients are those of the last micro-batch only: accumulate them",
