@@ -74,7 +74,7 @@ STEP_ON_RANKS = Lab(
     "and 3 processes with gloo, where `send` blocks until the receiver takes the message. It compares the gradients "
     "with one process and counts the micro-batches in flight. After a micro-batch's backward, neither its input nor "
     "what autograd saved may stay in memory.\n\n"
-    "Save your function as `step.py` in the folder of the book's repository, and run the command below.",
+    "Save it as `step.py` in the folder of the book and run the command below.",
     hints=(
         "`y.backward(gradient)` continues from a gradient that came from elsewhere. The input's gradient is in "
         "`x.grad` if `x.requires_grad_()` was called before the stage ran.",
@@ -135,7 +135,7 @@ SPLIT_ON_RANKS = Lab(
     "of `x` again.\n\n"
     "It runs on **two** processes with one stage each and three micro-batches. All input gradients are sent first; "
     "then each `later()` is called, the newest micro-batch first. The result must equal that of `.backward()`.\n\n"
-    "Save your function as `split.py` in the folder of the book's repository, and run the command below.",
+    "Save it as `split.py` in the folder of the book and run the command below.",
     hints=(
         "`torch.autograd.grad(y, x, gradient)` returns the gradient of `x` alone and changes no `.grad`.",
         "A backward call frees what autograd saved, unless you pass `retain_graph=True`.",
