@@ -20,9 +20,7 @@ def opening(width: float) -> str:
     """One batch in one piece, and in eight micro-batches, on one axis of time. No count of either: a guess follows."""
     single = pipeline.step("gpipe", RANKS, 1, 1, pipeline.even(RANKS))
     cut = pipeline.step("gpipe", RANKS, PIECES, 1, pipeline.even(RANKS, 1 / PIECES, 1 / PIECES, 1 / PIECES))
-    label = (
-        "A batch on four GPUs: in one piece, one GPU works at a time; in eight micro-batches, all work mostly"
-    )
+    label = "A batch on four GPUs: in one piece, one GPU works at a time; in eight micro-batches, all work mostly"
     steps = {"The batch in one piece": single, "In eight micro-batches": cut}
     return _draw(width, steps, label, ("one GPU works at a time", "hatched: the bubble"))
 

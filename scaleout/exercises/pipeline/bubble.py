@@ -13,7 +13,6 @@ _STEP = step("1f1b", _P, _M)
 BUBBLE_SHARE = Number(
     key="bubble-share",
     level=1,
-    short=True,
     title="The bubble's share",
     prompt=f"**{_P} ranks** with equal stages run **{_M} micro-batches** with 1F1B. What share of the **total time** "
     "of the step is bubble?",
@@ -66,6 +65,7 @@ MICRO_BATCHES = Number(
     level=2,
     title="How many micro-batches",
     minutes=4,
+    short=True,
     prompt=f"A model trains on pipelines of **{_DEEP} ranks**, with **{_BATCH:,} sequences** per batch and "
     f"**{_SIZE} sequences** per micro-batch. To finish sooner you go from 4 copies of the pipeline to "
     f"**{_COPIES} copies**, with the same batch. How large is the bubble now, as a share of the **ideal time**?",
