@@ -15,7 +15,7 @@ rank 3 waits to send gradient 0 to rank 2
 BOTH_SEND = Choice(
     key="both-send",
     level=2,
-    title="Two neighbors that both send",
+    title="A pipeline that hangs",
     minutes=4,
     prompt="1F1B on four ranks hangs. A send here blocks until its receiver takes the message, and a rank starts a "
     "receive only when it needs the tensor. The last operation of each rank is:\n\n"
