@@ -191,7 +191,7 @@ SIMULATE = Function(
         Mistake(
             "from-one",
             lambda orders: [source if source == -1 else source + 1 for source in _waits_for(orders)],
-            "You number the ranks from 1. The first rank is 0.",
+            "You number the ranks from 1. The first is rank 0.",
         ),
     ),
     right="The ranks that wait for each other in a cycle are the fault. The others wait behind them.",
