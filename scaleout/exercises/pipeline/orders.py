@@ -229,7 +229,7 @@ ORDER_1F1B = Function(
         Mistake(
             "from-zero",
             lambda *case: [action - 1 if action > 0 else action + 1 for action in _limited(*case)],
-            "Your micro-batches are numbered from 0. Number them from 1 to m, because −0 would be 0.",
+            "Your micro-batches are numbered from 0. Number them from 1 to m: −0 would be 0.",
         ),
     ),
     right="With limit 1 this is one micro-batch at a time, and with limit p or more it is 1F1B.",
