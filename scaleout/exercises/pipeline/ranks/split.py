@@ -32,7 +32,7 @@ class Watched:
             weight.register_hook(lambda gradient: self.computed.update(["weight"]))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """An input of its own, and what comes of it."""
+        """An input of its own, and its output."""
         x = x.detach().requires_grad_()
         x.register_hook(lambda gradient: self.computed.update(["input"]))
         return x, self.stage(x)

@@ -1,7 +1,7 @@
 """Check the lab exercise `on-ranks-1f1b`: gradients against one process, and how many micro-batches per rank held.
 
 The stage notes its forwards, and of which micro-batches what it made is still there; a hook on what it gave notes the
-backwards. What was sent is counted.
+backwards. The sends are counted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def model(ranks: int) -> list[nn.Module]:
 
 
 def data(m: int, seed: int = 0) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-    """m micro-batches and what should come of them, each m tensors (ROWS, WIDTH)."""
+    """m micro-batches and their targets, each m tensors (ROWS, WIDTH)."""
     values = torch.randn(2, m, ROWS, WIDTH, generator=torch.Generator().manual_seed(m + 10 * seed))
     return values[0].unbind(), values[1].unbind()
 
