@@ -57,7 +57,7 @@ def test_slips_are_what_they_say():
 def test_what_a_schedule_cannot_have_becomes_the_nearest():
     result, _ = shown(schedule="dualpipev", micro_batches=3)
     assert (result["values"]["micro_batches"], result["values"]["chunks"]) == (8, 2)
-    assert "8 micro-batches (the nearest to 3 that it can have)" in result["sentence"]
+    assert "8 micro-batches (nearest possible to 3)" in result["sentence"]
     assert result["levers"]["chunks"] == {"off": "DualPipeV has two chunks per rank"}
     assert result["levers"]["lit"] == {"hi": 7}
 

@@ -34,13 +34,13 @@ def best(setting) -> Lever | None:
     return lever.first(
         lever.tried(setting, _levers(setting)),
         lambda after: after.bubble <= setting.bubble - WORTH,
-        lambda after: f"{after.bubble:.0%} idle, {amount(after.peaks[0])} in flight on rank 0",
+        lambda after: f"{after.bubble:.0%} idle, {amount(after.peaks[0])} in flight",
     )
 
 
 def _levers(setting) -> Iterator[Change]:
     if setting.hop and setting.gpipe.slots * ALIKE < setting.slots:
-        yield "GPipe, with enough in flight to hide the hops", {"schedule": "gpipe", "wanted": 1}
+        yield "GPipe, which hides hops better", {"schedule": "gpipe", "wanted": 1}
     micro_batches = setting.micro_batches
     twice = f"{2 * micro_batches} micro-batches", {"requested": 2 * micro_batches}
     if micro_batches < 4 * setting.ranks and 2 * micro_batches <= MOST_MICRO_BATCHES:

@@ -16,8 +16,8 @@ def sentence(setting, values: dict) -> str:
         return _beside_rivals(setting, values)
     micro_batches = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
     if setting.requested != setting.micro_batches:
-        micro_batches += f" (the nearest to {setting.requested} that it can have)"
-    result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of the time idle"
+        micro_batches += f" (nearest possible to {setting.requested})"
+    result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% idle"
     first = f"**{setting.label}**, {setting.ranks} ranks, {micro_batches}: {result}"
     return f"{first}{_held_words(setting, values)}."
 
@@ -35,7 +35,7 @@ def _held_words(setting, values: dict) -> str:
 def _beside_rivals(setting, values: dict) -> str:
     """The step of the reader's own order and what rank 0 has in flight; and those of 1F1B and GPipe."""
     result = (
-        f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of the time idle; rank 0 has up to "
+        f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% idle; rank 0 has up to "
         f"{amount(setting.peaks[0])} in flight"
     )
     gpipe, one_f_one_b, _ = (f"{slots(rival.slots)}, {amount(rival.peaks[0])} in flight" for rival in setting.rivals)
