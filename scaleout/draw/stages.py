@@ -22,7 +22,7 @@ def opening(width: float) -> str:
     cut = pipeline.step("gpipe", RANKS, PIECES, 1, pipeline.even(RANKS, 1 / PIECES, 1 / PIECES, 1 / PIECES))
     label = "A batch on four GPUs: in one piece, one GPU works at a time; in eight micro-batches, all work mostly"
     steps = {"The batch in one piece": single, "In eight micro-batches": cut}
-    return _draw(width, steps, label, ("one GPU works at a time", "hatched: the bubble"))
+    return _draw(width, steps, label, ("three of four idle", "hatched: the bubble"))
 
 
 def split(width: float) -> str:
