@@ -148,7 +148,11 @@ BUBBLE = Number(
             _bubble(_MICRO_BATCHES),
             f"That is with {_MICRO_BATCHES} micro-batches, as on {SMALL} GPUs. Each replica has fewer now.",
         ),
-        Slip("of-the-ideal", (PP - 1) / _M, "You divided by the time without a bubble. As a share of the whole step it is less."),
+        Slip(
+            "of-the-ideal",
+            (PP - 1) / _M,
+            "You divided by the time without a bubble. As a share of the whole step it is less.",
+        ),
         Slip("all-sequences", _bubble(SEQUENCES_A_STEP), "You gave all sequences to one pipeline. dp shares them out."),
         Slip(
             "tensor-forgotten",
@@ -178,9 +182,9 @@ ZERO = Choice(
     ),
     solution="**Stage 1.** It frees 7/8 of 24 GB, which is 21 of 36, and sends as much per step as DDP does: one "
     "reduce-scatter and one all-gather after the last backward.\n\n"
-    "With stage 2 a rank keeps only its own shard of the gradients. But gradients accumulate over micro-batches. Either "
-    "each of the 32 backwards ends in a reduce-scatter of all gradients, 32 times the bytes, to free 7 GB; or the "
-    "whole sum stays in memory until the last backward, and that is stage 1. Stage 3 gathers the weights twice for "
+    "With stage 2 a rank keeps only its own shard of the gradients. But gradients accumulate over micro-batches. "
+    "Either each of the 32 backwards ends in a reduce-scatter of all gradients, 32 times the bytes, to free 7 GB; or "
+    "the whole sum stays in memory until the last backward, and that is stage 1. Stage 3 gathers the weights twice for "
     "every micro-batch: 64 gathers for 3.5 GB. A pipeline wants *many small* micro-batches, and ZeRO from stage 2 on "
     "wants *few large* ones.\n\n"
     "DeepSpeed's pipeline asserts it: *no fundamental reason why pipeline parallelism and the later stages of zero "

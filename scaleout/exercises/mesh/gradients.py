@@ -9,12 +9,12 @@ AXES = Choice(
     level=2,
     minutes=5,
     title="Which gradients are summed along which axes",
-    prompt="A mesh of 2 × 2 × 2 uses sequence parallelism along tp. After the last backward, three weights have gradients "
-    "on each rank:\n\n"
+    prompt="A mesh of 2 × 2 × 2 uses sequence parallelism along tp. After the last backward, three weights have "
+    "gradients on each rank:\n\n"
     "- **Q**: a block's query matrix, cut by columns along tp\n"
     "- **norm**: the block's RMSNorm weight; each tp rank has all of it, and applies it to its half of the tokens\n"
-    "- **table**: the token embedding, cut by vocabulary along tp; as it is tied to the head, it is on the first and the "
-    "last stage\n\n"
+    "- **table**: the token embedding, cut by vocabulary along tp; as it is tied to the head, it is on the first and "
+    "the last stage\n\n"
     "Along which axes must each gradient be **reduced**?",
     hints=(
         "Which ranks have a copy of the same weights, and computed with *different* tokens, or at another place?",

@@ -49,12 +49,13 @@ FINISH = Lab(
     '- `"whole"`: of a norm\'s weight. All tp ranks have it, and each has applied it to its **own part of the tokens** '
     "(sequence parallelism).\n"
     '- `"tied"`: of the embedding on the first stage, which is tied to the head on the last. pp is 1 or 2 here.\n\n'
-    "Create the groups yourself, with `new_group` or `init_device_mesh`. The check runs on **4** processes, with several `sizes`.\n\n" + _SAVE.format("finish.py"),
+    "Create the groups yourself, with `new_group` or `init_device_mesh`. The check runs on **4** processes, "
+    "with several `sizes`.\n\n" + _SAVE.format("finish.py"),
     hints=(
         '`init_device_mesh("cpu", sizes, mesh_dim_names=("pp", "dp", "tp"))`, and `mesh.get_group("tp")` '
         "is the group of this rank along tp.",
-        "Replicas take a mean, because each has the mean of its own samples. Along tp and pp the gradients are parts of "
-        "one sum.",
+        "Replicas take a mean, because each has the mean of its own samples. Along tp and pp the gradients are parts "
+        "of one sum.",
         "With `new_group` every rank creates every group, in the same order, also those that it is not in.",
     ),
     solution="```python\n"
@@ -171,19 +172,19 @@ ABSENT = Lab(
     minutes=25,
     title="An axis that is not there",
     prompt="Write `absent(part, whole, samples, gradient, sizes)`, which a trainer calls on every rank after the first "
-    "backward. It returns the axes that are **not in effect** anywhere in the job, sorted, and **the same list on every "
-    "rank**.\n\n"
+    "backward. It returns the axes that are **not in effect** anywhere in the job, sorted, and **the same list on "
+    "every rank**.\n\n"
     "- **tp** is not in effect if a rank's part is not 1/tp of the weight, or if two ranks along tp have "
     "the same part.\n"
     "- **dp** is not in effect if two replicas have read the same sample, even one of many, or if their "
     "gradients differ: they should have been reduced.\n\n"
-    "An axis of 1 is in effect. The tensors are small, so you may send anything. The check runs on **4** processes, with "
-    "and without faults, some of them on one replica only.\n\n" + _SAVE.format("absent.py"),
+    "An axis of 1 is in effect. The tensors are small, so you may send anything. The check runs on **4** processes, "
+    "with and without faults, some of them on one replica only.\n\n" + _SAVE.format("absent.py"),
     hints=(
         "A rank sees only its own tensors. What do you need from the other ranks to compare?",
         "Ranks along tp have the same `rank // tp`, and ranks along dp the same `rank % tp`.",
-        "`dist.all_gather_object(seen, mine)` fills a list with one entry per rank. Then all ranks decide from the same "
-        "list.",
+        "`dist.all_gather_object(seen, mine)` fills a list with one entry per rank. Then all ranks decide from the "
+        "same list.",
     ),
     solution="```python\n"
     f"{_ABSENT_SOLUTION}```\n\n"

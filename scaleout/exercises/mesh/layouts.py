@@ -240,7 +240,9 @@ SKETCH = Function(
     mistakes=(
         Mistake("memory-ignored", _mistaken(fits="any"), "Your function does not check whether the layout fits."),
         Mistake(
-            "states-alone", _mistaken(fits="states"), "Your function checks only that the states fit. Activations take memory too."
+            "states-alone",
+            _mistaken(fits="states"),
+            "Your function checks only that the states fit. Activations take memory too.",
         ),
         Mistake(
             "one-in-flight",
@@ -258,7 +260,9 @@ SKETCH = Function(
             "Your function does not check that a replica has at least as many micro-batches as stages.",
         ),
         Mistake("uneven-batch", _mistaken(even=False), "Your function does not check that dp divides the batch."),
-        Mistake("larger-tp", _mistaken(tp_first=-1), "Of two equally fast layouts you took the one with the larger tp."),
+        Mistake(
+            "larger-tp", _mistaken(tp_first=-1), "Of two equally fast layouts you took the one with the larger tp."
+        ),
         Mistake("no-bubble", _mistaken(price="no-bubble"), "You left the pipeline's bubble out of the time."),
         Mistake("whole-batch", _mistaken(price="whole-batch"), "You used all sequences as m. Replicas share them."),
         Mistake("no-toll", _mistaken(price="no-toll"), "You left out what tp costs."),
@@ -267,7 +271,9 @@ SKETCH = Function(
             _mistaken(price="memory"),
             "You took the layout with the least memory. The task asks for the shortest step.",
         ),
-        Mistake("turned-round", lambda *case: _sketch(*case)[::-1], "Your list is in reverse: the order is [pp, dp, tp]."),
+        Mistake(
+            "turned-round", lambda *case: _sketch(*case)[::-1], "Your list is in reverse: the order is [pp, dp, tp]."
+        ),
     ),
     right="What must be cut, which axis cuts it, and which axis gets the rest.",
 )

@@ -7,6 +7,7 @@ from math import prod
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
+
 def _place(rank, sizes):
     """A rank's coordinates, the last axis fastest."""
     strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
@@ -121,9 +122,7 @@ GROUPS = Function(
             "You grouped ranks whose coordinate along the axis is the same. It is the one in which they differ.",
         ),
         Mistake("first-fastest", _not_itself, "You let the first axis vary fastest. It is the last."),
-        Mistake(
-            "group-of-rank-0", _of_rank_0, "You returned only the group of rank 0. The others have groups too."
-        ),
+        Mistake("group-of-rank-0", _of_rank_0, "You returned only the group of rank 0. The others have groups too."),
         Mistake(
             "dealt-out",
             _spread,
@@ -163,9 +162,9 @@ CROSSES = Choice(
         "Which ranks are in the tp group of rank 0, and how far apart are they?",
         "dp is the last axis, so its groups are ranks 0 to 3, 4 to 7, and so on.",
     ),
-    solution="**Only tp.** A dp group is four consecutive ranks, and a pp group is a pair 4 apart, such as 0 and 4: both "
-    "stay in a node. tp is the outermost axis, so its neighbours are 2 × 4 = 8 apart: ranks 0, 8, 16 and 24, one on "
-    "each node. It does not help that 4 is less than 8. What counts is the axis' **stride × size**, which is 32.\n\n"
+    solution="**Only tp.** A dp group is four consecutive ranks, and a pp group is a pair 4 apart, such as 0 and 4: "
+    "both stay in a node. tp is the outermost axis, so its neighbours are 2 × 4 = 8 apart: ranks 0, 8, 16 and 24, one "
+    "on each node. It does not help that 4 is less than 8. What counts is the axis' **stride × size**, which is 32.\n\n"
     "So the axis that sends most, and whose communication is exposed, gets the slow network, and the axis that "
     "communicates once per step gets NVLink. All bytes and all results are as before, and the job is only slow. "
     "torchtitan once had this order: its mesh *should be PP DP TP. This matters for NUMA across nodes*, says a report "
@@ -179,12 +178,8 @@ CROSSES = Choice(
         ),
         Option("dp", "dp alone", "dp is the last axis here and varies fastest: its first group is ranks 0 to 3."),
         Option("pp-dp", "pp and dp", "That would be so in the usual order, with tp last. Here tp comes first."),
-        Option(
-            "tp-pp", "tp and pp", "tp does. The two ranks of a pp group are 4 apart, such as 0 and 4, in one node."
-        ),
-        Option(
-            "all", "All three", "Ranks 0 to 7 are one node. It contains both stages and all four replicas."
-        ),
+        Option("tp-pp", "tp and pp", "tp does. The two ranks of a pp group are 4 apart, such as 0 and 4, in one node."),
+        Option("all", "All three", "Ranks 0 to 7 are one node. It contains both stages and all four replicas."),
     ),
 )
 

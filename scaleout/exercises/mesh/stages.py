@@ -61,7 +61,9 @@ FIRST = Number(
         Slip("head-too", holds(2 * TABLE), "You put embedding and head on one GPU. The head is on the last stage."),
         Slip("logits-too", holds(extra=LOGITS), "The logits are on the last stage, where the loss is."),
         Slip(
-            "states-alone", holds(flying=0), "Those are only the states. Add the activations of the micro-batches in flight."
+            "states-alone",
+            holds(flying=0),
+            "Those are only the states. Add the activations of the micro-batches in flight.",
         ),
     ),
     right="With p micro-batches in flight and the embedding, the first stage is the fullest.",

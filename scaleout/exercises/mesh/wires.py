@@ -6,6 +6,7 @@ from scaleout.exercises.engine import Number, Slip
 from scaleout.spec.devices import GB
 from scaleout.spec.transformer import PRESETS
 
+
 def ring(size, ranks):
     """Bytes that a rank sends for an all-reduce in a ring."""
     return 2 * (ranks - 1) / ranks * size
@@ -36,12 +37,12 @@ ORDER = Number(
     level=2,
     minutes=5,
     title="The same bytes over another link",
-    prompt=f"Llama 3 70B ({SHAPE.layers} blocks, hidden size {SHAPE.hidden:,}) trains on 64 GPUs in nodes of 8: tp {TP}, "
-    f"pp {PP}, dp 2. Per step each replica has **{M}** micro-batches of one sequence of {TOKENS:,} tokens, in bf16. Per "
-    "block, tp runs two ring all-reduces of the activations between blocks in the forward and two in the backward, "
-    "overlapped with nothing. A GPU sends **450 GB/s** inside its node and **50 GB/s** through its NIC.\n\nSomebody "
-    "makes tp the first axis of the mesh and not the last, so every tp group has one GPU on each node. By how "
-    "much does the tp communication lengthen a step?",
+    prompt=f"Llama 3 70B ({SHAPE.layers} blocks, hidden size {SHAPE.hidden:,}) trains on 64 GPUs in nodes of 8: tp "
+    f"{TP}, pp {PP}, dp 2. Per step each replica has **{M}** micro-batches of one sequence of {TOKENS:,} tokens, in "
+    "bf16. Per block, tp runs two ring all-reduces of the activations between blocks in the forward and two in the "
+    "backward, overlapped with nothing. A GPU sends **450 GB/s** inside its node and **50 GB/s** through its "
+    "NIC.\n\nSomebody makes tp the first axis of the mesh and not the last, so every tp group has one GPU on each "
+    "node. By how much does the tp communication lengthen a step?",
     hints=(
         "The activations of a micro-batch: tokens × hidden size × 2 bytes. How many blocks does a stage have?",
         f"Bytes that a GPU sends: {_BLOCKS} × {M} × 4 × 2 · 7/8 × the activations. Divide by both rates.",
@@ -50,7 +51,7 @@ ORDER = Number(
     f"{_BLOCKS} blocks × {M} micro-batches × 4 all-reduces × 7/4 make **{INSIDE / GB:,.0f} GB** that a GPU sends: "
     f"{INSIDE / NVLINK:.2f} s in the node, {INSIDE / NETWORK:.2f} s between nodes, **{_extra_seconds():.1f} s** more. "
     "The matmuls of the step take about 14 s.\n\nThe two axes that get NVLink in exchange send 17 GB (pp) and 4.3 GB "
-    "(dp) and gain 0.4 s. The run does not say that anything is wrong: losses are the same, and GPUs are \"busy\" "
+    '(dp) and gain 0.4 s. The run does not say that anything is wrong: losses are the same, and GPUs are "busy" '
     "while they wait. A trace shows it, or the counters of the NICs. JAX's mesh builder learned in 2026 to give the "
     "axis that sends most the faster link; the step time of one job fell from 11.28 to 10.84 s (jax-ml/jax, pull "
     "request 39340).",
@@ -69,7 +70,11 @@ ORDER = Number(
             _extra_seconds(INSIDE / 2),
             "Either you left out the backward, or you counted only half of each all-reduce.",
         ),
-        Slip("all-blocks", _extra_seconds(INSIDE * PP), f"You counted all {SHAPE.layers} blocks. A GPU has only those of its stage."),
+        Slip(
+            "all-blocks",
+            _extra_seconds(INSIDE * PP),
+            f"You counted all {SHAPE.layers} blocks. A GPU has only those of its stage.",
+        ),
         Slip("one-micro-batch", _extra_seconds(INSIDE / M), "That is for one micro-batch."),
         Slip("whole-message", _extra_seconds(INSIDE * TP / (TP - 1)), "You let each rank send its own part as well."),
         Slip(

@@ -48,8 +48,8 @@ class Look(base.Setting):
     moment: int
 
 
-LOOKS = {"all": "nothing: all wires", "groups": "whom the rank talks to", "weights": "who holds its weights",
-         "tokens": "who works on its tokens"}  # fmt: skip
+LOOKS = {"all": "nothing: all links", "groups": "ranks it communicates with",
+         "weights": "ranks with the same weights", "tokens": "ranks with the same tokens"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ PARTS = ("whole", "twin", "repeat")  # faults along tp
 class Case:
     """sizes: (dp, tp). faults: what is wrong on which replicas: "whole", "twin" (the first part on every rank),
     "repeat" (the first part on the third tp rank), "samples" (those of replica 0), "turned" (the same in another
-    order), "one" (its last sample is the middle one of replica 0), "gradient" (not reduced), "last" (different there)."""
+    order), "one" (its last sample is the middle one of replica 0), "gradient" (not reduced), "last" (differs there)."""
 
     name: str
     sizes: tuple[int, int]

@@ -1,6 +1,6 @@
 """Check the lab exercise `finish-gradients`: sums and means along each axis, for several meshes of four ranks.
 
-Every rank knows what every other one began with, so that each has the right gradients, and those that come of another
+Every rank knows what every other rank began with, so it knows the right gradients, and those that result from another
 choice for an axis: nothing, a sum or a mean.
 """
 
@@ -56,9 +56,9 @@ class Disagree(Exception):
 
 @contextmanager
 def agreed() -> Iterator[None]:
-    """Every `new_group` inside, also by a name that a file imports there, is first compared over all ranks: groups that
-    are not the same ones get hold of each other's connections, and what comes of it differs from run to run. They wait
-    as long as the check's own."""
+    """Every `new_group` inside, also by a name that a file imports there, is first compared over all ranks: different
+    groups would take each other's connections, with results that vary from run to run. They wait as long as the
+    check's own."""
     plain, places = dist.new_group, (dist, dist.distributed_c10d)
 
     def new_group(ranks=None, *args, **kwargs):

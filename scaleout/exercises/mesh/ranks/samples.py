@@ -21,8 +21,8 @@ Fault = tuple[str, str] | None  # (slip, words)
 # The cause of what is to be seen.
 REASONS = {
     "order-apart": ": their permutations differ, because each rank shuffles with its own seed",
-    "every-rank": ": all four ranks share out the data set, but these two work on the same samples. Only ranks along dp "
-                  "read different ones",
+    "every-rank": ": all four ranks share out the data set, but these two work on the same samples. Only ranks along "
+                  "dp read different ones",
     "wrong-axis": ". Which coordinate did you use? The tp coordinate varies fastest",
     "own-seed": ": does the permutation depend on the seed that each rank set for itself?",
     "overlap": ": all replicas must take their parts of the same permutation",
@@ -50,13 +50,12 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Reading]:
                 return wrong("the function still returns ...: put your list there", "stub")
             returned = returned.tolist() if isinstance(returned, torch.Tensor) else returned
             if not isinstance(returned, (list, tuple, range)):
-                return wrong(
-                    f"the function returned a {type(returned).__name__}: return a list of samples", "no-list"
-                )
+                return wrong(f"the function returned a {type(returned).__name__}: return a list of samples", "no-list")
             samples = [int(sample) if isinstance(sample, (int, torch.Tensor)) else -1 for sample in returned]
             if any(not 0 <= sample < COUNT for sample in samples):
                 return wrong(
-                    f"rank {rank} reads something that is not a sample: samples are whole numbers from 0 to {COUNT - 1}", "no-sample"
+                    f"rank {rank} reads something else: samples are whole numbers from 0 to {COUNT - 1}",
+                    "no-sample",
                 )
             readings.append(Reading(samples, float(torch.rand(())), random.random()))
     return readings
