@@ -41,8 +41,9 @@ ORDER = Number(
     f"{TP}, pp {PP}, dp 2. Per step each replica has **{M}** micro-batches of one sequence of {TOKENS:,} tokens, in "
     "bf16. Per block, tp runs two ring all-reduces of the activations between blocks in the forward and two in the "
     "backward, overlapped with nothing. A GPU sends **450 GB/s** inside its node and **50 GB/s** through its "
-    "NIC.\n\nSomebody makes tp the first axis of the mesh and not the last, so every tp group has one GPU on each "
-    "node. By how much does the tp communication lengthen a step?",
+    "NIC.\n\n"
+    "Somebody makes tp the first axis of the mesh, so every tp group has one GPU on each node. How many seconds longer "
+    "does the tp communication of a step take?",
     hints=(
         "The activations of a micro-batch: tokens × hidden size × 2 bytes. How many blocks does a stage have?",
         f"Bytes that a GPU sends: {_BLOCKS} × {M} × 4 × 2 · 7/8 × the activations. Divide by both rates.",
