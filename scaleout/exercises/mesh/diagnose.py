@@ -20,8 +20,8 @@ FOUR = Choice(
     level=3,
     minutes=6,
     title="Four runs whose loss goes down",
-    prompt="A norm's weight (replicated) and two matrices (cut along tp) train on dp 2 × tp 2, and for comparison on "
-    "one process. Each of four runs has one fault, and none raises an error:\n\n"
+    prompt="A norm's weight (replicated) and two matrices (cut along tp) train on dp 2 × tp 2, and on one process "
+    "(*one*) from the same weights on the same samples. Each of four runs has one fault, and none raises an error:\n\n"
     f"```\n{TABLE}```\n\n"
     "*At the end* is the mean of steps 51 to 60. *Apart* is by how much the weights of neighbours then differ: the "
     "norm's along tp, a matrix's along dp.\n\n"

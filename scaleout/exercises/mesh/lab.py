@@ -48,7 +48,7 @@ FINISH = Lab(
     '- `"cut"`: of weights that are cut along tp. Each rank has other columns.\n'
     '- `"whole"`: of a norm\'s weight. All tp ranks have it, and each has applied it to its **own part of the tokens** '
     "(sequence parallelism).\n"
-    '- `"tied"`: of the embedding on the first stage, which is tied to the head on the last. pp is 1 or 2 here.\n\n'
+    '- `"tied"`: of tied embeddings: the table on the first stage, the head on the last. pp is 1 or 2 here.\n\n'
     "Create the groups yourself, with `new_group` or `init_device_mesh`. The check runs on **4** processes, "
     "with several `sizes`.\n\n" + _SAVE.format("finish.py"),
     hints=(
@@ -107,8 +107,8 @@ SAMPLES = Lab(
     "- Replicas, along **dp**, share out the data set: each sample is in exactly one list, and all lists are equally "
     "long.\n"
     "- The order is shuffled, differently in each epoch.\n\n"
-    "Each rank has seeded `random` and torch with its own number, so that dropout differs, and must still draw other "
-    "numbers afterwards. The check runs on **4** processes, with several `sizes`.\n\n" + _SAVE.format("samples.py"),
+    "Each rank has seeded `random` and torch with its own number, so that dropout differs, and must still draw numbers "
+    "of its own afterwards. The check runs on **4** processes, with several `sizes`.\n\n" + _SAVE.format("samples.py"),
     hints=(
         "Which coordinate of the rank decides what it reads? The tp coordinate varies fastest.",
         "All ranks need the same permutation. `torch.Generator().manual_seed(epoch)` is a random source of its own.",
