@@ -174,8 +174,8 @@ ZERO = Choice(
     level=2,
     minutes=4,
     title="A pipeline of 32 micro-batches, and ZeRO",
-    prompt="A job runs with pp 4 × dp 8, 1F1B and 32 micro-batches per step. Each GPU is a few GB short. A stage has 8 GB "
-    "of fp32 gradients, 4 GB of weights and 24 GB of optimizer states. Which ZeRO stage do you use along dp?",
+    prompt="A job runs with pp 4 × dp 8, 1F1B and 32 micro-batches per step. Each GPU is a few GB short. A stage has 8 "
+    "GB of fp32 gradients, 4 GB of weights and 24 GB of optimizer states. Which ZeRO stage do you use along dp?",
     hints=(
         "When is the gradient of a pipeline stage complete: after one backward, or after the last one?",
         "With ZeRO-3 the ranks of a stage would gather the same weights for each micro-batch, in forward and backward.",
