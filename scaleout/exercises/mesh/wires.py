@@ -42,7 +42,7 @@ ORDER = Number(
     "bf16. Per block, tp runs two ring all-reduces of the activations between blocks in the forward and two in the "
     "backward, overlapped with nothing. A GPU sends **450 GB/s** inside its node and **50 GB/s** through its "
     "NIC.\n\n"
-    "Somebody makes tp the first axis of the mesh, so every tp group has one GPU on each node. How many seconds longer "
+    "Somebody makes tp the first axis of the mesh, so every tp group has one GPU on each node. How much longer "
     "does the tp communication of a step take?",
     hints=(
         "The activations of a micro-batch: tokens × hidden size × 2 bytes. How many blocks does a stage have?",
