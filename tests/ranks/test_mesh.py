@@ -181,7 +181,7 @@ def test_one_process_says_what_it_skips(tmp_path):
             8,
             "with a pipeline, ZeRO stage 3 would communicate in every micro-batch: use zero 0 or 1",
         ),
-        (["--layout", "zero=2"], 8, "stage 2 of ZeRO would gather or scatter"),
+        (["--layout", "zero=2"], 8, "ZeRO stage 2 would communicate in every micro-batch"),
         (["--sequence-parallel", "--seq", "33"], 8, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
         (["--layout", "cp=2"], 8, "this mesh has no context parallelism: use cp 1, not 2"),
         (
