@@ -228,7 +228,7 @@ ZERO_1 = Number(
         Slip(
             "forgot-split-part",
             _ZERO * _REPLICATED,
-            "Those are weights and gradients. Each GPU also has 1/64 of the other 12 bytes.",
+            "Those are weights and gradients. Each GPU also has a 64th of the other 12 bytes.",
         ),
     ),
     right="The 30 GB that remain are what stages 2 and 3 split.",

@@ -76,12 +76,12 @@ WEIGHTS_GIB = Number(
         Slip(
             "1024-once",
             _WEIGHTS / 1024 * 1000**-2 * 2**30,
-            "You divided by 1024 once and by 1000 twice. A GiB is 1024 × 1024 × 1024 bytes.",
+            "You divided by 1024 once and by 1000 twice. Each of the three steps to a GiB is a factor of 1024.",
         ),
         Slip(
             "1024-twice",
             _WEIGHTS / 1024**2 / 1000 * 2**30,
-            "You divided by 1024 twice and by 1000 once. A GiB is 1024 × 1024 × 1024 bytes.",
+            "You divided by 1024 twice and by 1000 once. Each of the three steps to a GiB is a factor of 1024.",
         ),
         Slip("fp32", _WEIGHTS * 2, "That is fp32, 4 bytes per parameter. These weights are in fp16."),
     ),
@@ -117,7 +117,7 @@ BYTES_EACH = Number(
         Slip(
             "textbook",
             16,
-            "16 bytes is what you get with one number too many in fp32, or with the textbook's recipe, which has the "
+            "16 bytes is what you get if another number is in fp32, or with the textbook's recipe, which has the "
             "gradient in 16 bits and the moments in fp32. Here it is the other way round.",
         ),
         Slip("fp32-moments", 18, "18 bytes is what you get with both moments in fp32. Here they are in bf16."),

@@ -48,10 +48,10 @@ def _verdict(setting, giga: int) -> str:
     name, usable, peak = setting.card.name, setting.usable, setting.peak_bytes
     verdict, usable_text = allocator.verdict(peak, setting.card.memory_bytes), f"the usable {amount(usable, giga)}"
     if verdict == "fits":
-        return f"It fits on one {name}, and leaves {amount(usable - peak, giga)} of {usable_text}."
+        return f"It fits on one {name}, and {amount(usable - peak, giga)} of {usable_text} are left."
     if verdict == "may fit":
-        return f"It may fit on one {name}: it is {amount(peak - usable, giga)} more than {usable_text}."
-    return f"It does not fit on one {name}: it is {quantity(peak / usable)} times {usable_text}."
+        return f"It may fit on one {name}: that is {amount(peak - usable, giga)} more than {usable_text}."
+    return f"It does not fit on one {name}: that is {quantity(peak / usable)} times {usable_text}."
 
 
 def advice(best: Lever | None, giga: int) -> str:
@@ -139,7 +139,7 @@ def _sum(setting, giga: int) -> list[str]:
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())
     return [
-        f"{MOMENTS[account.peak_moment][2]}, {listed(list(shown))}:",
+        f"{MOMENTS[account.peak_moment][2]}, {' + '.join(shown)}:",
         f"{numbers} = {_digits(account.peak_bytes / unit_bytes)} {name}",
         f"what stays from step to step: {listed(_staying(setting))}, {amount(stays, giga)}",
     ]
