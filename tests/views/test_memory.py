@@ -163,7 +163,7 @@ def test_sentence_says_fit_and_lever():
     small = views.render("memory", {"model": "gpt2", "seq": 1024})
     assert small["values"]["fits"] and "It fits on one H100" in small["sentence"]
     large = views.render("memory", {})
-    over = "It does not fit on one H100 SXM 80 GB: that is 1.84 times the usable 73.4 GB"
+    over = "It does not fit on one H100 SXM 80 GB: 1.84 times the usable 73.4 GB"
     assert not large["values"]["fits"] and over in large["sentence"]
     assert "The largest part is Adam's averages (40%). Try **ZeRO-" in large["sentence"]
 

@@ -14,9 +14,9 @@ MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
     "forward": ("Forward done", "forward", "at the end of the forward"),
     "loss": ("Loss, backward", "loss", "at the loss"),
-    "head": ("Head, backward", "head", "in the backward of the head"),
-    "block": ("Blocks, backward", "blocks", "in the backward of the blocks"),
-    "embedding": ("Embedding, backward", "embed", "in the backward of the embedding"),
+    "head": ("Head, backward", "head", "in the head's backward"),
+    "block": ("Blocks, backward", "blocks", "in the backward pass"),
+    "embedding": ("Embedding, backward", "embed", "in the embedding's backward"),
     "optimizer": ("Update", "update", "at the update"),
 }
 AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-8bit": "Adam"}
@@ -48,10 +48,10 @@ def _verdict(setting, giga: int) -> str:
     name, usable, peak = setting.card.name, setting.usable, setting.peak_bytes
     verdict, usable_text = allocator.verdict(peak, setting.card.memory_bytes), f"the usable {amount(usable, giga)}"
     if verdict == "fits":
-        return f"It fits on one {name}, and {amount(usable - peak, giga)} of {usable_text} are left."
+        return f"It fits on one {name}: {amount(usable - peak, giga)} of {usable_text} are left."
     if verdict == "may fit":
-        return f"It may fit on one {name}: that is {amount(peak - usable, giga)} more than {usable_text}."
-    return f"It does not fit on one {name}: that is {quantity(peak / usable)} times {usable_text}."
+        return f"It may fit on one {name}: {amount(peak - usable, giga)} more than {usable_text}."
+    return f"It does not fit on one {name}: {quantity(peak / usable)} times {usable_text}."
 
 
 def advice(best: Lever | None, giga: int) -> str:
