@@ -35,7 +35,9 @@ class Options(options.Model):
     heads: int = options.number(5, "attention heads")
     seq: int = options.number(128, "tokens per sequence")
     micro_batch: int = options.number(4, "sequences per rank and pass")
-    accumulation: int = options.number(1, "forward and backward passes per optimizer step (gradient accumulation)", highest=1000)
+    accumulation: int = options.number(
+        1, "forward and backward passes per optimizer step (gradient accumulation)", highest=1000
+    )
     sync_every_pass: bool = options.flag("all-reduce after every pass, which no_sync avoids")
     steps: int = options.number(12, "training steps", WARMUP + 1, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)

@@ -43,7 +43,9 @@ def options(argv):
     parser.add_argument(
         "--processes", type=int, default=3, help="ranks, from 3 to 8: two have no majority", metavar="N"
     )
-    parser.add_argument("--timeout", type=float, default=6.0, help="timeout of a collective, in seconds", metavar="SECONDS")
+    parser.add_argument(
+        "--timeout", type=float, default=6.0, help="timeout of a collective, in seconds", metavar="SECONDS"
+    )
     parser.add_argument("--out", default="hang-dumps", help="new folder for the dumps", metavar="FOLDER")
     parser.add_argument("--read", help="print the dumps in a folder side by side", metavar="FOLDER")
     parser.add_argument("--check", nargs=2, help="check an answer", metavar=("RANK:LINE", "FOLDER"))

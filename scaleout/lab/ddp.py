@@ -82,7 +82,11 @@ def why(rows, world, one_threads, threads):
     comparison = "slower" if ddp > single else "faster"
     size = megabytes(rows["torch"]["measured"].get("bytes"))
     lines = [
-        (f"one process x {one_threads} thread(s), the whole batch", single, "one copy of the weights, no communication"),
+        (
+            f"one process x {one_threads} thread(s), the whole batch",
+            single,
+            "one copy of the weights, no communication",
+        ),
         (f"{world} processes x {threads} thread(s), nothing sent", alone, "the same work on the same cores"),
         (f"{world} processes, DDP", ddp, f"{ms(ddp - alone)} ms per step to average {size} of gradients"),
     ]

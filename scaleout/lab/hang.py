@@ -116,7 +116,7 @@ def judge(answer, folder):
 
 def _explained(right):
     return {
-        "mismatch": "Its call differs from the others' call under the same number, so the calls do not match and all wait.",
+        "mismatch": "Its call differs from the others' call under the same number, so all of them wait for a match.",
         "skip": "It left out a call, so from there on its numbers are one too low. The others wait for a call that it "
         "never makes, and it waits in a call that they have not reached.",
         "stop": "It is not in a collective: its stack shows where it is instead, and the others wait for it.",

@@ -102,8 +102,8 @@ class Reducer:
         self.handles = [p.register_post_accumulate_grad_hook(self._ready) for p in self.trained]
 
     def _ready(self, p):
-        """The gradient of `p` is ready. All ranks must start the buckets in the same order, so a full bucket waits until
-        the buckets before it have started."""
+        """The gradient of `p` is ready. All ranks must start the buckets in the same order, so a full bucket waits
+        until the buckets before it have started."""
         if not self.syncing:
             return
         self.bucket_of[p].missing.discard(p)

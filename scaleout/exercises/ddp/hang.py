@@ -51,15 +51,15 @@ HANG_RANK = Choice(
         Option(
             "rank-0",
             "Rank 0: it timed out first, and its stack is unlike all the others",
-            "Rank 0 made the same calls as ranks 1 and 3 up to number 22, and waits because another rank has not joined "
+            "Rank 0 made the same calls as ranks 1 and 3 up to number 22. It waits because another rank has not joined "
             "its broadcast. The first to report is the one whose timeout ended first. A stack that is unlike the "
             "others shows where a rank waits, not that it is wrong.",
         ),
         Option(
             "rank-1",
             "Rank 1: it went on to number 23 while rank 0 was still at 22",
-            "In a broadcast a receiver goes on as soon as it has the data. Rank 1 made the same calls as rank 3, and up "
-            "to 22 the same as rank 0. Look for the row in which one rank differs.",
+            "In a broadcast a receiver goes on as soon as it has the data. Rank 1 made the same calls as rank 3, and "
+            "up to 22 the same as rank 0. Look for the row in which one rank differs.",
         ),
         Option(
             "rank-2",

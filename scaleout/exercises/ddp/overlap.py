@@ -52,7 +52,11 @@ COMPRESSED = Number(
     units=_TIME,
     dimension="seconds",
     slips=(
-        Slip("no-overlap", 0.430, "That is all three, one after the other. The all-reduce overlaps with the backward pass."),
+        Slip(
+            "no-overlap",
+            0.430,
+            "That is all three, one after the other. The all-reduce overlaps with the backward pass.",
+        ),
         Slip(
             "half-the-step",
             0.180,
@@ -100,8 +104,14 @@ STRONG_SCALING = Number(
     dimension="share",
     slips=(
         Slip("speed-up", 5, "5 is the speed-up. The efficiency compares it with the ideal speed-up."),
-        Slip("time-ratio", 0.2, "That is the time on 8 ranks as a share of the time on one. What share would be ideal?"),
-        Slip("inverted", 1.6, "That is the step time over the ideal one. Efficiency is the other way round, and at most 100%."),
+        Slip(
+            "time-ratio", 0.2, "That is the time on 8 ranks as a share of the time on one. What share would be ideal?"
+        ),
+        Slip(
+            "inverted",
+            1.6,
+            "That is the step time over the ideal one. Efficiency is the other way round, and at most 100%.",
+        ),
         Slip(
             "last-doubling",
             2.5 / (2 * 1.6),
@@ -196,7 +206,11 @@ SMALLEST_BATCH = Function(
             _needed(share=1 / 2),
             "You used half of the time for the backward pass. It takes twice as long as the forward pass.",
         ),
-        Mistake("forward-only", _needed(share=1 / 3), "That third is the forward pass. The backward pass hides the all-reduce."),
+        Mistake(
+            "forward-only",
+            _needed(share=1 / 3),
+            "That third is the forward pass. The backward pass hides the all-reduce.",
+        ),
         Mistake(
             "message-once",
             _needed(factor=lambda ranks: 1 if ranks > 1 else 0),

@@ -105,7 +105,10 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
         if returned is ...:
             return wrong("the function returns its ... at once: write your step in its place", "stub")
         if wrapped:
-            return wrong("you used DDP, which reduces for you: write the all-reduce yourself, and do not wrap the model", "wrapped")
+            return wrong(
+                "you used DDP, which reduces for you: write the all-reduce yourself, and do not wrap the model",
+                "wrapped",
+            )
         rows_used = sum(rows)
         fault, agree = _seen(state, leftover, weights(model), averaged(alone, step), step, rank)
         fault = fault or _talk(calls, rows_used, 4 * len(leftover))

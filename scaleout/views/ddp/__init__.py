@@ -40,11 +40,11 @@ MOMENTS = 24  # that a step is played in
 COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
 
 CONTROLS = (
-    guess("Sixteen A100s, joined by 100 Gbit/s Ethernet, train GPT-2 XL, each on 16 sequences of 1,024 tokens. What share "
-          "of a step is **exposed communication**, which no compute hides?", "exposed_percent", "%", lo=0, hi=100,
+    guess("Sixteen A100s, joined by 100 Gbit/s Ethernet, train GPT-2 XL, each on 16 sequences of 1,024 tokens. What "
+          "share of a step is **exposed communication**, which no compute hides?", "exposed_percent", "%", lo=0, hi=100,
           step=1),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
-    slider("batch", "Sequences per GPU and pass", 16, 1, 64, log=True),
+    slider("batch", "Micro-batch: sequences per GPU", 16, 1, 64, log=True),
     select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
     select("compression", "Compression of gradients", "none", COMPRESSION),
     slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
@@ -55,9 +55,9 @@ CONTROLS = (
                help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
         select("program", "Program", "compiled", programs("compiled", "eager"),
                help="Step time and MFU count its kernels, its kernel launches and its optimizer."),
-        slider("accumulation", "Passes per update (accumulation)", 1, 1, 16),
+        slider("accumulation", "Accumulation steps", 1, 1, 16),
         toggle("overlap", "Overlap with backward", True),
-        toggle("no_sync", "no_sync: only the last pass communicates", True),
+        toggle("no_sync", "no_sync: only the last micro-batch communicates", True),
     ),
 )  # fmt: skip
 
@@ -183,7 +183,7 @@ def _levers(setting: Setting, values: dict) -> dict:
         return {name: {"off": "One GPU has nothing to send."} for name in ("link", "overlap", "no_sync")}
     notes = {}
     if setting.accumulation == 1:
-        notes["no_sync"] = {"off": "There is only one pass per update."}
+        notes["no_sync"] = {"off": "There is only one micro-batch per step."}
     if values["buckets"] == 1:
         notes["overlap"] = {"off": "A single bucket is complete only when the backward is."}
     return notes
@@ -245,7 +245,7 @@ def _full(timeline: Timeline) -> list[float]:
 
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
-    """Tokens per GPU and pass whose backward takes as long as the communication that it overlaps with, and that slows it."""
+    """Tokens per GPU and pass whose backward, slowed by communication, takes as long as the communication."""
     last, alone = timeline.passes[-1], cast("Timeline", setting.alone.timeline).passes[-1]
     sent = fsum(end - start for start, end in last.messages)
     backward = (alone.compute_seconds - alone.forward[-1][1]) / (1 - PROGRAMS[setting.program].contention)

@@ -1,5 +1,5 @@
-"""Under the lanes of the view `ddp`: the tokens per pass next to those that would hide the communication, and a row of
-GPUs, filled up to the work that they do."""
+"""Under the lanes of the view `ddp`: the tokens per micro-batch next to those that would hide the communication, and a
+row of GPUs, filled up to the work that they do."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _passes(setting, most_passes: int) -> Iterator[Change]:
         if passes == most_passes or good(passes + 1) < (1 + FLAT) * good(passes):
             times = f"{passes / setting.accumulation:.2g}"
             yield (
-                f"{passes} passes per update, a batch {times} times as large",
+                f"{passes} accumulation steps, a batch {times} times as large",
                 {"accumulation": passes, "no_sync": True},
             )
             return

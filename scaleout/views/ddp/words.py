@@ -40,13 +40,15 @@ def cause(values: dict) -> tuple[str, float]:
 
 
 def _cause_words(setting, values: dict) -> str:
-    """The last bucket where it is most of the exposed communication, which overlap cannot hide; else the larger cost."""
+    """The last bucket where it is most of the exposed communication, as no overlap hides it; else the larger cost."""
     last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
     if setting.overlap and values["exposed_percent"] >= 100 * WORTH and last > 0.5 * values["exposed_seconds"]:
         share = min(1, last / values["exposed_seconds"])
         return f"The last bucket is {share:.0%} of that: no backward is left to hide it."
     part, share = cause(values)
-    return f"{share:.0%} of the communication time is {'bytes, not latency' if part == 'bytes' else 'latency, not bytes'}."
+    return (
+        f"{share:.0%} of the communication time is {'bytes, not latency' if part == 'bytes' else 'latency, not bytes'}."
+    )
 
 
 def advice(best: Lever | None, efficiency: float) -> str:
@@ -60,8 +62,8 @@ def _gpus(count: int) -> str:
 
 
 def law(setting, values: dict) -> list[str]:
-    """Tokens from which the backward pass, 4NT/R, takes longer than the communication. Both times are the model's: R and
-    1/β, the mean rate of the communication, follow from them. Then what the rule of thumb says."""
+    """Tokens from which the backward pass, 4NT/R, takes longer than the communication. Both times are the model's: R
+    and 1/β, the mean rate of the communication, follow from them. Then what the rule of thumb says."""
     p = setting.ranks
     # 4NT leaves out attention's own matmuls and kernels that move bytes, which makes R lower.
     if p == 1:
