@@ -35,12 +35,12 @@ def of(stem: str) -> Minutes | None:
     notebook = next((ROOT / "notebooks").glob(f"[0-9][0-9]_{stem}.ipynb"))
     text = notebook.read_text(encoding="utf-8")
     rows = [re.search(ROW.format(row=row), text) for row in ("short path", "whole chapter")]
-    minutes = [sum(map(int, row.groups())) for row in rows if row]
-    if len(minutes) < len(rows):
+    if rows[0] is None or rows[1] is None:
         return None
+    short, whole = (sum(map(int, row.groups())) for row in rows if row)
     listed = exercises.catalogue(stem)
     keys = [exercise.key for exercise in listed]
-    return Minutes(*minutes, tuple(exercise.key for exercise in listed if exercise.short), tuple(keys))
+    return Minutes(short, whole, tuple(exercise.key for exercise in listed if exercise.short), tuple(keys))
 
 
 def mark_sections(app: Sphinx, doctree: nodes.document, docname: str) -> None:
