@@ -85,14 +85,15 @@ FACTORS = Function(
         "Write the mean over all tokens as a sum over micro-batches. What share of all tokens does one have?",
         "What does DDP divide by afterwards?",
     ),
-    solution=f"```python\n{_SOLUTION}```\n\nEach micro-batch is weighted by its share of all tokens. DDP divides by "
-    "the number of ranks, so you multiply by it. To know the total, the ranks all-reduce their token counts, one "
-    "number, before the first backward pass. If the loss is a *sum* over tokens, every factor is ranks / total.\n\nThe plain "
-    "mean of means, with the factor 1/micro-batches, gives a token of a short micro-batch more weight than a token of "
-    "a long one: five times as much with 40, 8, 8 and 8 tokens. Nothing fails, and the loss goes down. The Trainer of "
-    "transformers did this until 2024, so that training with accumulation was not the same as training with a large "
-    "batch (huggingface/transformers, issue 24725 and pull request 34191). Across ranks it had to be fixed once more "
-    "(pull request 34373, `average_tokens_across_devices`).",
+    solution=f"```python\n{_SOLUTION}```\n\n"
+    "Each micro-batch is weighted by its share of all tokens. DDP divides by the number of ranks, so you multiply by "
+    "it. To know the total, the ranks all-reduce their token counts, one number, before the first backward pass. If "
+    "the loss is a *sum* over tokens, every factor is ranks / total.\n\nThe plain mean of means, with the factor "
+    "1/micro-batches, gives a token of a short micro-batch more weight than a token of a long one: five times as much "
+    "with 40, 8, 8 and 8 tokens. Nothing fails, and the loss goes down. The Trainer of transformers did this until "
+    "2024, so that training with accumulation was not the same as training with a large batch "
+    "(huggingface/transformers, issue 24725 and pull request 34191). Across ranks it had to be fixed once more (pull "
+    "request 34373, `average_tokens_across_devices`).",
     function="factors",
     stub=_STUB,
     reference=weighted,
