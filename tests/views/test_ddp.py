@@ -232,7 +232,7 @@ def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():
     assert whole["values"]["last_message_seconds"] == pytest.approx(whole["values"]["exposed_seconds"])
     large = views.render("ddp", {"model": "llama-2-7b"})
     assert not large["values"]["states_fit"] and large["values"]["states_gb"] == pytest.approx(20 * 6.738415616)
-    assert "the states need 135 GB with DDP's buckets, and one A100 SXM 80 GB has 73.7 GB" in large["sentence"]
+    assert "the states need 135 GB with DDP's buckets, and one A100 SXM 80 GB has 73.7 usable GB" in large["sentence"]
     assert "ZeRO" not in views.render("ddp", {})["sentence"]
 
 

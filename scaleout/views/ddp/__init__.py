@@ -57,7 +57,7 @@ CONTROLS = (
                help="Step time and MFU count its kernels, its kernel launches and its optimizer."),
         slider("accumulation", "Accumulation steps", 1, 1, 16),
         toggle("overlap", "Overlap with backward", True),
-        toggle("no_sync", "no_sync: only the last micro-batch communicates", True),
+        toggle("no_sync", "no_sync: communicate once per step", True),
     ),
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ def sentence(setting, values: dict) -> str:
     extra = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
         f"{text} But the states need {quantity(values['states_gb'])} GB{extra}, and one "
-        f"{DEVICES[setting.device].name} has {quantity(values['usable_gb'])} GB of usable memory: use **ZeRO**."
+        f"{DEVICES[setting.device].name} has {quantity(values['usable_gb'])} usable GB: use **ZeRO**."
     )
 
 
