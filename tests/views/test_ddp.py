@@ -216,8 +216,8 @@ def test_a_moment_of_the_step_shows_the_pile_then():
 def test_sentence_names_the_exposed_part_and_a_lever_that_works():
     result = views.render("ddp", {})
     assert re.search(r"with [\d.,]+ ms \(\d\d\.\d%\) of exposed communication", result["sentence"])
-    assert "Try **bf16 communication" in result["sentence"]
-    promised = int(re.search(r"rounds the gradients\*\*: (\d+)%", result["sentence"]).group(1))
+    assert "Try **bf16, which rounds gradients" in result["sentence"]
+    promised = int(re.search(r"rounds gradients\*\*: (\d+)%", result["sentence"]).group(1))
     kept = views.render("ddp", {"compression": "bf16"})["values"]["efficiency"]
     assert promised == round(100 * kept)
     fast = views.render("ddp", {"link": "node-ib", "compression": "bf16"})

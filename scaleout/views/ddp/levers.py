@@ -50,7 +50,7 @@ def _settings(setting, sizes: tuple[int, ...]) -> Iterator[Change]:
     if bucket != setting.bucket:
         yield f"buckets of {bucket:,} MiB", {"bucket": bucket}
     if setting.compression == "none":
-        yield "bf16 communication, which rounds the gradients", {"compression": "bf16"}
+        yield "bf16, which rounds gradients", {"compression": "bf16"}
 
 
 @kept  # the same for every position of the bucket's own slider

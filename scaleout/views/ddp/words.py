@@ -46,9 +46,7 @@ def _cause_words(setting, values: dict) -> str:
         share = min(1, last / values["exposed_seconds"])
         return f"The last bucket is {share:.0%} of that: no backward is left to hide it."
     part, share = cause(values)
-    return (
-        f"{share:.0%} of the communication time is {'bytes, not latency' if part == 'bytes' else 'latency, not bytes'}."
-    )
+    return f"Communication spends {share:.0%} of its time on {part if part == 'bytes' else 'latency'}."
 
 
 def advice(best: Lever | None, efficiency: float) -> str:
@@ -79,10 +77,10 @@ def law(setting, values: dict) -> list[str]:
     smaller = f" ÷ {quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
-        f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4Nβ{smaller}:",
+        f"Hidden if 4NT/R ≥ 2(W − 1)/W × 4Nβ{smaller}:",
         f"T ≥ 2Rβ(W − 1)/W{smaller} = {quantity(values['tokens_needed'])}",
-        f"tokens per GPU. W = {p}, R = {quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
-        f"1/β = {quantity(rate)} GB/s ({bare} without latency). With compute at {COMPUTE_SHARE:.0%} of peak: "
+        f"tokens each. W = {p}, R = {quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
+        f"1/β = {quantity(rate)} GB/s ({bare} without latency); compute at {COMPUTE_SHARE:.0%} of peak: "
         f"{quantity(values['tokens_by_rule'])}.{left_out}",
     ]
 
