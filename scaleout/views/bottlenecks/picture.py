@@ -76,13 +76,15 @@ class Frame:
 
 def picture(setting: Setting, width: int) -> str:
     frame = Frame(setting, width)
-    body = [_bars(frame), _sum(frame), _memory(frame), _mark(frame)]
+    body = [_bars(frame), _sum(frame), _faster(frame), _memory(frame), _mark(frame)]
     return svg.figure(width, frame.height, "".join(body), _label(setting))
 
 
 def locked(setting: Setting, width: int) -> str:
-    """The same picture: it shows the run before the change that is asked about."""
-    return picture(setting, width)
+    """The run as it is, without what a faster network makes of it."""
+    frame = Frame(setting, width)
+    body = [_bars(frame), _sum(frame), _memory(frame), _mark(frame)]
+    return svg.figure(width, frame.height, "".join(body), _label(setting))
 
 
 def _row_name(frame: Frame, y: float, name: str, aside: str = "") -> str:
@@ -147,6 +149,19 @@ def _sum(frame: Frame) -> str:
     if frame.wide:
         parts.append(svg.text(x + 6, y + frame.high - 5, took(setting.seconds), bold=True, halo=True, mark="seconds"))
     return "".join(parts)
+
+
+def _faster(frame: Frame) -> str:
+    """Where the step would end with a faster network, if there is one to be had."""
+    setting = frame.setting
+    if not setting.link_matters or setting.link == "faster":
+        return ""
+    gain, y = setting.gain_of(link="faster"), frame.sum_y
+    x = frame.left + setting.seconds / gain * frame.scale
+    ways = [f"with InfiniBand per GPU: {gain:.1f} times as fast", f"InfiniBand: {gain:.1f} times as fast"]
+    words = fitting(ways, frame.width - x - 4, svg.SMALLEST)
+    name = svg.text(x, y + frame.high + 17, words, size=svg.SMALLEST, fill="muted", halo=True)
+    return svg.line(x, y - 3, x, y + frame.high + 5, "ink", 1.5, "3 2", mark="faster") + name
 
 
 def _memory(frame: Frame) -> str:

@@ -24,10 +24,11 @@ def sentence(setting: Setting) -> str:
 
 def law(setting: Setting) -> list[str]:
     """The step as the sum of its bars."""
-    shown = [f"{setting.seconds_by[name]:.3g}" for name in RESOURCES if setting.seconds_by[name] > 0]
+    milliseconds = [round(1e3 * setting.seconds_by[name]) for name in RESOURCES]
+    shown = [f"{value:,}" for value in milliseconds if value]
     return [
-        "What overlaps is counted once, so the bars add up to the step:",
-        f"{' + '.join(shown)} = {setting.seconds:.3g} s",
+        "Time that overlaps is counted once, so the bars add up to the step, in ms:",
+        f"{' + '.join(shown)} = {sum(milliseconds):,}",
         f"MFU {setting.mfu:.0%}.",
     ]
 
