@@ -24,13 +24,21 @@ def sentence(setting: Setting) -> str:
 
 def law(setting: Setting) -> list[str]:
     """The step as the sum of its bars."""
-    milliseconds = [round(1e3 * setting.seconds_by[name]) for name in RESOURCES]
+    milliseconds = _rounded([1e3 * setting.seconds_by[name] for name in RESOURCES])
     shown = [f"{value:,}" for value in milliseconds if value]
     return [
         "Time that overlaps is counted once, so the bars add up to the step, in ms:",
         f"{' + '.join(shown)} = {sum(milliseconds):,}",
         f"MFU {setting.mfu:.0%}.",
     ]
+
+
+def _rounded(values: list[float]) -> list[int]:
+    """Whole numbers near the values that add up to their rounded sum: the largest remainders are rounded up."""
+    whole = [int(value) for value in values]
+    missing = round(sum(values)) - sum(whole)
+    largest = sorted(range(len(values)), key=lambda i: whole[i] - values[i])[:missing]
+    return [value + (i in largest) for i, value in enumerate(whole)]
 
 
 def slips(setting: Setting) -> list[tuple[float, str]]:
