@@ -157,13 +157,15 @@ def test_every_moment_says_what_happens():
     for params in ({}, {"stage": 3, "ranks": 8, "offload": "parameters"}, {"stage": 1, "offload": "optimizer"}):
         said = [re.search(r'data-mark="now">([^<]+)<', shown(moment=at, **params)["svg"])[1] for at in range(MOMENTS)]
         assert said[0] == "at rest" and said[-1] == "step done" and len({*said}) > 10
-    assert re.search("<text[^>]*>3 of 4 passes done<", shown(moment=0, passes=4)["svg"])
+    assert re.search("<text[^>]*>3 of 4 micro-batches done<", shown(moment=0, passes=4)["svg"])
 
 
 def test_what_is_offloaded_is_striped_and_lies_beneath():
-    for to, words in (("host", "27.0 GB in the host&#x27;s memory"), ("nvme", "27.0 GB on NVMe")):
+    for to, words in (("host", "27.0 GB in CPU memory"), ("nvme", "27.0 GB on NVMe")):
         drawn = shown(stage=3, offload="parameters", to=to)
-        assert drawn["values"]["held_gb"] == 0 and words in drawn["svg"] and "nothing at rest" in drawn["sentence"]
+        assert (
+            drawn["values"]["held_gb"] == 0 and words in drawn["svg"] and "**no states** per GPU" in drawn["sentence"]
+        )
         assert area(drawn["svg"], "c1") == 0 and drawn["svg"].count("not on the GPU") == 5
     below = shown(offload="parameters")["values"]  # stage 2
     assert below["away"] == "optimizer" and below["held_gb"] == pytest.approx(2 * N / 1e9)
