@@ -164,7 +164,9 @@ def test_what_is_offloaded_is_striped_and_lies_beneath():
     for to, words in (("host", "27.0 GB in CPU memory"), ("nvme", "27.0 GB on NVMe")):
         drawn = shown(stage=3, offload="parameters", to=to)
         assert (
-            drawn["values"]["held_gb"] == 0 and words in drawn["svg"] and "**no states** per GPU" in drawn["sentence"]
+            drawn["values"]["held_gb"] == 0
+            and words in drawn["svg"]
+            and "**No states** on the GPU" in drawn["sentence"]
         )
         assert area(drawn["svg"], "c1") == 0 and drawn["svg"].count("not on the GPU") == 5
     below = shown(offload="parameters")["values"]  # stage 2

@@ -192,7 +192,7 @@ FEWEST = Function(
     "- If no number of GPUs is enough, return 0.",
     hints=(
         "What is whole on every GPU at this stage? Subtract it from the room first.",
-        "The rest of the room has to fit one shard of what is split.",
+        "What is left has to fit one shard of what is split.",
         "With more GPUs a shard becomes as small as you like, but not zero. When is even that too much?",
     ),
     solution="```python\n"

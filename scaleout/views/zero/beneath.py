@@ -111,7 +111,7 @@ def _memory_words(held_bytes: float, usable: int, activations: int) -> list[str]
         ]
     left = f"{quantity((usable - held_bytes) / 1e9, 2)} GB"
     return [
-        f"states per GPU: {held_words} of the usable {all_of}; {left} are left for activations, which take {take}",
+        f"states {held_words} of the usable {all_of}; {left} left for activations, which take {take}",
         f"states: {held_words} of {all_of}; {left} left, activations {take}",
         f"{held_words} of {all_of}, activations {take}",
         f"{held_words} of {all_of}",
@@ -229,6 +229,7 @@ def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
     items = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
     ways = [
         f"step time {took(total)}: {items}",
+        f"step {took(total)}: {items}",
         f"{took(total)}: {items}",
         f"step time {took(total)}, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
     ]

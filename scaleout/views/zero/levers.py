@@ -130,5 +130,5 @@ def _holds(changed) -> str:
 
 def _sends(setting, changed) -> str:
     """The communication volume afterwards."""
-    unchanged = "the same volume, " if changed.pieces == setting.pieces else "volume "
-    return f"{unchanged}{volume(changed.pieces)}"
+    words = "the volume stays" if changed.pieces == setting.pieces else "volume"
+    return f"{words} {volume(changed.pieces)}"

@@ -57,5 +57,5 @@ def words(run: dict, setting) -> tuple[str, str]:
     if stage:
         text = f"your run: volume {stage[0]:.2f}N, {stage[1]:.3g} B per parameter"
         return f"{text}, {own.machine(run)}", text
-    passes = f"{run['passes']:g} micro-batch{'es' if run['passes'] > 1 else ''} per step"
+    passes = f"{run['passes']:g} micro-batch{'es' if run['passes'] > 1 else ''}"
     return f"your run: {own.machine(run)}, {passes}", f"your run: {run['ranks']} ranks, {passes}"

@@ -6,12 +6,13 @@ from scaleout.views.choices import NAMES
 from scaleout.views.zero.amounts import gigabytes, volume
 from scaleout.words.amounts import quantity, took
 
-SHARDS = {0: "nothing", 1: "the optimizer states", 2: "gradients too", 3: "everything"}
+SHARDS = {0: "nothing", 1: "optimizer states", 2: "optimizer and gradients", 3: "all states"}
 
 
 def sentence(setting, values: dict) -> str:
     """What is stored, what is communicated, and what communication and the host cost."""
-    resting = gigabytes(setting.held_bytes()) if setting.held_bytes() else "no states"
+    held = setting.held_bytes()
+    resting = f"**{gigabytes(held)}** per GPU" if held else "**No states** on the GPU"
     fits = "" if setting.states_fit else " (too much)"
     extra = _offloaded(setting)
     if setting.keeps:
@@ -19,8 +20,8 @@ def sentence(setting, values: dict) -> str:
         fits = ""
     causes = "communication and offload cost" if setting.offloaded != "none" else "communication costs"
     return (
-        f"{NAMES[setting.model]}: stage {setting.stage} shards {SHARDS[setting.stage]} over {setting.ranks} GPUs. "
-        f"**{resting}** per GPU{fits}{extra}; volume **{volume(values['pieces'])}**; {causes} "
+        f"{NAMES[setting.model]} on {setting.ranks} GPUs: stage {setting.stage} shards {SHARDS[setting.stage]}. "
+        f"{resting}{fits}{extra}; volume **{volume(values['pieces'])}**; {causes} "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
@@ -49,7 +50,7 @@ def law(setting, values: dict) -> list[str]:
     unit = f"For each N a GPU sends (W − 1)/W of {billions} billion × {setting.widths['weights']} B = "
     program = setting.job.program.label
     return [
-        f"Run by {program}. With W = {n}, a GPU stores at the update, row by row:",
+        f"Run by {program}. With W = {n}, a GPU stores, row by row, when the update begins:",
         formula,
         f"{unit}{gigabytes(setting.piece)}.{_fullest(setting)}{_elsewhere(values)}",
     ]

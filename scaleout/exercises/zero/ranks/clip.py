@@ -1,6 +1,6 @@
 """Check the lab exercise `clip-sharded`: shards of gradients on every rank, clipped by the norm of all of them.
 
-A rank's shards are cut from gradients that every rank makes; some of them are empty. What was sent is counted.
+A rank's shards are cut from gradients that every rank makes; some of them are empty. The bytes sent are counted.
 """
 
 from __future__ import annotations

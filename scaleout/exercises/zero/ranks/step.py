@@ -1,4 +1,4 @@
-"""Check the lab exercise `zero-step`: weights against AdamW on one process, the bytes of the state, and what was sent.
+"""Check the lab exercise `zero-step`: weights against AdamW on one process, the bytes of the state, and the bytes sent.
 
 Four steps on each number of ranks, the weights compared after each: a mistake is named where it gives them all. The
 reference is torch's AdamW on the mean gradient.
