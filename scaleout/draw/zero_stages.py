@@ -52,7 +52,7 @@ def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float)
     grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, column_gap=5, row_gap=2)
     owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
     size, fits = state_bytes(stage), state_bytes(stage) <= USABLE
-    words = f"{size / 1e9:.1f} GB per GPU" if fits else f"{size / 1e9:.1f} GB per GPU: too much"
+    words = f"{size / 1e9:.1f} GB per GPU" if fits else f"{size / 1e9:.1f} GB: too much"
     below = grid.bottom + 18
     return (
         svg.text(x, y + 14, name, bold=True, size=13)
@@ -103,15 +103,15 @@ def halves(width: float) -> str:
 FORWARD, BACKWARD = (0.0, 3.0), (3.0, 9.0)
 LAYERS = 4
 WIRE = {  # (from, to, what is communicated, its short name) in slots; only their order is meant
-    0: ((9.0, 11.0, "reduce-scatter", "RS g"), (11.0, 13.0, "all-gather", "AG g")),
-    1: ((9.0, 11.0, "reduce-scatter", "RS g"), (12.0, 14.0, "all-gather w", "AG w")),
+    0: ((9.0, 11.3, "reduce-scatter", "RS g"), (11.3, 13.3, "all-gather g", "AG g")),
+    1: ((9.0, 11.3, "reduce-scatter", "RS g"), (12.3, 14.3, "all-gather w", "AG w")),
     2: (*((4.5 + 1.5 * i, 5.1 + 1.5 * i, "g", "g") for i in range(LAYERS)), (10.6, 12.6, "all-gather w", "AG w")),
     3: (*((0.75 * i, 0.75 * i + 0.6, "w", "w") for i in range(LAYERS)),
         *((3.0 + 1.5 * i, 3.6 + 1.5 * i, "w", "w") for i in range(LAYERS)),
         *((4.5 + 1.5 * i - 0.75, 4.5 + 1.5 * i - 0.15, "g", "g") for i in range(1, LAYERS)), (9.0, 9.6, "g", "g")),
 }  # fmt: skip
-UPDATE = {0: 13.0, 1: 11.0, 2: 9.6, 3: 9.6}
-SLOTS = 14.2
+UPDATE = {0: 13.3, 1: 11.3, 2: 9.6, 3: 9.6}
+SLOTS = 14.4
 
 
 def middle(width: float) -> str:

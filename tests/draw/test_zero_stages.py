@@ -34,7 +34,7 @@ def test_what_a_panel_says_is_the_states(stage):
     parameters = total_parameters(PRESETS["llama-2-7b"])
     held = sum(state_bytes(parameters, zero_stages.RECIPE, Layout(dp=4, zero=stage)).values())
     assert zero_stages.state_bytes(stage) == held
-    said = f"{held / 1e9:.1f} GB per GPU" + (": too much" if held > zero_stages.USABLE else "")
+    said = f"{held / 1e9:.1f} GB" + (": too much" if held > zero_stages.USABLE else " per GPU")
     for width in (WIDTH, 354):
         assert f">{said}<" in zero_stages.opening(width)
 
