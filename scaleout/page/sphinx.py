@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells, describe, markup, plots, projector, prose, repairs
+from scaleout.page import cards, cells, describe, markup, plots, projector, prose, repairs, short_path
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -269,7 +269,7 @@ def setup(app: Sphinx) -> dict:
         app.add_css_file(name)
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
-    for part in (cells, describe, markup, plots, prose, repairs):
+    for part in (cells, describe, markup, plots, prose, repairs, short_path):
         part.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)

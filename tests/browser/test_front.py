@@ -74,3 +74,27 @@ def test_a_rung_to_come_is_a_dashed_line_with_a_small_name(front):
       return Math.max(...tops.map((top) => tops.filter((other) => other === top).length));
     })""")
     assert max(rows) <= 3
+
+
+def test_the_ladder_says_what_this_reader_has_done(front):
+    """From what is kept in the browser: nothing, one exercise, the short path, and all."""
+    rung = front.locator('.rung[data-stem="memory"]')
+    every, short = rung.get_attribute("data-every").split(), rung.get_attribute("data-short").split()
+    assert 0 < len(short) < len(every) and set(short) < set(every)
+    other = next(key for key in every if key not in short)
+    seen = []
+    for done in ([], [other], [other, *short], every):
+        front.evaluate(
+            "(keys) => keys.forEach((key) => localStorage.setItem(`scaleout:done:memory:${key}`, 'true'))", done
+        )
+        front.reload()
+        live_page.rest(front)
+        seen.append(rung.locator(".rung-progress").inner_text())
+    count = len(every)
+    assert seen == [
+        "",
+        f"1 of {count} exercises done",
+        f"✓ short path, {1 + len(short)} of {count} exercises done",
+        "✓ all exercises done",
+    ]
+    assert front.locator('.rung[data-stem="ddp"] .rung-progress').inner_text() == ""

@@ -106,7 +106,7 @@ def test_one_power_of_a_gpu_and_it_is_a_node_s_share():
     """NVIDIA's DGX H100: 10.2 kW at most, 8 GPUs."""
     assert hardware.NODE_WATTS == 10_200 and hardware.GPU_WATTS == 10_200 / 8 == 1275
     assert views.defaults("capstone")["watts"] == hardware.GPU_WATTS
-    assert "1,275 W for each GPU" in repo.text("book/running.md")
+    assert "1,275 W per GPU, for all the time" in repo.text("book/running.md")
     given = capstone.CONTROLS
     assert next(one for one in given if one.name == "price").unit == price.EXAMPLE.currency
     assert f"{price.EXAMPLE.currency}" in views.render("capstone", {})["sentence"]

@@ -95,9 +95,10 @@ export class Exercise {
 
   layOut() {
     const { root, data } = this;
-    const { minutes } = data.spec;
+    const { minutes, short } = data.spec;
     const prompt = root.querySelector(".live-prompt");
     const title = root.querySelector(".live-title");
+    if (short) title.append(" ", el("span", { class: "live-short" }, "short path"));
     title.append(" ", this.tick, el("span", { class: "live-long" }, `${minutes} minute${minutes === 1 ? "" : "s"}`));
     this.finish(drawer.get(this.done));
     const [hints, ...more] = hintBox(data.spec.hints);

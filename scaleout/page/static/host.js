@@ -1,6 +1,7 @@
 // On a page with no server: find the widgets, and answer them with Python in a worker, which starts when one comes near.
 
 import { Cell } from "./cell.js";
+import { markLadder } from "./ladder.js";
 import { FORMS, mount } from "./mount.js";
 import { Learner, Python } from "./python.js";
 import { leaveOut } from "./unseen.js";
@@ -45,6 +46,8 @@ for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")
     console.error(error); // one that cannot come alive stays as it was stored, and stops no other
   }
 }
+
+markLadder(document);
 
 // The theme makes code that scrolls a tab stop as the window changes its size, and leaves out what is folded then.
 addEventListener("toggle", ({ target }) => {
