@@ -68,7 +68,7 @@ STEP = Lab(
     "- Store AdamW's moments of the rank's own shard **only**, in `state`, where their bytes are counted.\n"
     "- Your collectives are counted too: a volume of 2N, so no all-reduce.\n\n"
     "AdamW multiplies the weights by 1 − lr · DECAY and then subtracts lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the "
-    "moments over 1 − β^step. It is checked on **2 and 3** processes with gloo, over four steps.\n\n"
+    "moments over 1 − β^step. Your function is checked on **2 and 3** processes with gloo, over four steps.\n\n"
     "Save it as `step.py` in the folder of the book's repository, and run the command below.",
     hints=(
         "`torch.nn.functional.pad(flat, (0, n))` adds n zeros; `.chunk(ranks)` of the result gives equal parts.",
@@ -122,14 +122,14 @@ CLIP = Lab(
     level=3,
     minutes=12,
     title="One norm for all shards",
-    prompt="At stages 2 and 3, `clip_grad_norm_` on a rank's own shards scales each rank by a different factor. Write "
-    "`clip_sharded(shards, most)`, which does what `clip_grad_norm_` does on one process with all gradients:\n\n"
-    "- If the norm of **all** gradients of all ranks, as one long vector, is above `most`, scale all shards in place "
-    "so that the norm is `most`. Otherwise change nothing.\n"
+    prompt="At stages 2 and 3, `clip_grad_norm_` on each rank's own shards scales every rank's shards by a different "
+    "factor. Write `clip_sharded(shards, most)`, which does what `clip_grad_norm_` does on one process with all "
+    "gradients:\n\n- If the norm of **all** gradients of all ranks, as one long vector, is above `most`, scale all "
+    "shards in place so that the norm is `most`. Otherwise change nothing.\n"
     "- Return the norm before clipping, the same on all ranks.\n\n"
-    "A rank may own no part of a tensor, or nothing at all, and gradients may be zero. It is checked on **2 and 3** "
-    "processes, and its communication is counted: do not send the gradients.\n\nSave it as `clip.py` in the folder of "
-    "the book's repository, and run the command below.",
+    "A rank may own no part of a tensor, or nothing at all, and gradients may be zero. Your function is checked on **2 "
+    "and 3** processes, and its communication is counted: do not send the gradients.\n\nSave it as `clip.py` in the "
+    "folder of the book's repository, and run the command below.",
     hints=(
         "Which quantity of a shard can be summed over tensors and over ranks: its norm, or something else?",
         "All ranks have to call the all-reduce, whatever they own.",

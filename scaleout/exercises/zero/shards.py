@@ -219,8 +219,8 @@ SAVED = Choice(
     "```\nif rank == 0:\n    torch.save([weights, moments], path)\n\n# after a restart, on every rank\n"
     "weights, moments = torch.load(path)\n```\n\n"
     "Now the job runs with a handwritten stage 1 on 4 ranks: `weights` is whole, and `moments` is the rank's own "
-    "shard, with the same number of elements on each rank. The lines above stay. The job stops and restarts. With what "
-    "does each rank continue?",
+    "shard, with the same number of elements on each rank. The lines above stay as they are. The job stops and "
+    "restarts. With what does each rank continue?",
     hints=("What is in the file?", "Does a shard contain anything that says which rank owns it?"),
     solution="**Right weights, and rank 0's moments on all four ranks.** The shards have the same shape, so nothing "
     "fails: ranks 1, 2 and 3 update their weights with another rank's moments. The loss jumps and recovers, and no "
