@@ -99,7 +99,7 @@ def test_a_row_s_name_splits_it_or_copies_it_again():
 def test_the_locked_picture_is_ddp_s():
     for width in WIDTHS:
         locked = zero.locked(views.defaults("zero"), width)
-        assert "data-press" not in locked and ">stage 0<" in locked and "scatter" not in locked
+        assert "data-press" not in locked and ">stage 0<" in locked and "new weights" not in locked
         assert sum(name.startswith("cell ") for name in marks(locked)) == 2
         assert area(locked, "c2") == pytest.approx(area(shown(width, stage=0)["svg"], "c2"))
 
