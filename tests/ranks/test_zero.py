@@ -214,7 +214,7 @@ def test_the_lab_on_two_processes(tmp_path):
 
 def test_the_lab_with_muon(tmp_path):
     record, said = recorded(pool.lab, [*FAST, "--layers", "1", "--optimizer", "muon"], 2, tmp_path)
-    assert "prediction of seconds: of AdamW's steps only" in record.skipped
+    assert "prediction of step time: only for AdamW" in record.skipped
     assert all(check["passed"] for check in record.checks.values())
     assert "each rank its own rows: WRONG" in said
     sent = record.measurement
