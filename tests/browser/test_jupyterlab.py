@@ -114,7 +114,7 @@ def lab(tmp_path_factory):
 def notebook_page(context, lab):
     """The notebook, opened and run."""
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(90_000)  # a busy machine: an endless loop may have six times its 5 seconds
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(lab("live.ipynb"))
