@@ -200,10 +200,10 @@ def doing(setting: Setting, moment: int) -> str:
         return shown.phase
     kind, shard, way = shown.move
     way_words = {
-        "out": f"from GPU {shard} to all",
-        "in": f"all to GPU {shard}",
+        "out": "to all",
+        "in": f"to GPU {shard}",
         "both": "summed on all",
-        "down": f"GPU {shard} to its host",
+        "down": f"from GPU {shard}",
         "up": f"to GPU {shard}",
     }[way]
     return f"{shown.phase}: {kind}, shard {shard}, {way_words}"
