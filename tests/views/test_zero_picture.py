@@ -166,7 +166,7 @@ def test_what_is_offloaded_is_striped_and_lies_beneath():
         assert (
             drawn["values"]["held_gb"] == 0
             and words in drawn["svg"]
-            and "**No states** on the GPU" in drawn["sentence"]
+            and "**no states** on the GPU" in drawn["sentence"]
         )
         assert area(drawn["svg"], "c1") == 0 and drawn["svg"].count("not on the GPU") == 5
     below = shown(offload="parameters")["values"]  # stage 2

@@ -6,13 +6,11 @@ from scaleout.views.choices import NAMES
 from scaleout.views.zero.amounts import gigabytes, volume
 from scaleout.words.amounts import quantity, took
 
-SHARDS = {0: "nothing", 1: "optimizer states", 2: "optimizer and gradients", 3: "all states"}
-
 
 def sentence(setting, values: dict) -> str:
     """What is stored, what is communicated, and what communication and the host cost."""
     held = setting.held_bytes()
-    resting = f"**{gigabytes(held)}** per GPU" if held else "**No states** on the GPU"
+    resting = f"**{gigabytes(held)}** per GPU" if held else "**no states** on the GPU"
     fits = "" if setting.states_fit else " (too much)"
     extra = _offloaded(setting)
     if setting.keeps:
@@ -20,8 +18,7 @@ def sentence(setting, values: dict) -> str:
         fits = ""
     causes = "communication and offload cost" if setting.offloaded != "none" else "communication costs"
     return (
-        f"{NAMES[setting.model]} on {setting.ranks} GPUs: stage {setting.stage} shards {SHARDS[setting.stage]}. "
-        f"{resting}{fits}{extra}; volume **{volume(values['pieces'])}**; {causes} "
+        f"{NAMES[setting.model]} at stage {setting.stage} on {setting.ranks} GPUs: {resting}{fits}{extra}; volume **{volume(values['pieces'])}**; {causes} "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
