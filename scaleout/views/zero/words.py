@@ -18,7 +18,8 @@ def sentence(setting, values: dict) -> str:
         fits = ""
     causes = "communication and offload cost" if setting.offloaded != "none" else "communication costs"
     return (
-        f"{NAMES[setting.model]} at stage {setting.stage} on {setting.ranks} GPUs: {resting}{fits}{extra}; volume **{volume(values['pieces'])}**; {causes} "
+        f"{NAMES[setting.model]} at stage {setting.stage} on {setting.ranks} GPUs: {resting}{fits}{extra}; "
+        f"volume **{volume(values['pieces'])}**; {causes} "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
