@@ -10,17 +10,17 @@ from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
 from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, integral
 
-TITLE = "Which GPU stores what in ZeRO"
+TITLE = "Who stores what in ZeRO"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "gpt-3-175b")
 CONTROLS = (
-    guess("DDP (stage 0) has a communication volume of **2N** per step. **Stage 2** shards gradients and optimizer "
+    guess("DDP (stage 0) has a communication volume of **2N**. **Stage 2** shards gradients and optimizer "
           "states: how many times N is its volume?", "pieces", "times", lo=0, hi=4, step=0.25),
     play("moment", "Through a step", MOMENTS, 0, MOMENTS),
-    select("stage", "ZeRO stage: what is sharded", 2, [(0, "0 none"), (1, "1 optim"), (2, "2 + grads"),
+    select("stage", "ZeRO stage: shards", 2, [(0, "0 none"), (1, "1 optim"), (2, "2 + grads"),
                                                      (3, "3 + weights")]),
     select("ranks", "GPUs", 4, [(n, str(n)) for n in (2, 4, 8)]),
-    select("offload", "Offloaded to CPU memory", "none",
+    select("offload", "Offloaded to CPU", "none",
            [("none", "nothing"), ("optimizer", "optimizer"), ("parameters", "and weights")]),
     toggle("keep", "Keep gathered weights", False),
     *more(
@@ -75,7 +75,7 @@ def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, or less than they say, and why."""
     reasons = {}
     if setting.stage < 3:
-        reasons["keep"] = "only stage 3 gathers weights for computation"
+        reasons["keep"] = "only stage 3 gathers weights"
     if not setting.stage:
         reasons["offload"] = "needs a stage from 1 to 3, where each GPU owns a shard"
     elif setting.muon:

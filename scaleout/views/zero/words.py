@@ -45,10 +45,10 @@ def law(setting, values: dict) -> list[str]:
     formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held_bytes())}"
     if not terms:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its shard are offloaded"
-    unit = f"For each N a GPU sends (W − 1)/W of {billions} billion × {setting.widths['weights']} B = "
+    unit = f"Per N: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = "
     program = setting.job.program.label
     return [
-        f"Run by {program}. With W = {n}, a GPU stores, row by row, when the update begins:",
+        f"Run by {program}. With W = {n}, a GPU stores at the update, by row:",
         formula,
         f"{unit}{gigabytes(setting.piece)}.{_fullest(setting)}{_elsewhere(values)}",
     ]
