@@ -218,15 +218,6 @@ def test_a_nan_of_another_type_is_named():
     assert "NaN" in check(exercise, source)["message"]
 
 
-@each([0, -1])
-def test_the_largest_of_first_and_last_is_no_peak(index):
-    """A case has its maximum in the middle."""
-    exercise = exercises.exercise("memory", "peak-function")
-    source = "def peak_bytes(always, moments):\n    v = list(moments.values()) or [0]\n"
-    assert not check(exercise, f"{source}    return always + max(v[0], v[-1])")["ok"]
-    assert not check(exercise, f"{source}    return always + v[{index}]")["ok"]
-
-
 def test_of_two_mistakes_that_give_the_same_none_is_named():
     exercise = exercises.exercise("memory", "states-function")
     first = exercise.mistakes[0]
