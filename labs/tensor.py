@@ -1,4 +1,4 @@
-"""Rung 03: tensor parallelism by hand and by parallelize_module: every rank holds a part of every matrix.
+"""Rung 03: tensor parallelism by hand and by parallelize_module: every rank has a part of every matrix.
 
 torchrun --nproc-per-node 2 labs/tensor.py --save
 torchrun --nproc-per-node 4 labs/tensor.py --sequence-parallel --form llama --kv-heads 2
@@ -37,10 +37,10 @@ class Options(options.Model):
     hidden: int = options.number(160, "width of the residual stream", 2)
     heads: int = options.number(8, "attention heads")
     kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
-    form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
+    form: str = options.choice("gpt", ("gpt", "llama"), "which model: gpt has layer norms, biases and a tied head")
     seq: int = options.number(128, "tokens per sequence")
     micro_batch: int = options.number(4, "sequences per step, the same on every rank")
-    sequence_parallel: bool = options.flag("the ways with sequence parallelism too")
+    sequence_parallel: bool = options.flag("run the ways with sequence parallelism too")
     steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -50,7 +50,7 @@ class Options(options.Model):
         None, tuple(lab_tensor.FAULTS), "; ".join(f"{name}: {words}" for name, words in lab_tensor.FAULTS.items())
     )
     link: str | None = options.word(
-        None, "steps over a link between two hosts, of so many Mbit/s, beside DDP's", "N,N", const="1000,200"
+        None, "time steps over a link of so many Mbit/s between two hosts, next to DDP's", "N,N", const="1000,200"
     )
     machine: str | None = options.word(None, "profile by labs/calibrate.py")
     dataset: str | None = options.dataset()
@@ -105,10 +105,10 @@ def skips(lab, names):
     """What this run leaves out, and why."""
     o, world = lab.o, lab.s.world
     lab.skip(
-        world == 1 and "messages: one process sends nothing (torchrun --nproc-per-node 2)",
+        world == 1 and "communication: one process sends nothing (torchrun --nproc-per-node 2)",
         not o.sequence_parallel and "sequence parallelism: not asked for (--sequence-parallel)",
-        "torch" not in names and f"parallelize_module: it would cut {o.shape.kv} key-value heads into {world} parts",
-        o.precision != "fp32" and "bytes kept: predicted for fp32",
+        "torch" not in names and f"parallelize_module: it would split {o.shape.kv} key-value heads into {world} parts",
+        o.precision != "fp32" and "saved bytes: predicted for fp32 only",
     )
 
 

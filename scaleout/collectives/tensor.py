@@ -60,7 +60,7 @@ class Join:
     """Between two operations of a half: what the first gives, what the second reads, and what must move for it.
 
     legal: False where in the forward a message must pass between the two matrices of a half; `reason` says why, and the
-    moves are then the cheapest that mend it.
+    moves are then the cheapest that fix it.
     """
 
     at: str  # "into", "middle", "between" or "out of" the half
@@ -219,8 +219,8 @@ class _Sheet:
             self.join("middle", half, produced, READ, ("k", "v"), widths["k"] + widths["v"], reason=reason)
             places = {"q": TOKENS, "k": READ, "v": READ}
         else:
-            function = "softmax" if half == "attention" else "an activation function"
-            reason = f"{function} of a partial sum is not the sum of its parts' own" if produced == PARTIAL else ""
+            function = "softmax" if half == "attention" else "SwiGLU" if s.gated_mlp else "GeLU"
+            reason = f"{function} of a partial sum is not part of {function} of the sum" if produced == PARTIAL else ""
             self.join("middle", half, produced, middle, names, sum(widths[name] for name in names), reason=reason)
             places = dict.fromkeys(names, middle)
         for name in names:
@@ -300,7 +300,6 @@ def _gives(cut: str, read: Placed) -> Placed:
 
 
 def _reason(gives: Placed, reads: Placed) -> str:
-    dimension = {FEATURES: "features", TOKENS: "tokens"}.get(gives)
-    return (
-        f"each rank has its own {dimension}, and the next matrix reads them all" if dimension and gives != reads else ""
-    )
+    dimension = {FEATURES: "columns", TOKENS: "tokens"}.get(gives)
+    words = f"each rank has only its own {dimension}, and the next matrix reads all of them"
+    return words if dimension and gives != reads else ""

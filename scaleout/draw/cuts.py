@@ -1,4 +1,4 @@
-"""Sheets of a product and who holds them: cut by columns and by rows on two ranks, and QKV by heads on four."""
+"""A matrix multiplication split by columns and by rows over two ranks, and QKV split by heads over four."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PANEL = INPUT[0] + WEIGHT[0] + OUTPUT[0] + 2 * GAP + 52
 HEAD, FOOT = 56.0, 34.0
 
 WAYS = {
-    "columns": ("Cut by columns", "the output's halves stand side by side"),
-    "rows": ("Cut by rows", "two partial sums, to be added"),
+    "columns": ("Split by columns", "each rank has half of the output's columns"),
+    "rows": ("Split by rows", "two partial sums, to be added"),
 }
 
 
@@ -28,7 +28,7 @@ def product(width: float) -> str:
         else {"columns": ((width - PANEL) / 2, 0.0), "rows": ((width - PANEL) / 2, panel)}
     )
     body = "".join(svg.group(x, y, _panel(way)) for way, (x, y) in places.items())
-    label = "A matrix product on two ranks: cut by columns, and cut by rows"
+    label = "A matrix multiplication on two ranks: split by columns, and split by rows"
     return svg.figure(width, panel if wide else 2 * panel - 8, body, label)
 
 
@@ -101,7 +101,9 @@ def heads(width: float) -> str:
                     f'fill="{ramp.colour(rank, RANKS)}" stroke="{svg.colour("paper")}"/>'
                 )
         x += wide + gap
-    label = "Q, K and V cut by heads: eight heads of Q on four ranks, two each; two heads of K and V, each on two ranks"
+    label = (
+        "Q, K and V split by heads: eight heads of Q on four ranks, two each; two heads of K and V, each on two ranks"
+    )
     return svg.figure(width, top + high + 34, "".join(marks), label)
 
 

@@ -1,4 +1,4 @@
-"""Six collectives, each before and after, as squares; and the two rounds of a ring, which make one of them."""
+"""Six collectives, each before and after, as squares, or three of them; and the two rounds of a ring all-reduce."""
 
 from __future__ import annotations
 
@@ -63,14 +63,7 @@ def six(width: float) -> str:
     marks = []
     for i, key in enumerate(order):
         x, y = 1 + i % columns * pitch, 1 + i // columns * row
-        marks.append(_pattern(key, x, y, side, gap, drop))
-        for rank in range(RANKS):
-            words = f"part {rank}" if key == "all_to_all" else f"rank {rank}"
-            middle = x + rank * (side + gap) + side / 2
-            marks.append(
-                svg.text(middle, y + drop + side + 13, words, anchor="middle", fill="muted", size=svg.SMALLEST)
-            )
-        marks.append(svg.text(x, y + drop + side + 34, NAMES[key], bold=True, size=14))
+        marks.append(_named(key, x, y, side, gap, drop))
         marks.append(svg.text(x, y + drop + side + 52, USES[key], fill="muted"))
         sign = {"all_gather": "+", "all_reduce": "="}.get(key)
         if sign and wide:
@@ -78,6 +71,34 @@ def six(width: float) -> str:
             marks.append(svg.text(sign_x, y + (drop + side) / 2 + 6, sign, anchor="middle", fill="muted", size=16))
     height = row * (len(NAMES) // columns) - 20
     return svg.figure(width, height, "".join(marks), "Six collectives on four ranks, each before and after")
+
+
+def three(width: float) -> str:
+    """Reduce-scatter, all-gather, and the all-reduce that they add up to; one above the other on a phone."""
+    wide = width > 500
+    side, gap, drop = (40, 6.5, 55) if wide else (36, 5, 50)
+    room, row = RANKS * side + (RANKS - 1) * gap, drop + side + 58
+    pitch = (width - 2 - room) / 2
+    marks = []
+    for i, key in enumerate(("reduce_scatter", "all_gather", "all_reduce")):
+        x, y = (1 + i * pitch, 1) if wide else ((width - room) / 2, 1 + i * row)
+        marks.append(_named(key, x, y, side, gap, drop))
+        if wide and i:
+            sign_x = x - (pitch - room) / 2
+            marks.append(svg.text(sign_x, y + (drop + side) / 2 + 6, " +="[i], anchor="middle", fill="muted", size=16))
+    label = "Reduce-scatter, all-gather and all-reduce on four ranks, each before and after"
+    return svg.figure(width, (row if wide else 3 * row) - 18, "".join(marks), label)
+
+
+def _named(key: str, x: float, y: float, side: float, gap: float, drop: float) -> str:
+    """A collective with its ranks and its name beneath."""
+    marks = [_pattern(key, x, y, side, gap, drop)]
+    for rank in range(RANKS):
+        words = f"part {rank}" if key == "all_to_all" else f"rank {rank}"
+        middle = x + rank * (side + gap) + side / 2
+        marks.append(svg.text(middle, y + drop + side + 13, words, anchor="middle", fill="muted", size=svg.SMALLEST))
+    marks.append(svg.text(x, y + drop + side + 34, NAMES[key], bold=True, size=14))
+    return "".join(marks)
 
 
 def _pattern(collective: str, x: float, y: float, side: float, gap: float, drop: float) -> str:

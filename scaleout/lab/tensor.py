@@ -1,5 +1,5 @@
-"""What the lab of tensor parallelism prints: the ways side by side, what they send and keep, what a fault looks like.
-Standard library only."""
+"""What the lab of tensor parallelism prints: the ways side by side, their collectives and saved activations, and a
+fault. Standard library only."""
 
 from scaleout.lab.text import count, megabytes, ms, ratio, table
 
@@ -22,7 +22,7 @@ def parts(name):
 
 
 def ways(rows):
-    """Seconds of a step, and of these in messages that nothing hides, as text."""
+    """Step times, and the exposed communication in them, as text."""
     lines = []
     for name, row in rows.items():
         p, m = row["predicted"], row["measured"]
@@ -37,13 +37,13 @@ def ways(rows):
                 f"{row['loss']:.4f}",
             )
         )
-    return table(("one step", "ms", "predicted", "ratio", "in messages, ms", "predicted", "last loss"), lines)
+    return table(("one step", "ms", "predicted", "ratio", "exposed, ms", "predicted", "last loss"), lines)
 
 
 def sent(rows):
-    """The collectives of a step by phase, counted and predicted, as text."""
+    """The collectives per step by phase, counted and predicted, as text."""
     return table(
-        ("collectives of a step", "forward", "backward", "of copies", "in all", "predicted"),
+        ("collectives per step", "forward", "backward", "copies' gradients", "in all", "predicted"),
         [
             (
                 NAMES[name],
@@ -62,7 +62,7 @@ def calls(counts):
 
 
 def saved(rows):
-    """Bytes that the blocks of one rank keep for the backward, measured and predicted, as text; "" in 16 bits."""
+    """Bytes that the blocks of one rank save for the backward pass, measured and predicted, as text; "" in 16 bits."""
     lines = [
         (
             NAMES[name],
@@ -73,11 +73,11 @@ def saved(rows):
         for name, row in rows.items()
         if "kept" in row["measured"]
     ]
-    return table(("kept for the backward, one rank", "measured", "predicted", "ratio"), lines) if lines else ""
+    return table(("saved for the backward pass, one rank", "measured", "predicted", "ratio"), lines) if lines else ""
 
 
 def guessed(rows, guesses):
-    """Seconds of a step by the machine's profile, {way: seconds}, beside those measured, as text; "" without any."""
+    """Step times by the machine's profile, {way: seconds}, next to those measured, as text; "" without any."""
     lines = [
         (
             NAMES[name],
@@ -93,8 +93,8 @@ def guessed(rows, guesses):
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 FAULTS = {
-    "no-backward-reduce": "f does nothing in the backward of the blocks",
-    "kv-copies": "ranks that have the same key-value head keep their own gradient of it (more ranks than heads)",
+    "no-backward-reduce": "f does nothing in the backward pass of the blocks",
+    "kv-copies": "ranks with copies of a key-value head do not add their gradients of it (more ranks than heads)",
 }
 
 
@@ -106,18 +106,18 @@ def fault(losses, wrong, drift):
     drift: after each step, of what ranks have copies of.
     """
     steps = table(
-        ("step", "loss", "one process", "difference", "copies apart by"),
+        ("step", "loss", "one process", "difference", "copies differ by"),
         [
             (i + 1, f"{faulty:.6f}", f"{wanted:.6f}", f"{faulty / wanted - 1:+.1e}", f"{drift[i]:.1e}")
             for i, (faulty, wanted) in enumerate(losses)
         ],
     )
     gradients = table(
-        ("gradients of step 1, from the loss back", "largest error", ""),
+        ("gradients of step 1, from the loss backward", "largest error", ""),
         [(part, f"{error:.1e}", "WRONG" if error > WRONG else "") for part, error in wrong.items()],
     )
     first = next((part for part, error in wrong.items() if error > WRONG), None)
-    return "\n".join([steps, "", gradients, "", f"the first wrong gradient on the way back: {first}"])
+    return "\n".join([steps, "", gradients, "", f"the first wrong gradient, from the loss backward: {first}"])
 
 
 def backwards(names):

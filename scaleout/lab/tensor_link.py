@@ -1,4 +1,4 @@
-"""Predictions, Records and the table of labs/tensor.py --link: tensor parallelism beside DDP over a slow link.
+"""Predictions, Records and the table of labs/tensor.py --link: tensor parallelism and DDP over a slow link.
 
 Standard library only.
 """
@@ -76,5 +76,5 @@ def show(records):
     sent = ", ".join(f"{name} {megabytes(records[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
     busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
     return table(("link", "tensor parallel, ms", "predicted", "ratio", "computes", "DDP, ms"), rows) + (
-        f"\nsent a rank and step: {sent}{BUSY * busy}"
+        f"\nsent per rank and step: {sent}{BUSY * busy}"
     )

@@ -77,7 +77,7 @@ def predicted_kept(shape, batch, seq, tp, sequence):
 
 
 def by_profile(profile, o, tp, sequence):
-    """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes."""
+    """Step time, by the rates and lines that labs/calibrate.py measured with tp processes."""
     job = Job(
         o.shape,
         o.seq,
@@ -96,7 +96,7 @@ def by_profile(profile, o, tp, sequence):
 
 def kept_bytes(way, batch):
     """Bytes of all storages that the forward of the blocks keeps for the backward, each once; weights are not
-    counted, nor what lies outside the blocks."""
+    counted, nor tensors outside the blocks."""
     seen, inside = {}, []
     parameters = {storage(p) for p in way.model.parameters()}
     handles = [module.register_forward_pre_hook(lambda *_: inside.append(1)) for module in way.model.blocks]
@@ -143,7 +143,7 @@ def spread(s, way):
 
 
 class Calibration:
-    """Seconds of a step with nothing sent, by hand and with sequence parallelism, and of each collective at each size
+    """Step time with nothing sent, by hand and with sequence parallelism, and of each collective at each size
     that a step sends; a sample of each a round. The slowest rank's figure counts."""
 
     def __init__(self, s, o, silent):
@@ -185,7 +185,7 @@ class Calibration:
         return statistics.median(self.seconds[collective, size][warmup:])
 
     def predict(self, sequence, warmup):
-        """(seconds of a step, of these exposed in messages)."""
+        """(step time, exposed communication in it), in seconds."""
         messages = sum(self.middle(move.collective, move.size, warmup) for move in self.moves[sequence])
         messages += sum(self.middle("all_reduce", size, warmup) for size in self.sums[sequence].values())
         alone = [statistics.median(samples[sequence][warmup:]) for samples in (self.compute, self.update)]

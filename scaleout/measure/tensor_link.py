@@ -53,7 +53,7 @@ class Worker:
         )
 
     def step(self, way):
-        """(seconds of a step, the slowest rank's; mean loss)."""
+        """(step time of the slowest rank in seconds, mean loss)."""
         batch = self.batch(way)
         seconds, loss = timed(self.s, lambda: self.ways[way].step([batch] if way == "ddp" else batch))
         return seconds, self.s.mean(loss)

@@ -1,9 +1,10 @@
-"""Tensor parallelism from scratch: every rank holds a part of every matrix, and all work on the same tokens.
+"""Tensor parallelism from scratch: every rank has a part of every matrix, and all ranks work on the same tokens.
 
-A matrix is cut by columns, and the next by rows: what the first makes on a rank is what the second needs there, and
-only a sum crosses the wire (Shoeybi et al., arXiv 1909.08053, section 3). Attention is cut by heads. With sequence
-parallelism (Korthikanti et al., arXiv 2205.05198, section 4.2.2) the tensors between those pairs are cut by tokens, and
-the two Functions at the doors are all that changes. `tensor_model` makes a model of these parts.
+One matrix is split by columns and the next by rows: the columns that the first gives on a rank are the input that the
+second needs there, and only a sum is communicated (Shoeybi et al., arXiv 1909.08053, section 3). Attention is split by
+heads. With sequence parallelism (Korthikanti et al., arXiv 2205.05198, section 4.2.2) the tensors between those pairs
+are split by tokens, and only the two Functions before and after each pair change. `tensor_model` makes a model of these
+parts.
 t: ranks, b: sequences, s: tokens, h: hidden, f: MLP width, V: vocabulary. As in torch, a weight has a row for each
 output: a matrix's columns, as papers write y = xW, are its rows here.
 """
@@ -19,7 +20,7 @@ from scaleout.parallel.flat import all_gather, reduce_scatter
 
 
 class Group:
-    """The ranks that share every matrix, and what they send. One process without a process group is a group of one.
+    """The ranks that split every matrix, and their collectives. One process without a process group is a group of one.
 
     silent: nothing is sent, and every result is this rank's own: to time the compute alone.
     """
@@ -49,7 +50,7 @@ class Group:
         return x
 
     def gathered(self, x: Tensor) -> Tensor:
-        """All ranks' tokens, one behind the other: (b, s/t, h) -> (b, s, h)."""
+        """The tokens of all ranks, in order: (b, s/t, h) -> (b, s, h)."""
         x = x.transpose(0, 1).contiguous()  # (s/t, b, h): a collective joins along the first dimension
         gathered = x.new_empty(self.size * len(x), *x.shape[1:])
         if self.size == 1 or self.silent:
@@ -69,11 +70,11 @@ class Group:
         return scattered.transpose(0, 1).contiguous()
 
 
-# --- the four Functions: what crosses the wire ------------------------------------------------------------------
+# --- the four Functions that communicate -------------------------------------------------------------------------
 
 
 class Copy(torch.autograd.Function):
-    """f: every rank goes on with x. Each then finds its own part of x's gradient, and backward adds them."""
+    """f: every rank uses a copy of x. Backward: each has a part of x's gradient, and the parts are added."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group: Group) -> Tensor:
@@ -86,7 +87,7 @@ class Copy(torch.autograd.Function):
 
 
 class Sum(torch.autograd.Function):
-    """g: every rank has a part of a sum. Backward: each part's gradient is the sum's."""
+    """g: adds the ranks' partial sums. Backward: the gradient of each part is that of the sum."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group: Group) -> Tensor:
@@ -98,7 +99,7 @@ class Sum(torch.autograd.Function):
 
 
 class Gather(torch.autograd.Function):
-    """f with sequence parallelism: (b, s/t, h) -> (b, s, h); backward adds, and keeps this rank's tokens."""
+    """f with sequence parallelism: (b, s/t, h) -> (b, s, h). Backward: adds, and keeps this rank's tokens."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group: Group) -> Tensor:
@@ -111,7 +112,7 @@ class Gather(torch.autograd.Function):
 
 
 class Scatter(torch.autograd.Function):
-    """g with sequence parallelism: (b, s, h) -> (b, s/t, h), of the sum; backward gathers all tokens' gradients."""
+    """g with sequence parallelism: (b, s, h) -> (b, s/t, h) of the sum. Backward: gathers all tokens' gradients."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group: Group) -> Tensor:
@@ -145,8 +146,8 @@ class ColumnLinear(nn.Module):
 
 
 class RowLinear(nn.Module):
-    """A linear layer from some of its inputs: (b, s, inputs / t) -> (b, s, outputs), which is a part of a sum until
-    `leave` has added the ranks'. The bias comes after, once."""
+    """A linear layer from some of its inputs: (b, s, inputs / t) -> (b, s, outputs), a partial sum until `leave` has
+    added those of all ranks. The bias is added after that, once."""
 
     def __init__(self, linear: nn.Linear, columns: slice, leave) -> None:
         super().__init__()
@@ -159,7 +160,7 @@ class RowLinear(nn.Module):
 
 
 class VocabularyEmbedding(nn.Module):
-    """The vectors of some tokens; of the others, zeros, to which other ranks add theirs: (b, s) -> (b, s, h)."""
+    """The vectors of some tokens, and zeros for the others, to which other ranks add theirs: (b, s) -> (b, s, h)."""
 
     def __init__(self, embedding: nn.Embedding, rows: slice, leave) -> None:
         super().__init__()
@@ -177,8 +178,8 @@ def local(tokens: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 class VocabularyLoss(torch.autograd.Function):
-    """Mean cross-entropy of logits that no rank has whole: (n, V/t), (n,) -> (). Three numbers per token cross the
-    wire: the largest logit, the sum of exponentials, the target's logit. Backward sends nothing."""
+    """Mean cross-entropy when no rank has all logits: (n, V/t), (n,) -> (). Three numbers per token are communicated:
+    the largest logit, the sum of exponentials, the target's logit. The backward pass sends nothing."""
 
     @staticmethod
     def forward(ctx, logits: Tensor, targets: Tensor, own: slice, group: Group) -> Tensor:

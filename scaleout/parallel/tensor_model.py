@@ -1,5 +1,5 @@
-"""The book's Transformer in parts, one a rank, by the layers of `scaleout.parallel.tensor`: its blocks, what several
-ranks have copies of, and the whole of it for a comparison.
+"""The book's Transformer in parts, one per rank, with the layers of `scaleout.parallel.tensor`: its blocks, the weights
+that several ranks have copies of, and the whole model for a comparison.
 
 t: ranks, b: sequences, s: tokens, h: hidden, V: vocabulary.
 """
@@ -39,7 +39,7 @@ def refuse(shape: Shape, tp: int, dropout: float = 0.0) -> None:
 
 
 def heads(shape: Shape, group: Group) -> tuple[slice, slice]:
-    """This rank's outputs of Q, and of K and V. More ranks than key-value heads: neighbours have the same one."""
+    """This rank's outputs of Q, and of K and V. With more ranks than key-value heads, neighbors have the same one."""
     own, kv, d = group.share(shape.heads), group.share(shape.kv), shape.d
     if group.size > shape.kv:
         first = group.rank * shape.kv // group.size
@@ -48,8 +48,8 @@ def heads(shape: Shape, group: Group) -> tuple[slice, slice]:
 
 
 def cut(block: Block, shape: Shape, group: Group, enter, leave) -> list:
-    """Leave this rank's part of a block: a block with fewer heads and a narrower MLP, and a door on either side of each
-    half. Returns the handles of the hooks that x enters by, one a half, however many matrices read it."""
+    """Leave this rank's part of a block: fewer heads, a narrower MLP, and `enter` (f) and `leave` (g) around each half.
+    Returns the handles of the hooks that apply f to x, one for each half, however many matrices read x."""
     own, kv = heads(shape, group)
     attention, mlp, width = block.attention, block.mlp, group.share(shape.h_ff)
     attention.q = ColumnLinear(attention.q, own)

@@ -1,5 +1,5 @@
-"""The ways to share one model's matrices among ranks that the lab of tensor parallelism sets side by side, behind one
-surface. Each says what it built, and refuses to go on where that is not what was asked for.
+"""The ways to split one model's matrices over ranks that the lab of tensor parallelism compares, behind one surface.
+Each says what it built, and refuses to go on if that is not what was asked for.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ def _counts(operations) -> Counter:
 
 
 def plan(shape: Shape, sequence: bool) -> dict[str, ParallelStyle]:
-    """What `parallelize_module` is told of the book's Transformer. With sequence parallelism the stream between the
-    matrices is a DTensor: a plain tensor would be taken as this rank's tokens, and nothing would say so."""
+    """The plan of the book's Transformer for `parallelize_module`. With sequence parallelism the stream between the
+    matrices is a DTensor: a plain tensor would be taken for this rank's tokens, without an error."""
     stream = Shard(1) if sequence else Replicate()
     rows = {"output_layouts": stream, "use_local_output": not sequence}
     styles = {

@@ -12,8 +12,8 @@ from scaleout.spec.topology import Wire
 from scaleout.writeup.drawings import NARROW, WIDE, drawing
 
 DRAWN = {
-    "busy": lambda width: busy.draw(width, 13_500_000_000, 8, 50e9), "six": patterns.six, "ring": patterns.ring,
-    "nodes": nodes.draw,
+    "busy": lambda width: busy.draw(width, 13_500_000_000, 8, 50e9), "six": patterns.six, "three": patterns.three,
+    "ring": patterns.ring, "nodes": nodes.draw,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from answers import check, code_of
 from cases import each
 
 from scaleout import exercises
-from scaleout.exercises.engine import nested
+from scaleout.exercises.engine import Function, Mistake, nested
 from scaleout.page import live
 
 FUNCTIONS = [
@@ -111,9 +111,22 @@ def test_what_is_no_list_of_numbers_is_one_clear_line(exercise, body, slip, word
 
 
 def test_an_overflow_is_a_mistake_where_it_is_infinite_and_no_other_is_like_it():
-    """The wrong way to scale overflows where logits are spread, which ends the run; of code that was right until then,
-    nothing more is known."""
-    exercise = exercises.exercise("tensor", "split-loss")
+    """The wrong sign overflows where x is large, which ends the run; of code that was right until then, nothing more is
+    known."""
+    exercise = Function(
+        key="decay",
+        level=1,
+        title="Decay",
+        prompt="exp(-x)",
+        hints=("The sign.",),
+        solution="exp(-x)",
+        function="decay",
+        stub="",
+        reference=lambda x: math.exp(-x),
+        cases=((0.5,), (1.0,), (2.0,), (3.0,), (900.0,), (1000.0,), (950.0,)),
+        mistakes=(Mistake("wrong-way", lambda x: math.exp(x) if x < 700 else math.inf, "The sign is wrong."),),
+        right="Right.",
+    )
     outcome = {"stopped": "Line 5: OverflowError: math range error", "slip": "exception", "printed": ""}
     wrong = next(mistake.wrong for mistake in exercise.mistakes if mistake.name == "wrong-way")
     results_of = {

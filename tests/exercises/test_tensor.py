@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from math import log
 
 import answers
 import pytest
@@ -26,7 +25,6 @@ solution = partial(answers.solution, "tensor")
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
-    assert value("wide-enough") == pytest.approx(2 / 9 * 3 * 1370 / 5120)
     assert value("block-waits") == pytest.approx(4 * 2 * 7 / 8 * 4096 * 8192 * 2 / 50e9)
     assert value("sequence-bytes") == pytest.approx(10 * 7 / 8 * 4096 * 5120 * 2)
     assert value("kept") == 2048 * 2 * 5120 * (10 + 24 / 4 + 5 * 40 * 2048 / 5120 / 4)
@@ -35,9 +33,6 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 
 def test_what_prompts_say_of_models_and_links_is_so():
     assert round(total_parameters(GPT) / 1e9) == 13
-    half, links = wire.DEVICES["h100-sxm"].bf16_flop_per_s / 2, (wire.link("nvlink4"), wire.link("ib-ndr"))
-    a_byte = [half / (link.reached * link.one_way_bytes_per_s) for link in links]
-    assert (round(a_byte[0], -1), round(a_byte[1], -2)) == (wire._PER_BYTE, wire._BY_CARD)
     assert wire.link("ib-ndr").one_way_bytes_per_s == 400e9 / 8
     assert PRESETS["llama-3-70b"].hidden == 8192
     assert round(wire._WORK * 1e3, 1) == 6.1 and value("block-waits") > 1.5 * wire._WORK, "waits for most of the time"
@@ -83,13 +78,6 @@ def test_of_four_ranks_equal_blocks_give_the_first_queries_alone_and_the_last_va
     assert max(first) < 16 and min(last) >= 32
 
 
-def test_a_loss_from_parts_is_the_whole_softmaxs():
-    loss = solution("split-loss")
-    assert loss([[0.0, 2.0, 0.0]]) == pytest.approx(log(2))
-    assert loss([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 2.0, 0.0]]) == pytest.approx(log(4))
-    assert loss([[1000.0, 1.0, 1000.0], [-1000.0, 5.0, 0.0]]) == 0
-
-
 def test_messages_that_hide_are_the_backwards():
     """What stays of the backward's is its contention with compute, 0.23 of it, and what is longer than compute."""
     plain, overlapped = wire._PLAIN, wire._OVERLAPPED
@@ -118,7 +106,6 @@ def test_the_right_choices():
     assert right("which-cut") == "columns-rows"
     assert right("partial-sum") == "same-mask"
     assert right("f-and-g") == "four-times"
-    assert right("already-sharded") == "layout"
     assert right("right-at-step-one") == "f-copies"
 
 
@@ -132,8 +119,8 @@ def test_misconceptions_of_the_rung_are_each_named():
         "rows-columns",
         "bias",
         "own-mask",
-        "t",
-        "forward-only",
+        "whole",
+        "backward-only",
         "equal-blocks",
         "cut-heads",
         "even-split",
@@ -141,10 +128,8 @@ def test_misconceptions_of_the_rung_are_each_named():
         "as-before",
         "all-divided",
         "scores-undivided",
-        "not-scaled",
         "bits",
         "half",
         "g-f",
-        "local",
         "all",
     }

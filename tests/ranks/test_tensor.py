@@ -212,14 +212,14 @@ def test_the_lab_on_two_processes(tmp_path):
 def test_more_ranks_than_key_value_heads_and_what_torch_would_cut(tmp_path):
     record, said = recorded(pool.lab, [*FAST, *GROUPED], 4, tmp_path)
     assert record.checks["by hand: copies are equal on all ranks"]["value"] == 0
-    assert "skipped parallelize_module: it would cut 2 key-value heads into 4 parts" in said
+    assert "skipped parallelize_module: it would split 2 key-value heads into 4 parts" in said
     assert "skipped sequence parallelism: not asked for (--sequence-parallel)" in said
 
 
 def test_one_process_says_what_it_skips(tmp_path):
     record, _ = recorded(pool.lab, FAST, 1, tmp_path, XDG_CACHE_HOME=str(tmp_path))
     assert record.skipped[-1].startswith("seconds by the machine's profile: there is none")
-    assert "messages: one process sends nothing (torchrun --nproc-per-node 2)" in record.skipped
+    assert "communication: one process sends nothing (torchrun --nproc-per-node 2)" in record.skipped
     assert record.measurement["collectives per step, by hand"] == 0
 
 
@@ -229,7 +229,7 @@ def test_a_fault_is_shown_beside_one_process():
     steps = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and len(line.split()) == 5]
     assert len(steps) == 5
     assert abs(float(steps[0][3])) < TOLERANCE < abs(float(steps[1][3]))
-    assert done.stdout.rstrip().endswith("the first wrong gradient on the way back: blocks.1.norm2")
+    assert done.stdout.rstrip().endswith("the first wrong gradient, from the loss backward: blocks.1.norm2")
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,8 @@ def test_copies_send_nothing_and_do_all_the_work():
     found = shown(**dict.fromkeys(cut.MEGATRON, "copies"))
     assert found["values"]["sent_mb"] == found["values"]["exposed_seconds"] == 0 and found["values"]["flops_share"] == 1
     assert found["values"]["held_mb"] == pytest.approx(found["values"]["alone_mb"], rel=1e-3)
-    assert "send nothing" in found["sentence"]
-    assert found["levers"]["link"] == {"off": "nothing is sent"} and "off" in found["levers"]["overlap"]
+    assert "nothing is sent" in found["sentence"]
+    assert found["levers"]["link"] == {"off": "nothing is communicated"} and "off" in found["levers"]["overlap"]
 
 
 def test_sequence_parallel_sends_no_less_and_holds_less():
@@ -186,11 +186,12 @@ def test_the_locked_picture_has_no_message_and_the_slips_count_something():
         assert not letters(locked) and "data-press" not in locked and "75.5 MB" not in locked
         assert not any(name.startswith("cell") for name in marks(locked)) and "all-reduce in" not in locked
     said = {words: value for value, words in tensor.slips(views.defaults("tensor"))}
-    assert said["one for each cut matrix, both ways"] == 2 * len(cut.MEGATRON)
+    assert said["one for each split matrix, forward and backward"] == 2 * len(cut.MEGATRON)
     every = len(linears(PRESETS["gpt-3-175b"]))
-    assert said["one for each of six matrices, Q, K and V apart"] == every
-    assert said["one for each of six matrices, both ways"] == 2 * every
-    assert said["the forward's alone: the backward makes as many"] == sum(shown()["values"]["forward"].values())
+    assert said["one for each of six matrices, with Q, K and V apart"] == every
+    assert said["one for each of six matrices, forward and backward"] == 2 * every
+    forward = sum(shown()["values"]["forward"].values())
+    assert said["those of the forward pass alone: the backward pass needs as many"] == forward
     assert views.question("tensor")["words"] == "4"
 
 
@@ -210,15 +211,15 @@ def test_the_lever_that_is_named_keeps_its_promise():
         setting = tensor.Setting.of(given)
         found = levers.advice(setting)
         if found is None:
-            assert "No lever here saves 3%" in shown(**given)["sentence"]
+            assert "Nothing here saves another 3%" in shown(**given)["sentence"]
             continue
         now, then = (shown(**given | change)["values"] for change in ({}, found.change))
-        key = "held_mb" if "holds" in found.gives else "seconds"
+        key = "held_mb" if "needs" in found.gives else "seconds"
         assert then[key] < (1 - levers.WORTH) * now[key] and f"Try **{found.words}**" in shown(**given)["sentence"]
         seen |= {*found.change}
     assert seen == {*cut.MEGATRON, "link", "sequence", "overlap"}
-    assert "**sequence parallel**: a GPU holds" in shown()["sentence"]
-    assert "**the MLP's first matrix in columns**" in shown(up="rows")["sentence"]
+    assert "**sequence parallelism**: each GPU needs" in shown()["sentence"]
+    assert "**splitting the MLP's first matrix by columns**" in shown(up="rows")["sentence"]
 
 
 # --- a reader's run -----------------------------------------------------------------------------------------------
@@ -247,23 +248,23 @@ def test_a_run_lies_where_its_own_step_begins_to_wait(width, sequence, waits):
     circles = [one.attrib for one in ET.fromstring(result["svg"]).iter(f"{SVG}circle")]
     [ring] = [one for one in circles if (one["r"], one["fill"]) == ("7", "none")]
     assert (sum(last) - float(ring.get("cx"))) / (sum(last) - start) == pytest.approx(waits, abs=0.01)
-    words = f"your run: waits {waits:.0%}, keeps 1.010 of the predicted, 2 ranks on 2-core x86-64 CPU"
+    words = f"your run: {waits:.0%} exposed, saves 1.010 of the predicted, 2 ranks on 2-core x86-64 CPU"
     assert record.point(own, sequence)[1] == words and words in result["svg"]
-    assert (f">{words}</text>" if width == svg.WIDE else f">your run: waits {waits:.0%}, 2 ranks on") in result["svg"]
+    assert (f">{words}</text>" if width == svg.WIDE else f">your run: {waits:.0%} exposed, 2 ranks on") in result["svg"]
     assert result["values"] == shown(sequence=sequence, link="pcie")["values"]
 
 
 def test_a_run_between_two_hosts_says_so():
     over = {"seconds per step": 1.5, "share of the step that computes": 0.25}
     own = views.measured("tensor", RUN | {"nodes": 2, "measurement": over})
-    assert record.point(own, True)[::2] == (0.75, "your run: waits 75%, 2 hosts, 2 ranks on 2-core x86-64 CPU")
+    assert record.point(own, True)[::2] == (0.75, "your run: 75% exposed, 2 hosts, 2 ranks on 2-core x86-64 CPU")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"stem": "ddp"}, "no Record of labs/tensor.py"),
-        ({"device_count": 1}, "of one process, which sends nothing"),
+        ({"device_count": 1}, "of one process, which communicates nothing"),
         ({"measurement": {}}, "has no 'seconds per step, by hand' above 0"),
         ({"measurement": 3}, "has no measurement"),
         ({"prediction": {}}, "has no 'bytes the blocks keep, by hand'"),

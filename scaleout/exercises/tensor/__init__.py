@@ -1,6 +1,6 @@
-"""The exercises of `tensor`, easy to hard: where to cut a matrix, what that sends, and what it leaves on a rank."""
+"""The exercises of `tensor`, easy to hard: where to split a matrix, what that sends, and what a rank then has."""
 
 from scaleout.exercises.engine.kinds import easy_to_hard
-from scaleout.exercises.tensor import cuts, diagnose, heads, lab, loss, tokens, wire
+from scaleout.exercises.tensor import cuts, diagnose, heads, lab, tokens, wire
 
-EXERCISES = easy_to_hard(cuts, wire, tokens, heads, loss, diagnose, lab)
+EXERCISES = easy_to_hard(cuts, wire, tokens, heads, diagnose, lab)

@@ -1,4 +1,4 @@
-"""The exercise of `tensor` on two runs that are right at their first step."""
+"""The exercise of `tensor` on two runs whose first step has the right loss."""
 
 from __future__ import annotations
 
@@ -70,54 +70,56 @@ TWO_RUNS = Choice(
     level=3,
     minutes=5,
     title="Right at step one",
-    prompt="Two runs of four blocks on two processes, A and B, each with one sum left out. B has a single key-value "
-    "head. Their losses, beside those of the same model on one process alone; and by how much each gradient of step 1 "
-    "is off, from the loss back, where 1e-7 is rounding:\n\n"
+    prompt="Two runs of four blocks on two processes, A and B, each leave out one sum. B has a single key-value head. "
+    "Here are their losses, next to those of one process alone, and the relative error of each gradient of step 1, "
+    "from the loss backward (1e-7 is rounding):\n\n"
     f"```\n{_table()}\n```\n\nWhat is missing in A, and what in B?",
     hints=(
-        "The loss of step 1 is right: so is the whole forward.",
-        "A wrong gradient of a *tensor* makes all gradients before it wrong. A wrong gradient of a *weight* ends "
-        "there.",
-        "In A the first wrong one is the norm in front of the MLP's two matrices. What has to be added there?",
+        "The loss of step 1 is right, so the whole forward pass is right.",
+        "A wrong gradient of an *activation* makes the gradients of everything before it wrong. A wrong gradient of a "
+        "*weight* has no effect on others.",
+        "In A the first wrong gradient belongs to the norm in front of the MLP's two matrices. What has to be added "
+        "there?",
     ),
-    solution="**A lacks f's all-reduce; B lacks the sum over the ranks that copy a head.** Both forwards are right, so "
-    "the loss of step 1 is. In A the MLP's own gradients are right and everything before them is wrong: each rank goes "
-    "back with its own part of the norm's gradient, and the error travels on to the token table. In B only K's and V's "
-    "weights are wrong, in every block, and the rest is right to the last digit: the gradient of the *stream* was "
-    "added up, and what is missing is a sum of a weight's gradient, which nothing further back reads.\n\nB's losses "
-    "are off by less than a tenth of a per cent in these steps, and lower. From them alone you would see nothing.",
+    solution="**A lacks f's all-reduce; B lacks the sum over the ranks that copy a head.** Both forward passes are "
+    "right, so the loss of step 1 is right. In A the MLP's own gradients are right and everything before them is "
+    "wrong: each rank continues backward with its own part of the gradient, and the error reaches even the embedding. "
+    "In B only the weights of K and V are wrong, in every block, and all others are right up to rounding. There the "
+    "gradient of the *residual stream* was added. The missing sum is that of a weight's gradient, which nothing "
+    "further back reads.\n\nB's losses are off by less than a tenth of a percent in these steps, and they are lower. "
+    "The losses alone would tell you nothing.",
     options=(
         Option(
             "f-copies",
             "A: f's all-reduce. B: the sum of a copied head's gradients",
-            "Right: an error that travels back is in a tensor's gradient; one that stays is in a weight's.",
+            "Right: an error in an activation's gradient travels back; an error in a weight's gradient stays there.",
             True,
         ),
         Option(
             "copies-f",
             "A: the sum of a copied head's gradients. B: f's all-reduce",
-            "A weight's gradient is read by no other: how would an error in one spread as A's does?",
+            "A weight's gradient is read by no other gradient, so how could an error in one spread as A's does?",
         ),
         Option(
             "g-f",
             "A: the forward's all-reduce, g. B: the all-reduce of f",
-            "Without g the loss of step 1 would be wrong already. And without f, errors spread, as in A.",
+            "Without g the loss of step 1 would already be wrong. And without f, errors spread, as in A.",
         ),
         Option(
             "f-norms",
             "A: f's all-reduce. B: the sum of the norms' own gradients",
-            "A is right. In B the norms are right, and K and V are not. Norms need a sum only where tokens are split.",
+            "A is right. In B the norms are right, and K and V are not. Norms need a sum only if tokens are split.",
         ),
         Option(
             "f-heads",
-            "A: f's all-reduce. B: one of g's, behind the attention",
-            "A is right. But without that g the loss of B's first step would be off, and the gradient of "
-            "attention.out too.",
+            "A: f's all-reduce. B: one of g's, after the attention",
+            "A is right. But without that g the loss of B's first step would be off, and so would the gradient of "
+            "attention.out.",
         ),
         Option(
             "seeds",
             "A: equal weights at the start. B: equal seeds of the data",
-            "Then the losses of step 1 would not agree to six digits, in either.",
+            "Then the losses of step 1 would not agree to six digits in either run.",
         ),
     ),
 )

@@ -1,5 +1,5 @@
-"""Exercises of `tensor` on attention: why it is cut between heads, whose columns of Q, K and V, and what fewer
-key-value heads change."""
+"""Exercises of `tensor` on attention: why it is split between heads, which columns of Q, K and V a rank has, and what
+fewer key-value heads change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaleout.spec.transformer import Shape
 
 _STUB = '''\
 def columns(rank, ranks, heads, kv, width):
-    """The columns of a fused [Q | K | V] that a rank holds.
+    """The columns of a fused [Q | K | V] that a rank has.
 
     A list of column numbers from 0, in ascending order.
 
@@ -79,27 +79,27 @@ SPLIT = Function(
     minutes=8,
     title="Whose columns of QKV",
     lists=True,
-    prompt="Many models keep the weights of Q, K and V in **one** matrix [Q | K | V], the heads of each side by side, "
-    "`width` columns per head. Write `columns(rank, ranks, heads, kv, width)`: the columns that `rank` has to hold "
-    "to do "
-    "attention for its query heads with **no message**.\n\n"
+    prompt="Many models store the weights of Q, K and V in **one** matrix [Q | K | V], with the heads of each side by "
+    "side and `width` columns per head. Write `columns(rank, ranks, heads, kv, width)`: the columns that `rank` needs "
+    "to compute attention for its query heads **without communication**.\n\n"
     "- Rank 0 has the first `heads / ranks` query heads, rank 1 the next, and so on.\n"
-    "- With fewer key-value heads than heads, query heads share them in order: of 8 and 2, the first four query heads "
-    "read key-value head 0.\n"
-    "- A rank holds the key and value heads that its query heads read, whole, and no others. Where ranks read the "
+    "- If there are fewer key-value heads than query heads, query heads share them in order: with 8 and 2, the first "
+    "four query heads read key-value head 0.\n"
+    "- A rank has the key and value heads that its query heads read, whole, and no others. If several ranks read the "
     "same one, each has a copy.",
     hints=(
-        "Three ranges, one in each of Q, K and V. Where do K and V begin?",
+        "There are three ranges, one each in Q, K and V. At which column do K and V begin?",
         "Query head j reads key-value head j // (heads // kv).",
-        "With more ranks than key-value heads a rank reads one. `rank * kv // ranks` is its number.",
+        "With more ranks than key-value heads, a rank reads one of them, number `rank * kv // ranks`.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "**That is why QKV projections are easy to split.** Heads never look at each other, so columns that go with a "
-    "head's queries, keys and values make everything that its softmax needs, on one rank. The cut runs between heads. "
-    "A fused matrix must not be cut into equal column blocks: the first of four ranks would have queries alone, the "
-    "last values alone, and nobody could begin. Llama's checkpoints keep the three apart. GPT-2's `c_attn` is fused. "
-    "Megatron-LM's is too, but head by head, with q, k and v of a head side by side, so that equal blocks are right.",
+    "**That is why QKV projections are easy to split.** Heads are independent of each other, so the columns of a "
+    "head's queries, keys and values give one rank everything that this head's softmax needs. The split runs between "
+    "heads. A fused matrix must not be split into equal column blocks: with four ranks, the first would have only "
+    "queries and the last only values, and no rank could begin. Llama's checkpoints store the three separately. "
+    "GPT-2's `c_attn` is fused. Megatron-LM's matrix is fused too, but head by head, with q, k and v of one head side "
+    "by side, so that equal blocks are right.",
     function="columns",
     stub=_STUB,
     reference=_columns,
@@ -123,37 +123,37 @@ SPLIT = Function(
         Mistake(
             "equal-blocks",
             _equal,
-            "You cut the fused matrix into equal column blocks. Then the first rank has queries and no values, "
-            "the last values and no queries. Cut Q, K and V each, and take a rank's part of all three.",
+            "You split the fused matrix into equal column blocks. Then the first rank has queries and no values, and "
+            "the last has values and no queries. Split each of Q, K and V, and take a rank's part of all three.",
         ),
         Mistake(
             "cut-heads",
             _cut_heads,
-            "You cut Q, K and V each into equal blocks. That is right up to as many ranks as key-value heads; with "
-            "more, it cuts through a head, and a softmax needs whole ones: ranks have copies then.",
+            "You split each of Q, K and V into equal blocks. That is right for up to as many ranks as key-value heads. "
+            "With more ranks it splits a head, but a softmax needs whole heads, so ranks have copies.",
         ),
         Mistake(
             "as-queries",
             _as_queries,
-            "You took as many heads of K and V as of Q. There are kv of them, and query heads share one.",
+            "You took as many heads of K and V as of Q. There are only kv of each, and several query heads share one.",
         ),
         Mistake(
             "all-key-values",
             lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, width, read=list(range(kv))),
-            "Every rank of yours holds all of K and V. It needs those that its own query heads read.",
+            "Each of your ranks has all of K and V. It needs only the heads that its own query heads read.",
         ),
         Mistake(
             "in-turns",
             _modulo,
-            "With more ranks than key-value heads you deal them out in turns, rank % kv. Neighbours share one: the "
-            "first query heads all read key-value head 0.",
+            "With more ranks than key-value heads, your rank takes head rank % kv. But neighboring ranks share a head: "
+            "the first query heads all read key-value head 0.",
         ),
         Mistake(
             "shared-in-turns",
             lambda rank, ranks, heads, kv, width: _columns(
                 rank, ranks, heads, kv, width, read=sorted({head % kv for head in _own_heads(rank, ranks, heads)})
             ),
-            "Your query head j reads key-value head j % kv. They share in order: the first heads // kv query heads "
+            "Your query head j reads key-value head j % kv. Query heads share in order: the first heads // kv of them "
             "read key-value head 0.",
         ),
         Mistake(
@@ -161,45 +161,45 @@ SPLIT = Function(
             lambda rank, ranks, heads, kv, width: _columns(
                 rank, ranks, heads, kv, width, read=[h // (heads // kv) for h in _own_heads(rank, ranks, heads)]
             ),
-            "A key-value head stands in your list once for each query head that reads it. The rank holds it once.",
+            "Your list has a key-value head once for each query head that reads it. The rank has it only once.",
         ),
         Mistake(
             "late-values",
             lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads)),
-            "Your V begins as far behind K as K does behind Q. K has kv heads.",
+            "Your V begins as far after K as K does after Q. But K has only kv heads.",
         ),
         Mistake(
             "round-robin",
             lambda rank, ranks, heads, kv, width: _columns(
                 rank, ranks, heads, kv, width, owned=list(range(rank, heads, ranks))
             ),
-            "Your rank has every ranks-th head. That can be made to work, but here a rank's query heads stand "
+            "Your rank has every ranks-th head. That can be made to work, but here the query heads of a rank are "
             "side by side.",
         ),
         Mistake(
             "queries-only",
             lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, width, read=[]),
-            "Those are the queries alone. Without keys and values of its heads the rank has to ask for them.",
+            "Those are only the queries. Without the keys and values of its heads, the rank would have to communicate.",
         ),
         Mistake(
             "no-values",
             lambda rank, ranks, heads, kv, width: [
                 column for column in _columns(rank, ranks, heads, kv, width) if column < (heads + kv) * width
             ],
-            "Those are queries and keys. The softmax weighs values: the rank needs those of its heads too.",
+            "Those are queries and keys. The softmax weighs values, so the rank needs the values of its heads too.",
         ),
         Mistake(
             "no-offset",
             lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, width, starts=(0, 0)),
-            "You count K's and V's columns from 0. In the fused matrix they stand behind those of Q.",
+            "You count K's and V's columns from 0. In the fused matrix they come after those of Q.",
         ),
         Mistake(
             "heads-not-columns",
             lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, 1),
-            "Those are the numbers of heads. A head has width columns.",
+            "Those are the numbers of the heads. A head has width columns.",
         ),
     ),
-    right="Each rank does attention for its own heads, from projection to mix, without a word.",
+    right="Each rank computes attention for its own heads without any communication.",
 )
 
 _GQA, _RANKS = Shape(GPT.layers, GPT.hidden, GPT.heads, GPT.vocab, kv_heads=2), 8
@@ -212,17 +212,17 @@ KV = Number(
     level=2,
     title="Fewer key-value heads",
     prompt=f"A model is {_GQA.hidden:,} wide and has {_GQA.heads} heads of {_GQA.d}, but only **{_GQA.kv}** key heads "
-    f"and {_GQA.kv} value heads. Its attention is cut by heads over **{_RANKS}** ranks. How many parameters of K's "
-    "and V's weights **together** does one rank hold in a block? No biases.",
+    f"and {_GQA.kv} value heads. Its attention is split by heads over **{_RANKS}** ranks. How many parameters of the "
+    "K and V weights **together** does one rank have in a block? There are no biases.",
     hints=(
-        f"{_RANKS} ranks share {_GQA.kv} key-value heads. Can a rank do with a piece of one?",
+        f"{_RANKS} ranks share {_GQA.kv} key-value heads. Is a piece of a head enough for a rank?",
         f"One head of K and one of V, {_GQA.hidden:,} × {_GQA.d} each.",
     ),
-    solution=f"A rank's {_GQA.heads // _RANKS} query heads read one key head and one value head, whole: 2 × "
-    f"{_GQA.hidden:,} × {_GQA.d} = **{2 * _K / 1e6:.2f} million**. An even split would be "
-    f"{2 * _UNCUT / _RANKS / 1e6:.3f} million, a fourth of it: each head stands on {_COPIES} ranks. Copies cost twice: "
-    f"their memory, and a message, for each of the {_COPIES} finds the gradient from its own query heads alone, and "
-    "the parts have to be added.",
+    solution=f"A rank's {_GQA.heads // _RANKS} query heads read one key head and one value head, each whole: 2 × "
+    f"{_GQA.hidden:,} × {_GQA.d} = **{2 * _K / 1e6:.2f} million**. An even split would give "
+    f"{2 * _UNCUT / _RANKS / 1e6:.3f} million, a fourth of that, because each head is on {_COPIES} ranks. Copies cost "
+    f"memory and communication: each of the {_COPIES} ranks has the gradient from its own query heads only, and these "
+    "parts have to be added.",
     value=2 * _K,
     unit="million",
     units=("thousand", "million", "billion"),
@@ -231,52 +231,53 @@ KV = Number(
         Slip(
             "even-split",
             2 * _UNCUT / _RANKS,
-            f"That is an {_RANKS}th of both. It would be a piece of a head, and a softmax needs all {_GQA.d} numbers "
-            "of it: ranks hold copies.",
+            f"That is an {_RANKS}th of both. It would be a piece of a head, but a softmax needs all {_GQA.d} numbers "
+            "of the head, so ranks have copies.",
         ),
         Slip("one-matrix", _K, "That is one head of one matrix. K and V each have one."),
         Slip(
             "all-heads",
             2 * _UNCUT,
-            "That is both heads of both matrices. The query heads of one rank all read the same head.",
+            "That is both heads of both matrices. All query heads of one rank read the same head.",
         ),
         Slip(
             "as-queries",
             2 * _GQA.hidden * _GQA.d * _GQA.heads // _RANKS,
-            f"You took {_GQA.heads // _RANKS} heads of K and V, as many as of Q. There are {_GQA.kv} of each in all.",
+            f"You took {_GQA.heads // _RANKS} heads of K and V, as many as of Q. There are only {_GQA.kv} of each.",
         ),
         Slip(
             "with-queries", _GQA.hidden * _GQA.d * (_GQA.heads // _RANKS + 2), "You counted the columns of Q as well."
         ),
     ),
-    right="Beyond as many ranks as key-value heads, more ranks do not make this smaller.",
+    right="Once there are more ranks than key-value heads, adding ranks does not make this smaller.",
 )
 
 TWO_HALVES = Choice(
     key="two-halves-of-qkv",
     level=2,
     minutes=4,
+    short=True,
     title="Two ways to halve QKV",
-    prompt=f"A GPT is {GPT.hidden:,} wide, with {GPT.heads} heads of {GPT.d}. Two ranks each take half of the columns "
-    "of Q, of K and of V. There are two ways:\n\n"
-    f"- **between** the heads: rank 0 has all {GPT.d} columns of heads 0 to {GPT.heads // 2 - 1}, rank 1 those of the "
-    "others;\n"
-    f"- **through** every head: rank 0 has columns 0 to {GPT.d // 2 - 1} of each head, rank 1 columns {GPT.d // 2} to "
-    f"{GPT.d - 1}.\n\n"
-    "Bytes of weights and FLOPs are the same. Between the heads, nothing is communicated before the output projection. "
-    "Through them, what does rank 0 lack when it comes to the softmax?",
+    prompt=f"A GPT is {GPT.hidden:,} wide, with {GPT.heads} heads of {GPT.d}. Two ranks can each take half of the "
+    "columns of Q, K and V in two ways:\n\n"
+    f"- **between** the heads: rank 0 has all {GPT.d} columns of heads 0 to {GPT.heads // 2 - 1}, and rank 1 has those "
+    "of the other heads;\n"
+    f"- **through** every head: rank 0 has columns 0 to {GPT.d // 2 - 1} of each head, and rank 1 has columns "
+    f"{GPT.d // 2} to {GPT.d - 1}.\n\n"
+    "Between the heads, nothing is communicated before the output projection. Through the heads, what does rank 0 lack "
+    "when it comes to the softmax?",
     hints=(
-        "A score is the dot product of a query and a key of one head. Over which index is it a sum?",
-        "Which sums can be finished later, behind a function that is not linear?",
+        "A score is the dot product of a query and a key of one head. Over which index does it sum?",
+        "Which sums can be completed later, after a function that is not linear?",
     ),
     solution=f"**Half of the terms of each score.** A score is a sum over the {GPT.d} numbers of a head. Rank 0 has "
-    f"the first {GPT.d // 2} of them, for every head and every pair of tokens, so that its scores are partial sums. "
-    "Softmax is not linear: parts cannot pass it one by one and be added behind it, as the MLP's can behind its second "
-    "matrix. So the scores are all-reduced before it, or the halves of queries and keys are gathered.\n\n"
-    "**Between the heads the cut meets no sum.** Each head's queries, keys, values, scores and mix depend on its own "
-    "columns and on no other head's. The first sum that runs over heads is in the output projection, whose rows are "
-    "cut the same way: one all-reduce, as behind the MLP. That is why QKV projections are easy to parallelize, and why "
-    "there are no more ranks than heads.",
+    f"the first {GPT.d // 2} of them, for every head and every pair of tokens, so its scores are partial sums. Softmax "
+    "is not linear, so the two parts cannot be added after it, as the parts of the MLP's second matrix can. Either the "
+    "scores are all-reduced before the softmax, or the halves of queries and keys are gathered.\n\n"
+    "**Between the heads, the split does not divide any sum.** The queries, keys, values, scores and output of a head "
+    "depend on that head's own columns and on no other head's. The first sum over several heads is in the output "
+    "projection. Its rows are split by heads too, and one all-reduce follows, as after the MLP. That is why QKV "
+    "projections are easy to split, and why there are no more ranks than heads.",
     options=(
         Option(
             "half-of-each-sum",
@@ -287,24 +288,25 @@ TWO_HALVES = Choice(
         Option(
             "half-of-the-heads",
             "The scores of the heads that rank 1 has worked out",
-            "Softmax runs over the keys of one head. It never looks at another head's scores, and cut this way rank "
-            "0 has a part of every head.",
+            "Softmax runs over the keys of one head. It never reads another head's scores, and split this way, rank 0 "
+            "has a part of every head.",
         ),
         Option(
             "half-of-the-tokens",
             "The keys of the tokens that are read on rank 1 only",
-            "Tensor parallelism cuts weights. Both ranks see all tokens, and have a part of each one's key.",
+            "Tensor parallelism splits weights. Both ranks see all tokens, and have a part of each token's key.",
         ),
         Option(
             "nothing",
             "Nothing: its part can be added to rank 1's after it",
-            "The softmax of a sum is not the sum of softmaxes. Parts add up only as long as what comes next is linear.",
+            "Softmax of a sum is not the sum of softmaxes. Parts can be added later only if what comes between is "
+            "linear.",
         ),
         Option(
             "half-of-the-values",
             "The halves of the values, which softmax weighs",
-            "Values come behind the softmax, and each column of them is weighed by itself: rank 0 could mix its "
-            "half alone, if it had the weights.",
+            "The values come after the softmax, and each of their columns is weighed by itself. Rank 0 could weigh its "
+            "own half, if it had the weights.",
         ),
     ),
 )
@@ -317,21 +319,21 @@ CUT_HEADS = Number(
     key="through-the-heads",
     level=2,
     minutes=4,
-    title="A cut through every head",
-    prompt=f"The GPT of {GPT.heads} heads of {GPT.d} on **two** ranks, cut **through** every head: each rank has half "
-    f"of a head's columns, for all heads. One sequence of {_SEQ:,} tokens, no causal mask, all in bf16. Before the "
-    "softmax the ranks add up their partial scores by one all-reduce. How large is the tensor that each of them gives "
-    "to it, in the forward of one block?",
+    title="A split through every head",
+    prompt=f"Take the GPT of {GPT.heads} heads of {GPT.d}, split over **two** ranks **through** every head: each rank "
+    f"has half of the columns of every head. There is one sequence of {_SEQ:,} tokens, no causal mask, and all numbers "
+    "are bf16. Before the softmax, one all-reduce adds the partial scores. How large is the tensor that each rank "
+    "gives to it, in the forward pass of one block?",
     hints=(
-        "For how many pairs of tokens, and for how many heads, does a rank have a part of the score?",
+        "For how many pairs of tokens, and for how many heads, does a rank have a partial score?",
         "Every rank has a part of every score of every head.",
     ),
-    solution=f"{GPT.heads} heads × {_SEQ:,} × {_SEQ:,} pairs × {_BYTES} bytes = **{_SCORES / 1e6:.0f} MB**. The "
-    f"all-reduce behind the output projection, the only one of attention where the cut runs between heads, has "
-    f"{_SEQ:,} × {GPT.hidden:,} × {_BYTES} bytes, {_STREAM / 1e6:.1f} MB: {_SCORES / _STREAM:.0f} times less, "
-    "the sequence over a head's width. And fused attention never has the scores as a tensor that could be sent. "
-    "Gathering both ranks' halves of queries and keys instead sends less, and leaves each rank with the scores of all "
-    "heads to work out: then nothing was split.",
+    solution=f"{GPT.heads} heads × {_SEQ:,} × {_SEQ:,} pairs × {_BYTES} bytes = **{_SCORES / 1e6:.0f} MB**. If the "
+    "split runs between the heads, attention's only all-reduce comes after the output projection. Its tensor has "
+    f"{_SEQ:,} × {GPT.hidden:,} × {_BYTES} bytes = {_STREAM / 1e6:.1f} MB, {_SCORES / _STREAM:.0f} times less (the "
+    "sequence length over the width of a head). Also, fused attention never has the scores as a tensor that could be "
+    "sent. Gathering both halves of queries and keys instead sends less, but then each rank computes the scores of all "
+    "heads, and nothing was split.",
     value=_SCORES,
     unit="MB",
     units=("MB", "MiB", "GB", "GiB"),
@@ -340,23 +342,26 @@ CUT_HEADS = Number(
         Slip(
             "half",
             _SCORES / 2,
-            "A cut through the heads leaves no pair of tokens and no head out: each rank has a "
-            "partial sum for all of them.",
+            "With a split through the heads, each rank has a partial sum for every head and every pair of tokens.",
         ),
-        Slip("stream", _STREAM, "That is the size of a tensor with one row a token. Scores belong to pairs of tokens."),
+        Slip(
+            "stream",
+            _STREAM,
+            "That is the size of a tensor with one row for each token. Scores belong to pairs of tokens.",
+        ),
         Slip(
             "in-fp32",
             2 * _SCORES,
-            "A number in bf16 has two bytes, and what is asked is what a rank gives, not what goes both ways.",
+            "A number in bf16 has two bytes. Count the tensor that a rank gives, not what the ring sends both ways.",
         ),
         Slip(
             "by-columns",
             _SCORES * GPT.d / 2,
-            "You counted each score once for every column of a head. A dot product "
-            "adds them up, to one number on each rank.",
+            "You counted each score once for every column of a head. A dot product adds these to one number on each "
+            "rank.",
         ),
     ),
-    right="Between the heads the same attention sends none of it.",
+    right="Split between the heads, the same attention sends none of this.",
 )
 
 EXERCISES = (TWO_HALVES, CUT_HEADS, SPLIT, KV)

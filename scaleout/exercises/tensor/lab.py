@@ -1,4 +1,4 @@
-"""The exercises of `tensor` that are done in the lab: an MLP split over two real ranks, without and with its tokens."""
+"""The exercises of `tensor` on two real ranks: a split MLP, without and with sequence parallelism."""
 
 from __future__ import annotations
 
@@ -61,25 +61,23 @@ MLP = Lab(
     level=3,
     minutes=15,
     title="An MLP on two ranks",
-    prompt="Write `split_mlp(x, up, down, bias)`, an MLP on **two** ranks, and the f and g that it needs. Every "
-    "rank gets all of `x` and `bias`, its own columns of `up` and its own rows of `down`, and returns the whole "
-    "output.\n\n"
-    "The checker works out the same loss on both ranks from what you return, calls `backward()`, and compares the "
-    "output and the gradients of `x`, `up`, `down` and `bias` with those of one process. A rank's `up` and `down` have "
-    "the gradient of the rank's own part; `x` and `bias` have all of theirs on every rank. Your collectives are "
-    "counted: one all-reduce forward, one backward.\n\n"
-    "Save your function as `mlp.py`, in the folder of the book's repository, and run the command below.",
+    prompt="Write `split_mlp(x, up, down, bias)`, an MLP on **two** ranks, with the f and g that it needs. Every rank "
+    "gets all of `x` and `bias`, its own columns of `up` and its own rows of `down`, and returns the whole output.\n\n"
+    "The checker computes the same loss on both ranks and compares the output and all gradients with those of one "
+    "process: for `x` and `bias` the whole gradient on every rank, for `up` and `down` the rank's own part. It allows "
+    "one all-reduce forward and one backward.\n\n"
+    "Save your function as `mlp.py` in the folder of the book's repository, and run the command below.",
     hints=(
         "Two subclasses of `torch.autograd.Function`: each has an all-reduce in one direction, and nothing in the "
         "other.",
-        "`dist.all_reduce` works in place: give it a clone of what came in.",
-        "f stands between x and up; g behind down. And the bias?",
+        "`dist.all_reduce` works in place: give it a clone of its input.",
+        "f is between x and up, and g is after down. Where does the bias go?",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "The same two, with a group that may be a part of all ranks, are `Copy` and `Sum` in "
-    "`scaleout/parallel/tensor.py`. `dist.all_reduce` on the product itself, outside of a "
-    "Function, adds up too, and autograd does not see it: that happens to be right for g, and leaves f to be written.",
+    "The same two functions, for any group of ranks, are `Copy` and `Sum` in `scaleout/parallel/tensor.py`. "
+    "`dist.all_reduce` on the output itself, without a Function, adds too, but autograd does not see it. That happens "
+    "to be right for g, and leaves f to be written.",
     stub=STUB,
     command="python -m scaleout.exercises.tensor.ranks mlp.py",
 )
@@ -91,7 +89,7 @@ from torch.nn.functional import gelu
 
 
 def split_tokens(x, up, down):
-    """This rank's tokens of gelu(x @ up) @ down, all of each meant.
+    """This rank's tokens of gelu(x @ all of up) @ all of down.
 
     x: (n / t, h), this rank's tokens; rank 0 has the first
     up: (h, m / t), this rank's columns
@@ -149,24 +147,24 @@ TOKENS = Lab(
     level=3,
     minutes=10,
     title="Tokens split, too",
-    prompt="Now a rank has only its own tokens of x, and returns only its own tokens of the output: the loss is a sum "
+    prompt="Now a rank has only its own tokens of x, and returns only its own tokens of the output. The loss is a sum "
     "over the tokens of all ranks. Write `split_tokens(x, up, down)` for **two** ranks, with the two functions that "
-    "take the places of f and g. No bias this time.\n\n"
+    "replace f and g. There is no bias.\n\n"
     "The checker compares this rank's tokens of the output and of x's gradient, and the gradients of `up` and `down`, "
-    "which count the tokens of **all** ranks. Your collectives are counted: an all-gather and a reduce-scatter "
-    "forward, one of each backward, and no all-reduce.\n\n"
-    "Save your function as `tokens.py`, in the folder of the book's repository, and run the command below.",
+    "which count the tokens of **all** ranks. It allows an all-gather and a reduce-scatter forward, one of each "
+    "backward, and no all-reduce.\n\n"
+    "Save your function as `tokens.py` in the folder of the book's repository, and run the command below.",
     hints=(
-        "Forward: before `up` a rank needs all tokens; after `down` it has a part of the sum of all tokens, and "
-        "needs the sum of its own.",
-        "The backward of an all-gather adds up, and each rank keeps what belongs to its tokens.",
+        "Forward: before `up` a rank needs all tokens. After `down` it has a partial sum for all tokens, and needs the "
+        "finished sums of its own tokens.",
+        "The backward pass of an all-gather adds over the ranks, and each rank keeps the sums of its own tokens.",
         "`dist.all_gather(parts, x)` and `dist.reduce_scatter(mine, parts)`; tensors must be contiguous.",
     ),
     solution="```python\n"
     f"{_TOKENS_SOLUTION}```\n\n"
-    "Each function is the other's backward. Autograd keeps the gathered x for the gradient of `up`; Megatron-LM keeps "
-    "the rank's own tokens and gathers once more. `torch.distributed.nn.functional` has both as they are: here each "
-    "rank has a loss of its own tokens, and the sum over ranks is what they are made for.",
+    "Each function is the other's backward pass. Autograd stores the gathered x for the gradient of `up`; Megatron-LM "
+    "stores the rank's own tokens and gathers once more. `torch.distributed.nn.functional` has both functions ready to "
+    "use: they differentiate the sum of all ranks' losses, and here each rank has the loss of its own tokens.",
     stub=TOKENS_STUB,
     command="python -m scaleout.exercises.tensor.ranks tokens.py",
 )

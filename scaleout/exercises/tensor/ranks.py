@@ -3,8 +3,8 @@
     python -m scaleout.exercises.tensor.ranks mlp.py
     python -m scaleout.exercises.tensor.ranks tokens.py
 
-The function that the first file holds says which. Output and gradients are compared with one process, and what was
-sent is counted.
+Which one it is follows from the function in the file. Output and gradients are compared with one process, and bytes
+that a rank sends are counted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 def compared(label: str, actual: object, right: torch.Tensor, known: Known) -> Fault:
     """None where `given` is right; else the one of `known` that it is, or by how much it is off."""
     if actual is None:
-        return "no-gradient", f"{label} is None: nothing of the loss comes back to it. Does your function detach it?"
+        return "no-gradient", f"{label} is None: the backward pass does not reach it. Does your function detach it?"
     if not isinstance(actual, torch.Tensor):
         return "no-tensor", f"{label} is a {type(actual).__name__}, not a tensor"
     actual = actual.detach()
@@ -107,12 +107,12 @@ class Compared:
 
 
 def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple[object, counted, Fault]:
-    """(what the reader's function gave, what was sent forward and backward, what stopped it before its backward)."""
+    """(the output of the reader's function, its collectives, what stopped it before its backward pass)."""
     warnings.simplefilter("ignore")  # torch renames its collectives, and warns of those that autograd does not see
     with counted() as calls:
         output = function(*(tensor.requires_grad_() for tensor in inputs.values()))
         if output is ...:
-            return output, calls, ("stub", "the function returns its ... : put your MLP in its place")
+            return output, calls, ("stub", "the function returns its ... : replace it by your MLP")
         if not isinstance(output, torch.Tensor) or output.shape != probe.shape:
             return output, calls, None
         if not output.requires_grad:
@@ -121,8 +121,8 @@ def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple
                 calls,
                 (
                     "no-graph",
-                    "the output has no graph behind it, so that nothing can come back: was "
-                    "it detached, or made under no_grad?",
+                    "the output has no autograd graph, so there is no backward pass: was it detached, or computed "
+                    "under no_grad?",
                 ),
             )
         (output * probe).sum().backward()
@@ -132,12 +132,11 @@ def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple
 def talked(calls: counted, least: int) -> Fault:
     """What is wrong with how a right result was sent. least: bytes that a ring sends for it."""
     if not calls.calls:
-        return "unseen", "all numbers are right, but no collective of yours was seen"
+        return "unseen", "all numbers are right, but your function called no collective"
     if calls.sent > 1.5 * least:
         return "sent-too-much", (
-            f"all numbers are right, but this rank sent {calls.sent:,.0f} bytes, where {least:,} "
-            "are enough: send activations, not weights, as plain tensors, and each once a "
-            "direction"
+            f"all numbers are right, but this rank sent {calls.sent:,.0f} bytes, and {least:,} are enough: send "
+            "activations, not weights, as plain tensors, and each only once forward and once backward"
         )
     return None
 
@@ -173,15 +172,18 @@ def mlp_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
         output,
         y + bias,
         {
-            "no-forward-sum": (mine + bias, "is this rank's part of the sum: the other ranks' were not added (g)"),
+            "no-forward-sum": (
+                mine + bias,
+                "is this rank's part of the sum: the other ranks' parts were not added (g)",
+            ),
             "no-forward-sum-no-bias": (mine, "is this rank's part of the sum, and has no bias"),
             "bias-twice": (
                 y + world * bias,
                 f"has the bias {world} times: every rank added it before the sum. Add it once, afterwards",
             ),
             "no-bias": (y, "has no bias"),
-            "mean": (y / world + bias, "is the mean over the ranks: the parts add up"),
-            "mean-of-all": (y / world + bias / world, "is a part of it: you divided by the number of ranks"),
+            "mean": (y / world + bias, "is the mean over the ranks: it has to be the sum"),
+            "mean-of-all": (y / world + bias / world, "is only a part of it: you divided by the number of ranks"),
         },
     )
     for name in ("down", "up", "bias", "x"):
@@ -200,23 +202,23 @@ def _known(name: str, right: torch.Tensor, gradients: dict, partial_gradient: to
         return {
             "both-ways": (
                 twice[0],
-                twice[1] + "the backward of your sum adds again. Every rank has all of the "
-                "output's gradient already: pass it on (g)",
+                twice[1] + "the backward pass of your sum adds again. Every rank already has the whole gradient of the "
+                "output: pass it on (g)",
             ),
             "weights-added": (
                 added,
-                "is the sum over the ranks. They have other columns of it: each one's gradient is its own",
+                "is the sum over the ranks. But ranks have different parts of it, and each rank's gradient is its own",
             ),
         }
     if name == "bias":
-        return {"bias-added": (twice[0], twice[1] + "every rank has worked out all of it, so there is nothing to add")}
+        return {"bias-added": (twice[0], twice[1] + "every rank has computed all of it, so there is nothing to add")}
     return {
         "no-backward-sum": (
             partial_gradient,
-            "is this rank's part of it, by its own columns: the ranks' parts were not added (f)",
+            "is this rank's part of it, from its own columns: the ranks' parts were not added (f)",
         ),
-        "added-twice": (twice[0], twice[1] + "it was added up more than once"),
-        "mean-gradient": (right / world, "is the mean over the ranks: the parts add up"),
+        "added-twice": (twice[0], twice[1] + "it was added more than once"),
+        "mean-gradient": (right / world, "is the mean over the ranks: it has to be the sum"),
     }
 
 
@@ -238,40 +240,42 @@ def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]
         output,
         part("y", y, rank, world),
         {
-            "not-scattered": (y, "has all tokens: keep the sums of this rank's own (reduce-scatter)"),
+            "not-scattered": (y, "has all tokens: return only this rank's own tokens (reduce-scatter)"),
             "no-forward-sum": (
                 part("y", mine, rank, world),
-                "has this rank's tokens, but only its own columns' part of "
-                "their sums: gather all tokens before up, and add up after down",
+                "has this rank's tokens, but only a partial sum from its own columns: gather all tokens before up, and "
+                "add over the ranks after down",
             ),
-            "neither": (mine, "has all tokens, and this rank's part of the sum: reduce-scatter it"),
+            "neither": (mine, "has all tokens, but only this rank's partial sum: reduce-scatter it"),
             "other-tokens": (part("y", y, 1 - rank, world), "has the tokens of the other rank"),
-            "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: the parts add up"),
+            "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: it has to be the sum"),
         },
     )
     known = own_gradients(full, rank, world)
     for name in ("down", "up", "x"):
         right = part(name, gradients[name], rank, world)
         table: Known = {
-            "too-large": (world * right, f"is {world} times too large: it was added up once more than it should"),
-            "mean-gradient": (right / world, "is the mean over the ranks: the parts add up"),
+            "too-large": (world * right, f"is {world} times too large: it was added once too often"),
+            "mean-gradient": (right / world, "is the mean over the ranks: it has to be the sum"),
         }
         if name == "x":
             table["no-backward-sum"] = (
                 part("x", partial_gradient, rank, world),
-                "is this rank's part of it, by its own columns: the backward of the gather has to add the ranks' parts",
+                "is this rank's part of it, from its own columns: the backward pass of the gather has to add the parts "
+                "of all ranks",
             )
         else:
             table["own-tokens"] = (
                 known[name],
-                "counts this rank's tokens only: the backward of the scatter has to gather the gradients of all tokens",
+                "counts this rank's tokens only: the backward pass of the scatter has to gather the gradients of all "
+                "tokens",
             )
         compare(f"the gradient of {name}", inputs[name].grad, right, table)
     reduced = (
         "all-reduce",
         (
-            "all numbers are right, but you all-reduced: a rank then gets sums of tokens that are not "
-            "its own, for twice the bytes. Reduce-scatter"
+            "all numbers are right, but you used an all-reduce: a rank then also gets the sums of other ranks' tokens, "
+            "for twice the bytes. Use a reduce-scatter"
         ),
     )
     return compare.faults(reduced if "all_reduce" in calls.names else talked(calls, 2 * 4 * TOKENS * HIDDEN))
@@ -288,7 +292,7 @@ def own_gradients(full: dict[str, torch.Tensor], rank: int, world: int) -> dict[
 
 def judge(reports: list, world: int) -> Verdict:
     """Every rank's MLP was right."""
-    return Verdict(True, f"right: {world} ranks, and the output and every gradient are those of one process")
+    return Verdict(True, f"right: {world} ranks give the output and every gradient of one process")
 
 
 _MODULE = "scaleout.exercises.tensor.ranks"

@@ -1,4 +1,4 @@
-"""What the exercises of `tensor` share: a GPT that is 5,120 wide, what a block of it sends, and what its rank keeps."""
+"""What the exercises of `tensor` share: a GPT that is 5,120 wide, and the bytes that a block of it communicates."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ GPT = Shape(40, PRESETS["llama-2-13b"].hidden, PRESETS["llama-2-13b"].heads, 50_
 def sent(layer: Block) -> float:
     """Bytes that each rank sends for a block, forward and backward, by rings."""
     return layer.sent("forward") + layer.sent("backward")
-
-
-def products(layer: Block) -> float:
-    """A rank's floating-point operations in the products with weights, forward and backward."""
-    return 3 * sum(weight.flops for weight in layer.weights)
 
 
 def stream(shape: Shape, batch: int, seq: int) -> int:

@@ -1,4 +1,4 @@
-"""One block cut among GPUs: what each holds of every tensor, where the sums are made, and what they cost."""
+"""One block split over GPUs: what each GPU has of every tensor, where collectives are needed, and what they cost."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from scaleout.views.tensor import beneath, levers, picture, record, words
 from scaleout.views.tensor.scene import LAST
 from scaleout.views.tensor.setting import LINKS, Setting
 
-TITLE = "Cut one block"
+TITLE = "Split one block"
 
 MODELS = ("gpt-3-175b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "llama-3-405b")
-CUTS = [("columns", "columns"), ("rows", "rows"), ("copies", "not at all: copies")]
+CUTS = [("columns", "columns"), ("rows", "rows"), ("copies", "nothing: copies")]
 CONTROLS = (
-    guess("Four matrices of a GPT-3 block, each cut among four GPUs. How many **all-reduces of x** does the block "
+    guess("Four matrices of a GPT-3 block are split over four GPUs. How many **all-reduces of x** does the block "
           "need, forward and backward together?", "all_reduces", lo=0, hi=beneath.AXIS_ALL_REDUCES, step=1),
-    play("step", "Through the block, and back", LAST, 0, LAST),
-    select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8)]),
-    toggle("sequence", "Sequence parallel", False, help="Outside the matrices, each GPU has its own tokens."),
-    select("link", "Joined by", "nvlink", list(LINKS.items())),
-    select("up", "MLP, first matrix (or press it): cut in", MEGATRON["up"], CUTS),
+    play("step", "Forward and backward through the block", LAST, 0, LAST),
+    select("tp", "GPUs that split the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8)]),
+    toggle("sequence", "Sequence parallel", False, help="Outside the matrices, each GPU has only its own tokens."),
+    select("link", "Connected by", "nvlink", list(LINKS.items())),
+    select("up", "MLP, first matrix (or press it): split by", MEGATRON["up"], CUTS),
     *more(
         select("model", "Model", "gpt-3-175b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence", "2048", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
         select("kv", "Key-value heads", "own",
                [("own", "as many as the model has"), *((str(n), str(n)) for n in (1, 2, 4, 8))]),
-        select("qkv", "Q, K and V: cut in", MEGATRON["qkv"], CUTS),
-        select("out", "Attention, last matrix: cut in", MEGATRON["out"], CUTS),
-        select("down", "MLP, last matrix: cut in", MEGATRON["down"], CUTS),
+        select("qkv", "Q, K and V: split by", MEGATRON["qkv"], CUTS),
+        select("out", "Attention, output projection: split by", MEGATRON["out"], CUTS),
+        select("down", "MLP, second matrix: split by", MEGATRON["down"], CUTS),
         select("overlap", "Overlap of communication", "none", [
-            ("none", "none: one after the other"), ("backward", "in the backward: Megatron-LM of 2021"),
+            ("none", "none"), ("backward", "in the backward pass: Megatron-LM of 2021"),
             ("chunked", "in chunks: Transformer Engine"),
-        ], help="Chunks need sequence parallelism and one node: else it is the backward's overlap."),
-        slider("lit", "Whose part is solid: GPU", 0, 0, 7),
+        ], help="Chunks need sequence parallelism and one node; without them, only the backward pass overlaps."),
+        slider("lit", "GPU whose part is solid", 0, 0, 7),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
-    """The ribbon after some of its moments, the wire filled as far, and what the whole block holds and takes."""
+    """The block at one moment, the bytes sent so far, and the memory and time of the whole block."""
     setting = Setting.of(params)
     step, lit = params["step"], min(params["lit"], setting.tp - 1)
     values = {**_values(setting), "step": step, "lit": lit, **setting.progress(step), "lit_heads": setting.heads(lit)}
@@ -65,9 +65,9 @@ def _levers(setting: Setting) -> dict:
     """Where ranges end now, and what changes nothing."""
     levers: dict = {"lit": {"hi": setting.tp - 1}}
     if setting.sent == 0:
-        levers["link"] = {"off": "nothing is sent"}
+        levers["link"] = {"off": "nothing is communicated"}
     if not _overlaps(setting):
-        levers["overlap"] = {"off": "no communication here has a matmul beside it"}
+        levers["overlap"] = {"off": "no communication here has a matmul to overlap with"}
     return levers
 
 

@@ -1,4 +1,4 @@
-"""Beneath the ribbon: the wire with a cell for each message, what a GPU holds of the block, and the seconds of it."""
+"""Beneath the block: the bytes sent, with a cell for each collective; the memory per GPU; the time of the block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROW = {svg.WIDE: 19.0, svg.NARROW: 17.0}  # from one link to the next
 
 @dataclass(frozen=True)
 class Cell:
-    """A message on the wire: its letters, whether it goes forward, all-reduces of x that it is worth, and words."""
+    """A collective: its letters, whether it goes forward, the all-reduces of x that it is worth, and words."""
 
     letters: str
     forward: bool
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Wait:
-    """The seconds of the block over one link: words, its key, computing, waiting, whether it is chosen."""
+    """The seconds of the block over one link: words, its key, compute, exposed communication, whether it is chosen."""
 
     words: str
     key: str
@@ -51,7 +51,7 @@ def wire(
     locked: bool = False,
 ) -> str:
     """Cells from y down, the first `filled` of them filled; an axis of all-reduces of x, `all_reduce_bytes` each, and
-    the mark of a guess. names: of collectives by their letters. locked: without what is sent."""
+    the mark of a guess. names: of collectives by their letters. locked: without the bytes sent."""
     total = fsum(cell.worth for cell in cells)
     end = AXIS_ALL_REDUCES if locked else max(AXIS_ALL_REDUCES, ceil(total * 1.04))
     high, scale = CELL[width], (width - 2 * LEFT) / end
@@ -70,7 +70,7 @@ def _head(cells: Sequence[Cell], all_reduce_bytes: float, names: dict[str, str],
     """What the axis counts, and the letters that are there; without cells, the first alone."""
     met = {cell.letters for cell in cells}
     letters = ", ".join(f"{short} {name}" for short, name in names.items() if short in met)
-    unit_words = f"1 is an all-reduce of x, {amount(all_reduce_bytes, 10**9)}"
+    unit_words = f"1 is one all-reduce of x, {amount(all_reduce_bytes, 10**9)}"
     if not cells:
         words = ("sent by each GPU, in all-reduces of x", "")
     elif width == svg.WIDE:
@@ -118,26 +118,31 @@ def _cells(cells: Sequence[Cell], filled: int, y: float, scale: float, high: flo
 
 
 def memory(weights: float, activations: float, alone: tuple[float, float], x: float, y: float, width: float) -> str:
-    """Bytes that a GPU holds as a bar `width` wide, weights and activations, within the outline of what one GPU alone
-    would hold. alone: its weights and activations."""
+    """Memory per GPU as a bar `width` wide, weights and activations, within the outline of one GPU alone. alone: its
+    weights and activations."""
     scale, high = width / sum(alone), 12.0
-    head = f"a GPU holds {amount(weights + activations, 10**9)} of this block"
+    head = f"memory per GPU: {amount(weights + activations, 10**9)}"
     keys, _ = labels.keys(
         x,
         y + high + 6,
         width,
         [
             ("c1", f"weights {amount(weights, 10**9)}"),
-            ("c3", f"activations kept {amount(activations, 10**9)}"),
+            ("c3", f"saved activations {amount(activations, 10**9)}"),
         ],
     )
     return "".join(
         [
             svg.text(x - 2, y - 6, head, size=svg.SMALL),
             svg.text(
-                x + width, y - 6, f"alone: {amount(sum(alone), 10**9)}", anchor="end", fill="muted", size=svg.SMALLEST
+                x + width,
+                y - 6,
+                f"not split: {amount(sum(alone), 10**9)}",
+                anchor="end",
+                fill="muted",
+                size=svg.SMALLEST,
             ),
-            svg.rect(x, y, width, high, "grid", opacity=0.45, title="held by one GPU alone"),
+            svg.rect(x, y, width, high, "grid", opacity=0.45, title="on one GPU alone"),
             svg.rect(x, y, weights * scale, high, "c1", title="weights", mark="held weights"),
             svg.rect(
                 x + weights * scale,
@@ -145,7 +150,7 @@ def memory(weights: float, activations: float, alone: tuple[float, float], x: fl
                 activations * scale,
                 high,
                 "c3",
-                title="activations kept for the backward",
+                title="activations saved for the backward pass",
                 mark="held activations",
             ),
             keys,
@@ -165,9 +170,8 @@ def seconds(
     width: int,
     run: tuple[float, str, str] | None,
 ) -> str:
-    """A bar for each link: computing, and hatched what waits for the wire, with what overlaps where. All on one scale
-    of time. run: a reader's own, the share of its step that waits, shown on the chosen bar, and words, which stand
-    beneath, or above where room is short.
+    """A bar for each link: compute solid, exposed communication hatched. All on one scale of time. run: a reader's own,
+    the exposed share of its step, shown on the chosen bar, and words, which are beneath, or above on a phone.
     """
     name = max(svg.measure(wait.words, svg.SMALL, bold=True) for wait in rows) + 8
     figures = 92 if width == svg.WIDE else 84
@@ -175,7 +179,7 @@ def seconds(
     scale, pitch = (right - x - name - figures) / longest, ROW[width]
     parts, wide = [], width == svg.WIDE
     if wide or not run:
-        parts.append(svg.text(x - 2, y - 6, f"Megatron-LM, {OVERLAPPED[overlap]}: computing, waiting", size=svg.SMALL))
+        parts.append(svg.text(x - 2, y - 6, f"Megatron-LM, {OVERLAPPED[overlap]}: compute, exposed", size=svg.SMALL))
     if run:
         words = labels.cut(run[1] if wide else run[2], width - 2 * LEFT, bold=True)
         run_y = y + len(rows) * pitch + RUN_HEIGHT - 4 if wide else y - 6
@@ -204,7 +208,7 @@ def _row(wait: Wait, x: float, y: float, name: float, scale: float, right: float
             high,
             "compute",
             opacity=1.0 if wait.chosen else 0.55,
-            title=f"computing: {took(wait.computes)}",
+            title=f"compute: {took(wait.computes)}",
             mark=f"computes {wait.key}",
         ),
         svg.rect(
@@ -214,7 +218,7 @@ def _row(wait: Wait, x: float, y: float, name: float, scale: float, right: float
             high,
             "accent",
             opacity=hatch.PALE,
-            title=f"waiting: {took(wait.waits)}",
+            title=f"exposed communication: {took(wait.waits)}",
             mark=f"ground {wait.key}",
         ),
         hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {wait.key}"),

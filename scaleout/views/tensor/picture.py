@@ -1,4 +1,4 @@
-"""The picture of the view `tensor`: the ribbon of a block, and beneath it the wire, what a GPU holds, the seconds."""
+"""The picture of the view `tensor`: a block, and beneath it the bytes sent, the memory per GPU and the time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from scaleout.views.tensor.scene import LAST, LETTERS, NAMES
 from scaleout.views.tensor.setting import SHORT, Setting
 from scaleout.words.amounts import amount
 
-KEY = {svg.WIDE: "solid: GPU {}'s part. Strips: parts. Stack: copies. Hatched: sums still to be made",
-       svg.NARROW: "solid: GPU {}'s. Hatched: sums to be made"}  # fmt: skip
+KEY = {svg.WIDE: "Solid: GPU {}. Strips: one part per GPU. Stack: copies. Hatched: partial sums",
+       svg.NARROW: "Solid: GPU {}. Hatched: partial sums"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, run
         beneath.wire(cells, values["messages_so_far"], setting.all_reduce_bytes, NAMES, places.wire, width),
     ]
     label = (
-        f"A transformer block cut among {setting.tp} GPUs: each tensor as copies, strips or terms of a sum, and the "
-        f"collectives of forward and backward. Each GPU sends {amount(setting.sent, 10**9)}. "
+        f"A transformer block split over {setting.tp} GPUs: each tensor as copies, parts or partial sums, and the "
+        f"collectives of the forward and backward pass. Each GPU sends {amount(setting.sent, 10**9)}. "
         f"{' '.join(item.trouble for item in halves)}"
     ).strip()
     run_height = beneath.RUN_HEIGHT if run and width == svg.WIDE else 0
@@ -68,7 +68,7 @@ def locked(setting: Setting, width: int) -> str:
         beneath.memory(*setting.held_bytes, setting.alone, *_memory(places, width)),
         beneath.wire((), 0, setting.all_reduce_bytes, NAMES, places.wire, width, locked=True),
     ]
-    label = f"A transformer block cut among {setting.tp} GPUs, each tensor as copies, strips or terms of a sum."
+    label = f"A transformer block split over {setting.tp} GPUs, each tensor as copies, parts or partial sums."
     return svg.figure(width, places.height, "".join(body), label)
 
 

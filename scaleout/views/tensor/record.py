@@ -1,4 +1,4 @@
-"""A reader's own run of labs/tensor.py in the view `tensor`: what its messages and what its blocks keep came to."""
+"""A reader's own run of labs/tensor.py in the view `tensor`: its exposed communication and saved activations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def measured(record: dict) -> dict:
     were predicted (None in 16 bits). ValueError, in one line, for any other file."""
     run = own.run(record, "tensor", LAB)
     if run["ranks"] == 1:
-        raise ValueError("this Record is of one process, which sends nothing: use one of two or more")
+        raise ValueError("this Record is of one process, which communicates nothing: use one of two or more")
     seen, predicted = own.table(record, "measurement", LAB), own.table(record, "prediction", LAB)
     hosts = record.get("nodes")
     run["hosts"] = hosts if checks.is_whole(hosts) and 1 <= hosts <= run["ranks"] else 1
@@ -42,7 +42,7 @@ def _share(seen: dict, way: str) -> float:
 def point(run: dict, sequence: bool) -> tuple[float, str, str]:
     """(share of a step that waits for the wire, words, fewer words); without sequence parallelism where none ran."""
     share = run["waits_sequence"] if sequence and run["waits_sequence"] else run["waits"]
-    kept_words = f", keeps {run['kept']:.3f} of the predicted" if run["kept"] else ""
-    start, machine = f"your run: waits {share:.0%}", own.machine(run)
+    kept_words = f", saves {run['kept']:.3f} of the predicted" if run["kept"] else ""
+    start, machine = f"your run: {share:.0%} exposed", own.machine(run)
     machine = f"{run['hosts']} hosts, {machine}" if run["hosts"] > 1 else machine
     return share, f"{start}{kept_words}, {machine}", f"{start}, {machine}"

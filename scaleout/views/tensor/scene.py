@@ -1,4 +1,4 @@
-"""A block under tensor parallelism as the ribbon shows it: the moments of a pass, and what is drawn of each tensor."""
+"""A block under tensor parallelism as it is drawn: the moments of a pass, and how each tensor is split."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LETTERS = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_
 NAMES = {letters: name.replace("_", "-") for name, letters in LETTERS.items()}
 JOINS = {"into": ("into",), "middle": ("middle", "between"), "out of": ("out of",)}  # by places of the ribbon
 WAY = ("enters", "into", "product", "middle", "sums", "out of", "leaves")  # of a forward through a half
-NEXT = {"columns": "rows", "rows": "copies", "copies": "columns"}  # what pressing a matrix makes of its cut
+NEXT = {"columns": "rows", "rows": "copies", "copies": "columns"}  # what pressing a matrix makes of its split
 MATRICES = {
-    "qkv": "Q, K and V", "out": "attention's last matrix",
-    "up": "the MLP's first matrix", "down": "the MLP's last matrix",
+    "qkv": "Q, K and V", "out": "the output projection",
+    "up": "the MLP's first matrix", "down": "the MLP's second matrix",
 }  # fmt: skip
 TITLES = {"attention": "Attention", "mlp": "MLP"}
 FIRST = {"attention": ("q", "k", "v"), "mlp": ("gate", "up")}
@@ -45,9 +45,9 @@ class Moment:
         return f"{self.half}, {self.place}, {'forward' if self.forward else 'backward'}"
 
     def label(self, move: Move) -> str:
-        """One of its messages in words."""
+        """One of its collectives in words."""
         way = "forward" if self.forward else "backward"
-        return f"{NAMES[LETTERS[move.collective]]} in the {way}: each GPU sends {amount(move.sent, 10**9)}"
+        return f"{NAMES[LETTERS[move.collective]]} in the {way} pass: each GPU sends {amount(move.sent, 10**9)}"
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,11 @@ class Scene:
     def _cut(self, weights: list[Weight], name: str) -> ribbon.Group:
         """Matrices that are cut alike, with what pressing them does."""
         cut, several = self.cuts[name], name in ("qkv", "up")
-        upper = f"{self.block.tp} copies" if cut == "copies" else f"in {cut}"
+        upper = f"{self.block.tp} copies" if cut == "copies" else f"by {cut}"
         upper += ", by heads" * (name == "qkv" and cut == "columns")
         rows = self._times(weights[0].shape[0]) + f"/{self.block.tp}" * (cut == "rows")
-        label = f"{MATRICES[name]}, {upper}: press for {NEXT[cut]}"
+        following = "copies" if NEXT[cut] == "copies" else f"a split by {NEXT[cut]}"
+        label = f"{MATRICES[name]}, {upper}: press for {following}"
         return ribbon.Group(
             tuple(self._matrix(weight) for weight in weights),
             upper,
@@ -204,4 +205,4 @@ class Scene:
                 )
             if place in JOINS and not moment.moves and moments[place, not forward][1].moves:
                 way = "forward" if forward else "backward"
-                yield ribbon.Badge("", "", place, forward, True, f"nothing to send in the {way}")
+                yield ribbon.Badge("", "", place, forward, True, f"nothing to communicate in the {way} pass")

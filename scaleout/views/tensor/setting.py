@@ -115,7 +115,7 @@ class Setting(base.Setting):
         return int(count) if count.is_integer() else count
 
     def progress(self, step: int) -> dict:
-        """What has been sent at a moment, and where the pass is."""
+        """The bytes sent up to a moment, and where the pass is."""
         moves = [move for moment in self.scene.moments[: step + 1] for move in moment.moves]
         return {
             "moment": self.scene.moments[step].name,

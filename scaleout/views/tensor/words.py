@@ -1,4 +1,4 @@
-"""What the view `tensor` says: its sentence, the law, why a join is wrong, and what wrong guesses are made of."""
+"""What the view `tensor` says: its sentence, its formula, why a step is not possible, and what a wrong guess counts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from scaleout.words.amounts import amount, took
 
 
 def sentence(setting, values: dict) -> str:
-    """What is sent and waited for, or why more than that moves."""
+    """The bytes sent and the exposed communication, or why more is sent than necessary."""
     start = f"{NAMES[setting.model]} on {setting.tp} H100s:"
     total, waits = took(values["seconds"]), took(values["exposed_seconds"])
     if values["sent_mb"] == 0:
-        return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {total} a block."
+        return f"{start} with copies of all four matrices, nothing is sent, and each GPU does all of the work: {total}."
     share = f"{values['exposed_percent']:.0f}%"
-    cost = f"each sends **{amount(setting.sent)}** a block, and waits {waits} of {total} ({share})."
+    cost = f"each sends **{amount(setting.sent)}** per block, and waits {waits} of {total} ({share})."
     wrong = next((join for join in setting.block.joins if not join.legal), None)
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
 
@@ -25,14 +25,14 @@ def law(setting, values: dict) -> list[str]:
     halves = setting.sequence
     count = f"{values['all_reduces'] * (2 if halves else 1):.3g}"
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
-    limit_words = ", all that the model takes" if setting.tokens < setting.seq else ""
+    limit_words = ", the model's maximum" if setting.tokens < setting.seq else ""
     sizes = f"s = {setting.tokens:,}{limit_words}, h = {setting.shape.hidden:,}"
-    definitions = f"{sizes}, so that x, s·h·2 B, is {amount(x)}; t = {setting.tp}."
+    definitions = f"{sizes}, so x has s·h·2 bytes, {amount(x)}; t = {setting.tp}."
     if halves:
         definitions += " An all-reduce is a reduce-scatter and an all-gather."
     if halves and setting.cuts == MEGATRON:
-        definitions += " Two gathers are made again in the backward, for the weights' gradients."
-    return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {amount(setting.sent)}", definitions]
+        definitions += " Two all-gathers are repeated in the backward pass, for the weights' gradients."
+    return ["Each GPU sends, forward and backward:", f"{count} × {ring} × x = {amount(setting.sent)}", definitions]
 
 
 def troubles(setting) -> dict[str, str]:
@@ -58,9 +58,9 @@ def slips() -> list[tuple[float, str]]:
     """All-reduces that likely mistakes count."""
     matrices = sum(map(len, HALVES.values()))
     return [
-        (1, "one for the whole block, and none in the backward"),
-        (2, "the forward's alone: the backward makes as many"),
-        (2 * matrices, "one for each cut matrix, both ways"),
-        (6, "one for each of six matrices, Q, K and V apart"),
-        (12, "one for each of six matrices, both ways"),
+        (1, "one for the whole block, and none in the backward pass"),
+        (2, "those of the forward pass alone: the backward pass needs as many"),
+        (2 * matrices, "one for each split matrix, forward and backward"),
+        (6, "one for each of six matrices, with Q, K and V apart"),
+        (12, "one for each of six matrices, forward and backward"),
     ]
