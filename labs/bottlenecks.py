@@ -72,11 +72,13 @@ def judge_all(lab, bench):
     plain = bench.counters(bottlenecks.Workload())[0].wall
     for number, resource in lab_bottlenecks.sealed().items():
         workload = bottlenecks.workloads(lab.o)[resource]
-        counters, _ = bench.counters(workload)
+        counters, ranks = bench.counters(workload)
         found = verdict(counters)
         lab.check(f"run {number}: the rule names {NAMES[resource]}", float(found.resource != resource), 0.0)
         lab.predict(f"seconds per step, run {number}", plain + bench.added(workload, counters), counters.wall)
         lab.series |= {f"{name}, run {number}": [value] for name, value in asdict(counters).items()}
+        for name, by_rank in zip(("compute", "wait"), zip(*ranks, strict=True), strict=True):
+            lab.series[f"{name} by rank, run {number}"] = list(by_rank)
         named.append(f"run {number}: {found.why}")
         steps.append(counters.wall)
     s.say("\n".join(["", *named, "", lab_bottlenecks.predicted(lab.prediction, lab.measurement), ""]))
