@@ -122,6 +122,9 @@ def scarce(c):
 """
 
 
+_CAPACITY, _GAUGE = RESOURCES.index(CAPACITY), RESOURCES.index(GAUGE)
+
+
 def _number(resource: str | None) -> int:
     return -1 if resource is None else RESOURCES.index(resource)
 
@@ -147,7 +150,7 @@ def _tallest(
 def _after_checks(c: dict, **changes) -> int:
     """The verdict with another rule for the bars."""
     found = scarce(c)
-    return found if found in (RESOURCES.index(GAUGE), RESOURCES.index(CAPACITY)) else _tallest(c, **changes)
+    return found if found in (_GAUGE, _CAPACITY) else _tallest(c, **changes)
 
 
 def _arithmetic_alone(c: dict) -> int:
@@ -159,7 +162,7 @@ def _one_network(c: dict) -> int:
 
 
 _EVEN = {
-    "wall": 0.5, "timer": 0.5, "input": 0.1, "compute": 0.1, "wait": 0.1, "transfer": 0.1, "update": 0.1,
+    "wall": 0.5, "timer": 0.5, "input": 0.1, "compute": 0.11, "wait": 0.09, "transfer": 0.12, "update": 0.08,
     "flops": 8e12, "model_flops": 8e12, "bytes": 2e10, "flop_per_s": 1e14, "bytes_per_s": 1e12,
     "memory": 40e9, "limit": 80e9,
 }  # fmt: skip
@@ -205,7 +208,7 @@ FIND = Function(
         _case(wait=0.3, transfer=0.11),
         _case(wait=0.16, transfer=0.1),
         _case(wait=0.09, transfer=0.09),
-        _case(wait=0.14, transfer=0.14, input=0.12),
+        _case(wait=0.14, transfer=0.13, input=0.12),
         _case(input=0.2),
         _case(update=0.149),
         _case(update=1.2),
@@ -239,7 +242,7 @@ FIND = Function(
         ),
         Mistake(
             "full-alone",
-            lambda c: scarce(c | {"flops": max(c["flops"], 1.1001 * c["model_flops"])}),
+            lambda c: _CAPACITY if scarce(c) != _GAUGE and c["memory"] >= rule.FULL * c["limit"] else scarce(c),
             "Full memory alone is no bottleneck. The run must also make more FLOPs than the model needs.",
         ),
         Mistake(
