@@ -135,7 +135,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
-    "bottlenecks": partial(_picture, "Where the time of a step goes", _bars, paper=88),
+    "bottlenecks": partial(_picture, "Where the time of a step goes", _bars),
     "batches": partial(_picture, "Strong above weak: a row is a GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # beside these is room for a sentence, beside the others for the formulas
