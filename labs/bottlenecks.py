@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from scaleout.lab import bottlenecks as lab_bottlenecks
 from scaleout.lab import options, runner, session
 from scaleout.measure import bottlenecks
-from scaleout.timing.verdict import NAMES, RESOURCES, verdict
+from scaleout.timing import verdict as rule
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Options(options.Model):
     additions: int = options.number(30, "extra additions of 32 MiB of the run that is short of memory bandwidth", 4)
     seed: int = options.seed()
     sealed: int | None = options.number(
-        None, "print the counters of this run, 1 to 8, and nothing else", 1, len(RESOURCES)
+        None, "print the counters of this run, 1 to 8, and nothing else", 1, len(rule.RESOURCES)
     )
     verdict: str | None = options.word(
         None, "judge a verdict on a run, and try its remedy beside the right one", "N=WORD"
@@ -58,7 +58,7 @@ def try_remedies(lab, bench, number, said):
     """Step times of a run as it is, with the remedy for what was said, and with the right one, as rows of a table."""
     truth = lab_bottlenecks.sealed()[number]
     workload = bottlenecks.workloads(lab.o)[truth]
-    wrong = said if said != truth else next(name for name in RESOURCES if name != truth)
+    wrong = said if said != truth else next(name for name in rule.RESOURCES if name != truth)
     rows = [("as it is", bench.counters(workload)[0].wall)]
     for label, name in (("wrong", wrong), ("right", truth)):
         words, change = bottlenecks.REMEDIES[name]
@@ -72,11 +72,13 @@ def judge_all(lab, bench):
     plain = bench.counters(bottlenecks.Workload())[0].wall
     for number, resource in lab_bottlenecks.sealed().items():
         workload = bottlenecks.workloads(lab.o)[resource]
-        counters, _ = bench.counters(workload)
-        found = verdict(counters)
-        lab.check(f"run {number}: the rule names {NAMES[resource]}", float(found.resource != resource), 0.0)
+        counters, ranks = bench.counters(workload)
+        found = rule.verdict(counters)
+        lab.check(f"run {number}: the rule names {rule.NAMES[resource]}", float(found.resource != resource), 0.0)
         lab.predict(f"seconds per step, run {number}", plain + bench.added(workload, counters), counters.wall)
         lab.series |= {f"{name}, run {number}": [value] for name, value in asdict(counters).items()}
+        for name, by_rank in zip(("compute", "wait"), zip(*ranks, strict=True), strict=True):
+            lab.series[f"{name} by rank, run {number}"] = list(by_rank)
         named.append(f"run {number}: {found.why}")
         steps.append(counters.wall)
     s.say("\n".join(["", *named, "", lab_bottlenecks.predicted(lab.prediction, lab.measurement), ""]))

@@ -7,8 +7,8 @@ labs that start torchrun, `hosts` makes several hosts of one machine, `nodes` ru
 with its starter; `chapter` is what a notebook's first cell calls; `limits` are what this process may use of its
 machine, `machine` what it is, `fits` and `preflight` ask whether it is enough. `tour` plans a tour of all labs,
 `tour_visit` runs a stop, `tour_page` writes it up.
-`collectives`, `ddp`, `ddp_scaling`, `fsdp`, `hang`, `mesh`, `mesh_link`, `pipeline`, `precision`, `recompute`,
-`slow_link`, `tensor`, `tensor_link` and `zero` say what one lab prints.
+`bottlenecks`, `collectives`, `ddp`, `ddp_scaling`, `fsdp`, `hang`, `mesh`, `mesh_link`, `pipeline`, `precision`,
+`recompute`, `slow_link`, `tensor`, `tensor_link` and `zero` say what one lab prints.
 
 Measuring is `measure`'s, the training job `train`'s. Importing this face imports no torch.
 """

@@ -40,16 +40,16 @@ def counters(c: Counters, ranks: list[tuple[float, float]], emulated: bool) -> s
     gigaflops, gigabytes = c.flops / 1e9, c.bytes / 1e9
     at_full_rate = c.flops / c.flop_per_s, c.bytes / c.bytes_per_s
     lines = [
-        table(("per step", "ms"), [(name, words.removesuffix(" ms")) for name, words in rows]),
+        table(("per step", "ms"), [(name, words) for name, words in rows]),
         "",
-        f"arithmetic: {gigaflops:.2f} GFLOP, {ms(at_full_rate[0])} at this machine's {c.flop_per_s / 1e9:.0f} GFLOP/s; "
+        f"arithmetic: {gigaflops:.2f} GFLOP, {ms(at_full_rate[0])} ms at this machine's {c.flop_per_s / 1e9:.0f} GFLOP/s; "
         f"the model needs {c.model_flops / 1e9:.2f}",
-        f"memory traffic: {gigabytes:.2f} GB, {ms(at_full_rate[1])} at this machine's {c.bytes_per_s / 1e9:.1f} GB/s",
+        f"memory traffic: {gigabytes:.2f} GB, {ms(at_full_rate[1])} ms at this machine's {c.bytes_per_s / 1e9:.1f} GB/s",
         f"memory: {c.memory / 1e6:.1f} MB of {c.limit / 1e6:.1f} (an emulated limit)",
     ]
     for rank, (compute, wait) in enumerate(ranks):
         name = "an emulated rank" if emulated and rank == len(ranks) - 1 else f"rank {rank}"
-        lines.append(f"{name}: compute {ms(compute)}, then waits {ms(wait)} for the others")
+        lines.append(f"{name}: compute {ms(compute)} ms, then waits {ms(wait)} ms for the others")
     return "\n".join(lines)
 
 
@@ -64,14 +64,14 @@ def remedies(rows: list[tuple[str, float]]) -> str:
     """Step times with each remedy, as text; the first row is the run as it is."""
     before = rows[0][1]
     return table(("run", "step, ms", "of before"), [
-        (words, ms(seconds).removesuffix(" ms"), f"{seconds / before:.2f}") for words, seconds in rows
+        (words, ms(seconds), f"{seconds / before:.2f}") for words, seconds in rows
     ])  # fmt: skip
 
 
 def predicted(prediction: dict, measurement: dict) -> str:
     """Step times of all runs, predicted and measured, as text."""
     rows = [
-        (name.rpartition(", ")[2], *(ms(values[name]).removesuffix(" ms") for values in (prediction, measurement)),
+        (name.rpartition(", ")[2], *(ms(values[name]) for values in (prediction, measurement)),
          f"{prediction[name] / measurement[name]:.2f}") for name in prediction
     ]  # fmt: skip
     return table(("step, ms", "predicted", "measured", "ratio"), rows)

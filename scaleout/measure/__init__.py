@@ -10,7 +10,8 @@ sockets too (`zero_step` predicts the peak by hand, `zero_seconds` a step's seco
 needs beside; `precision` looks at gradients by size, and `precision_runs` trains one model in many precisions;
 `recompute` weighs what is kept and counts what is repeated; `traces` runs torch.profiler. `inject`, `tensor_faults`,
 `pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and `recompute_faults` make faults, `figures` is the
-look of plots in a notebook. `kernels` times, one by one, what a block is made of.
+look of plots in a notebook. `kernels` times, one by one, what a block is made of. `bottlenecks` makes a
+small job short of any one resource, and counts what a step of it takes.
 
 Reading what was recorded needs no torch: `records`. Stands on `parallel` and `lab`.
 """

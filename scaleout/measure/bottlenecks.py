@@ -143,8 +143,8 @@ class Bench:
     def counters(self, workload):
         """`verdict.Counters` of a workload, all ranks' together, and each rank's (compute, wait) seconds."""
         running = self.model(self.checkpointing(workload))
-        steps = [self._step(running, workload, i) for i in range(WARMUP + self.o.steps)][WARMUP:]
-        doubled = [self._step(running, workload, i, 2) for i in range(2)]
+        steps = [self.step(running, workload, i) for i in range(WARMUP + self.o.steps)][WARMUP:]
+        doubled = [self.step(running, workload, i, 2) for i in range(2)]
         least = {name: min(step[name] for step in steps) for name in steps[0]}  # the step that was disturbed least
         floating, traffic = self.counted[self.checkpointing(workload)]
         extra = workload.matmuls * 2 * WIDTH**3
@@ -184,7 +184,7 @@ class Bench:
             model(*self.batches(0)).backward()
         return floating.get_total_flops(), traffic.bytes
 
-    def _step(self, running, workload, i, factor=1):
+    def step(self, running, workload, i, factor=1):
         """Seconds of one step by phase, in the order of a training loop. factor: times as many sequences."""
         s, (model, optimizer) = self.s, running
         s.barrier()

@@ -14,6 +14,8 @@ known schedule, quicker by `pipeline_sweep` and `pipeline_queues`, which `pipeli
 `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are what a whole run gives,
 loses and costs.
 
+`verdict` names the scarce resource of a run from its counters, or none.
+
 `recompute` prices what is made again, tile by tile, and `knapsack` chooses among tiles.
 
 `precision` says what a step in FP8 takes beside one in 16 bits. What a measured machine computes with is fitted to its

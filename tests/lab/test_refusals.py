@@ -20,6 +20,7 @@ from scaleout.train import batches
 
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
 SAVE = (
+    "bottlenecks",
     "memory",
     "ddp",
     "fsdp",
@@ -73,6 +74,18 @@ CASES = [
     ("pipeline", ["--layers", "1000000"], HUGE),
     ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
     ("pipeline", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("bottlenecks", ["--layers", "1000000"], HUGE),
+    ("bottlenecks", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("bottlenecks", ["--heads", "3"], "3 heads do not divide hidden size 64: change one of the two"),
+    ("bottlenecks", ["--steps", "1"], "--steps is 1: it must be from 2"),
+    ("bottlenecks", ["--injected-ms", "5"], "--injected-ms is 5: it must be from 20"),
+    ("bottlenecks", ["--sealed", "9"], "--sealed is 9: it must be from 1 to 8"),
+    ("bottlenecks", ["--sealed", "3", "--verdict", "3=input"], "leave out one of them"),
+    ("bottlenecks", ["--sealed", "3", "--save"], "--save keeps all eight runs: leave out --sealed and --verdict"),
+    ("bottlenecks", ["--verdict", "3=input", "--save"], "--save keeps all eight runs"),
+    ("bottlenecks", ["--verdict", "3=disk"], "a verdict is one of arithmetic, traffic, network, waiting, input, fixed"),
+    ("bottlenecks", ["--verdict", "9=input"], "runs are numbered 1 to 8: write 3=input"),
+    ("bottlenecks", ["--verdict", "input"], "runs are numbered 1 to 8: write 3=input"),
     ("recompute", ["--layers", "1000000"], HUGE),
     ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),
     ("recompute", ["--dataset", "gone"], "dataset gone: no such file or folder"),
