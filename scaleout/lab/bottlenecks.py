@@ -44,7 +44,8 @@ def counters(c: Counters, ranks: list[tuple[float, float]], emulated: bool) -> s
         "",
         f"arithmetic: {gigaflops:.2f} GFLOP, {ms(at_full_rate[0])} ms at this machine's "
         f"{c.flop_per_s / 1e9:.0f} GFLOP/s; the model needs {c.model_flops / 1e9:.2f}",
-        f"memory traffic: {gigabytes:.2f} GB, {ms(at_full_rate[1])} ms at this machine's {c.bytes_per_s / 1e9:.1f} GB/s",
+        f"memory traffic: {gigabytes:.2f} GB, {ms(at_full_rate[1])} ms at this machine's "
+        f"{c.bytes_per_s / 1e9:.1f} GB/s",
         f"memory: {c.memory / 1e6:.1f} MB of {c.limit / 1e6:.1f} (an emulated limit)",
     ]
     for rank, (compute, wait) in enumerate(ranks):
