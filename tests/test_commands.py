@@ -342,7 +342,7 @@ def test_modules_of_the_package_that_are_commands_run(tmp_path):
         left = iter(records)
         words = [
             next(left)
-            if word.endswith(".json") or word == "RECORD..."
+            if word.endswith(".json") or word in ("RECORD", "RECORD...")
             else str(tmp_path / "page.md")
             if word.endswith(".md")
             else word

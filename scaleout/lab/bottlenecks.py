@@ -40,11 +40,12 @@ def counters(c: Counters, ranks: list[tuple[float, float]], emulated: bool) -> s
     gigaflops, gigabytes = c.flops / 1e9, c.bytes / 1e9
     at_full_rate = c.flops / c.flop_per_s, c.bytes / c.bytes_per_s
     lines = [
-        table(("per step", "ms"), [(name, words) for name, words in rows]),
+        table(("per step", "ms"), rows),
         "",
-        f"arithmetic: {gigaflops:.2f} GFLOP, {ms(at_full_rate[0])} ms at this machine's {c.flop_per_s / 1e9:.0f} GFLOP/s; "
-        f"the model needs {c.model_flops / 1e9:.2f}",
-        f"memory traffic: {gigabytes:.2f} GB, {ms(at_full_rate[1])} ms at this machine's {c.bytes_per_s / 1e9:.1f} GB/s",
+        f"arithmetic: {gigaflops:.2f} GFLOP, {ms(at_full_rate[0])} ms at this machine's "
+        f"{c.flop_per_s / 1e9:.0f} GFLOP/s; the model needs {c.model_flops / 1e9:.2f}",
+        f"memory traffic: {gigabytes:.2f} GB, {ms(at_full_rate[1])} ms at this machine's "
+        f"{c.bytes_per_s / 1e9:.1f} GB/s",
         f"memory: {c.memory / 1e6:.1f} MB of {c.limit / 1e6:.1f} (an emulated limit)",
     ]
     for rank, (compute, wait) in enumerate(ranks):

@@ -56,7 +56,7 @@ def _utilization(record: Record) -> tuple[str, str]:
     else:
         drift = statistics.median(timed[-quarter:]) / statistics.median(timed[:quarter])
         shown += f"; the last quarter takes {drift:.2f} times as long as the first"
-    if record.mfu is None:
+    if record.mfu is None or record.mfu_peak is None:
         lacking.append("a utilization with its peak")
     else:
         shown += f"; MFU {record.mfu:.1%} of {record.mfu_peak['source']}"
@@ -82,9 +82,8 @@ def _recovery(record: Record) -> tuple[str, str]:
     return "; ".join(seen), "seconds from each failure to the next step, and steps that were done again"
 
 
-def _compared(record: Record, name: str, other: Record) -> str:
-    """Which of two runs of one job is faster: by more than CLEAR, or on another number of devices with that said."""
-    ratio = record.tokens_per_second / other.tokens_per_second
+def _compared(ratio: float, record: Record, name: str, other: Record) -> str:
+    """Whether a run of `ratio` times another's rate beats it: by more than CLEAR; of other devices only how many."""
     words = f"{ratio:.2f} times the tokens per second of {name}"
     if record.device_count != other.device_count:
         return f"{words}, on {record.device_count / other.device_count:g} times the devices"
@@ -101,10 +100,10 @@ def _baseline(record: Record, baselines: Sequence[tuple[str, Record]]) -> tuple[
     for name, other in baselines:
         if differing := _differing(record, other):
             lacking.append(f"a baseline of the same job: {name} has another {', '.join(differing)}")
-        elif not (record.tokens_per_second and other.tokens_per_second):
-            lacking.append(f"tokens per second of both runs: {name} cannot be compared")
+        elif record.tokens_per_second and other.tokens_per_second:
+            shown.append(_compared(record.tokens_per_second / other.tokens_per_second, record, name, other))
         else:
-            shown.append(_compared(record, name, other))
+            lacking.append(f"tokens per second of both runs: {name} cannot be compared")
     if not baselines:
         lacking.append("the Record of the simplest baseline: the same model and batch, one technique less")
     return "; ".join(shown) or NOTHING, "; ".join(lacking)

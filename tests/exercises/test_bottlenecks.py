@@ -146,6 +146,16 @@ def test_every_verdict_is_among_the_cases():
     assert set(found) == {*range(len(RESOURCES)), -1}
 
 
+def test_the_class_plan_says_what_the_records_show():
+    plan = repo.text("book/instructor/bottlenecks.md")
+    again = counters(next(number for number in range(1, 9) if RECORD.checks and read("memory", number)[0] < 2.2e6))
+    assert f"makes {again.flops / again.model_flops:.2f} times the FLOPs" in plan
+    assert f"its memory is {again.memory / again.limit:.0%} full" in plan
+    computing = [read("wall", number)[0] for number in (1, 6)]
+    assert all(0.15 < seconds < 0.55 for seconds in computing) and "take 150 to 550 ms" in plan
+    assert 10 < 1e3 * read("timer", 4)[0] < 15 and "In run 4 the job's own timer shows 10 to 15 ms" in plan
+
+
 def test_five_runs_name_five_resources():
     assert len(set(runs.RIGHT.values())) == 5
 

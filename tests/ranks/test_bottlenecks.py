@@ -26,7 +26,7 @@ def counters(record, name):
 
 @pytest.fixture(scope="module", params=[1, 2], name="run")
 def all_eight(request, tmp_path_factory):
-    """(processes, Record, what came of the launch) of all eight runs."""
+    """(processes, Record, the finished launch) of all eight runs."""
     out = tmp_path_factory.mktemp("bottlenecks") / "record.json"
     done = pool.lab([*FAST, "--save", str(out)], request.param)
     assert out.exists(), done.stderr[-2000:] + done.stdout
