@@ -29,25 +29,26 @@ FOUR = Choice(
     "fp16 without one, and C has bf16 weights. Their last steps look like this:\n\n"
     f"```\n{LOGS}```\n\n*Scale* is the loss scale, and the *14* steps that D skipped are its last. *Largest output* is "
     "over all layers, in the forward pass. *Gradients zero* counts gradients that come back to linear layers, and *not "
-    "changed* counts weights that a step left unchanged. *Largest gradient* is before averaging. What fixes A, B, C and "
-    "D?",
+    "changed* counts weights that a step left unchanged. *Largest gradient* is before averaging. What fixes A, B, C "
+    "and D?",
     hints=(
         "Two runs skip steps. Which pass is not finite, the forward or the backward, and on which rank?",
         "The other two skip none. Are their gradients zero, or do gradients arrive and change nothing?",
     ),
     solution="Ask four questions, in this order.\n\n"
     "- **Is the forward pass finite?** Not in A: an output of block 9 exceeds 65,504. The scale multiplies the *loss*, "
-    "and the overflow comes before the loss, so halving it 25 times has changed nothing. bf16 can represent the number.\n"
+    "and the overflow comes before the loss, so halving it 25 times has changed nothing. bf16 can represent the "
+    "number.\n"
     "- **Are the gradients of all ranks finite?** Not in D, and only on rank 1. If gradients were too large, those of "
     "rank 0 would be too, more or less, and halving the scale would have helped. NaN stays NaN at any scale. Look at "
     "that machine, and at the data that it was given.\n"
-    "- **Are gradients zero?** 71% are in B, because nothing lifts them into the range of fp16. A loss scale does that, "
-    "and bf16 does not need it.\n"
+    "- **Are gradients zero?** 71% are in B, because nothing lifts them into the range of fp16. A loss scale does "
+    "that, and bf16 does not need it.\n"
     "- **Do updates change the weights?** Not in C: updates are less than half a step of the weights. An fp32 copy or "
     "stochastic rounding helps.\n\n"
     "A loss that is NaN says least of all. In huggingface/transformers' T5, the fault of A was found by looking at the "
-    "output of one layer in fp32: the infinity was *caused due to a value of 66246.3906, which is over the maximum value "
-    "of 65504 in fp16* (issue 5651).",
+    "output of one layer in fp32: the infinity was *caused due to a value of 66246.3906, which is over the maximum "
+    "value of 65504 in fp16* (issue 5651).",
     options=(
         Option(
             "d-rank-1",
@@ -103,8 +104,8 @@ WHICH_FORMAT = Choice(
     minutes=6,
     short=True,
     title="Four runs, and a 16-bit format for each",
-    prompt="Four runs will do their matrix multiplications in 16 bits, with fp32 weights and sums. Nobody wants to tune "
-    "anything that need not be tuned. A T4 multiplies in fp16 and has no bf16; an A100 has both:\n\n"
+    prompt="Four runs will do their matrix multiplications in 16 bits, with fp32 weights and sums. Nobody wants to "
+    "tune anything that need not be tuned. A T4 multiplies in fp16 and has no bf16; an A100 has both:\n\n"
     f"```\n{RUNS}```\n\nD is inference. *Largest output* is over all layers, in the forward pass. The *smallest* "
     "gradients are the smallest that should not become zero. *Errors allowed* are relative errors of rounding. Which "
     "format should each run use?",
@@ -113,14 +114,15 @@ WHICH_FORMAT = Choice(
         "What does a loss scale multiply, and what not?",
         "The relative error of rounding is at most 2^-11 in fp16 and 2^-8 in bf16.",
     ),
-    solution="**A** could train in fp16 with a loss scale: times 2^18 its largest gradient is 52,429, and 2^-34 becomes "
-    "2^-16. But that scale has to be found, and found again as gradients change, to gain three bits that training does "
-    "not need. bf16 needs no scale. **B** cannot train in fp16 at any scale: its forward pass exceeds 65,504, and the "
-    "scale acts after the forward pass. **C** has no bf16, and everything fits with a scale of 2^18 or so: fp16 with a "
-    "scaler, as before bf16 existed. **D** has no gradients, and its numbers lie well inside the range of fp16. It "
-    "allows errors of 1e-3, which is more than 2^-11 = 0.0005 and less than 2^-8 = 0.004: fp16, without a scale.\n\n"
-    "**Why bf16 is preferred over fp16 for training:** it is neither more precise (it is less precise) nor smaller (both "
-    "have 16 bits), but its range is that of fp32. No activation and no gradient of a sound training run lies outside "
+    solution="**A** could train in fp16 with a loss scale: times 2^18 its largest gradient is 52,429, and 2^-34 "
+    "becomes 2^-16. But that scale has to be found, and found again as gradients change, to gain three bits that "
+    "training does not need. bf16 needs no scale. **B** cannot train in fp16 at any scale: its forward pass exceeds "
+    "65,504, and the scale acts after the forward pass. **C** has no bf16, and everything fits with a scale of 2^18 or "
+    "so: fp16 with a scaler, as before bf16 existed. **D** has no gradients, and its numbers lie well inside the range "
+    "of fp16. It allows errors of 1e-3, which is more than 2^-11 = 0.0005 and less than 2^-8 = 0.004: fp16, without a "
+    "scale.\n\n"
+    "**Why bf16 is preferred over fp16 for training:** it is neither more precise (it is less precise) nor smaller "
+    "(both have 16 bits), but its range is that of fp32. No activation and no gradient of a sound training run leaves "
     "that range, so there is no scale to find, no step to skip, and no overflow that appears after weeks. In return it "
     "gives up three bits of each number, which training tolerates if sums and weights are in fp32. *bf16 has an almost "
     "the same dynamic range as fp32, so no scaling is needed* (huggingface/accelerate, pull request 1036). And whoever "
@@ -157,8 +159,8 @@ WHICH_FORMAT = Choice(
         Option(
             "a-fp16",
             "A fp16 with a scale, B bf16, C fp16 with a scale, D bf16",
-            "A fits into fp16 with the right scale. It fits into bf16 with none, and nothing can overflow later. "
-            "And what is the error of rounding D's numbers to bf16?",
+            "A fits into fp16 with the right scale. It fits into bf16 with none, and nothing can overflow later. And "
+            "what is the error of rounding D's numbers to bf16?",
         ),
     ),
 )

@@ -21,9 +21,9 @@ REACH = Number(
     level=1,
     minutes=2,
     title="Below the smallest normal number",
-    prompt="fp16 has 5 bits of exponent and 10 of mantissa. Its smallest **normal** number is 2^-14, about 6.1e-5. "
-    "A gradient of exactly that size is **halved** again and again, and each result is rounded to the nearest number "
-    "in fp16. After how many halvings is it zero?",
+    prompt="fp16 has 5 bits of exponent and 10 of mantissa. Its smallest **normal** number is 2^-14, about 6.1e-5. A "
+    "gradient of exactly that size is **halved** again and again, and each result is rounded to the nearest number in "
+    "fp16. After how many halvings is it zero?",
     hints=(
         "Below 2^-14 the numbers continue in equal steps. How large is a step, with 10 bits of mantissa?",
         "Exactly half of the last step is a tie, and ties go to the even number: to zero.",
@@ -42,8 +42,16 @@ REACH = Number(
     units=("steps",),
     dimension="steps",
     slips=(
-        Slip("at-once", 1, "You took everything below 2^-14 to be zero. Only the normal numbers end there, and subnormal ones follow."),
-        Slip("still-there", HALVINGS - 1, "After that many halvings it is the smallest number in fp16, so it is still there."),
+        Slip(
+            "at-once",
+            1,
+            "You took everything below 2^-14 to be zero. Only the normal numbers end there, and subnormal ones follow.",
+        ),
+        Slip(
+            "still-there",
+            HALVINGS - 1,
+            "After that many halvings it is the smallest number in fp16, so it is still there.",
+        ),
         Slip("below-half", HALVINGS + 1, "It was zero one halving earlier. How is a tie rounded?"),
         Slip("from-one", 25, "You counted from 1. The gradient is smaller than 1 at the start."),
         Slip("normal-from-one", 14, "That is how many halvings lead from 1 to the size of the gradient."),
@@ -82,9 +90,9 @@ FINER = Choice(
     "**fp16 is more precise, and bf16 has the larger range.** With 7 bits of mantissa, bf16 has 2 to 3 decimal digits, "
     "and rounds 1.003 to 1; fp16 has 3 to 4. With 8 bits of exponent, bf16 has the range of fp32, and no number in "
     "training leaves that. fp16 turns a number beyond its range into infinity or zero, and more digits do not help "
-    "there. So training uses bf16 *although* it is less precise. In the thread above the answer was: *In my experience, "
-    "using bfloat16 for image regression problems significantly degrades the results.* Those numbers lie inside the "
-    "range of fp16, where its three extra bits count.",
+    "there. So training uses bf16 *although* it is less precise. In the thread above the answer was: *In my "
+    "experience, using bfloat16 for image regression problems significantly degrades the results.* Those numbers lie "
+    "inside the range of fp16, where its three extra bits count.",
     options=(
         Option(
             "fp16-bf16-bf16",
@@ -100,7 +108,8 @@ FINER = Choice(
         Option(
             "fp16-all",
             "fp16 all of them, as it has the longer mantissa",
-            "A longer mantissa gives smaller steps inside the range. Where does fp16's range end, and what happens beyond?",
+            "A longer mantissa gives smaller steps inside the range. Where does fp16's range end, and what happens "
+            "beyond?",
         ),
         Option(
             "fp16-fp16-bf16",

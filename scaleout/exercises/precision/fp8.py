@@ -38,15 +38,20 @@ TWICE = Number(
     level=2,
     minutes=3,
     title="Matrices twice as fast",
-    prompt="A step of Nemotron-4 15B in bf16 takes 2.83 s on 16 H100s, with 64 sequences of 4,096 tokens. By the book's "
+    prompt="A step of Nemotron-4 15B in bf16 takes 2.83 s on 16 H100s, with 64 sequences of 4,096 tokens. By the "
+    "book's "
     f"model, the matrix multiplications of its linear layers take **{SHARE:.0%}** of that. In FP8 an H100 multiplies "
     "twice as fast. If these multiplications took half the time and everything else as long as before, how many times "
     "as fast would the step be?",
-    hints=("Which part of the time is halved, and which stays?", "Say the step takes 1 in bf16. How long is it in FP8?"),
-    solution=f"The matrix multiplications take {SHARE:.0%} / 2 = {SHARE / 2:.1%}, and the rest {1 - SHARE:.0%}. Together "
-    f"that is {1 - SHARE / 2:.1%}, so the step is **{faster(2):.2f} times** as fast. Even if the multiplications took no "
-    f"time, it would be only {faster(1e9):.1f} times.\n\n"
-    f"NVIDIA measured 2.08 s, which is {BF16_SECONDS / FP8_SECONDS:.2f} times as fast (NVIDIA/dgxc-benchmarking; for 8B "
+    hints=(
+        "Which part of the time is halved, and which stays?",
+        "Say the step takes 1 in bf16. How long is it in FP8?",
+    ),
+    solution=f"The matrix multiplications take {SHARE:.0%} / 2 = {SHARE / 2:.1%}, and the rest {1 - SHARE:.0%}. "
+    f"Together that is {1 - SHARE / 2:.1%}, so the step is **{faster(2):.2f} times** as fast. Even if the "
+    f"multiplications took no time, it would be only {faster(1e9):.1f} times.\n\n"
+    f"NVIDIA measured 2.08 s, which is {BF16_SECONDS / FP8_SECONDS:.2f} times as fast (NVIDIA/dgxc-benchmarking; for "
+    f"8B "
     "and 70B it is 1.34). The difference is what FP8 adds: finding the largest values, scaling and casting are passes "
     "over memory, and small matrices do not fill the GPU. The book's model puts all of that into one factor, "
     f"{FASTER} in place of 2.\n\n"
@@ -61,7 +66,11 @@ TWICE = Number(
     tolerance=0.008,  # half of the share added, and what was measured, are 2% apart
     slips=(
         Slip("doubled", 2.0, "That would be so if the whole step were matrix multiplications of linear layers."),
-        Slip("share-added", 1 + SHARE, "You added the share to 1. Times can be added, speeds cannot: how long is the step now?"),
+        Slip(
+            "share-added",
+            1 + SHARE,
+            "You added the share to 1. Times can be added, speeds cannot: how long is the step now?",
+        ),
         Slip(
             "half-added",
             1 + SHARE / 2,
@@ -88,9 +97,9 @@ OUTLIER = Number(
     level=2,
     minutes=4,
     title="Beside an outlier",
-    prompt="A tensor is converted to FP8 with **one** scale, so that its largest number becomes 448, the largest in e4m3 "
-    "(4 bits of exponent, bias 7, 3 bits of mantissa). All other numbers are multiplied by the same scale and rounded to "
-    "the nearest. How many times smaller than the largest can a number be before it becomes **zero**?",
+    prompt="A tensor is converted to FP8 with **one** scale, so that its largest number becomes 448, the largest in "
+    "e4m3 (4 bits of exponent, bias 7, 3 bits of mantissa). All other numbers are multiplied by the same scale and "
+    "rounded to the nearest. How many times smaller than the largest can a number be before it becomes **zero**?",
     hints=(
         "The smallest normal number in e4m3 is 2^-6. What is the smallest of all, with 3 bits of mantissa?",
         "A number above half of that is rounded up to it.",
@@ -102,10 +111,12 @@ OUTLIER = Number(
     "between 1 and 30. There *a single outlier forces a tensor-wide scale that pushes every normal value (~1-30) below "
     "fp8 resolution, so they quantize to ~0*, says unslothai/unsloth's pull request 6772. Check it: with 6.6e4 as the "
     f"largest, numbers below {LARGE * ZERO / E4M3.largest:.2f} become zero, and numbers below "
-    f"{_UNIT * E4M3.smallest_normal:.1f} lose bits. Numbers from {_UNIT * E4M3.smallest_normal:.1f} to 30 keep all four "
-    f"bits, and near 1 the steps are {_UNIT * E4M3.smallest:.2f}, so a number there is off by a seventh at most. That is "
-    "not ~0, and for one layer alone an error of 3.7% was measured there. One scale per row was the remedy all the same, "
-    "because such errors accumulate over layers. With an outlier a thousand times larger they would have become zero.",
+    f"{_UNIT * E4M3.smallest_normal:.1f} lose bits. Numbers from {_UNIT * E4M3.smallest_normal:.1f} to 30 keep all "
+    f"four bits, and near 1 the steps are {_UNIT * E4M3.smallest:.2f}, so a number there is off by a seventh at most. "
+    f"That is "
+    "not ~0, and for one layer alone an error of 3.7% was measured there. One scale per row was the remedy all the "
+    "same, because such errors accumulate over layers. With an outlier a thousand times larger they would have become "
+    "zero.",
     value=E4M3.largest / ZERO,
     unit="times",
     units=("times",),
@@ -122,7 +133,12 @@ OUTLIER = Number(
             "That leads to the smallest normal number. Below it e4m3 has more numbers, with fewer bits.",
         ),
         Slip("from-one", 1 / ZERO, "You counted from 1, but the largest number becomes 448."),
-        Slip("largest", E4M3.largest, "That is the largest number itself: where it lies, and not how far it is above the numbers that become zero."),
+        Slip(
+            "largest",
+            E4M3.largest,
+            "That is the largest number itself: where it lies, and not how far it is above the numbers that become "
+            "zero.",
+        ),
         Slip("e5m2", E5M2.largest / (E5M2.smallest / 2), "That is e5m2, with 5 bits of exponent."),
     ),
     right="With one scale, e4m3 covers 18.8 powers of two, and loses bits in the last few.",

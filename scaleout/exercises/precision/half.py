@@ -21,7 +21,8 @@ HALVED = Number(
         "The peak fell by 8.03 GB. Half of which amount is that?",
     ),
     solution=f"The tensors stored in 16 bits take half of what they took, so {PEAK_BEFORE - PEAK_AFTER:.2f} GB saved "
-    f"were {2 * (PEAK_BEFORE - PEAK_AFTER):.2f} GB before: **{SHARE:.1%}** of the peak. They are activations. *AMP keeps "
+    f"were {2 * (PEAK_BEFORE - PEAK_AFTER):.2f} GB before: **{SHARE:.1%}** of the peak. They are activations. *AMP "
+    f"keeps "
     "float32 master weights + Adam state unchanged*, says the report. What becomes bf16 are activations, and *at batch "
     "768 those are ~40% of the footprint, and their share (so the saving) grows with batch size* (micdoh/XLRON, pull "
     "request 29).\n\nSo *mixed precision halves the memory* is true for activations only. Model states take 16 bytes "
@@ -33,7 +34,9 @@ HALVED = Number(
     units=("%",),
     dimension="share",
     slips=(
-        Slip("saved", SHARE / 2, "That is the share that was saved. The tensors that became smaller were more than that."),
+        Slip(
+            "saved", SHARE / 2, "That is the share that was saved. The tensors that became smaller were more than that."
+        ),
         Slip(
             "of-the-second",
             2 * (PEAK_BEFORE - PEAK_AFTER) / PEAK_AFTER,

@@ -49,9 +49,9 @@ STEP = Lab(
     level=3,
     minutes=20,
     title="A step that all ranks skip",
-    prompt="With ZeRO or FSDP, a rank has its own shard of the gradients, already averaged, and updates its own shard of "
-    "the weights. In fp16, the gradients may overflow in **one** rank's shard only. Write "
-    "`sharded_step(weights, gradient, scaler, lr, most)`:\n\n"
+    prompt="With ZeRO or FSDP, a rank has its own shard of the gradients, already averaged, and updates its own shard "
+    "of the weights. In fp16, the gradients may overflow in **one** rank's shard only. Write `sharded_step(weights, "
+    "gradient, scaler, lr, most)`:\n\n"
     "- If there is an infinity or a NaN in **any** rank's shard, no rank changes its weights. All halve the scale and "
     "set `good` to 0.\n"
     "- Otherwise unscale in fp32, clip the norm of **all** ranks' gradients together to `most`, as `clip_grad_norm_` "
@@ -68,11 +68,11 @@ STEP = Lab(
     f"{_STEP_SOLUTION}```\n\n"
     "**One number does both.** An infinity in any square gives an infinity in the sum, on all ranks. A separate flag, "
     "reduced by its maximum, works as well. If each rank looks only at its own shard, one rank skips the step and the "
-    "others do not. Then their weights belong to different steps and their scales differ, without any error message. Or "
-    "the others wait for ever in a collective that the first rank never calls.\n\n"
-    "Under DDP the problem does not arise, because gradients are averaged before anybody looks, and every rank gets the "
-    "infinity. For sharded gradients torch has `ShardedGradScaler`, which reduces the flag: *when rank 0 have inf grad, "
-    "rank 1...k should get found_inf=1* (pytorch, pull request 115710).",
+    "others do not. Then their weights belong to different steps and their scales differ, without any error message. "
+    "Or the others wait for ever in a collective that the first rank never calls.\n\n"
+    "Under DDP the problem does not arise, because gradients are averaged before anybody looks, and every rank gets "
+    "the infinity. For sharded gradients torch has `ShardedGradScaler`, which reduces the flag: *when rank 0 have inf "
+    "grad, rank 1...k should get found_inf=1* (pytorch, pull request 115710).",
     stub=STEP_STUB,
     command=f"{_COMMAND} scaled.py",
 )
@@ -119,14 +119,14 @@ MASTER = Lab(
     level=3,
     minutes=15,
     title="An fp32 copy that saves small updates",
-    prompt="Write `master_step(weights, gradient, state, step, lr)`: AdamW on bf16 weights. In the first step it makes an "
-    "fp32 copy of the weights, and stores it in `state` with both moments, also in fp32. The optimizer updates the copy. "
-    "After each step the weights are the copy, rounded to bf16.\n\n"
-    "AdamW multiplies by 1 − lr · DECAY and then subtracts lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the moments divided "
-    "by 1 − β^step. The learning rate is so small that no weight would move in bf16. After 60 steps the weights must be "
-    "those of `torch.optim.AdamW` in fp32, rounded, and `state` may use **12 bytes** per parameter. The check runs on "
-    "**2** processes, each with its own weights and without communication.\n\nSave your function as `master.py`, in the "
-    "folder of the book's repository, and run the command below.",
+    prompt="Write `master_step(weights, gradient, state, step, lr)`: AdamW on bf16 weights. In the first step it makes "
+    "an fp32 copy of the weights, and stores it in `state` with both moments, also in fp32. The optimizer updates the "
+    "copy. After each step the weights are the copy, rounded to bf16.\n\n"
+    "AdamW multiplies by 1 − lr · DECAY and then subtracts lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the moments "
+    "divided by 1 − β^step. The learning rate is so small that no weight would move in bf16. After 60 steps the "
+    "weights must be those of `torch.optim.AdamW` in fp32, rounded, and `state` may use **12 bytes** per parameter. "
+    "The check runs on **2** processes, each with its own weights and without communication.\n\n"
+    "Save your function as `master.py`, in the folder of the book's repository, and run the command below.",
     hints=(
         "`weights.float()` makes an fp32 copy; `weights.copy_(copy)` rounds to the nearest.",
         "What does the next step start from, the weights or the copy?",
@@ -134,9 +134,9 @@ MASTER = Lab(
     ),
     solution="```python\n"
     f"{_MASTER_SOLUTION}```\n\n"
-    "Twelve bytes in fp32, and two each for the weight and the gradient, are the 16 bytes of rung 01. Now you know what "
-    "four of them are for. The copy *is* the model. A checkpoint with only the bf16 weights loses the updates below "
-    "their last bit, and the loss jumps when training resumes from it. Assert that there is a copy at all: *the "
+    "Twelve bytes in fp32, and two each for the weight and the gradient, are the 16 bytes of rung 01. Now you know "
+    "what four of them are for. The copy *is* the model. A checkpoint with only the bf16 weights loses the updates "
+    "below their last bit, and the loss jumps when training resumes from it. Assert that there is a copy at all: *the "
     "FusedAdam code doesn't allocate master weights when the parameter dtype is bfloat16, even if you set "
     "master_weights=True* (NVIDIA/apex, issue 1728).\n\n"
     "The upper half of the copy is almost the bf16 weight, so some optimizers store only the lower 16 bits next to it, "

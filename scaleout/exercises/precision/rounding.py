@@ -63,9 +63,9 @@ ROUND = Function(
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "These four lines are fp16 (5, 10), bf16 (8, 7), e4m3 and e5m2 inside their ranges. The upper ends differ: fp16 and "
-    "e5m2 go to infinity; e4m3 ends at 448, with one NaN and no infinity; e2m1 ends at 6 and has neither. Ties to even "
-    "matter: if every tie were rounded up, each would add half a step, always in the same direction.",
+    "These four lines are fp16 (5, 10), bf16 (8, 7), e4m3 and e5m2 inside their ranges. The upper ends differ: fp16 "
+    "and e5m2 go to infinity; e4m3 ends at 448, with one NaN and no infinity; e2m1 ends at 6 and has neither. Ties to "
+    "even matter: if every tie were rounded up, each would add half a step, always in the same direction.",
     function="round_to",
     stub=_STUB,
     reference=_rounded,

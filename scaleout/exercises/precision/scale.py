@@ -21,8 +21,8 @@ DOUBLED = Choice(
     ),
     solution="**Only the gradients that were subnormal or zero in fp16.** Before the update, gradients are divided by "
     "the scale in fp32, so their size is what it was. A factor of two changes a number's exponent and none of its "
-    "digits, as long as the number is normal before and after. Each gradient that was subnormal keeps one bit more, and "
-    "some that were zero no longer are.\n\n"
+    "digits, as long as the number is normal before and after. Each gradient that was subnormal keeps one bit more, "
+    "and some that were zero no longer are.\n\n"
     "So the learning rate stays as it is. *When computing the gradient, it is multiplied by loss_scale = 128.0, but "
     "during the adam->step(), the gradient is divided by loss_scale. Why do we use loss_scale in the first place?* "
     "asks somebody in tiny-cuda-nn (issue 472). The answer is what happens to the numbers in between. A factor that is "
@@ -45,7 +45,8 @@ DOUBLED = Choice(
         Option(
             "sgd-twice",
             "It is twice as large with SGD, not with AdamW",
-            "Neither optimizer sees the scale, because gradients are divided by it before. Without the division it would be so.",
+            "Neither optimizer sees the scale, because gradients are divided by it before. Without the division it "
+            "would be so.",
         ),
         Option(
             "nothing",
@@ -74,8 +75,8 @@ CLIP = Number(
     prompt=f"A script for fp16 with SGD, with a loss scale of **{SCALE:,}**:\n\n"
     "```\nscaler.scale(loss).backward()\nclip_grad_norm_(model.parameters(), 1.0)\nscaler.step(optimizer)\n"
     "scaler.update()\n```\n\n"
-    f"In this step the norm of the *true* gradient, without a scale, is **{NORM}**. `scaler.step` divides the gradients "
-    "by the scale if `unscale_` has not been called. How many times too small is the gradient that SGD uses?",
+    f"In this step the norm of the *true* gradient, without a scale, is **{NORM}**. `scaler.step` divides the "
+    "gradients by the scale if `unscale_` has not been called. How many times too small is the gradient that SGD uses?",
     hints=(
         "Which norm does `clip_grad_norm_` see, and to what does it reduce that norm?",
         "Which norm should the gradient have after clipping at 1.0?",
@@ -83,12 +84,12 @@ CLIP = Number(
     solution=f"Clipping sees {NORM} × {SCALE:,} = {NORM * SCALE:,.0f} and reduces it to 1. Divided by the scale, that "
     f"is 1/{SCALE:,}. It should have been {NORM}, which is below the limit, so the gradient is **{NORM * SCALE:,.0f} "
     "times** too small.\n\n"
-    "Every step is clipped to a norm of 1/scale, and each time the scale doubles, the updates become half as large. The "
-    "right order is **unscale, clip, step, update.** Calling `scaler.unscale_(optimizer)` before the clipping is the "
-    "whole fix, and `scaler.step` then does not divide again.\n\n"
+    "Every step is clipped to a norm of 1/scale, and each time the scale doubles, the updates become half as large. "
+    "The right order is **unscale, clip, step, update.** Calling `scaler.unscale_(optimizer)` before the clipping is "
+    "the whole fix, and `scaler.step` then does not divide again.\n\n"
     "Many trainers have had this bug. *I trained a large model using native amp, but the loss converged very slow*, "
-    "says Lightning's issue 9599. *The effective value gradient_clip_global_norm with AMP is reduced by a factor of "
-    "65k* (rwth-i6/returnn, issue 1590). In EveryDream2trainer the usual limit of 1.0 meant *effectively halting "
+    "says Lightning's issue 9599. In rwth-i6/returnn, *the effective value gradient_clip_global_norm with AMP is "
+    "reduced by a factor of 65k* (issue 1590). In EveryDream2trainer the usual limit of 1.0 meant *effectively halting "
     "training* (pull request 175). AdamW hides the bug, because its update does not depend on a constant factor. It "
     "shows when gradients come near eps, and whenever the scale changes.",
     value=NORM * SCALE,
@@ -101,8 +102,14 @@ CLIP = Number(
             float(SCALE),
             "That would be right if the true gradient were clipped to 1. But its norm is below the limit.",
         ),
-        Slip("nothing", 1.0, "Clipping does not know about the scale. It sees a norm that is too large, and reduces it."),
-        Slip("other-way", SCALE / NORM, "You divided by the norm. The norm of the right gradient is below the limit, so it is not clipped."),
+        Slip(
+            "nothing", 1.0, "Clipping does not know about the scale. It sees a norm that is too large, and reduces it."
+        ),
+        Slip(
+            "other-way",
+            SCALE / NORM,
+            "You divided by the norm. The norm of the right gradient is below the limit, so it is not clipped.",
+        ),
         Slip("norm-alone", 1 / NORM, "That is the limit over the true norm. Clipping sees the scaled norm."),
         Slip(
             "twice-unscaled",
@@ -144,14 +151,18 @@ READ = Choice(
     ),
     solution="At 131,072 steps are skipped, so g × 131,072 is above 65,504, and g is above 0.5. At 65,536 steps are "
     "good, so g is below 1. It lies **between 0.5 and 1**, and the log alone says no more.\n\n"
-    "**A step that is skipped now and then is the scaler's search,** not a fault. The scaler tries the next power of two "
-    "every so often (in torch, after 2,000 good steps), loses one step by it, and goes back. Its log is a free measure "
-    "of the gradients: a scale that falls over days says that they grow. *The loss scale going down indicates you're "
-    "getting a lot of very large gradients which overflow the FP16 range* (facebookresearch/fairseq, issue 2488). A "
-    "scale that falls in every step without end is different. Then something is infinite at any scale.",
+    "**A step that is skipped now and then is the scaler's search,** not a fault. The scaler tries the next power of "
+    "two every so often (in torch, after 2,000 good steps), loses one step by it, and goes back. Its log is a free "
+    "measure of the gradients: a scale that falls over days says that they grow. *The loss scale going down indicates "
+    "you're getting a lot of very large gradients which overflow the FP16 range* (facebookresearch/fairseq, issue "
+    "2488). A scale that falls in every step without end is different. Then something is infinite at any scale.",
     options=(
         Option("half-to-one", "Between 0.5 and 1", "Right: it overflows at 131,072 and not at 65,536.", True),
-        Option("one-to-two", "Between 1 and 2", "Times 65,536 that would be above 65,504, and the steps with that scale are good."),
+        Option(
+            "one-to-two",
+            "Between 1 and 2",
+            "Times 65,536 that would be above 65,504, and the steps with that scale are good.",
+        ),
         Option(
             "quarter-to-half",
             "Between 0.25 and 0.5",
@@ -226,10 +237,10 @@ NEXT_SCALE = Function(
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "That is all of `GradScaler.update()`. By default torch starts at 65,536 and doubles after 2,000 good steps. A scale "
-    "that is too low costs bits of small gradients, and one that is too high costs a step, so the scaler keeps it as "
-    "high as it can. All ranks need the same scale: gradients are averaged *after* they were scaled, so ranks with "
-    "different scales would compute different weights from them (pytorch, issue 136009: *the optimizer updates "
+    "That is all of `GradScaler.update()`. By default torch starts at 65,536 and doubles after 2,000 good steps. A "
+    "scale that is too low costs bits of small gradients, and one that is too high costs a step, so the scaler keeps "
+    "it as high as it can. All ranks need the same scale: gradients are averaged *after* they were scaled, so ranks "
+    "with different scales would compute different weights from them (pytorch, issue 136009: *the optimizer updates "
     "parameters differently on each process*).",
     function="scales",
     stub=_STUB,
@@ -263,7 +274,7 @@ NEXT_SCALE = Function(
         Mistake(
             "one-late",
             lambda *case: _scales(*case, delay=1),
-            "Yours doubles one good step too late. The scale rises as soon as there are `interval` good steps.",
+            "Yours doubles one good step too late. The scale rises as soon as there are interval good steps.",
         ),
         Mistake(
             "after-the-step",
@@ -273,7 +284,7 @@ NEXT_SCALE = Function(
         Mistake(
             "never-doubles",
             lambda *case: _scales(*case, grows=False),
-            "Yours only falls. After `interval` good steps in a row it should double.",
+            "Yours only falls. After enough good steps in a row it should double.",
         ),
         Mistake(
             "every-step-counts",
