@@ -73,10 +73,9 @@ FINER = Choice(
     minutes=2,
     title="Three numbers in two formats",
     short=True,
-    prompt="Somebody asks for bf16: *It seems that bfloat16 is almost as good as float32 in precision, and about the "
-    "same speed as float16* (nagadomi/nunif, issue 437). Round these three numbers to bf16 and to fp16, each to the "
-    "nearest:\n\n```\na normalized activation         1.003\na sum before a norm           100,000\na small gradient   "
-    "              3e-9\n```\n\nWhich of the two formats comes nearer to each?",
+    prompt="Round each of these three numbers to the nearest one in bf16 and in fp16:\n\n"
+    "```\na normalized activation         1.003\na sum before a norm           100,000\n"
+    "a small gradient                 3e-9\n```\n\nWhich of the two formats comes nearer to each?",
     hints=(
         "The next number above 1 is 2^-7 away in bf16 and 2^-10 away in fp16.",
         "The largest number in fp16 is 65,504, and 2^-25 = 3.0e-8 or less becomes zero.",
@@ -90,9 +89,10 @@ FINER = Choice(
     "**fp16 is more precise, and bf16 has the larger range.** With 7 bits of mantissa, bf16 has 2 to 3 decimal digits, "
     "and rounds 1.003 to 1; fp16 has 3 to 4. With 8 bits of exponent, bf16 has the range of fp32, and no number in "
     "training leaves that. fp16 turns a number beyond its range into infinity or zero, and more digits do not help "
-    "there. So training uses bf16 *although* it is less precise. In the thread above the answer was: *In my "
-    "experience, using bfloat16 for image regression problems significantly degrades the results.* Those numbers lie "
-    "inside the range of fp16, where its three extra bits count.",
+    "there. So training uses bf16 *although* it is less precise. Somebody asked for bf16 since it seemed *almost as "
+    "good as float32 in precision* (nagadomi/nunif, issue 437), and the answer was: *In my experience, using bfloat16 "
+    "for image regression problems significantly degrades the results.* Those numbers lie inside the range of fp16, "
+    "where its three extra bits count.",
     options=(
         Option(
             "fp16-bf16-bf16",

@@ -21,8 +21,8 @@ import math
 
 def round_to(x, exponent, mantissa):
     lowest = 2 - 2 ** (exponent - 1)            # 1 - bias
-    octave = math.frexp(x)[1] - 1               # floor(log2 |x|)
-    step = 2.0 ** (max(octave, lowest) - mantissa)
+    e = math.frexp(x)[1] - 1                    # floor(log2 |x|)
+    step = 2.0 ** (max(e, lowest) - mantissa)
     return round(x / step) * step               # ties to even
 """
 
