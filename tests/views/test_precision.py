@@ -82,7 +82,7 @@ def test_what_is_infinite_is_a_share_of_the_picture_or_said_to_be_elsewhere():
             assert " are infinite, so" in said and "none of" not in said
         else:
             assert "none of the gradients" in said
-            assert "is infinite, but a gradient of weights in values and output in block 1 is, so " in said
+            assert "is infinite, but the gradient of a weight in values and output in block 1 is, so " in said
         elsewhere += not beyond
     assert elsewhere == 5
 

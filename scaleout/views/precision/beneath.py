@@ -37,7 +37,8 @@ def parts(axes: Axes, alive: bool = True) -> str:
     for i in range(4):
         x = left + (3 * i + 1.5) * pitch
         pieces.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))
-    pieces.append(svg.text(right, foot, HEADS[s.kind], anchor="end", fill="muted", size=svg.SMALLEST))
+    head = fitting((HEADS[s.kind], HEADS[s.kind][:5] + "."), 1.7 * pitch, svg.SMALLEST)
+    pieces.append(svg.text(right, foot, head, anchor="end", fill="muted", size=svg.SMALLEST))
     return "".join(pieces)
 
 

@@ -21,10 +21,8 @@ def sentence(s) -> str:
     if s.searches:
         start = f"Step {s.step}, {scale}"
         if s.current.skipped:
-            halved = power(round(math.log2(s.current.after)))
-            return (
-                f"{start}: the largest gradient is infinite. **The step is skipped**, and the scale halved to {halved}."
-            )
+            skipped = f"**The step is skipped**, and the scale is halved to {power(round(math.log2(s.current.after)))}."
+            return f"{start}: the largest gradient is infinite. {skipped}"
         return f"{start}: nothing overflows, {zero}."
     start = f"{s.format}, {scale}"
     if s.leaves_out:
@@ -32,7 +30,7 @@ def sentence(s) -> str:
         if s.fate.beyond:
             return f"{start}: {percent(s.fate.beyond)} of {gradients(s.recorded)} are infinite, so {lost}"
         _, part, kind = s.peak
-        example = f"a gradient of {kind} in {spoken(part)}"
+        example = f"the gradient of {'a weight' if kind == 'weights' else 'an activation'} in {spoken(part)}"
         return f"{start}: none of {gradients(s.recorded)} is infinite, but {example} is, so {lost}"
     cut = f", {percent(s.fate.beyond)} are clipped to {s.f.largest:,.0f}" if s.fate.beyond else ""
     return f"{start}: {zero}{cut}; the median keeps **{_bits(s.kept_bits, s.f.digits)}**."
@@ -68,14 +66,14 @@ def law(s) -> list[str]:
         return [
             f"The largest gradient of step {s.step} allows a loss scale up to",
             f"{top} / {unscaled} = {quantity(bears)}",
-            f"The scale is {s.current.scale:,.0f}, which is {'too large' if s.current.skipped else 'not too large'}. "
+            f"The scale is {s.current.scale:,.0f}, so {'the step is skipped' if s.current.skipped else 'nothing overflows'}. "
             f"It doubles after {s.interval:,} good steps in a row.",
         ]
     f = s.f
     formula = f"2^({_minus(f.lowest_octave)} − {f.mantissa} − 1) = {power(s.zero_below)}"
     scaled = (
-        f"With a loss scale of {power(s.octaves)}, that is for gradients of {power(s.zero_below - s.octaves)}; the "
-        "update divides by the scale."
+        f"With a loss scale of {power(s.octaves)}, this happens to gradients of {power(s.zero_below - s.octaves)} and "
+        "less; the update divides by the scale."
     )
     top = f"Its largest number is {f.largest:,.0f}." if f.largest < 1e6 else "Its range is that of fp32."
     mantissa = count(f.mantissa, "bit")
