@@ -1,10 +1,10 @@
-"""Rung 06: FSDP by hand, with fully_shard and with Accelerate: every rank stores a share of one model.
+"""Rung 06: FSDP by hand, with fully_shard and with Accelerate: every rank stores a shard of one model.
 
 torchrun --nproc-per-node 2 labs/fsdp.py --save
 torchrun --nproc-per-node 2 labs/fsdp.py --wrap layer --reshard false --prefetch 2
-torchrun --nproc-per-node 4 labs/fsdp.py --replicas 2         hybrid sharding on a grid of 2 x 2
+torchrun --nproc-per-node 4 labs/fsdp.py --replicas 2         hybrid sharding on a mesh of 2 x 2
 torchrun --nproc-per-node 2 labs/fsdp.py --sweep wrap,reshard,checkpointing
-torchrun --nproc-per-node 2 labs/fsdp.py --via accelerate-naive   what Accelerate quietly builds on a CPU
+torchrun --nproc-per-node 2 labs/fsdp.py --via accelerate-naive   what Accelerate silently builds on a CPU
 accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py --via accelerate      on GPUs
 """
 
@@ -35,30 +35,28 @@ class Options(options.Model):
     hidden: int = options.number(160, "width of the residual stream")
     heads: int = options.number(5, "attention heads")
     seq: int = options.number(128, "tokens per sequence")
-    micro_batch: int = options.number(4, "sequences per rank and pass")
-    accumulation: int = options.number(1, "passes per step, whose gradients add up", highest=1000)
+    micro_batch: int = options.number(4, "sequences per rank and micro-batch")
+    accumulation: int = options.number(1, "micro-batches per step (gradient accumulation)", highest=1000)
     sync_every_pass: bool = options.flag(
-        "reduce gradients in every pass; without, they stay whole until the last", True
+        "reduce gradients after every micro-batch; without it they stay unsharded until the last", True
     )
     steps: int = options.number(10, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
-    clip: float | None = options.number(None, "largest norm of the gradient", 1e-9, None)
-    checkpointing: str = options.choice("none", ("none", "selective", "full"), "what backward computes again")
-    wrap: str = options.choice("block", WRAPS, "what becomes a unit")
-    least_parameters: int = options.number(50_000, "of a unit, with --wrap size", highest=10**12)
-    reshard: str = options.word(
-        "true", "free units after their forward: true, false, or ranks that keep a copy", "true|false|N"
-    )
-    prefetch: int = options.number(1, "units gathered ahead", 0, 1000)
-    precision: str = options.choice("fp32", DTYPES, "dtype that is gathered and computed in")
-    reduce: str = options.choice("fp32", DTYPES, "dtype that gradients are reduced in")
-    offload: bool = options.flag("shards and optimizer live in the host's memory")
-    replicas: int = options.number(1, "copies of the model, each sharded over the rest: hybrid sharding", highest=10**5)
+    clip: float | None = options.number(None, "largest norm of the gradient (clipping)", 1e-9, None)
+    checkpointing: str = options.choice("none", ("none", "selective", "full"), "activations that backward recomputes")
+    wrap: str = options.choice("block", WRAPS, "modules that become FSDP units")
+    least_parameters: int = options.number(50_000, "least parameters of a unit, with --wrap size", highest=10**12)
+    reshard: str = options.word("true", "reshard after forward: true, false, or to a group of N ranks", "true|false|N")
+    prefetch: int = options.number(1, "units prefetched", 0, 1000)
+    precision: str = options.choice("fp32", DTYPES, "param_dtype: of all-gathers and compute")
+    reduce: str = options.choice("fp32", DTYPES, "reduce_dtype: of gradients in the reduce-scatter")
+    offload: bool = options.flag("CPU offload of shards and optimizer")
+    replicas: int = options.number(1, "replicas of the model (hybrid sharding), each sharded", highest=10**5)
     via: str = options.choice("torch", fsdp_ways.ROUTES, "adds a way; accelerate-forced and -naive are for CPUs")
     sweep: str | None = options.word(
         None,
-        f"compare knobs in one launch: {', '.join(fsdp_knobs.KNOBS)}",
+        f"compare options in one launch: {', '.join(fsdp_knobs.KNOBS)}",
         "KNOB,KNOB",
         const="wrap,reshard,checkpointing",
     )
@@ -118,7 +116,7 @@ def way(s, o, cut, via, **settings):
 
 
 def names(s, o, cut, plain=True):
-    """The ways of this run: the baseline, by hand where that can, fully_shard and --via."""
+    """The ways of this run: the baseline, by hand where possible, fully_shard and --via."""
     try:
         fsdp.refuse(cut)
         hand = ("naive", "prefetching") if o.sync_every_pass or o.accumulation == 1 else ()
@@ -144,7 +142,7 @@ def equality(lab, vias):
 
 
 def show_fallback(lab, cut):
-    """What Accelerate builds on a CPU from an FSDP2 plugin: parity, and a look at what there is."""
+    """What Accelerate builds on a CPU from an FSDP2 plugin: parity, and a look at what was built."""
     s, o = lab.s, lab.o
     equality(lab, ["accelerate-naive"])
     naive = way(s, o, cut, "accelerate-naive")
@@ -165,7 +163,7 @@ def count_checks(lab, rows):
 
 
 def memory(lab, cut):
-    """Bytes by kind at the peak, {kind: bytes}, beside their prediction."""
+    """Bytes by kind at the peak, {kind: bytes}, next to their prediction."""
     s, o = lab.s, lab.o
     seen, moments = fsdp_knobs.memory(s, o, cut, lab.batches(0)[0])
     account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
@@ -195,8 +193,8 @@ def train(lab, cut):
     seen = memory(lab, cut)
     lab.skip(
         not o.via.startswith("accelerate") and "Accelerate: not asked for (--via)",
-        "naive" not in ways and "by hand: it has fp32, one mesh and a reduction in every pass only",
-        s.world == 1 and "collectives: one process sends nothing (torchrun --nproc-per-node 2)",
+        "naive" not in ways and "by hand: it only does fp32, one mesh, and a reduction in every micro-batch",
+        s.world == 1 and "collectives: one process sends nothing (use torchrun --nproc-per-node 2)",
     )
     r = lab.record(
         timed.seconds,
@@ -227,7 +225,7 @@ def refuse(lab, cut):
 
 
 def main(s, argv=None):
-    """Train all ways, or walk a grid of knobs, or show what Accelerate quietly builds."""
+    """Train all ways, or run a grid of options, or show what Accelerate silently builds."""
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_fsdp.NAMES, warmup=WARMUP)
     lab.refuse()
     o = lab.o

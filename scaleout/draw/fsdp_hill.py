@@ -1,4 +1,4 @@
-"""Memory of one GPU through a step of FSDP, as a hill of kinds over the seconds of the step."""
+"""Memory of one GPU through a step of FSDP, as stacked areas by kind over time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scaleout.timing.fsdp_plan import runs_of_blocks
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
 
-# By what is drawn, from the bottom up: (palette name, opacity, kinds of the account). First what is split and always
-# there, then what is whole for a moment, then what belongs to a rank's own tokens.
+# By layer, from the bottom up: (palette name, opacity, kinds of the account). First the sharded states, which are there
+# all the time, then unsharded units, then what belongs to a rank's own tokens.
 STACK = {
     "optimizer": ("c2", 1.0, ("optimizer", "master")),
     "weights": ("c1", 1.0, ("weights",)),
     "gradients": ("c6", 1.0, ("gradients",)),
-    "gathered units": ("c5", 1.0, ("gathered",)),
-    "whole gradients": ("c6", 0.55, ("whole gradients",)),
+    "unsharded weights": ("c5", 1.0, ("gathered",)),
+    "unsharded gradients": ("c6", 0.55, ("whole gradients",)),
     "buffers": ("c4", 1.0, ("buffers",)),
     "activations": ("c3", 1.0, ("activations",)),
     "logits, temporaries": ("c8", 1.0, ("logits", "temporaries")),
@@ -33,7 +33,7 @@ Placed = tuple[float, float, Moment]
 
 
 def placed(moments: Sequence[Moment], timeline: ShortTimeline) -> list[Placed]:
-    """Each moment of an account with its start and end, in seconds of the step's first pass.
+    """Each moment of an account with its start and end in the step's first pass, in seconds.
 
     The account counts bytes in the order in which the program asks for them; here they lie where the compute stream
     is at that point of the program. A gather or a reduction takes the gap beside its unit's compute, if there is one.

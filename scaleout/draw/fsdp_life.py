@@ -1,5 +1,5 @@
-"""The life of a unit under FSDP on a few ranks, moment by moment: parts that fly to all ranks, vanish and come again,
-and gradients that fly home and are added there."""
+"""The life of a unit under FSDP on a few ranks, moment by moment: shards that fly to all ranks, are freed and come
+again, and gradients that fly to the rank that owns them and are averaged there."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ def caption(unit: Unit, moment: int) -> str:
     part = PARTS[unit.ranks]
     if unit.ranks == 1:
         return (
-            "at rest: one GPU has all of it",
-            "at rest: nothing to gather",
-            "its forward",
-            "its activations wait",
-            "nothing to gather",
-            "its backward",
+            "at rest: one GPU stores all of it",
+            "at rest: nothing to all-gather",
+            "forward",
+            "its activations are saved",
+            "nothing to all-gather",
+            "backward",
             "nothing to reduce",
-            "its gradients are there",
-            "the update",
+            "its gradients are ready",
+            "optimizer step",
         )[moment]
-    host = " from its host" if unit.offloaded else ""
-    place = "in its host's memory" if unit.offloaded else "every GPU has"
+    host = " from CPU memory" if unit.offloaded else ""
+    place = "in CPU memory" if unit.offloaded else "on each GPU"
     return (
-        f"at rest: {place} its {part}",
-        f"all-gather: each {part}{host} goes to all",
-        "whole: its forward computes",
-        "kept whole until its backward" if unit.stays_whole else f"freed: a {part} is left, and activations",
-        "still whole: no second gather" if unit.stays_whole else f"all-gather, again: each {part} goes to all",
-        "backward: gradients of all of it, on each",
-        "reduce-scatter: gradients fly home, and add",
-        f"freed: a {part} of the mean is left",
-        f"update: each steps its own {part}",
+        f"at rest: a {part} {place}",
+        f"unshard: all-gather of each {part}{host}",
+        "unsharded: forward computes",
+        "stays unsharded until backward" if unit.stays_whole else f"reshard: a {part} and activations stay",
+        "still unsharded: no second all-gather" if unit.stays_whole else f"unshard again: all-gather of each {part}",
+        "backward: each GPU's own gradients",
+        "reduce-scatter: gradients are averaged",
+        f"reshard: a {part} of the mean stays",
+        f"optimizer step: each GPU updates its {part}",
     )[moment]
 
 
@@ -116,8 +116,8 @@ def names(x: float, y: float, cell: float) -> str:
 
 
 def slots(unit: Unit, moment: int, right: float, y: float) -> tuple[str, float]:
-    """What a rank has sent: for each message a slot for every part, of which its own stays empty. Ends at `right`;
-    gives where it begins too."""
+    """Bytes a rank has sent: for each collective a slot for every shard, of which its own stays empty. Ends at `right`;
+    also returns where it begins."""
     message_width = unit.ranks * SLOT + GAP
     left = right - unit.messages * message_width + GAP
     full: list[str] = []
@@ -162,7 +162,7 @@ def _flights(unit: Unit, moment: int) -> list[Flight]:
 
 
 def _activations(unit: Unit, moment: int, grid: Grid) -> str:
-    """Each rank's own, never split: from its forward to its backward."""
+    """Each rank's own, never sharded: from its forward to its backward."""
     width = grid.column * unit.activations * (2 <= moment <= 5)
     y = grid.bottom + 4
     return "".join(
@@ -173,9 +173,9 @@ def _activations(unit: Unit, moment: int, grid: Grid) -> str:
 
 
 SHOWN = {
-    0: ("at rest", "a quarter each"), 2: ("forward", "gathered: all of it"),
-    3: ("between", "freed; activations stay"), 5: ("backward", "gathered again"),
-    6: ("reduce-scatter", "gradients fly home"), 7: ("at rest", "a quarter of the mean"),
+    0: ("at rest", "a quarter each"), 2: ("forward", "unsharded"),
+    3: ("between", "resharded"), 5: ("backward", "unsharded again"),
+    6: ("reduce-scatter", "gradients averaged"), 7: ("at rest", "a quarter of the mean"),
 }  # fmt: skip
 
 
@@ -191,8 +191,8 @@ def six(width: float) -> str:
         marks.append(draw(unit, moment, x, y + 34, wide, cell, ""))
     label = (
         f"Four ranks and their cells for the quarters of one unit, at {len(SHOWN)} moments: at rest each has its own "
-        "quarter; in forward all quarters; between its own again, and activations; in backward all, and gradients "
+        "quarter; in forward all quarters; between, its own again, and activations; in backward all, and gradients "
         "of all of them; then gradients on their way to the rank that owns each quarter; at the end each has its "
-        "quarter of weights and of averaged gradients."
+        "quarter of the weights and of the averaged gradients."
     )
     return svg.figure(width, tall * -(-len(SHOWN) // columns) - 10, "".join(marks), label)

@@ -1,5 +1,5 @@
-"""When each unit of FSDP is whole, a row for each from the first to the last; and beneath, on the same axis of time,
-what the GPU computes, where it waits, and what is on the wires meanwhile."""
+"""When each unit of FSDP is unsharded, a row for each from the first to the last; and beneath, on the same axis of
+time, what the GPU computes, where it waits, and which collectives and copies run meanwhile."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ROWS = 34  # units drawn at most
 GROUPS = 24  # neighbouring marks of a lane are one where there are more than this
 SEEN = 1.0  # CSS pixels of a gather that its row shows
 LANE, BAR = 13, 8  # CSS pixels from lane to lane, and of its bar
-HOST = "the host, and the slowest GPU"  # of a step, after its update
-NAMES = {"gather": "gathers", "reduce": "reduces", "across": "all-reduces", "copy in": "copies in",
-         "copy out": "copies out"}  # fmt: skip
+HOST = "the CPU, and waiting for the slowest GPU"  # of a step, after its update
+NAMES = {"gather": "all-gather", "reduce": "reduce", "across": "all-reduce", "copy in": "copy in",
+         "copy out": "copy out"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def whole(strip: Strip, rows: Sequence[Life], computes: bool = True) -> str:
     marks = [f'<path d="{lines}" stroke="{svg.colour("c1")}" stroke-opacity="0.35" fill="none"/>']
     pairs = list(zip(centres, rows, strict=True))
     marks.append(
-        strip.path([(y, span) for y, life in pairs if life.gather for span in life.gathered], high, "c5", "whole")
+        strip.path([(y, span) for y, life in pairs if life.gather for span in life.gathered], high, "c5", "unsharded")
     )
     scale = strip.width / strip.seconds
     sent = [
@@ -62,16 +62,16 @@ def whole(strip: Strip, rows: Sequence[Life], computes: bool = True) -> str:
         for span in (life.gather, life.regather)
         if span and (span[1] - span[0]) * scale > SEEN
     ]  # the lane beneath has all of them
-    marks.append(strip.path(sent, high, "c4", "gathered"))
+    marks.append(strip.path(sent, high, "c4", "all-gather"))
     if computes:
         busy = [(y, span) for y, life in pairs if life.name or len(rows) == 1 for span in (life.forward, life.backward)]
         marks.append(strip.path(busy, high / 2, "compute", "computes"))
-    marks.append(strip.path([(y, life.reduce) for y, life in pairs if life.reduce], high, "c6", "reduced"))
+    marks.append(strip.path([(y, life.reduce) for y, life in pairs if life.reduce], high, "c6", "reduce-scatter"))
     return "".join(marks)
 
 
 def frame(strip: Strip, rows: Sequence[Life], life: Life) -> str:
-    """A ring around each stretch in which one of the units is whole."""
+    """A ring around each stretch in which one of the units is unsharded."""
     pitch = strip.height / len(rows)
     y = strip.y + pitch * rows.index(life) - 2.5
     marks = []

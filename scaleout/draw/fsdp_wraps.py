@@ -1,5 +1,5 @@
-"""Three wrappings beside each other: when each unit is whole, what a GPU holds of units meanwhile, what it waits for.
-Llama 3 8B on sixteen H100s, each on two sequences of 4,096 tokens."""
+"""Three wrappings next to each other: when each unit is unsharded, the memory that units take, and exposed
+communication. Llama 3 8B on sixteen H100s, two sequences of 4,096 tokens per GPU."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from scaleout.words.amounts import took
 
 SHAPE, BATCH, SEQ, RANKS = PRESETS["llama-3-8b"], 2, 4096, 16
 NAMES = {"model": "The whole model", "block": "Each block", "layer": "Each matrix"}
-KINDS = ("gathered", "buffers", "whole gradients")  # of units while they are whole
+KINDS = ("gathered", "buffers", "whole gradients")  # of units while they are unsharded
 STRIP, HILL = 66, 84
 GIB, TOP = 2**30, 45.0  # of the axis of what units take, in GiB
 
 
 @lru_cache(maxsize=3)
 def step(wrap: str) -> tuple[FsdpAccount, Step]:
-    """What a GPU holds, and the seconds of a step under torch.compile."""
+    """Memory of a GPU, and the step time under torch.compile."""
     job = Job(
         SHAPE,
         SEQ,
@@ -48,7 +48,7 @@ def step(wrap: str) -> tuple[FsdpAccount, Step]:
 
 
 def most(wrap: str) -> float:
-    """Peak GiB of gathered units, their buffers, and gradients not yet reduced."""
+    """Peak GiB of unsharded weights, their buffers, and gradients not yet reduced."""
     return max(sum(moment.held[kind] for kind in KINDS) for moment in step(wrap)[0].ends) / GIB
 
 
@@ -62,10 +62,10 @@ def three(width: float) -> str:
     corners = [(k * (wide + gap), 0.0) if side else (0.0, k * (tall + gap)) for k in range(3)]
     body = "".join(svg.group(x, y, panel) for (x, y), panel in zip(corners, panels, strict=True))
     summary = "; ".join(
-        f"{NAMES[wrap].lower()}: {most(wrap):.1f} GiB of units at most, {100 * _waits(wrap):.0f}% of the step exposed"
+        f"{NAMES[wrap].lower()}: units take up to {most(wrap):.1f} GiB, {100 * _waits(wrap):.0f}% of the step exposed"
         for wrap in NAMES
     )
-    label = f"When each unit is whole, and beneath it what a GPU holds of units, in three wrappings. {summary}."
+    label = f"When each unit is unsharded, and beneath it the memory that units take, in three wrappings. {summary}."
     return svg.figure(width, tall if side else 3 * tall + 2 * gap, body, label)
 
 
@@ -87,7 +87,7 @@ def _panel(wrap: str, width: float) -> str:
     lane_strip = fsdp_units.Strip(0, strip.y + STRIP + 2, width, 0, time.seconds)
     plane = Plane(0, lane_strip.y + 34, width, HILL, Axis(0, time.seconds), Axis(0, TOP))
     units = f"{count} unit{'s' if count > 1 else ''}, {line.gathers} all-gather{'s' if line.gathers > 1 else ''}"
-    words = f"at most {most(wrap):.1f} GiB of units"
+    words = f"units take up to {most(wrap):.1f} GiB"
     floor = svg.line(0, plane.bottom, width, plane.bottom, "muted")
     return "".join(
         [
@@ -115,7 +115,7 @@ def _computed(line: ShortTimeline, strip: fsdp_units.Strip) -> str:
 
 
 def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:
-    """The hill of the memory that gathered units take, without all else."""
+    """The memory that units take, without anything else."""
     rows = [
         (start, end, replace(moment, held={kind: n * (kind in KINDS) for kind, n in moment.held.items()}))
         for start, end, moment in fsdp_hill.placed(account.sampled(3), line)

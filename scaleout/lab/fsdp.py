@@ -1,5 +1,5 @@
-"""What the lab of FSDP prints: the ways side by side, memory beside its prediction, a grid of knobs, what Accelerate
-quietly builds. Standard library only."""
+"""What the lab of FSDP prints: the ways side by side, memory and its prediction, a grid of options, and what Accelerate
+silently builds. Standard library only."""
 
 from scaleout.lab.options import digits
 from scaleout.lab.text import compared, count, megabytes, ms, ratio, table
@@ -37,8 +37,8 @@ def reshard(text, ranks):
 
 
 def ways(rows):
-    """The ways side by side, as text: median seconds of a step and half its steps' spread, what is exposed, and the
-    collectives with their seconds on a rank."""
+    """The ways side by side, as text: median step time and half the spread, exposed communication, and the collectives
+    with their seconds on a rank."""
     lines = []
     for way, row in rows.items():
         p, m = row["predicted"], row["measured"]
@@ -95,13 +95,13 @@ def memory(wanted, seen):
 
 
 def timeline(moments, wide=40):
-    """Memory over time, as text: one line a moment, a bar as long as its bytes.
+    """Memory over time, as text: one line per moment, with a bar as long as its bytes.
 
-    moments: [(label, bytes, names of the units that are whole)].
+    moments: [(label, bytes, names of the units that are unsharded)].
     """
     largest = max((size for _, size, _ in moments), default=1)
     return table(
-        ("moment", "held", "", "whole"),
+        ("moment", "memory", "", "unsharded"),
         [
             (
                 label,
@@ -115,8 +115,11 @@ def timeline(moments, wide=40):
 
 
 def sweep(rows):
-    """A grid of knobs as text. rows: [{"name", "peak", "wanted", "gathers", "wanted_gathers", "scatters", "seconds"}];
-    peaks and counts measured and predicted, seconds the median of a step. The last column compares with the first."""
+    """A grid of options as text.
+
+    rows: [{"name", "peak", "wanted", "gathers", "wanted_gathers", "scatters", "seconds"}]; peaks and counts
+    measured and predicted, seconds are the median step time. The last column compares with the first row.
+    """
     first = rows[0]["seconds"]
     return table(
         (
@@ -128,7 +131,7 @@ def sweep(rows):
             "predicted",
             "scatters",
             "ms per step",
-            "against the first",
+            "times the first",
         ),
         [
             (
@@ -150,7 +153,7 @@ def sweep(rows):
 def fallback(checks, counts, stored, model_bytes, built):
     """What a script that trusts Accelerate's FSDP plugin on a CPU sees, and what it does not look at, as text.
 
-    checks: of a Record. counts: collectives of a step. stored: bytes of this rank's parameters, whole: the model's.
+    checks: of a Record. counts: collectives per step. stored: bytes of this rank's parameters. model_bytes: of all.
     """
     passed = all(check["passed"] for check in checks.values())
     lines = [
@@ -160,9 +163,9 @@ def fallback(checks, counts, stored, model_bytes, built):
         "What was built:",
         f"  {built}",
         f"  parameters on this rank: {megabytes(stored)} of {megabytes(model_bytes)}",
-        f"  collectives of a step: {counts['gathers']} all-gathers, {counts['scatters']} reduce-scatters, "
+        f"  collectives per step: {counts['gathers']} all-gathers, {counts['scatters']} reduce-scatters, "
         f"{counts['all_reduces']} all-reduces",
     ]
     if stored == model_bytes and not counts["gathers"]:
-        lines.append("  nothing is sharded: these are replicas. Equal losses cannot show it; these three lines do.")
+        lines.append("  nothing is sharded: these are replicas. Equal losses cannot show that; these three lines do.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The knobs of FSDP in one launch: peak memory, collectives and seconds for a grid of them, beside the prediction."""
+"""The options of FSDP in one launch: peak memory, collectives and step time for a grid of them, with predictions."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def refuse(s, o) -> None:
         raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
     if o.clip is not None and o.offload and s.device.type == "cuda":
         raise ValueError(
-            "--clip with --offload: the gradient lies in the host's memory, where NCCL adds nothing up: leave one out"
+            "--clip with --offload: the gradient is in CPU memory, where NCCL cannot reduce it: leave one out"
         )
 
 
 def memory(s, o, cut, batch):
-    """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, units that are whole)]
-    from one gather or free to the next). Collective; the same on every rank."""
+    """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, unsharded units)]
+    from one unshard or reshard to the next). Collective; the same on every rank."""
     way = FSDPWay(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
     for _ in range(2):  # lazily made: the optimizer's state, gathered storages
         way.step([batch])

@@ -140,7 +140,7 @@ class Calibration:
         ]
 
     def predict(self, overlap, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
-        """(seconds of a step, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
+        """(step time, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
 
         overlap: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
         `fully_shard` does on a CPU). A gather beside compute slows both.

@@ -1,4 +1,4 @@
-"""A model as flat units, each cut into one shard a rank: what ZeRO (zero.py) and FSDP (fsdp.py) by hand are made of.
+"""A model as flat units, each cut into one shard per rank: ZeRO (zero.py) and FSDP (fsdp.py) by hand are made of these.
 
 n: elements of a unit, p: ranks, N = p * ceil(n / p): padded, so that all shards are equally long.
 """
@@ -18,7 +18,7 @@ reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sca
 
 
 class FlatUnit:
-    """The parameters of one unit, laid end to end and cut. They stay the model's own, as views of `whole`."""
+    """The parameters of one unit, laid end to end and sharded. The model's own parameters are views of `whole`."""
 
     def __init__(self, name: str, parameters: list[nn.Parameter], group) -> None:
         self.name, self.parameters, self.group = name, parameters, group
@@ -37,18 +37,18 @@ class FlatUnit:
         return [piece.view(p.shape) for piece, p in zip(flat[: sum(sizes)].split(sizes), self.parameters, strict=True)]
 
     def start(self) -> None:
-        """Begin the all-gather: every rank's shard (N / p,) to every rank's `whole` (N,). Returns at once."""
+        """Unshard: start the all-gather of every rank's shard (N / p,) into `whole` (N,). Returns at once."""
         if self.work is None:
             self.whole.untyped_storage().resize_(self.whole.numel() * self.whole.element_size())
             self.work = all_gather(self.whole, self.shard.data, self.group, async_op=True)
 
     def free(self) -> None:
-        """Give the bytes of `whole` back. What autograd saved are views of it: they come back with the next gather."""
+        """Reshard: give the bytes of `whole` back. Views that autograd saved are filled by the next all-gather."""
         self.whole.untyped_storage().resize_(0)
         self.work = None
 
     def send(self) -> None:
-        """Begin the reduce-scatter: every rank's gradients (N,) to the sum of one shard (N / p,) on each."""
+        """Start the reduce-scatter: from every rank's gradients (N,) to the sum of one shard (N / p,) on each rank."""
         flat = torch.cat([p.grad.flatten() for p in self.parameters])  # (n,)
         flat = F.pad(flat, (0, self.whole.numel() - flat.numel()))  # (N,)
         for p in self.parameters:
@@ -57,7 +57,7 @@ class FlatUnit:
         self.sending = mean, flat, reduce_scatter(mean, flat, group=self.group, async_op=True)
 
     def receive(self) -> None:
-        """Wait for the shard of the gradient; several passes add up."""
+        """Wait for the shard of the gradient, and add it to that of earlier micro-batches."""
         if self.sending is not None:
             mean, _, work = self.sending
             work.wait()

@@ -1,4 +1,4 @@
-"""The ways to train one model on several ranks that the lab of FSDP sets side by side, behind one surface.
+"""The ways to train one model on several ranks that the lab of FSDP compares, behind one interface.
 
 Each way says what it built, and refuses to go on where that is not what was asked for.
 """
@@ -93,7 +93,7 @@ class FSDPWay(Way):
     # --- a step -----------------------------------------------------------------------------------------------
 
     def gradients(self, batches, every_pass: bool = True) -> float:
-        """Forward and backward of [(tokens, targets)], whose gradients add up to their mean; the mean loss.
+        """Forward and backward of [(tokens, targets)], whose gradients sum to their mean; the mean loss.
 
         every_pass: reduce gradients in every pass; else only in the last, and keep them whole until then.
         """

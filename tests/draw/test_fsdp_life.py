@@ -40,7 +40,7 @@ def test_three_wrappings_say_what_the_models_say():
         for wrap, some in found.items():
             gathers = 2 * len(some) - 1
             assert f">{len(some)} unit{'s' * (len(some) > 1)}, {gathers} all-gather{'s' * (gathers > 1)}<" in picture
-            assert f"at most {fsdp_wraps.most(wrap):.1f} GiB of units" in picture
+            assert f"units take up to {fsdp_wraps.most(wrap):.1f} GiB" in picture
     n = total_parameters(fsdp_wraps.SHAPE)
     whole = (2 + 4) * n / 2**30  # all gradients in bf16, and in the fp32 that they are reduced in
     assert fsdp_wraps.most("model") == pytest.approx(whole, rel=0.001)

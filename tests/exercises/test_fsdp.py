@@ -19,10 +19,8 @@ from scaleout.exercises.fsdp.sizes import SHAPE
 from scaleout.memory import fsdp as memory_fsdp
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import cluster
-from scaleout.timing import fsdp as timing_fsdp
 from scaleout.views import render
 
-GB = 10**9
 N = 8_030_261_248  # parameters of Llama 3 8B, by its model card 8.03 billion
 BLOCK, ROOT_UNIT = 218_112_000, 1_050_677_248  # by hand: 4096 x (2 x 4096 + 2 x 1024 + 3 x 14336 + 2); the rest
 # The exercises' own model, Llama 2 7B: parameters, a block by hand, and what is left in the root.
@@ -42,11 +40,7 @@ def test_the_model_and_its_units_are_those_that_hand_arithmetic_gives():
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
-    assert value("fsdp-states") == pytest.approx(16 * LLAMA_2_7B / 32)
     assert value("gathered-peak") == 2 * (OWN_ROOT + 2 * OWN_BLOCK)
-    assert value("fsdp-wire-bytes") == pytest.approx(3 * 15 / 16 * 4 * GB)
-    assert value("policy-wire") == pytest.approx((2 + 2 + 4) * 15 / 16 * GB)
-    assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
     assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.007)
     assert value("offload-seconds") == pytest.approx(2 * 4 * LLAMA_2_7B / 32 / (16e9 * 16 * 128 / 130 / 8))
 
@@ -59,7 +53,8 @@ def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
         for wrap in ("layer", "block")
     }
     assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (26, 2.0)
-    assert round(seen["layer"]["peak_gb"]) == 3 and round(seen["layer"]["usable_gib"] * 2**30 / 1e9 - 3) == 70
+    peak, usable = (seen["layer"][f"{name}_gib"] for name in ("peak", "usable"))
+    assert (round(peak), round(usable), int(usable - peak)) == (3, 68, 65)
     machine = cluster(8, 8)
     reached = [
         bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, machine).seconds) / 400e9
@@ -68,14 +63,7 @@ def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
     assert [round(share, 2) for share in reached] == [0.03, 0.12, 0.28], "of eight adapters at 50 GB/s"
 
 
-def test_wire_and_counts_are_those_of_the_books_other_models():
-    full = timing_fsdp.volume(SHAPE, Sharding(ranks=32), reshard_root=True)
-    assert {slip.name: slip.value for slip in exercises.exercise("fsdp", "hybrid-wire").slips}["full-sharding"] == (
-        pytest.approx(full["total"], rel=1e-4)
-    )
-    assert value("hybrid-wire") == pytest.approx(
-        8 * timing_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"]
-    )
+def test_counts_are_those_of_the_books_memory_model():
     count = solution("all-gathers")
     for wrap in ("model", "block", "layer"):
         for reshard in (True, False, 4):
@@ -93,57 +81,23 @@ def test_gathered_peaks_are_those_of_the_memory_model():
             if (moment.phase, moment.unit, moment.activity) == ("forward", "blocks.16", "compute")
         )
         assert value("gathered-peak") + buffer == held_bytes["gathered"] + held_bytes["buffers"]
-    assert value("whole-model-reduce") == (2 + 4) * 13_015_864_320  # Llama 2 13B
-    assert 2.1 < fsdp_wrap._SPARED / GB < 2.1 + 1.06
-
-
-def test_the_three_thirds_of_sharding_are_one_and_a_half_all_reduces():
-    assert value("fsdp-wire-bytes") == pytest.approx(1.5 * exercises.exercise("ddp", "ddp-wire-bytes").value)
+    assert 1.96 < fsdp_wrap._SPARED / 2**30 < 1.96 + 0.99
 
 
 def test_the_right_choices():
     assert right("which-wrapping") == "block"
     assert right("huge-root") == "table-and-head"
-    assert right("bottom-up") == "one-unit"
     assert right("policy-dtypes") == "stored-and-reduced"
-    assert right("root-kept") == "needed-at-once"
     assert right("prefetch-depth") == "memory-only"
     assert right("offload-when") == "states"
     assert right("which-lever") == "hybrid"
     assert right("silent-fallback") == "ddp"
-    assert right("silent-single") == "alone"
-    assert right("fallback-assertion") == "shard-bytes"
-
-
-def test_rows_of_a_shard_are_those_of_torch_chunk():
-    torch = pytest.importorskip("torch")
-    rows = solution("shard-rows")
-    for size in (*range(1, 40), 128_256):
-        for ranks in (1, 2, 3, 5, 8):
-            chunks = [len(chunk) for chunk in torch.arange(size).chunk(ranks)]
-            assert rows(size, ranks) == chunks + [0] * (ranks - len(chunks))
-
-
-def test_a_plan_keeps_under_the_cap_and_gathers_in_order():
-    plan = solution("prefetch-plan")
-    for sizes, depth, cap in exercises.exercise("fsdp", "prefetch-plan").cases:
-        for unit, gathered in enumerate(plan(sizes, depth, cap)):
-            assert gathered == list(range(unit, unit + len(gathered)))
-            assert len(gathered) <= depth + 1
-            assert len(gathered) == 1 or sum(sizes[i] for i in gathered) <= cap
-    assert plan([10] * 4, 1, 100) == [[0, 1], [1, 2], [2, 3], [3]]
 
 
 def test_gathers_by_hand():
     count = solution("all-gathers")
     assert (count(5, True, 1), count(5, False, 1), count(5, 2, 1)) == (9, 5, 9)
     assert count(1, True, 3) == 3
-
-
-def test_a_cap_that_stops_a_prefetch_lowers_the_peak():
-    plan, sizes = solution("prefetch-plan"), [10, 10, 10, 10, 10]
-    peaks = [max(sum(sizes[i] for i in gathered) for gathered in plan(sizes, 3, cap)) for cap in (10, 20, 30, 100)]
-    assert peaks == [10, 20, 30, 40]
 
 
 def test_misconceptions_of_the_rung_are_each_named():
@@ -154,20 +108,12 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
     assert named >= {
         "undivided",
-        "forgot-optimizer",
         "whole-model",
         "forgot-root",
-        "ddp",
-        "reduce-as-all-reduce",
-        "gather-fp32",
         "root-twice",
         "number-is-kept",
-        "full-sharding",
         "no-overlap",
-        "passed-over",
-        "never-freed",
         "works",
-        "losses",
         "activations",
         "keep-all",
     }
@@ -244,7 +190,7 @@ def test_what_accelerate_builds_is_what_the_exercise_shows():
         assert first | {"losses": None} == shown | {"losses": None}
         assert first["losses"] == pytest.approx(shown["losses"], abs=2e-4)
         assert second["shard_bytes"] == first["shard_bytes"]
-        assert (second["losses"] == first["losses"]) == (strategy == "plain")
+        assert second["losses"] != first["losses"], "each rank has its own data"
 
 
 # --- the lab exercise on real ranks -----------------------------------------------------------------------

@@ -12,9 +12,7 @@ from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.state import AcceleratorState
 from torch import nn
 
-# The first makes no process group, the others share one.
 ASKED = {
-    "plain": lambda: {"fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2)},
     "cpu": lambda: {"cpu": True, "fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2)},
     "ddp": lambda: {"cpu": True},
 }

@@ -73,7 +73,7 @@ def test_a_grid_of_knobs_in_one_launch(tmp_path):
     assert ddp > kept >= freed > kept_again >= freed_again, "two blocks: one computes, the other is on its way"
     gathers = [n for name, n in record.measurement.items() if name.startswith("all-gathers")]
     assert gathers == [0, 5, 5, 3, 3]
-    assert "against the first" in said
+    assert "times the first" in said
     assert len(record.series) == 5
 
 

@@ -69,7 +69,7 @@ def fsdp(params, values, result):
     assert values["fits"] == (values["peak_gib"] <= values["usable_gib"])
     assert values["healthy"] == (values["waiting_percent"] <= 100 * EXPOSED)
     said = {
-        "healthy": "trains with healthy throughput",
+        "healthy": "at healthy throughput",
         "merely fits": "It merely fits",
         "does not fit": "It does not fit.",
         "may fit": "It may fit, in what",

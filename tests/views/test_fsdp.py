@@ -96,7 +96,7 @@ def test_settings_are_shardings(params, parameter, kept):
         ({"ranks": "1"}, "Try **4 GPUs and full checkpointing**", {"ranks": "4", "checkpointing": "full"}),
         (
             {"wrap": "model", "checkpointing": "full", "model": "llama-2-13b"},
-            "Try **a unit for each block**",
+            "Try **wrapping by block**",
             {"wrap": "block"},
         ),
         ({"model": "llama-3-70b", "ranks": "64"}, "Try **full checkpointing**", {"checkpointing": "full"}),
@@ -114,7 +114,7 @@ def test_what_does_not_fit_gets_levers_that_make_it_fit(params, words, change):
 @pytest.mark.parametrize(
     ("params", "words", "change"),
     [
-        ({"prefetch": 0}, "Try **gathering one unit ahead**", {"prefetch": 1}),
+        ({"prefetch": 0}, "Try **prefetching one unit**", {"prefetch": 1}),
         ({"link": "node-100g"}, "Try **nodes of 8 with InfiniBand**", {"link": "node-ib"}),
         (
             {"model": "gpt2-xl", "link": "ethernet-100g"},
@@ -133,11 +133,11 @@ def test_what_merely_fits_gets_a_lever_that_makes_it_fast(params, words, change)
 
 def test_one_gpu_offload_and_what_no_lever_helps():
     alone = views.render("fsdp", {"ranks": "1", "model": "gpt2-medium"})
-    assert "One GPU has nothing to gather." in alone["sentence"]
+    assert "One GPU has nothing to all-gather." in alone["sentence"]
     assert alone["values"]["gathers"] == alone["values"]["exposed_seconds"] == alone["values"]["sent_gb"] == 0
     away = views.render("fsdp", {"offload": True, "model": "llama-2-7b", "checkpointing": "full"})
     assert away["values"]["weights_gib"] == away["values"]["optimizer_gib"] == 0
-    assert "The host holds" in away["law"][2] and "its update takes 23%" in away["law"][2]
+    assert "CPU memory holds" in away["law"][2] and "its update takes 23%" in away["law"][2]
     assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), (
         "16 bytes per parameter"
     )
@@ -198,9 +198,9 @@ def test_slips_are_what_they_say():
     slips = {words: value for value, words in fsdp.slips(views.defaults("fsdp"))}
     assert slips["in GB, not in GiB"] == values["peak_gb"]
     without = views.render("fsdp", {"ranks": "1", "offload": True})["values"]
-    assert slips["as if nothing were split"] > without["peak_gib"]
+    assert slips["as if nothing were sharded"] > without["peak_gib"]
     held = sum(setting().account.states.values()) - setting().account.states["gradients"]
-    assert slips["the split states alone"] == pytest.approx(held / GIB)
+    assert slips["the sharded states alone"] == pytest.approx(held / GIB)
 
 
 @over(wrap=list(fsdp.WRAPS), reshard=list(fsdp.RESHARD), checkpointing=("none", "full"), model=("gpt2-xl", "gpt2"))

@@ -205,7 +205,7 @@ def test_parts_keep_their_names_while_they_fly(width):
 @over(params=[{"reshard": "no"}, {"wrap": "model"}])
 def test_a_unit_that_is_kept_is_gathered_once(params):
     values = views.render("fsdp", {**params, "moment": 4})["values"]
-    assert values["moment_said"] == "still whole: no second gather"
+    assert values["moment_said"] == "still unsharded: no second all-gather"
     assert views.render("fsdp", {**params, "moment": 8})["values"]["sent_units"] == pytest.approx(2 * 15 / 16)
 
 
@@ -218,8 +218,8 @@ def test_whole_units_are_where_the_step_has_them():
     found = {title: bars(d) for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>')}
     scale = 400 / one.line.seconds
     spans = [span for life in rows for span in life.gathered]
-    assert [x for x, _ in found["whole"]] == pytest.approx([start * scale for start, _ in spans], abs=0.06)
-    assert [w for _, w in found["whole"]] == pytest.approx([(b - a) * scale for a, b in spans], abs=0.06)
+    assert [x for x, _ in found["unsharded"]] == pytest.approx([start * scale for start, _ in spans], abs=0.06)
+    assert [w for _, w in found["unsharded"]] == pytest.approx([(b - a) * scale for a, b in spans], abs=0.06)
     assert len(spans) == 25, "the root's is one, a block's are two"
 
 

@@ -1,4 +1,4 @@
-"""The exercises of `fsdp`, easy to hard: what FSDP's choices cost, and which to make when."""
+"""The exercises of `fsdp`, easy to hard: what FSDP's choices cost, and when to use which."""
 
 from scaleout.exercises.engine.kinds import easy_to_hard
 from scaleout.exercises.fsdp import fallback, lab, time, wire, wrap

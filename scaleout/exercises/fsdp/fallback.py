@@ -1,4 +1,4 @@
-"""Exercises of `fsdp` on sharding that did not happen: equal losses, and what was really built."""
+"""The exercise of `fsdp` on sharding that did not happen: equal losses, and what was really built."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ class Built:
     losses: tuple[float, ...]
 
 
-# Accelerate 1.15.0 on CPUs, two processes of torchrun, asked for FSDP2 with cpu=True and without it, and for DDP; a
-# test runs them again.
+# Accelerate 1.15.0 on CPUs, two processes of torchrun, asked for FSDP2 with cpu=True, and for DDP; a test runs them
+# again.
 BUILT = {
     "cpu": Built(2, "MULTI_CPU", "DistributedDataParallel", 33_280, 33_280, 66_560, (1.0932, 0.9463, 1.0077, 0.9223)),
-    "plain": Built(1, "NO", "Sequential", 33_280, 33_280, 66_560, (1.0932, 0.9623, 1.046, 0.9778)),
     "ddp": Built(2, "MULTI_CPU", "DistributedDataParallel", 33_280, 33_280, 66_560, (1.0932, 0.9463, 1.0077, 0.9223)),
 }
-_CPU, _PLAIN = BUILT["cpu"], BUILT["plain"]
+_CPU = BUILT["cpu"]
 
 
 def _losses(built: Built) -> str:
@@ -46,25 +45,20 @@ def _table(built: Built) -> str:
     return "\n".join(f"- {name}: {words}" for name, words in rows)
 
 
-_SOURCE = (
-    "Source: `accelerate/state.py` of 1.15.0, `AcceleratorState`: the branch that turns a plugin into "
-    "`DistributedType.FSDP` is entered for MULTI_GPU and its relatives. MULTI_CPU is not in that list. See it "
-    "yourself: `torchrun --nproc-per-node 2 labs/fsdp.py --via accelerate-naive`."
-)
-
 SILENT = Choice(
     key="silent-fallback",
     level=3,
     minutes=4,
     title="The losses agree",
-    prompt="On a laptop two processes ran `Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin("
-    "fsdp_version=2))`. No warning, no error. Afterwards:\n\n"
-    f"{_table(_CPU)}\n\nPlain DDP on the same data gave {_losses(BUILT['ddp'])}. What happened?",
-    hints=("What would rank 0 of two hold if the model were sharded?", "Which of these lines differs from DDP's?"),
-    solution="**Accelerate ignored the plugin and built DDP.** The culprit is `cpu=True`: it makes the job "
-    f"`MULTI_CPU`, and Accelerate looks at the FSDP plugin only on GPUs and other accelerators. Rank 0 holds "
+    prompt="On a laptop, two processes ran `Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin("
+    "fsdp_version=2))`. There was no warning and no error. Afterwards:\n\n"
+    f"{_table(_CPU)}\n\nPlain DDP on the same data gave the same losses. What happened?",
+    hints=("What would rank 0 of two store if the model were sharded?", "Which of these lines differs from DDP's?"),
+    solution="**Accelerate ignored the plugin and built DDP.** With `cpu=True` the job is `MULTI_CPU`, and Accelerate "
+    "uses an FSDP plugin only on GPUs and other accelerators. Rank 0 stores "
     f"{_CPU.shard_bytes:,} of {_CPU.model_bytes:,} bytes, where a shard would have {_CPU.model_bytes // 2:,}. The "
-    f"losses agree to the last digit because DDP *is* right. They cannot tell you who computed them.\n\n{_SOURCE}",
+    "losses agree to the last digit because DDP computes the same thing. Equal losses cannot tell you which program "
+    "computed them.\n\nSource: the class `AcceleratorState` in `accelerate/state.py`, version 1.15.0.",
     options=(
         Option(
             "ddp",
@@ -75,14 +69,14 @@ SILENT = Choice(
         Option(
             "works",
             "Nothing is wrong: FSDP gives the losses of DDP",
-            f"It should. But a shard of two has {_CPU.model_bytes // 2:,} bytes, and rank 0 holds "
+            f"It should. But a shard on one of two ranks has {_CPU.model_bytes // 2:,} bytes, and rank 0 stores "
             f"{_CPU.shard_bytes:,}.",
         ),
         Option(
             "gathered",
             "It is sharded; the bytes were read while gathered",
-            f"Then the moments at least would be halved: AdamW only ever sees shards. There are {_CPU.moments:,} "
-            f"bytes of them, two for each of the {_CPU.model_bytes:,}.",
+            "Then at least AdamW's moments would be halved, because AdamW only ever sees shards. There are "
+            f"{_CPU.moments:,} bytes of moments, two for each of the {_CPU.model_bytes:,} bytes of parameters.",
         ),
         Option(
             "one-process",
@@ -99,105 +93,10 @@ SILENT = Choice(
         Option(
             "root-only",
             "It is sharded as one unit, whose root stays whole",
-            "The root is kept from its forward to its backward. Between steps a rank has its shard, and the "
-            "moments are of the shard.",
+            "The root stays unsharded only from its forward to its backward. Between steps a rank stores its shard, "
+            "and the moments are those of the shard.",
         ),
     ),
 )
 
-ALONE = Choice(
-    key="silent-single",
-    level=3,
-    minutes=3,
-    title="The losses fall",
-    prompt="The colleague takes `cpu=True` away: `Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin("
-    "fsdp_version=2))`, started by `torchrun --nproc-per-node 2` on the same machine without a GPU. Both processes "
-    f"print the same:\n\n{_table(_PLAIN)}\n\nThe losses fall on both. What happened now?",
-    hints=(
-        "How many processes does Accelerate know of, and how many did torchrun start?",
-        "Who chose the data of each process?",
-    ),
-    solution="**Two processes trained alone, each the whole model, on the same data.** Without a GPU and without "
-    "`cpu=True` Accelerate finds no distributed setting that it knows, and goes on as a single process: no process "
-    "group, no wrapper, and `process_index` 0 in both, so that both take rank 0's part of the data. The job does half "
-    "of its work twice. Neither exit code nor loss curve says so.",
-    options=(
-        Option(
-            "alone",
-            "Two single processes, each a whole model on the same data",
-            f"Right: num_processes is {_PLAIN.processes}, nothing is wrapped, and nobody talks to anybody.",
-            True,
-        ),
-        Option(
-            "ddp",
-            "DDP again, without a word: Accelerate ignored the plugin",
-            "The model's type is Sequential, without any wrapper, and num_processes is 1: no gradient is averaged.",
-        ),
-        Option(
-            "fsdp",
-            "FSDP2 at last: fully_shard keeps the class, so no wrapper shows",
-            "It changes the class to one with FSDP in front of its name, and parameters become DTensors. "
-            f"{_PLAIN.shard_bytes:,} of {_PLAIN.model_bytes:,} bytes on one rank is no shard.",
-        ),
-        Option(
-            "world-one",
-            "FSDP2 over one rank: torchrun started only one process",
-            "Both processes printed. torchrun started two; Accelerate in each does not know of the other.",
-        ),
-        Option(
-            "agree",
-            "Gradients were averaged, as the losses are the same on both",
-            "With their own data the losses of two ranks differ, averaged or not. They are the same because both "
-            "take the same data.",
-        ),
-    ),
-)
-
-ASSERTION = Choice(
-    key="fallback-assertion",
-    level=3,
-    minutes=3,
-    title="The assertion that catches it",
-    prompt="Which **one** assertion, made on every rank right after `prepare`, would have stopped both runs above, and "
-    "would pass where the model is really sharded over two ranks?",
-    hints=("Go through the two tables: which line is as it would be with FSDP?", "What is it that FSDP is there for?"),
-    solution="**The bytes of this rank's parameters, against the model's bytes over the ranks.** It asks for what FSDP "
-    f"is there for: {_CPU.model_bytes // 2:,} of {_CPU.model_bytes:,} bytes, up to padding. Both runs hold all "
-    f"{_CPU.model_bytes:,}. Count collectives too, all-gathers and reduce-scatters, and you also know that it works "
-    "during the step. The book's labs assert both on every path.",
-    options=(
-        Option(
-            "shard-bytes",
-            "This rank's parameters are half of the model's bytes",
-            "Right, up to padding: it measures what was promised, whoever was to build it.",
-            True,
-        ),
-        Option(
-            "losses",
-            "The losses agree with those of one process on all the data",
-            "The first run passes: DDP's losses agree as well. Parity says that the sums are right, not who holds "
-            "what.",
-        ),
-        Option(
-            "world",
-            "accelerator.num_processes is 2, as torchrun was told",
-            "That stops the second run. The first has two processes, and does not shard.",
-        ),
-        Option(
-            "plugin", "The plugin was given, and its fsdp_version is 2", "That is what was asked for. Both runs asked."
-        ),
-        Option(
-            "wrapped",
-            "The prepared model is of another class than before",
-            "In the first run it is: DistributedDataParallel. A wrapper there is; the question is which.",
-        ),
-        Option(
-            "equal-weights",
-            "After some steps the whole weights are equal on both ranks",
-            "They are in both runs: DDP keeps copies equal, and two processes with the same data and seed stay "
-            "equal by themselves.",
-        ),
-    ),
-)
-
-EXERCISES = (SILENT, ALONE, ASSERTION)
+EXERCISES = (SILENT,)

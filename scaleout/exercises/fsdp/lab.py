@@ -1,5 +1,4 @@
-"""The exercises of `fsdp` that are done in the lab: gather, compute, free and reduce-scatter on two real ranks, and a
-unit ahead."""
+"""The exercises of `fsdp` that run on two real ranks: unshard, compute, reshard and reduce-scatter; and prefetch."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import torch.distributed as dist
 def sharded_step(shards, sizes, forward, backward):
     """The gradient shards of one step.
 
-    A list of flat tensors, one a unit, each as long as its shard.
+    A list of flat tensors, one per unit, as long as its shard.
 
     shards: this rank's flat shard of each unit, padded, in fp32
     sizes: elements of each unit, without padding
@@ -39,7 +38,7 @@ def sharded_step(shards, sizes, forward, backward):
         return torch.cat(parts)[:sizes[unit]]             # without the padding
 
     for unit in range(len(shards)):
-        forward(unit, gather(unit))                       # nobody holds it afterwards: freed
+        forward(unit, gather(unit))                       # no name refers to it now: freed
     gradients = [None] * len(shards)
     for unit in reversed(range(len(shards))):
         gradient = backward(unit, gather(unit))
@@ -55,30 +54,29 @@ SHARDED_STEP = Lab(
     key="sharded-step",
     level=3,
     minutes=20,
-    title="Gather, compute, free",
-    prompt="Write `sharded_step(shards, sizes, forward, backward)`, one step of FSDP on **two** ranks. A rank keeps of "
-    "each unit only its flat shard: the unit's weights laid end to end, padded to a multiple of the ranks, cut in "
-    "equal parts. All is in fp32.\n\n"
-    "- Forward, unit by unit: gather it whole, call `forward(unit, whole)`, **free it before the next one**.\n"
-    "- Backward, from the last unit to the first: gather it again, call `backward(unit, whole)`, which returns this "
-    "rank's gradient for the whole unit, and free it. Only the last unit may stay from its forward to its backward.\n"
+    title="Unshard, compute, reshard",
+    prompt="Write `sharded_step(shards, sizes, forward, backward)`, one step of FSDP on **two** ranks, in fp32. Of "
+    "each unit a rank stores only its flat shard: the unit's weights laid end to end, padded to a multiple of the "
+    "number of ranks, and split into equal parts.\n\n"
+    "- Forward, unit by unit: all-gather the unit, call `forward(unit, whole)`, and **free it before the next unit**.\n"
+    "- Backward, from the last unit to the first: all-gather it again, call `backward(unit, whole)`, which returns "
+    "this rank's gradient of the whole unit, and free it. Only the last unit may stay unsharded from its forward to "
+    "its backward.\n"
     "- Reduce-scatter each gradient, so that a rank gets its shard of the **mean** over the ranks, and never the rest."
-    "\n\nReturn the gradient shards in the order of the units. Values are checked, and so is memory: which whole units "
-    "are still alive when the next one computes, and whether a gradient shard is a tensor of its own. Your collectives "
-    "are counted.\n\nSave your function as `mine.py`, in the folder of the book's repository, and run the command "
-    "below.",
+    "\n\nReturn the gradient shards in the order of the units. Values, memory and "
+    "collectives are checked. Save your function as `mine.py` in the book's folder, and run the command below.",
     hints=(
-        "`dist.all_gather(parts, shard)` fills a list of tensors like the shard, padding too. Cut it off for the "
-        "callbacks.",
-        "A tensor is freed when no name holds it, or a view of it: no list of whole units.",
-        "`dist.reduce_scatter(out, parts)` adds: divide by the world size. Pad the gradient with zeros first.",
-        "An all-reduce gives the right numbers, and moves twice as many bytes.",
+        "`dist.all_gather(parts, shard)` fills a list of tensors that are as long as the shard, padding included. Cut "
+        "the padding off before you call back.",
+        "A tensor is freed when no variable refers to it or to a view of it. So keep no list of unsharded units.",
+        "`dist.reduce_scatter(out, parts)` sums, so divide by the world size. Pad the gradient with zeros first.",
+        "An all-reduce gives the right numbers, but sends twice as many bytes.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "`all_gather_into_tensor` and `reduce_scatter_tensor`, which take one long tensor instead of a list, save the "
-    "copies. This step waits for every collective. FSDP starts the next unit's gather before `forward` returns: one "
-    "more unit alive, and nothing exposed but the first gather.",
+    "`all_gather_into_tensor` and `reduce_scatter_tensor` take one long tensor instead of a list, which saves the "
+    "copies. This step waits for every collective. FSDP issues the next unit's all-gather before `forward` returns: "
+    "one more unit is unsharded, and only the first all-gather is exposed.",
     stub=STUB,
     command="python -m scaleout.exercises.fsdp.ranks mine.py",
 )
@@ -89,7 +87,7 @@ import torch.distributed as dist
 
 
 def prefetched(shards, sizes, forward):
-    """One forward, with the next unit on its way.
+    """One forward, with the next unit prefetched.
 
     shards: this rank's flat shard of each unit, padded, in fp32
     sizes: elements of each unit, without padding
@@ -125,26 +123,26 @@ PREFETCHED = Lab(
     minutes=15,
     title="One unit ahead",
     prompt="Write `prefetched(shards, sizes, forward)`, the forward of FSDP on **two** ranks with prefetch. Units and "
-    "shards are those of the step above: flat, padded to a multiple of the ranks, in fp32.\n\n"
-    "- Before `forward(unit, whole)` is called, the all-gather of the **next** unit has been started; it is waited for "
-    "when that unit's turn comes.\n"
-    "- Each unit is gathered once, and none further ahead than the next.\n"
-    "- While a unit computes, your tensors hold no more bytes than the largest two units side by side, padding "
-    "included: there is no room for a third, nor for a unit's parts beside the whole.\n\n"
-    "The checker looks at what has been started and adds up the bytes of every tensor that is alive, each time "
-    "`forward` is called. Rank 1 stays in each `forward` until rank 0 has come to its next one.\n\n"
-    "Save your function as `ahead.py`, in the folder of the book's repository, and run the command below.",
+    "shards are those of the exercise above: flat, padded to a multiple of the number of ranks, in fp32.\n\n"
+    "- Before you call `forward(unit, whole)`, start the all-gather of the **next** unit. Wait for it only when that "
+    "unit's turn comes.\n"
+    "- All-gather each unit once, and never one further ahead than the next.\n"
+    "- While a unit computes, your tensors may use no more bytes than the largest two consecutive units, padding "
+    "included. So there is no room for a third unit, nor for a second copy of one.\n\n"
+    "In each `forward` the checker looks at which all-gathers have been started, and sums the bytes of your tensors. "
+    "Rank 1 stays in each `forward` until rank 0 has reached its next one. Save your function as `ahead.py` in the "
+    "book's folder, and run the command below.",
     hints=(
-        "`work = dist.all_gather_into_tensor(whole, shard, async_op=True)` returns at once; `work.wait()` ends when "
+        "`work = dist.all_gather_into_tensor(whole, shard, async_op=True)` returns at once; `work.wait()` returns when "
         "`whole` is filled.",
-        "Keep the pair of the unit that is ahead: its tensor and its work. Wait, start the next one, then compute.",
-        "A name that still stands for the unit before keeps it alive. Where is it given another value?",
+        "Keep two things of the prefetched unit: its tensor and its work. Wait, start the next one, then compute.",
+        "A variable that still refers to the previous unit keeps it in memory. Where does it get its next value?",
     ),
     solution="```python\n"
     f"{_AHEAD_SOLUTION}```\n\n"
-    "The price of hiding the gather is that second unit: `fully_shard` pays it too, and more where "
-    "`set_modules_to_forward_prefetch` names more than one. It starts the next gather on a stream of its own, so that "
-    "the GPU, not Python, runs both at once.",
+    "The second unit in memory is the price of hiding the all-gather. `fully_shard` pays it too, and more where "
+    "`set_modules_to_forward_prefetch` names more than one unit. It issues the next all-gather on a CUDA stream of its "
+    "own, so that the GPU, not Python, runs both at once.",
     stub=AHEAD_STUB,
     command="python -m scaleout.exercises.fsdp.ranks ahead.py",
 )

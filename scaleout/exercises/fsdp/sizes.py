@@ -1,6 +1,7 @@
-"""The models that the exercises of `fsdp` share, their units by wrapping, and what a collective makes each rank send.
+"""The models that the exercises of `fsdp` share, their units by wrapping, and bytes sent per collective.
 
-The chapter counts Llama 3 8B on 16 GPUs; where an exercise asks for a count, it is of another model and number.
+The chapter counts Llama 3 8B on 16 GPUs; where an exercise asks for a count, it is about another model and number.
+Memory is in GiB here, as in the chapter, and communication in GB.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PARAMETERS = total_parameters(SHAPE)
 BLOCKS = SHAPE.layers
 LLAMA = PRESETS["llama-2-7b"]
 OTHER_NAME, OTHER_PARAMETERS, OTHER_RANKS = "Llama 2 7B", total_parameters(LLAMA), 32
+GIB = 2**30
 
 
 def wrapped(wrap: str, shape: Shape = SHAPE) -> tuple[Unit, ...]:
@@ -29,23 +31,23 @@ ROOT, BLOCK = wrapped("block")[:2]
 
 
 def memory(device_kind: str = "cuda", shape: Shape = SHAPE, ranks: int = 16, **sharding) -> FsdpAccount:
-    """Of one sequence on one rank, gathered in bf16 and reduced in fp32, blocks checkpointed in full."""
+    """Memory with one sequence per rank: all-gathers in bf16, gradients reduced in fp32, blocks fully checkpointed."""
     recipe = Recipe(precision="fp32", checkpointing="full")
     cut = Sharding(ranks=ranks, parameter="bf16", **sharding)
     return fsdp_account(shape, 1, shape.max_seq, recipe, cut, device_kind)
 
 
 def gathered_bytes(unit: Unit, dtype: str) -> int:
-    """Bytes of a gathered unit."""
+    """Bytes of an unsharded unit."""
     return unit.parameters * DTYPES[dtype]
 
 
 def sent(collective: str, size: float, ranks: int) -> float:
-    """Bytes that each of `ranks` sends when a ring does the collective; size as `collectives.alpha_beta` counts it."""
+    """Bytes that each of `ranks` sends in a ring; the size is counted as in `collectives.alpha_beta`."""
     return cost(collective, "ring", size, ranks, FAST).sent_bytes
 
 
 def fsdp_sent(parameters: float, ranks: int, parameter: str = "fp32", reduce: str = "fp32") -> float:
-    """Bytes that each rank sends in a step of full sharding: gathered twice, reduced once."""
+    """Bytes that each rank sends per step with full sharding: two all-gathers and a reduce-scatter."""
     gathered, reduced = parameters * DTYPES[parameter], parameters * DTYPES[reduce]
     return 2 * sent("all_gather", gathered, ranks) + sent("reduce_scatter", reduced, ranks)

@@ -1,4 +1,4 @@
-"""One step of FSDP: memory over time, what is gathered and computed when, and whether it fits and is fast."""
+"""One step of FSDP: memory over time, when each unit is unsharded and computes, and whether it fits and is fast."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TITLE = "One step of FSDP"
 
 MODELS = tuple(key for key in PRESETS if key != "zero-1t")
 GIB = 2**30
-WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
-RESHARD = {"yes": "free it", "node": f"keep 1/{NODE}", "no": "keep it"}
-SHARD_GROUPS = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
+WRAPS = {"layer": "matrix", "block": "block", "size": "size", "model": "model"}
+RESHARD = {"yes": "yes", "node": f"to {NODE} ranks", "no": "no"}
+SHARD_GROUPS = {"all": "all GPUs", "node": f"each {NODE} GPUs, replicated (hybrid, HSDP)"}
 _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 
 CONTROLS = (
-    guess("16 H100s train Llama 3 8B in bf16, wrapped block by block, each on 2 sequences of 4,096 tokens. What does "
-          "**one GPU** hold at its fullest moment?", "peak_gib", "GiB", lo=0, hi=100, step=1),
+    guess("16 H100s train Llama 3 8B in bf16, wrapped by block, with 2 sequences of 4,096 tokens per GPU. How much "
+          "memory does **one GPU** use at its peak?", "peak_gib", "GiB", lo=0, hi=100, step=1),
     play("moment", "Life of a unit", moments.SHOWN, 0, moments.LAST),
-    select("wrap", "A unit is", "block", list(WRAPS.items())),
-    select("reshard", "After its forward", "yes", list(RESHARD.items())),
+    select("wrap", "Wrap by", "block", list(WRAPS.items())),
+    select("reshard", "Reshard after forward", "yes", list(RESHARD.items())),
     select("checkpointing", "Checkpointing", "none",
            [("none", "none"), ("selective", "selective"), ("full", "full")]),
     slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
@@ -37,19 +37,19 @@ CONTROLS = (
         select("device", "GPU", "h100-sxm", cards()),
         select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
         select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
-        slider("prefetch", "Units gathered ahead", 1, 0, 4),
-        select("over", "Shards over", "all", list(SHARD_GROUPS.items())),
+        slider("prefetch", "Units prefetched", 1, 0, 4),
+        select("over", "Shard over", "all", list(SHARD_GROUPS.items())),
         select("seq", "Tokens per sequence", "4096", _POWERS[7:15]),
-        select("precision", "Gather, compute and reduce in", "bf16",
-               [("fp32", "fp32"), ("bf16", "bf16, reduce in fp32"), ("bf16-reduce", "bf16")]),
-        toggle("offload", "Offload shards to the host's memory", False),
+        select("precision", "Mixed precision", "bf16",
+               [("fp32", "fp32"), ("bf16", "bf16, reduce in fp32"), ("bf16-reduce", "bf16, reduce in bf16")]),
+        toggle("offload", "CPU offload of shards and optimizer", False),
         select("program", "Run by", "compiled", programs("compiled", "eager")),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
-    """The life of a unit, and under one cursor when each is whole and what a GPU holds; the verdict in the sentence."""
+    """The life of a unit; under one cursor, when each unit is unsharded and the memory of a GPU; and the verdict."""
     setting, moment = Setting.of(params), params["moment"]
     result = _result(setting)
     values = {**result["values"], **_at_moment(setting, moment)}
@@ -61,13 +61,13 @@ measured = record.measured
 
 
 def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gives."""
+    """The change worth trying now, with its effect."""
     setting = Setting.of(params)
     return words.advice(setting, _result(setting)["values"])
 
 
 def locked(params: dict, width: int) -> str:
-    """A unit's life and what runs when, over an empty plane."""
+    """A unit's life and what runs when, over an empty chart of memory."""
     return picture.locked(Setting.of(params), params["moment"], width)
 
 
@@ -78,7 +78,7 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 
 def _at_moment(setting: Setting, moment: int) -> dict:
-    """What there is at a moment of the unit's life."""
+    """Values at a moment of the unit's life."""
     seconds, unit = setting.seconds_at(moment), setting.unit
     return {
         "moment": fsdp_life.MOMENTS[moment],
@@ -104,17 +104,17 @@ def _result(setting: Setting) -> dict:
 
 
 def _levers(setting: Setting, values: dict) -> dict:
-    """Controls that change nothing now, and why; and how many units there are to gather ahead."""
+    """Controls that change nothing now, and why."""
     levers = {}
     if setting.ranks <= NODE:
-        levers["over"] = {"off": f"{NODE} GPUs or fewer are one group."}
+        levers["over"] = {"off": f"{NODE} GPUs or fewer form one group."}
     if values["units"] == 1:
-        levers["reshard"] = {"off": "The only unit is the root, which is kept whole."}
-        levers["prefetch"] = {"off": "There is one unit: none is ahead of it."}
+        levers["reshard"] = {"off": "The only unit is the root, which is never resharded after forward."}
+        levers["prefetch"] = {"off": "There is only one unit, so there is none to prefetch."}
     elif not setting.gathers:
-        levers["prefetch"] = {"off": "One GPU has nothing to gather."}
+        levers["prefetch"] = {"off": "One GPU has nothing to all-gather."}
     if setting.ranks == 1:
-        levers["link"] = {"off": "One GPU is joined to none."}
+        levers["link"] = {"off": "One GPU has no link to another."}
     return levers
 
 

@@ -1,4 +1,4 @@
-"""Which lever to move: what makes a setting of the view `fsdp` fit, and what makes it fast."""
+"""Which control to change: what makes a setting of the view `fsdp` fit, and what makes it fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPOSED = 0.1
 WORTH = 0.2  # of the peak, that checkpointing must save to be named
 MOST_GPUS = 1024  # GPUs of the view
 LONGEST = 64  # sequences of the view
-NOTHING = "No lever here is left."
+NOTHING = "No control here is left."
 TRIES = 3  # levers that are priced for one sentence
 
 # Kinds of the account by what relieves them
@@ -27,7 +27,7 @@ GROUPS = {
 
 
 def lever(setting) -> str:
-    """What to try, with what it gives. setting: of the view, with its `account`, `time`, `fits` and `waiting`."""
+    """What to try, with its effect. setting: of the view, with its `account`, `time`, `fits` and `waiting`."""
     return _hurrying(setting) if setting.fits else _fitting(setting)
 
 
@@ -56,7 +56,7 @@ def _fitting(setting) -> str:
     if not pulled:
         return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
     if not tried.host_fits:
-        return "Nothing here frees enough of the host: shard over more GPUs."
+        return "Nothing here frees enough CPU memory: shard over more GPUs."
     may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
     still = "which may fit" if may else "still too much"
     return f"Even {listed(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
@@ -71,7 +71,7 @@ def _for_memory(setting) -> Change | None:
         gpus = min(MOST_GPUS, 2 ** ceil(log2(max(2 * setting.ranks, enough))))
         return f"{gpus:,} GPUs", {"ranks": gpus}
     if not setting.host_fits and setting.over == "node" and setting.ranks > 8:
-        return "shards over all GPUs", {"over": "all"}
+        return "sharding over all GPUs", {"over": "all"}
     sizes = {group: sum(peak.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
     excess = sum(peak.values()) - usable(setting.memory_bytes)
     for group in sorted(sizes, key=lambda group: -sizes[group]):
@@ -83,24 +83,24 @@ def _for_memory(setting) -> Change | None:
 
 def _states(setting, peak_bytes: float, excess: float) -> Change | None:
     if setting.over == "node" and setting.ranks > 8:
-        return "shards over all GPUs", {"over": "all"}
+        return "sharding over all GPUs", {"over": "all"}
     if setting.ranks < MOST_GPUS:
         left = max(peak_bytes - excess, 0.3 * setting.memory_bytes)
         gpus = min(MOST_GPUS, setting.ranks * 2 ** max(1, ceil(log2(peak_bytes / left))))
         return f"{gpus:,} GPUs", {"ranks": gpus}
-    return ("the states in the host's memory", {"offload": True}) if not setting.offload else None
+    return ("CPU offload", {"offload": True}) if not setting.offload else None
 
 
 def _units(setting, peak_bytes: float, excess: float) -> Change | None:
     if setting.wrap == "model":
-        return "a unit for each block", {"wrap": "block"}
+        return "wrapping by block", {"wrap": "block"}
     if setting.reshard != "yes":
-        return "freeing each unit after its forward", {"reshard": "yes"}
+        return "resharding after forward", {"reshard": "yes"}
     if setting.prefetch > 1:
-        return "one unit ahead", {"prefetch": 1}
+        return "prefetching one unit", {"prefetch": 1}
     if setting.precision == "fp32":
         return "bf16", {"precision": "bf16"}
-    return ("a unit for each layer", {"wrap": "layer"}) if setting.wrap != "layer" else None
+    return ("wrapping by matrix", {"wrap": "layer"}) if setting.wrap != "layer" else None
 
 
 def _activations(setting, peak_bytes: float, excess: float) -> Change | None:
@@ -138,9 +138,9 @@ def _hurrying(setting) -> str:
                 return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
             priced.append((tried.waiting, words, tried))
     if not priced:
-        return f"None helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
+        return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
     waiting, words, tried = min(priced, key=lambda item: item[0])
-    return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
+    return f"**{words[0].upper()}{words[1:]}** helps most: {waiting:.1%}, {_gib(tried)} GiB."
 
 
 def _for_speed(setting) -> list[Change]:
@@ -149,15 +149,15 @@ def _for_speed(setting) -> list[Change]:
     times = max(2, 2 ** ceil(log2(max(1e-9, setting.waiting * setting.time.seconds / EXPOSED / line.compute_seconds))))
     batch = min(LONGEST, setting.batch * times)
     levers = (
-        (setting.prefetch == 0, "gathering one unit ahead", {"prefetch": 1}),
-        (setting.wrap == "model", "a unit for each block", {"wrap": "block"}),
-        (setting.offload, "the states on the GPU", {"offload": False}),
+        (setting.prefetch == 0, "prefetching one unit", {"prefetch": 1}),
+        (setting.wrap == "model", "wrapping by block", {"wrap": "block"}),
+        (setting.offload, "no CPU offload", {"offload": False}),
         (batch > setting.batch, f"{batch} sequences per GPU", {"batch": batch}),
         (setting.over == "all" and setting.ranks > 8, "hybrid sharding in groups of 8", {"over": "node"}),
         (setting.link != "node-ib", "nodes of 8 with InfiniBand", {"link": "node-ib"}),
         (setting.precision == "bf16", "reducing in bf16", {"precision": "bf16-reduce"}),
-        (setting.reshard == "yes", "keeping units whole after forward", {"reshard": "no"}),
-        (setting.wrap in ("layer", "size"), "a unit for each block", {"wrap": "block"}),
+        (setting.reshard == "yes", "no reshard after forward", {"reshard": "no"}),
+        (setting.wrap in ("layer", "size"), "wrapping by block", {"wrap": "block"}),
     )
     return [(words, change) for possible, words, change in levers if possible]
 

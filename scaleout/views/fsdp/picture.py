@@ -1,5 +1,5 @@
 """The picture of the view `fsdp`: the life of one unit on a few ranks; and under one cursor and on one axis of time,
-when each unit is whole, what runs, and what a GPU holds, whose parts are named where they lie."""
+when each unit is unsharded, what runs, and the memory of a GPU, whose layers are named where they lie."""
 
 from __future__ import annotations
 
@@ -25,8 +25,12 @@ FEW, CORNER = (
 )  # units that leave the corners of their strip free, and as much of forward's and of backward's time
 GAP = 9  # from the axis of time to the bar beside it, and from there to its words
 # Shorter than the names of the stack; and where there is less room
-NAMES = {"gathered units": "gathered", "logits, temporaries": "logits, scratch"}
-SHORTER = {svg.WIDE: {}, svg.NARROW: {"whole gradients": "whole grads", "logits, temporaries": "logits etc."}}
+NAMES = {
+    "unsharded weights": "unsharded",
+    "unsharded gradients": "unsharded grads",
+    "logits, temporaries": "logits, scratch",
+}
+SHORTER = {svg.WIDE: {}, svg.NARROW: {"unsharded gradients": "full grads", "logits, temporaries": "logits etc."}}
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
     frame = _Frame(setting, moment, width, top, notes)
     label = (
         f"The life of {values['followed']} on {values['drawn']} GPUs, drawn at {values['moment_said']}; when each of "
-        f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
+        f"{values['units']:,} units is unsharded; and the memory of one GPU through a step of "
         f"{took(values['step_seconds'])}, by kind, at most {quantity(peak)} GiB."
     )
     hill = _hill(setting, frame.plane, frame.unit, width)
@@ -83,7 +87,7 @@ def locked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
     card = setting.memory_bytes / GIB
     frame = _Frame(setting, moment, width, ABOVE * card, [])
-    label = "The life of a unit, and when each is whole; what one GPU holds meanwhile is asked."
+    label = "The life of a unit, and when each unit is unsharded; the memory of one GPU is the question."
     return frame.figure(_asked(setting, frame.plane, frame.unit, width), card, label, None)
 
 
@@ -179,7 +183,7 @@ def _unit(unit_bytes: float) -> str:
 
 
 class _Frame:
-    """The ranks; rows of units and lanes; and a plane of GiB over the seconds of a step. notes: on a reader's run, as
+    """The ranks; rows of units and lanes; and a plane of GiB over the step time. notes: on a reader's run, as
     `labels.keys` takes them."""
 
     def __init__(self, setting, moment: int, width: int, top: float, notes: list[tuple[str, str]]) -> None:
@@ -200,8 +204,8 @@ class _Frame:
         )
 
     def figure(self, held: str, card: float, label: str, gib_now: float | None) -> str:
-        """The whole picture. held: what lies on the plane; card, gib_now: GiB of the GPU, and of what is held at the
-        moment that is shown."""
+        """The whole picture. held: the marks on the plane; card, gib_now: GiB of the GPU, and in use at the moment
+        that is shown."""
         plane = self.plane
         parts = [
             self._life(),
@@ -222,7 +226,7 @@ class _Frame:
         setting, unit, left = self.setting, self.setting.unit, self.places.left
         drawn, right = unit.ranks, self.width - MARGIN
         slots, slots_left = fsdp_life.slots(unit, self.moment, right, 4)
-        sent = svg.text(slots_left - 6, 13, "a GPU has sent", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
+        sent = svg.text(slots_left - 6, 13, "sent by a GPU", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
         gpus_text = (
             f"{drawn} of {setting.sharding.ranks:,} GPUs"
             if drawn < setting.sharding.ranks
@@ -255,7 +259,7 @@ class _Frame:
         """A row for each unit, and the lanes."""
         rows, count = self.setting.lives
         line, strip, alone = self.timeline, self.strip, self.setting.sharding.ranks == 1
-        does = "computes" if alone else "is whole"
+        does = "computes" if alone else "is unsharded"
         title = f"When the one unit {does}" if count == 1 else f"When each of {count:,} units {does}"
         if len(rows) < count and self.wide:
             title += f" ({len(rows)} drawn)"
@@ -309,8 +313,8 @@ class _Frame:
         )
 
     def _held_words(self, card: float, gib_now: float | None) -> str:
-        """The title of what is held; now, and of a GPU whose memory lies above the axis."""
-        title = f"What one GPU holds, {_unit(self.unit)}"
+        """The title of the chart of memory; now, and a GPU whose memory lies above the axis."""
+        title = f"Memory of one GPU, {_unit(self.unit)}"
         now = "" if gib_now is None else f"now {_amount(gib_now * GIB / self.unit)}"
         beyond = "" if self._inside(card) else f"this GPU has {quantity(card)}"
         x = MARGIN + svg.measure(title, svg.FONT, True) + 6

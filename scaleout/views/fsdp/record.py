@@ -26,7 +26,7 @@ def measured(record: dict) -> dict:
 
 
 def words(run: dict, same_setting: bool) -> list[str]:
-    """What the run held and what had been predicted for it; same_setting: whether it is of what is set."""
+    """The peak of the run and its prediction; same_setting: whether it ran what is set here."""
     seen, predicted = (amount(run[name], 2**30) for name in ("peak_bytes", "predicted_bytes"))
     ran = own.machine(run) if same_setting else f"{own.machine(run)}, another model"
     return [f"your run: {seen} at its peak, {predicted} predicted", ran]

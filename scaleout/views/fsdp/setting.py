@@ -95,7 +95,7 @@ class Setting(base.Setting):
 
     @cached_property
     def account(self) -> FsdpAccount:
-        """What a rank holds. The link, the device and the program do not matter."""
+        """Memory of a rank. The link, the device and the program do not matter."""
         if (self.link, self.device, self.program) != ALIKE:
             return self.other(**dict(zip(("link", "device", "program"), ALIKE, strict=True))).account
         recipe = Recipe(precision="fp32", checkpointing=self.checkpointing)
@@ -158,7 +158,7 @@ class Setting(base.Setting):
 
     @cached_property
     def rows(self) -> list[fsdp_hill.Placed]:
-        """What is held when: of blocks that are alike the fullest moment of each of some."""
+        """Memory over time: of blocks that are alike, the fullest moment of each of some."""
         chosen_moments = self.account.sampled(self.account.extra // BLOCKS + 1, self.account.extra > 2)
         return fsdp_hill.placed(chosen_moments, self.line)
 

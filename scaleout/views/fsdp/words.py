@@ -1,4 +1,4 @@
-"""What the view `fsdp` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+"""What the view `fsdp` says: its sentence, the law beside the picture, and the mistakes behind wrong guesses."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from scaleout.words.amounts import adding_up, quantity, took
 
 GIB = 2**30
 PHASE_WORDS = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
-# Kinds of the picture by what FSDP does with them
+# Layers of the picture by what FSDP does with them
 SPLIT = ("optimizer", "weights", "gradients")
-GATHERED = ("gathered units", "whole gradients", "buffers")
+GATHERED = ("unsharded weights", "unsharded gradients", "buffers")
 
 
 def sentence(setting, values: dict) -> str:
-    """What one GPU holds, and whether it fits and is fast. setting: of the view."""
+    """The memory of one GPU, and whether the job fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     peak, usable = (quantity(values[name]) for name in ("peak_gib", "usable_gib"))
     peak = f"{peak} of {usable} GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {PHASE_WORDS[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
-    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {took(values['step_seconds'])}"
+    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of the {took(values['step_seconds'])} step"
     spare = f"with {values['spare_percent']:.0f}% to spare"
     if values["verdict"] == "merely fits":
         return f"{first}It merely fits, {spare}: {waits}."
-    alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
-    return f"{first}It fits, {spare}, and trains with healthy throughput: {waits}.{alone}"
+    alone = " One GPU has nothing to all-gather." if setting.ranks == 1 else ""
+    return f"{first}It fits, {spare}, at healthy throughput: {waits}.{alone}"
 
 
 def advice(setting, values: dict) -> str:
-    """What to try where it does not fit or is not fast; or what makes room, where tokens fill most of it."""
+    """What to try where it does not fit or is not fast; or what frees memory, where activations take most of it."""
     if values["verdict"] != "healthy":
         return lever(setting)
     token_share = parts(values)[2] / values["peak_gib"]
@@ -40,41 +40,41 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"{token_share:.0%} is never split: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
+    return f"{token_share:.0%} is not sharded: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
 
 
 def _too_much(values: dict) -> str:
     """Why it does not fit, or may not."""
     if not values["host_fits"]:
-        return f"It does not fit. Each asks {quantity(values['host_gib'])} GiB of a host with 2 TB."
+        return f"It does not fit. Offload needs {quantity(values['host_gib'])} GiB per GPU; a node has 2 TB."
     if values["verdict"] == "does not fit":
         return "It does not fit."
     return f"It may fit, in what the driver and the allocator leave of the GPU's {values['device_gib']:.1f} GiB."
 
 
 def parts(values: dict) -> tuple[float, float, float]:
-    """GiB at the peak: of what is split, of what is whole for a moment, of what is never split."""
+    """GiB at the peak: sharded states, unsharded units, and activations with logits."""
     split, gathered = (sum(values[f"{name}_gib"] for name in names) for names in (SPLIT, GATHERED))
     return split, gathered, values["peak_gib"] - split - gathered
 
 
 def law(setting, values: dict) -> list[str]:
-    """What is split, what is whole, and what is never split, at the fullest moment."""
+    """Sharded states, unsharded units and activations at the peak; then the job, and what it sends."""
     ways, (split, gathered, never) = setting.sharding.ranks, parts(values)
     places = 1 if values["peak_gib"] >= 10 else 2
     amounts = " + ".join(f"{part:,.{places}f}" for part in adding_up((split, gathered, never), 1, places))
-    states = "States split" + (f" {ways:,} ways" if ways > 1 else ", if there were GPUs to split them")
+    states = f"States sharded {ways:,} ways" if ways > 1 else "States, not sharded on one GPU,"
     host = ""
     if setting.offload:
-        states = "States, in the host's memory"
+        states = "States, in CPU memory,"
         update = values["update_seconds"] / values["step_seconds"]
-        host = f" The host holds {quantity(values['host_gib'])} GiB for each, and its update takes {update:.0%}."
+        host = f" CPU memory holds {quantity(values['host_gib'])} GiB per GPU, and its update takes {update:.0%}."
     sent = ""
     if values["sent_gb"]:
         extra_share = values["beside_seconds"] / values["step_seconds"]
-        sent = f" {quantity(values['sent_gb'])} GB sent per step: its copies and contention take {extra_share:.0%}."
+        sent = f" {quantity(values['sent_gb'])} GB sent per step: copies and contention take {extra_share:.0%}."
     return [
-        f"{states} + units whole for a moment + its own tokens', never split:",
+        f"{states} + unsharded units + activations of its own tokens:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",
         f"{setting.batch} × {setting.tokens:,} tokens per GPU, {setting.job.program.label}: MFU {values['mfu']:.0%}."
         f"{sent}{host}",
@@ -86,10 +86,10 @@ def slips(setting, values: dict) -> list[tuple[float, str]]:
     split, gathered, never = parts(values)
     states = 16 * total_parameters(PRESETS[setting.model]) / GIB
     return [
-        (split + gathered, "all that is split or gathered, without a token's activations"),
-        (split, "the split states alone"),
-        ((states + never) / setting.ranks, "as if activations were split too"),
+        (split + gathered, "sharded states and unsharded units, without activations"),
+        (split, "the sharded states alone"),
+        ((states + never) / setting.ranks, "as if activations were sharded too"),
         (split + gathered + values["activations_gib"], "without the logits and the loss"),
-        (states + never, "as if nothing were split"),
+        (states + never, "as if nothing were sharded"),
         (values["peak_gb"], "in GB, not in GiB"),
     ]

@@ -1,7 +1,7 @@
-"""Check the lab exercise `prefetch-by-hand`: the next unit on its way while one computes, and never a third in memory.
+"""Check the lab exercise `prefetch-by-hand`: the next unit is prefetched while one computes, and no third is in memory.
 
-What a rank has started is counted, and the bytes that it holds. Rank 1 stays in each forward until rank 0 is in the
-next one: who waits for the gather that it has started ahead does not get there.
+The all-gathers that a rank has started are counted, and the bytes of its tensors. Rank 1 stays in each forward until
+rank 0 is in the next one: a rank 0 that waits at once for the all-gather that it prefetches does not get there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def padded(unit: int, world: int) -> int:
 
 
 class Watch:
-    """The callback: it notes the order, what was started and what is held, and raises `Wrong` at the first fault."""
+    """The callback: it notes the order, the all-gathers and the memory, and raises `Wrong` at the first fault."""
 
     def __init__(self, rank: int, world: int, calls: counted, store: dist.Store) -> None:
         self.rank, self.world, self.calls, self.store, self.next = rank, world, calls, store, 0
@@ -56,21 +56,21 @@ class Watch:
                 self._stay(unit)
 
     def _started(self, unit: int) -> None:
-        """The gather of the next unit has begun, and none further ahead."""
+        """The all-gather of the next unit has been started, and none further ahead."""
         gathered_bytes = sum(call.bytes for call in self.calls.calls if call.bytes > OVERHEAD // 2)
         expected_bytes = sum(padded(index, self.world) for index in range(min(unit + 2, len(SIZES))))
         if gathered_bytes < expected_bytes:
             raise Wrong(
                 "not-ahead",
-                f"while unit {unit} computes, the gather of unit {unit + 1} has not begun: start "
-                "it before forward, with async_op=True",
+                f"while unit {unit} computes, the all-gather of unit {unit + 1} has not been started: "
+                "start it before you call forward, with async_op=True",
             )
         if gathered_bytes > expected_bytes + OVERHEAD * len(self.calls.calls):
             raise Wrong(
                 "too-far-ahead",
-                f"while unit {unit} computes, {gathered_bytes:,} bytes have been gathered, and units 0 "
-                f"to {min(unit + 1, len(SIZES) - 1)} have {expected_bytes:,}: one unit ahead, and each "
-                "once",
+                f"while unit {unit} computes, {gathered_bytes:,} bytes have been all-gathered, but units 0 "
+                f"to {min(unit + 1, len(SIZES) - 1)} have only {expected_bytes:,}: prefetch one unit, and all-gather "
+                "each unit once",
             )
 
     def _check_memory(self, unit: int) -> None:
@@ -81,9 +81,9 @@ class Watch:
             if time.monotonic() > end:
                 raise Wrong(
                     "too-much-held",
-                    f"while unit {unit} computes, your tensors hold {used:,} bytes: no two "
-                    f"units side by side have more than {limit:,}. Free the one before, and "
-                    "copies of a unit in parts",
+                    f"while unit {unit} computes, your tensors use {used:,} bytes, but no two "
+                    f"consecutive units have more than {limit:,}: free the unit before, and any second "
+                    "copy of a unit",
                 )
             gc.collect()  # torch's first collective of a process leaves a frame in a cycle, with its tensors
             time.sleep(0.005)
@@ -95,9 +95,9 @@ class Watch:
                     return  # what is wrong there, rank 0 says
                 raise Wrong(
                     "waited",
-                    f"while rank 1 computed with unit {unit}, rank 0 did not get to unit {unit + 1}, "
-                    "whose gather both had started: it waited for one that rank 1 starts later. Wait "
-                    "for a unit's gather when its turn comes, not where it starts",
+                    f"while rank 1 computed with unit {unit}, rank 0 did not reach unit {unit + 1}, although "
+                    "both had started its all-gather: rank 0 waited for a later one. Wait for a unit's "
+                    "all-gather when its turn comes, not where you start it",
                 )
             time.sleep(0.005)
 
@@ -148,8 +148,8 @@ def judge(reports: list, world: int) -> Verdict:
     """Both ranks' forwards were right."""
     return Verdict(
         True,
-        f"right: {world} ranks had the next of {len(SIZES)} units on its way while one computed, and "
-        "never a third in memory",
+        f"right: {world} ranks prefetched the next of {len(SIZES)} units while one computed, and never had a "
+        "third in memory",
     )
 
 

@@ -1,4 +1,4 @@
-"""Check the lab exercise `sharded-step`: gather, compute, free, and reduce-scatter.
+"""Check the lab exercise `sharded-step`: unshard, compute, reshard, and reduce-scatter.
 
 The callbacks look at what they are given, and at which other units have memory on this rank; bytes are counted.
 """
@@ -73,21 +73,21 @@ class Watch:
                 raise Wrong(
                     "not-freed",
                     f"while unit {unit} computes in the {phase}, unit {earlier_unit} of the {earlier_phase} is "
-                    "still whole: free it first, and keep no list of whole units",
+                    "still unsharded: free it first, and keep no list of unsharded units",
                 )
             if shared and earlier_unit != unit and tensor.untyped_storage().nbytes() > ROOM:
                 raise Wrong(
                     "not-freed",
-                    f"units {earlier_unit} and {unit} lie in one buffer that holds more than one: gather them one by "
-                    "one",
+                    f"units {earlier_unit} and {unit} are in one buffer that holds more than one unit: all-gather "
+                    "them one at a time",
                 )
         self.seen.append((phase, unit, storage))
         foreign_unit = self._foreign_unit(unit, tensor)
         if foreign_unit is not None:
             raise Wrong(
                 "not-freed",
-                f"while unit {unit} computes in the {phase}, the other rank's part of unit "
-                f"{foreign_unit} is here too: gather a unit when its turn comes, and keep no other",
+                f"while unit {unit} computes in the {phase}, the other rank's shard of unit "
+                f"{foreign_unit} is in memory too: all-gather a unit when its turn comes, and keep no other",
             )
 
     def _foreign_unit(self, unit: int, tensor: torch.Tensor) -> int | None:
@@ -153,17 +153,17 @@ def check_whole(phase: str, unit: object, tensor: object) -> None:
         raise Wrong(
             "not-whole",
             f"{phase}({unit}, ...) was given a tensor of {tuple(tensor.shape)}, and the whole unit "
-            f"has ({size},): gather it",
+            f"has ({size},): all-gather it",
         )
     error = (tensor - weights(unit)).abs().max().item()
     if error > CLOSE:
         turned = torch.cat([cut(weights(unit), rank, 2) for rank in (1, 0)])[:size]
         cause = (
-            "shards go into the order of the ranks"
+            "put the shards in the order of the ranks"
             if (tensor - turned).abs().max() <= CLOSE
             else (f"they are off by up to {error:.2g}")
         )
-        raise Wrong("wrong-weights", f"what {phase}({unit}, ...) was given are not the unit's weights: {cause}")
+        raise Wrong("wrong-weights", f"{phase}({unit}, ...) was not given the unit's weights: {cause}")
 
 
 def rank_report(function, rank: int, world: int) -> Verdict | None:
@@ -197,7 +197,7 @@ def _order(order: list[tuple[str, int]]) -> Fault:
     count = range(len(SIZES))
     if order != [("forward", unit) for unit in count] + [("backward", unit) for unit in reversed(count)]:
         return "order", (
-            "the callbacks came in another order: forward from the first unit to the last, then backward "
+            "the callbacks came in the wrong order: call forward from the first unit to the last, then backward "
             "from the last to the first, each once"
         )
     return None
@@ -217,7 +217,7 @@ def _shards(shards: list, rank: int, world: int) -> Fault:
         if shard.numel() != len(right):
             return "whole-gradient", (
                 f"the gradient of unit {unit} has {shard.numel()} elements, and this rank's shard "
-                f"{len(right)}: keep the shard only"
+                f"has {len(right)}: keep only the shard"
             )
         if (shard.flatten() - right).abs().max() > CLOSE:
             return _cause(shards, rank, world) or (
@@ -236,7 +236,7 @@ def _shards(shards: list, rank: int, world: int) -> Fault:
 def _cause(shards: list, rank: int, world: int) -> Fault:
     """The mistake that gives the gradients of all units."""
     known = {
-        "not-averaged": f"are {world} times too large: a reduce-scatter adds. Divide by the world size",
+        "not-averaged": f"are {world} times too large: a reduce-scatter sums. Divide by the world size",
         "own-gradient": "are this rank's own: they were not averaged with the other's",
         "other-shard": "are the shards of the other rank",
     }
@@ -263,26 +263,26 @@ def _talk(calls: counted, world: int) -> Fault:
     names = {call.name for call in large}
     if "all_reduce" in names:
         return "all-reduce", (
-            "the shards are right, but you all-reduced: every rank then gets the whole gradient, for "
-            "twice the bytes. Reduce-scatter"
+            "the shards are right, but you used an all-reduce: every rank then gets the whole gradient, for "
+            "twice the bytes. Use a reduce-scatter"
         )
     if not names & {"reduce_scatter", "reduce", "all_to_all", "send"}:
         return "unseen", "the shards are right, but no reduce-scatter of yours was seen"
     longest, limit = max(call.bytes for call in large), ROOM + 4 + OVERHEAD
     if longest > limit:
         return "more-than-a-unit", (
-            f"the shards are right, but a message of yours has {longest:,} bytes, and the "
-            f"largest unit {ROOM:,}: units travel one at a time"
+            f"the shards are right, but one of your collectives has {longest:,} bytes, and the "
+            f"largest unit has {ROOM:,}: communicate one unit at a time"
         )
     gathers = sum(call.name == "all_gather" for call in large)
     if gathers > 2 * len(SIZES):
-        return "too-many", f"you gathered {gathers} times: {len(SIZES)} units need at most {2 * len(SIZES)}"
+        return "too-many", f"you made {gathers} all-gathers: {len(SIZES)} units need at most {2 * len(SIZES)}"
     # a gather that is a broadcast of each part sends twice as much as a ring would
     model = 4 * sum(SIZES)
     if calls.sent > 3 * model + OVERHEAD * len(calls.calls):
         return "sent-too-much", (
             f"the shards are right, but this rank sent {calls.sent:,.0f} bytes for a model of "
-            f"{model:,}: each unit is gathered twice and its gradient scattered once"
+            f"{model:,}: all-gather each unit twice, and reduce-scatter its gradient once"
         )
     return None
 
@@ -291,8 +291,8 @@ def judge(reports: list, world: int) -> Verdict:
     """Every rank's step was right."""
     return Verdict(
         True,
-        f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and hold their "
-        "shard of the mean gradient and nothing else",
+        f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and keep only their "
+        "shard of the mean gradient",
     )
 
 
