@@ -135,7 +135,8 @@ ROUTED = Lab(
     minutes=20,
     title="A choice that is saved",
     prompt="On a GPU, a gate that runs twice can differ in the last digit. If two experts have nearly equal scores, "
-    "the second run may choose the other one. If every expert still has as many tokens as before, there is no error: the "
+    "the second run may choose the other one. If every expert still has as many tokens as before, there is no error: "
+    "the "
     "loss is right, and the gradients belong to a model that was not run. Write `routed(x, gate, experts)`, a layer "
     "with one expert per token, so that\n\n"
     "- tensors computed inside the experts are not saved, but recomputed in the backward pass (`checkpoint` is "

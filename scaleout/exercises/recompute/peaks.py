@@ -112,7 +112,8 @@ FLIGHT = Number(
         "What is saved for each of them, and how many blocks are recomputed at one time?",
     ),
     solution=f"The first of {_STAGES} stages has {_STAGES} micro-batches in flight, and saves the inputs of "
-    f"{_BLOCKS} blocks for each: {_STAGES} × {_BLOCKS} × {X / GB:.4f} = {gb(_block_bytes(rebuilt=0))}. One block of one micro-batch has "
+    f"{_BLOCKS} blocks for each: {_STAGES} × {_BLOCKS} × {X / GB:.4f} = {gb(_block_bytes(rebuilt=0))}. One block of "
+    f"one micro-batch has "
     f"all of its tensors in memory while its backward pass runs, {gb(_REBUILT)} more than its input. Together "
     f"**{gb(_block_bytes())}**.\n\nWithout recomputation it would be {_STAGES} × {_BLOCKS} × {BLOCK / GB:.3f} = "
     f"{gb(_STAGES * _BLOCKS * BLOCK, 1)}. Saved tensors are in memory once for each micro-batch in flight, recomputed "

@@ -54,7 +54,8 @@ CORE = Choice(
         Option(
             "nothing",
             "Nothing, for no time: the kernel recomputes anyway",
-            "The kernel recomputes probabilities inside its backward pass. The setting runs the whole forward of attention "
+            "The kernel recomputes probabilities inside its backward pass. The setting runs the whole forward of "
+            "attention "
             "once more, before that.",
         ),
         Option(

@@ -271,14 +271,17 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 _KNOWN = (
-    ("does not require grad", "not-recorded", "no graph was recorded in the second run: in backward, run it and everything that uses "
+    ("does not require grad", "not-recorded", "no graph was recorded in the second run: in backward, run it and "
+     "everything that uses "
      "its output under torch.enable_grad()"),
     ("incorrect number of gradients", "number-of-gradients", "backward returns another number of gradients than "
      "forward has arguments: one for each, None for run"),
-    ("through the graph a second time", "second-time", "the backward pass went through a graph that was freed after the "
+    ("through the graph a second time", "second-time", "the backward pass went through a graph that was freed after "
+     "the "
      "first time. Is the second run connected to the graph of its inputs (start it from copies, one.detach()), or is "
      "there more than one backward?"),
-    ("Tensors of floating point", "mask-gradient", "a mask of bools cannot have a gradient: call requires_grad_() only where the "
+    ("Tensors of floating point", "mask-gradient", "a mask of bools cannot have a gradient: call requires_grad_() "
+     "only where the "
      "input had it"),
 )  # fmt: skip
 
@@ -301,5 +304,6 @@ CHECK = Check(
     judge,
     wait_seconds=5,
     explain=explain,
-    right="right on 1 and 2 processes: the gradients of a plain run, the same elements dropped, and nothing saved inside",
+    right="right on 1 and 2 processes: the gradients of a plain run, the same elements dropped, and nothing saved "
+    "inside",
 )
