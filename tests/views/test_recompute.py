@@ -256,7 +256,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         if now.fits:
             assert levers.pace(then) < 0.99 * levers.pace(now)
         else:
-            assert f"{levers.longer(then)}." in said and "which fits" in said
+            assert f"{levers.longer(then)}." in said and "fits, and is" in said
         seen |= found.change.keys()
     assert {"dropped", "order", "attention", "way", "batch"} <= seen, seen
 

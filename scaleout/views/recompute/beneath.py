@@ -75,9 +75,11 @@ def seconds(axes, setting) -> str:
     total, last, program_label = took(setting.seconds), [*parts][-1], PROGRAMS[setting.case.program]
     large = [words_ for name, words_ in phrases.items() if name == last or parts[name] > 0.02 * setting.seconds]
     ways = [
-        f"step of {program_label}, {total}: {', '.join(chosen)}" for chosen in (phrases.values(), large, large[-1:])
+        f"{program_label} step, {total}: {', '.join(chosen)}".replace("communication", word)
+        for chosen in (phrases.values(), large)
+        for word in ("communication", "comm.")
     ]
-    ways += [f"{program_label}, {total}: {', '.join(large[-1:])}", f"a step of {program_label} takes {total}"]
+    ways += [f"{program_label} step, {total}: {', '.join(large[-1:])}", f"{program_label} step, {total}"]
     pieces, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
     fills = {
         "compute": "compute",

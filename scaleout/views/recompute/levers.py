@@ -42,7 +42,7 @@ def _fitting(setting) -> Lever | None:
     return lever.first(
         lever.tried(setting, _with_least(setting)),
         lambda after: True,
-        lambda after: f"the step needs {amount(after.peak, 10**9)}, which fits, and is {longer(after)}",
+        lambda after: f"it needs {amount(after.peak, 10**9)}, fits, and is {longer(after)}",
     )
 
 
@@ -76,7 +76,7 @@ def _for_memory(setting) -> Iterator[Change]:
     yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > case.tp)
     if case.dp < ENDS["dp"]:
         widest = {"dp": ENDS["dp"], "tp": ENDS["tp"], "batch": 1}
-        yield "one sequence, 8 tensor-parallel ranks, FSDP over 64", widest
+        yield "1 sequence, 8-way TP, FSDP over 64", widest
 
 
 # --- time --------------------------------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ def _faster(setting) -> Lever | None:
     found = lever.first(
         lever.tried(setting, _for_time(setting)),
         lambda after: after.fits and pace(after) < (1 - WORTH) * pace(setting),
-        lambda after: f"the step takes {took(after.seconds)} instead of {took(setting.seconds)}",
+        lambda after: f"it takes {took(after.seconds)} instead of {took(setting.seconds)}",
     )
     if found and "dropped" in found.change:
-        takes = found.gives.removeprefix("the step ")
-        return found.giving(f"the step needs {amount(found.after.peak, 10**9)}, which fits too, and {takes}")
+        takes = found.gives.removeprefix("it ")
+        return found.giving(f"it needs {amount(found.after.peak, 10**9)}, fits too, and {takes}")
     return found
 
 
