@@ -134,10 +134,8 @@ ROUTED = Lab(
     level=3,
     minutes=20,
     title="A choice that is saved",
-    prompt="On a GPU, a gate that runs twice can differ in the last digit. If two experts have nearly equal scores, "
-    "the second run may choose the other one. If every expert still has as many tokens as before, there is no error: "
-    "the "
-    "loss is right, and the gradients belong to a model that was not run. Write `routed(x, gate, experts)`, a layer "
+    prompt="A gate that runs twice on a GPU can choose another expert for a token, and no error is raised if every "
+    "expert has as many tokens as before. Write `routed(x, gate, experts)`, a layer "
     "with one expert per token, so that\n\n"
     "- tensors computed inside the experts are not saved, but recomputed in the backward pass (`checkpoint` is "
     "imported);\n"
