@@ -32,8 +32,9 @@ BATCH = Number(
     minutes=5,
     title="As many as fit",
     prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on an A100 of 40 GB, **{gb(USABLE, 1)}** of which are "
-    f"usable. Every block is recomputed in full. A batch is a number of sequences of {SEQ:,} tokens, without "
-    f"accumulation. The job needs:\n\n- weights, with autocast's bf16 copies at the loss: **{gb(_WEIGHTS, 1)}**\n- "
+    f"usable. Every block is recomputed in full. The batch is processed at once, without accumulation, in "
+    f"sequences of {SEQ:,} tokens. The job needs:\n\n- weights, with autocast's bf16 copies at the loss: "
+    f"**{gb(_WEIGHTS, 1)}**\n- "
     f"gradients, when the backward pass is over: **{gb(_GRADIENTS, 1)}**\n- AdamW's averages: "
     f"**{gb(_AVERAGES, 1)}**\n- temporary memory in the update: **{gb(_SCRATCH, 1)}**\n- for each sequence: "
     f"**{gb(_INPUTS, 3)}** of block inputs, and at the loss **{gb(_LOGITS, 3)}** for the logits and what the "

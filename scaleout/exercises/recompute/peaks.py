@@ -55,7 +55,7 @@ FALLS = Number(
     f"**{gb(_FALLS, 1)}**, not by the {gb(_SAVED, 1)} that activations fell.\n\n"
     "Recomputation lowers one kind of memory, at some moments. To free more here you would change the update "
     "(`fused=True` or `foreach=False` need almost no temporary memory), and then the logits: torchtitan computed the "
-    "loss in chunks, and its peak fell from 49.6 to 42.3 GiB with the blocks unchanged (pull request 996). Many people "
+    "loss in chunks, and its peak fell by 15% with the blocks unchanged (pull request 996). Many people "
     "ask why a checkpoint *does not appear to reduce peak memory* (pytorch, issue 78731), or write that *I was not "
     "able to observe a significant improvement* (rasbt/deeplearning-models, issue 74). Before you look for a fault, "
     "find the moment of the peak.",

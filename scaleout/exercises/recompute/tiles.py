@@ -129,7 +129,7 @@ DROP = Function(
     "- Begin with the tensor that takes the least time per MB. Free it in as many blocks as needed and no more. If all "
     "blocks are not enough, go on with the next one.\n"
     "- Tensors are freed whole, so the total may be a little more than `free`.\n"
-    "- If there is not as much to free, free everything.\n\n"
+    "- If all tensors together have less than `free`, free everything.\n\n"
     "Return a list with the number of blocks for each tensor. No two tensors take the same time per MB.",
     hints=(
         "How long does one MB of a tensor take? Sort by that.",
