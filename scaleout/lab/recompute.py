@@ -12,7 +12,7 @@ BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)  # activation_memory_budget
 FIGURES = {
     "kept": "bytes the blocks keep",
     "peak": "bytes at the peak",
-    "flops": "FLOPs made again",
+    "flops": "FLOPs recomputed",
     "seconds": "seconds per step",
 }
 VIAS = {"hand": "by hand", "torch": "torch.utils.checkpoint"}

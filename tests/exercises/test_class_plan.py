@@ -145,7 +145,7 @@ def test_the_figures_of_recomputation_are_the_recorded_ones():
     ends = {
         saved: {
             name: run.measurement[f"{name}, {saved}, torch.utils.checkpoint"]
-            for name in ("bytes the blocks keep", "bytes at the peak", "FLOPs made again")
+            for name in ("bytes the blocks keep", "bytes at the peak", "FLOPs recomputed")
         }
         for saved in ("everything", "inputs alone")
     }
