@@ -244,7 +244,7 @@ def messages(s, o, policy, batch, via="torch"):
 
 
 def compiled(o, shares, device="cpu"):
-    """[(budget, bytes that the block keeps, FLOPs made again, the fewest that as many bytes take by the tiles)] of one
+    """[(budget, bytes that the block keeps, FLOPs recomputed, the fewest that as many bytes take by the tiles)] of one
     block in fp32 under torch.compile's budgets."""
     torch.manual_seed(o.seed)
     block = Transformer(o.shape).to(device).blocks[0]

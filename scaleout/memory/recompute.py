@@ -223,7 +223,7 @@ def kept(z: Sizes, policy: Policy) -> int:
 
 
 def flops(z: Sizes, policy: Policy) -> int:
-    """FLOPs made again on this rank for one micro-batch. A block whose output is dropped runs its last product again
+    """FLOPs recomputed on this rank for one micro-batch. A block whose output is dropped runs its last product again
     too; the others stop before it, as torch's checkpoint does (its early stop)."""
     refuse(z, policy)
     tile_flops, last = {tile.name: tile.flops for tile in tiles(z)}, 0 if z.mask else _product(z, "down")

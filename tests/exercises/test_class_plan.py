@@ -149,12 +149,12 @@ def test_the_figures_of_recomputation_are_the_recorded_ones():
     ends = {
         saved: {
             name: run.measurement[f"{name}, {saved}, torch.utils.checkpoint"]
-            for name in ("bytes the blocks keep", "bytes at the peak", "FLOPs made again")
+            for name in ("bytes the blocks keep", "bytes at the peak", "FLOPs recomputed")
         }
         for saved in ("everything", "inputs alone")
     }
     saved, peak, recomputed = ([figures[name] for figures in ends.values()] for name in ends["everything"])
-    assert "keep {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in saved)) in plan
+    assert "save {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in saved)) in plan
     assert "from {:.1f} MB to {:.1f}".format(*(n / 1e6 for n in peak)) in plan
     assert f"({recomputed[1] / 1e9:.2f} GFLOP with inputs alone)" in plan and recomputed[0] == 0
     gathers = {n for name, n in run.measurement.items() if name.startswith("all-gathers per step")}
