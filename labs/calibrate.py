@@ -155,7 +155,8 @@ def show(s, profile):
     s.say(table(("per process", "measured"), rows))
     if not profile["collectives"]:
         s.say(
-            "collectives: skipped, one process has no other to communicate with (torchrun --nproc-per-node 2 labs/calibrate.py)"
+            "collectives: skipped, one process has no other to communicate with "
+            "(torchrun --nproc-per-node 2 labs/calibrate.py)"
         )
         return
     s.say()

@@ -1,8 +1,9 @@
 """A sweep of message sizes as text and as a picture: nccl-tests' columns, the fitted line, and predictions.
 
 nccl-tests' columns: size is the whole message in bytes (for all_gather, the bytes that a rank has afterwards; for
-reduce_scatter, those it has before), count the number of elements that one call is given, algbw = size / time, busbw = algbw times the factor of
-the collective (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), error the number of wrong elements.
+reduce_scatter, those it has before), count the number of elements that one call is given, algbw = size / time,
+busbw = algbw times the factor of the collective (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), error the
+number of wrong elements.
 """
 
 import statistics

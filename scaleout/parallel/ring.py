@@ -88,8 +88,8 @@ def tree_all_reduce(t, group=None, pieces=None, checked=False):
 
     The parent of rank r is rank (r-1)//2. Up and down are 2 log2 W hops instead of the ring's 2(W-1), but an inner
     rank sends the whole tensor three times. It is sent in `pieces` messages, which follow each other through the tree.
-    No deadlock, also where a send waits for its receive (NCCL): every rank takes piece after piece, on the way up first
-    from below and then to above, on the way down the other way round, so that of all messages still to be sent the
+    No deadlock, also where a send waits for its receive (NCCL): every rank takes piece after piece, going up first
+    from below and then to above, going down the other way round, so that of all messages still to be sent the
     first one has both its ranks waiting for it. ValueError as in `ready`.
     """
     flat, rank, ranks = ready(t, group, checked)

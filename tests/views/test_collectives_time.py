@@ -208,7 +208,7 @@ def test_the_lever_works_when_tried():
 def test_the_sentence_and_the_law_at_the_default():
     found = render()
     assert found["sentence"] == (
-        "The ring takes **4.92 ms** for 1 GB over 8 GPUs on NVLink 4, 99% of it for the bytes. "
+        "The ring takes **4.92 ms** for 1 GB over 8 GPUs on NVLink 4, 99% of it spent moving bytes. "
         "Try **switches** that add, so that each GPU sends 1.125 GB: 3.75 ms."
     )
     assert found["law"][1] == "2 × (8 − 1)/8 × 1 GB = 1.75 GB"

@@ -47,8 +47,8 @@ RING_ON_RANKS = Lab(
     minutes=25,
     title="A ring on real ranks",
     prompt="Write `ring_all_reduce(tensor)` with only `dist.isend` and `dist.irecv`. It runs on every rank and "
-    "replaces the flat `tensor` by the sum over all ranks, in place. It is checked on 2, 3 and 4 processes with gloo, with "
-    "floats and with integers, and with lengths that the number of ranks does not divide (one is shorter than the "
+    "replaces the flat `tensor` by the sum over all ranks, in place. It is checked on 2, 3 and 4 processes with gloo, "
+    "with floats and with integers, and with lengths that the number of ranks does not divide (one is shorter than the "
     "number of ranks). The bytes that each rank sends are counted: on W ranks a ring sends 2(W−1)/W of the "
     "tensor.\n\nSave your function as `ring.py` in the book's folder, and run the command below.",
     hints=(

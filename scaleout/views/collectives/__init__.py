@@ -39,7 +39,7 @@ CONTROLS = (
         slider("alpha", "α of my own link", 25.0, 0.1, 100_000.0, step=0.1, unit="µs", log=True),
         slider("rate", "Rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
         toggle("protocols", "NCCL’s protocols", False,
-               help="LL, LL128 and Simple: each has a higher latency and a higher bandwidth than the one before. If on, "
+               help="LL, LL128 and Simple: each has a higher latency and bandwidth than the one before. If on, "
                     "the band shows the latency of the protocol that NCCL uses at each size; if off, the lowest."),
     ),
 )  # fmt: skip

@@ -15,16 +15,16 @@ def sentence(links: Setting, algorithm: str, amount: float) -> str:
     way = links.way(algorithm, amount)
     result = f"**{took(way.cost.seconds)}** for {size(amount)} over {links.words}"
     part = (
-        f"{share(way.share)} of it for latency"
+        f"{share(way.share)} of it latency"
         if way.share > LARGE_SHARE
-        else f"{share(1 - way.share)} of it for the bytes"
+        else f"{share(1 - way.share)} of it spent moving bytes"
     )
     if links.can(algorithm):
         subject = "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
         return f"{subject} {result}, {part}."
     if algorithm == "in-network":
         name, cost = _best(links, amount)
-        instead = f"the fastest alternative is the **{SHORT[name]}**, {took(cost.seconds)}"
+        instead = f"the best alternative is the **{SHORT[name]}**, {took(cost.seconds)}"
         return f"The switches here do not add: {instead}. If they did, it would take {result}, {part}."
     return f"NCCL, NVIDIA’s library, never all-reduces this way; it would take {result}."
 
@@ -58,7 +58,10 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
     more_bytes = amount * 10
     if current.share > LARGE_SHARE and more_bytes <= LARGEST:
         longer = f"{links.way(algorithm, more_bytes).cost.seconds / seconds:.2g}"
-        return f"Latency is the same for all sizes: try **{size(more_bytes)}**, ten times the bytes in {longer} times the time."
+        return (
+            f"Latency is the same for all sizes: try **{size(more_bytes)}**, ten times the bytes in {longer} times "
+            "the time."
+        )
     if links.link != OWN_LINK:
         key, faster = min(_elsewhere(links, algorithm, amount), key=lambda item: item[1])
         if faster < seconds / (1 + TIE):
