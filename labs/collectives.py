@@ -176,8 +176,9 @@ def explain(s, rows, wires):
         return []
     lines = [
         f"ring at {longest.size} B: the link measured with one pair of ranks predicts {ratio:.2f} of the time, the "
-        f"link measured with all ranks at once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank "
-        f"has {pair.bytes_per_s / 1e9:.2f} GB/s while the others are idle, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
+        "link measured with all ranks at once "
+        f"{lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has {pair.bytes_per_s / 1e9:.2f} "
+        f"GB/s while the others are idle, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
         "all send and receive"
     ]
     if s.device.type == "cpu":
