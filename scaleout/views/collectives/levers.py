@@ -70,7 +70,10 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
     if fewer_bytes < SMALLEST:
         return "Nothing here is faster."
     half = links.way(algorithm, fewer_bytes).cost.seconds
-    return f"Only a smaller message is faster here: try **{size(fewer_bytes)}**, as with bf16 instead of fp32: {took(half)}."
+    return (
+        f"Only a smaller message is faster here: try **{size(fewer_bytes)}**, as with bf16 instead of fp32: "
+        f"{took(half)}."
+    )
 
 
 def _elsewhere(links: Setting, algorithm: str, amount: float) -> list[tuple[str, float]]:
