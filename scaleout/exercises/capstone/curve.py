@@ -187,9 +187,9 @@ TRAP = Choice(
     key="batch-trap",
     level=2,
     title="Twice as fast, no sooner",
-    prompt="In weak scaling from 8 to 64 GPUs you measure 94% efficiency. The batch grew from 256 to 2,048 sequences; "
-    "the learning rate and the schedule are as before. After the same number of **tokens** the validation loss is "
-    "clearly worse than on 8 GPUs, and all checks of gradients pass. What is the likely reason?",
+    prompt="In weak scaling from 8 to 64 GPUs you measure 94% efficiency. The batch grew from 256 to 2,048 sequences, "
+    "at the same learning rate and schedule. After the same number of **tokens** the validation loss is clearly worse, "
+    "and all checks of gradients pass. What is the likely reason?",
     hints=("How many optimizer steps did each run make?", "What does the schedule count?"),
     solution="**The run made an eighth of the updates, each as large as before.** Averaging over more sequences makes "
     "the gradient less noisy, not longer, so an update goes about as far as before. A higher learning rate makes up "

@@ -176,10 +176,10 @@ WAIT = Choice(
     level=2,
     minutes=2,
     title="What is the job waiting for?",
-    prompt="The job's `metrics.jsonl` has such a line for every step, much the same on every rank:\n\n"
+    prompt="A job's `metrics.jsonl` has such lines, alike on every rank:\n\n"
     f'`{{"step": 412, "loss": 2.31, "seconds": {_STEP:.2f}, "wait": {_WAIT:.2f}}}`\n\n'
-    "`seconds` is the step time, and `wait` the part until the next batch was there. If one batch is used again and "
-    f"again, the step takes {_FAST:.2f} s. The network is fast, and the MFU is 24%. What do you change first?",
+    "`wait` is the part of the step until the next batch was there. If one batch is used again and again, a step takes "
+    f"{_FAST:.2f} s. The network is fast, and the MFU is 24%. What do you change first?",
     hints=(f"What is {_STEP:.2f} − {_WAIT:.2f}?", "What did the run with one batch not have to do?"),
     solution=f"**The input pipeline.** The GPU waits {_WAIT:.2f} of {_STEP:.2f} s before the forward begins, "
     f"{_WAIT / _STEP:.0%} of the time. Without this wait the step takes {_STEP - _WAIT:.2f} s, which the run with one "

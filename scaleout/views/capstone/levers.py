@@ -28,9 +28,9 @@ def limit(setting: Setting, values: dict) -> str:
     room = setting.world * values["sequences_each"]
     if setting.batch < (1 - WORTH) * room:
         return (
-            f"The limit is the batch: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs. A step "
-            f"is as long as {values['sequences_each']} sequences, and {1 - setting.batch / room:.0%} of the GPU time is "
-            "idle. "
+            f"The limit is the batch: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs. "
+            f"A step is as long as {values['sequences_each']} sequences, and {1 - setting.batch / room:.0%} of the GPU "
+            "time is idle. "
         )
     text = (
         f"The limit is communication, {values['strong_exposed']:.0%} of the step with "
