@@ -226,5 +226,5 @@ def test_what_is_said_of_the_four_curves_follows_from_them():
     assert [drops[name] for name in "ABC"] == [384, 4, 2]
     best = next(option.label for option in bends.FOUR.options if option.right)
     a, b, c = (drops[name] for name in "ABC")
-    assert best == f"A batch, after {a} · B layout, after {b} · C cores, after {c} · D nowhere"
+    assert best == f"A batch, after {a} · B layout, after {b} · C cores, after {c} · D no bend"
     assert max(len(line) for line in bends.FOUR.prompt.split("```")[1].splitlines()) <= 39, "on a phone"

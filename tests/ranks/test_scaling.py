@@ -200,7 +200,7 @@ def test_efficiencies_and_the_table():
         noted = replace(record(4, 0.04), notes=[f"load average {load} on 2 cores, this run included"])
         words = curves.report({**found, Run("strong", 4, "fsdp", 8): noted})
         assert (f"The machine was busy (load average {load} on 2 cores)" in words) is said
-    assert sum("What limits:" in line for line in text.splitlines()) == 2, "one line a series"
+    assert sum("The largest part" in line for line in text.splitlines()) == 2, "one line a series"
 
 
 def test_what_limits_is_the_larger_part():
@@ -209,7 +209,7 @@ def test_what_limits_is_the_larger_part():
         four = replace(record(4, seconds), prediction=found, measurement=found)
         return curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
 
-    assert "15.0 ms per step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
+    assert "15.0 ms per step more than the ideal 25.0 ms. The largest part, 12.0 ms: communication" in say(0.04, 0.012)
     assert "compute and update that take longer side by side (4 processes on 2 cores), 11.0 ms" in say(0.04, 0.004)
     assert "nothing is lost" in say(0.025, 0.0)
     bare = curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
@@ -233,7 +233,7 @@ def test_the_figure_shows_every_series(tmp_path):
 def test_what_a_doubling_gave():
     said = curves.doubling(12_000, 18_000, 17_000)
     assert "Twice the processes gave 1.50 times the 12,000 tokens/s" in said and "an efficiency of 0.75" in said
-    assert "The book's model said 17,000: 0.94 times that" in said
+    assert "The book's model predicted 17,000, 0.94 times that" in said
     assert "model" not in curves.doubling(12_000, 18_000)
 
 
@@ -334,7 +334,7 @@ def test_a_prediction_is_run_and_graded(tmp_path):
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
     assert two.prediction[worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
     assert two.measurement[worlds.READER] == pytest.approx(two.rate)
-    assert re.search(r"you said 1,000 tokens/s on 2 processes, the run made [\d,]+", done.stdout)
+    assert re.search(r"you predicted 1,000 tokens/s on 2 processes, and the run reached [\d,]+", done.stdout)
     assert "Twice the processes gave" in done.stdout
     done = pool.lab([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
     assert done.returncode == 0 and "strong, fsdp" in done.stdout and (tmp_path / "x.svg").exists()

@@ -51,7 +51,7 @@ FOUR = Choice(
     "- *Layout*: another way to split the model is slower by itself.\n"
     "- *Node*: communication leaves the node.\n"
     "- *Cores*: processes share cores.\n"
-    "- *Nowhere*: it loses less than 5% in all.",
+    "- *No bend*: it loses less than 5% in all.",
     hints=(
         "Multiply: what is the total throughput at each size? Does it stand still, or fall?",
         "What else changes from one column to the next, besides the number of processes?",
@@ -67,31 +67,31 @@ FOUR = Choice(
     "and it blamed one. *Source: KempnerForge, benchmarks/mfu_scaling, 2026.*\n\n**C: its cores, after 2.** The total "
     f"throughput is {together('C')[1]:.1f} times the first on 2 processes and {together('C')[2]:.1f} times on 4. With "
     "too small a batch it would stand still, and here it **falls**. Four processes have no more cores than two, and "
-    "wait for each other. *Source: this chapter's Records.*\n\n**D: nowhere.** 128 times the GPUs lose 4%, because "
+    "wait for each other. *Source: this chapter's Records.*\n\n**D: no bend.** 128 times the GPUs lose 4%, because "
     "each GPU keeps its four sequences, and they hide its communication. *Source: NVIDIA, dgxc-benchmarking, "
     "Nemotron-4 15B.*",
     options=(
         Option(
             "b-layout",
-            _label("batch, after 384", "layout, after 4", "cores, after 2", "nowhere"),
+            _label("batch, after 384", "layout, after 4", "cores, after 2", "no bend"),
             "Right: ask what else changed between two columns, and whether the total stands still or falls.",
             True,
         ),
         Option(
             "node-edge",
-            _label("batch, after 384", "node, after 4", "cores, after 2", "nowhere"),
+            _label("batch, after 384", "node, after 4", "cores, after 2", "no bend"),
             "Communication does leave the node there. But look at the other row of B that changes there, and at what "
             "it costs on one node.",
         ),
         Option(
             "node-and-late",
-            _label("batch, after 768", "node, after 4", "cores, after 2", "nowhere"),
+            _label("batch, after 768", "node, after 4", "cores, after 2", "no bend"),
             "A loses 39 points in its first doubling. And which other row of B changes where communication leaves the "
             "node?",
         ),
         Option(
             "node-everywhere",
-            _label("node, after 384", "node, after 4", "batch, after 2", "nowhere"),
+            _label("node, after 384", "node, after 4", "batch, after 2", "no bend"),
             "A spans many nodes of 8 from the first size. In C the total throughput is lower on 4 processes than on "
             "2: a small batch alone makes nothing slower. And which other row of B changes at its second node?",
         ),
@@ -102,7 +102,7 @@ FOUR = Choice(
         ),
         Option(
             "short-batch",
-            _label("batch, after 384", "layout, after 4", "batch, after 2", "nowhere"),
+            _label("batch, after 384", "layout, after 4", "batch, after 2", "no bend"),
             "In C the total throughput is lower on 4 processes than on 2. A small batch alone makes nothing slower.",
         ),
     ),
