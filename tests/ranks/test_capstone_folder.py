@@ -174,7 +174,7 @@ def test_fewer_steps_than_are_done_are_said_with_the_option_and_leave_no_word(tm
     capsys.readouterr()
     job = train("--steps", "6", *words)
     said = capsys.readouterr().out
-    assert "nothing to train: 12 steps are done, and --steps is 6: ask for more with --steps\n12 steps read " in said
+    assert "nothing to train: 12 steps are done, and --steps is 6: give a larger --steps\n12 steps read " in said
     train("--steps", "12", *words)
     job = train("--steps", "14", *words)
     assert [row["event"] for row in job.metrics.events if "rate now falls" in row["event"]] == [

@@ -327,7 +327,7 @@ def test_it_runs_as_a_module(tmp_path):
         env={"PYTHONPATH": str(repo.ROOT)},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "effective batch | none: nothing is trained" in done.stdout
+    assert "effective batch | none: this lab does not train" in done.stdout
 
 
 def test_a_folded_page_shows_its_first_section_and_hides_nothing_for_good():
