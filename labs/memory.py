@@ -1,9 +1,9 @@
-"""Rung 01: train a transformer on real text, and set the bytes it takes beside the bytes predicted.
+"""Rung 01: train a transformer on real text, and compare the memory that it takes with the prediction.
 
 python labs/memory.py
 torchrun --nproc-per-node 2 labs/memory.py --save
 accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/memory.py --via accelerate
-python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
+python labs/memory.py --fake 70b           a step of any size on fake tensors: shapes, no data
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -56,7 +56,7 @@ class Options(options.Model):
     foreach: bool = options.flag("step all tensors at once", True)
     attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
     dropout: float = options.number(0.0, "probability", 0, 0.99)
-    checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what backward computes again")
+    checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what the backward pass recomputes")
     gradients: str = options.choice("fresh", CHOICES["gradients"], "between steps: set to None, or kept and zeroed")
     via: str = options.choice("torch", ROUTES, "what makes the replicas")
     bucket_view: bool = options.flag("gradients are views of DDP's buckets")
@@ -175,7 +175,7 @@ def predicted(o, replicas):
 
 
 def predict_seconds(lab, spent):
-    """Add the predicted seconds of a step; (MFU, its peak), both None without a machine profile."""
+    """Add the predicted step time; (MFU, its peak), both None without a machine profile."""
     s, o, profile = lab.s, lab.o, lab.profile
     if profile is None:
         lab.skip("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
@@ -238,7 +238,7 @@ SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "
 
 
 def fake(lab):
-    """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
+    """The table of a step that this machine could not run: tensors without data, one rank, on the CPU."""
     s, o = lab.s, lab.o
     name = SHORT.get(o.fake.lower(), o.fake.lower())
     shape = preset(name)

@@ -48,9 +48,9 @@ class Options(options.Model):
         "tp=N,pp=N,zero=N,m=N,v=N",
     )
     order: str = options.word(
-        "pp,dp,tp", "the axes, outermost first: the last one's neighbours lie side by side", "AXIS,AXIS,AXIS"
+        "pp,dp,tp", "the axes, outermost first; ranks along the last have consecutive numbers", "AXIS,AXIS,AXIS"
     )
-    sequence_parallel: bool = options.flag("cut the tokens between matrices along tp")
+    sequence_parallel: bool = options.flag("shard the activations between matmuls by tokens along tp")
     steps: int = options.number(6, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -110,8 +110,8 @@ def equality(lab, laid, vias):
 
 
 def look(lab, laid, way, batch):
-    """([(stage, sent, predicted)], [(stage, held, predicted)]) of a way by hand, of a rank of each stage; all ranks are
-    checked."""
+    """([(stage, sent, predicted)], [(stage, stored, predicted)]) of a way by hand, for a rank of each stage; all ranks
+    are checked."""
     o, pp, sizes = lab.o, way.place["pp"], [p.numel() for p in way.mesh.model.parameters()]
     expected = measure_mesh.messages(o.shape, laid[1], o.seq, laid[0], pp, sizes)
     stored = way.spoken(batch), expected, way.held(batch), measure_mesh.states(o.shape, laid[0], pp)
@@ -127,7 +127,7 @@ def look(lab, laid, way, batch):
 
 
 def predict_bytes(lab, sent, stored):
-    """Add what each stage holds and sends, predicted and measured."""
+    """Add the bytes that each stage stores and sends, predicted and measured."""
     for stage, seen, wanted in stored:
         for name in seen:
             lab.predict(f"bytes of {name}, stage {stage}", wanted[name], seen[name])
@@ -188,7 +188,7 @@ def record(lab, laid, seconds, losses):
 
 
 def search(lab):
-    """Predict a step of every layout from its pieces, run four whose predictions differ, compare the orders."""
+    """Predict the step time of every layout from its parts, run four whose predictions differ, compare the rankings."""
     s, o = lab.s, lab.o
     candidates = lab_mesh.layouts(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
     laid = {lab_mesh.title(layout): (layout, batch) for layout, batch in candidates}

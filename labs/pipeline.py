@@ -1,12 +1,12 @@
-"""Rung 04: a pipeline by hand and by torch.distributed.pipelining: bubbles, bytes and lanes beside their predictions.
+"""Rung 04: a pipeline by hand and by torch.distributed.pipelining: bubbles, bytes and timelines, with predictions.
 
 torchrun --nproc-per-node 4 labs/pipeline.py
 torchrun --nproc-per-node 2 labs/pipeline.py --schedules all --save
-torchrun --nproc-per-node 4 labs/pipeline.py --trace lanes.json      for ui.perfetto.dev: a lane a rank
-torchrun --nproc-per-node 4 labs/pipeline.py --hop-ms 25             every message takes half a forward
-torchrun --nproc-per-node 4 labs/pipeline.py --fault both-send       a hang, and who waits for whom
-torchrun --nproc-per-node 4 labs/pipeline.py --fault receive         receives that are waited for too early
-torchrun --nproc-per-node 4 labs/pipeline.py --fault head            the last stage has the head, and is late
+torchrun --nproc-per-node 4 labs/pipeline.py --trace lanes.json      for ui.perfetto.dev: one lane per rank
+torchrun --nproc-per-node 4 labs/pipeline.py --hop-ms 25             every hop takes half a forward
+torchrun --nproc-per-node 4 labs/pipeline.py --fault both-send       a hang, and which rank waits for which
+torchrun --nproc-per-node 4 labs/pipeline.py --fault receive         receives that block the work behind them
+torchrun --nproc-per-node 4 labs/pipeline.py --fault head            the last stage has the head and is slower
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -40,17 +40,17 @@ class Options(options.Model):
     hidden: int = options.number(64, "width of the residual stream")
     heads: int = options.number(4, "attention heads")
     seq: int = options.number(64, "tokens per sequence")
-    micro_batch: int = options.number(2, "sequences of a micro-batch")
-    micro_batches: int | None = options.number(None, "of a step (default: two for each rank)", highest=1024)
+    micro_batch: int = options.number(2, "sequences per micro-batch")
+    micro_batches: int | None = options.number(None, "per step (default: two per rank)", highest=1024)
     schedules: str = options.word("gpipe,1f1b,interleaved,zb1", "which: all, or names", "NAME,NAME")
-    stage_ms: float = options.number(50.0, "forward of a rank's stages that sleep, in ms", 1, 10_000)
-    repeats: int = options.number(1, "steps of stages that sleep, of which the fastest counts", highest=100)
+    stage_ms: float = options.number(50.0, "time of a rank's forward in sleeping stages, in ms", 1, 10_000)
+    repeats: int = options.number(1, "steps with sleeping stages; the fastest counts", highest=100)
     steps: int = options.number(6, "training steps with 1F1B", WARMUP + 1, 10**6)
     lr: float = options.number(3e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
-    hop_ms: float = options.number(0.0, "what a message takes between stages that sleep, in ms", 0, 10_000)
+    hop_ms: float = options.number(0.0, "time of a hop between sleeping stages, in ms", 0, 10_000)
     fault: str = options.choice("none", ("none", *pipeline_faults.FAULTS), "what is wrong, on purpose")
-    trace: str | None = options.word(None, "write the lanes of stages that sleep for ui.perfetto.dev", "FILE.json")
+    trace: str | None = options.word(None, "write the timeline of sleeping stages for ui.perfetto.dev", "FILE.json")
     dataset: str | None = options.dataset()
     save: str | None = options.save("pipeline")
 

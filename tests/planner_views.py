@@ -6,6 +6,7 @@ from pathlib import Path
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.frameworks import RUNS
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -22,9 +23,8 @@ PUBLISHED = Path(__file__).parent / "published"
 def job_of(shape="llama-3-70b", gpus=512, program="megatron", device="h100-sxm", seq=8192):
     """What a setting of the view trains, by no layout of its own."""
     shape = PRESETS[shape] if isinstance(shape, str) else shape
-    return Job(
-        shape, seq, DEVICES[device], cluster(-(-gpus // 8), min(8, gpus)), 1, Layout(dp=gpus), program=PROGRAMS[program]
-    )
+    nodes, context = cluster(-(-gpus // 8), min(8, gpus)), RUNS[program].context
+    return Job(shape, seq, DEVICES[device], nodes, 1, Layout(dp=gpus), program=PROGRAMS[program], context=context)
 
 
 @cache

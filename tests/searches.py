@@ -1,6 +1,7 @@
 """What tests of the search share: some jobs, and what it finds for them."""
 
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.frameworks import RUNS
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -13,6 +14,7 @@ H100 = DEVICES["h100-sxm"]
 
 def job(model="llama-3-70b", gpus=64, program="megatron", seq=8192, nodes=None, **options):
     nodes = nodes or cluster(-(-gpus // 8), min(8, gpus))
+    options = {"context": RUNS[program].context} | options
     return Job(PRESETS[model], seq, H100, nodes, 1, Layout(dp=gpus), program=PROGRAMS[program], **options)
 
 

@@ -8,6 +8,7 @@ import pytest
 import repo
 
 from scaleout import views
+from scaleout.draw import stages, svg
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.train import options
 
@@ -110,26 +111,27 @@ def test_code_that_the_reader_is_said_to_have_read_stands_in_a_cell_and_runs(nam
 # --- what stands before and after a guess --------------------------------------------------------------------
 
 
-def test_the_guess_of_1f1b_comes_before_its_formula_is_applied():
-    ids = [cell["id"] for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]]
-    assert ids.index("pipeline-widget") < ids.index("pipeline-exercise-bubble-share")
-    words = "".join(
-        next(
-            cell["source"]
-            for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]
-            if cell["id"] == "pipeline-words"
-        )
-    )
-    assert "GPipe's step is as long as" in words and "1F1B" not in words
+def test_the_guess_of_1f1b_comes_before_the_bubble_is_counted():
+    """The formula of the step and its exercise stand after the widget; before it, and in its question, no count."""
+    cells = json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]
+    ids = [cell["id"] for cell in cells]
+    assert ids.index("pipeline-widget") < ids.index("pipeline-words") < ids.index("pipeline-exercise-bubble-share")
+    before = "".join("".join(cell["source"]) for cell in cells[: ids.index("pipeline-widget")])
+    asked = views.question("pipeline")
+    counts = re.compile(r"p - 1|p − 1|\b33\b|\b27(?:\.3)?%|as long as GPipe")
+    assert "m + p - 1" in "".join(cells[ids.index("pipeline-words")]["source"])
+    pictures = [*asked["pictures"], stages.opening(svg.WIDE), stages.opening(svg.NARROW)]
+    seen = " ".join(words for picture in pictures for words in re.findall(r">([^<]+)<", picture))
+    assert not counts.search(before) and "micro-batch" in seen and not counts.search(seen), counts.search(seen)
 
 
 def test_a_slot_is_a_ranks_forward_of_one_micro_batch_everywhere():
     """Never a piece, which is a forward and its backward: three slots."""
     assert (
-        "a rank's forward of one micro-batch, through all the layers that the rank has, take one **slot**"
+        "One **slot** is the time that a rank needs for the forward of one micro-batch through all of its layers."
         in (chapters()["notebooks/04_pipeline.ipynb"])
     )
-    assert "A slot is a rank's forward of one micro-batch." in views.render("pipeline", {})["law"][2]
+    assert "A slot is the time of one micro-batch's forward on one rank." in views.render("pipeline", {})["law"][2]
     for name, text in pages().items():
         assert not re.search(r"slots? of a piece|slots?,? \(?F \+ B\)?(?! = )", text), name
 

@@ -114,7 +114,7 @@ BREAKS = [
      "collectives/test_job_axes.py"),
     ("collectives/job.py", "m * blocks * (passes - 1), cp * keys_values)", "m * blocks * passes, cp * keys_values)",
      "collectives/test_job_axes.py"),
-    ("collectives/job.py", "passes = 2 + ", "passes = 1 + ", "collectives/test_job_axes.py"),
+    ("collectives/job.py", "passes = 3 - ", "passes = 1 + ", "collectives/test_job_axes.py"),
     ("timing/job.py", "return 2 * rank.hop(size / 2)", "return rank.hop(size / 2)", "collectives/test_job_axes.py"),
     ("timing/job.py", "forward[stage] += end.forward_seconds", "pass", "timing/test_layouts.py"),
     ("timing/sent.py", "else 2 * machine.hop(sent.size / 2))", "else machine.hop(sent.size / 2))",

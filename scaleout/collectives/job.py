@@ -11,6 +11,7 @@ from scaleout.collectives.alpha_beta import bus_factor
 from scaleout.collectives.placements import Move
 from scaleout.spec import checks, mesh
 from scaleout.spec.job import Job
+from scaleout.spec.layout import keeps_keys
 from scaleout.spec.pipeline import stages_of
 
 
@@ -122,12 +123,14 @@ def _counted(moves: Iterable[Move], carries: str, times: int) -> list[Sent]:
 
 
 def _context(job: Job, blocks: int) -> tuple[Sent, ...]:
-    """Keys and values forward, once more where they are recomputed, and in the backward with their gradients."""
+    """Keys and values forward, once more where they are recomputed, and in the backward with their gradients. Those
+    that are kept from the forward are gathered again with the whole block only."""
     cp, m = job.layout.cp, job.layout.m
     if cp == 1:
         return ()
     keys_values = 2 * next(activation.bytes for activation in block_of(job).tensors if activation.name == "k")
-    passes = 2 + (job.recipe.checkpointing != "none") + 1
+    kept = keeps_keys(job.layout, job.context)
+    passes = 3 - kept + (job.recipe.checkpointing not in ("none", "selective" if kept else ""))
     if job.context == "ring":
         return (Sent("send", "keys and values", cp, m * blocks * passes * (cp - 1), keys_values),)
     return (

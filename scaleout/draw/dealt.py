@@ -1,4 +1,4 @@
-"""Bytes dealt out over GPUs, one after the other until each is full: how many a model takes, before anything moves."""
+"""Bytes spread over GPUs, one after the other until each is full: how many GPUs a model's states take."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def draw(width: float, parts: Sequence[tuple[str, float]], gpu_bytes: float) -> 
         for (kind, _), words in zip(parts, amounts, strict=True)
     ]
     marks, height = labels.keys(0, NODE * tall + 8, width, pairs)
-    label = f"{nodes} machines of {NODE} GPUs, {ceil(filled)} of them filled: {'; '.join(amounts)}."
+    label = f"{nodes} servers of {NODE} GPUs, {ceil(filled)} of them filled: {'; '.join(amounts)}."
     return svg.figure(width, NODE * tall + 8 + height, "".join([*cells, marks]), label)

@@ -13,7 +13,7 @@ PALE = {"master": 0.55, "temporaries": 0.55}  # beside what has the same colour
 ORDER = ("optimizer", "master", "weights", "copies", "gradients", "activations", "logits", "temporaries")
 NAMES = {"optimizer": "Adam's averages", "master": "fp32 master", "copies": "bf16 copies", "temporaries": "scratch"}
 MOMENTS = {"rest": "rest", "forward": "forward", "loss": "loss", "head": "head", "block": "blocks",
-           "embedding": "table", "optimizer": "update"}  # fmt: skip
+           "embedding": "embed", "optimizer": "update"}  # fmt: skip
 
 
 def apart(ledger: Account, moment: str) -> dict[str, int]:

@@ -1,5 +1,5 @@
 """A mesh in three still pictures: what each of eight GPUs has of a model and of its batch, how far each axis reaches,
-and what a GPU sends when."""
+and when a GPU communicates along which axis."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from scaleout.timing import pipeline
 
 CUTS = {
     "data 8": (Layout(dp=8), "model whole, batch 1/8", "must fit on one GPU"),
-    "tensor 8": (Layout(tp=8), "model 1/8, batch whole", "sends in every block"),
-    "pipeline 8": (Layout(pp=8), "model 1/8, batch whole", "waits at both ends"),
-    "2 x 2 x 2": (Layout(dp=2, tp=2, pp=2), "model 1/4, batch 1/2", "a little of each"),
+    "tensor 8": (Layout(tp=8), "model 1/8, batch whole", "communicates in all blocks"),
+    "pipeline 8": (Layout(pp=8), "model 1/8, batch whole", "idle at both ends"),
+    "2 x 2 x 2": (Layout(dp=2, tp=2, pp=2), "model 1/4, batch 1/2", "some of each"),
 }
 MODEL, HIGH, BATCH = 20.0, 28.0, 7.0  # CSS pixels of a GPU's two boxes
 
 
 def opening(width: float) -> str:
-    """A panel a cut: the model as a box (across: its matrices, down: its layers), the batch as a bar beside it."""
+    """One panel per cut: the model as a box (width: its matrices, height: its layers), the batch as a bar."""
     columns = 4 if width > 500 else 2
     gap, high = 14.0, 136.0
     panel_width = (width - gap * (columns - 1)) / columns
-    marks = [_legend((("c1", "model (across its matrices, down its layers)"), ("c3", "batch")))]
+    marks = [_legend((("c1", "model (width: its matrices, height: its layers)"), ("c3", "batch")))]
     for i, (name, (layout, *words)) in enumerate(CUTS.items()):
         x, y = i % columns * (panel_width + gap), 30 + i // columns * high
         marks += [
@@ -39,7 +39,7 @@ def opening(width: float) -> str:
 
 
 def panel(name: str) -> str:
-    """The GPUs of one cut (CUTS) without a word, for where words stand beneath."""
+    """The GPUs of one cut (CUTS) without text, for places that have a text below."""
     layout, *words = CUTS[name]
     return svg.figure(160, 2 * HIGH + 8, _gpus(layout, 0, 1, 160), f"{name}: {words[0]}")
 
@@ -116,7 +116,7 @@ def ceilings(width: float) -> str:
             ),
         ]
     label = (
-        "On a ruler of doublings up to 16,384 GPUs tensor parallelism alone reaches 8, a pipeline 126, data "
+        "On a logarithmic scale up to 16,384 GPUs tensor parallelism alone reaches 8, a pipeline 126 and data "
         "parallelism 2,048; tensor 8, pipeline 16 and data 128 end to end reach 16,384"
     )
     return svg.figure(width, foot + 22, "".join(marks), label)
@@ -129,8 +129,8 @@ LANES = ("computes", "tensor", "pipeline", "data")
 
 
 def step(width: float) -> str:
-    """A step of a GPU of the first of two stages: its forwards and backwards, and what each axis sends meanwhile. In
-    order, not to scale."""
+    """A step of a GPU of the first of two stages: its forwards and backwards, and when it communicates along each axis.
+    In order, not to scale."""
     timeline = pipeline.step("1f1b", 2, PIECES, 1, pipeline.even(2))
     left, row = 70.0, 24.0
     end = timeline.seconds
@@ -162,12 +162,12 @@ def step(width: float) -> str:
         marks.append(box(2, send_start, send_start + 0.45, "c4"))
     wide = width > 500
     marks += [
-        box(3, end - 1.2, end + 0.6, "c4", "sums" if wide else ""),
+        box(3, end - 1.2, end + 0.6, "c4", "reduce" if wide else ""),
         box(0, end + 0.7, end + 1.5, "compute", "", 0.7),
         box(3, end + 1.6, end + 3.4, "c4", "weights" if wide else ""),
     ]
     label = (
-        "A step on one GPU: tensor messages in every block of every micro-batch, pipeline messages at the end of "
-        "each forward and before each backward, data messages once, at the end"
+        "A step on one GPU: tensor communication in every block of every micro-batch, pipeline communication after "
+        "each forward and before each backward, data communication once, at the end"
     )
     return svg.figure(width, 10 + row * len(LANES), "".join(marks), label)

@@ -1,4 +1,4 @@
-"""Steps beside one another, each a row of bars: what one GPU holds at every moment, by kind, and the fullest."""
+"""Steps side by side, each a row of bars: the memory in use on one GPU at every moment, by kind, and the fullest."""
 
 from __future__ import annotations
 

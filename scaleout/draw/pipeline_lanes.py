@@ -294,7 +294,7 @@ def _height(pixels: float) -> str:
 
 
 def followed(rows: Rows, lanes: Sequence[Lane], lit: int) -> str:
-    """The actions of one micro-batch, on top of what is drawn coarsely."""
+    """The actions of one micro-batch, on top of the coarse drawing."""
     marks = []
     for row, lane in enumerate(lanes):
         chunks = lane.chunks

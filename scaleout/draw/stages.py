@@ -1,7 +1,9 @@
-"""Steps of a small pipeline one above the other, on one axis of slots: who works when, and who waits. Blocks look as
-`pipeline_lanes` has them."""
+"""Steps of a small pipeline one above the other, on one axis of time: which rank works when, and which is idle.
+Blocks look as `pipeline_lanes` has them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from scaleout.draw import hatch, pipeline_lanes, svg
 from scaleout.draw.pipeline_lanes import LOOK, Lane, Rows
@@ -10,32 +12,34 @@ from scaleout.timing.pipeline import Timeline
 from scaleout.words.amounts import quantity
 
 RANKS, PIECES = 4, 8
-WORDS = {"F": "forward", "B": "backward", "I": "backward", "W": "for the weights"}
+WORDS = {"F": "forward", "B": "backward", "I": "backward", "W": "weight gradient"}
 GAP = 44.0  # from one step's lanes to the next's
 
 
 def opening(width: float) -> str:
-    """One batch in one piece, and in eight, in the time that one forward of a stage on all of it takes."""
+    """One batch in one piece, and in eight micro-batches, on one axis of time. No count of either: a guess follows."""
     single = pipeline.step("gpipe", RANKS, 1, 1, pipeline.even(RANKS))
     cut = pipeline.step("gpipe", RANKS, PIECES, 1, pipeline.even(RANKS, 1 / PIECES, 1 / PIECES, 1 / PIECES))
-    label = "A batch on four GPUs: in one piece three of them wait at any time, in eight all work most of the time"
-    return _draw(width, {"The batch in one piece": single, "In eight pieces": cut}, label)
+    label = "A batch on four GPUs: in one piece, one GPU works at a time; in eight micro-batches, all work mostly"
+    steps = {"The batch in one piece": single, "In eight micro-batches": cut}
+    return _draw(width, steps, label, ("three of four idle", "hatched: the bubble"))
 
 
 def split(width: float) -> str:
     """1F1B, and the same with the backward in two pieces of which one can wait."""
     schedules = {name: pipeline.step(name, RANKS, PIECES, 1, pipeline.even(RANKS)) for name in ("1f1b", "zb1")}
-    label = "1F1B ends at slot 33; with weight gradients put off to where a rank would wait, it ends at 27"
-    return _draw(width, {"1F1B": schedules["1f1b"], "Weight gradients can wait": schedules["zb1"]}, label)
+    label = "1F1B ends at slot 33; with weight gradients moved to where a rank would be idle, the step ends at slot 27"
+    facts = [f"{quantity(one.seconds, 2)} slots, {one.bubble:.0%} idle" for one in schedules.values()]
+    return _draw(width, {"1F1B": schedules["1f1b"], "Backward split": schedules["zb1"]}, label, facts)
 
 
-def _draw(width: float, steps: dict[str, Timeline], label: str) -> str:
+def _draw(width: float, steps: dict[str, Timeline], label: str, facts: Sequence[str]) -> str:
     longest = max(step.seconds for step in steps.values())
     left, pitch = (52, 22) if width > 500 else (16, 20)
     marks, y = [_legend(left, steps)], 30.0
-    for name, step in steps.items():
+    for (name, step), fact in zip(steps.items(), facts, strict=True):
         rows = Rows(left, y + 26, width - left - 4, longest, pitch, pitch - 4, tuple(range(RANKS)))
-        marks += [_head(name, step, rows, y), _lanes(step, rows, width > 500)]
+        marks += [_head(name, fact, step, rows, y), _lanes(step, rows, width > 500)]
         y += RANKS * pitch + GAP
     return svg.figure(width, y - 14, "".join(marks), label)
 
@@ -52,13 +56,12 @@ def _legend(x: float, steps: dict[str, Timeline]) -> str:
     return "".join(marks)
 
 
-def _head(name: str, step: Timeline, rows: Rows, y: float) -> str:
-    """The name of a step at the left of its lanes, and where it ends."""
-    duration = f"{quantity(step.seconds, 2)} slots, {step.bubble:.0%} idle"
-    room = svg.measure(name, 14, True) + svg.measure(duration, 14, True) + 16
+def _head(name: str, fact: str, step: Timeline, rows: Rows, y: float) -> str:
+    """The name of a step above its lanes, and a fact of it where it ends."""
+    room = svg.measure(name, 14, True) + svg.measure(fact, 14, True) + 16
     right = max(rows.at(step.seconds), rows.x + room)
     return svg.text(rows.x, y + 14, name, bold=True, size=14) + svg.text(
-        right, y + 14, duration, anchor="end", bold=True, size=14, fill="accent"
+        right, y + 14, fact, anchor="end", bold=True, size=14, fill="accent"
     )
 
 

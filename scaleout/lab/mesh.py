@@ -1,5 +1,5 @@
 """What the lab of three axes reads and prints: a layout by its degrees, an order of axes, what each axis sends and each
-rank holds, layouts by their predicted steps. Standard library only."""
+rank stores, layouts by their predicted step times. Standard library only."""
 
 from dataclasses import replace
 
@@ -88,8 +88,7 @@ def calls(messages):
 
 
 def state_table(rows):
-    """Bytes of each stage's ranks by what they are, as text. rows: [(rank of the pipeline, {state: bytes}, the same
-    predicted)]."""
+    """Memory of a rank of each stage, as text. rows: [(rank of the pipeline, {state: bytes}, the same predicted)]."""
     lines = [
         (
             f"stage {rank}, {name}",
@@ -100,11 +99,11 @@ def state_table(rows):
         for rank, measured, predicted in rows
         for name in measured
     ]
-    return table(("a rank holds", "predicted", "measured", "ratio"), lines)
+    return table(("memory of a rank", "predicted", "measured", "ratio"), lines)
 
 
 def steps(rows):
-    """Seconds of a step by way, as text. rows: {way: (measured, predicted or None)}."""
+    """Step times by way, as text. rows: {way: (measured, predicted or None)}."""
     lines = [(NAMES[via], ms(seconds), ms(guess), ratio(guess, seconds)) for via, (seconds, guess) in rows.items()]
     return table(("", "ms per step", "predicted", "ratio"), lines)
 
@@ -167,7 +166,7 @@ def decides(rows):
 
 def made_of(parts):
     """The predicted step by what it is made of, in a line."""
-    return "predicted from its pieces: " + " + ".join(
+    return "predicted from its parts: " + " + ".join(
         f"{ms(seconds)} ms {name}" for name, seconds in parts.items() if seconds
     )
 
@@ -180,8 +179,8 @@ def profile_lines(profiled, seconds, world, cores=None):
     line = f"predicted from the machine's profile: {ms(profiled)} ms, {ratio(profiled, seconds)} of what was measured"
     if cores and cores < world and profiled < seconds:
         line += (
-            f" ({world} ranks share {cores} core{'s' * (cores > 1)}: in a step they also wait for those that "
-            "compute, which messages that are measured one after another do not)"
+            f" ({world} ranks share {cores} core{'s' * (cores > 1)}: in a step they also wait for ranks that "
+            "compute, which collectives that are measured one after another do not)"
         )
     return [line]
 
@@ -189,18 +188,18 @@ def profile_lines(profiled, seconds, world, cores=None):
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 FAULTS = {
-    "tensor": "the plan that cuts matrices applies to none: every rank along tp has them whole",
+    "tensor": "the plan that cuts matrices matches none: every rank along tp has the whole matrices",
     "replicas": "the group that averages gradients along dp has one rank",
     "data": "ranks along tp read different sequences",
     "norms": "gradients of norms are not summed along tp (with --sequence-parallel)",
-    "tie": "gradients of a tied table's two ends are not summed along pp",
+    "tie": "gradients of tied embeddings are not summed along pp",
 }
 WRONG = 1e-3  # relative error that is no rounding
 
 
 def fault(losses, error, findings):
-    """What a run with a fault shows, as text: losses beside one process's, the worst gradient of step 1, and what each
-    check says.
+    """What a run with a fault shows, as text: losses next to those of one process, the worst gradient of step 1, and
+    what each check says.
 
     losses: [(faulty, one process)] by step. error: largest relative error of a gradient at step 1. findings: {check:
     what it says, "" for nothing}.
@@ -209,7 +208,7 @@ def fault(losses, error, findings):
         (i + 1, f"{seen:.6f}", f"{wanted:.6f}", f"{seen / wanted - 1:+.1e}") for i, (seen, wanted) in enumerate(losses)
     ]
     steps = table(("step", "loss", "one process", "difference"), rows)
-    gradients = f"gradients of step 1: off by {error:.1e} at most" + (" (WRONG)" if error > WRONG else "")
+    gradients = f"gradients of step 1: off by at most {error:.1e}" + (" (WRONG)" if error > WRONG else "")
     width = max(map(len, findings))
     lines = [f"{name.ljust(width)}  {words or 'finds nothing'}" for name, words in findings.items()]
     return "\n".join([steps, "", gradients, "", *lines])

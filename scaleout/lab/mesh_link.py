@@ -12,12 +12,12 @@ SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.
 
 
 def predicted(quiet, messages, gap, rate):
-    """Seconds of a step whose messages cross a link of `rate` bit/s, from `quiet` ones at full speed.
+    """Step time when communication crosses a link of `rate` bit/s, from the step time at full speed (`quiet`).
 
-    messages: [(collective, bytes, times)] that leave a host, of all its ranks together, which send at once. What the
-    link lets through at once (`burst`) fills up again in the `gap` seconds between two messages. Nobody waits for a
-    send of a pipeline while there is another micro-batch to work on: of two stages the first one's activations and the
-    last one's gradients show, unless a message takes longer than a stage's work between two of them.
+    messages: [(collective, bytes, times)] that leave a host, of all its ranks together, which send at the same time.
+    What the link lets through at once (`burst`) fills up again in the `gap` seconds between two messages. A pipeline's
+    send is overlapped while there is another micro-batch to work on: with two stages only the first activations and
+    the last gradients are exposed, unless a send takes longer than a stage's work between two of them.
     """
     if rate is None:
         return quiet
@@ -36,7 +36,7 @@ def crossing(messages, ranks):
 
 
 def record(tier, plan, result):
-    """The Record of a run. plan: what the ranks were asked to do; found: what rank 0 wrote."""
+    """The Record of a run. plan: what the ranks were asked to do; result: what rank 0 wrote."""
     middles = {case["name"]: statistics.median(case["step_seconds"]) for case in result["cases"]}
     first, cases = result["cases"][0], result["cases"]
     quiet = statistics.median(middles[case["name"]] for case in cases if case["rate"] is None)

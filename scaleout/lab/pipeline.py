@@ -1,5 +1,5 @@
-"""What the lab of pipelines prints: bubbles and bytes beside their predictions, lanes as text and as a trace, stages of
-uneven weight, who waits for whom. Standard library only."""
+"""What the lab of pipelines prints: bubbles and bytes with their predictions, timelines as text and as a trace, uneven
+stages, which rank waits for which. Standard library only."""
 
 import contextlib
 import re
@@ -35,7 +35,7 @@ def title(name, v):
 def bubbles(rows):
     """[{"name", "via", "ms", "predicted", "measured" (seconds), "bubble", "found"}] as text."""
     return table(
-        ("stages that sleep", "way", "F = I = W, ms", "step, ms", "predicted", "ratio", "bubble", "predicted"),
+        ("sleeping stages", "run by", "F = I = W, ms", "step, ms", "predicted", "ratio", "bubble", "predicted"),
         [
             (
                 r["name"],
@@ -79,7 +79,7 @@ def memory(rows):
         for name, wanted, seen in rows
         for rank, (p, m) in enumerate(zip(wanted, seen, strict=True))
     ]
-    return table(("kept for backward, at most", "rank", "predicted", "measured", "ratio"), lines)
+    return table(("peak saved for backward", "rank", "predicted", "measured", "ratio"), lines)
 
 
 # --- lanes ----------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def both_lanes(name, predicted, measured):
     seconds = max(span.end for row in (*predicted, *measured) for span in row)
     return (
         f"{name} as predicted, and as it ran by hand ({ms(seconds)} ms across; digits are forwards, letters "
-        f"backwards, dots waiting)\n{lanes(predicted, seconds)}\n\n{lanes(measured, seconds)}\n"
+        f"backwards, dots idle time)\n{lanes(predicted, seconds)}\n\n{lanes(measured, seconds)}\n"
     )
 
 
@@ -137,8 +137,8 @@ def longest_receive(spans):
     span = span._replace(kind="F")
     name = "{0.kind}{0.micro} of stage {0.stage}".format
     return (
-        f"rank {rank} stands {ms(wait)} ms in a receive for {name(span)}, after {name(preceding)}: behind it waits "
-        f"{name(following)}"
+        f"rank {rank} is blocked for {ms(wait)} ms in a receive for {name(span)}, after {name(preceding)}: "
+        f"{name(following)} waits behind it"
     )
 
 
@@ -213,7 +213,7 @@ def hang(states, patience):
         ),
         None,
     )
-    cause = f"ranks {pair[0]} and {pair[1]} both send, and neither receives" if pair else "nobody's message is taken"
+    cause = f"ranks {pair[0]} and {pair[1]} both send, and neither receives" if pair else "no message is received"
     return f"hang: {cause} ({patience:g} s): {'; '.join(words)}"
 
 

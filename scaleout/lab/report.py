@@ -21,7 +21,7 @@ def compare(wanted, seen):
         [
             table(("at the peak, one rank", "predicted", "measured", "ratio"), rows),
             "",
-            f"The peak is in: {seen.peak_moment} (measured), {wanted.peak_moment} (predicted).",
+            f"Fullest moment: {seen.peak_moment} (measured), {wanted.peak_moment} (predicted).",
             "",
             table(("moment of the step", "predicted", "measured", "ratio"), moments),
         ]

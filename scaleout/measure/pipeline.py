@@ -1,4 +1,4 @@
-"""A pipeline's step looked at from outside: when each action ran, what it waited for, and what is kept for backward."""
+"""A pipeline's step seen from outside: when each action ran, what it waited for, and the bytes saved for backward."""
 
 from __future__ import annotations
 

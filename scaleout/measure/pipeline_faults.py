@@ -122,7 +122,7 @@ def show_both_send(s, plan) -> None:
     """A hang, in one line on who waits for whom; and who was to wait for whom."""
     s.say(lab_pipeline.hang(both_send(s, plan.m, PATIENCE), PATIENCE))
     ring = blocked(orders("1f1b", plan.p, plan.m), rendezvous=True)
-    s.say("predicted for sends that wait: " + "; ".join(map(str, ring)))
+    s.say("predicted for blocking sends: " + "; ".join(map(str, ring)))
 
 
 def show_receive(s, plan):
@@ -133,7 +133,7 @@ def show_receive(s, plan):
     _, faulty, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=EarlyWire)
     s.say(
         f"{lab_pipeline.title(name, v)}: {ms(right)} ms per step (predicted {ms(wanted.seconds)})\n"
-        f"{lab_pipeline.lanes(healthy, faulty)}\n\nthe next chunk's first message waited for too early: {ms(faulty)} ms"
+        f"{lab_pipeline.lanes(healthy, faulty)}\n\nwith a receive for the next chunk too early: {ms(faulty)} ms"
         f"\n{lab_pipeline.lanes(spans, faulty)}\n{lab_pipeline.longest_receive(spans)}"
     )
     return spans

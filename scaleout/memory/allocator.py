@@ -65,15 +65,15 @@ def effects(peak_bytes: int, tensors: int) -> tuple[Effect, ...]:
             "rounding",
             0,
             rounding,
-            "every tensor takes a multiple of 512 bytes, and keeps what is left of a large block under 1 MiB",
+            "every tensor takes a multiple of 512 bytes, and a remainder under 1 MiB of a large block stays with it",
         ),
         Effect(
             "fragments",
             int(FRAGMENTS[0] * peak_bytes),
             int(FRAGMENTS[1] * peak_bytes),
-            "free pieces between tensors, too small for the next one (reserved, not allocated), and NCCL's buffers",
+            "free blocks between tensors, too small for the next one (reserved, not allocated), and NCCL's buffers",
         ),
-        Effect("workspaces", *WORKSPACE, "scratch space that the matrix libraries keep for each stream"),
+        Effect("workspaces", *WORKSPACE, "scratch memory that the matrix libraries keep for each stream"),
         Effect(
             "context", *CONTEXT, "the driver's own state and the kernels' code: in nvidia-smi, not in torch's counters"
         ),

@@ -17,7 +17,7 @@ from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
 from scaleout.memory.states import bucket_width, state_bytes
 from scaleout.spec import checks, mesh
-from scaleout.spec.layout import CONTEXTS, Layout, context_share
+from scaleout.spec.layout import CONTEXTS, Layout, context_share, keeps_keys
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import stage_parameters
@@ -39,6 +39,13 @@ def passing(z: Sizes, cp: int, context: str) -> int:
     if cp == 1:
         return 0
     return 2 * z.kv * (min(2, cp - 1) if context == "ring" else cp - 1)
+
+
+def gathered_keys(z: Sizes, layout: Layout, context: str) -> int:
+    """Bytes of other ranks' keys and values that a block saves, where they are gathered once for forward and backward
+    and the block is not recomputed."""
+    kept = keeps_keys(layout, context) and z.recipe.checkpointing != "full"
+    return 2 * z.kv * (layout.cp - 1) if kept else 0
 
 
 def rank_account(
@@ -74,6 +81,7 @@ def rank_account(
     z = Sizes(replace(shape, layers=flat.stages * max(chunks)), batch, tokens, recipe, flat, rank)
     sharding = replicas.sharding(layout, recipe) if flat.zero == 3 else None
     plain = recipe.adapter == recipe.main_gradients == "none" and replicas.offload != "optimizer"
+    keys = z.in_flight * z.chunk_layers * gathered_keys(z, layout, context)
     if flat.zero == 3 and flat.dp == flat.ranks and plain:
         base = account(shape, batch, tokens, recipe, flat, sharding=sharding)
     else:
@@ -84,7 +92,11 @@ def rank_account(
         base = accumulated(base, states(shape, recipe, replace(flat, zero=1), rank, sum(chunks))["gradients"])
     passing_bytes = passing(z, layout.cp, context)
     moments = {
-        name: kinds | {"temporaries": kinds["temporaries"] + passing_bytes * (name in ("forward", "block"))}
+        name: kinds
+        | {
+            "temporaries": kinds["temporaries"] + passing_bytes * (name in ("forward", "block")),
+            "activations": kinds["activations"] + keys * (name != "optimizer"),
+        }
         for name, kinds in base.moments.items()
     }
     return replace(base, moments=moments)

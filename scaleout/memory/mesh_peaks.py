@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from scaleout.memory.accounts import of_sizes, units
-from scaleout.memory.activations import Sizes, block_kept
-from scaleout.memory.mesh import passing
+from scaleout.memory.activations import Sizes, block_kept, copies_kept
+from scaleout.memory.mesh import gathered_keys, passing
 from scaleout.memory.pipeline import rank_in_flight
 from scaleout.memory.states import bucket_width, state_bytes, states
 from scaleout.memory.walk import update
@@ -61,7 +61,7 @@ class Peaks:
     def __init__(self, shape: Shape, seq: int, context: str = "ring") -> None:
         self.shape, self.seq, self.context = shape, seq, context
         self.sizes: dict[tuple, tuple[Sizes, int]] = {}
-        self.rests: dict[tuple, int] = {}
+        self.rests: dict[tuple, tuple[int, int]] = {}
         self.flights: dict[tuple, int] = {}
         self.counts: dict[tuple, int] = {}
         self.held: dict[tuple, dict[str, int]] = {}
@@ -78,10 +78,12 @@ class Peaks:
         state_sizes = self._states(recipe, layout, end)
         at_rest = sum(state_sizes.values())
         mask = z.mask if end.rank == 0 else 0
-        busy = self._in_flight(layout, end.rank) * (end.longest * block_bytes + mask) + passing(
-            z, layout.cp, self.context
-        )
-        busy += self._other_bytes(z, recipe, layout, (end.rank == 0, end.rank == layout.pp - 1))
+        block_bytes += gathered_keys(z, layout, self.context)
+        busy = self._in_flight(layout, end.rank) * (end.longest * block_bytes + mask)
+        busy += passing(z, layout.cp, self.context)
+        forward, later = self._other_bytes(z, recipe, layout, (end.rank == 0, end.rank == layout.pp - 1))
+        cast = [end.longest * copies_kept(z, how) for how in ("none", recipe.checkpointing)]
+        busy += max(forward + cast[0], later + cast[1])
         if layout.zero == 3 and layout.replicas > 1:
             block, root = units(self.shape, recipe, layout, end.rank)
             busy += root + 3 * block
@@ -118,8 +120,9 @@ class Peaks:
             self.sizes[key] = z, sum(block_kept(z, recipe.checkpointing).values())
         return self.sizes[key]
 
-    def _other_bytes(self, z: Sizes, recipe: Recipe, layout: Layout, ends: tuple[bool, bool]) -> int:
-        """Bytes beside states and blocks, from the account of two blocks.
+    def _other_bytes(self, z: Sizes, recipe: Recipe, layout: Layout, ends: tuple[bool, bool]) -> tuple[int, int]:
+        """Bytes beside states and blocks, from the account of two blocks: in the forward, where autocast has copies of
+        all weights, and later, where it has those that the backward needs.
 
         ends: whether the rank has the embedding, and whether it has the head. Several sequences are taken for one as
         long as all of them, unless there is a table of positions, which ends.
@@ -131,8 +134,12 @@ class Peaks:
             state_sizes = states(z.shape, recipe, z.layout, z.stage)
             account = of_sizes(z, state_sizes)
             kept_bytes = 2 * sum(block_kept(z, recipe.checkpointing).values()) + (z.mask if z.first else 0)
-            fullest = max(sum(kinds.values()) for moment, kinds in account.moments.items() if moment != "optimizer")
-            self.rests[key] = fullest - sum(state_sizes.values()) - z.in_flight * kept_bytes
+            sizes = {moment: sum(kinds.values()) for moment, kinds in account.moments.items() if moment != "optimizer"}
+            constant = sum(state_sizes.values()) + z.in_flight * kept_bytes
+            self.rests[key] = (
+                sizes.pop("forward") - constant - 2 * copies_kept(z, "none"),
+                max(sizes.values()) - constant - 2 * copies_kept(z, recipe.checkpointing),
+            )
         return self.rests[key]
 
     def _two_blocks(self, batch: int, seq: int, recipe: Recipe, layout: Layout, pp: int, rank: int) -> Sizes:

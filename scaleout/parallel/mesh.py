@@ -1,10 +1,11 @@
-"""Three axes at once, from the pieces of the earlier rungs: data, tensor and pipeline parallelism on one grid of ranks.
+"""Three axes at once, from the parts of the earlier rungs: data, tensor and pipeline parallelism on one grid of ranks.
 
-A rank stands at one place of the grid (`spec.mesh`). Along pp its neighbours have the other stages of the model, along
-tp the other parts of this stage's matrices, along dp a copy of what it has, and other sequences. The model is cut by
-depth first (pipeline_stage), then by width (tensor_model); what is left is copied, and its gradients are averaged as
-in ddp, or dealt as in stage 1 of zero. Each axis speaks in groups of its own, and a gradient is finished along all
-three: the sum of a tied table's ends along pp, the sum of copies along tp, the mean along dp.
+Each rank has one place on the grid (`spec.mesh`). Its neighbours along pp have the other stages of the model, those
+along tp the other parts of this stage's matrices, and those along dp a copy of its weights, and other sequences. The
+model is cut by depth first (pipeline_stage), then by width (tensor_model). The parts are copied to the replicas, whose
+gradients are averaged as in ddp, or sharded as in stage 1 of zero. Each axis has process groups of its own, and a
+gradient is reduced along all three axes: summed over the two ends of tied embeddings along pp, summed over copies along
+tp, averaged along dp.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from scaleout.spec.transformer import Shape
 
 
 def groups(s, grid: spec_mesh.Grid, timeout=None) -> dict:
-    """{axis: the session of the ranks along it}, of this rank. Collective: all ranks make all groups, in one order.
-    timeout: of a message (timedelta; without one, torch's half an hour)."""
+    """{axis: the session of the ranks along it}, of this rank. Collective: all ranks create all groups, in the same
+    order. timeout: of a collective (timedelta; without one, torch's half an hour)."""
     along = dict.fromkeys(grid.names, s)
     for axis in grid.names if s.world > 1 else ():
         for ranks in grid.groups(axis):
@@ -43,7 +44,7 @@ def groups(s, grid: spec_mesh.Grid, timeout=None) -> dict:
 
 
 class Line(HandPipeline):
-    """A pipeline that has copies: beside the last micro-batch's backward their gradients are averaged."""
+    """A pipeline with replicas: their gradients are averaged, overlapped with the last micro-batch's backward."""
 
     reducer = None
 
@@ -55,7 +56,7 @@ class Line(HandPipeline):
 
 
 class Replicas(Stage1):
-    """Stage 1 of ZeRO among ranks that have copies of the same parts: the optimizer's state is dealt among them."""
+    """Stage 1 of ZeRO among ranks that have copies of the same parts: the optimizer states are sharded over them."""
 
     def __init__(self, parts: list[TensorTransformer], group) -> None:
         self.model = nn.ModuleList(parts)
@@ -68,8 +69,8 @@ class Replicas(Stage1):
 class Mesh:
     """This rank's part of the book's Transformer on a grid of ranks, and the gradients of a step.
 
-    along: {axis: the session of the ranks along it}. place: {axis: where this rank stands}. parts: {stage:
-    TensorTransformer}, of this rank. The same seed gives the same model, whatever the layout.
+    along: {axis: the session of the ranks along it}. place: {axis: coordinate of this rank}. parts: {stage:
+    TensorTransformer}, of this rank. The same seed gives the same model in every layout.
     """
 
     def __init__(
@@ -94,27 +95,27 @@ class Mesh:
             self.pipe.reducer = Reducer(self.model, state=self.along["dp"].group)
 
     def cut(self, model: Transformer) -> dict[int, TensorTransformer]:
-        """{stage: this rank's part}: some blocks of the model (pp), and of their matrices some columns or rows (tp)."""
+        """{stage: this rank's part}: some blocks of the model (pp), and columns or rows of their matrices (tp)."""
         layout, tp = self.layout, Group(self.along["tp"].group)
         mine = spec_pipeline.stages_of(layout.schedule, self.place["pp"], layout.pp, layout.chunks)
         stages = stages_of(model, spec_mesh.blocks(self.shape.layers, layout.stages), mine, self.s.device)
         return {i: TensorTransformer(stage, tp, layout.sequence_parallel) for i, stage in stages.items()}
 
     def gradients(self, tokens: list[Tensor], targets: list[Tensor]) -> float:
-        """Of m micro-batches, each (batch, seq), those of this replica; the mean loss over all replicas. Afterwards a
-        gradient is the mean over all micro-batches of all replicas."""
-        loss = self.pipe.step(tokens, targets, self.work)  # pp: ends with the sum of a tied table's gradients
+        """Run this replica's m micro-batches, each (batch, seq), and return the mean loss over all replicas. Afterwards
+        each gradient is the mean over all micro-batches of all replicas."""
+        loss = self.pipe.step(tokens, targets, self.work)  # pp: at the end sums the gradients of tied embeddings
         for part in self.parts.values():
             part.sum_copies()  # tp
         for unit in self.replicas.units if self.replicas else ():
-            self.replicas.reduce(unit)  # dp, dealt
+            self.replicas.reduce(unit)  # dp, sharded
         return self.along["dp"].mean(loss)
 
     def work(self, pipe: Line, m: int) -> None:
-        """This rank's forwards and backwards, and the mean over replicas, before a tied head's gradients are added."""
+        """This rank's forwards and backwards, then the mean over replicas. Tied embeddings are summed afterwards."""
         run(self.actions)(pipe, m)
         if pipe.reducer:
-            pipe.reducer.finish()  # dp, whole
+            pipe.reducer.finish()  # dp, unsharded
 
     # --- around the core --------------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class Mesh:
         return self.replicas.parameters() if self.replicas else list(self.model.parameters())
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step the optimizer, forget the gradients; of ZeRO's shards, bring all replicas the new weights."""
+        """Step the optimizer, free the gradients; with ZeRO, all-gather the new weights."""
         if self.replicas:
             self.replicas.step(optimizer)
         else:
@@ -174,10 +175,12 @@ def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
     if layout.sequence_parallel:
         check_sequence(seq, layout.tp)
     if layout.cp > 1:
-        raise ValueError(f"context parallelism is none of the three axes here: use cp 1, not {layout.cp}")
+        raise ValueError(f"this mesh has no context parallelism: use cp 1, not {layout.cp}")
     if layout.zero > 1:
         raise ValueError(
-            f"pipelines and stage {layout.zero} of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"
+            f"with a pipeline, ZeRO stage {layout.zero} would communicate in every micro-batch: use zero 0 or 1"
         )
     if spec_pipeline.SCHEDULES[layout.schedule].splits:
-        raise ValueError(f"{layout.schedule} takes a backward in halves, which parts of matrices do not: use 1f1b")
+        raise ValueError(
+            f"{layout.schedule} splits the backward in two, which tensor-parallel layers here do not: use 1f1b"
+        )

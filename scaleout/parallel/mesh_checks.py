@@ -1,7 +1,7 @@
-"""What equal losses do not show of a mesh, asked of the ranks themselves: whether each holds its part, whether those of
-one replica read the same tokens, and whether gradients of what several have copies of are the same.
+"""What equal losses do not show of a mesh, asked of the ranks themselves: does each rank store only its part, do the
+ranks of one replica read the same tokens, and do all copies of a parameter have the same gradient?
 
-Each is collective, and raises RuntimeError, in one line that says where to look.
+Each check is collective, and raises RuntimeError with one line that says where to look.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scaleout.parallel.tensor_model import dimension
 
 
 def assert_parts(mesh: Mesh) -> None:
-    """Every rank has as many bytes of weights as its layout gives it (fp32): an axis that cuts nothing leaves more."""
+    """Every rank stores as many bytes of weights as its layout says (fp32). If an axis cuts nothing, it stores more."""
     wanted = 4 * rank_parameters(mesh.shape, mesh.layout, mesh.place["pp"])
     for rank, (stored, right) in enumerate(mesh.s.gathered((mesh.stored, wanted))):
         if stored != right:
@@ -31,7 +31,7 @@ def assert_parts(mesh: Mesh) -> None:
 
 
 def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
-    """The ranks of a replica, those along tp and pp, read the same tokens, and no other replica does."""
+    """The ranks of a replica (along tp and pp) read the same tokens, and other replicas read different ones."""
     mark = zlib.crc32(torch.cat([batch.flatten() for batch in tokens]).cpu().numpy().tobytes())
     read: dict[int, set[int]] = {}
     for dp, seen in mesh.s.gathered((mesh.place["dp"], mark)):
@@ -39,15 +39,15 @@ def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
     for dp, marks in read.items():
         if len(marks) > 1:
             raise RuntimeError(
-                f"the ranks of replica {dp} read {len(marks)} different batches: draw by the place "
-                "along dp, not by the rank"
+                f"the ranks of replica {dp} read {len(marks)} different batches: choose data by the dp "
+                "coordinate, not by the rank"
             )
     if len(set.union(*read.values())) < len(read):
-        raise RuntimeError("two replicas read the same batch: draw by the place along dp")
+        raise RuntimeError("two replicas read the same batch: choose data by the dp coordinate")
 
 
 def assert_copies_agree(mesh: Mesh) -> None:
-    """After `Mesh.gradients`: what ranks have copies of has one gradient, along each axis. Not for ZeRO's shards."""
+    """After `Mesh.gradients`: all copies of a parameter have the same gradient, along each axis. Without ZeRO."""
     named = {name: p for part in mesh.parts.values() for name, p in part.named_parameters()}
     floor = FLOOR * max(p.grad.abs().max().item() for p in named.values())  # below, a gradient is rounding
     whole = {name: p for name, p in named.items() if dimension(name) is None}
@@ -61,14 +61,14 @@ def assert_copies_agree(mesh: Mesh) -> None:
         worst, name = max(mesh.s.gathered(max(((value, name) for name, value in off.items()), default=(0.0, ""))))
         if worst > TOLERANCE:
             raise RuntimeError(
-                f"ranks along {axis} have a copy each of {name}, and other gradients of it, off by "
-                f"{worst:.0%}: they are not added up along {axis}"
+                f"ranks along {axis} have copies of {name} with different gradients, off by {worst:.0%}: "
+                f"they were not reduced along {axis}"
             )
 
 
 def apart(x: Tensor, group, floor: float) -> float:
-    """Largest difference between ranks of a tensor that each has, over its largest entry, which is taken for at least
-    `floor`. Collective for the group."""
+    """Largest difference between the ranks' copies of a tensor, over its largest entry, or over `floor` if that is
+    larger. Collective for the group."""
     extremes = torch.stack([x, -x])
     dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
     return (extremes.sum(0).max() / extremes.max().clamp_min(floor)).item()

@@ -1,9 +1,9 @@
-"""The three axes by torch's own means on one `init_device_mesh`: `parallelize_module` inside a block, `fully_shard`
-among replicas, `torch.distributed.pipelining` along the depth.
+"""The three axes with torch's own modules on one `init_device_mesh`: `parallelize_module` inside a block, `fully_shard`
+over the replicas, `torch.distributed.pipelining` along the depth.
 
-Tensor parallelism comes with sequence parallelism, so that every parameter is a DTensor of the same mesh (torch's
-fused optimizers take no mixture), and a stage hands on its own tokens only. Accelerate has such a mesh without the
-pipeline's axis; its `Accelerator` takes none on CPUs and cuts no matrix, so that only its mesh is used here.
+Tensor parallelism comes with sequence parallelism, so that every parameter is a DTensor on the same mesh (torch's
+fused optimizers take no mixture), and a stage sends only its own tokens. Accelerate has such a mesh without the
+pipeline's axis. Its `Accelerator` accepts none on CPUs and cuts no matrix, so only its mesh is used here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from scaleout.spec.transformer import Shape
 
 
 class MeshStage(Stage):
-    """A Stage whose stream is a DTensor inside, cut along its tokens, and a plain tensor of this rank's tokens where it
-    comes in and goes out. tp: the mesh of its tensor parallelism, None without."""
+    """A Stage whose activations are a DTensor inside, sharded along the tokens; its input and output are plain tensors
+    of this rank's tokens. tp: the mesh of its tensor parallelism, None without."""
 
     tp: DeviceMesh | None = None
     full = False
@@ -71,8 +71,8 @@ class Together(nn.Module):
 
 
 def device_mesh(s, layout: Layout) -> DeviceMesh:
-    """All ranks by their axes, as `spec.mesh.grid` numbers them. Where ZeRO does not split the weights' gradients, each
-    replica is a shard of its own, on an axis of one rank."""
+    """All ranks by their axes, as `spec.mesh.grid` numbers them. Without ZeRO each replica is
+    a shard of its own, on an axis of one rank."""
     axes = [axis for axis in mesh.grid(layout).axes if axis[0] != "cp"]
     if layout.zero == 0:
         axes.insert([name for name, _ in axes].index("dp") + 1, ("shard", 1))
@@ -81,7 +81,7 @@ def device_mesh(s, layout: Layout) -> DeviceMesh:
 
 def accelerate_mesh(s, layout: Layout) -> DeviceMesh:
     """The same by Accelerate's `ParallelismConfig`. ValueError for a pipeline, which it does not have, and for tensor
-    parallelism without transformers, whose models it takes cut."""
+    parallelism without the transformers package."""
     if layout.pp > 1:
         raise ValueError(f"Accelerate's ParallelismConfig has no pipeline: use pp 1, not {layout.pp}, or torch's mesh")
     from accelerate.utils import ParallelismConfig  # a second: only where it is asked for
@@ -98,7 +98,7 @@ def accelerate_mesh(s, layout: Layout) -> DeviceMesh:
 
 class TorchMesh:
     """This rank's stages of the book's Transformer, and steps with them. The same seed gives the same weights whatever
-    the layout. `stages` is {stage: module}; `at` says where this rank stands, by axis."""
+    the layout. `stages` is {stage: module}; `at` says the coordinates of this rank, by axis."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class TorchMesh:
         self.assert_built()
 
     def cut(self, stage: MeshStage, full: bool, precision: str) -> None:
-        """This rank's part of a stage: tensor parallelism first, then the replicas' shards of what is left."""
+        """This rank's part of a stage: cut the matrices along tp, then shard the parameters over the replicas."""
         stage.full = full
         if self.layout.tp > 1:
             stage.tp = self.mesh["tp"]

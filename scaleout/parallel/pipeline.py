@@ -1,4 +1,4 @@
-"""Pipeline parallelism from scratch: a rank has some neighbouring layers, and micro-batches pass from rank to rank.
+"""Pipeline parallelism from scratch: a rank has some consecutive layers, and micro-batches pass from rank to rank.
 
 The forward of a stage sends its output on, the backward sends the gradient of its input back. All schedules do the
 same forwards and backwards; they differ in the order in which a rank does its own (GPipe: Huang et al., arXiv
@@ -24,17 +24,17 @@ from scaleout.parallel.pipeline_stage import Stage, tied_weights
 
 
 class HandPipeline:
-    """The stages of this rank, and what it does with micro-batch i of each. Gradients add up over micro-batches.
+    """The stages of this rank, and what it does with micro-batch i of each. Gradients accumulate over micro-batches.
 
-    stages: {stage: Stage}. inward[stage]: the Wire that its input comes by, and outward[stage] that its output leaves
-    by; back_in and back_out are those of gradients, the other way. The first stage has no inward, the last no outward.
+    stages: {stage: Stage}. inward[stage] is the Wire that brings the stage's input, outward[stage] the Wire that takes
+    its output; back_in and back_out are the Wires of the gradients. The first stage has no inward, the last no outward.
     held: {(stage, i): (input, output's edge of the graph, edges of its layers)} between forward and backward.
     """
 
     def __init__(
         self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None, lines=None
     ):
-        """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). wire: what makes
+        """place: the rank of every stage of the model. like: a tensor as stages send it on, (b, s, h). wire: what makes
         a Wire. timeout: of a message (timedelta; without one, torch's half an hour). lines: of a job of several
         pipelines, the ranks of each; `s` is then among those of this one."""
         self.s, self.stages, self.held, self.later = s, stages, {}, {}
@@ -43,7 +43,7 @@ class HandPipeline:
         self.tie = Tie(stages, place, lines)
 
     def forward(self, stage: int, i: int) -> None:
-        """Take the input from the stage before, keep what backward needs, hand the output on."""
+        """Receive the input from the previous stage, save what backward needs, send the output on."""
         part = self.stages[stage]
         x = self.tokens[i] if part.first else self.inward[stage].receive().requires_grad_()
         out = part(x, self.targets[i] if part.last else None)
@@ -55,14 +55,14 @@ class HandPipeline:
             self.outward[stage].send(out.detach())
 
     def backward(self, stage: int, i: int) -> None:
-        """Take the gradient of the output, work out those of the weights and of the input, hand the latter back."""
+        """Receive the output's gradient, compute those of the weights and of the input, send the latter back."""
         x, out, _ = self.held.pop((stage, i))
         torch.autograd.backward(out, self.gradient(stage))
         if not self.stages[stage].first:
             self.back_out[stage].send(x.grad)
 
     def input_gradient(self, stage: int, i: int) -> None:
-        """The half of a backward that the stage before waits for. What the weights need of it is kept for later."""
+        """The part of a backward that the previous stage waits for. What weight gradients need is saved for later."""
         x, out, edges = self.held.pop((stage, i))
         first = self.stages[stage].first
         wanted = [edge for edge, _ in edges] + ([] if first else [x])
@@ -72,23 +72,23 @@ class HandPipeline:
             self.back_out[stage].send(found[-1])
 
     def weight_gradient(self, stage: int, i: int) -> None:
-        """The other half, at any later time: each layer's weights, from the gradient of its own output."""
+        """The other part, at any later time: each layer's weight gradients, from its output's gradient."""
         for (edge, weights), gradient in self.later.pop((stage, i)):
             torch.autograd.backward(edge, gradient, inputs=weights)
 
     def gradient(self, stage: int) -> Tensor:
-        """Of a stage's output: what the next stage sends; of the loss, its share in the mean."""
+        """The gradient of a stage's output, as the next stage sends it; for the loss, its share in the mean."""
         if self.stages[stage].last:
             return torch.tensor(1 / len(self.tokens), device=self.s.device)
         gradient = self.back_in[stage].receive()
-        self.outward[stage].sent_one()  # what it answers has come
+        self.outward[stage].sent_one()  # the output that it belongs to has arrived
         return gradient
 
     # --- around the core ------------------------------------------------------------------------------------
 
     def step(self, tokens: tuple[Tensor, ...], targets: tuple[Tensor, ...], work) -> float:
-        """Losses and gradients of m micro-batches, each (b, s); the mean loss, on every rank. `work(self, m)` is their
-        order: one of WAYS, or `run` with a rank's list of actions."""
+        """Losses and gradients of m micro-batches, each (b, s); returns the mean loss, on every rank. `work(self, m)`
+        is their order: one of WAYS, or `run` with a rank's list of actions."""
         self.tokens, self.targets, self.losses = tokens, targets, []
         for wire in (*self.inward.values(), *self.back_in.values()):
             wire.begin(len(tokens))
@@ -100,7 +100,7 @@ class HandPipeline:
         return self.s.total(share)
 
     def close(self) -> None:
-        """Give the process groups back. Every rank closes its own end."""
+        """Destroy the process groups. Every rank closes its own end."""
         for ways in (self.inward, self.outward, self.back_in, self.back_out):
             for wire in ways.values():
                 wire.close()
@@ -108,14 +108,14 @@ class HandPipeline:
 
 
 def naive(pipe: HandPipeline, m: int) -> None:
-    """One micro-batch after the other goes all the way there and back: one rank works, the others wait."""
+    """Each micro-batch goes through the whole pipeline before the next: one rank works, the others are idle."""
     for i in range(m):
         pipe.forward(pipe.s.rank, i)
         pipe.backward(pipe.s.rank, i)
 
 
 def gpipe(pipe: HandPipeline, m: int) -> None:
-    """All forwards, then all backwards: every rank keeps the activations of all m micro-batches."""
+    """All forwards, then all backwards: every rank stores the activations of all m micro-batches."""
     for i in range(m):
         pipe.forward(pipe.s.rank, i)
     for i in range(m):
@@ -123,7 +123,7 @@ def gpipe(pipe: HandPipeline, m: int) -> None:
 
 
 def one_f_one_b(pipe: HandPipeline, m: int) -> None:
-    """Forwards until the first backward can begin, then one of each in turn: a rank keeps at most p - rank."""
+    """Warm-up forwards, then one forward and one backward in turn: at most p - rank micro-batches in flight."""
     rank = pipe.s.rank
     ahead = min(pipe.s.world - 1 - rank, m)
     for i in range(ahead):  # warm-up
@@ -153,11 +153,11 @@ WAYS = {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b}
 
 
 class Wire:
-    """One way between two stages: messages in the order of micro-batches. Nobody waits for a send before the step's
-    end, and the next message may come while this rank computes: so no order of sends and receives can lock.
+    """One direction between two stages: messages in the order of micro-batches. No rank waits for a send before it has
+    to, and the next message may arrive while this rank computes: so no order of sends and receives can deadlock.
 
-    A wire has a process group of its own, of two ranks: on NCCL, messages of one group on one rank go one after the
-    other, and a send that stood before a receive would hold it up.
+    A wire has a process group of its own, of two ranks: on NCCL, the messages of one group run one after the other on
+    a rank, and a send that is queued before a receive would block it.
     """
 
     def __init__(self, source: int, target: int, group, like: Tensor) -> None:
@@ -170,14 +170,14 @@ class Wire:
         self.expect()
 
     def expect(self) -> None:
-        """Make room for the next message, if one is still to come."""
+        """Start to receive the next message, if there is one more."""
         if self.left:
             self.left -= 1
             buffer = torch.empty_like(self.like)
             self.coming.append((buffer, dist.irecv(buffer, self.source, self.group)))
 
     def send(self, message: Tensor) -> None:
-        """Returns at once; the tensor has to stay until it has gone."""
+        """Returns at once; the tensor has to stay in memory until it is sent."""
         message = message.contiguous()
         self.sent.append((message, dist.isend(message, self.target, self.group)))
 
@@ -189,17 +189,17 @@ class Wire:
         return buffer
 
     def sent_one(self) -> None:
-        """Wait until the oldest has gone, and forget it."""
+        """Wait until the oldest message is sent, and drop it."""
         _, work = self.sent.popleft()
         work.wait()
 
     def end(self) -> None:
-        """Wait until all has gone."""
+        """Wait until all messages are sent."""
         while self.sent:
             self.sent_one()
 
     def close(self) -> None:
-        """Give the process group back."""
+        """Destroy the process group."""
         dist.destroy_process_group(self.group)
 
 
@@ -253,7 +253,7 @@ def joined() -> int:
 
 
 class Tie:
-    """Gives the token table and the head's copy of it the gradient of both, where the head is tied: the sum over the
+    """Gives the embedding and its copy in the head the gradient of both, if the head is tied: the sum over the
     first and the last stage. Collective, as `connect` is."""
 
     def __init__(self, stages: dict[int, Stage], place: tuple[int, ...], lines) -> None:
@@ -273,6 +273,6 @@ class Tie:
             dist.all_reduce(self.weights[0].grad, group=self.group)
 
     def close(self) -> None:
-        """Give the process group back."""
+        """Destroy the process group."""
         if self.group not in (None, dist.GroupMember.NON_GROUP_MEMBER):
             dist.destroy_process_group(self.group)

@@ -1,6 +1,7 @@
 """What is trained, how, on what, and over which wires: the facts that every other room starts from.
 
-`job` is a whole training run: what is trained, how, on what and by which `program`; the other modules are its parts.
+`job` is a whole training run: what is trained, how, on what and by which `program`; `job_checks` says which there are;
+the other modules are its parts.
 `transformer` has the shape of a model, its parameters and operations, and `hugging_face` reads it from a config.json;
 `recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
 and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`

@@ -1,13 +1,15 @@
 """The shape of a model from its config.json on the Hugging Face Hub, if its blocks are those that are priced.
 
 Names of keys are those of transformers' configurations of llama, mistral, qwen2, qwen3 and gpt2. What is a thousandth
-of a model or less is left out: qwen2's biases of q, k and v, qwen3's norms of q and k.
+of a model or less is left out: qwen2's biases of q, k and v, qwen3's norms of q and k. So is a sliding window
+(`window`): attention is priced over all tokens before.
 """
 
 from __future__ import annotations
 
 import json
 
+from scaleout.spec import checks
 from scaleout.spec.transformer import Shape, total_parameters
 
 LLAMA = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
@@ -25,7 +27,7 @@ SILENT: dict[str, dict[str, int | None]] = {
 KNOWN = (*SILENT, "gpt2")
 HEADS = ("ForCausalLM", "LMHeadModel")  # ends of the architectures whose head is as wide as the vocabulary
 OPTIONAL = ("model_type", "architectures", "num_key_value_heads", "head_dim", "max_position_embeddings",
-        "tie_word_embeddings", "n_positions", "n_inner")  # fmt: skip
+        "tie_word_embeddings", "n_positions", "n_inner", "sliding_window", "use_sliding_window")  # fmt: skip
 KEYS = tuple(dict.fromkeys((*OPTIONAL, *LLAMA, *GPT2, *EXPERTS)))  # all that is read
 MOST_PARAMETERS, DEEPEST = 10**14, 1024  # parameters, and layers
 
@@ -33,7 +35,7 @@ MOST_PARAMETERS, DEEPEST = 10**14, 1024  # parameters, and layers
 def read(text: str) -> dict:
     """What of a config.json is read. ValueError, in one line, for a text that is none."""
     try:
-        config = json.loads(text)
+        config = json.loads(text.lstrip("\ufeff"))  # a byte-order mark, as some editors write it
     except (ValueError, RecursionError):
         raise ValueError("this is no JSON: paste a whole config.json, from { to }") from None
     if not isinstance(config, dict):
@@ -49,7 +51,7 @@ def shape(text: str) -> Shape:
     others."""
     config = read(text)
     kind = config.get("model_type")
-    if any(key in config for key in EXPERTS):
+    if any(config.get(key) for key in EXPERTS):  # some dense ones say 0
         raise ValueError("this config.json has experts, which are not priced yet: take a dense model")
     if kind not in KNOWN:
         reason = f"is of model_type {str(kind)[:40]!r}" if kind else "lacks model_type"
@@ -65,6 +67,15 @@ def shape(text: str) -> Shape:
             f"parameters: at most {DEEPEST:,} and {MOST_PARAMETERS:.0e} are priced"
         )
     return model
+
+
+def window(text: str) -> int | None:
+    """Tokens that layers of the model look back over at most, None where they look back over all. qwen's say so apart
+    (`use_sliding_window` of transformers' Qwen2Config, False where it is silent)."""
+    config = read(text)
+    used = config.get("use_sliding_window", config.get("model_type") == "mistral")
+    tokens = config.get("sliding_window")
+    return tokens if used and checks.is_whole(tokens) else None
 
 
 def _check_head(architectures: object) -> None:

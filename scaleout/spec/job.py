@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from scaleout.spec import checks, mesh
+from scaleout.spec import checks, job_checks, mesh
 from scaleout.spec.devices import DEVICES, Device
-from scaleout.spec.layout import CONTEXTS, Layout, context_share
+from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS, Program, program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.slices import check_sequence, check_tensor, stage_parameters
+from scaleout.spec.slices import stage_parameters
 from scaleout.spec.topology import Cluster, Wire
-from scaleout.spec.transformer import PRESETS, Shape, check_positions, check_run, preset
+from scaleout.spec.transformer import PRESETS, Shape, preset
 
 
 @dataclass(frozen=True)
@@ -52,48 +52,7 @@ class Job:
     def __post_init__(self) -> None:
         for name, kind in KINDS.items():
             checks.instance(name, getattr(self, name), kind)
-        check_run(self.batch, self.seq)
-        check_positions(self.shape, self.seq)
-        checks.one_of("context", self.context, CONTEXTS)
-        checks.flag("tf32", self.tf32)
-        mesh.grid(self.layout, self.order)
-        check_tensor(self.shape, self.layout.tp)
-        mesh.refuse(self.shape, self.layout, self.cluster.ranks)
-        _, tokens = context_share(self.layout, self.seq)
-        if self.layout.tp > 1 and self.layout.sequence_parallel:
-            check_sequence(tokens, self.layout.tp)
-        if self.layout.cp > 1 and self.recipe.attention == "naive":
-            raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
-        self._check_stages()
-        self._check_replicas()
-
-    def _check_stages(self) -> None:
-        mesh.filled(self.shape.layers, self.layout.stages)
-        if self.blocks is not None:
-            mesh.blocks_of(self.shape, self.layout, self.blocks)
-
-    def _check_replicas(self) -> None:
-        layout, replicas = self.layout, self.replicas
-        if replicas.shards is not None and layout.replicas % replicas.shards:
-            nearest = checks.nearest(replicas.shards, checks.divisors(layout.replicas))
-            raise ValueError(f"shards must divide {layout.replicas} replicas, not {replicas.shards}: use {nearest}")
-        if replicas.reshard is False and layout.zero == 3:
-            raise ValueError("ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True")
-        if layout.pp > 1 and (
-            replicas.shards is not None or not isinstance(replicas.reshard, bool) or replicas.offload != "none"
-        ):
-            raise ValueError("shards, reshard to some ranks and offload are priced without a pipeline: use pp 1")
-        if replicas.offload != "none" and not layout.zero:
-            raise ValueError("offload needs an owner for each shard: use zero 1, 2 or 3")
-        if layout.zero < 2 or (layout.zero == 2 and replicas.reshard is not False):
-            if replicas.offload == "parameters":
-                raise ValueError(f"offload of parameters needs zero 3, not {layout.zero}: or offload the optimizer")
-            if replicas.offload != "none" and replicas.offload_to == "nvme":
-                raise ValueError(f"offload to NVMe needs zero 3, not {layout.zero}: or offload to the host")
-        if replicas.compression > 1 and (layout.pp > 1 or layout.zero):
-            raise ValueError("compressed messages are priced for whole gradients in buckets: use zero 0 and pp 1")
-        if self.sharded:
-            self.sharding  # noqa: B018 - its own refusals
+        job_checks.check(self)
 
     # --- what follows -----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from scaleout.spec import checks, mesh
 from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, keeps_keys
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.spec.slices import loss_chunk
 
@@ -74,6 +74,8 @@ def megatron(job: Job) -> tuple[str, ...]:
     fsdp = layout.zero > 1
     if fsdp and layout.pp > 1:
         raise ValueError(f"Megatron-LM has no ZeRO {layout.zero} with a pipeline: use zero 1, or pp 1")
+    if keeps_keys(layout, job.context):
+        raise ValueError("Megatron-LM gathers keys and values again in the backward: use gather_again")
     if layout.tp > 1 and layout.sequence_parallel and not layout.gather_again:
         raise ValueError("Megatron-LM gathers again in the backward what sequence parallelism splits: use gather_again")
     lines = _start(job, "pretrain_gpt.py", _connections(layout, fsdp))
@@ -82,6 +84,7 @@ def megatron(job: Job) -> tuple[str, ...]:
         f"--pipeline-model-parallel-size {layout.pp}",
         f"--context-parallel-size {layout.cp}",
     ]
+    lines += ["--cp-comm-type all_gather"] * (layout.cp > 1 and job.context == "gather")  # p2p, a ring, is the default
     lines += ["--sequence-parallel"] if layout.tp > 1 and layout.sequence_parallel else []
     lines += _megatron_stages(job) + _megatron_order(job.grid.names, fsdp) + _megatron_replicas(job)
     lines += [f"--micro-batch-size {job.batch}", f"--global-batch-size {job.sequences}", f"--seq-length {job.seq}"]
@@ -162,7 +165,8 @@ def torchtitan(job: Job) -> tuple[str, ...]:
 
     Data parallelism is `fully_shard`'s. Without a pipeline it splits gradients at every micro-batch: ZeRO 2 and 3. In a
     pipeline torch adds up whole gradients until the last one (`backward_maybe_with_nosync` of torch.distributed.
-    pipelining), and torchtitan's default keeps the weights gathered that long: what a rank holds is ZeRO 1's.
+    pipelining), and torchtitan's default keeps the weights gathered that long: what a rank holds is ZeRO 1's. Context
+    parallelism gathers keys and values before FlexAttention, which keeps them (distributed/context_parallel/api.py).
     ValueError for other stages, for the book's selective recomputation (torchtitan's own keeps attention, and computes
     every second product again), other orders, and stages that it would share out otherwise.
     """
@@ -174,6 +178,11 @@ def torchtitan(job: Job) -> tuple[str, ...]:
         raise ValueError(
             "torchtitan's selective recomputation is another (attention is kept, every second product "
             "is not): use none or full"
+        )
+    if layout.cp > 1 and not keeps_keys(layout, job.context):
+        raise ValueError(
+            "torchtitan gathers keys and values, once for forward and backward: use context gather and "
+            "gather_again False"
         )
     lines = _start(job, "-m torchtitan.train") + _titan_replicas(layout)
     lines += [f"--parallelism.tensor_parallel_degree {layout.tp}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import lcm
 
 from scaleout.spec import checks, pipeline
 
@@ -21,7 +22,8 @@ class Layout:
 
     ZeRO (arXiv 1910.02054): stage 1 splits the optimizer's state over the replicas, 2 the gradients too, 3 the
     weights too. `sequence_parallel` splits what tensor parallelism leaves whole (arXiv 2205.05198, section 4.2.2);
-    `gather_again`: what its matrices read whole is then gathered a second time in the backward, as there, and not kept.
+    `gather_again`: what its matrices read whole is then gathered a second time in the backward, as there, and not kept;
+    the same holds for keys and values that cp ranks gather.
 
     Of a pipeline: chunks is v, the stages that each rank has; micro_batches is m, None for as few as fill it; schedule
     is one of `spec.pipeline`'s.
@@ -100,6 +102,18 @@ def context_share(layout: Layout, seq: int) -> tuple[Layout, int]:
         nearest = max(pieces, round(seq / pieces) * pieces)
         raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {nearest:,}")
     return replace(layout, dp=layout.replicas, cp=1), seq // layout.cp
+
+
+def sequence_unit(layout: Layout) -> int:
+    """Tokens that a sequence must be a multiple of: two pieces for each cp rank (`context_share`), and with sequence
+    parallelism as many tokens of each on every tp rank."""
+    pieces = 2 * layout.cp if layout.cp > 1 else 1
+    return lcm(pieces, layout.cp * layout.tp) if layout.tp > 1 and layout.sequence_parallel else pieces
+
+
+def keeps_keys(layout: Layout, context: str) -> bool:
+    """Whether attention saves the keys and values of all cp ranks for its backward: those that are gathered once."""
+    return layout.cp > 1 and context == "gather" and not layout.gather_again
 
 
 def alone(layout: Layout, *degrees: str) -> None:

@@ -8,10 +8,10 @@ parallel folding), so that world = dp tp pp cp ep, as one reads it, is wrong whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import gcd, inf, prod
+from math import gcd, prod
 
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
@@ -138,6 +138,25 @@ def group_on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
     return group_cluster(cluster, *merged)
 
 
+def shard_group(group: Cluster, ranks: int) -> Cluster:
+    """Neighbours of a group, so many of them, as a cluster of their own: in one node, or filling whole ones."""
+    per_node = group.gpus_per_node
+    if ranks <= per_node and per_node % ranks == 0:
+        return Cluster(1, ranks, group.inside, group.across, group.nics_per_node, group.in_network)
+    if ranks % per_node == 0 and group.nodes % (ranks // per_node) == 0:
+        return Cluster(ranks // per_node, per_node, group.inside, group.across, group.nics_per_node, group.in_network)
+    raise ValueError(
+        f"{ranks} ranks neither divide the {per_node} of a group in a node nor fill whole nodes of "
+        f"{group.nodes}: use a divisor of {per_node}, or {per_node} times a divisor of {group.nodes}"
+    )
+
+
+def shard_sizes(group: Cluster) -> list[int]:
+    """How many neighbours of a group can be a cluster of their own (`shard_group`)."""
+    nodes = [group.gpus_per_node * n for n in checks.divisors(group.nodes)]
+    return sorted({*checks.divisors(group.gpus_per_node), *nodes})
+
+
 def link(cluster: Cluster, grid: Grid, axis: str) -> Wire:
     """The slowest wire between two neighbours along an axis, the last one back to the first among them, while all
     ranks send: within the node, or a rank's part of the node's adapters."""
@@ -165,13 +184,15 @@ def refuse(shape: Shape, layout: Layout, gpus: int) -> None:
         raise ValueError(f"{degrees} is {layout.ranks:,} ranks, there are {gpus:,}: the nearest that works is {use}")
 
 
-def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
+def nearest(
+    shape: Shape, layout: Layout, gpus: int, accepted: Callable[[Layout], bool] = lambda layout: True
+) -> Layout:
     """Of the layouts that fill so many GPUs with this shape the one nearest to a layout: as many of tp, pp and cp kept
     as can be, the others changed by the smallest factor, and dp what is left. A tp above the key-value heads, which
-    copies them and which torch's own parts do not cut, is kept where it was asked for, and never proposed. ValueError
-    for more than MOST_GPUS."""
+    copies them and which torch's own parts do not cut, is kept where it was asked for, and never proposed. accepted: by
+    whoever asks; where it takes none, it is the nearest whatsoever. ValueError for more than MOST_GPUS."""
     checks.whole("gpus", gpus, limit=MOST_GPUS)
-    best = (inf, 0, 0, 0)
+    keys = []
     for tp in checks.divisors(gpus):
         if not divides(shape, tp) or (tp > shape.kv and tp != layout.tp):
             continue
@@ -180,11 +201,26 @@ def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
                 break
             for cp in checks.divisors(gpus // (tp * pp)):
                 key = (_ratio(tp, layout.tp) * _ratio(pp, layout.pp) * _ratio(cp, layout.cp), tp, pp, cp)
-                best = min(best, key)
-    _, tp, pp, cp = best
-    if pp != layout.pp:
-        layout = replace(layout, chunks=1, micro_batches=None, schedule="1f1b")
-    return replace(layout, dp=gpus // (tp * pp * cp), tp=tp, pp=pp, cp=cp)
+                keys.append(key)
+    keys.sort()
+    layouts = (_filling(shape, layout, gpus, *degrees) for _, *degrees in keys)
+    return next(filter(accepted, layouts), None) or _filling(shape, layout, gpus, *keys[0][1:])
+
+
+def _filling(shape: Shape, layout: Layout, gpus: int, tp: int, pp: int, cp: int) -> Layout:
+    """A layout with these degrees: of one chunk and 1F1B in another pipeline, or where it cannot have its own, and with
+    as few micro-batches as fill the pipeline where it has not enough."""
+    dp = gpus // (tp * pp * cp)
+    wide = replace(layout, dp=dp, tp=tp, cp=cp, pp=1, chunks=1, schedule="1f1b", micro_batches=layout.m)
+    usual = (layout.chunks, layout.schedule) if pp == layout.pp else (1, "1f1b")
+    for chunks, schedule in (usual, (1, "1f1b")):
+        try:
+            near = replace(wide, pp=pp, chunks=chunks, schedule=schedule, micro_batches=layout.micro_batches)
+            if near.stages <= shape.layers:
+                return near
+        except ValueError:
+            continue
+    return replace(wide, pp=pp, micro_batches=None)
 
 
 def _ratio(a: int, b: int) -> float:

@@ -65,6 +65,11 @@ class Shape:
         """Width of the MLP's inner layer."""
         return self.ff or 4 * self.hidden
 
+    @property
+    def llama(self) -> bool:
+        """Whether its blocks are Llama's: RMS norms, rotary positions, a gated MLP, no biases."""
+        return self.gated_mlp and not self.bias and (self.norm, self.positions) == ("rmsnorm", "rotary")
+
     def tokens(self, seq: int) -> int:
         """`seq`, or as many tokens of it as a learned table of positions has rows."""
         return min(seq, self.max_seq) if self.positions == "learned" else seq

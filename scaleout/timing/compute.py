@@ -16,6 +16,7 @@ from scaleout.collectives.job import block_of, ends_of
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import Join
 from scaleout.spec.job import Job
+from scaleout.spec.layout import keeps_keys
 from scaleout.timing.machine import Machine
 
 LAST = {"attention": "out", "mlp": "down"}  # of each half the matrix that gives the sum
@@ -118,7 +119,8 @@ def block(job: Job, rank: Machine, cut: tensor.Block | None = None) -> Work:
     parts = {"full": forward, "selective": Phase(attention=forward.attention)}
     repeated = parts.get(job.recipe.checkpointing, Phase())
     if repeated != Phase():
-        context = (context[0], sum(context))
+        if job.recipe.checkpointing == "full" or not keeps_keys(job.layout, job.context):
+            context = (context[0], sum(context))
         last = "v" if job.recipe.checkpointing == "selective" else matrices[-1][0]
         matrices = tuple((name, f, b + repeated.seconds * (name == last)) for name, f, b in matrices)
     return Work(forward, backward + repeated, repeated, context, weights, matrices)
@@ -300,7 +302,8 @@ def _passed(job: Job, rank: Machine, size: int, attention: float, backward: bool
         return (cp - 1) * max(0.0, turn - attention / cp) + (rank.turn(size / 2) if backward else 0.0)
     if not backward:
         return rank.context("all_gather", cp * size)
-    return rank.context("all_gather", cp * size / 2) + rank.context("reduce_scatter", cp * size / 2)
+    gathered = 0.0 if keeps_keys(job.layout, job.context) else rank.context("all_gather", cp * size / 2)
+    return gathered + rank.context("reduce_scatter", cp * size / 2)
 
 
 def _priced(moves: Iterable[Move], rank: Machine) -> float:

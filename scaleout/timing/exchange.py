@@ -25,12 +25,14 @@ from scaleout.timing.pipeline_exchange import bucket_parameters
 
 class Exchange(NamedTuple):
     """seconds: of forward, backward and what shows of the communication; exposed: of those, what shows, with what
-    hidden communication takes from compute; communication: all of it."""
+    hidden communication takes from compute; communication: all of it; gathered: what is exposed of the new weights,
+    which are gathered after the update."""
 
     seconds: float
     exposed: float
     communication: float
     timeline: Timeline | ShortTimeline
+    gathered: float = 0.0
 
 
 def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -> tuple[Layer, ...]:
@@ -74,7 +76,7 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
     gather, sent = weights(job, rank, fsum(matrix.forward_seconds for matrix in matrices))
     seconds = line.seconds + gather
     exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
-    return Exchange(seconds, exposed, line.communication_seconds + sent, line)
+    return Exchange(seconds, exposed, line.communication_seconds + sent, line, gather)
 
 
 def _bucketed(job: Job, rank: Machine, matrices: tuple[Layer, ...]) -> Timeline:

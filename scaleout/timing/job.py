@@ -45,7 +45,8 @@ class Step:
     size; stragglers is what all ranks wait for the slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
-    appendix B); hfu with recomputation. work: a micro-batch in a block, in the first end and in the last. timeline:
+    appendix B); hfu with recomputation. Both count all scores of attention, of which causal kernels compute half: of
+    long sequences they may come near 1. work: a micro-batch in a block, in the first end and in the last. timeline:
     the lanes of a step without a pipeline; pipeline, costs: of one with it.
     """
 
@@ -125,8 +126,8 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
         "exposed data": data.exposed,
     }
     parts["update"] = update_seconds(job, rank, job.rank_parameters())
-    backward = job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds
-    parts["exposed host"] = offloaded(job, rank, backward, parts["update"])
+    backward = m * (job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds)
+    parts["exposed host"] = offloaded(job, rank, backward + data.exposed - data.gathered, parts["update"])
     return Step(job, 0.0, parts, work, data.communication, data.timeline)
 
 
@@ -243,14 +244,15 @@ def stepped(job: Job) -> float:
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
-    """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when a backward
-    is done, of every micro-batch; new weights on their way back when the update is, and states to and from a disk."""
+    """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when all
+    backwards of a step are done, which take `backward` seconds with what they wait for; new weights on their way back
+    when the update is, and states to and from a disk."""
     replicas, recipe, parameters = job.replicas, job.recipe, owned(job, job.rank_parameters())
     if replicas.offload == "none":
         return 0.0
     gradients = weights = 0.0
     if replicas.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
-        gradients = job.layout.m * max(0.0, rank.host(parameters * recipe.gradient_bytes) - backward)
+        gradients = max(0.0, job.layout.m * rank.host(parameters * recipe.gradient_bytes) - backward)
         weights = rank.host(parameters * recipe.width("weight"))
     if replicas.offload_to == "nvme":  # what the update needs is read and written, gradients too
         master = recipe.width("master")

@@ -75,9 +75,9 @@ def from_datasheet(job: Job) -> Machine:
         priced(mesh.group_on(cluster, grid, "tp")),
         priced(mesh.group_on(cluster, grid, "cp")),
         priced(group),
-        priced(shard_group(group, ranks)),
+        priced(mesh.shard_group(group, ranks)),
         priced(replica_group(group, ranks)),
-        priced(shard_group(group, keepers)),
+        priced(mesh.shard_group(group, keepers)),
         sends(mesh.link(cluster, grid, "cp")),
         sends(mesh.link(cluster, grid, "pp")),
         copy.seconds,
@@ -89,19 +89,6 @@ def _keepers(job: Job) -> int:
     """Ranks that keep shards between forward and backward."""
     reshard = job.replicas.reshard
     return job.shards if isinstance(reshard, bool) else reshard
-
-
-def shard_group(group: Cluster, ranks: int) -> Cluster:
-    """Neighbours of a group, so many of them, as a cluster of their own: in one node, or filling whole ones."""
-    per_node = group.gpus_per_node
-    if ranks <= per_node and per_node % ranks == 0:
-        return Cluster(1, ranks, group.inside, group.across, group.nics_per_node, group.in_network)
-    if ranks % per_node == 0 and group.nodes % (ranks // per_node) == 0:
-        return Cluster(ranks // per_node, per_node, group.inside, group.across, group.nics_per_node, group.in_network)
-    raise ValueError(
-        f"{ranks} ranks neither divide the {per_node} of a group in a node nor fill whole nodes of "
-        f"{group.nodes}: use a divisor of {per_node}, or {per_node} times a divisor of {group.nodes}"
-    )
 
 
 def replica_group(group: Cluster, ranks: int) -> Cluster:

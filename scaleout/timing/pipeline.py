@@ -3,7 +3,7 @@
 An action begins once its rank has done the one before and its input is there: a forward needs the forward of the
 stage before, a backward (or input gradient) that of the stage behind, the last stage's its own forward, a weight
 gradient its own input gradient. What comes from another rank comes `hop` later. `step` has the schedules of
-`spec.pipeline`, `timeline` anybody's order; `summary` is a step's seconds and no more.
+`spec.pipeline`, `timeline` anybody's order; `summary` is the step time alone.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
 
 
 def seconds(schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None) -> float:
-    """Seconds of the step and no more. notes: by rank a dict, to be filled with the starts of its actions by kind."""
+    """The step time alone. notes: by rank a dict, to be filled with the starts of its actions by kind."""
     _check(schedule, p, m, v, costs)
     lengths, hop = (costs.forward, costs.input, costs.weight), costs.hop if p > 1 else 0.0
     if SCHEDULES[schedule].v_shaped:

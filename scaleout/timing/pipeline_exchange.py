@@ -69,13 +69,14 @@ def seconds(job: Job, rank: Machine, parameters: int, forward: float, backward: 
 
 
 def tail(layout: Layout, calls: Calls, compute: float) -> float:
-    """Seconds until the last of a pass's messages is through, after the compute beside which they go is done.
+    """Seconds until the last of a pass's messages is through, after the compute beside which they go is done. A step
+    of one pass has the chunks' last micro-batches, in rounds; one that reduces at each micro-batch, that one's compute.
 
     compute: seconds of a micro-batch on the rank, of all its chunks. New weights before a forward are the same, read
     backwards. A queue is through when the last that had to wait for no other is, with all behind it; when a message is
     ready grows evenly along a chunk and from chunk to chunk, so that it is one of four.
     """
-    v, p, pieces = layout.chunks, min(layout.pp, layout.m), calls.pieces
+    v, p, pieces = layout.chunks, min(layout.pp, layout.m) if calls.passes == 1 else 1, calls.pieces
     chunk = compute / v
     delays = [
         (remaining * pieces + pieces - piece) * calls.seconds

@@ -1,8 +1,8 @@
-"""Seconds of a pipelined step by queues: quick where few actions are between two that wait for each other.
+"""Seconds of a pipelined step by queues: fast where few actions are between two that wait for each other.
 
 When the results of a stage will be where they are needed goes into the queue of the next one, and each rank runs until
 a queue is empty. For the schedules that bend back, ZBV and DualPipeV, and for rounds that are over before the last rank
-has begun; the others are quicker in `pipeline_sweep`. In the middle of a step that bends back all ranks repeat one
+has begun; the others are faster in `pipeline_sweep`. In the middle of a step that bends back all ranks repeat one
 pattern: what a turn of it does depends on that turn and the one before, of its own rank and of its neighbours. So once
 a turn comes on all ranks as much later than one before as on any, so will all that follow, and they are left out. The
 tests hold it against `pipeline_clock`.
@@ -28,7 +28,7 @@ Step = tuple[deque[float] | None, deque[float] | None, Callable[[float], None], 
 def bent(
     schedule: str, p: int, m: int, lengths: Sequence[Stages], hop: float, blocking: bool, notes: Notes | None = None
 ) -> float:
-    """Seconds of the step of a schedule that bends back. lengths: of forwards, input and weight gradients by stage;
+    """The step time of a schedule that bends back. lengths: of forwards, input and weight gradients by stage;
     notes: as in `pipeline_sweep`."""
     homes = [*range(p), *reversed(range(p))]
     ranks = Queues(homes, m, lengths, hop, blocking)
@@ -153,7 +153,7 @@ class Queues:
     def finish(
         self, notes: Notes | None, marks: Sequence[dict[str, tuple[int, int]]] = (), times: int = 0, later: float = 0.0
     ) -> float:
-        """Seconds of the step. What lies between the marks came so many times more, each time so much later."""
+        """The step time. What lies between the marks came so many times more, each time so much later."""
         for rank, noted in (notes or {}).items():
             for kind, starts in self.began[rank].items():
                 if starts:

@@ -1,7 +1,7 @@
 """Seconds of a pipelined step without its actions: the ranks are swept in a diagonal, with a few numbers for each.
 
 For schedules whose ranks all take up the same actions in the same order, shifted: the forward that rank r makes at
-turn t is the one that rank r - 1 made at turn t - 1. So nothing is remembered but what was sent last; what goes from
+turn t is the one that rank r - 1 made at turn t - 1. So nothing is remembered but the last message; what goes from
 the last rank back to the first waits in a queue. The tests hold it against `pipeline_clock`, which knows any order.
 Who wants to know when the actions of some ranks start gives `notes`: those ranks, each with a dict that takes the
 starts of its forwards, backwards (input gradients in ZB1) and weight gradients.
@@ -33,7 +33,7 @@ def seconds(
     blocking: bool,
     notes: Notes | None = None,
 ) -> float:
-    """Seconds of the step of a schedule that does not bend back."""
+    """The step time of a schedule that does not bend back."""
     hop, notes = hop if p > 1 else 0.0, {} if notes is None else notes
     if schedule == "zb1":
         return _diagonal(schedule, p, m, v, {"F": forward, "B": input, "W": weight}, hop, blocking, notes)

@@ -44,7 +44,7 @@ def needs(action: Action, stages: int) -> Action | None:
 
 
 def check(order: Order, stages: int) -> int:
-    """The micro-batches of an order. ValueError, one line, for an action that is missing, twice there or nowhere
+    """The micro-batches of an order. ValueError, one line, for an action that is missing, there twice or not
     allowed, and for a stage on two ranks."""
     home: dict[Action, int] = {}
     for rank, row in enumerate(_rows(order)):

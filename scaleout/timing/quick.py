@@ -13,10 +13,11 @@ from math import ceil, fsum
 from typing import NamedTuple
 
 from scaleout.collectives.job import hop_bytes
-from scaleout.memory.mesh_peaks import End, ends_of, peaks
-from scaleout.spec import mesh
+from scaleout.memory.mesh_peaks import End, Peaks, ends_of, peaks
+from scaleout.spec import frameworks, mesh
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
 from scaleout.timing import compute, exchange, machine, pipeline_exchange
@@ -55,8 +56,8 @@ class Pricer:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.recipes = {checkpointing: replace(job.recipe, checkpointing=checkpointing) for checkpointing in RECOMPUTE}
-        self.peaks = peaks(job.shape, job.seq, job.context, self.recipes["none"])
+        self.recipes: dict[tuple, Recipe] = {}
+        self.peaks: dict[tuple, Peaks] = {}
         self.works: dict[tuple, tuple[Work, Work, Work]] = {}
         self.machines: dict[tuple, tuple[Machine, tuple]] = {}
         self.cuts: dict[tuple, Cut] = {}
@@ -64,14 +65,29 @@ class Pricer:
 
     def way(self, layout: Layout, batch: int) -> Way:
         """ValueError for a layout that cannot be."""
-        job = replace(self.job, layout=layout, batch=batch, recipe=self.recipes["none"], blocks=None)
+        job = replace(self.job, layout=layout, batch=batch, recipe=self.recipe(layout, "none"), blocks=None)
         rank, groups = self._machine(job)
-        cut = self._cut(job)
-        return Way(job, rank, cut, tuple(self.peaks.parameters(layout, end) for end in cut.ends), groups)
+        cut, peaks = self._cut(job), self._peaks(layout)
+        return Way(job, rank, cut, tuple(peaks.parameters(layout, end) for end in cut.ends), groups)
+
+    def recipe(self, layout: Layout, checkpointing: str) -> Recipe:
+        """The job's recipe as its program trains a layout."""
+        key = *_replicated(layout), checkpointing
+        if key not in self.recipes:
+            recipe = frameworks.trained(self.job.program, layout, self.job.recipe)
+            self.recipes[key] = replace(recipe, checkpointing=checkpointing)
+        return self.recipes[key]
+
+    def _peaks(self, layout: Layout) -> Peaks:
+        key = _replicated(layout)
+        if key not in self.peaks:
+            self.peaks[key] = peaks(self.job.shape, self.job.seq, self.job.context, self.recipe(layout, "none"))
+        return self.peaks[key]
 
     def peak(self, way: Way, checkpointing: str) -> int:
         """Bytes of the fullest rank."""
-        return self.peaks.peak(way.job.batch, self.recipes[checkpointing], way.job.layout, way.cut.ends)[0]
+        layout = way.job.layout
+        return self._peaks(layout).peak(way.job.batch, self.recipe(layout, checkpointing), layout, way.cut.ends)[0]
 
     def seconds(self, way: Way, checkpointing: str) -> float:
         return fsum(self.parts(way, checkpointing).values())
@@ -142,9 +158,14 @@ class Pricer:
         job, rank = way.job, way.rank
         key = job.layout.tp, job.layout.cp, job.batch, checkpointing, job.sharded, way.groups
         if key not in self.works:
-            job = replace(job, recipe=self.recipes[checkpointing])
+            job = replace(job, recipe=self.recipe(job.layout, checkpointing))
             self.works[key] = compute.block(job, rank), *compute.ends(job, rank)
         return self.works[key]
+
+
+def _replicated(layout: Layout) -> tuple[int, bool]:
+    """What of a layout a framework's recipe may depend on (`frameworks.trained`)."""
+    return layout.zero, layout.replicas > 1
 
 
 def in_line(way: Way, work: tuple[Work, Work, Work]) -> tuple[float, float]:

@@ -19,9 +19,9 @@ from math import fsum
 from typing import Any
 
 from scaleout.memory import allocator
-from scaleout.spec import checks, frameworks, mesh
+from scaleout.spec import checks, frameworks, job_checks, mesh
 from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout, context_share
+from scaleout.spec.layout import Layout
 from scaleout.spec.slices import check_tensor, divides
 from scaleout.timing.band import Band, band
 from scaleout.timing.plan import Plan, exact
@@ -95,13 +95,14 @@ def cut(
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
-    ask, layout = _search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero)
-    gpus, ranks = job.cluster.ranks, tp * cp * pp
     check_tensor(job.shape, tp)
-    context_share(layout, job.seq)
+    usual: dict[str, Any] = frameworks.usual(job.program, tp)
+    ask, layout = _search(job, sequences, usable), Layout(tp=tp, cp=cp, pp=pp, zero=zero, **usual)
+    gpus, ranks = job.cluster.ranks, tp * cp * pp
+    job_checks.sequence(job, layout)
     mesh.filled(job.shape.layers, pp)
     if gpus % ranks:
-        nearest = mesh.nearest(job.shape, layout, gpus)
+        nearest = job_checks.nearest(job, layout)
         raise ValueError(
             f"tp {tp} x cp {cp} x pp {pp} does not divide {gpus:,} GPUs: the nearest that works is tp "
             f"{nearest.tp}, cp {nearest.cp}, pp {nearest.pp}"
@@ -113,8 +114,7 @@ def cut(
         raise ValueError(
             f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, not {ask.sequences:,}"
         )
-    usual: dict[str, Any] = frameworks.usual(job.program, tp)
-    base = replace(layout, dp=dp, micro_batches=ask.sequences // dp, **usual)
+    base = replace(layout, dp=dp, micro_batches=ask.sequences // dp)
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
 
 
@@ -234,7 +234,7 @@ class _Search:
         return self.refused[key]
 
     def _job(self, way: Way, checkpointing: str) -> Job:
-        return replace(way.job, recipe=self.price.recipes[checkpointing])
+        return replace(way.job, recipe=self.price.recipe(way.job.layout, checkpointing))
 
     def ways(self, base: Layout, *batches: int) -> Iterator[Way]:
         """A cut with each of these micro-batches (none: of BATCHES), and each number of chunks."""

@@ -13,7 +13,7 @@ from scaleout.spec.sharding import alike
 from scaleout.spec.topology import Cluster
 from scaleout.timing.ddp import Timeline
 from scaleout.timing.job import step
-from scaleout.timing.machine import replica_group, shard_group
+from scaleout.timing.machine import replica_group
 
 
 def starts(job: Job) -> float:
@@ -35,7 +35,7 @@ def starts(job: Job) -> float:
 def _units(job: Job, group: Cluster) -> float:
     """Seconds of latency of a pass: each unit is gathered twice, but the root once, and reduced once."""
     sharding, wide, seconds = job.sharding, job.recipe.width("compute"), 0.0
-    shards, copies = shard_group(group, sharding.ranks), replica_group(group, sharding.ranks)
+    shards, copies = mesh.shard_group(group, sharding.ranks), replica_group(group, sharding.ranks)
     for unit, times in alike(job.shape, sharding):
         size = unit.shard(sharding.ranks) * sharding.ranks
         if sharding.ranks > 1:

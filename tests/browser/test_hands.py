@@ -135,7 +135,7 @@ def test_the_readers_own_order_of_a_pipeline_is_entered_moved_by_its_arrows_shar
             arg=[slots, schedule],
         )
 
-    named("button", "Move a block: the order is yours").click()
+    named("button", "Make your own order: move blocks").click()
     rests(16)
     later = named("button", "Move the chosen block one place later")
     later.click()  # none is chosen: it chooses the first, and moves nothing

@@ -23,12 +23,15 @@ def rests(view, **wanted):
 
 
 def test_one_press_sets_a_rank_and_what_is_lit_of_it(mesh):
-    mesh.page.locator("#live-mesh").get_by_role("button", name="weights of rank 6: who holds its weights").click()
+    mesh.page.locator("#live-mesh").get_by_role("button", name="weights of rank 6: ranks with the same weights").click()
     assert rests(mesh, rank=6, look="weights")["holders"] == [4, 6]
-    assert mesh.get_by_label("Light in the picture").locator("option:checked").text_content() == "who holds its weights"
-    mesh.get_by_role("button", name="tokens of rank 1: who works on its tokens").press("Enter")
+    assert (
+        mesh.get_by_label("Light in the picture").locator("option:checked").text_content()
+        == "ranks with the same weights"
+    )
+    mesh.get_by_role("button", name="tokens of rank 1: ranks with the same tokens").press("Enter")
     rests(mesh, rank=1, look="tokens")
-    rank = mesh.get_by_role("button", name="rank 1: whom it talks to")
+    rank = mesh.get_by_role("button", name="rank 1: ranks it communicates with")
     rank.focus()
     mesh.page.keyboard.press("Space")
     assert rests(mesh, rank=1, look="groups")["groups"]["pp"] == [1, 5]

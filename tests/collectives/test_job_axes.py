@@ -91,3 +91,16 @@ def test_a_gathered_context_sends_as_much_in_fewer_messages():
     size = 8192 * 2 * 1024 * 2  # keys and values of 8 heads of 128
     each = 2 * on.context("all_gather", size) + on.context("reduce_scatter", size)
     assert sent.seconds(gather)["cp"] == pytest.approx(2 * 32 * each)
+
+
+@pytest.mark.parametrize(("recompute", "gathers"), [("none", 1), ("selective", 1), ("full", 2)])
+def test_keys_and_values_that_are_kept_are_gathered_once(recompute, gathers):
+    """And once more where the whole block is recomputed; nothing hides what is sent."""
+    kept = job(Layout(dp=4, cp=4, micro_batches=2, gather_again=False), context="gather").other(checkpointing=recompute)
+    again = kept.other(gather_again=True)
+    assert [traffic(at)["cp"].messages for at in (kept, again)] == [
+        2 * 32 * (1 + gathers),
+        2 * 32 * (3 + (recompute != "none")),
+    ]
+    for at in (kept, again):
+        assert step(at).parts["exposed context"] == pytest.approx(sent.seconds(at)["cp"])

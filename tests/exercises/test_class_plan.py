@@ -10,6 +10,7 @@ import pytest
 from repo import ROOT, text
 
 from scaleout import exercises, views
+from scaleout.exercises.mesh import wires
 from scaleout.memory.accounts import account
 from scaleout.records import results
 from scaleout.spec.transformer import PRESETS, total_parameters
@@ -118,7 +119,7 @@ def test_eight_people_send_and_walk_what_the_plan_of_three_axes_says():
     assert set(sent.values()) == {(2, 4, 6), (0, 4, 6)} and "(6, 2 or none, and 4.)" in PLANS["mesh"]
     walked = [sum(bytes_by_axis[axis] for bytes_by_axis in sent.values()) for axis in (2, 0)]
     assert "({} and {}.)".format(*walked) in PLANS["mesh"]
-    once = exercises.exercise("mesh", "bytes-by-axis").reference
+    once = wires.sent
     two_micro_batches, four_micro_batches = (once(4, 2, 2, m, 3, 1, 4) for m in (2, 4))
     assert [b / a for a, b in zip(two_micro_batches, four_micro_batches, strict=True)] == [
         2,
@@ -224,7 +225,7 @@ def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
         for way in list(milliseconds)[:3]
     )
     sent = [run.measurement[f"collectives per step, {way}"] for way in ("naive", "torch DDP")]
-    assert f"naive sends {sent[0]:.0f} messages per step and the others {sent[1]:.0f}" in plan
+    assert f"naive starts {sent[0]:.0f} all-reduces per step and the others {sent[1]:.0f}" in plan
     assert f"all {len(run.checks)} checks" in plan
     folder = ROOT / "labs/results/slow_link"
     link = [results.load(folder / f"cpu-2-hosts-{rate}.json").measurement for rate in ("unlimited", "100-mbit")]

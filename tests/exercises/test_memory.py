@@ -23,7 +23,7 @@ right = partial(answers.right, "memory")
 
 def test_states_are_those_of_figure_1_of_zero():
     """Rajbhandari et al., arXiv 1910.02054, figure 1: 7.5B parameters, 120 GB; stage 1 on 64 GPUs, 31.4."""
-    assert value("states-7b5") / GB == 120
+    assert states("bf16-master", "adamw") * 7.5 == 120
     assert value("zero-1") / GB == pytest.approx(31.4, abs=0.05)
 
 
@@ -40,7 +40,6 @@ def test_sizes_that_follow_from_one_line_of_arithmetic():
     assert value("adamw-bytes") == 2 + 4 + 4 + 2 + 2
     assert value("largest-on-141gb") == 143_771 * 2**20 / 16
     assert value("logits") == 6 * 8192 * 128_256 * 4
-    assert value("checkpointing") == 96 * 2048 * 12_288 * 2
 
 
 def test_zero_1_agrees_with_the_model_on_a_real_shape():
@@ -55,12 +54,6 @@ def test_lora_counts_what_the_papers_matrices_hold():
     adapter = 32 * 64 * (4 * (4096 + 4096) + 3 * (4096 + 11_008))
     assert adapter == 159_907_840
     assert value("lora") == pytest.approx(6_738_415_616 * 2 + adapter * 16, rel=1e-9)
-
-
-def test_what_a_checkpoint_is_agrees_with_the_model():
-    """The model also holds the input of the head, and a little more: under 2% at 96 layers."""
-    memory = account(PRESETS["gpt-3-175b"], 1, 2048, Recipe(precision="bf16", checkpointing="full"))
-    assert value("checkpointing") == pytest.approx(memory.moments["head"]["activations"], rel=0.025)
 
 
 def test_the_whole_run_can_be_done_by_hand():
@@ -82,21 +75,10 @@ def test_the_three_tensors_at_the_loss_are_named_as_they_are():
 
 
 def test_the_right_choice_is_what_the_model_says():
-    peak = account(PRESETS["gpt2-xl"], 16, 1024).peak
-    assert right("largest-kind") == max(peak, key=peak.get)
     assert _growth("sdpa") == pytest.approx(2, abs=0.01)
     assert 2.2 < _growth("naive") < 4
     assert right("double-sequence") == "more-than-two"
     assert right("sixteen-eighteen-twenty") == "gradient-copies"
-    assert right("qlora") == "frozen-4-bit"
-
-
-def test_qlora_fits_the_cards_of_its_paper():
-    """Dettmers et al., arXiv 2305.14314: 65B on 48 GB and 33B on 24 GB."""
-    solution = exercises.exercise("memory", "qlora").solution
-    assert "33.5 GB for 65B" in solution
-    assert "17.0 GB for 33B" in solution
-    assert "4.127 bits" in solution
 
 
 def test_the_right_option_is_not_always_in_the_same_place():

@@ -5,7 +5,7 @@ import torch
 from answers import right, solution, value
 
 from scaleout.collectives.job import traffic
-from scaleout.exercises.mesh import diagnose, layouts, stages
+from scaleout.exercises.mesh import diagnose, layouts, stages, wires
 from scaleout.memory import mesh as memory
 from scaleout.memory.allocator import usable
 from scaleout.memory.job import fullest
@@ -99,7 +99,6 @@ def test_the_model_finds_what_the_sketch_finds_for_the_table():
 
 
 def test_bytes_by_axis_are_those_of_the_traffic_model():
-    exercise = solution("mesh", "bytes-by-axis")
     job = Job(
         PRESETS["llama-3-70b"],
         8192,
@@ -111,7 +110,7 @@ def test_bytes_by_axis_are_those_of_the_traffic_model():
     )
     turned = job.other(order=("tp", "pp", "dp", "cp"))
     traffic_by_axis, turned_traffic = traffic(job), traffic(turned)
-    mine = exercise(4, 2, 8, 64, 20, 8192 * job.shape.hidden * 2, 2 * job.rank_parameters(2))
+    mine = wires.sent(4, 2, 8, 64, 20, 8192 * job.shape.hidden * 2, 2 * job.rank_parameters(2))
     assert mine == pytest.approx([traffic_by_axis[axis].bytes for axis in ("pp", "dp", "tp")])
     assert {axis: sent_on_axis.bytes for axis, sent_on_axis in turned_traffic.items()} == {
         axis: sent_on_axis.bytes for axis, sent_on_axis in traffic_by_axis.items()

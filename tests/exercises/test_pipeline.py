@@ -27,17 +27,15 @@ def texts(key):
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
-    assert value("one-batch") == pytest.approx(Fraction(1, 6))
     assert value("bubble-share") == pytest.approx(Fraction(8 - 1, 24 + 8 - 1))
     assert value("micro-batches") == pytest.approx(Fraction(12 - 1, 1536 // (16 * 2)))
     assert value("held-by-rank") == (8 - 2) * 2.5 * GB
-    assert value("zero-bubble") == pytest.approx(Fraction(8 - 1, 3 * 16 + 8 - 1))
     assert value("uneven-stage") == pytest.approx((32 * 1.6 + 8 - 1) / (32 + 8 - 1) - 1)
 
 
 def test_no_number_is_one_of_the_chapters():
     """The chapter's are p = 4 and m = 8, with 3/8 of the work and 3/11 of the step."""
-    for key in ("one-batch", "bubble-share", "micro-batches", "zero-bubble", "uneven-stage"):
+    for key in ("bubble-share", "micro-batches", "uneven-stage"):
         assert round(value(key), 3) not in (0.375, 0.273, 0.75, 0.086, 0.429, 0.1), key
 
 
@@ -50,7 +48,8 @@ def test_what_scaling_costs():
 def test_two_orders_with_one_bubble():
     assert right("same-bubble") == "memory"
     text = texts("same-bubble")
-    assert f"{7 / 39:.1%} of the step" in text and f"**{7 / 71:.1%}**" in text and f"{3 * 39} slots" in text
+    assert f"7/39 = {7 / 39:.1%} of the total time" in text and f"**{7 / 71:.1%}**" in text
+    assert f"{3 * 39} slots" in text
 
 
 def test_hops_are_counted_once_by_gpipe_and_in_every_round_by_1f1b():
@@ -62,11 +61,11 @@ def test_hops_are_counted_once_by_gpipe_and_in_every_round_by_1f1b():
     assert four_chunks > costs._SLOW["interleaved"]  # with four chunks per rank it loses
 
 
-def test_the_mended_stages_are_as_even_as_whole_blocks_can_be():
+def test_the_balanced_stages_are_as_even_as_whole_blocks_can_be():
     """Ten blocks per stage, and a head as heavy as six: 86 on eight ranks."""
     assert round((1.6 - 1) * 10) == 6
-    mended = sorted([10 - 6 + 6, *[11] * 6, 10])
-    assert sum(mended) == 8 * 10 + 6 and max(mended) == -(-86 // 8) == 11
+    balanced = sorted([10 - 6 + 6, *[11] * 6, 10])
+    assert sum(balanced) == 8 * 10 + 6 and max(balanced) == -(-86 // 8) == 11
     assert "Llama 3 8B is best cut into 9, 9, 8, 6 blocks" in costs.UNEVEN_STAGE.solution, "as in the chapter's table"
 
 
@@ -116,7 +115,7 @@ def test_the_four_that_stand_are_those_of_1f1b_with_sends_that_wait():
     ]
     lines = [f"rank {rank} waits to send activations {3 - rank} to rank {rank + 1}" for rank in range(3)]
     assert hang.STANDING.splitlines() == [*lines, "rank 3 waits to send gradient 0 to rank 2"]
-    assert right("both-send") == "pair" and right("receive-first") == "receive" and right("tied-table") == "add"
+    assert right("both-send") == "pair" and right("tied-table") == "add"
 
 
 @each(
@@ -124,9 +123,6 @@ def test_the_four_that_stand_are_those_of_1f1b_with_sends_that_wait():
         ("bubble-share", "29%", "of-the-work"),
         ("bubble-share", "7/31", ""),
         ("bubble-share", "22%", "rounded"),
-        ("zero-bubble", "7/69", "third-of-the-share"),
-        ("zero-bubble", "7/23", "one-f-one-b"),
-        ("zero-bubble", "7/55", ""),
         ("held-by-rank", "12.5 GB", "one-short"),
         ("held-by-rank", "17.5 GB", "from-one"),
         ("held-by-rank", "14 GiB", ""),

@@ -51,7 +51,8 @@ def test_who_waits_for_whom():
 def test_the_receive_that_holds_up_the_rest():
     row = [span("F", 0, 0, 1), Span("R", 2, 0, 1, 3, 3), span("F", 1, 3, 4)]
     assert pipeline.longest_receive([row]) == (
-        "rank 0 stands 2,000.0 ms in a receive for F0 of stage 2, after F0 of stage 0: behind it waits F1 of stage 0"
+        "rank 0 is blocked for 2,000.0 ms in a receive for F0 of stage 2, after F0 of stage 0: "
+        "F1 of stage 0 waits behind it"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.job import fullest, rank_account
+from scaleout.memory.mesh_peaks import ends_of, peaks
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -117,3 +118,23 @@ def test_a_second_micro_batch_finds_the_gradients_of_the_first(zero, least):
     assert one.moments["forward"]["gradients"] == 0 == four.rest["gradients"]
     assert four.moments["forward"]["gradients"] == pytest.approx(least, rel=1e-6)
     assert one.moments["loss"]["gradients"] == 0 and four.moments["loss"]["gradients"] == pytest.approx(least, rel=1e-6)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize(("pp", "cp"), [(1, 4), (2, 2)])
+def test_gathered_keys_and_values_are_kept_in_each_block_where_nothing_is_gathered_again(recompute, pp, cp):
+    """Llama 3 8B at 32,768 tokens: two tensors of 8 heads of 128 in 16 bits, of the other ranks' tokens."""
+    layout = Layout(dp=16 // pp // cp, cp=cp, pp=pp, zero=1, micro_batches=pp)
+    again = Job(PRESETS["llama-3-8b"], 32_768, DEVICES["h100-sxm"], cluster(2, 8), 1, layout, context="gather").other(
+        checkpointing=recompute
+    )
+    kept = again.other(gather_again=False)
+    block = 2 * 2 * 8 * 128 * 32_768 * (cp - 1) // cp
+    blocks = 0 if recompute == "full" else 32 // pp * (pp if pp > 1 else 1)
+    for name, kinds in rank_account(again).moments.items():
+        more = rank_account(kept).moments[name]["activations"] - kinds["activations"]
+        assert more == (0 if name == "optimizer" else blocks * block), name
+    price = peaks(again.shape, again.seq, "gather", again.recipe)
+    for job in (again, kept):
+        size, _ = price.peak(1, job.recipe, job.layout, ends_of(job.layout, job.stages))
+        assert size == pytest.approx(fullest(job).peak_bytes, rel=0.01)

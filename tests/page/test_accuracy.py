@@ -12,6 +12,13 @@ import repo
 
 from scaleout.draw import errors, svg
 from scaleout.page import accuracy
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing.band import band
+from scaleout.timing.job import step
 
 PAGE = repo.text("book/accuracy.md")
 
@@ -64,3 +71,29 @@ def test_the_picture_has_a_dot_a_step_where_its_error_is(width):
         if text.get("text-anchor") in (None, "start")
     ]
     assert max(words) <= width
+
+
+def test_the_year_of_the_program():
+    """GPT-3 175B on 1,024 A100: tp 8, pp 8 with 4 chunks, 1,536 sequences of 2,048 tokens."""
+    layout = Layout(
+        dp=16, tp=8, pp=8, zero=1, sequence_parallel=True, micro_batches=96, chunks=4, schedule="interleaved"
+    )
+    nodes = cluster(128, 8, across="ib-hdr")
+    today = Job(PRESETS["gpt-3-175b"], 2048, DEVICES["a100-80gb"], nodes, 1, layout).other(checkpointing="selective")
+    old = today.other(program="megatron-2021")
+    shares = [step(job).mfu for job in (old.other(attention="naive", dropout=0.1), old, today)]
+    first, second, third = re.findall(r"MFU of (\d+)% on 1,024 A100.*makes it (\d+)%.*Engine (\d+)%", PAGE)[0]
+    assert [f"{100 * share:.0f}" for share in shares] == [first, second, third]
+    assert "no published step of Megatron-LM with Transformer Engine on Ampere" in band(today).outside
+
+
+def test_mfu_of_long_sequences_counts_scores_that_no_kernel_computes():
+    """Two multiplications forward and four backward, two operations of each for a score; half is masked."""
+    layout = Layout(tp=8, sequence_parallel=True, micro_batches=2)
+    job = Job(PRESETS["llama-3-8b"], 131_072, DEVICES["a100-80gb"], cluster(1, 8), 1, layout)
+    scores = job.sequences * job.seq**2 * job.shape.heads * job.shape.layers
+    masked = 3 * 2 * 2 * job.shape.d * scores / 2
+    found = step(job)
+    computed = found.mfu - masked / found.seconds / job.peak_flop_per_s / 8
+    said = re.findall(r"131,072 tokens is predicted at (\d+)%, and at (\d+)% of the peak", PAGE)[0]
+    assert (f"{100 * found.mfu:.0f}", f"{100 * computed:.0f}") == said

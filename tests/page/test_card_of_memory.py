@@ -30,7 +30,7 @@ def test_the_two_moments_are_the_accounts(stem, tokens):
     shape, recipe = PRESETS[stem], Recipe("fp32")
     n, found = total_parameters(shape), account(PRESETS[stem], 1, tokens, recipe)
     made = total(found.moments["loss"]) - total(found.rest)
-    assert value(LOSS, N=n, K=made) == pytest.approx(total(found.moments["loss"]), rel=1e-6)
+    assert value(LOSS, N=n, A=made) == pytest.approx(total(found.moments["loss"]), rel=1e-6)
     assert value(UPDATE, N=n) == pytest.approx(total(found.moments["optimizer"]), rel=1e-3)
     states = account(shape, 1, tokens, Recipe("bf16-master")).states
     assert value(MASTER, N=n) == pytest.approx(total(states), rel=1e-5)

@@ -130,7 +130,11 @@ def split_backward(stage, x, y, gradient):
 """,
 }  # fmt: skip
 SPLITS |= FRESH
-SAYS = {"deadlock": "it waited in send()", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
+SAYS = {
+    "deadlock": "it waited in send()",
+    "held-too-many": "this rank has at most",
+    "held-too-many2": "no backward has come",
+}
 
 
 @pytest.mark.slow

@@ -129,8 +129,8 @@ def test_faults_are_shown():
     early = pool.lab([*untrained, "--fault", "receive"], 2)
     assert early.returncode == 0, early.stderr
     assert re.search(
-        r"^rank (\d) stands [\d.]+ ms in a receive for F0 of stage [23], after F0 of stage \1: behind it "
-        r"waits F1 of stage \1$",
+        r"^rank (\d) is blocked for [\d.]+ ms in a receive for F0 of stage [23], after F0 of stage \1: "
+        r"F1 of stage \1 waits behind it$",
         early.stdout,
         re.M,
     )

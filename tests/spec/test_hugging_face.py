@@ -115,3 +115,25 @@ def test_a_model_with_another_head_is_refused_by_its_name(name):
 def test_what_is_none_is_told_in_one_line(config, said):
     text = config if isinstance(config, str) else json.dumps(config)
     refused(lambda: hugging_face.shape(text), said)
+
+
+@each(
+    [
+        (MISTRAL | {"sliding_window": 4096}, 4096),
+        (MISTRAL | {"sliding_window": None}, None),
+        (MISTRAL, None),
+        (QWEN | {"sliding_window": 4096}, None),
+        (QWEN | {"sliding_window": 4096, "use_sliding_window": True}, 4096),
+        (without(QWEN, "use_sliding_window") | {"sliding_window": 4096}, None),
+        (LLAMA | {"sliding_window": "4096", "use_sliding_window": True}, None),
+    ]
+)
+def test_a_sliding_window_is_read_and_changes_no_shape(config, tokens):
+    assert hugging_face.window(json.dumps(config)) == tokens
+    assert shape(config) == shape(without(config, "sliding_window", "use_sliding_window"))
+
+
+def test_a_byte_order_mark_and_no_experts_are_a_dense_model():
+    assert hugging_face.shape("\ufeff" + json.dumps(LLAMA)) == PRESETS["llama-3-8b"]
+    assert shape(LLAMA | {"num_experts": 0, "num_local_experts": None}) == PRESETS["llama-3-8b"]
+    refused(lambda: shape(LLAMA | {"num_experts": 8}), "has experts, which are not priced yet")

@@ -24,13 +24,13 @@ def test_sequences_of_a_step():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tp": 3}, "tp 3 does not divide 32 heads: the nearest that works is 2"),
+        ({"tp": 3}, "tp 3 does not divide 32 heads: the nearest that works is 4"),
         (
             {"dp": 3},
             "dp 3 x cp 1 x tp 1 x pp 1 is 3 ranks, there are 8: the nearest that works is dp 8, cp 1, tp 1, pp 1",
         ),
         ({"shards": 3}, "shards must divide 8 replicas, not 3: use 2"),
-        ({"pp": 2, "shards": 2}, "are priced without a pipeline: use pp 1"),
+        ({"pp": 2, "shards": 2}, "are priced without a pipeline: use shards None, or pp 1"),
         (
             {"zero": 3, "reshard": False},
             "ZeRO stage 3 frees what it gathered: use zero 2 with reshard False, or reshard True",

@@ -56,9 +56,10 @@ def layouts(**more):
 @over(name=list(MAKERS), recompute=["none", "full"], layers=[32, 30, 14])
 def test_every_option_is_one_that_the_framework_has(name, recompute, layers):
     known = PUBLISHED[name]["options"]
-    for layout in [*layouts(sequence_parallel=True), *layouts(cp=2), *layouts()]:
+    contexts = {"gather_again": False} if name == "torchtitan" else {}
+    for layout in [*layouts(sequence_parallel=True), *layouts(cp=2, **contexts), *layouts()]:
         try:
-            _, options = read(MAKERS[name](job(layout, 1, 4096, layers, recompute)))
+            _, options = read(MAKERS[name](job(layout, 1, 4096, layers, recompute, context="gather")))
         except ValueError as error:
             assert "splits weights" in str(error) or "shares" in str(error)
             continue
@@ -70,7 +71,8 @@ def test_every_option_is_one_that_the_framework_has(name, recompute, layers):
 
 @each([(name, example) for name in MAKERS for example in PUBLISHED[name]["examples"]])
 def test_a_published_command_comes_out_as_it_was_written(name, example):
-    lines = MAKERS[name](job(Layout(**example["layout"]), example["batch"], example["seq"], example["layers"]))
+    layout = Layout(**example["layout"], gather_again=name == "megatron")
+    lines = MAKERS[name](job(layout, example["batch"], example["seq"], example["layers"], context="gather"))
     assert set(example["options"]) <= set(lines), set(example["options"]) - set(lines)
 
 
@@ -152,15 +154,29 @@ def test_weights_are_kept_or_not_after_the_forward_by_the_stage_of_zero(dp, zero
             ["--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"],
         ),
         (megatron, {"dp": 2, "zero": 2}, "none", ["--use-megatron-fsdp", "--ckpt-format fsdp_dtensor"]),
-        (megatron, {"cp": 2}, "none", ["--overlap-grad-reduce"]),
+        (megatron, {"cp": 2}, "none", ["--overlap-grad-reduce", "--cp-comm-type all_gather"]),
         (torchtitan, {"tp": 2}, "none", ["--parallelism.no-enable_sequence_parallel"]),
-        (torchtitan, {"cp": 2, "zero": 3}, "none", ["--parallelism.context_parallel_load_balancer ptrr"]),
+        (
+            torchtitan,
+            {"cp": 2, "zero": 3, "gather_again": False},
+            "none",
+            ["--parallelism.context_parallel_load_balancer ptrr"],
+        ),
         (torchtitan, {"pp": 2}, "none", ["--training.disable_cuda_graphs"]),
     ]
 )
 def test_what_a_layout_needs_is_asked_for_and_of_one_rank_nothing_of_it(maker, layout, recompute, lines):
-    assert set(lines) <= set(maker(job(Layout(**layout), recompute=recompute)))
+    assert set(lines) <= set(maker(job(Layout(**layout), recompute=recompute, context="gather")))
     assert not set(lines) & set(maker(job(Layout())))
+
+
+def test_a_ring_is_megatron_s_default_and_torchtitan_has_none():
+    ring = job(Layout(dp=2, cp=2, zero=3, gather_again=False))
+    assert not [line for line in megatron(ring) if line.startswith("--cp-comm-type")]
+    for way in ({"context": "ring"}, {"context": "gather", "gather_again": True}):
+        refused(lambda way=way: torchtitan(ring.other(**way)), "use context gather and gather_again False")
+    assert torchtitan(ring.other(context="gather"))
+    refused(lambda: megatron(ring.other(context="gather")), "again in the backward: use gather_again")
 
 
 def test_stages_that_no_rule_gives_are_written_out_for_megatron():
@@ -275,7 +291,12 @@ def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words)
         (megatron, {"dp": 2, "zero": 3}, {"order": ("dp", "pp", "cp", "tp")}, "cannot order ranks as dp, pp, cp, tp"),
         (torchtitan, {"dp": 2, "zero": 1}, {}, "no ZeRO 1 here: use zero 2 or 3"),
         (torchtitan, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 here: use zero 1"),
-        (torchtitan, {"dp": 2, "cp": 2}, {}, "splits weights over context parallelism: use zero 2 or 3"),
+        (
+            torchtitan,
+            {"dp": 2, "cp": 2, "gather_again": False},
+            {"context": "gather"},
+            "splits weights over context parallelism: use zero 2 or 3",
+        ),
         (torchtitan, {"pp": 2, "schedule": "zb1"}, {}, "at least 2 stages of zero-bubble ZB1: use chunks 2"),
         (torchtitan, {"pp": 3}, {}, "use as many stages as divide 32 or 34"),
         (torchtitan, {"dp": 2}, {"recompute": "selective"}, "use none or full"),
@@ -332,7 +353,8 @@ def test_torchtitan_makes_each_loss_by_chunks_and_by_what_is_compiled(program, l
 
 @over(cp=[1, 2], batch=[1, 2, 4], seq=[4096, 3072])
 def test_torchtitan_s_chunks_are_equal_and_no_larger_than_those_that_were_priced(cp, batch, seq):
-    asked = job(Layout(dp=2, cp=cp, zero=3), batch, seq, program="compiled", loss="chunked")
+    layout = Layout(dp=2, cp=cp, zero=3, gather_again=False)
+    asked = job(layout, batch, seq, program="compiled", loss="chunked", context="gather")
     chunks = int(read(torchtitan(asked))[1]["--loss.num_chunks"])
     priced = Sizes(asked.shape, batch, asked.seq // cp, asked.recipe, Layout()).loss_chunk
     assert asked.seq // cp % chunks == 0 and asked.tokens <= chunks * priced

@@ -48,7 +48,7 @@ def test_overlap_is_the_program_s_unless_it_is_given():
                 Layout(dp=8, zero=1),
                 replicas=Replicas(compression=2),
             ),
-            "use zero 0 and pp 1",
+            "use compression 1, or zero 0 and pp 1",
         ),
     ],
 )

@@ -6,6 +6,7 @@ from math import fsum
 import pytest
 
 from scaleout.collectives.job import traffic
+from scaleout.spec import mesh
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -211,7 +212,9 @@ def test_gradients_and_weights_that_the_host_does_not_hide():
     way up to be waited for."""
     short, on = away(2, seq=64), machine.from_datasheet(SEVEN)
     block, first, last = step(short).work
-    late = on.host(4 * N / 8) - (32 * block.backward_seconds + first.backward_seconds + last.backward_seconds)
+    data = exchange.schedule(short, on, (block, first, last))  # copies go on while the backward waits for it
+    late = on.host(4 * N / 8) - (data.exposed - data.gathered)
+    late -= 32 * block.backward_seconds + first.backward_seconds + last.backward_seconds
     assert late > 0 and step(short).parts["exposed host"] == pytest.approx(late)
     assert step(short.other(micro_batches=4)).parts["exposed host"] == pytest.approx(4 * late)
     swift = step_on(away(2), replace(on, host_bytes_per_s=1e20))
@@ -248,9 +251,9 @@ def test_offload_that_there_is_not(wrong, says):
 def test_groups_of_hybrid_sharding():
     """Shards of four in nodes of eight: the copies are two in each node of four nodes, and share what leaves it."""
     wide = cluster(4, 8)
-    near, far = machine.shard_group(wide, 4), machine.replica_group(wide, 4)
+    near, far = mesh.shard_group(wide, 4), machine.replica_group(wide, 4)
     assert (near.nodes, near.gpus_per_node) == (1, 4) and (far.nodes, far.gpus_per_node) == (4, 2)
     assert far.across.bytes_per_s == pytest.approx(wide.pool.bytes_per_s / 4)
-    assert machine.shard_group(wide, 16).nodes == 2 and machine.replica_group(wide, 32).ranks == 1
+    assert mesh.shard_group(wide, 16).nodes == 2 and machine.replica_group(wide, 32).ranks == 1
     with pytest.raises(ValueError, match="use a divisor of 8, or 8 times a divisor of 4"):
-        machine.shard_group(wide, 3)
+        mesh.shard_group(wide, 3)

@@ -1,5 +1,6 @@
 """The seconds of a job: properties that any machine has, and published steps."""
 
+import random
 from dataclasses import replace
 from math import fsum, isclose
 from statistics import median
@@ -76,6 +77,44 @@ def faster(job, **changes):
     return step(job.other(**changes)).seconds <= step(job).seconds * (1 + 1e-9)
 
 
+def changed(seed):
+    """A random job, with its replicas exchanging and offloading otherwise; every third one offloads its optimizer, and
+    every third one reduces at each micro-batch of a pipeline: there two things hide behind one backward."""
+    draw = random.Random(seed)
+    always = ({}, {"pp": 1, "chunks": 1, "offload": "optimizer"}, {"pp": 4, "every_pass": True, "chunks": 2})[seed % 3]
+    always |= {"schedule": "interleaved", "micro_batches": 8} if "pp" in always else {}
+    options = {"zero": (0, 1, 2, 3), "offload": ("none", "optimizer", "parameters"), "offload_to": ("host", "nvme"),
+               "every_pass": (None, True, False), "overlap": (None, True, False), "context": ("ring", "gather"),
+               "prefetch": (0, 1, 2), "compression": (1, 2), "reshard": (True, False)}  # fmt: skip
+    while True:
+        job = draw.choice(JOBS)
+        try:
+            drawn = {name: draw.choice(values) for name, values in options.items() if draw.random() < 0.6}
+            return job.other(**drawn | always)
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("times", [1.3, 10])
+def test_faster_hardware_is_never_slower(seed, times):
+    """Arithmetic, memory, links within a node and between nodes, and latencies, each alone and arithmetic with memory;
+    whatever hides behind one another, twice or not at all."""
+    job = changed(seed)
+    device, nodes = job.device, job.cluster
+    wires = {name: replace(getattr(nodes, name), link="") for name in ("inside", "across")}
+    job = job.other(cluster=replace(nodes, **wires))
+    rates = {name: times * getattr(device, name) for name in ("fp16_flop_per_s", "bf16_flop_per_s", "fp32_flop_per_s")}
+    memory = {"memory_bytes_per_s": times * device.memory_bytes_per_s}
+    links = [{name: replace(wire, bytes_per_s=times * wire.bytes_per_s)} for name, wire in wires.items()]
+    links += [{name: replace(wire, alpha_seconds=wire.alpha_seconds / times) for name, wire in wires.items()}]
+    swift = [{"device": replace(device, **parts)} for parts in (rates, memory, rates | memory)]
+    swift += [{"cluster": replace(job.cluster, **parts)} for parts in links]
+    before = step(job).seconds
+    for changes in swift:
+        assert step(job.other(**changes)).seconds <= before * (1 + 1e-12), (str(job), job.replicas, changes)
+
+
 @pytest.mark.parametrize("job", JOBS[:30], ids=[f"{i}" for i in range(30)])
 def test_more_is_never_slower(job):
     """Links, memory and arithmetic twice as fast; a program without gaps and without jitter."""
@@ -94,6 +133,17 @@ def test_more_is_never_slower(job):
     twice = {name: 2 * getattr(device, name) for name in ("fp16_flop_per_s", "bf16_flop_per_s", "fp32_flop_per_s")}
     assert faster(job, device=replace(device, **twice))
     assert faster(job, program=replace(job.program, kernel_seconds=0.0, jitter=0.0, contention=0.0))
+
+
+@pytest.mark.parametrize("device", ["a100-80gb", "h100-sxm", "b200"])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("seq", [8192, 131_072, 1_048_576])
+def test_no_more_is_computed_than_any_published_run_does(device, program, seq):
+    """MFU counts all scores, and comes near 1; without the masked half it stays below 0.75 of the peak."""
+    job = Job(PRESETS["llama-3-8b"], seq, DEVICES[device], cluster(1, 8), 1, Layout(tp=8), program=PROGRAMS[program])
+    masked = 3 * 2 * job.shape.d * job.sequences * seq**2 * job.shape.heads * job.shape.layers
+    found = step(job)
+    assert found.mfu - masked / found.seconds / job.peak_flop_per_s / 8 < 0.75 and found.mfu < 1
 
 
 def test_one_gpu_has_no_communication():

@@ -9,6 +9,7 @@ import pytest
 
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.frameworks import trained
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -47,7 +48,8 @@ def drawn(model, gpus, sequences, seq, program, count=25):
                 schedule="interleaved" if chunks > 1 else "1f1b",
                 micro_batches=sequences // dp // batch,
             )
-            out.append(base.other(layout=layout, batch=batch, checkpointing=draw.choice(("none", "selective", "full"))))
+            job = base.other(layout=layout, batch=batch, checkpointing=draw.choice(("none", "selective", "full")))
+            out.append(job.other(recipe=trained(job.program, layout, job.recipe)))
         except ValueError:
             continue
     return base, out
@@ -113,9 +115,10 @@ def test_a_tied_embedding_adds_its_gradients_up_at_both_ends():
     assert quick[0] - quick[1] == pytest.approx(exact[0] - exact[1], rel=1e-6) and quick[0] - quick[1] > 0.01
 
 
-def test_bytes_are_those_of_the_account_within_a_hundredth():
+@pytest.mark.parametrize("program", ["megatron", "huggingface"])
+def test_bytes_are_those_of_the_account_within_a_hundredth(program):
     for run in RUNS[:4]:
-        base, jobs = drawn(*run, "megatron", 8)
+        base, jobs = drawn(*run, program, 8)
         price = Pricer(base)
         for job in jobs:
             size = price.peak(price.way(job.layout, job.batch), job.recipe.checkpointing)
@@ -136,3 +139,18 @@ def test_the_first_and_last_micro_batch_pass_every_chunk():
     assert Pricer(job).parts(Pricer(job).way(job.layout, 1), "none")["hops"] == pytest.approx(
         step(job).parts["hops"], rel=0.02
     )
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_whole_weights_under_autocast_have_bytes_of_their_own(recompute):
+    """GPT-2 XL on 8 GPUs by Transformers: the search prices fp32 weights with their casts and DDP's buckets."""
+    base = Job(
+        PRESETS["gpt2-xl"], 1024, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8), program=PROGRAMS["huggingface"]
+    )
+    layout = Layout(dp=8, micro_batches=4)
+    price, own = Pricer(base), base.other(recipe=trained(base.program, layout, base.recipe), layout=layout)
+    exact = fullest(own.other(batch=8, checkpointing=recompute)).peak_bytes
+    assert price.peak(price.way(layout, 8), recompute) == pytest.approx(exact, rel=0.01)
+    assert exact > 1.15 * fullest(base.other(batch=8, checkpointing=recompute, layout=layout)).peak_bytes
+    if recompute == "none":
+        assert exact == pytest.approx(64.5e9, rel=0.002)

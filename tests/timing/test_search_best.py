@@ -40,14 +40,13 @@ def by_chance(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_listed_layout_is_clearly_faster_and_smaller_than_the_best(seed):
-    """By more than 1% in both. Without tp, cp and pp the best is compared with its kind."""
+def test_no_listed_layout_dominates_the_best(seed):
+    """Not slower, not larger, and clearly less of one. Without tp, cp and pp the best is compared with its kind."""
     asked, sequences = by_chance(seed)
     found = search(asked, sequences)
     print(f"seed {seed}: {asked}, {sequences} sequences")
     if best := found.best:
-        better = [p for p in found.plans if p.seconds < 0.99 * best.seconds and p.bytes < 0.99 * best.bytes]
-        assert not [key(p) for p in better if best.axes or not p.axes]
+        assert not [key(p) for p in found.plans if p.dominates(best) and (best.axes or not p.axes)]
         assert found.equal(best) and best.exact and best.fits
         alone = [p for p in found.plans if found.equal(p) and not p.axes]
         assert not alone or not best.axes, "data parallelism alone comes first"

@@ -163,7 +163,7 @@ def test_sentence_says_fit_and_lever():
     small = views.render("memory", {"model": "gpt2", "seq": 1024})
     assert small["values"]["fits"] and "It fits on one H100" in small["sentence"]
     large = views.render("memory", {})
-    over = "It does not fit on one H100 SXM 80 GB: 1.84 times its usable 73.4 GB"
+    over = "It does not fit on one H100 SXM 80 GB: 1.84 times the usable 73.4 GB"
     assert not large["values"]["fits"] and over in large["sentence"]
     assert "The largest part is Adam's averages (40%). Try **ZeRO-" in large["sentence"]
 
@@ -172,7 +172,7 @@ def test_the_law_of_the_question():
     assert views.render("memory", {})["law"] == [
         "weights 4, Adam 8, gradients 4, scratch of the update 4:",
         "20 bytes × 6.74 billion = 134.8 GB",
-        "the textbook's 16 bytes leave out the scratch, which lives for one moment",
+        "the textbook's 16 bytes leave out the scratch, which only the update needs",
     ]
 
 
@@ -245,7 +245,7 @@ def test_a_run_is_a_ring_on_the_ruler(path):
     drawn = marks(result["svg"])
     ruler = min(float(one.get("y2")) for name, one in drawn.items() if name.startswith("lit "))
     assert float(drawn["own"].get("cy")) == pytest.approx(ruler, abs=2.5)
-    assert f"your run: {own['bytes_each']:.3g} bytes a parameter at its update, as in this setting" in result["svg"]
+    assert f"your run: {own['bytes_each']:.3g} bytes per parameter at its update, as in this setting" in result["svg"]
     assert record["device"] in result["svg"] and "your run" not in views.render("memory", {})["svg"]
     other = {"gpus": 1024, "zero": "3", "model": "llama-3-405b"}
     far = views.render("memory", other, svg.WIDE, own)["svg"]

@@ -140,7 +140,7 @@ def test_the_question_tells_what_is_drawn_and_not_its_answer():
     asked, opened = views.question("mesh"), values()
     label = next(one.label for one in mesh.CONTROLS if one.kind == "guess")
     there = setting(order="tp.pp.dp").spent(0)
-    assert f"crosses the cable: {1e3 * there:.0f} ms" in label
+    assert f"crosses the nodes: {1e3 * there:.0f} ms" in label
     said = f"{opened['communication_ms']:.3g}"
     assert asked["words"] == f"{said} ms" and said not in label and said.split(".")[0] not in label
     assert asked["answer"] < 0.2 * 1e3 * there

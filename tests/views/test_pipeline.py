@@ -50,14 +50,14 @@ def test_a_hop_costs_1f1b_more_than_gpipe():
 
 def test_slips_are_what_they_say():
     (work, words), *_, (half, said), (more, _) = views.question("pipeline")["slips"]
-    assert work == 8 * 3 and "no rank waited" in words and more == work + 4 * 3
+    assert work == 8 * 3 and "no rank were ever idle" in words and more == work + 4 * 3
     assert "half" in said and half == shown(schedule="interleaved")[0]["values"]["slots"] == (24 + 33) / 2
 
 
 def test_what_a_schedule_cannot_have_becomes_the_nearest():
     result, _ = shown(schedule="dualpipev", micro_batches=3)
     assert (result["values"]["micro_batches"], result["values"]["chunks"]) == (8, 2)
-    assert "8 micro-batches (nearest to 3 that it can have)" in result["sentence"]
+    assert "8 micro-batches (nearest possible to 3)" in result["sentence"]
     assert result["levers"]["chunks"] == {"off": "DualPipeV has two chunks per rank"}
     assert result["levers"]["lit"] == {"hi": 7}
 
@@ -70,7 +70,7 @@ def test_the_lever_works_when_tried(given):
     params = {"schedule": tried.schedule, "micro_batches": tried.requested, "chunks": tried.wanted}
     values = views.render("pipeline", {**given, **params})["values"]
     assert values["bubble"] == pytest.approx(tried.bubble) and values["bubble"] <= now.bubble - levers.WORTH
-    assert f"**{words}**: {values['bubble']:.0%} waiting" in pipeline.advice(views.clean("pipeline", given))
+    assert f"**{words}**: {values['bubble']:.0%} idle" in pipeline.advice(views.clean("pipeline", given))
 
 
 # --- the picture -------------------------------------------------------------------------------------------------

@@ -66,21 +66,21 @@ def test_your_own_is_measured_by_the_orders_of_the_menu(row):
 def test_the_way_in_the_goal_and_the_ways_out_are_in_the_picture(width):
     result, found = shown(width)
     assert found["own-order"].get("data-press") == "schedule=yours" and "goal" not in found
-    assert ">Move a block: the order is yours<" in result["svg"]
+    assert ">Make your own order: move blocks<" in result["svg"]
     assert "own-order" not in views.question("pipeline")["pictures"][width == svg.NARROW]
     result, found = shown(width, schedule="yours")
     assert "own-order" not in found and "back-order" not in found, "nothing to be put back"
     assert found["back-schedule"].get("data-press") == "schedule=1f1b"
     assert [found[f"nudge{by}"].get("data-nudge") for by in (-1, 1)] == ["-1", "1"]
-    assert ">Goal: 14 slots, at most 3 activations on rank 0<" in result["svg"]
-    assert ">16 slots; ranks hold 3, 2, 1<" in result["svg"] and ">18 slots; ranks hold 4, 4, 4<" in result["svg"]
+    assert ">Goal: 14 slots, at most 3 in flight on rank 0<" in result["svg"]
+    assert ">16 slots; in flight: 3, 2, 1<" in result["svg"] and ">18 slots; in flight: 4, 4, 4<" in result["svg"]
     [goal], [end] = number(found["goal"], "x1"), number(found["finish"], "x1")
     assert (goal - LEFT) / (end - LEFT) == pytest.approx(14 / 16, abs=1e-3)
     for name, slots in {"yours": 16, "gpipe": 18, "1f1b": 18, "zb1": 14}.items():
         assert number(found[f"ends-{name}"], "width")[0] / (end - LEFT) == pytest.approx(slots / 16, abs=1e-3)
     result, found = shown(width, schedule="yours", order=ZB1)
     assert found["back-order"].get("data-press") == f"order={views.defaults('pipeline')['order']}"
-    assert "eached: 14 slots, at most 3 activations on rank 0<" in result["svg"]
+    assert "eached: 14 slots, at most 3 in flight on rank 0<" in result["svg"]
 
 
 @over(
@@ -116,13 +116,13 @@ def test_three_moves_reach_the_goal_and_the_puzzle_says_what_is_left():
     def advice(**params):
         return pipeline.advice(views.clean("pipeline", {"schedule": "yours", **params}))
 
-    assert advice() == "Goal: **14 slots, at most 3 activations on rank 0**; now 2 slots too long."
+    assert advice() == "Goal: **14 slots, at most 3 in flight on rank 0**; now 2 slots too long."
     gpipe = views.order([[f"F{n}" for n in range(4)] + [f"{kind}{n}" for n in range(4) for kind in "IW"]] * 3)
-    assert advice(order=gpipe).endswith("now 2 slots too long and rank 0 holds 1 too many.")
+    assert advice(order=gpipe).endswith("now 2 slots too long and 1 too many in flight on rank 0.")
     three = moved((1, "W0", 11), (2, "W0", 11), (2, "W2", 11))
     values = shown(schedule="yours", order=three)[0]["values"]
     assert (values["slots"], values["held"], values["reached"]) == (14, [3, 3, 3], True)
-    reached = "**Goal reached**: no order is shorter, for one rank never waits once it has begun."
+    reached = "**Goal reached**: no order is shorter, because one rank is never idle once it has begun."
     assert advice(order=three) == advice(order=ZB1) == reached
     assert advice(order=ZB1, hop=0.5).startswith("**As good as zero-bubble ZB1**")
     assert advice(order=moved((2, "F3", 0))) == "Move a framed block to a later place in its row."

@@ -47,7 +47,7 @@ def test_a_run_ends_where_it_ended(width):
     ):
         drawn = views.render("pipeline", other, width, own)["svg"]
         assert "your run: 4 ranks, m = 8, hop 0" in drawn and "your run&#x27;s end" not in drawn
-        assert f"to see it set {WANTED[tuple(other)]}<" in drawn
+        assert f"to see it, set {WANTED[tuple(other)]}<" in drawn
 
 
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])

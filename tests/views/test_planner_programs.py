@@ -1,5 +1,7 @@
 """The view `planner`: each program with its own seconds, band and framework; and runs that somebody published."""
 
+import json
+
 import measured
 import pytest
 from drawn import marks
@@ -7,7 +9,7 @@ from planner_views import SMALL, job_of, setting, shown, told
 
 from scaleout.timing.band import band
 from scaleout.views.planner import published
-from scaleout.views.planner.setting import RUNS, cuts_of
+from scaleout.views.planner.setting import RUNS, Cuts, cuts_of, picked
 from scaleout.words.amounts import took
 
 
@@ -81,3 +83,33 @@ def test_the_published_run_of_this_job_is_drawn_with_its_error():
     assert found["said published"].text == f"NVIDIA ran: {took(run.seconds)}, here {took(run.predicted)}"
     for params in ({"sequences": 512}, {"program": "compiled"}):
         assert "published" not in marks(shown(params)["svg"])
+
+
+@pytest.mark.parametrize(
+    ("program", "context"), [("compiled", "gather"), ("eager", "gather"), ("megatron", "ring"), ("huggingface", "ring")]
+)
+def test_keys_and_values_reach_the_others_as_the_framework_sends_them(program, context):
+    plan = picked(setting(program=program, seq=131_072).question, Cuts(1, 1, 2, 3, "full"))
+    assert plan.job.context == context and plan.cannot == ""
+
+
+@pytest.mark.parametrize(("program", "own"), [("compiled", 0), ("eager", 1)])
+def test_in_place_of_a_model_that_the_framework_has_not_it_says_so(program, own):
+    """GPT-2 XL on one GPU: it fits, it has seconds, and no line of torchtitan's."""
+    asked = {"model": "gpt2-xl", "gpus": 1, "program": program}
+    found = told("launch", **asked)["blocks"]
+    assert any(
+        kind == "words" and "torchtitan cannot: torchtitan has Llama's blocks" in text for kind, text, *_ in found
+    )
+    assert [kind for kind, *_ in found].count("fold") == own * len([1 for kind, text, *_ in found if "**" in text])
+    assert shown(asked)["values"]["best"]["seconds"] > 0
+
+
+@pytest.mark.parametrize(("seq", "said"), [(8192, True), (4096, False)])
+def test_a_sliding_window_shorter_than_the_sequences_is_said_to_be_priced_as_none(seq, said):
+    """Mistral 7B v0.1."""
+    config = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+              "vocab_size": 32_000, "intermediate_size": 14_336, "sliding_window": 4096}  # fmt: skip
+    blocks = told("figures", config=json.dumps(config), gpus=8, sequences=8, seq=seq)["blocks"]
+    line = "Layers of this model look back over 4,096 tokens at most; they are priced over all."
+    assert (("words", line) in blocks) is said

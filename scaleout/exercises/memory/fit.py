@@ -1,13 +1,13 @@
-"""Exercises of `memory` on what fits: the largest model on a card, adapters, many GPUs, and a whole run."""
+"""Exercises of `memory` on what fits: the largest model on one GPU, adapters, many GPUs, and a whole run."""
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import GIB, Choice, Number, Option, Slip
+from scaleout.exercises.engine.kinds import GIB, Number, Slip
 from scaleout.exercises.memory.sizes import BYTES, per_parameter, states
 from scaleout.memory.accounts import Recipe, account
 from scaleout.memory.allocator import usable
 from scaleout.spec.devices import DEVICES, GB, MIB
-from scaleout.spec.transformer import PRESETS, linears, total_parameters
+from scaleout.spec.transformer import PRESETS, total_parameters
 
 _CARD = DEVICES["h200"].memory_bytes
 _STATES = states("autocast-bf16", "adamw")
@@ -15,20 +15,21 @@ _STATES = states("autocast-bf16", "adamw")
 LARGEST = Number(
     key="largest-on-141gb",
     level=2,
-    title="The largest model on one card",
-    prompt=f"`nvidia-smi` says **{_CARD // MIB:,} MiB** of a card that is sold as 141 GB. You train with AdamW under "
-    "bf16 autocast: weights, gradients and both moments are in fp32. Leave out activations, and all that the driver "
-    "and the allocator take. How many parameters fit at most?",
+    title="The largest model on one GPU",
+    prompt=f"A GPU is sold as 141 GB, and `nvidia-smi` reports **{_CARD // MIB:,} MiB**. You train with AdamW under "
+    "bf16 "
+    "autocast: weights, gradients and both moments are in fp32. Ignore activations, and what the driver and the "
+    "allocator need. How many parameters fit at most?",
     hints=(
-        "Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
-        "Memory in bytes / bytes for each parameter. A MiB is 2^20 bytes.",
+        "Bytes per parameter: weight 4, gradient 4, two moments of 4.",
+        "Divide the memory in bytes by the bytes per parameter. A MiB is 2^20 bytes.",
     ),
     solution=f"{_CARD // MIB:,} × 2^20 = {_CARD / GB:.1f} × 10^9 bytes; / {_STATES:.0f} = "
-    f"**{_CARD / _STATES / 1e9:.2f} billion**, with nothing left for a single token.\n\n"
-    f"Real runs stop before it: {usable(_CARD) / GB:.1f} GB of this card are usable, "
-    f"{usable(_CARD) / _STATES / 1e9:.1f} billion. Autocast's bf16 copies, the activations and the optimizer's "
-    "temporaries come on top. With AdamW's moments in 8 bits (10 bytes for each parameter) a 13B "
-    "model takes 130 GB, and that is about where training all weights on this card ends.",
+    f"**{_CARD / _STATES / 1e9:.2f} billion**, with nothing left for even one token.\n\n"
+    f"Real runs stop earlier. {usable(_CARD) / GB:.1f} GB of this GPU are usable, which is enough for the states of "
+    f"{usable(_CARD) / _STATES / 1e9:.1f} billion parameters, and the bf16 copies, the activations and the scratch of "
+    "the update need memory too. With AdamW's moments in 8 bits (10 bytes per parameter), a 13B model takes 130 GB. "
+    "That is about the limit for training all weights on this GPU.",
     value=_CARD / _STATES,
     unit="billion",
     units=("million", "billion"),
@@ -38,41 +39,42 @@ LARGEST = Number(
         Slip(
             "weights-only",
             _CARD / 2,
-            "That fills the card with 16-bit weights: enough to run the model, not to train it.",
+            "That fills the GPU with 16-bit weights, which is enough to run the model and not to train it.",
         ),
         Slip(
             "fp32-weights-only",
             _CARD / 4,
-            "That is 4 bytes for each parameter: the fp32 weight alone, or weight and gradient in 16 bits. Training "
-            "holds more.",
+            "That is 4 bytes per parameter: the fp32 weight alone, or weight and gradient in 16 bits. Training needs "
+            "more.",
         ),
         Slip(
             "forgot-optimizer",
             _CARD / 8,
-            "That is 8 bytes for each parameter: two of the four fp32 numbers, or all of them in 16 bits.",
+            "That is 8 bytes per parameter: two of the four fp32 numbers, or all of them in 16 bits.",
         ),
         Slip(
             "three-numbers",
             _CARD / 12,
-            "That is 12 bytes for each parameter: one of the four fp32 numbers (weight, gradient, two "
-            "moments) is missing, or two of them are in 16 bits.",
+            "That is 12 bytes per parameter: one of the four fp32 numbers (weight, gradient, two moments) is missing, "
+            "or two of them are in 16 bits.",
         ),
         Slip(
             "extra-copy",
             _CARD / 18,
-            "That is 18 bytes for each parameter, 2 more than are held. If they are autocast's bf16 copies: those are "
-            "temporary, and live only until backward has used them.",
+            "That is 18 bytes per parameter, 2 too many. If you counted autocast's bf16 copies: they are temporary, "
+            "and "
+            "are freed when the backward pass has used them.",
         ),
         Slip(
             "sales-name",
             141e9 / _STATES,
-            "141 × 10^9 bytes, the name of the card, would hold 8.81 billion. Its driver reports "
+            "You divided 141 × 10^9 bytes, the size under which the GPU is sold. Its driver reports "
             f"{_CARD / GB:.1f} × 10^9.",
         ),
         Slip(GIB, _CARD / MIB * 1e6 / _STATES, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
-        Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter: each costs several numbers."),
+        Slip("bytes-as-parameters", _CARD, "That is one byte per parameter. Each parameter needs several numbers."),
     ),
-    right="Above that you must split, move or train less: the rest of this book.",
+    right="Above that you have to split, move or train fewer weights, which the rest of this book is about.",
 )
 
 _LLAMA = PRESETS["llama-2-7b"]
@@ -87,20 +89,22 @@ _FROZEN = _PARAMS * BYTES["bf16"]
 LORA = Number(
     key="lora",
     level=2,
-    title="What LoRA holds",
-    prompt=f"You fine-tune Llama 2 7B ({_PARAMS / 1e9:.2f} billion parameters) with LoRA: its weights are "
-    f"frozen in bf16, and adapters of rank {_RANK} beside every linear layer, {_ADAPTER / 1e6:.0f} "
-    "million parameters, train in fp32 with AdamW. How large are weights, gradients and optimizer "
-    "states, all together?",
+    title="The memory of LoRA",
+    prompt=f"You fine-tune Llama 2 7B ({_PARAMS / 1e9:.2f} billion parameters) with LoRA. Its weights are frozen, in "
+    "bf16. "
+    f"Adapters of rank {_RANK} next to every linear layer, {_ADAPTER / 1e6:.0f} million parameters in all, train in "
+    "fp32 with AdamW. How much memory do weights, gradients and optimizer state need together?",
     hints=(
         "A frozen weight has no gradient and no optimizer state.",
         f"Frozen: {_PARAMS / 1e9:.2f} billion × 2 bytes. Adapters: {_ADAPTER / 1e6:.0f} million × 16 bytes.",
     ),
     solution=f"{_PARAMS / 1e9:.2f} × 10^9 × 2 + {_ADAPTER / 1e6:.0f} × 10^6 × {_TRAINED:.0f} bytes = "
     f"{_FROZEN / GB:.2f} + {_ADAPTER * _TRAINED / GB:.2f} = **{_LORA / GB:.1f} GB**, against "
-    f"{_PARAMS * 16 / GB:.0f} GB for training all weights at 16 bytes each. Five sixths of what is left are frozen "
-    "weights. LoRA does not make activations smaller: gradients still flow through every layer.\n\n"
-    "Source: Hu et al., LoRA, arXiv 2106.09685.",
+    f"{_PARAMS * 16 / GB:.0f} GB for training all weights at 16 bytes per parameter. LoRA does not make the "
+    "activations much smaller, because gradients still flow through every layer.\n\n"
+    "Five sixths of what is left are frozen weights. QLoRA stores those in 4 bits, and so fine-tunes a 65B model on "
+    "one GPU of 48 GB.\n\n"
+    "Sources: Hu et al., LoRA, arXiv 2106.09685; Dettmers et al., QLoRA, arXiv 2305.14314.",
     value=_LORA,
     unit="GB",
     units=("MB", "GB", "TB", "GiB"),
@@ -108,110 +112,55 @@ LORA = Number(
         Slip(
             "forgot-frozen",
             _ADAPTER * _TRAINED,
-            "Those are the adapters alone. The frozen weights are not trained, but they are still held: "
-            "forward needs them.",
+            "Those are the adapters alone. The frozen weights are not trained, but they are still in memory, because "
+            "the forward pass needs them.",
         ),
         Slip(
             "full-training",
             _PARAMS * 16,
-            "That trains all weights at 16 bytes each. A frozen weight has no gradient and no optimizer state.",
+            "That is for training all weights, at 16 bytes each. A frozen weight has no gradient and no optimizer "
+            "state.",
         ),
         Slip(
             "all-trained",
             (_PARAMS + _ADAPTER) * 16,
-            "That trains the weights and the adapters at 16 bytes each. The weights are frozen: no gradient, and no "
-            "optimizer state.",
+            "That is for training both the weights and the adapters, at 16 bytes each. The weights are frozen: they "
+            "have "
+            "no gradient and no optimizer state.",
         ),
         Slip(
             "frozen-gradients",
             _PARAMS * 4 + _ADAPTER * 16,
-            "That holds 4 bytes for each frozen weight: either a gradient, which it does not have, or "
-            "fp32, and it is in bf16.",
+            "That is 4 bytes per frozen weight. Either you counted a gradient, which it does not have, or you counted "
+            "it "
+            "in fp32, and it is in bf16.",
         ),
         Slip(
             "forgot-adapters",
             _FROZEN,
-            "Those are the frozen weights alone. The adapters train: they have more than weights.",
+            "Those are the frozen weights alone. The adapters train, so they need more than their weights.",
         ),
         Slip(
             "adapter-weights-only",
             _FROZEN + _ADAPTER * 4,
-            "That gives an adapter's parameter 4 bytes, its weight in fp32. It trains: it has a gradient and two "
-            "moments as well.",
+            "That is 4 bytes per adapter parameter, its weight in fp32. It trains, so it has a gradient and two "
+            "moments "
+            "as well.",
         ),
         Slip(
             "adapters-16-bit",
             _FROZEN + _ADAPTER * 2,
-            "That gives an adapter's parameter 2 bytes. The adapters are in fp32, and they train.",
+            "That is 2 bytes per adapter parameter. The adapters are in fp32, and they train.",
         ),
         Slip(
             "adapters-three-numbers",
             _FROZEN + _ADAPTER * 12,
-            "That gives an adapter's parameter 12 bytes: one of its four fp32 numbers is missing, or two are in "
-            "16 bits.",
+            "That is 12 bytes per adapter parameter: one of its four fp32 numbers is missing, or two are in 16 bits.",
         ),
     ),
-    right="Five sixths of it are frozen weights, so that is where QLoRA cuts next.",
+    right="Five sixths of it are frozen weights, which QLoRA makes smaller next.",
 )
 
-
-def _nf4_bits() -> float:
-    """Bits of one frozen weight under QLoRA: LoRA's 16 less what the matrices of the blocks save."""
-    weight_bytes = [account(_LLAMA, 1, 1, Recipe(adapter=adapter)).states["weights"] for adapter in ("lora", "qlora")]
-    matrices = _LLAMA.layers * sum(a * b for a, b in linears(_LLAMA).values())
-    return 16 - 8 * (weight_bytes[0] - weight_bytes[1]) / matrices
-
-
-def _nf4(params: float) -> str:
-    return f"{params * _nf4_bits() / 8 / GB:.1f} GB"
-
-
-QLORA = Choice(
-    key="qlora",
-    level=2,
-    title="65 billion parameters on one card",
-    prompt="QLoRA fine-tunes a 65B model on one card of 48 GB, and a 33B model on one of 24 GB. What "
-    "makes the difference from LoRA, for which the weights alone are 130 GB and 66 GB?",
-    hints=("What is most of LoRA's memory?", "65 × 10^9 × 4 bits, divided by 8 bits in a byte."),
-    solution=f"**The frozen weights are in 4 bits.** With the scales, {_nf4_bits():.3f} bits for each: "
-    f"{_nf4(65e9)} for 65B and {_nf4(33e9)} for 33B. What is left of the card holds adapters, "
-    "activations (with checkpointing) and the one layer that is turned back into bf16 while it "
-    "is used.\n\n"
-    "Source: Dettmers et al., QLoRA, arXiv 2305.14314: section 3 for the bits, the abstract and "
-    "section 5 for the cards.",
-    options=(
-        Option(
-            "frozen-4-bit",
-            "The frozen weights are stored in 4 bits",
-            f"Right: {_nf4(65e9)} instead of 130 GB, scales included. They are never updated, so that "
-            "they are coarse does less harm.",
-            True,
-        ),
-        Option(
-            "optimizer-4-bit",
-            "The optimizer's states are stored in 4 bits",
-            "Only the adapters have optimizer states, and they are a percent or two of the parameters. Look at what "
-            "is held for every weight.",
-        ),
-        Option(
-            "activations-4-bit",
-            "The activations are stored in 4 bits",
-            "Activations stay in 16 bits: the 4-bit weights are turned back into bf16 for each "
-            "product. QLoRA shrinks the largest item, which is another one.",
-        ),
-        Option(
-            "offload",
-            "The weights live in the memory of the host",
-            "QLoRA's paged optimizer can move adapter states to the host when memory spikes, but the "
-            "weights stay on the card: forward and backward read them all in every step.",
-        ),
-        Option(
-            "compute-4-bit",
-            "It computes in 4 bits, so everything shrinks",
-            "It stores in 4 bits and computes in bf16. Only what is stored for the whole step saves memory.",
-        ),
-    ),
-)
 
 _ZERO, _GPUS = 7.5e9, 64
 _PARTS = per_parameter("bf16-master", "adamw")
@@ -224,16 +173,16 @@ ZERO_1 = Number(
     level=3,
     minutes=5,
     title="Split the optimizer over 64 GPUs",
-    prompt="The 7.5B model again: AdamW, bf16 weights and gradients, fp32 master copy and moments. Now 64 "
-    "GPUs train it with data parallelism and **ZeRO stage 1**, which splits what the optimizer "
-    "keeps (master copy and moments) over the GPUs. How much do the states take on **each** GPU?",
+    prompt="A model of **7.5 billion** parameters trains with AdamW: bf16 weights and gradients, fp32 master copy and "
+    "moments. 64 GPUs train it with data parallelism and **ZeRO stage 1**, which splits the optimizer state (master "
+    "copy and moments) over the GPUs. How much memory do all states need on **each** GPU?",
     hints=(
-        "Stage 1 leaves weights and gradients whole on every GPU: 2 + 2 bytes.",
-        "The other 12 bytes of each parameter are divided by 64.",
+        "In stage 1 every GPU still has all weights and all gradients: 2 + 2 bytes per parameter.",
+        "The other 12 bytes per parameter are divided by 64.",
     ),
     solution=f"7.5 × 10^9 × ({_REPLICATED:.0f} + {_SPLIT:.0f} / {_GPUS}) bytes = **{_STAGE_1 / GB:.1f} GB**, "
-    "from 120 GB. What is not split is the floor: with any number of GPUs it stays above 30 "
-    "GB.\n\n"
+    "compared with 120 GB without ZeRO. What is not split sets a lower limit: with any number of GPUs it stays above "
+    "30 GB.\n\n"
     "Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, figure 1 and table 1, which say 31.4 GB.",
     value=_STAGE_1,
     unit="GB",
@@ -243,22 +192,23 @@ ZERO_1 = Number(
         Slip(
             "divided-all",
             _ZERO * 16 / _GPUS,
-            "You divided all 16 bytes by 64: that is stage 3. Stage 1 splits only what the optimizer keeps.",
+            "You divided all 16 bytes by 64, which is stage 3. Stage 1 splits only the optimizer state.",
         ),
         Slip(
             "divided-nothing",
             _ZERO * 16,
-            "That is one GPU's share without ZeRO: plain data parallelism copies everything.",
+            "That is one GPU without ZeRO. Plain data parallelism copies everything.",
         ),
         Slip(
             "total",
             _STAGE_1 * _GPUS,
-            "That is the total of all 64 GPUs. This asks for each one: its own memory is what runs out.",
+            "That is the total of all 64 GPUs. The question is about each GPU, because its own memory is what runs "
+            "out.",
         ),
         Slip(
             "optimizer-part",
             _ZERO * _SPLIT / _GPUS,
-            "That is the split part alone. Weights and gradients are still whole on each GPU.",
+            "That is the split part alone. Each GPU still has all weights and gradients.",
         ),
         Slip(
             "zero-2",
@@ -268,20 +218,20 @@ ZERO_1 = Number(
         Slip(
             "other-half",
             _ZERO * (12 + 4 / _GPUS),
-            "You split the weights and the gradients. Stage 1 splits the other part, what the optimizer keeps.",
+            "You split the weights and the gradients. Stage 1 splits the other part, the optimizer state.",
         ),
         Slip(
             "master-whole",
             _ZERO * (8 + 8 / _GPUS),
-            "You split the moments but not the master copy. Stage 1 splits both: they are what the optimizer keeps.",
+            "You split the moments and not the master copy. Stage 1 splits both, because both are optimizer state.",
         ),
         Slip(
             "forgot-split-part",
             _ZERO * _REPLICATED,
-            "Those are weights and gradients. Each GPU also keeps its 64th of the other 12 bytes.",
+            "Those are weights and gradients. Each GPU also has a 64th of the other 12 bytes.",
         ),
     ),
-    right="The floor of 30 GB is what stages 2 and 3 go after.",
+    right="The 30 GB that remain are what stages 2 and 3 split.",
 )
 
 _XL, _BATCH, _SEQ = PRESETS["gpt2-xl"], 32, 1024
@@ -295,31 +245,29 @@ WHOLE_RUN = Number(
     key="whole-run",
     level=3,
     title="A whole run",
-    prompt=f"GPT-2 XL ({_N / 1e9:.3f} billion parameters, {_XL.layers} layers, hidden size "
-    f"{_XL.hidden:,}, vocabulary {_XL.vocab:,}) trains on one GPU: AdamW (the default, foreach), "
-    f"bf16 autocast, fused attention, full checkpointing, {_BATCH} sequences of {_SEQ:,} tokens in "
-    "one step. Gradients are set to None before each step. What is the **peak** memory?\n\n"
-    "Two moments can be the peak:\n\n"
-    "- the backward of the cross-entropy, which holds three tensors of the logits' size in fp32;\n"
-    "- the optimizer's step, for which foreach AdamW makes one more fp32 number for each "
-    "parameter.\n\n"
-    "Under autocast the weights, the gradients, both moments of AdamW and each layer's input are "
-    "in fp32. Small things (under 2% together) may be left out, and the result rounded to whole GB.",
+    prompt=f"GPT-2 XL ({_N / 1e9:.3f} billion parameters, {_XL.layers} layers, hidden size {_XL.hidden:,}, vocabulary "
+    f"{_XL.vocab:,}) trains on one GPU: AdamW (the default, foreach), bf16 autocast, fused attention, full "
+    f"checkpointing, {_BATCH} sequences of {_SEQ:,} tokens per step. Gradients are set to None before each step. What "
+    "is the **peak** memory?\n\n"
+    "Two moments of the step can be the peak:\n\n"
+    "- the backward of the cross-entropy, which needs three fp32 tensors of the logits' size;\n"
+    "- the update, for which foreach AdamW allocates one more fp32 number per parameter.\n\n"
+    "Under autocast the weights, the gradients, AdamW's two averages and the input of each layer are in fp32. You may "
+    "leave out small things (under 2% together) and round to whole GB.",
     hints=(
-        "Which states are there at the loss? Backward of the layers has not begun.",
-        "At the loss: 12 bytes for each parameter, one input for each layer, three times the logits.",
-        "At the optimizer: 16 + 4 bytes for each parameter, and no activations.",
+        "Which states are in memory at the loss? The backward pass of the layers has not begun.",
+        "At the loss: 12 bytes per parameter, the input of each layer, and three times the logits.",
+        "At the update: 16 + 4 bytes per parameter, and no activations.",
     ),
-    solution="**At the loss** there are weights and moments, but no gradients yet:\n\n"
+    solution="**At the loss** there are weights and averages, but no gradients yet:\n\n"
     f"- states: 12 bytes × {_N / 1e9:.3f} × 10^9 = {12 * _N / GB:.1f} GB\n"
     f"- checkpoints: {_XL.layers} × {_BATCH} × {_SEQ:,} × {_XL.hidden:,} × 4 bytes = "
     f"{_CHECKPOINTS / GB:.1f} GB\n"
     f"- logits: 3 × {_BATCH} × {_SEQ:,} × {_XL.vocab:,} × 4 bytes = {3 * _LOGITS / GB:.1f} GB\n\n"
-    f"Together {_BY_HAND / GB:.1f} GB; the book's model, which counts the small things too, says "
+    f"Together that is {_BY_HAND / GB:.1f} GB. The book's account, which counts the small things too, gives "
     f"**{_RUN.peak_bytes / GB:.1f} GB**.\n\n"
-    f"**At the optimizer's step**: 20 bytes × {_N / 1e9:.3f} × 10^9 = {20 * _N / GB:.1f} GB. So "
-    "the loss is the peak, and the largest item in it is the logits: to fit a larger batch, "
-    "compute the loss in pieces.",
+    f"**At the update**: 20 bytes × {_N / 1e9:.3f} × 10^9 = {20 * _N / GB:.1f} GB. So the loss is the peak, and its "
+    "largest item is the logits. To fit a larger batch, compute the loss in chunks.",
     value=_RUN.peak_bytes,
     unit="GB",
     units=("MB", "GB", "TB", "GiB"),
@@ -328,32 +276,36 @@ WHOLE_RUN = Number(
         Slip(
             "summed-moments",
             _BY_HAND + 20 * _N,
-            "You added the two moments up. The logits are free again when the optimizer steps: a peak is "
-            "the largest moment, not the sum.",
+            "You added the two moments. The logits have been freed when the optimizer steps: a peak is the largest "
+            "moment, not the sum.",
         ),
-        Slip("optimizer-moment", 20 * _N, "That is the optimizer's step. Compute the loss too, and take the larger."),
+        Slip(
+            "optimizer-moment",
+            20 * _N,
+            "That is the update. Compute the memory at the loss too, and take the larger one.",
+        ),
         Slip(
             "gradients-at-the-loss",
             _BY_HAND + 4 * _N,
-            "Those are 4 bytes too many for each parameter. If they are gradients: they were set to None, and "
-            "backward has not reached a layer yet.",
+            "That is 4 bytes per parameter too much. If you counted gradients: they were set to None, and the backward "
+            "pass has not reached a layer yet.",
         ),
-        Slip("forgot-optimizer", _BY_HAND - 8 * _N, "AdamW's moments are missing. They are there at every moment."),
+        Slip("forgot-optimizer", _BY_HAND - 8 * _N, "AdamW's averages are missing. They are in memory all the time."),
         Slip(
             "forgot-checkpoints",
             _BY_HAND - _CHECKPOINTS,
-            "About 10 GB are missing. They are the layers' inputs, which full checkpointing keeps; or you "
-            "took 2 bytes for the logits, which are in fp32.",
+            "About 10 GB are missing. Either you left out the inputs of the layers, which full checkpointing saves, or "
+            "you took 2 bytes for the logits, which are in fp32.",
         ),
         Slip(
             "checkpoints-16-bit",
             _BY_HAND - _CHECKPOINTS / 2,
-            "You took 2 bytes for the layers' inputs. Under autocast the residual stream stays in fp32.",
+            "You took 2 bytes for the inputs of the layers. Under autocast the residual stream stays in fp32.",
         ),
         Slip(
             "logits-once",
             _BY_HAND - 2 * _LOGITS,
-            "You counted one tensor of the logits' size. The backward of cross-entropy holds three in "
+            "You counted one tensor of the logits' size. The backward of cross-entropy needs three in "
             "fp32: the log-softmax, its gradient, and the logits' gradient.",
         ),
         Slip(
@@ -369,10 +321,10 @@ WHOLE_RUN = Number(
         Slip(
             "no-checkpointing",
             account(_XL, _BATCH, _SEQ).peak_bytes,
-            "That is without checkpointing. With it, each layer keeps only its input.",
+            "That is without checkpointing. With full checkpointing, each layer saves only its input.",
         ),
     ),
-    right="You have just done what most calculators get wrong: you took a maximum, and priced the logits.",
+    right="You did what most calculators get wrong: you took a maximum over moments, and you counted the logits.",
 )
 
-EXERCISES = (LARGEST, LORA, QLORA, ZERO_1, WHOLE_RUN)
+EXERCISES = (LARGEST, LORA, ZERO_1, WHOLE_RUN)

@@ -13,7 +13,7 @@ def bytes_held(model, optimizer):
     """(mine, largest): bytes on this rank, and on the fullest.
 
     mine: {"weights": ..., "gradients": ..., "optimizer": ...}
-    largest: the total of the rank that holds most
+    largest: the total of the rank that needs most
     """
     return ...
 '''
@@ -45,23 +45,23 @@ BYTES_HELD = Lab(
     level=3,
     minutes=15,
     title="Weigh a real job",
-    prompt="Two ranks train the same model, but each has frozen another part of it, and one has freed gradients "
-    "already, so they do not hold the same. Write `bytes_held(model, optimizer)`, which runs on both ranks after a "
-    "step. It returns `(mine, largest)`: the bytes that this rank holds, by kind, and the total of the rank that holds "
-    "**most**, because that rank decides whether the job fits. The model's head shares its weight with the token "
-    "table, and one layer is in bf16.\n\n"
-    "Save your function as `bytes_held.py`, in the folder of the book's repository, and run the "
-    "command below.",
+    prompt="Two ranks train the same model, but each has frozen a different part of it, and one has already freed some "
+    "gradients. So they need different amounts of memory. Write `bytes_held(model, optimizer)`, which runs on both "
+    "ranks after a step. It returns `(mine, largest)`: the bytes on this rank by kind, and the total of the rank that "
+    "needs **most**, because that rank decides whether the job fits. The output head shares its weight with the "
+    "embedding, and one layer is in bf16.\n\n"
+    "Save your function as `bytes_held.py` in the folder of the book's repository, and run the command below.",
     hints=(
         "`t.numel() * t.element_size()` is the size of a tensor, whatever its format.",
         "`model.parameters()` gives a shared weight once; `state_dict()` gives it twice.",
-        "A frozen weight has `grad` None and no entry in `optimizer.state`. A freed gradient is None too.",
-        "`dist.all_reduce(tensor, dist.ReduceOp.MAX)` leaves the largest value of all ranks on every rank.",
+        "The `grad` of a frozen weight is None, and it has no entry in `optimizer.state`. A freed gradient is None "
+        "too.",
+        "`dist.all_reduce(tensor, dist.ReduceOp.MAX)` gives every rank the largest value of all ranks.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "Compare it with `16 × parameters`: shared, frozen and bf16 weights are where that rule is "
-    "off, and where a real model is too.",
+    "Compare it with `16 × parameters`. Shared, frozen and bf16 weights are where that rule is wrong, and real "
+    "models have all three.",
     stub=STUB,
     command="python -m scaleout.exercises.memory.ranks bytes_held.py",
 )

@@ -2,7 +2,8 @@
 
     python -m scaleout.exercises.memory.ranks bytes_held.py
 
-What each rank says is compared with what is really held there, and where it is off, with what a misconception gives.
+What each rank says is compared with the bytes that are really there, and where it is off, with what a misconception
+gives.
 """
 
 from __future__ import annotations
@@ -120,20 +121,20 @@ def _slip(kind: str, size: float, model: nn.Module, optimizer: torch.optim.Optim
         ),
         "four-bytes": (
             copies * 4 * sum(weight.numel() for weight in tensors),
-            "You gave every number 4 bytes. One layer is in bf16: ask element_size().",
+            "You gave every number 4 bytes. One layer is in bf16: use element_size().",
         ),
         "tied-twice": (
             _bytes(model.state_dict().values()),
-            "The head and the token table are one tensor, and you counted it twice.",
+            "The head and the embedding are one tensor, and you counted it twice.",
         ),
         "frozen": (copies * _bytes(weights), "You counted the frozen weights too. They have no gradient and no state."),
         "trained-only": (
             copies * _bytes(trained),
-            "Those are the weights that train. Frozen ones are held too."
+            "Those are the weights that train. Frozen weights are in memory too."
             if kind == "weights"
-            else "You counted a gradient for every weight that trains. Some are freed: ask grad.",
+            else "You counted a gradient for every weight that trains. Some have been freed: look at grad.",
         ),
-        "one-moment": (_bytes(states) / 2, "AdamW keeps two moments for each weight."),
+        "one-moment": (_bytes(states) / 2, "AdamW has two moments for each weight."),
     }
     if kind == "optimizer":
         numbers = sum(tensor.numel() for tensor in states)
@@ -169,7 +170,7 @@ def judge(reports: list[list[tuple[dict, object]]], world: int) -> Verdict:
         if all(answers.all_say(mistakes[slip][0]) for mistakes, answers in zip(known, jobs, strict=True)):
             return Verdict(False, f"largest is {words}", slip)
     if all(max(answers.totals) in answers.largest for answers in jobs):
-        return Verdict(False, "largest is right on one rank only: an all_reduce brings it to all of them", "own-total")
+        return Verdict(False, "largest is right on one rank only: an all_reduce gives it to both", "own-total")
     return Verdict(
         False,
         f"largest is {' and '.join(f'{total:,}' for total in bad[0].largest)} on the two ranks, expected "
@@ -189,7 +190,7 @@ def _known(sizes: tuple[dict, ...]) -> dict[str, tuple[float, str]]:
         "rank-1": (totals[1], "always rank 1's total. Which rank is the fullest differs from job to job: take the MAX"),
         "kinds": (
             sum(max(mine[kind] for mine in sizes) for kind in KINDS),
-            "the largest of each kind, added, and no rank holds that: add up first, then take the MAX",
+            "the sum of the largest of each kind, which no rank has: first sum on each rank, then take the MAX",
         ),
         "one-kind": (max(max(mine.values()) for mine in sizes), "the largest kind, not the largest total"),
     }

@@ -1,4 +1,4 @@
-"""The exercise of `memory` on the first two steps of a job: what is not there yet in the first one."""
+"""The exercise of `memory` on the first two steps of a job, the first of which has no averages before its update."""
 
 from __future__ import annotations
 
@@ -61,55 +61,57 @@ FIRST_OUT = Choice(
     key="first-out",
     level=2,
     minutes=6,
+    short=True,
     title="Four jobs, two steps",
-    prompt=f"Four jobs with AdamW under bf16 autocast, each on an H100, **{USABLE} GB** of which are usable. What they "
-    f"need in GB, by kind:\n\n```\n{_NEEDS}\n```\n\n"
-    "*Weights and copies*: with those in bf16 that autocast has made by the end of the forward. *Scratch* is what the "
-    "update takes for its own arithmetic. The backward is never fuller than the loss before it. Which is the **first** "
-    "moment for which a job has not enough memory? *No moment*: it gets through both steps.",
+    prompt=f"Four jobs train with AdamW under bf16 autocast, each on its own H100, of which **{USABLE} GB** are "
+    "usable. "
+    f"This is what they need in GB, by kind:\n\n```\n{_NEEDS}\n```\n\n"
+    "*Weights and copies* includes the bf16 copies that autocast has made by the end of the forward pass. *Scratch* is "
+    "what the update allocates for its own arithmetic. The backward pass never needs more than the loss before it. At "
+    "which moment does each job **first** run out of memory? *No moment* means that it completes both steps.",
     hints=(
-        "Write down what stands there at the loss, and what at the update: two sums for each job.",
-        "When does AdamW make its averages? What is the step's fullest moment before that?",
+        "For each job, write down two sums: the memory at the loss and the memory at the update.",
+        "When does AdamW allocate its averages? Which of the two sums comes before that, in the first step?",
     ),
-    solution="AdamW makes its averages in its **first update**, and from then on they stay:\n\n"
+    solution="AdamW allocates its averages in its **first update**, and from then on they stay in memory:\n\n"
     f"```\n{_SUMS}\n```\n\n**{_ENDS}.**\n\n"
-    "**A** prints a loss and ends in the step after it, though nothing of the batch has changed: what came on top are "
-    f"{_JOBS['A']['averages']} GB of averages. **B** has hardly any activations, and its states alone are too much: no "
-    "smaller batch helps. **C** ends before it has made any state. So the line of the error says more than its words: "
-    "in a first update look at the states, at a first loss at the batch, at a second loss at both. And a job that has "
-    "done one step has not shown that it fits. Run two.",
+    "**A** prints a loss and runs out of memory in the next step, although the batch is as large as before: now there "
+    f"are {_JOBS['A']['averages']} GB of averages as well. **B** has few activations, but its states alone are too "
+    "large, so a smaller batch does not help. **C** runs out before it has any optimizer state. So look at where the "
+    "job fails: in a first update the states are too large, at a first loss the batch is, and at a second loss it is "
+    "both together. And one completed step does not show that a job fits. Run two.",
     options=(
         Option(
             "averages-late",
             _label("step 2, loss", "step 1, update", "step 1, loss", "no moment"),
-            "Right: the averages are made in the first update, and are there from then on.",
+            "Right: the averages are allocated in the first update, and stay in memory from then on.",
             True,
         ),
         Option(
             "too-early",
             _label("step 1, loss", "step 1, update", "step 1, loss", "no moment"),
-            "Which of the rows are there in A's first forward? One of them is made later.",
+            "Which of the rows are in memory in A's first forward pass? One of them is made later.",
         ),
         Option(
             "from-the-start",
             _label("step 1, loss", "step 1, loss", "step 1, loss", "no moment"),
-            "That has AdamW's averages in the first forward. When are they made?",
+            "In that answer AdamW's averages exist in the first forward pass. When are they made?",
         ),
         Option(
             "states-alone",
             _label("no moment", "step 1, update", "no moment", "no moment"),
-            "That looks at the updates alone. Add up what stands there at the loss.",
+            "That answer looks at the updates alone. Add up the memory at the loss too.",
         ),
         Option(
             "never-first",
             _label("step 2, loss", "step 2, loss", "step 1, loss", "no moment"),
-            "B does not come to a second forward. What does its first update need beside the weights?",
+            "B does not reach a second forward pass. What does its first update need besides the weights?",
         ),
         Option(
             "all-at-once",
             _label("step 1, loss", "step 2, loss", "step 1, loss", "step 2, loss"),
-            "D has less than that at its fullest: activations and scratch are never there together. And which rows "
-            "does A have in its first forward, and B in its first update?",
+            "D needs less than that at its fullest moment: activations and scratch are never there together. And which "
+            "rows are in memory in A's first forward pass, and in B's first update?",
         ),
     ),
 )

@@ -1,9 +1,9 @@
-"""The exercises of `mesh`, easy to hard: who stands where, what an axis sends and adds up, what goes wrong unseen, and
-which layout a job takes.
+"""The exercises of `mesh`, easy to hard: ranks and groups, what an axis sends and sums, silent faults, and which layout
+a job takes.
 
-`places`: ranks, coordinates, groups; `batch`: sequences, bubble and ZeRO beside a pipeline; `wires`: bytes by axis and
-by order; `stages`: memory of a pipeline's ends; `gradients`: what is added up over which axis; `layouts`: the choice;
-`diagnose`: runs that look well; `lab`: what is done on real ranks, checked by `ranks`.
+`places`: groups, and which of them span nodes; `batch`: sequences, bubble and ZeRO in a pipeline; `wires`: seconds by
+the order of the axes; `stages`: memory of a pipeline's stages; `gradients`: what is summed over which axis; `layouts`:
+the choice; `diagnose`: runs that look well; `lab`: what is done on real ranks, checked by `ranks`.
 """
 
 from scaleout.exercises.engine.kinds import easy_to_hard

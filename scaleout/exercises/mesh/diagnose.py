@@ -1,4 +1,4 @@
-"""The exercise of `mesh` on runs that look well: one thing wrong in each, told by what was asserted."""
+"""The exercise of `mesh` on runs that look well: each has one fault, which what was checked gives away."""
 
 from __future__ import annotations
 
@@ -20,51 +20,50 @@ FOUR = Choice(
     level=3,
     minutes=6,
     title="Four runs whose loss goes down",
-    prompt="A norm's weight (whole on each rank) and two matrices (cut along tp) train on dp 2 × tp 2, from the same "
-    "weights as on one process, with the same samples. Four runs, one thing wrong in each; none ends with an error:\n\n"
+    prompt="A norm's weight (replicated) and two matrices (cut along tp) train on dp 2 × tp 2, and on one process "
+    "(*one*) from the same weights on the same samples. Each of four runs has one fault, and none raises an error:\n\n"
     f"```\n{TABLE}```\n\n"
-    "*At the end* is the mean of steps 51 to 60, and *part of matrix* what a rank holds of each. *Apart* is by how "
-    "much neighbours' weights then differ: the norm's along tp, a matrix's along dp.\n\n"
-    "The faults: **samples**: tp neighbours read different ones. **no tp**: nothing was cut. **tp sum**: the norm's "
-    "gradient is not added up along tp. **dp sum**: gradients are not added up along dp. Which run has which?",
+    "*At the end* is the mean of steps 51 to 60. *Apart* is by how much the weights of neighbours then differ: the "
+    "norm's along tp, a matrix's along dp.\n\n"
+    "The faults are **samples** (tp neighbours read different ones), **no tp** (nothing was cut), **tp sum** (the "
+    "norm's gradient is not summed along tp) and **dp sum** (gradients are not summed along dp). Which run has which?",
     hints=(
         "Which fault is there before the first update?",
-        "Copies that differ along an axis: something along this axis was not added up, or was not the same from the "
-        "start.",
+        "If copies differ along an axis, something was not summed along it, or was not the same from the start.",
     ),
     solution="**A tp sum, B no tp, C dp sum, D samples.**\n\n"
-    "- **D** alone is off at step 1, before any gradient: partial sums of *different* samples were added. That is what "
-    "a comparison of the first loss with one process is good for, and all that it is good for: A, B and C pass it.\n"
-    "- **B** is right in every digit. Four GPUs do the work of two, and what is to be cut so that it fits is not. Only "
-    "bytes or shapes show it. NeMo's launcher did so: options were not passed on, and *instead of using "
+    "- Only **D** is off at step 1, before any gradient, because partial sums of *different* samples were added. A "
+    "comparison of the first loss with one process finds this fault, and only this one: A, B and C pass it.\n"
+    "- **B** is right in every digit. Four GPUs do the work of two, and what should be cut to fit is not cut. Only "
+    "bytes or shapes show it. NeMo's launcher did this: options were not passed on, and *instead of using "
     "tensor/pipeline parallelism it makes copies of the network* (NVIDIA/NeMo-Framework-Launcher, pull request 301).\n"
-    "- **A** and **C** have copies that go different ways, along tp and along dp. The losses of both look like a sound "
-    "run's, for each copy learns as well, from a part of what there is.\n\n"
-    "So assert, in the run: the bytes of a shard, the first loss, and after some steps that copies are **equal**, "
-    "along each axis. A loss that goes down asserts nothing. `labs/mesh.py --fault` shows the same four with the "
+    "- **A** and **C** have copies that go different ways, along tp and along dp. Both losses look like a healthy "
+    "run's, because each copy learns too, from a part of the samples.\n\n"
+    "So assert in the run: the bytes of a shard, the first loss, and after some steps that copies are **equal** "
+    "along each axis. A falling loss proves nothing. `labs/mesh.py --fault` shows the same four faults with the "
     "book's Transformer, as `norms`, `tensor`, `replicas` and `data`.",
     options=(
         Option(
             "samples-d",
             "A tp sum · B no tp · C dp sum · D samples",
-            "Right: first loss, bytes of a shard, and copies along each axis.",
+            "Right: the first loss, the bytes of a shard and the copies along each axis tell them apart.",
             True,
         ),
         Option(
             "samples-a",
             "A samples · B no tp · C dp sum · D tp sum",
-            "D is off at step 1, before any gradient. A's first loss is right: its samples are.",
+            "D is off at step 1, before any gradient. A's first loss is right, so its samples are right.",
         ),
         Option(
             "dp-b",
             "A dp sum · B tp sum · C no tp · D samples",
-            "In B a rank has the whole matrix. C's is cut, and its replicas have come apart. And along which axis "
-            "have A's copies?",
+            "In B each rank has the whole matrix. C's is cut, and its replicas have diverged. And along which axis "
+            "have A's copies diverged?",
         ),
         Option(
             "axes-swapped",
             "A dp sum · B no tp · C tp sum · D samples",
-            "A's copies differ along tp, C's along dp. Each is the axis that was left out.",
+            "A's copies differ along tp, C's along dp. Each is the axis whose sum was left out.",
         ),
         Option(
             "samples-c",
@@ -74,8 +73,8 @@ FOUR = Choice(
         Option(
             "no-tp-d",
             "A dp sum · B samples · C tp sum · D no tp",
-            "D has half of each matrix, so it is cut. B has all of it, and the right loss. And along which axes are "
-            "A's and C's copies apart?",
+            "In D a rank has half of each matrix, so it is cut. In B it has all of it, and the loss is right. And "
+            "along which axes do A's and C's copies differ?",
         ),
     ),
 )

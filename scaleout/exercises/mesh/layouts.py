@@ -1,4 +1,4 @@
-"""Exercises of `mesh` on the choice: five layouts with their bytes and seconds, and a search of one's own."""
+"""Exercises of `mesh` on the choice of a layout: five layouts with memory and step time, and a search of one's own."""
 
 from __future__ import annotations
 
@@ -27,60 +27,60 @@ FIVE = Choice(
     key="five-layouts",
     level=3,
     minutes=6,
+    short=True,
     title="Five layouts of eight GPUs",
-    prompt="Llama 2 13B trains on 2 nodes of 4 A100 with Megatron-LM, tp the last axis, ZeRO 1 along dp; D has two "
-    f"chunks on each rank. Of an A100, **{USABLE} GB** are usable. The book's model gives for five layouts:\n\n"
+    prompt="Llama 2 13B trains on 2 nodes of 4 A100s with Megatron-LM, tp as the last axis and ZeRO-1 along dp. Each "
+    f"GPU has **{USABLE} GB** of usable memory. The book's model predicts for five layouts (D has two chunks per "
+    "rank):\n\n"
     f"```\n{TABLE}```\n\n"
-    "The rest of each step is kernel launches, dp's communication, the update and stragglers. Of published steps of "
-    f"this program nine in ten lie within **{BAND}** of the model. You have the cluster for one afternoon: which do "
-    "you run?",
+    f"Of this program's published steps, nine in ten are within **{BAND}** of the model. You have the cluster for one "
+    "afternoon. Which layouts do you run?",
     hints=(
-        "Strike out what does not fit, whatever its seconds.",
-        f"Which of those that are left can {BAND} of error not tell apart?",
+        "First strike out what does not fit, however fast it is.",
+        f"Which of the remaining layouts are too close to rank with an error of {BAND}?",
     ),
     solution="**B and D, for a hundred steps each.** They differ by 1.1%, and the model can be off by "
-    f"{BAND}: which of "
-    "them is faster on your cluster it does not know. A hundred steps do. Why the others lose:\n\n"
-    "- **A**: 8 tp ranks on nodes of 4. Their collectives go through the adapters, where Transformer Engine cannot cut "
-    f"them into chunks: 1.88 s of 8.38 are exposed. A is 27% slower than B, which no error of {BAND} on both sides "
-    "makes up for.\n"
-    "- **C**: the fastest number in the table, and 2.3 GB too large. It is a candidate as soon as something small is "
-    "recomputed, or with ZeRO 3.\n"
-    "- **E**: eight stages of five blocks, and seven wait for the one that has the head as well; with one chunk on "
-    "each rank the bubble is 1.30 s. 21% slower than B, with nothing gained.\n\n"
-    "Least memory is no aim once it fits, and neither is the use of all three axes: each axis is a cost that is paid "
-    "where memory, or the batch, leaves no other choice.",
+    f"{BAND}, so it cannot say which is faster on your cluster. A hundred steps can. Why the others lose:\n\n"
+    "- **A** has 8 tp ranks on nodes of 4. Their collectives go over the network, where Transformer Engine cannot cut "
+    f"them into chunks: 1.88 of 8.38 s are exposed. A is 27% slower than B, more than an error of {BAND} on both "
+    "sides explains.\n"
+    "- **C** has the shortest step in the table, and is 2.3 GB too large. It becomes a candidate once something small "
+    "is recomputed, or with ZeRO-3.\n"
+    "- **E** has eight stages of five blocks, and seven of them wait for the one that also has the head. With one "
+    "chunk per rank the bubble is 1.30 s. E is 21% slower than B and gains nothing.\n\n"
+    "Once a layout fits, less memory is no aim, and neither is the use of all three axes. Each axis has a cost, "
+    "which you pay only where memory, or the batch, leaves no other choice.",
     options=(
         Option(
             "b-and-d",
             "B and D, and keep the faster one",
-            "Right: both fit, and they are closer than the model is good.",
+            "Right: both fit, and they are closer to each other than the model's error.",
             True,
         ),
         Option(
             "c",
-            "C alone, as it has the fewest seconds",
-            "C does not fit: 76.0 GB of 73.7. It would end in its first backward.",
+            "C alone, as it has the shortest step",
+            "C does not fit: it needs 76.0 GB of 73.7. It would run out of memory in its first backward.",
         ),
         Option(
             "a",
-            "A alone, as it has the most room left",
-            "Room that nobody needs. In each step of A, 1.88 s of communication between the nodes are exposed.",
+            "A alone, as it has most memory left",
+            "Free memory does not make a step shorter. In each step of A, 1.88 s of communication are exposed.",
         ),
         Option(
             "b",
-            "B alone, as it wins by one per cent",
-            f"It wins in the model, by 1.1%. The model is within {BAND} of nine steps in ten.",
+            "B alone, as it wins by one percent",
+            f"It wins in the model, by 1.1%. But the model errs by up to {BAND} in nine steps of ten.",
         ),
         Option(
             "d",
             "D alone, as it uses all three axes",
-            "Three axes are no aim. D may well be the fastest, but not for that reason.",
+            "Using three axes is no aim. D may well be the fastest, but not for that reason.",
         ),
         Option(
             "all-that-fit",
             "A, B, D and E, as the model errs",
-            f"It errs by {BAND}, seldom by more. A and E are 27% and 21% slower: your afternoon is short.",
+            f"It seldom errs by more than {BAND}. A and E are 27% and 21% slower, and your afternoon is short.",
         ),
     ),
 )
@@ -89,11 +89,11 @@ _STUB = '''\
 def sketch(gpus, node, batch, states, kept, room, toll):
     """The fastest layout that fits, [pp, dp, tp]; [] if none does.
 
-    gpus: in all; node: GPUs of a node
-    batch: sequences of a step, one in each micro-batch
+    gpus: number of GPUs; node: GPUs per node
+    batch: sequences per step, one in each micro-batch
     states: GB of the whole model's weights, gradients, optimizer
-    kept: GB that all blocks keep of one micro-batch
-    room: GB of a GPU
+    kept: GB of activations of one micro-batch, of all blocks
+    room: usable GB per GPU
     toll: what each tp rank beyond the first adds to the time
     """
     return ...
@@ -211,63 +211,71 @@ SKETCH = Function(
     title="Sketch a layout for eight GPUs",
     lists=True,
     index=True,
-    prompt="Write `sketch(gpus, node, batch, states, kept, room, toll)`: of all layouts pp × dp × tp of so many GPUs "
-    "the one with the shortest step among those that can be and that fit, as `[pp, dp, tp]`; `[]` if there is none. "
-    "The rules, simpler than those of the book's model:\n\n"
+    prompt="Write `sketch(gpus, node, batch, states, kept, room, toll)`: of all layouts pp × dp × tp of these GPUs, "
+    "return the valid one that fits and has the shortest step, as `[pp, dp, tp]`, or `[]` if there is none. "
+    "The rules are simpler than the book's model:\n\n"
     "- tp stays in a node: it divides `node`.\n"
-    "- Replicas share the batch evenly, in micro-batches of one sequence: m = batch / dp, whole, and at least pp.\n"
-    "- A GPU holds `states` / (tp · pp), and of activations `kept` / tp: pp cuts the blocks, and keeps pp "
-    "micro-batches of them. Both together at most `room`.\n"
-    "- A step takes as long as (m + pp − 1) / m × (1 + toll · (tp − 1)) says.\n\n"
-    "Of two as fast, the one with the smaller tp. `sketch(8, 4, 32, 208, 33, 73, 0.03)`, the chapter's 13B "
+    "- Replicas share the batch evenly, in micro-batches of one sequence: m = batch / dp is a whole number, at least "
+    "pp.\n"
+    "- A GPU needs `states` / (tp · pp) for the states and `kept` / tp for activations (pp cuts the blocks, but has pp "
+    "micro-batches in flight). The total must not exceed `room`.\n"
+    "- The step time is (m + pp − 1) / m × (1 + toll · (tp − 1)).\n\n"
+    "If two are equally fast, take the smaller tp. `sketch(8, 4, 32, 208, 33, 73, 0.03)`, the chapter's 13B "
     "model in nodes of four, is `[1, 2, 4]`.",
     hints=(
-        "Two loops, over tp and pp; dp is what is left, if it is whole.",
-        "Skip what cannot be, then what does not fit, then compare. Keep the best so far.",
+        "Use two loops, over tp and pp. dp is what is left, if it is a whole number.",
+        "Skip what is not valid, then what does not fit, then compare. Remember the best so far.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "By hand, for eight GPUs, it is the same three questions in the same order. **What has to be cut for it to fit?** "
-    "tp · pp is at least states / room. **Who cuts it?** tp while it stays in a node and costs little, pp for the "
-    "rest. **Who gets what is left?** dp, as long as each replica's m fills the pipeline. The planner prices the same "
-    "loop with the book's models of memory and time, and with cp, ZeRO 3, chunks and recomputation as further loops.",
+    "By hand, for eight GPUs, you ask the same three questions in the same order. **What must be cut for the model to "
+    "fit?** tp · pp is at least states / room. **Which axis cuts it?** tp while it stays in a node and costs little, "
+    "pp for the rest. **Which axis gets the GPUs that are left?** dp, as long as each replica's m fills the pipeline. "
+    "The planner runs the same loop with the book's models of memory and time, with more loops over cp, ZeRO-3, chunks "
+    "and recomputation.",
     function="sketch",
     stub=_STUB,
     reference=_sketch,
     cases=CASES,
     mistakes=(
-        Mistake("memory-ignored", _mistaken(fits="any"), "Yours does not ask whether it fits."),
+        Mistake("memory-ignored", _mistaken(fits="any"), "Your function does not check whether the layout fits."),
         Mistake(
-            "states-alone", _mistaken(fits="states"), "Yours asks whether the states fit. Activations lie beside them."
+            "states-alone",
+            _mistaken(fits="states"),
+            "Your function checks only that the states fit. Activations take memory too.",
         ),
         Mistake(
             "one-in-flight",
             _mistaken(fits="one"),
-            "You divided the activations by pp. How many micro-batches has a stage in flight?",
+            "You divided the activations by pp. How many micro-batches does a stage have in flight?",
         ),
         Mistake("activations-whole", _mistaken(fits="whole"), "You did not divide the activations by tp."),
         Mistake("split-by-dp", _mistaken(fits="zero-3"), "You divided the states by dp as well. Replicas hold copies."),
         Mistake(
-            "across-nodes", _mistaken(in_node=False), "Your tp leaves the node: it has to divide the GPUs of a node."
+            "across-nodes", _mistaken(in_node=False), "Your tp leaves the node: it has to divide the GPUs per node."
         ),
         Mistake(
             "too-few-micro-batches",
             _mistaken(fill=False),
-            "Yours does not ask whether a replica has as many micro-batches as stages.",
+            "Your function does not check that a replica has at least as many micro-batches as stages.",
         ),
-        Mistake("uneven-batch", _mistaken(even=False), "Yours does not ask whether dp divides the batch."),
-        Mistake("larger-tp", _mistaken(tp_first=-1), "Of two layouts as fast you took the one with the larger tp."),
+        Mistake("uneven-batch", _mistaken(even=False), "Your function does not check that dp divides the batch."),
+        Mistake(
+            "larger-tp", _mistaken(tp_first=-1), "Of two equally fast layouts you took the one with the larger tp."
+        ),
         Mistake("no-bubble", _mistaken(price="no-bubble"), "You left the pipeline's bubble out of the time."),
-        Mistake("whole-batch", _mistaken(price="whole-batch"), "You took all sequences for m. Replicas share them."),
+        Mistake("whole-batch", _mistaken(price="whole-batch"), "You used all sequences as m. Replicas share them."),
         Mistake("no-toll", _mistaken(price="no-toll"), "You left out what tp costs."),
         Mistake(
             "least-memory",
             _mistaken(price="memory"),
-            "You took the layout with the least memory. It is the shortest step that is asked for.",
+            "You took the layout with the least memory. The task asks for the shortest step.",
         ),
-        Mistake("turned-round", lambda *case: _sketch(*case)[::-1], "Your list is the other way round: [pp, dp, tp]."),
+        Mistake(
+            "turned-round", lambda *case: _sketch(*case)[::-1], "Your list is in reverse: the order is [pp, dp, tp]."
+        ),
     ),
-    right="What has to be cut, who cuts it, and who gets what is left.",
+    right="What must be cut, which axis cuts it, and which axis gets the rest.",
 )
 
 EXERCISES = (FIVE, SKETCH)

@@ -1,4 +1,4 @@
-"""Exercises of `mesh` on places: a rank's coordinates, the groups of an axis, and which of them leave a node."""
+"""Exercises of `mesh` on places: the groups of an axis, and which of them span nodes."""
 
 from __future__ import annotations
 
@@ -7,107 +7,18 @@ from math import prod
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
-_STUB = '''\
-def place(rank, sizes):
-    """A rank's coordinates, outermost axis first: a list.
-
-    sizes: of the axes, outermost first; the last counts fastest
-    """
-    return ...
-'''
-
-_SOLUTION = """\
-def place(rank, sizes):
-    found = []
-    for size in reversed(sizes):       # the last axis counts fastest
-        found.append(rank % size)
-        rank //= size
-    return found[::-1]
-"""
-
-
-def _strides(sizes):
-    return [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-
 
 def _place(rank, sizes):
-    return [rank // stride % size for stride, size in zip(_strides(sizes), sizes, strict=True)]
+    """A rank's coordinates, the last axis fastest."""
+    strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    return [rank // stride % size for stride, size in zip(strides, sizes, strict=True)]
 
-
-def _first_fastest(rank, sizes):
-    return _place(rank, sizes[::-1])[::-1]
-
-
-PLACE = Function(
-    key="place-of-rank",
-    level=1,
-    minutes=5,
-    title="Where rank 8 stands",
-    lists=True,
-    index=True,
-    prompt="`init_device_mesh` numbers ranks along its axes, and **the last axis counts fastest**: on sizes `[2, 3]` "
-    "ranks 0, 1, 2 are (0, 0), (0, 1), (0, 2), and rank 3 is (1, 0). Write `place(rank, sizes)`, the list of a "
-    "rank's coordinates, outermost axis first.\n\n`place(8, [2, 3, 2])` is `[1, 1, 0]`.",
-    hints=(
-        "Read a rank as a number whose digits have different bases: hours, minutes, seconds.",
-        "The last coordinate is `rank % sizes[-1]`. What is left over for the other axes?",
-    ),
-    solution="```python\n"
-    f"{_SOLUTION}```\n\n"
-    "Two ranks whose numbers differ by one are neighbours along the *last* axis, and along the first they are as far "
-    "apart as can be. A launcher numbers ranks node by node, so the last axis is the one that stays in a node. "
-    "The way back is a sum of coordinate × stride, where an axis' stride is the product of the sizes after it.",
-    function="place",
-    stub=_STUB,
-    reference=_place,
-    cases=(
-        (8, [2, 3, 2]),
-        (0, [2, 2, 2]),
-        (11, [2, 3, 2]),
-        (3, [3, 2]),
-        (13, [2, 2, 4]),
-        (7, [8]),
-        (6, [1, 7, 1]),
-        (100, [3, 5, 7]),
-        (23, [2, 3, 4]),
-        (29, [4, 3, 2, 2]),
-    ),
-    mistakes=(
-        Mistake("first-fastest", _first_fastest, "You let the first axis count fastest. It is the last."),
-        Mistake(
-            "innermost-first",
-            lambda rank, sizes: _place(rank, sizes)[::-1],
-            "Your coordinates are right, but the innermost comes first: turn the list round.",
-        ),
-        Mistake(
-            "not-wrapped",
-            lambda rank, sizes: [rank // stride for stride in _strides(sizes)],
-            "You divided by the stride and left out the remainder: a coordinate is below its axis' size.",
-        ),
-        Mistake(
-            "remainder-alone",
-            lambda rank, sizes: [rank % size for size in sizes],
-            "You took the remainder of the rank for each axis. First take away what inner axes have counted.",
-        ),
-        Mistake(
-            "own-size",
-            lambda rank, sizes: [rank // size % size for size in sizes],
-            "You divided by the axis' own size. It is the sizes of the axes after it that count.",
-        ),
-        Mistake(
-            "from-one",
-            lambda rank, sizes: [place + 1 for place in _place(rank, sizes)],
-            "Your coordinates begin at 1. They begin at 0.",
-        ),
-    ),
-    right="Digits of mixed bases, the last one fastest.",
-)
 
 _GROUPS_STUB = '''\
 def groups(sizes, axis):
     """All groups along an axis: a list of lists of ranks.
 
-    sizes: of the axes, outermost first; the last counts fastest
+    sizes: of the axes, outermost first; the last varies fastest
     axis: which of them, from 0
     """
     return ...
@@ -167,20 +78,20 @@ GROUPS = Function(
     title="The groups of an axis",
     lists=True,
     index=True,
-    prompt="A group along an axis is the ranks that differ in that coordinate alone. Write `groups(sizes, axis)`: all "
-    "of them, as `new_group` would be given them. Ranks of a group in order, groups by their first rank; the last "
-    "axis counts fastest.\n\n"
+    prompt="A group along an axis consists of the ranks that differ in that coordinate only. Write "
+    "`groups(sizes, axis)`: all groups, as `new_group` would get them. Sort the ranks of each group, and the groups by "
+    "their first rank. The last axis varies fastest.\n\n"
     "`groups([2, 3, 2], 1)` is `[[0, 2, 4], [1, 3, 5], [6, 8, 10], [7, 9, 11]]`.",
     hints=(
-        "How far apart are two neighbours along the axis? It is a product of sizes.",
+        "How far apart are two neighbours along the axis? The distance is a product of sizes.",
         "A group begins at each rank whose coordinate along the axis is 0.",
     ),
     solution="```python\n"
     f"{_GROUPS_SOLUTION}```\n\n"
-    "Every rank is in exactly one group of each axis, so that there are (all ranks) / (size) of them. With "
-    "`torch.distributed` **every** rank has to call `new_group` for **every** group, in the same order, also for those "
-    "that it is not in; `init_device_mesh` does that. Where each makes its own alone, they hang, or add up with ranks "
-    "that nobody meant.",
+    "Every rank is in exactly one group of each axis, so an axis has (all ranks) / (size) groups. In "
+    "`torch.distributed` **every** rank must call `new_group` for **every** group, in the same order, also for groups "
+    "that it is not in; `init_device_mesh` does that for you. If each rank creates only its own group, ranks "
+    "hang, or sum with the wrong ranks.",
     function="groups",
     stub=_GROUPS_STUB,
     reference=_groups,
@@ -202,33 +113,31 @@ GROUPS = Function(
         Mistake(
             "runs",
             _runs,
-            "Your groups are ranks in a row. That is right for the last axis; along the others "
-            "neighbours lie further apart.",
+            "Your groups are ranks in a row. That is right for the last axis. Along the other axes, "
+            "neighbours are further apart.",
         ),
         Mistake(
             "same-coordinate",
             _same_coordinate,
-            "You put ranks together whose coordinate along the axis is the same. It is the one in which they differ.",
+            "You grouped ranks whose coordinate along the axis is the same. It is the one in which they differ.",
         ),
-        Mistake("first-fastest", _not_itself, "You let the first axis count fastest. It is the last."),
-        Mistake(
-            "group-of-rank-0", _of_rank_0, "You gave the group of rank 0. There is one for each of the others too."
-        ),
+        Mistake("first-fastest", _not_itself, "You let the first axis vary fastest. It is the last."),
+        Mistake("group-of-rank-0", _of_rank_0, "You returned only the group of rank 0. The others have groups too."),
         Mistake(
             "dealt-out",
             _spread,
-            "You spread each group over all ranks evenly. That is right for the first axis; "
-            "inner groups lie closer together.",
+            "You spread each group evenly over all ranks. That is right for the first axis. Along inner axes, "
+            "the ranks of a group are closer together.",
         ),
     ),
-    right="A stride, and one group from each rank whose coordinate there is 0.",
+    right="One group starts at each rank whose coordinate is 0, and continues by the stride.",
 )
 
 ORDER, NODE = {"tp": 4, "pp": 2, "dp": 4}, 8
 
 
 def leaves(sizes: dict[str, int], node: int) -> set[str]:
-    """The axes of which a group has ranks on several nodes."""
+    """The axes with a group that has ranks on several nodes."""
     names, coordinates = list(sizes), list(product(*map(range, sizes.values())))
     axes = set()
     for axis, name in enumerate(names):
@@ -243,38 +152,35 @@ CROSSES = Choice(
     key="which-crosses",
     level=1,
     minutes=3,
+    short=True,
     title="Four is less than eight",
-    prompt=f"{prod(ORDER.values())} GPUs on 4 nodes of {NODE}, numbered node by node. Somebody writes\n\n"
+    prompt=f"A job has {prod(ORDER.values())} GPUs on 4 nodes of {NODE}, numbered node by node. Somebody writes\n\n"
     "```\n"
     f'init_device_mesh("cuda", {tuple(ORDER.values())},\n    mesh_dim_names={tuple(ORDER)})\n'.replace("'", '"')
-    + "```\n\nWhich axes have groups that reach over several nodes?",
+    + "```\n\nWhich axes have groups that span several nodes?",
     hints=(
-        "Which ranks are in the tp group of rank 0? How far apart are they?",
-        "dp is the last axis: its groups are 0 to 3, 4 to 7, and so on.",
+        "Which ranks are in the tp group of rank 0, and how far apart are they?",
+        "dp is the last axis, so its groups are ranks 0 to 3, 4 to 7, and so on.",
     ),
-    solution="**tp alone.** dp's groups are four ranks in a row, pp's are pairs 4 apart, such as 0 and 4: both stay in "
-    "a node. tp is the outermost axis, its neighbours are 2 × 4 = 8 apart: ranks 0, 8, 16 and 24, one on each node. "
-    "That 4 is less than 8 does not help it; what counts is its **stride × size**, which is 32.\n\n"
-    "So the axis that sends most, and waits for it, goes over the slow wires, and the one that sends once a step has "
-    "NVLink. Every byte is sent as before, all results are right, and it is only slow. torchtitan once had it: its "
-    "mesh *should be PP DP TP. This matters for NUMA across nodes*, says a report named "
-    "*Wrong mesh order* (pytorch/torchtitan, issue 286).",
+    solution="**Only tp.** A dp group is four consecutive ranks, and a pp group is a pair 4 apart, such as 0 and 4: "
+    "both stay in a node. tp is the outermost axis, so its neighbours are 2 × 4 = 8 apart: ranks 0, 8, 16 and 24, one "
+    "on each node. It does not help that 4 is less than 8. What counts is the axis' **stride × size**, which is 32.\n\n"
+    "So the axis that sends most, and whose communication is exposed, gets the slow network, and the axis that "
+    "communicates once per step gets NVLink. All bytes and all results are as before, and the job is only slow. "
+    "torchtitan once had this order: its mesh *should be PP DP TP. This matters for NUMA across nodes*, says a report "
+    "named *Wrong mesh order* (pytorch/torchtitan, issue 286).",
     options=(
-        Option("tp", "tp alone", "Right: its ranks are 0, 8, 16 and 24.", True),
+        Option("tp", "tp alone", "Right: a tp group is ranks 0, 8, 16 and 24.", True),
         Option(
             "none",
             "None of them",
-            "Each axis is shorter than a node, but where its groups lie depends on the axes after it too.",
+            "Each axis is shorter than a node. But where its groups are also depends on the axes after it.",
         ),
-        Option("dp", "dp alone", "dp is the last axis here, and counts fastest: its first group is ranks 0 to 3."),
-        Option("pp-dp", "pp and dp", "That is so in the usual order, with tp last. Here tp comes first."),
-        Option(
-            "tp-pp", "tp and pp", "tp does. A pipeline's two stages are 4 apart, such as ranks 0 and 4, of one node."
-        ),
-        Option(
-            "all", "All three", "Ranks 0 to 7 are one node. Both stages and all four replicas of dp are among them."
-        ),
+        Option("dp", "dp alone", "dp is the last axis here and varies fastest: its first group is ranks 0 to 3."),
+        Option("pp-dp", "pp and dp", "That would be so in the usual order, with tp last. Here tp comes first."),
+        Option("tp-pp", "tp and pp", "tp does. The two ranks of a pp group are 4 apart, such as 0 and 4, in one node."),
+        Option("all", "All three", "Ranks 0 to 7 are one node. It contains both stages and all four replicas."),
     ),
 )
 
-EXERCISES = (CROSSES, PLACE, GROUPS)
+EXERCISES = (CROSSES, GROUPS)

@@ -1,4 +1,4 @@
-"""Exercises of `pipeline` on what the count of slots leaves out: hops, a stage that is slower, a table on two ranks."""
+"""Exercises of `pipeline` on what the count of slots leaves out: hops, a slower stage, an embedding on two ranks."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ HOP = Choice(
     title="A hop that costs",
     minutes=6,
     prompt=f"{_P} ranks, {_M} micro-batches; a rank's forward takes one slot, its backward two. On a slow network "
-    "**a hop takes a whole slot**, beside which the ranks go on computing. Somebody measures 1F1B at "
-    f"{_SLOW['1f1b']:.0f} slots, and interleaved 1F1B with two chunks per rank at {_SLOW['interleaved']:.0f}, and "
-    "concludes: *on slow networks you should interleave*. What would you say?",
+    "**a hop takes a whole slot**, during which the ranks go on computing. A colleague measures 1F1B at "
+    f"{_SLOW['1f1b']:.0f} slots and interleaved 1F1B with two chunks per rank at {_SLOW['interleaved']:.0f}, and "
+    "concludes: *on slow networks you should interleave*. What do you say?",
     hints=(
-        "Under GPipe all micro-batches go down one behind the other. How many hops make the step longer?",
-        "Under 1F1B a rank sends one down and waits for one to come up. With few in flight, what happens "
-        "in every round?",
+        "With GPipe the micro-batches go forward one behind the other. How many hops make the step longer?",
+        "With 1F1B a rank sends one micro-batch forward and waits for the gradient of another. With few in flight, "
+        "what happens each time?",
     ),
-    solution=f"GPipe pays for the way down once and for the way up once: 3 × ({_M} + {_P - 1}) + 2 × {_P - 1} = "
-    f"**{_SLOW['gpipe']:.0f} slots**. 1F1B has only as many micro-batches in flight as there are ranks below, too few "
-    f"to bridge the hops, and waits in every round: {_FREE['1f1b']:.0f} slots become {_SLOW['1f1b']:.0f}. Interleaved "
-    f"it has more in flight, but each goes round twice: {_FREE['interleaved']:.1f} become {_SLOW['interleaved']:.0f}. "
-    "It beats 1F1B, which suffers most, and loses to GPipe. *Better* is half a sentence until you say than what.",
+    solution=f"GPipe pays for the hops forward once and for the hops back once: 3 × ({_M} + {_P - 1}) + 2 × {_P - 1} = "
+    f"**{_SLOW['gpipe']:.0f} slots**. 1F1B has too few micro-batches in flight to hide the hops, and waits in every "
+    f"round: {_FREE['1f1b']:.0f} slots become {_SLOW['1f1b']:.0f}. Interleaved 1F1B has more in flight, but each goes "
+    f"around twice: {_FREE['interleaved']:.1f} slots become {_SLOW['interleaved']:.0f}. It beats 1F1B, which suffers "
+    "most, and loses to GPipe. *Better* means nothing until you say better than what.",
     options=(
         Option(
             "gpipe",
             f"GPipe ends at {_SLOW['gpipe']:.0f}: it beats both of them here",
-            "Right: the way down and the way up once each, whatever m. 1F1B is the wrong thing to compare with on a "
-            "slow network, if there is memory for GPipe.",
+            "Right: it pays for the hops forward and back once each, whatever m is. On a slow network 1F1B is the "
+            "wrong baseline, if there is memory for GPipe.",
             True,
         ),
         Option(
             "true",
             "True: two chunks halve what a hop costs",
-            "A hop takes as long as before, and there are twice as many. What is halved is the piece of work beside "
-            "which it has to hide.",
+            "A hop takes as long as before, and there are twice as many. What is halved is the computation that can "
+            "hide a hop.",
         ),
         Option(
             "more",
             "True, and with four chunks it gains more",
-            "Each chunk more sends each micro-batch round once more. Without hops that gains; with a hop as long as "
-            "a whole forward it loses.",
+            "Each further chunk sends every micro-batch around once more. If hops are free that gains; if a hop takes "
+            "as long as a whole forward it loses.",
         ),
         Option(
             "equal",
-            "The hops add the same to every order",
+            "The hops add the same to every schedule",
             f"They add {_SLOW['gpipe'] - _FREE['gpipe']:.0f} slots to GPipe and "
-            f"{_SLOW['1f1b'] - _FREE['1f1b']:.0f} to 1F1B: it depends on how many micro-batches are on their way.",
+            f"{_SLOW['1f1b'] - _FREE['1f1b']:.0f} to 1F1B: it depends on how many micro-batches are in flight.",
         ),
         Option(
             "hidden",
-            "Wrong: sends run beside the work, at no cost",
-            "They do run beside it. But the rank below cannot begin before the message is there, and with too few "
-            "in flight it has nothing else to do.",
+            "Wrong: sends overlap with work, at no cost",
+            "They do overlap. But the next rank cannot begin before the message has arrived, and with too few "
+            "micro-batches in flight it has nothing else to do.",
         ),
     ),
 )
@@ -81,20 +81,21 @@ UNEVEN_STAGE = Number(
     title="One stage is slower",
     minutes=5,
     prompt=f"**{_STAGES} ranks**, 1F1B, **{_MICRO} micro-batches**. The last stage has the output head and takes "
-    f"**{_TIMES} times** as long as each of the others, forward and backward. By how many per cent is the step longer "
-    "than if the last stage were like the others?",
+    f"**{_TIMES} times** as long as each other stage, forward and backward. By how many percent is the step longer "
+    "than with a last stage like the others?",
     hints=(
-        "Which rank never waits, once it has begun?",
-        "Count along the last rank: until its first micro-batch comes, its own work, and the way up of its last "
-        "gradient.",
+        "Which rank is never idle once it has begun?",
+        "Follow the last rank: the wait for its first micro-batch, its own work, and the passage of its last gradient "
+        "back to rank 0.",
     ),
-    solution="In pieces, F + B each: the first micro-batch comes down and the last gradient goes up past "
-    f"{_STAGES - 1} faster stages, {_STAGES - 1} pieces. Between these the last rank works through {_MICRO} "
-    f"micro-batches of {_TIMES}: {_MICRO * _TIMES:.1f}. Together {_MICRO * _TIMES + _STAGES - 1:.1f} instead of "
-    f"{_MICRO + _STAGES - 1}: **{_LONGER:.0%} longer**, though only {_MEAN - 1:.1%} of work was added. All others wait "
-    f"for the slow one in every micro-batch.\n\nThe fix: with 10 blocks per stage the head weighs as much as 6. "
-    "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do. "
-    f"Llama 3 8B is best cut into {', '.join(map(str, balanced_blocks(LLAMA)))} blocks on four H100.",
+    solution="Count in units of F + B of a normal stage. The first micro-batch comes forward through "
+    f"{_STAGES - 1} normal stages and the last gradient goes back through them: {_STAGES - 1} units. In between the "
+    f"last rank works on {_MICRO} micro-batches of {_TIMES} units: {_MICRO * _TIMES:.1f}. The sum is "
+    f"{_MICRO * _TIMES + _STAGES - 1:.1f} instead of {_MICRO + _STAGES - 1}: **{_LONGER:.0%} longer**, though only "
+    f"{_MEAN - 1:.1%} of work was added. All other ranks wait for the slow one in every micro-batch.\n\nThe fix: with "
+    "10 blocks per stage the head counts as 6. Take 6 blocks from the last rank and spread them over the seven others: "
+    f"then no rank has more than 11. Llama 3 8B is best cut into {', '.join(map(str, balanced_blocks(LLAMA)))} blocks "
+    "on four H100s.",
     value=_LONGER,
     unit="%",
     unit_given=True,
@@ -104,22 +105,22 @@ UNEVEN_STAGE = Number(
         Slip(
             "whole-step",
             _TIMES - 1,
-            "That makes the whole step 1.6 times as long. On the way down and up the other stages are as fast as ever.",
+            "That makes the whole step 1.6 times as long. In the warm-up and cool-down the normal stages count too.",
         ),
         Slip(
             "mean",
             _MEAN - 1,
-            "That is by how much the work of all ranks grew. It would be so if they could share it; here they wait.",
+            "That is how much the work of all ranks grew. It would be right if they could share it; here they wait.",
         ),
         Slip(
             "once",
             (_TIMES - 1) / (_MICRO + _STAGES - 1),
-            "That pays for the slow stage once in a step. It is slow in every micro-batch.",
+            "That counts the slow stage once per step. It is slow in every micro-batch.",
         ),
         Slip(
             "ratio",
             _UNEVEN / _EVEN,
-            "That is how many times as long the step is, as a percentage. By how many per cent is it longer?",
+            "That is how many times as long the step is, as a percentage. By how many percent is it longer?",
         ),
         Slip(
             "against-shared",
@@ -134,57 +135,58 @@ UNEVEN_STAGE = Number(
         Slip(
             "work-only",
             (_MICRO * _TIMES - _MICRO - _STAGES + 1) / (_MICRO + _STAGES - 1),
-            "That leaves out the way down and up: the last rank has to wait for its first micro-batch here too.",
+            "That is the last rank's work alone: it still has to wait for its first micro-batch.",
         ),
     ),
-    right="The slowest stage sets the pace. Look for the rank that never waits.",
+    right="The slowest stage sets the pace. In a trace, look for the rank that is never idle.",
 )
 
 TIED_TABLE = Choice(
     key="tied-table",
     level=2,
-    title="One table, two ranks",
-    prompt="The output head uses the table of the input embedding again. In a pipeline the first rank has the table "
-    "for the embedding and the last rank a copy of it for the head. What have these two to do so that training is "
-    "that of one process?",
+    title="One matrix on two ranks",
+    prompt="The output head uses the same matrix as the input embedding. In a pipeline the first rank has this matrix "
+    "for the embedding, and the last rank has a copy for the head. What must the two ranks do so that training equals "
+    "that on one process?",
     hints=(
-        "Each of the two works out a part of the table's gradient. Which part does one process have?",
-        "And how often, if gradients add up over the micro-batches?",
+        "Each of the two computes a part of the matrix's gradient. Which part does a single process have?",
+        "Gradients accumulate over the micro-batches. How often must the ranks communicate, then?",
     ),
-    solution="The gradient of the table is the sum of what the embedding and the head give. So the two ranks "
-    "**all-reduce the table's gradient, once, when the last backward is through**. Then both optimizers see the same "
-    "gradient, and the copies stay equal. The sum is not divided by two: it is one table with two uses, not two "
-    "estimates of one thing. Megatron-LM keeps a process group of the first and the last rank for this.",
+    solution="The gradient of the matrix is the sum of the embedding's part and the head's part. So the two ranks "
+    "**all-reduce the gradient of the matrix once, after the last backward**. Then both optimizers see the same "
+    "gradient, and the copies stay equal. The sum is not divided by two, because the parts are two uses of one matrix "
+    "and not two estimates of the same gradient. Megatron-LM has a process group of the first and the last rank for "
+    "this.",
     options=(
         Option(
             "add",
             "Add both gradients, once, after the last backward",
-            "Right: then both have the gradient that one process has, and take the same step.",
+            "Right: then both have the gradient that a single process has, and take the same optimizer step.",
             True,
         ),
         Option(
             "mean",
             "Average both gradients, after the last backward",
-            "The two are no estimates of the same gradient, as in data parallelism. They are two parts of one sum: "
-            "half of it is too little.",
+            "These are not two estimates of the same gradient, as in data parallelism. They are two parts of one sum, "
+            "and half of the sum is too little.",
         ),
         Option(
             "each",
             "Add both gradients, after every micro-batch",
-            "Gradients add up over the micro-batches. Add the ranks' together after the first, and both hold the "
-            "sum; after the second that sum is added to itself, and so on. Once, at the end.",
+            "Gradients accumulate over the micro-batches. If the ranks sum them after the first micro-batch, the "
+            "second sum counts the first one twice, and so on. Sum once, at the end.",
         ),
         Option(
             "copy",
-            "Copy the table to the last rank, after each step",
-            "Then the copies are equal, but the part of the head is lost: the first rank stepped with the "
-            "embedding's gradient alone. For most tokens that is nothing.",
+            "Copy the matrix to the last rank, after each step",
+            "Then the copies are equal, but the head's part of the gradient is lost: the first rank's step used the "
+            "embedding's part alone, which is zero for most tokens.",
         ),
         Option(
             "nothing",
             "Nothing: equal copies take the same steps",
-            "They begin equal, and each gets another gradient: the embedding's, or the head's. After the first step "
-            "they are two tables.",
+            "The copies start equal, but each gets a different gradient: the embedding's or the head's. After the "
+            "first step they differ.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The exercises of `pipeline` that are done in the lab: 1F1B's messages, and a backward in two calls, on real ranks."""
+"""The exercises of `pipeline` for the lab: the sends and receives of 1F1B, and a split backward, on real ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def pipeline_step(order, stage, inputs, targets, loss, like):
 
     order: this rank's actions, such as [("F", 0), ("B", 0)]
     stage: this rank's layers, a module
-    inputs: micro-batches for the first rank
-    targets: and what the last rank's outputs should be
+    inputs: the micro-batches, on the first rank
+    targets: their targets, on the last rank
     loss(output, target): the mean loss of a micro-batch
-    like: a tensor of the shape of what goes between ranks
+    like: a tensor with the shape of what ranks exchange
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     return ...
@@ -64,30 +64,29 @@ STEP_ON_RANKS = Lab(
     level=3,
     minutes=25,
     title="1F1B on real ranks",
-    prompt="Write `pipeline_step(order, stage, inputs, targets, loss, like)`, a step of one rank of a pipeline, with "
-    "`dist.send`, `isend`, `recv` and `irecv`. It does the actions of `order` one by one:\n\n"
-    '- `("F", i)`: on the first rank from `inputs[i]`, else from what the rank above sends; on to the rank below, or '
-    "on the last rank into the loss.\n"
-    '- `("B", i)`: from the gradient that the rank below sends, or on the last rank from the loss; the gradient '
-    "of the stage's **input** goes to the rank above.\n\n"
-    "After it each weight's `.grad` is that of the **mean loss over all micro-batches**. The order is 1F1B's. It is "
-    "checked on 2 and 3 processes with gloo, where a `send` lasts until it is received: gradients against one process, "
-    "and how many micro-batches per rank held. After its backward neither a micro-batch's input nor what autograd kept "
-    "of it may stay.\n\n"
-    "Save your function as `step.py`, in the folder of the book's repository, and run the command below.",
+    prompt="Write `pipeline_step(order, stage, inputs, targets, loss, like)`, a step of one rank, with `dist.send`, "
+    "`isend`, `recv` and `irecv`. It does the actions of `order` one by one:\n\n"
+    '- `("F", i)` takes `inputs[i]` on the first rank, or else receives from the previous rank. It sends the output to '
+    "the next rank, or on the last rank computes the loss.\n"
+    '- `("B", i)` receives the gradient from the next rank, or on the last rank starts from the loss. It sends the '
+    "gradient of the stage's **input** to the previous rank.\n\n"
+    "Afterwards each weight's `.grad` is that of the **mean loss over all micro-batches**. The checker runs 1F1B on 2 "
+    "and 3 processes with gloo, where `send` blocks until the receiver takes the message. It compares the gradients "
+    "with one process and counts the micro-batches in flight. After a micro-batch's backward, neither its input nor "
+    "what autograd saved may stay in memory.\n\n"
+    "Save it as `step.py` in the folder of the book and run the command below.",
     hints=(
-        "`y.backward(gradient)` goes on from a gradient that came from elsewhere. The input's is in `x.grad`, if "
-        "`x.requires_grad_()` was called before the stage ran.",
-        "In the middle of 1F1B a rank sends down while its neighbour sends up. Start each send with `isend`, and "
-        "wait for all of them at the end.",
-        "Gradients add up in `.grad`. Divide each micro-batch's loss by the number of micro-batches.",
+        "`y.backward(gradient)` continues from a gradient that came from elsewhere. The input's gradient is in "
+        "`x.grad` if `x.requires_grad_()` was called before the stage ran.",
+        "In the steady state of 1F1B a rank sends forward while its neighbor sends back. Start each send with `isend`, "
+        "and wait for all of them at the end.",
+        "Gradients accumulate in `.grad`. Divide each micro-batch's loss by the number of micro-batches.",
     ),
     solution="```python\n"
     f"{_STEP_SOLUTION}```\n\n"
-    "`isend` returns at once and keeps the tensor until it is taken. Sends are not waited for, so no two ranks can "
-    "stand in one each; receives are, because there is nothing else to do in this order. The lab's version also starts "
-    "each receive ahead of time, and runs orders with several stages per rank, as long as two neighbours take the "
-    "micro-batches alike.",
+    "`isend` returns at once. The step does not wait for its sends until the end, so two ranks cannot block each other "
+    "in a send. It does wait for each receive, because in this order the rank has nothing else to do. The lab's "
+    "version also starts each receive ahead of time, and runs schedules with several stages per rank.",
     stub=STEP_STUB,
     command=f"{_COMMAND} step.py",
 )
@@ -99,9 +98,9 @@ import torch
 def split_backward(stage, x, y, gradient):
     """The backward of y = stage(x) in two calls.
 
-    gradient: that of y
+    gradient: the gradient of y
     Returns the gradient of x, and a function without arguments
-    that adds those of the stage's weights to their .grad.
+    that adds the weights' gradients to their .grad.
     """
     return ...
 '''
@@ -128,26 +127,26 @@ SPLIT_ON_RANKS = Lab(
     level=3,
     minutes=15,
     title="A backward in two calls",
-    prompt="Zero-bubble schedules send the gradient of a stage's input first, and work out those of its weights when "
-    "there is nothing else to do. Write `split_backward(stage, x, y, gradient)`. It is called after "
-    "`y = stage(x)`, and returns two things:\n\n"
-    "- the gradient of `x`, **without** having computed any weight's;\n"
-    "- a function `later()`, which **adds** the weights' gradients to their `.grad`, and does not work out that of "
-    "`x` again.\n\n"
-    "It runs on **two** processes, a stage each, with three micro-batches. All input gradients go up first; each "
-    "`later()` is called afterwards, the newest micro-batch first. The result has to be that of `.backward()`.\n\n"
-    "Save your function as `split.py`, in the folder of the book's repository, and run the command below.",
+    prompt="Zero-bubble schedules send the gradient of a stage's input first, and compute the weights' gradients when "
+    "the rank is idle. Write `split_backward(stage, x, y, gradient)`. It is called after `y = stage(x)` and returns "
+    "two things:\n\n"
+    "- the gradient of `x`, **without** computing any gradient of a weight;\n"
+    "- a function `later()`, which **adds** the weights' gradients to their `.grad`, and does not compute the gradient "
+    "of `x` again.\n\n"
+    "It runs on **two** processes with one stage each and three micro-batches. All input gradients are sent first; "
+    "then each `later()` is called, the newest micro-batch first. The result must equal that of `.backward()`.\n\n"
+    "Save it as `split.py` in the folder of the book and run the command below.",
     hints=(
-        "`torch.autograd.grad(y, x, gradient)` gives the gradient of `x` alone and touches no `.grad`.",
-        "A backward call frees what autograd kept, unless you say `retain_graph=True`.",
-        "The weights are `list(stage.parameters())`. Three micro-batches add up in each `.grad`.",
+        "`torch.autograd.grad(y, x, gradient)` returns the gradient of `x` alone and changes no `.grad`.",
+        "A backward call frees what autograd saved, unless you pass `retain_graph=True`.",
+        "The weights are `list(stage.parameters())`. Each `.grad` accumulates three micro-batches.",
     ),
     solution="```python\n"
     f"{_SPLIT_SOLUTION}```\n\n"
-    "`y.backward(gradient, inputs=weights)` does the second half in one call. What autograd kept is held from the "
-    "forward to `later()`: the price of filling the bubble. And both calls walk through the same layers, because a "
-    "gradient of a lower layer's weights needs those of the outputs above it: torch's own zero-bubble stage keeps "
-    "these from the first call.",
+    "`y.backward(gradient, inputs=weights)` does the second half in one call. What autograd saved stays in memory from "
+    "the forward to `later()`, which is the price of filling the bubble. Both calls also go through the same layers, "
+    "because the gradient of an early layer's weights needs the gradients of the outputs of the layers after it. "
+    "torch's own zero-bubble stage saves those from the first call.",
     stub=SPLIT_STUB,
     command=f"{_COMMAND} split.py",
 )

@@ -1,4 +1,4 @@
-"""Exercises of `pipeline` on what a rank holds: in 1F1B, and with a limit."""
+"""Exercises of `pipeline` on the micro-batches that a rank has in flight: with 1F1B, and with a limit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ _IN_FLIGHT = step("1f1b", _P, _M).in_flight[_RANK]
 HELD_BY_RANK = Number(
     key="held-by-rank",
     level=1,
-    title="Held by one rank",
+    title="Activations on one rank",
     minutes=2,
-    prompt=f"**{_P} ranks**, numbered from 0, **{_M} micro-batches**, 1F1B. Of each micro-batch a stage keeps "
-    f"**{_MICRO_BYTES / GB:.1f} GB** for its backward. How much does **rank {_RANK}** hold at most?",
+    short=True,
+    prompt=f"**{_P} ranks**, numbered from 0, run **{_M} micro-batches** with 1F1B. A stage stores "
+    f"**{_MICRO_BYTES / GB:.1f} GB** of activations per micro-batch for the backward. How much does **rank {_RANK}** "
+    "store at most?",
     hints=(
         "How many forwards does it do before its first backward?",
-        "As many as there are ranks below it, and one more.",
+        "One forward for each rank after it, and one more.",
     ),
-    solution=f"{_P - 1 - _RANK} ranks are below it. It does a forward for each of them and one of its own, and then "
-    f"waits for the first gradient: {_P} − {_RANK} = {_IN_FLIGHT} micro-batches, "
-    f"**{_IN_FLIGHT * _MICRO_BYTES / GB:.1f} GB**. From then on it gives one back for each that it takes. It would be "
-    f"the same with a thousand; under GPipe it is all {_M}, {_M * _MICRO_BYTES / GB:.0f} GB.",
+    solution=f"{_P - 1 - _RANK} ranks come after it. It does one warm-up forward for each of them and one more before "
+    f"its first backward: {_P} − {_RANK} = {_IN_FLIGHT} micro-batches in flight, "
+    f"**{_IN_FLIGHT * _MICRO_BYTES / GB:.1f} GB**. From then on each backward frees one micro-batch before the next "
+    f"forward stores one. A thousand micro-batches would need the same. With GPipe it is all {_M}, "
+    f"{_M * _MICRO_BYTES / GB:.0f} GB.",
     value=_IN_FLIGHT * _MICRO_BYTES,
     unit="GB",
     units=("MB", "GB", "GiB"),
@@ -33,34 +36,34 @@ HELD_BY_RANK = Number(
         Slip(
             "gpipe",
             _M * _MICRO_BYTES,
-            "That is all micro-batches, as under GPipe. In 1F1B a rank begins with backwards as soon as one is there.",
+            "That is all micro-batches, as with GPipe. With 1F1B a rank does backwards before all forwards are done.",
         ),
-        Slip("first-rank", _P * _MICRO_BYTES, "That is what the first rank holds, the fullest."),
+        Slip("first-rank", _P * _MICRO_BYTES, "That is what the first rank stores, which has most."),
         Slip(
             "one-short",
             (_P - 1 - _RANK) * _MICRO_BYTES,
-            "That is one for each rank below it. What does it do until its first gradient comes?",
+            "That is one micro-batch for each rank after it. Which forward comes right before its first backward?",
         ),
-        Slip("from-one", (_P - _RANK + 1) * _MICRO_BYTES, "That is rank 1, or rank 2 where they are counted from 1."),
+        Slip("from-one", (_P - _RANK + 1) * _MICRO_BYTES, "That is rank 1, or rank 2 if ranks are counted from 1."),
         Slip(
             "ranks-above",
             (_RANK + 1) * _MICRO_BYTES,
-            "That counts the ranks above. Those have their forwards behind them; it waits for the ones below.",
+            "That counts the ranks before it. Its gradients come from the ranks after it.",
         ),
         Slip("one", _MICRO_BYTES, "That is one micro-batch, as on the last rank."),
         Slip(
             "shared",
             _M * _MICRO_BYTES / _P,
-            "Either you divided the micro-batches among the ranks, and each goes through all of them; or that is "
-            "another rank's.",
+            "Either you divided the micro-batches among the ranks, but each micro-batch goes through all of them; or "
+            "that is another rank's value.",
         ),
     ),
-    right="p − r micro-batches, however many there are.",
+    right="It has p − r micro-batches in flight, whatever m is.",
 )
 
 _LIMIT_STUB = '''\
 def order(rank, p, m, limit):
-    """1F1B that never holds more than `limit`: a list of numbers.
+    """1F1B with at most `limit` in flight: a list of numbers.
 
     i: the forward of micro-batch i; -i: its backward
     Micro-batches are numbered from 1 to m, ranks from 0 to p - 1.
@@ -132,26 +135,25 @@ ORDER_1F1B = Function(
     lists=True,
     index=True,
     minutes=10,
-    prompt="Memory is short: a rank may hold at most `limit` micro-batches. Write `order(rank, p, m, limit)`, the list "
-    "of what a rank does. The number i is the forward of micro-batch i, −i its backward; they are numbered **from 1** "
-    "to m.\n\n"
-    "- It opens with forwards, as many as 1F1B would hold on this rank, but never more than `limit`, nor than there "
-    "are.\n"
-    "- From then on it takes turns, **a backward, a forward**, until the forwards are done; then the backwards that "
-    "are left.\n\n"
-    "Backwards come in the order of the micro-batches. `order(1, 3, 4, 5)` is `[1, 2, -1, 3, -2, 4, -3, -4]`.",
+    prompt="Memory is short: a rank may have at most `limit` micro-batches in flight. Write "
+    "`order(rank, p, m, limit)`, the list of this rank's actions. The number i is the forward of micro-batch i, and −i "
+    "its backward; micro-batches are numbered **from 1** to m.\n\n"
+    "- The rank starts with as many forwards as 1F1B has in flight on it, but with at most `limit` and at most m.\n"
+    "- Then it alternates, **one backward, one forward**, until all forwards are done; the remaining backwards "
+    "follow.\n\n"
+    "Backwards run in the order of the micro-batches. `order(1, 3, 4, 5)` is `[1, 2, -1, 3, -2, 4, -3, -4]`.",
     hints=(
-        "How many does 1F1B hold on this rank? The least of that, `limit` and `m` is the number of forwards at the "
-        "beginning.",
-        "After backward i comes forward ahead + i, if there is one.",
+        "How many micro-batches does 1F1B have in flight on this rank? The smallest of that, `limit` and `m` is the "
+        "number of forwards at the start.",
+        "With `ahead` forwards at the start, forward ahead + i follows backward i, if there is one.",
     ),
     solution="```python\n"
     f"{_LIMIT_SOLUTION}```\n\n"
-    "With `limit` at p or more this is 1F1B; with less the first ranks are held back, and the ranks below wait for "
-    f"them. On 6 ranks, with 12 micro-batches, a limit of 6 takes {limited_seconds(6, 12, 6):.0f} slots, of 4 "
-    f"{limited_seconds(6, 12, 4):.0f}, of 2 {limited_seconds(6, 12, 2):.0f}, and of 1 "
-    f"{limited_seconds(6, 12, 1):.0f}: one batch at a time. **As long as hops are free, p − r is the least that costs "
-    "no time.**",
+    "With a `limit` of p or more this is 1F1B. With a smaller limit the first ranks start some forwards later, and the "
+    "ranks after them wait. On 6 ranks with 12 micro-batches, a limit of 6 takes "
+    f"{limited_seconds(6, 12, 6):.0f} slots, 4 takes {limited_seconds(6, 12, 4):.0f}, 2 takes "
+    f"{limited_seconds(6, 12, 2):.0f}, and 1, one micro-batch at a time, takes {limited_seconds(6, 12, 1):.0f}. **As "
+    "long as hops are free, p − r in flight is the smallest number that costs no time.**",
     function="order",
     stub=_LIMIT_STUB,
     reference=_limited,
@@ -173,62 +175,64 @@ ORDER_1F1B = Function(
         Mistake(
             "no-limit",
             _windowed(lambda rank, p, m, limit: p - rank),
-            "Your order is plain 1F1B: it holds more than the limit on the first ranks.",
+            "Your order is plain 1F1B: the first ranks have more in flight than the limit allows.",
         ),
         Mistake(
             "limit-for-all",
             _windowed(lambda rank, p, m, limit: limit),
-            "Your rank fills its limit whatever rank it is. 1F1B holds fewer on ranks further down.",
+            "Your rank always uses its whole limit. With 1F1B later ranks have fewer micro-batches in flight.",
         ),
         Mistake("all-forwards", _windowed(lambda rank, p, m, limit: m), "That is GPipe: all forwards come first."),
         Mistake(
             "one-short",
             _windowed(lambda rank, p, m, limit: min(p - rank, limit) - 1),
-            "Your rank opens with one forward too few. The one that goes before the first backward counts too.",
+            "Your rank starts with one forward too few. The one right before the first backward counts too.",
         ),
         Mistake(
             "only-below",
             _windowed(lambda rank, p, m, limit: min(p - 1 - rank, limit)),
-            "Your rank opens with as many forwards as there are ranks below it. It holds one more before its "
-            "first backward.",
+            "Your rank starts with as many forwards as there are ranks after it. It does one more before its first "
+            "backward.",
         ),
         Mistake(
             "past-the-limit",
             _windowed(lambda rank, p, m, limit: min(p - rank, limit + 1)),
-            "Where the limit holds, your rank holds one more. The forward that goes before the first backward "
+            "Where the limit applies, your rank has one more in flight. The forward right before the first backward "
             "counts too.",
         ),
         Mistake(
             "one-too-many",
             _windowed(lambda rank, p, m, limit: min(p - rank, limit) + 1),
-            "Your rank holds one micro-batch too many: after the opening the backward comes first.",
+            "Your rank has one micro-batch too many in flight: after the warm-up, a backward comes first.",
         ),
         Mistake(
             "ranks-above",
             _windowed(lambda rank, p, m, limit: min(rank + 1, limit)),
-            "Your ranks are turned around: the first one holds most, the last one holds one.",
+            "Your ranks are reversed: the first has most in flight, and the last has one.",
         ),
         Mistake(
             "first-rank",
             _windowed(lambda rank, p, m, limit: min(p, limit)),
-            "Your rank holds what the first rank holds. It has fewer ranks below it.",
+            "Your rank has as many in flight as the first rank. It has fewer ranks after it.",
         ),
         Mistake(
             "last-first",
             _last_first,
-            "Your backwards take the newest micro-batch. The gradient that comes first is the oldest one's.",
+            "Your backwards take the newest micro-batch first. The first gradient to arrive is that of the oldest.",
         ),
-        Mistake("unfinished", _unfinished, "Your list ends with the forwards: the last backwards are missing."),
+        Mistake("unfinished", _unfinished, "Your list ends with the last forward: the backwards after it are missing."),
         Mistake(
-            "past-the-end", _past_the_end, "Your opening has forwards of micro-batches that do not exist: there are m."
+            "past-the-end",
+            _past_the_end,
+            "Your warm-up has forwards of micro-batches that do not exist: there are only m.",
         ),
         Mistake(
             "from-zero",
             lambda *case: [action - 1 if action > 0 else action + 1 for action in _limited(*case)],
-            "Your micro-batches are numbered from 0. They go from 1 to m: −0 would be 0.",
+            "Your micro-batches are numbered from 0. Number them from 1 to m: −0 would be 0.",
         ),
     ),
-    right="This family has GPipe at one end and one batch at a time at the other.",
+    right="With limit 1 this is one micro-batch at a time, and with limit p or more it is 1F1B.",
 )
 
 EXERCISES = (HELD_BY_RANK, ORDER_1F1B)

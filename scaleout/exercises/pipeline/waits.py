@@ -1,4 +1,4 @@
-"""The exercise of `pipeline` on a schedule that stands still: who waits for whom."""
+"""The exercise of `pipeline` on a schedule that hangs: which rank waits for which."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from scaleout.exercises.engine import Function, Mistake
 
 _WAITS_STUB = '''\
 def waits_for(orders):
-    """Of each rank, the rank whose work its next action needs.
+    """For each rank, the rank that its next action waits for.
 
-    -1 for a rank that comes to the end of its list.
+    -1 for a rank that reaches the end of its list.
     orders: for each rank a list such as [("F", 0), ("B", 0)]
     """
     return ...
@@ -110,26 +110,26 @@ def _culprits_only(orders: list) -> list[int]:
 SIMULATE = Function(
     key="simulate",
     level=3,
-    title="Who waits for whom",
+    title="Which rank waits for which",
     lists=True,
     index=True,
     minutes=20,
-    prompt="Somebody has written a schedule by hand, and it stands still. Write `waits_for(orders)`: for each rank the "
-    "number of the rank whose work its next action waits for, or **−1** where it comes to the end of its list. Rank r "
-    "has stage r, and does its list in order:\n\n"
-    '- `("F", i)` needs `("F", i)` of rank r − 1; on the first rank nothing.\n'
-    '- `("B", i)` needs `("B", i)` of rank r + 1; on the last rank its **own** `("F", i)`.\n\n'
+    prompt="A schedule written by hand hangs. Write `waits_for(orders)`: for each rank, the number of the rank that "
+    "its next action waits for, or **−1** if the rank reaches the end of its list. Rank r has stage r and does its "
+    "list in order:\n\n"
+    '- `("F", i)` needs `("F", i)` of rank r − 1; on the first rank it needs nothing.\n'
+    '- `("B", i)` needs `("B", i)` of rank r + 1; on the last rank it needs its **own** `("F", i)`.\n\n'
     'Messages take no time and sends do not block. `[[("F", 0), ("B", 0)], [("B", 0), ("F", 0)]]` gives '
     "`[1, 1]`: rank 1 waits for itself.",
     hints=(
-        "Keep a set of what is done, and for each rank how far it has come in its list.",
-        "Go round all ranks, each as far as it can, until a round changes nothing. Then look at what each "
-        "one's next action needs.",
+        "Store a set of the actions that are done, and for each rank its position in its list.",
+        "Go through all ranks, each as far as it can get, until a round changes nothing. Then look at what the next "
+        "action of each rank needs.",
     ),
     solution="```python\n"
     f"{_WAITS_SOLUTION}```\n\n"
-    "Follow the numbers from any rank that stands: they lead to a ring, and the ring is the fault. The ranks outside "
-    "it wait for somebody who waits. A hang in a real job is read the same way, from the last operation of each rank.",
+    "Follow the numbers from any rank that waits: they lead to a cycle, and the cycle is the fault. The other ranks "
+    "wait behind it. You can read a hang in a real job the same way, from the last operation of each rank.",
     function="waits_for",
     stub=_WAITS_STUB,
     reference=_waits_for,
@@ -156,37 +156,37 @@ SIMULATE = Function(
         Mistake(
             "other-way",
             _waits(upstream=1),
-            "Your forwards come from the rank below, and your gradients from above. It is the other way.",
+            "Your forwards need the next rank and your backwards the previous one. It is the other way.",
         ),
         Mistake(
             "one-round",
             _waits(rounds=1),
-            "You go round the ranks once. A gradient comes up from the last: go round until nothing changes.",
+            "You go through the ranks once. Gradients come from later ranks: repeat until nothing changes.",
         ),
         Mistake(
             "free-backward",
             _waits(last_rank=False),
-            "On your last rank a backward needs nothing. It needs its own forward of that micro-batch.",
+            "On your last rank a backward needs nothing. It needs its own forward of the same micro-batch.",
         ),
         Mistake(
             "any-micro-batch",
             _waits(micro=False),
-            "You count how many have come, not which. F1 does not help a rank that waits for F0.",
+            "You count how many actions are done, not which. F1 does not help a rank that waits for F0.",
         ),
         Mistake(
             "ring-only",
             _culprits_only,
-            "You give -1 to ranks that wait for somebody who waits. They do not come to their end either.",
+            "You give -1 to ranks that wait behind the cycle. They do not reach the end of their lists either.",
         ),
         Mistake(
             "whether",
             lambda orders: [-1 if source == -1 else rank for rank, source in enumerate(_waits_for(orders))],
-            "You give the number of the rank that waits. Give the one that it waits for.",
+            "You give the number of the waiting rank. Give the number of the rank that it waits for.",
         ),
         Mistake(
             "one-for-zero",
             lambda orders: [max(source, 0) for source in _waits_for(orders)],
-            "You give 0 where a rank comes to its end. 0 is a rank: give -1.",
+            "You give 0 where a rank reaches the end of its list. 0 is a rank: give -1.",
         ),
         Mistake(
             "from-one",
@@ -194,7 +194,7 @@ SIMULATE = Function(
             "You number the ranks from 1. The first is rank 0.",
         ),
     ),
-    right="The ranks that wait for each other in a ring are the fault. The others wait behind them.",
+    right="The ranks that wait for each other in a cycle are the fault. The others wait behind them.",
 )
 
 EXERCISES = (SIMULATE,)

@@ -1,4 +1,4 @@
-"""What one rank holds at each moment of a training step, as layers of a tank, against the memory of the device."""
+"""The memory in use on one rank at each moment of a training step, as layers of a tank with the size of the GPU."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from scaleout.views.memory import levers, record, words
 from scaleout.views.memory.setting import FULLEST, Look, Setting
 from scaleout.words.amounts import amount
 
-TITLE = "What one GPU holds"
+TITLE = "The memory of one GPU during a step"
 
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 
 CONTROLS = (
-    guess("One H100, of 80 GB, is to train **Llama 2 7B**: AdamW, bf16 autocast, one sequence of 2,048 tokens. What "
-          "does it hold at its **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
-    play("moment", "Moment of the step, at last the fullest", FULLEST, 0, FULLEST),
+    guess("One H100, sold as 80 GB, trains **Llama 2 7B** with AdamW, bf16 autocast and one sequence of 2,048 tokens. "
+          "How much memory is in use at the **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
+    play("moment", "Moment of the step (at the end: the fullest)", FULLEST, 0, FULLEST),
     select("model", "Model", "llama-2-7b", [(key, NAMES.get(key, key)) for key in PRESETS]),
     select("optimizer", "Optimizer", "adamw", [("sgd", "SGD"), ("momentum", "SGD with momentum"),
                                                ("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit")]),
@@ -61,7 +61,7 @@ PLACES["seq"] = [int(value) for value, _ in _BY_NAME["seq"].options]
 
 
 def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
-    """The tank at the present moment, the strip of all moments, and what to do about the largest kind."""
+    """The tank at the moment that is shown, the strip of all moments, and what to do about the largest kind."""
     setting, look = Setting.of(params), Look.of(params)
     return {
         "svg": _picture(setting, look, width, reader_run),
@@ -82,7 +82,7 @@ def advice(params: dict) -> str:
 
 @kept  # one search for both widths and all moments
 def lever(setting: Setting) -> Lever | None:
-    """The lever worth trying now; None where none takes a twentieth off the peak."""
+    """The lever worth trying now; None where none lowers the peak by 5%."""
     return levers.advice(setting, PLACES)
 
 
@@ -115,13 +115,13 @@ def _levers(setting: Setting) -> dict:
     """What controls do in this setting."""
     heads, reasons = setting.shape.heads, {}
     if setting.gpus == 1:
-        reasons["zero"] = "one GPU has nobody to share with"
+        reasons["zero"] = "it takes more than one GPU to split"
     if heads % 2:
-        reasons["tp"] = f"{heads} heads do not split in 2"
+        reasons["tp"] = f"{heads} heads cannot be split in 2"
     if setting.checkpointing != "none":
         attention = "naive" if setting.attention == "sdpa" else "sdpa"
         if setting.other(attention=attention).account.moments == setting.account.moments:
-            reasons["attention"] = "computed again, its scores are at no peak"
+            reasons["attention"] = "recomputed scores are not in the peak"
     return {"moment": {"hi": FULLEST}} | {name: {"off": reason} for name, reason in reasons.items()}
 
 
@@ -129,7 +129,7 @@ def _levers(setting: Setting) -> dict:
 
 
 def _layers(setting: Setting) -> tuple[Layer, ...]:
-    """From the bottom up: what stays, what comes and goes."""
+    """From the bottom up: what stays from step to step, then what comes and goes."""
     averages = {"adamw": ("Adam's averages", "Adam"), "adamw-8bit": ("Adam in 8 bits", "Adam")}
     called = {
         "optimizer": averages.get(setting.optimizer, (words.AVERAGES[setting.optimizer],)),
@@ -147,7 +147,7 @@ def _stack(setting: Setting) -> dict[str, int]:
 
 
 def _ruler(setting: Setting, look: Look) -> Ruler:
-    """Bytes of one parameter at the update, and which of them are there now. Activations belong to tokens."""
+    """Bytes of one parameter at the update, and which of them are in use now. Activations belong to tokens."""
     count, frames = setting.parameters, [*setting.moments.values()]
     keys = [key for key in ORDER if key not in ("copies", "activations", "logits")]
     update = {key: frames[-1][key] / count for key in keys}
@@ -174,7 +174,7 @@ def _tank(setting: Setting, look: Look, reader_run: dict | None, scale: Scale | 
         peak=setting.peak_number,
         limits=limits,
         limit=(f"this GPU: {fits}", fits),
-        title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
+        title="How much is in use?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
         device=device.name,
         ruler=ruler,
         giga=giga,
@@ -188,7 +188,7 @@ def _picture(setting: Setting, look: Look, width: int, reader_run: dict | None) 
     tank = _tank(setting, look, reader_run)
     drawing = Drawing(tank, width)
     label = (
-        f"{tank.title}, in layers by kind, beside the bytes of one parameter and {len(tank.frames)} moments of a step; "
+        f"{tank.title}, in layers by kind, with the bytes of one parameter and {len(tank.frames)} moments of a step; "
         f"the fullest is {tank.frames[tank.peak].short}."
     )
     return svg.figure(width, drawing.height, drawing.parts() + _mark(drawing, tank.scale.top / 10**9), label)
@@ -203,12 +203,12 @@ def locked(params: dict, width: int) -> str:
     question = _BY_NAME["guess"]
     tank = _tank(Setting.of(params), Look.of(params), None, Scale(question.hi * 10**9, 10**9, "GB"))
     drawing = Drawing(tank, width)
-    label = "An empty tank with a rim, beside the moments of a step."
+    label = "An empty tank with a rim, next to the moments of a step."
     return svg.figure(width, drawing.height, drawing.parts() + _mark(drawing, question.hi), label)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
-    """Wrong answers, in GB: a part of the bytes of each parameter, or everything at once."""
+    """Wrong answers, in GB: some of the bytes of each parameter, or everything at once."""
     setting = Setting.of(params)
     account, billions = setting.account, setting.parameters / 10**9
     update = account.moments["optimizer"]
@@ -217,12 +217,12 @@ def slips(params: dict) -> list[tuple[float, str]]:
     return [
         (2 * billions, "the weights alone, in bf16"),
         (weights, "the weights alone"),
-        (weights + gradients, "weights and gradients, without what Adam keeps"),
+        (weights + gradients, "weights and gradients, without Adam's averages"),
         (weights + adam, "weights and Adam's averages: what stays between two steps"),
         (full, f"{full / billions:.0f} bytes per parameter, without the scratch of the update"),
         (
             full + account.moments["loss"]["activations"] / 10**9,
-            f"{full / billions:.0f} bytes per parameter and the activations, which are gone at the update",
+            f"{full / billions:.0f} bytes per parameter and the activations, which have been freed at the update",
         ),
         (account.peak_bytes / 2**30, "the answer in GiB"),
     ]

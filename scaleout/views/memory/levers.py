@@ -76,9 +76,9 @@ def _levers(kind: str, setting, places: Places) -> Iterator[Change]:
     if kind in STATES or kind == "temporaries":
         yield from _split(STATES.get(kind, 1), setting, places)
         if setting.optimizer == "adamw" and kind == "optimizer":
-            yield "AdamW in 8 bits", {"optimizer": "adamw-8bit"}
+            yield "8-bit AdamW", {"optimizer": "adamw-8bit"}
         if setting.adapter == "none" and kind in STATES:
-            yield "LoRA, which trains adapters only", {"adapter": "lora"}
+            yield "LoRA, which trains only adapters", {"adapter": "lora"}
     if kind not in STATES:
         yield from _smaller(kind, setting, places)
 
@@ -105,7 +105,7 @@ def _smaller(kind: str, setting, places: Places) -> Iterator[Change]:
             yield "full checkpointing", {"checkpointing": "full"}
     batch = _number(setting, places, "batch", False, {})
     if batch:
-        yield f"{count(batch, 'sequence')} a GPU", {"batch": batch}
+        yield f"{count(batch, 'sequence')} per GPU", {"batch": batch}
     tokens = _number(setting, places, "seq", False, {})
     if tokens:
         yield f"{tokens:,} tokens per sequence", {"seq": tokens}

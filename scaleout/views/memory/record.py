@@ -49,7 +49,7 @@ def own_run(run: dict, ruler: Ruler, longest: float) -> Own:
     return Own(
         run["bytes_each"],
         (
-            f"your run: {run['bytes_each']:.3g} bytes a parameter at its update",
+            f"your run: {run['bytes_each']:.3g} bytes per parameter at its update",
             "as in this setting" if alike else f"here {setting_bytes:.3g}: another recipe",
             *(() if drawn else ("off this scale",)),
             f"{run['parameters'] / 10**6:.3g} million parameters",

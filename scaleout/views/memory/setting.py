@@ -22,7 +22,7 @@ FULLEST = len(MOMENTS) + 1  # place on the control, after the moments themselves
 
 @dataclass(frozen=True)
 class Look(base.Setting):
-    """What is shown of it: a moment, and whether bytes are told in GiB."""
+    """What is shown of it: a moment, and whether bytes are shown in GiB."""
 
     moment: int
     gib: bool

@@ -13,10 +13,10 @@ from scaleout.words.amounts import adding_up, amount, listed, quantity, unit
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
     "forward": ("Forward done", "forward", "at the end of the forward"),
-    "loss": ("Loss, backward", "loss", "in the loss's backward"),
+    "loss": ("Loss, backward", "loss", "at the loss"),
     "head": ("Head, backward", "head", "in the head's backward"),
-    "block": ("Blocks, backward", "blocks", "in the blocks' backward"),
-    "embedding": ("Token table, backward", "table", "in the token table's backward"),
+    "block": ("Blocks, backward", "blocks", "in the backward pass"),
+    "embedding": ("Embedding, backward", "embed", "in the embedding's backward"),
     "optimizer": ("Update", "update", "at the update"),
 }
 AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-8bit": "Adam"}
@@ -29,14 +29,14 @@ def sentence(setting, stack: dict[str, int], giga: int) -> str:
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
     return (
-        f"{NAMES[setting.model]}{_cut(setting)}: **{amount(account.peak_bytes, giga)}** "
+        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}** "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
         f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
 
 
 def _cut(setting) -> str:
-    """What of the setting this model cannot have."""
+    """Parts of the setting that this model cannot have."""
     heads, degree = setting.shape.heads, setting.degree
     cuts = [f"{setting.tokens:,} positions"] if setting.tokens != setting.seq else []
     if degree != setting.tp:
@@ -46,11 +46,11 @@ def _cut(setting) -> str:
 
 def _verdict(setting, giga: int) -> str:
     name, usable, peak = setting.card.name, setting.usable, setting.peak_bytes
-    verdict, usable_text = allocator.verdict(peak, setting.card.memory_bytes), f"its usable {amount(usable, giga)}"
+    verdict, usable_text = allocator.verdict(peak, setting.card.memory_bytes), f"the usable {amount(usable, giga)}"
     if verdict == "fits":
         return f"It fits on one {name}: {amount(usable - peak, giga)} of {usable_text} are left."
     if verdict == "may fit":
-        return f"It may fit on one {name}: {amount(peak - usable, giga)} above {usable_text}."
+        return f"It may fit on one {name}: {amount(peak - usable, giga)} more than {usable_text}."
     return f"It does not fit on one {name}: {quantity(peak / usable)} times {usable_text}."
 
 
@@ -59,7 +59,7 @@ def advice(best: Lever | None, giga: int) -> str:
     if best:
         fits = "which fits" if best.after.fits else "not enough yet"
         best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
-    return lever.sentence(best, "No lever here takes a twentieth off.")
+    return lever.sentence(best, "No single change here lowers it by 5%.")
 
 
 def law(setting, giga: int) -> list[str]:
@@ -83,11 +83,11 @@ def _update(setting, giga: int) -> list[str]:
     place = "on each GPU, " if setting.gpus > 1 else ""
     lasting = fsum(bytes_by_kind.values()) - bytes_by_kind["temporaries"]
     if not bytes_by_kind["temporaries"]:
-        remark = "this update makes no scratch beside them"
+        remark = "this update allocates no scratch"
     elif round(lasting, 1) == TEXTBOOK:
-        remark = f"the textbook's {TEXTBOOK} bytes leave out the scratch, which lives for one moment"
+        remark = f"the textbook's {TEXTBOOK} bytes leave out the scratch, which only the update needs"
     else:
-        remark = f"{_short(lasting)} bytes without the scratch, which lives for one moment"
+        remark = f"{_short(lasting)} bytes without the scratch, which only the update needs"
     return [f"{place}{parts}:", _product(sum(kinds.values()), parameters, giga), remark]
 
 
@@ -139,7 +139,7 @@ def _sum(setting, giga: int) -> list[str]:
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())
     return [
-        f"{MOMENTS[account.peak_moment][2]}, {listed(list(shown))}:",
+        f"{MOMENTS[account.peak_moment][2]}, {' + '.join(shown)}:",
         f"{numbers} = {_digits(account.peak_bytes / unit_bytes)} {name}",
         f"what stays from step to step: {listed(_staying(setting))}, {amount(stays, giga)}",
     ]

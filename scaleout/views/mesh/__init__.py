@@ -29,16 +29,16 @@ SEQS = (2048, 4096, 8192, 16_384, 32_768, 131_072)
 DEGREES = tuple(2**k for k in range(7))
 
 OF_PROGRAMS = (
-    "Torch waits for all communication of tensor parallelism. Megatron-LM of 2021 hides a part of it in the backward; "
-    "Transformer Engine cuts it into chunks that travel beside the matmuls."
+    "In torch all communication of tensor parallelism is exposed. Megatron-LM of 2021 overlaps a part of it in the "
+    "backward. Transformer Engine cuts it into chunks, which are sent while the matmuls run."
 )
 
 CONTROLS = (
-    guess("Two nodes of 4 GPUs, three axes of 2. **Tensor** crosses the cable: 506 ms of communication in a step. "
-          "Let the **pipeline** cross instead: how many ms?", "communication_ms", "ms", lo=0, hi=530, step=5),
+    guess("Two nodes of 4 GPUs, three axes of 2. **Tensor** parallelism crosses the nodes: 506 ms of communication per "
+          "step. How many if the **pipeline** crosses instead?", "communication_ms", "ms", lo=0, hi=530, step=5),
     play("moment", "Through a step", acts.MOMENTS, 0, acts.MOMENTS),
-    arrange("order", "Order of the axes, farthest apart first", [["pp", "dp", "tp"]]),
-    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
+    arrange("order", "Order of the axes, outermost first", [["pp", "dp", "tp"]]),
+    slider("micro_batches", "Micro-batches per step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
     select("link", "Between nodes", "ib-ndr", [(key, label) for key, (_, _, label) in LINKS.items()]),
     select("gpus", "GPUs", 8, [(n, f"{n:,}") for n in GPUS]),
     *more(
@@ -46,26 +46,26 @@ CONTROLS = (
         select("pp", "Pipeline stages (pp)", 2, [(n, str(n)) for n in DEGREES]),
         select("cp", "Context parallel (cp)", 1, [(n, str(n)) for n in DEGREES if n <= WIDEST]),
         select("zero", "ZeRO stage over replicas", 1, [(n, str(n)) for n in range(4)]),
-        slider("chunks", "Chunks of a pipeline rank (v)", 1, 1, CHUNKS),
-        select("node", "GPUs of a node", 4, [(n, str(n)) for n in (2, 4, 8)]),
+        slider("chunks", "Chunks per pipeline rank (v)", 1, 1, CHUNKS),
+        select("node", "GPUs per node", 4, [(n, str(n)) for n in (2, 4, 8)]),
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence, at most", 4096,
                [(n, f"{n:,}") for n in SEQS]),
-        select("batch", "Sequences of a micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
+        select("batch", "Sequences per micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("program", "Program", "megatron", programs("megatron", "megatron-2021", "compiled", "eager"),
                help=OF_PROGRAMS),
-        select("look", "Light in the picture", "all", list(LOOKS.items())),
+        select("look", "Highlight in the picture", "all", list(LOOKS.items())),
         slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int) -> dict:
-    """Ranks on their nodes above, what they send, seconds and bytes beneath."""
+    """Ranks on their nodes above; what they send, step time and memory below."""
     setting, look = _chosen(params)
     values = {**_values(setting, nodes.stage(setting, look.rank)), **_seen(setting, look)}
     return {
@@ -78,12 +78,12 @@ def draw(params: dict, width: int) -> dict:
 
 
 def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gives."""
+    """The lever worth trying now, with what it gains."""
     return levers.sentence(Setting.of(params))
 
 
 def locked(params: dict, width: int) -> str:
-    """The same with tensor parallelism across the cable."""
+    """The same with tensor parallelism across the nodes."""
     setting, look = _chosen(params)
     return picture.picture(setting.other(order="tp.pp.dp"), look, width, alive=False)
 
@@ -104,14 +104,12 @@ def _levers(setting: Setting) -> dict:
     levers: dict[str, dict[str, object]] = {"rank": {"hi": setting.gpus - 1}}
     chunk_counts = setting.all_chunks(layout.pp)
     if not chunk_counts:
-        levers["chunks"] = {
-            "off": "no number of chunks leaves the stages alike" if layout.pp > 1 else "there is one stage"
-        }
+        levers["chunks"] = {"off": "no number of chunks gives equal stages" if layout.pp > 1 else "there is one stage"}
     elif layout.chunks != setting.chunks:
         levers["chunks"] = {"takes": layout.chunks}
     highest = most_micro_batches(layout.pp, layout.chunks)
     if highest == layout.pp > 1:
-        levers["micro_batches"] = {"off": f"{layout.m} of them fill this pipeline, and no more can be drawn"}
+        levers["micro_batches"] = {"off": f"{layout.m} fill this pipeline, and more cannot be drawn"}
     else:
         levers["micro_batches"] = {"hi": highest}
         if layout.m != setting.micro_batches:
@@ -121,7 +119,7 @@ def _levers(setting: Setting) -> dict:
     if setting.gpus == layout.tp * layout.pp:
         levers["cp"] = {"off": "tp and pp take all GPUs"}
     if setting.shape.tokens(SEQS[-1]) == SEQS[0]:
-        levers["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
+        levers["seq"] = {"off": f"the model's sequences have at most {SEQS[0]:,} tokens"}
     if layout.replicas == 1:
         levers["zero"] = {"off": "there is one replica"}
     if setting.nodes == 1:
@@ -167,7 +165,7 @@ def _values(setting: Setting, stage: int) -> dict:
 
 
 def _seen(setting: Setting, look: Look) -> dict:
-    """Groups of the pressed rank, and what has been sent by the moment that is shown."""
+    """Groups of the pressed rank, and the bytes sent by the moment that is shown."""
     groups, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
     shares = acts.sent_shares(setting.layout, look.moment)
     return {

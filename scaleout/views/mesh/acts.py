@@ -1,7 +1,7 @@
-"""A step of the view `mesh` as acts: which axis sends when, and what of it has been sent by then.
+"""A step of the view `mesh` as acts: which axis sends when, and how much of it has been sent by then.
 
-Micro-batches go by in rounds; in each their blocks' messages, tensor's and context's, and then what goes from stage to
-stage. Replicas send when the last is done, but for what ZeRO's stages 2 and 3 send with each.
+Micro-batches go by in rounds. In each round the tensor and context groups communicate, and then stages send to each
+other. Replicas send after the last micro-batch, except what ZeRO's stages 2 and 3 send with each.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ def acts(layout) -> tuple[Act, ...]:
 def _words(axis: str, layout) -> tuple[str, ...]:
     if axis == "tp":
         if layout.tp == 1:
-            return ("through the blocks, with no message", "no TP")
-        return ("in every block TP ranks exchange parts, forward and backward", "TP, in every block")
+            return ("through the blocks, no communication", "no TP")
+        return ("in every block TP ranks exchange activations, forward and backward", "TP, in every block")
     if axis == "cp":
-        return ("in every attention CP ranks pass keys and values round", "CP, in every attention")
+        return ("in every attention CP ranks pass keys and values around", "CP, in every attention")
     if layout.pp == 1:
         return ("there is no other stage", "no PP")
-    return ("PP hands activations on, and gradients back", "PP, stage to stage")
+    return ("PP sends activations on, and gradients back", "PP, stage to stage")
 
 
 def _closing_words(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if layout.replicas == 1:
-        return ("no replica to add gradients up with", "no DP"), ("the optimizer updates all weights", "the update")
+        return ("no replica to reduce gradients with", "no DP"), ("the optimizer updates all weights", "the update")
     if layout.zero == 3:
-        first = ("gradients were scattered, block by block, with each micro-batch", "scattered with each")
-        return first, ("each replica updates its part; the next step gathers", "each updates its part")
-    first = ("after the last: replicas add up gradients (DP)", "DP: gradients are added up")
+        first = ("gradients were scattered, block by block, in each micro-batch", "scattered in each")
+        return first, ("each replica updates its shard; the next step gathers", "each updates its shard")
+    first = ("after the last: replicas reduce gradients (DP)", "DP: gradients are reduced")
     if not layout.zero:
-        return first, ("after the last: each gets the sums back (DP)", "DP: the sums come back")
-    return first, ("each updates its part, and gathers the new weights (DP)", "DP: new weights are gathered")
+        return first, ("after the last: each replica gets the sums (DP)", "DP: each gets the sums")
+    return first, ("each updates its shard and gathers the new weights (DP)", "DP: new weights are gathered")
 
 
 def around(layout, moment: int) -> tuple[Act | None, Act | None]:

@@ -1,5 +1,5 @@
-"""Beneath the ranks of the view `mesh`: the order of the axes as chips, who sends what along each, and three bars: the
-seconds of all messages, of a step, and the bytes of the fullest rank."""
+"""Below the ranks of the view `mesh`: the order of the axes as chips, what a rank sends along each, and three bars: the
+time of all communication, the step time, and the memory of the fullest rank."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ PARTS = (
 
 
 def chips(frame: Frame, alive: bool = True) -> str:
-    """The axes, the one whose neighbours lie farthest apart first, to be dragged."""
+    """The axes, outermost first, to be dragged."""
     setting, y = frame.setting, frame.places.chips
-    far_label, near_label = ("farthest apart", "neighbours") if frame.wide else ("far", "near")
+    far_label, near_label = ("outermost", "innermost") if frame.wide else ("outer", "inner")
     x, parts = frame.places.left + svg.measure(far_label, svg.SMALLEST) + 12.0, []
     parts.append(svg.text(frame.places.left, y + 18, far_label, size=svg.SMALLEST, fill="muted"))
     for item in setting.order.split("."):
@@ -54,7 +54,7 @@ def chips(frame: Frame, alive: bool = True) -> str:
             f"{svg.text(wide / 2, 18, words, anchor='middle', bold=True)}"
         )
         if alive:
-            label = f"{words}, place in the order of ranks, the farthest apart first"
+            label = f"{words}, place in the order of ranks, outermost first"
             parts.append(svg.movable(x, y, body, (wide, CHIP), "order", 0, item, label, f"chip {item}"))
         else:
             parts.append(svg.group(x, y, body, f"chip {item}"))
@@ -77,8 +77,8 @@ def cable_words(setting) -> str:
     """What leaves the nodes."""
     axes = [axis.upper() for axis in setting.shown if axis in setting.crossing]
     if not axes:
-        return "one node: no cable"
-    return f"over the cable: {' '.join(axes)}, {rate(setting, setting.crossing[0])} GB/s per GPU"
+        return "one node, no network"
+    return f"between nodes: {' '.join(axes)}, {rate(setting, setting.crossing[0])} GB/s per GPU"
 
 
 def _axes(item: str) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def table(frame: Frame) -> str:
     if not frame.wide and len(setting.shown) > 3:  # a row more
         top, pitch = top - 3, pitch - 1
     sends = f"rank {look.rank:,} sends"
-    who = f"{sends}, in a step" if frame.wide else fitting([sends, "sends"], _room(frame, "calls"), svg.SMALLEST)
+    who = f"{sends}, per step" if frame.wide else fitting([sends, "sends"], _room(frame, "calls"), svg.SMALLEST)
     head = ("", who, "calls", "bytes", "over" if frame.wide else "GB/s over", "takes")
     parts.append(_cells(frame, head, top, ["muted"] * len(head)))
     top += pitch
@@ -118,7 +118,7 @@ def _cells(frame: Frame, row: Sequence[str], y: float, fills: Sequence[str]) -> 
 def _row(frame: Frame, axis: str, flow, seconds: float) -> tuple[str, ...]:
     """Who, messages, bytes, link, seconds."""
     if not flow.bytes:
-        peers = "with nobody" if flow.ranks == 1 else partners(frame, axis, flow.ranks, "0")
+        peers = "no other rank" if flow.ranks == 1 else partners(frame, axis, flow.ranks, "0")
         return (peers, "" if flow.ranks == 1 else "0", "", "", "")
     count, link, speed = f"{flow.messages:,}", frame.setting.wire(axis), rate(frame.setting, axis)
     return (
@@ -156,7 +156,7 @@ def _room(frame: Frame, count: str) -> float:
 
 
 def wire(frame: Frame) -> str:
-    """All that a rank sends in a step, hidden or not, by axis; as far as it has been sent."""
+    """The time of a rank's communication per step, overlapped or not, by axis; solid as far as it is sent."""
     setting, look = frame.setting, frame.look
     x, y, width, high = frame.band(frame.places.wire)
     place = stage(setting, look.rank)
@@ -206,15 +206,15 @@ def _wire_words(frame: Frame, spent: dict[str, float]) -> list[str]:
     by_axis = " + ".join(f"{axis.upper()} {took(spent[axis])}" for axis in axes)
     total = took(fsum(spent.values()))
     return [
-        f"communication in a step, hidden or not: {total} = {by_axis}",
+        f"communication per step, overlapped or not: {total} = {by_axis}",
         f"communication: {total} = {by_axis}",
-        f"communication in a step: {total}",
+        f"communication per step: {total}",
         total,
     ]
 
 
 def seconds(frame: Frame) -> str:
-    """A step's seconds side by side, striped what is no computing."""
+    """The parts of a step's time side by side, hatched where nothing is computed."""
     setting, (x, y, width, high) = frame.setting, frame.band(frame.places.seconds)
     time = setting.time
     sizes = {words: fsum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
@@ -275,6 +275,6 @@ def _memory_words(setting) -> list[str]:
     )
     holder = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
     excess = f", {amount(peak_bytes - usable, GIGA)} too much" if peak_bytes > usable else ""
-    start = f"memory of {holder}: {amount(peak_bytes, GIGA)} of the usable {amount(usable, GIGA)}{excess}"
+    start = f"memory of {holder}: {amount(peak_bytes, GIGA)} of {amount(usable, GIGA)} usable{excess}"
     ways = [f"{start} ({', '.join(f'{name} {amount(size, GIGA)}' for size, name in kinds[:n])})" for n in (4, 3, 2, 1)]
     return [*ways, start]

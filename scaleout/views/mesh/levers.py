@@ -53,7 +53,7 @@ def _fitting(setting, tried: list[Lever], fitting: list[Lever]) -> Lever | None:
     peak_bytes = smallest.after.account.peak_bytes
     if peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
         return None
-    return smallest.giving(f"{amount(peak_bytes, GIGA)} per GPU, not enough yet")
+    return smallest.giving(f"{amount(peak_bytes, GIGA)} per GPU, still too much")
 
 
 def _levers(setting) -> Iterator[Change]:
@@ -92,7 +92,7 @@ def _pipeline(setting) -> Iterator[Change]:
 
 
 def _memory(setting) -> Iterator[Change]:
-    """What is held, and recomputed or gathered instead."""
+    """What saves memory: recomputation, ZeRO, a smaller micro-batch."""
     for recompute, words in (
         ("none", "recomputing nothing"),
         ("selective", "recomputing attention"),
@@ -103,4 +103,4 @@ def _memory(setting) -> Iterator[Change]:
     if setting.layout.replicas > 1:
         yield from ((f"ZeRO {zero}", {"zero": zero}) for zero in (1, 3) if zero != setting.layout.zero)
     if setting.batch > 1:
-        yield "1 sequence a micro-batch", {"batch": 1}
+        yield "1 sequence per micro-batch", {"batch": 1}

@@ -1,4 +1,4 @@
-"""The upper part of the view `mesh`: ranks on their nodes with what each holds, and the wires along each axis."""
+"""The upper part of the view `mesh`: ranks on their nodes with what each stores, and the links along each axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scaleout.views.mesh.setting import AXES, LOOKS
 
 ASIDE = {"tp": 0.0, "cp": -4.0, "dp": 5.0, "pp": -8.0}  # CSS pixels of an axis' wires from the middle of tiles in rows
 THICK = (1.6, 8.0)  # of a wire, by the root of its share of the bytes
-SHORT = {"groups": "groups", "weights": "its weights", "tokens": "its tokens", "all": "all wires"}
+SHORT = {"groups": "groups", "weights": "its weights", "tokens": "its tokens", "all": "all links"}
 
 
 def colour(setting, axis: str) -> str:
@@ -217,7 +217,7 @@ def _buttons(frame: Frame) -> str:
         box = (x, y, tiles.width, tiles.height)
         if tiles.height < 27:
             box = (x, y - (27 - tiles.height) / 2, tiles.width, 27)
-        label = f"rank {rank}: {'all wires again' if chosen else 'whom it talks to'}"
+        label = f"rank {rank}: {'all links again' if chosen else 'ranks it communicates with'}"
         parts.append(svg.press("", box, "rank", rank, label, f"r{rank}", look="all" if chosen else "groups"))
         if frame.cubic:
             parts += [
@@ -256,7 +256,7 @@ def _looks(frame: Frame) -> str:
 def _map(frame: Frame, lit: Iterable[int] | None) -> str:
     """All nodes, and on them what is lit, by the axis."""
     cells, setting, look = frame.cells, frame.setting, frame.look
-    words = f"all {setting.nodes:,} nodes, those above marked; press to go there"
+    words = f"all {setting.nodes:,} nodes; those above are marked; press to go there"
     parts = [svg.text(cells.x, cells.y - 6, words, size=svg.SMALLEST, fill="muted"), cells.draw()]
     node_gpus = setting.node
     if look.look == "groups":

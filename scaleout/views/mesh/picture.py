@@ -29,13 +29,13 @@ def _label(setting) -> str:
     layout = setting.layout
     return (
         f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {layout.dp}, cp {layout.cp}, tp {layout.tp}, "
-        f"pp {layout.pp}: what each holds of the model and of the batch, and the wires along each axis; beneath, what "
-        "each axis sends, the seconds of a step and the bytes of the fullest rank."
+        f"pp {layout.pp}: what each stores of the model and of the batch, and the links along each axis; below, what "
+        "each axis sends, the step time and the memory of the fullest rank."
     )
 
 
 def _above(frame: Frame) -> str:
-    """What can be pressed; while a step plays, what is sent now."""
+    """What can be pressed; while a step plays, what happens now."""
     look, left = frame.look, 4.0
     if look.moment < acts.MOMENTS:
         last, _ = acts.around(frame.setting.layout, look.moment)
@@ -47,7 +47,7 @@ def _above(frame: Frame) -> str:
     if not frame.cubic:
         return ""
     ways = [
-        "blue: a rank's part of the model; green: of the batch. Press a rank, its blue or its green",
+        "blue: a rank's part of the model; green: of the batch. Press a rank or one of its boxes",
         "press a rank, its weights (blue) or tokens (green)",
     ]
     return svg.text(left, 14, fitting(ways, frame.width - 8), fill="muted", size=svg.SMALL)

@@ -1,5 +1,5 @@
-"""What the wires of the view `mesh` bear: the name of their axis and the rate of their link, once for each axis, where
-there is room beside one of them."""
+"""Labels on the links of the view `mesh`: the name of the axis and the rate of the link, once per axis, where there is
+room."""
 
 from __future__ import annotations
 

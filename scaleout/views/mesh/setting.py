@@ -27,11 +27,11 @@ from scaleout.views import base
 from scaleout.views.base import kept
 
 AXES = ("tp", "cp", "dp", "pp")  # as they are told: from what is sent in every block to what goes from stage to stage
-# By name: (link between nodes, one adapter for each GPU or one a node, RDMA, words)
+# By name: (link between nodes, one adapter per GPU or one per node, RDMA, words)
 LINKS = {
     "ib-ndr": (True, True, "InfiniBand 400 Gbit/s"), "ib-hdr": (True, True, "InfiniBand 200 Gbit/s"),
     "ethernet-400g": (True, True, "RoCE 400 Gbit/s"),
-    "ethernet-100g": (False, False, "Ethernet 100 Gbit/s, one a node"),
+    "ethernet-100g": (False, False, "Ethernet 100 Gbit/s, one per node"),
 }  # fmt: skip
 MOST_MICRO_BATCHES = 512  # micro-batches
 ACTIONS = 4096  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time
@@ -48,8 +48,8 @@ class Look(base.Setting):
     moment: int
 
 
-LOOKS = {"all": "nothing: all wires", "groups": "whom the rank talks to", "weights": "who holds its weights",
-         "tokens": "who works on its tokens"}  # fmt: skip
+LOOKS = {"all": "nothing: all links", "groups": "ranks it communicates with",
+         "weights": "ranks with the same weights", "tokens": "ranks with the same tokens"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ def sentence(setting, values: dict) -> str:
     crossing_text = (
         f"**{names}** cross{'es' if len(crossing) == 1 else ''} nodes" if crossing else "no axis leaves its node"
     )
-    memory_text = f"{amount(setting.account.peak_bytes, GIGA)} per GPU{'' if setting.fits else ': too much'}"
+    memory_text = f"{amount(setting.account.peak_bytes, GIGA)} per GPU{'' if setting.fits else ' do not fit'}"
     return (
         f"{NAMES[setting.model]}, {cuts(setting.layout)}: {crossing_text}. Communication "
-        f"**{took(values['communication_ms'] / 1e3)}**, exposed {took(values['exposed_seconds'])} of a step of "
+        f"**{took(values['communication_ms'] / 1e3)}** per step, exposed {took(values['exposed_seconds'])}; step time "
         f"{took(values['seconds'])}; {memory_text}."
     )
 
@@ -43,13 +43,13 @@ def law(setting, look, values: dict) -> list[str]:
     reached = flow.bytes / spent[slowest] / GIGA
     rate = f"{quantity(reached)} GB/s"
     least = min((axis for axis in setting.shown if sent[axis].bytes), key=lambda axis: sent[axis].bytes)
-    remark = f"The slowest wire on its way carries {quantity(flow.bytes_per_s / GIGA)} GB/s. "
+    remark = f"Its slowest link carries {quantity(flow.bytes_per_s / GIGA)} GB/s. "
     if least != slowest:
         times = quantity(flow.bytes / sent[least].bytes, 2)
         remark += f"{least.upper()} sends {times} times fewer bytes."
     remark = remark.strip()
     return [
-        f"{slowest.upper()} takes longest, by the rate that it reaches:",
+        f"{slowest.upper()} takes longest; bytes over the rate it reaches:",
         f"{amount(flow.bytes, GIGA)} / {rate} = {took(spent[slowest])}",
         remark,
     ]
@@ -63,12 +63,12 @@ def slips(setting) -> list[tuple[float, str]]:
     crossing = fsum(flow.bytes for flow in flows.values()) / slow
     without_pipeline = fsum(seconds for axis, seconds in spent.items() if axis != "pp")
     return [
-        (1e3 * data.spent(0), "DP across: it sends less than TP, but not least"),
-        (1e3 * spent["pp"], "the crossing axis alone: the others still send, inside the nodes"),
-        (1e3 * crossing, "as if all bytes took the cable: two of three axes stay in their node"),
-        (1e3 * setting.other(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by far more than that"),
+        (1e3 * data.spent(0), "DP across: it sends less than TP, but more than PP"),
+        (1e3 * spent["pp"], "the crossing axis alone: the others still communicate, inside the nodes"),
+        (1e3 * crossing, "as if all bytes crossed the nodes: two of the three axes do not"),
+        (1e3 * setting.other(order="tp.pp.dp").spent(0) / 2, "half of it: the axes differ by much more than that"),
         (
             1e3 * (without_pipeline - spent["tp"] + spent["pp"]),
-            "without TP, which sends as much as before, over NVLink",
+            "without TP, which sends as much as before, now over NVLink",
         ),
     ]

@@ -1,4 +1,4 @@
-"""A pipeline's schedule: what each rank computes when, where it waits, and what it holds meanwhile."""
+"""A pipeline's schedule: what each rank computes when, where it is idle, and what it has in flight."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from scaleout.views.pipeline.setting import (
 TITLE = "A pipeline's schedule"
 
 CONTROLS = (
-    guess("Four ranks, eight micro-batches, a backward as long as two forwards. GPipe's step is drawn: all forwards "
-          "first. **1F1B** runs each backward as soon as it can. When does **its** step end?", "slots", "slots",
-          lo=0, hi=36, step=0.5),
+    guess("Four ranks, eight micro-batches; a backward takes as long as two forwards. The picture shows GPipe's step: "
+          "all forwards first. **1F1B** starts its backwards as early as it can. When does **its** step end?", "slots",
+          "slots", lo=0, hi=36, step=0.5),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
     select("schedule", "Schedule", "1f1b", [*((key, schedule.label) for key, schedule in SCHEDULES.items()),
                                             (YOURS, "Your own order: move the blocks")]),
-    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
-    slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
+    slider("micro_batches", "Micro-batches per step (m)", 8, 1, MOST_MICRO_BATCHES, log=True),
+    slider("hop", "Time of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
     slider("ranks", "Ranks (p)", 4, 2, RANKS, log=True),
     *more(
-        slider("chunks", "Chunks of a rank (v)", 2, 1, CHUNKS),
-        slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
-        slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
-        toggle("blocking", "A rank does nothing while it sends", False),
-        slider("lit", "Micro-batch in colour", 0, 0, MOST_MICRO_BATCHES - 1),
+        slider("chunks", "Chunks per rank (v)", 2, 1, CHUNKS),
+        slider("head", "Head, added to the last forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
+        slider("backward", "Time of a backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
+        toggle("blocking", "A rank is idle while it sends", False),
+        slider("lit", "Highlighted micro-batch", 0, 0, MOST_MICRO_BATCHES - 1),
         toggle("path", "Show the critical path", False),
         arrange("order", "Your order", yours.opening()),
     ),
@@ -45,7 +45,7 @@ CONTROLS = (
 
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
-    """The timeline above, what is held beneath on the same axis, and the bubble in the sentence."""
+    """The timeline above, the micro-batches in flight below on the same axis, and the bubble in the sentence."""
     setting, look = Setting.of(params), Look.of(params)
     result = _result(setting)
     values = {**result["values"], **_seen(setting, look)}
@@ -86,23 +86,25 @@ def _result(setting: Setting) -> dict:
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
     micro_batches = setting.micro_batches
-    levers: dict = {"lit": {"hi": micro_batches - 1} if micro_batches > 1 else {"off": "there is one micro-batch"}}
+    levers: dict = {"lit": {"hi": micro_batches - 1} if micro_batches > 1 else {"off": "there is only one micro-batch"}}
     if setting.requested != micro_batches:
         levers["micro_batches"] = {"takes": micro_batches}
     if not setting.hop or micro_batches == 1:
-        levers["blocking"] = {"off": "there is nothing to do meanwhile" if setting.hop else "a hop takes no time now"}
+        levers["blocking"] = {
+            "off": "with one micro-batch a rank is idle anyway" if setting.hop else "a hop takes no time now"
+        }
     if not setting.framed:
-        levers["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
+        levers["path"] = {"off": "the step never ends" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:
         levers |= {
-            name: {"off": f"your own has {yours.RANKS} ranks and {yours.MICRO_BATCHES} micro-batches"}
+            name: {"off": f"your own order has {yours.RANKS} ranks and {yours.MICRO_BATCHES} micro-batches"}
             for name in ("ranks", "micro_batches")
         }
-        return levers | {"chunks": {"off": "your own has one stage a rank"}}
-    levers["order"] = {"off": "only where the schedule is yours"}
+        return levers | {"chunks": {"off": "your own order has one stage per rank"}}
+    levers["order"] = {"off": "only with your own order"}
     least, highest = SCHEDULES[setting.schedule].chunks
     if least == highest:
-        levers["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
+        levers["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} per rank"}
     elif setting.finest < CHUNKS:
         levers["chunks"] = {"hi": setting.finest}
     if reach(setting.schedule) < RANKS:

@@ -1,5 +1,5 @@
-"""Beneath the timeline of the view `pipeline`, on its axis: rank 0's time, sorted into work and waiting, and the
-activations that each rank holds; and what of all this lies after the moment that is shown."""
+"""Below the timeline of the view `pipeline`, on its axis: rank 0's time, sorted into work and idle time, and the
+micro-batches that each rank has in flight; and what of all this lies after the moment that is shown."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PIECE = 5  # CSS pixels that a piece of sorted time needs to be seen as one
 # --- one rank's time, sorted -------------------------------------------------------------------------------------
 
 
-def sorted_time(frame: Frame, values: dict) -> str:
-    """Rank 0's work as pieces of a micro-batch each, and what it waits."""
+def sorted_time(frame: Frame, values: dict, counted: bool = True) -> str:
+    """Rank 0's work by micro-batch, and its idle time; `counted` says in words how much of each."""
     setting, rows, y = frame.setting, frame.rows, frame.sorted
     tall, count, forward, piece = SORTED[frame.width], setting.micro_batches, setting.forward, setting.piece
     backward, busy = piece - forward, piece * count
@@ -53,19 +53,20 @@ def sorted_time(frame: Frame, values: dict) -> str:
             svg.rect(rows.at(busy), y, wait * rows.scale, tall, "accent", opacity=hatch.PALE, mark="idle-ground")
         )
         parts.append(hatch.hatched(rows.at(busy), y, wait * rows.scale, tall, "accent", "idle"))
-    return "".join([*parts, *_sorted_words(frame, wait, values["slots"])])
+    return "".join([*parts, *_sorted_words(frame, wait, values["slots"], counted)])
 
 
-def _sorted_words(frame: Frame, wait: float, slots: float) -> list[str]:
-    """Above the sorted time: what it is, as far as there is room, and what of it is waiting."""
+def _sorted_words(frame: Frame, wait: float, slots: float, counted: bool) -> list[str]:
+    """Above the sorted time: what it is, as far as there is room, and how much of it is idle."""
     end, y = frame.rows.at(slots) - 4, frame.sorted - 5
     if frame.setting.waits:
         return [svg.text(LEFT, y, "in order, without times", fill="accent", bold=True, size=svg.SMALL)]
-    idle = words.idle(frame.setting, wait)
+    idle = words.idle(frame.setting, wait) if counted else "idle"
     count = frame.setting.micro_batches
     ways = [
-        f"rank 0, sorted: m = {count} pieces of work",
-        f"rank 0, sorted: {count} pieces",
+        f"rank 0, sorted: work for m = {count} micro-batches",
+        f"rank 0, sorted: m = {count} micro-batches",
+        f"rank 0, sorted: m = {count}",
         "rank 0, sorted",
         "sorted",
     ]
@@ -80,16 +81,21 @@ def _sorted_words(frame: Frame, wait: float, slots: float) -> list[str]:
 
 
 def held_picture(frame: Frame, lanes, detail: str, values: dict) -> str:
-    """Micro-batches whose activations a rank holds, one over the other; at the right the most, or how many now."""
+    """Micro-batches in flight on each rank, one over the other; at the right the most, or how many now."""
     setting, rows, moment = frame.setting, frame.held, values["moment_slots"]
     peaks = setting.peaks
     most_held = max(peaks)
     all_of = setting.micro_batches  # what GPipe holds on every rank
     gpipe_shown = all_of <= 2.5 * most_held
     unit = (rows.bar - 1) / max(most_held, all_of if gpipe_shown else 0)
-    caption = "held: forward to the end of backward" if detail == "blocks" else "micro-batches' activations held"
-    caption += f"; dotted: GPipe's {all_of}" if frame.own and gpipe_shown else ""
-    parts = [frame.caption(f"activations {caption}" if frame.wide and detail == "blocks" else caption, rows.y - 7)]
+    dotted = f"; dotted: GPipe's {all_of}" if frame.own and gpipe_shown else ""
+    ways = [
+        f"in flight: activations stored from forward to end of backward{dotted}",
+        f"in flight, from forward to end of backward{dotted}",
+        f"micro-batches in flight{dotted}",
+    ]
+    room = frame.width - LEFT - 4
+    parts = [frame.caption(fitting(ways if detail == "blocks" else ways[2:], room), rows.y - 7)]
     for row in range(len(rows.ranks)):
         floor = rows.top(row) + rows.bar
         parts.append(svg.line(rows.x, floor, rows.at(setting.slots), floor, mark=f"floor{rows.ranks[row]}"))
@@ -99,7 +105,7 @@ def held_picture(frame: Frame, lanes, detail: str, values: dict) -> str:
                     svg.text(
                         rows.at(setting.slots) - 4,
                         floor - all_of * unit + 12,
-                        f"GPipe holds {all_of}",
+                        f"GPipe: {all_of}",
                         anchor="end",
                         size=svg.SMALLEST,
                         fill="muted",

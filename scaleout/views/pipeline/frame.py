@@ -22,7 +22,7 @@ GAP = 4  # between rows
 
 
 class Frame:
-    """Where the parts lie, for one width: rows of the timeline, sorted time, the axis, rows of what is held."""
+    """Where the parts lie, for one width: rows of the timeline, sorted time, the axis, rows of what is in flight."""
 
     def __init__(self, setting, look, width: int, with_run: bool = False, run_slots: float = 0.0) -> None:
         self.setting, self.look, self.width, self.wide = setting, look, width, width == svg.WIDE

@@ -23,7 +23,7 @@ def advice(setting) -> str:
         lean = setting.other(schedule="1f1b")
         alike = lean.micro_batches == setting.micro_batches and lean.slots <= ALIKE * setting.slots
         if alike and lean.peaks[0] < setting.peaks[0]:
-            return f"Try **1F1B**: rank 0 holds {amount(lean.peaks[0])} at a time, and the step is no longer."
+            return f"Try **1F1B**: rank 0 has at most {amount(lean.peaks[0])} in flight, and the step takes no longer."
     return lever.sentence(best(setting), "")
 
 
@@ -34,13 +34,13 @@ def best(setting) -> Lever | None:
     return lever.first(
         lever.tried(setting, _levers(setting)),
         lambda after: after.bubble <= setting.bubble - WORTH,
-        lambda after: f"{after.bubble:.0%} waiting, {amount(after.peaks[0])} held",
+        lambda after: f"{after.bubble:.0%} idle, {amount(after.peaks[0])} in flight",
     )
 
 
 def _levers(setting) -> Iterator[Change]:
     if setting.hop and setting.gpipe.slots * ALIKE < setting.slots:
-        yield "GPipe, which holds enough to hide the hops", {"schedule": "gpipe", "wanted": 1}
+        yield "GPipe, which hides hops better", {"schedule": "gpipe", "wanted": 1}
     micro_batches = setting.micro_batches
     twice = f"{2 * micro_batches} micro-batches", {"requested": 2 * micro_batches}
     if micro_batches < 4 * setting.ranks and 2 * micro_batches <= MOST_MICRO_BATCHES:
@@ -63,9 +63,9 @@ def _puzzle(setting) -> str:
         return "Move a framed block to a later place in its row."
     if setting.reached:
         if setting.slots <= setting.least + 1e-9:
-            return "**Goal reached**: no order is shorter, for one rank never waits once it has begun."
+            return "**Goal reached**: no order is shorter, because one rank is never idle once it has begun."
         return f"**As good as {setting.goal.label}**, the best order in the menu. Can it be shorter?"
     late, more = setting.slots - setting.goal.slots, setting.peaks[0] - setting.goal.peaks[0]
     misses = [f"{slots(late)} too long"] if late > 1e-9 else []
-    misses += [f"rank 0 holds {amount(more)} too many"] if more > 0 else []
+    misses += [f"{amount(more)} too many in flight on rank 0"] if more > 0 else []
     return f"Goal: **{goal(setting)}**; now {' and '.join(misses)}."

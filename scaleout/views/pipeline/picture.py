@@ -46,8 +46,8 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     parts.append(puzzle.buttons(frame) if frame.own else puzzle.door(frame))
     if run:
         parts.append(_run_parts(frame, run, step))
-    length = f"a step of {quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting"
-    outcome = "ranks wait for one another for ever" if setting.waits else f"{length}; beneath, what each rank holds"
+    length = f"a step of {quantity(slots)} slots, {values['bubble_percent']:.0f}% of it idle"
+    outcome = "ranks wait for each other forever" if setting.waits else f"{length}; below, what is in flight"
     counts = f"{setting.ranks} ranks with {setting.micro_batches} micro-batches"
     return frame.figure(parts, f"{setting.label} on {counts}: {outcome}.")
 
@@ -76,13 +76,15 @@ def locked(setting, look, width: int) -> str:
     parts = [
         frame.caption(_caption(frame, "blocks"), 14),
         pipeline_lanes.waiting(frame.rows, setting.slots),
-        beneath.sorted_time(frame, values),
+        beneath.sorted_time(frame, values, counted=False),
         _timeline(frame, lanes, "blocks"),
         _hops(frame, lanes),
         beneath.held_picture(frame, lanes, "blocks", values),
         frame.finish(setting.slots, ""),
     ]
-    return frame.figure(parts, "GPipe's step on each rank, and what it holds meanwhile; when 1F1B's ends is asked.")
+    return frame.figure(
+        parts, "GPipe's step on each rank, and what is in flight; the question is when 1F1B's step ends."
+    )
 
 
 # --- what each rank computes -------------------------------------------------------------------------------------
@@ -91,9 +93,9 @@ def locked(setting, look, width: int) -> str:
 def _caption(frame: Frame, detail: str) -> str:
     setting = frame.setting
     shown_ranks = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
-    kinds = f"{shown_ranks}forward faint, backward solid{', weights grey' * setting.splits}"
-    column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting hatched"
-    lit = f"; micro-batch {frame.lit} in colour"
+    kinds = f"{shown_ranks}forward faint, backward solid{', weight gradient grey' * setting.splits}"
+    column = f", one column: {words.amount(_column(frame))} slots" if detail == "shares" else ", idle hatched"
+    lit = f"; micro-batch {frame.lit} in color"
     room = frame.width - LEFT - 4
     return fitting([kinds + column + lit, kinds + column, kinds, f"{shown_ranks}forward faint"], room)
 
@@ -120,7 +122,7 @@ def _timeline(frame: Frame, lanes, detail: str) -> str:
                 (rows.at(micro * setting.piece), frame.sorted - 1, wide, 26),
                 "lit",
                 micro,
-                f"micro-batch {micro}{', in colour' * (micro == frame.lit)}",
+                f"micro-batch {micro}{', in color' * (micro == frame.lit)}",
                 f"micro{micro}",
             )
             for micro, body in bodies.items()

@@ -10,7 +10,7 @@ from scaleout.views.pipeline import words, yours
 from scaleout.views.pipeline.frame import RIVAL, Frame
 
 NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "zb1": "ZB1"}
-INVITED = "Move a block: the order is yours"
+INVITED = "Make your own order: move blocks"
 HAND = 28  # CSS pixels that a finger needs
 HINTS = (
     "Drag a block along its row, or choose one and press an arrow.",
@@ -73,7 +73,7 @@ def compared(frame: Frame) -> str:
     for n, step in enumerate((setting, *setting.rivals)):
         y, own = frame.sorted + n * RIVAL, n == 0
         held = ", ".join(words.amount(count) for count in step.peaks)
-        text = "never ends" if step.waits else f"{words.slots(step.slots)}; ranks hold {held}"
+        text = "never ends" if step.waits else f"{words.slots(step.slots)}; in flight: {held}"
         wide = 0 if step.waits else step.slots * frame.rows.scale
         parts += [
             svg.text(

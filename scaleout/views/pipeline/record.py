@@ -18,7 +18,7 @@ def measured(record: dict) -> dict:
     Record; ValueError, in one line, for any other file."""
     run = own.run(record, "pipeline", LAB)
     if run["ranks"] == 1:
-        raise ValueError("this Record is of one process, which is no pipeline: use one of two or more")
+        raise ValueError("this Record is from one process, which is no pipeline: use one from two or more")
     seen, predicted, recipe = (own.table(record, name, LAB) for name in ("measurement", "prediction", "recipe"))
     micro_batches = own.amount(recipe, "micro_batches", LAB)
     hop = own.amount(recipe, "hop ms", LAB) if recipe.get("hop ms") else 0.0
@@ -67,5 +67,5 @@ def words(run: dict, step: list | None, setting) -> list[str]:
     ]
     return [
         f"your run: {run['ranks']} ranks, m = {run['micro_batches']:g}, hop {number(run['steps'][0][3])}",
-        f"to see it set {', '.join(condition for condition, fulfilled in conditions if not fulfilled)}",
+        f"to see it, set {', '.join(condition for condition, fulfilled in conditions if not fulfilled)}",
     ]

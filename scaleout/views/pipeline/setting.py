@@ -110,7 +110,7 @@ class Setting(base.Setting, remembered=24):
 
     @cached_property
     def summary(self) -> Summary:
-        """Seconds, work and what is held."""
+        """Seconds, work and micro-batches in flight."""
         if self.waits:
             return yours.stuck(self.order, self.costs)
         if self.schedule == YOURS:

@@ -9,41 +9,42 @@ ALIKE = 0.005  # share by which two steps may differ and still be called as long
 
 
 def sentence(setting, values: dict) -> str:
-    """How long the step is, what of it is waiting, and what is held; beside GPipe's."""
+    """How long the step is, what share of it is bubble, and what is in flight; compared with GPipe."""
     if setting.waits:
         return _stuck(setting)
     if setting.schedule == "yours":
         return _beside_rivals(setting, values)
     micro_batches = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
     if setting.requested != setting.micro_batches:
-        micro_batches += f" (nearest to {setting.requested} that it can have)"
-    result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of them waiting"
+        micro_batches += f" (nearest possible to {setting.requested})"
+    result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% idle"
     first = f"**{setting.label}**, {setting.ranks} ranks, {micro_batches}: {result}"
     return f"{first}{_held_words(setting, values)}."
 
 
 def _held_words(setting, values: dict) -> str:
-    """What is held, and GPipe's step and what that holds."""
-    held_text = f"rank 0 holds {amount(values['held'][0])}" if setting.ranks > 1 else ""
+    """What is in flight, and GPipe's step and what it has in flight."""
     if setting.schedule == "gpipe":
-        return f"; every rank holds all {setting.micro_batches}"
+        return f"; every rank has all {setting.micro_batches} in flight"
     longer = values["slots"] / values["gpipe_slots"] - 1
-    as_long = "as in GPipe" if abs(longer) < ALIKE else f"GPipe: {number(values['gpipe_slots'])}"
-    return f", {as_long}; {held_text}, GPipe {setting.micro_batches}"
+    as_long = "as long as GPipe" if abs(longer) < ALIKE else f"GPipe takes {number(values['gpipe_slots'])}"
+    held_text = f"rank 0 has up to {amount(values['held'][0])} in flight"
+    return f", {as_long}; {held_text}, GPipe has {setting.micro_batches}"
 
 
 def _beside_rivals(setting, values: dict) -> str:
-    """The step of the reader's own order and what rank 0 holds in it; and those of 1F1B and GPipe."""
+    """The step of the reader's own order and what rank 0 has in flight; and those of 1F1B and GPipe."""
     result = (
-        f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% waiting, {amount(setting.peaks[0])} held on rank 0"
+        f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% idle; rank 0 has up to "
+        f"{amount(setting.peaks[0])} in flight"
     )
-    gpipe, one_f_one_b, _ = (f"{number(rival.slots)} and {amount(rival.peaks[0])}" for rival in setting.rivals)
-    return f"**{setting.label}**: {result}; 1F1B {one_f_one_b}, GPipe {gpipe}."
+    gpipe, one_f_one_b, _ = (f"{slots(rival.slots)}, {amount(rival.peaks[0])} in flight" for rival in setting.rivals)
+    return f"**{setting.label}**: {result}. 1F1B: {one_f_one_b}; GPipe: {gpipe}."
 
 
 def goal(setting) -> str:
     """What the reader's own order has to reach."""
-    return f"{slots(setting.goal.slots)}, at most {amount(setting.goal.peaks[0])} activations on rank 0"
+    return f"{slots(setting.goal.slots)}, at most {amount(setting.goal.peaks[0])} in flight on rank 0"
 
 
 def stuck(setting) -> tuple[str, list[str]]:
@@ -88,15 +89,15 @@ def amount(micro_batches: float) -> str:
 
 
 def idle(setting, wait: float) -> str:
-    """What rank 0 waits, as pieces where it comes to such."""
+    """How long rank 0 is idle: in micro-batches where the formula says it, else in slots."""
     pieces = setting.ranks - 1
     if wait < 0.005:
-        return "no wait"
+        return "never idle"
     piece = (1 + setting.backward) / setting.chunks
     if setting.plain and abs(wait - pieces * piece) < 1e-6:
-        part = {1: "", 2: " halves", 3: " thirds", 4: " quarters"}.get(setting.chunks, "")
-        return f"p − 1 = {pieces}{part} idle"
-    return f"{slots(wait)} waited"
+        formula = f"(p − 1)/v = {pieces}/{setting.chunks}" if setting.chunks > 1 else f"p − 1 = {pieces}"
+        return f"idle: {formula}"
+    return f"idle: {slots(wait)}"
 
 
 def law(setting, values: dict) -> list[str]:
@@ -105,16 +106,20 @@ def law(setting, values: dict) -> list[str]:
     bubble = values["bubble"]
     if setting.waits:
         if len(setting.waits) == 1:
-            return ["In a rank's own order:", f"rank {setting.waits[0].rank} waits for itself", ""]
-        return ["Each waits for another, in a ring:", " → ".join(f"rank {wait.rank}" for wait in _ring(setting)), ""]
+            return ["The order of one rank is impossible:", f"rank {setting.waits[0].rank} waits for itself", ""]
+        return [
+            "Each rank waits for the next, in a cycle:",
+            " → ".join(f"rank {wait.rank}" for wait in _ring(setting)),
+            "",
+        ]
     textbook = (p - 1) / (v * m + p - 1)
     if setting.plain and abs(bubble - textbook) < 1e-6:
         formula = f"(p − 1) / (m + p − 1) = {p - 1}/{m + p - 1} = {bubble:.0%}"
         if v > 1:
             formula = f"(p − 1) / (v·m + p − 1) = {p - 1}/{v * m + p - 1} = {bubble:.0%}"
-        words = "The bubble: p − 1 pieces beside m that are work" + (f", each cut into v = {v}:" if v > 1 else ":")
+        words = "The bubble as a share of the total time" + (f", with v = {v} chunks per rank:" if v > 1 else ":")
     else:
-        words = "The bubble: what is left of p ranks' time beside their work:"
+        words = "The bubble as a share of the total time: 1 − work per rank / total time"
         work = number(values["work_slots"] / p)
         formula = f"1 − {work} / {number(values['slots'])} = {bubble:.0%}"
     return [words, formula, _formula_words(setting, values)]
@@ -125,9 +130,9 @@ def _ring(setting) -> list:
 
 
 def _formula_words(setting, values: dict) -> str:
-    hops = f"A micro-batch crosses {values['hops']:,} hops there and back"
-    cost = f", {short(setting.hop)} slots each." if setting.hop else "; here they cost nothing."
-    return f"A slot is a rank's forward of one micro-batch. {hops}{cost}"
+    hops = f"A micro-batch makes {values['hops']:,} hops forward and back"
+    cost = f", {short(setting.hop)} slots each." if setting.hop else ", which take no time here."
+    return f"A slot is the time of one micro-batch's forward on one rank. {hops}{cost}"
 
 
 def slips(setting, values: dict) -> list[tuple[float, str]]:
@@ -135,9 +140,12 @@ def slips(setting, values: dict) -> list[tuple[float, str]]:
     p, m, piece = setting.ranks, setting.micro_batches, 1 + setting.backward
     work, end = m * piece, values["slots"]
     return [
-        (work, "the work alone, as if no rank waited"),
-        (work + p - 1, "the way down to the last rank, without the way back up"),
-        (work + (p - 1) * setting.backward, "the way back up from the last rank, without the way down"),
+        (work, "the work alone, as if no rank were ever idle"),
+        (work + p - 1, "the work and the forwards to the last rank, without the backwards that come back from it"),
+        (
+            work + (p - 1) * setting.backward,
+            "the work and the backwards from the last rank, without the forwards that lead to it",
+        ),
         (work + (end - work) / 2, "half of GPipe's bubble: 1F1B has all of it, and saves memory instead"),
-        (work + p * piece, "p pieces of waiting: the first of p is work"),
+        (work + p * piece, "a bubble as long as p micro-batches: a rank does not wait for itself"),
     ]

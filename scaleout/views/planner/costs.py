@@ -45,10 +45,14 @@ def figures(setting: Setting) -> dict:
         [f"**in all**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
     )
     refusal = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
+    window = setting.question.window
+    look_back = (
+        f"Layers of this model look back over {window:,} tokens at most; they are priced over all." if window else ""
+    )
     return {
         "title": "Where the time goes, and what fills the fullest GPU",
         "blocks": [
-            *([("words", refusal)] if refusal else []),
+            *(("words", text) for text in (refusal, look_back) if text),
             ("table", heads, rows),
             ("words", setting.result.band.why),
             ("link", "how good these numbers are", ACCURACY),

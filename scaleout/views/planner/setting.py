@@ -77,6 +77,12 @@ class Question(NamedTuple):
         return hugging_face.shape(self.model) if self.model.startswith("{") else PRESETS[self.model]
 
     @property
+    def window(self) -> int | None:
+        """Tokens that layers of a config.json look back over at most, where they are fewer than a sequence has."""
+        tokens = hugging_face.window(self.model) if self.model.startswith("{") else None
+        return tokens if tokens and tokens < self.seq else None
+
+    @property
     def name(self) -> str:
         """The model, in words."""
         if self.model.startswith("{"):
@@ -108,7 +114,9 @@ def job_of(question: Question) -> Ask:
     card = DEVICES[device]
     nodes = cluster(max(1, gpus // NODE), min(gpus, NODE), card.link, link[0], link[1])
     recipe = Recipe("bf16-master", main_gradients="instead", loss=loss)
-    job = Job(shape, seq, card, nodes, 1, Layout(dp=gpus), recipe, PROGRAMS[program])
+    layout, runs = Layout(dp=gpus), PROGRAMS[program]
+    recipe, context = frameworks.trained(runs, layout, recipe), frameworks.RUNS[program].context
+    job = Job(shape, seq, card, nodes, 1, layout, recipe, runs, context=context)
     return altered(Ask(job, sequences), change)
 
 

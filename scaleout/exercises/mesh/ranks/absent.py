@@ -1,4 +1,4 @@
-"""Check the lab exercise `find-absent`: layouts of four ranks, sound ones and such with a fault, on all or on one."""
+"""Check the lab exercise `find-absent`: layouts of four ranks, with and without a fault, on all ranks or on one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("whole", "twin", "repeat")  # faults along tp
 class Case:
     """sizes: (dp, tp). faults: what is wrong on which replicas: "whole", "twin" (the first part on every rank),
     "repeat" (the first part on the third tp rank), "samples" (those of replica 0), "turned" (the same in another
-    order), "one" (its last sample is the middle one of replica 0), "gradient" (not added up), "last" (other there)."""
+    order), "one" (its last sample is the middle one of replica 0), "gradient" (not reduced), "last" (differs there)."""
 
     name: str
     sizes: tuple[int, int]
@@ -40,7 +40,7 @@ CASES = (
     Case("the whole weight on every rank", (2, 2), ("whole",)),
     Case("the same half on both tp ranks", (2, 2), ("twin",)),
     Case("the same half on both tp ranks of replica 1", (2, 2), ("twin",), (1,)),
-    Case("gradients that were not added up", (2, 2), ("gradient",)),
+    Case("gradients that were not reduced", (2, 2), ("gradient",)),
     Case("a replica that reads what another reads", (4, 1), ("samples",), (2,)),
     Case("replicas that all read the same", (2, 2), ("samples",)),
     Case("nothing but copies", (2, 2), ("whole", "samples", "gradient")),
@@ -83,11 +83,11 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[list[str]]:
     for case in CASES:
         axes = function(*arguments(case, rank))
         if axes is ...:
-            return wrong("the function returns its ... at once: put your check in its place", "stub")
+            return wrong("the function still returns ...: put your check there", "stub")
         if isinstance(axes, (set, tuple)):
             axes = sorted(axes) if isinstance(axes, set) else list(axes)
         if not isinstance(axes, list) or any(axis not in ("dp", "tp") for axis in axes):
-            return wrong(f"rank {rank}, {case.name}: a list of 'dp' and 'tp' is asked for, not {axes!r:.60}", "no-list")
+            return wrong(f"rank {rank}, {case.name}: return a list of 'dp' and 'tp', not {axes!r:.60}", "no-list")
         answers.append(sorted(set(axes)))
     return answers
 
@@ -100,7 +100,7 @@ def judge(reports: list, world: int) -> Verdict:
             disagreeing = next(rank for rank, axes in enumerate(answers) if axes != answers[0])
             return wrong(
                 f"{case.name}: rank 0 says {_list(answers[0])} and rank {disagreeing} says "
-                f"{_list(answers[disagreeing])}: compare over all ranks, and let all decide on the same",
+                f"{_list(answers[disagreeing])}: compare over all ranks, so that all decide from the same data",
                 "ranks-disagree",
             )
         if answers[0] != case.right:
@@ -116,16 +116,16 @@ def _wrong(case: Case, answer: list[str]) -> Verdict:
     if extra and 1 in case.sizes and case.sizes[("dp", "tp").index(extra[0])] == 1:
         return wrong(f"{words}An axis of 1 is in effect", "axis-of-one")
     if extra:
-        return wrong(f"{words}What have you compared that may differ, or be equal, in a sound run?", "false-alarm")
+        return wrong(f"{words}Which of your comparisons may also differ, or be equal, in a correct run?", "false-alarm")
     missed = {
-        "whole": "The length of a part, times tp, is that of the whole",
-        "twin": "Parts of the right length may be the same part: compare ranks along tp",
-        "repeat": "Any two ranks along tp may have the same part, not only those side by side",
-        "samples": "Replicas may read the same, and then their gradients are equal as well: compare samples",
-        "turned": "Replicas that read the same in another order read the same",
-        "one": "A single sample that two replicas share is read twice: look for each, not for equal lists",
-        "gradient": "Gradients of replicas are equal once they were added up: compare them along dp",
-        "last": "Gradients that differ anywhere were not added up: compare every element",
+        "whole": "The length of a part, times tp, must be the length of the whole",
+        "twin": "Parts of the right length may still be the same part: compare ranks along tp",
+        "repeat": "Any two ranks along tp may have the same part, not only neighbours",
+        "samples": "If replicas read the same samples, their gradients are equal too: compare the samples",
+        "turned": "Replicas that read the same samples in another order still read the same samples",
+        "one": "A single sample that two replicas share is read twice: compare sample by sample, not whole lists",
+        "gradient": "After the reduction the gradients of replicas are equal: compare them along dp",
+        "last": "Gradients that differ in any element were not reduced: compare every element",
     }
     axis = next(name for name in case.right if name not in answer)
     fault = next(name for name in case.faults if (name in PARTS) == (axis == "tp"))
@@ -143,5 +143,5 @@ CHECK = Check(
     rank_report,
     judge,
     wait_seconds=5,
-    right=f"right on 4 processes: {len(CASES)} layouts, each axis that was not there found by every rank",
+    right=f"right on 4 processes: {len(CASES)} layouts, every rank found each axis that was not in effect",
 )

@@ -1,6 +1,6 @@
 """Check the lab exercise `finish-gradients`: sums and means along each axis, for several meshes of four ranks.
 
-Every rank knows what every other one began with, so that each has the right gradients, and those that come of another
+Every rank knows what every other rank began with, so it knows the right gradients, and those that result from another
 choice for an axis: nothing, a sum or a mean.
 """
 
@@ -26,7 +26,7 @@ RIGHT = {"cut": ("none", "mean", "none"), "whole": ("none", "mean", "sum"), "tie
 LONG = {"cut": 5, "whole": 3, "tied": 4}
 CLOSE = 1e-5
 WAIT = 5  # seconds, of a collective for the other ranks
-WORDS = {"none": "is not added up", "sum": "is added up", "mean": "is averaged"}
+WORDS = {"none": "is not reduced", "sum": "is summed", "mean": "is averaged"}
 
 
 def began(kind: str, rank: int) -> torch.Tensor:
@@ -56,9 +56,9 @@ class Disagree(Exception):
 
 @contextmanager
 def agreed() -> Iterator[None]:
-    """Every `new_group` inside, also by a name that a file imports there, is first compared over all ranks: groups that
-    are not the same ones get hold of each other's connections, and what comes of it differs from run to run. They wait
-    as long as the check's own."""
+    """Every `new_group` inside, also by a name that a file imports there, is first compared over all ranks: different
+    groups would take each other's connections, with results that vary from run to run. They wait as long as the
+    check's own."""
     plain, places = dist.new_group, (dist, dist.distributed_c10d)
 
     def new_group(ranks=None, *args, **kwargs):
@@ -89,7 +89,7 @@ def explain(error: Exception) -> Verdict | None:
     if not isinstance(error, Disagree):
         return None
     return wrong(
-        f"{error}: every rank makes every group, in the same order, also those that it is not in", "own-groups"
+        f"{error}: every rank must create every group, in the same order, also those that it is not in", "own-groups"
     )
 
 
@@ -102,11 +102,11 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
         originals = dict(gradients)
         returned = function(gradients, sizes)
         if returned is ...:
-            return wrong("the function returns its ... at once: put your sums in its place", "stub")
+            return wrong("the function still returns ...: put your reductions there", "stub")
         mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
         if all(torch.equal(tensor, began(kind, rank)) for kind, tensor in originals.items()):
             return wrong(
-                f"rank {rank}, {mesh}: the gradients are as they were. Change them in place, as dist.all_reduce does",
+                f"rank {rank}, {mesh}: the gradients are unchanged. Change them in place, as dist.all_reduce does",
                 "not-in-place",
             )
         seen += [_seen(f"rank {rank}, {mesh}", kind, tensor, rank, sizes) for kind, tensor in originals.items()]
@@ -158,7 +158,7 @@ def _known(kind: str) -> dict[str, Fault]:
         errors = [(axis, choice, right) for axis, choice, right in pairs if choice != right]
         if errors:
             axis, choice, right = errors[0]
-            addition = f"; along {errors[1][0]} there is something wrong too" if len(errors) > 1 else ""
+            addition = f"; {errors[1][0]} is wrong too" if len(errors) > 1 else ""
             faults[_name(kind, choices)] = (
                 names[choice, right],
                 f"{kind!r} {WORDS[choice]} along {axis}, where {reasons[right]}{addition}",
@@ -180,7 +180,7 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     turned = judged(
         reports,
         {
-            TURNED: "the sums are along other groups: ranks count along tp fastest, so that tp's "
+            TURNED: "you reduced over the wrong groups: the tp coordinate varies fastest, so tp's "
             "groups are ranks in a row"
         },
         right,

@@ -20,12 +20,12 @@ COUNT, EPOCHS = 24, 3
 Fault = tuple[str, str] | None  # (slip, words)
 # The cause of what is to be seen.
 REASONS = {
-    "order-apart": ": their permutations differ. Each rank's own seed is its own",
-    "every-rank": ": all four ranks share out the data set, and these two work on the same sample. Only dp reads other "
-                  "ones",
-    "wrong-axis": ". Which coordinate did you take? tp counts fastest",
-    "own-seed": ": is the permutation drawn from what each rank has seeded for itself?",
-    "overlap": ": all replicas need the same permutation to cut",
+    "order-apart": ": their permutations differ, because each rank shuffles with its own seed",
+    "every-rank": ": all four ranks share out the data set, but these two work on the same samples. Only ranks along "
+                  "dp read different ones",
+    "wrong-axis": ". Which coordinate did you use? The tp coordinate varies fastest",
+    "own-seed": ": does the permutation depend on the seed that each rank set for itself?",
+    "overlap": ": all replicas must take their parts of the same permutation",
 }  # fmt: skip
 
 
@@ -47,16 +47,15 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Reading]:
             torch.manual_seed(rank)
             returned = function(COUNT, epoch, sizes)
             if returned is ...:
-                return wrong("the function returns its ... at once: put your list in its place", "stub")
+                return wrong("the function still returns ...: put your list there", "stub")
             returned = returned.tolist() if isinstance(returned, torch.Tensor) else returned
             if not isinstance(returned, (list, tuple, range)):
-                return wrong(
-                    f"the function gave a {type(returned).__name__}: a list of samples is asked for", "no-list"
-                )
+                return wrong(f"the function returned a {type(returned).__name__}: return a list of samples", "no-list")
             samples = [int(sample) if isinstance(sample, (int, torch.Tensor)) else -1 for sample in returned]
             if any(not 0 <= sample < COUNT for sample in samples):
                 return wrong(
-                    f"rank {rank} reads what is no sample: they are whole numbers from 0 to {COUNT - 1}", "no-sample"
+                    f"rank {rank} reads something else: samples are whole numbers from 0 to {COUNT - 1}",
+                    "no-sample",
                 )
             readings.append(Reading(samples, float(torch.rand(())), random.random()))
     return readings
@@ -101,14 +100,14 @@ def _shared(lists: list[list[int]], sizes: tuple[int, ...]) -> Fault:
     replicas = [lists[rank] for rank in grid.group(0, "dp")]
     samples = [sample for replica in replicas for sample in replica]
     if len(set(map(tuple, replicas))) == 1 < len(replicas):
-        return "all-the-same", "all replicas read the same samples: along dp they share out the data set"
+        return "all-the-same", "all replicas read the same samples: ranks along dp must share out the data set"
     if len(samples) != len(set(samples)):
         twice = next(sample for sample in samples if samples.count(sample) > 1)
         return "overlap", f"sample {twice} is read twice"
     if len(samples) < COUNT:
         return "lost", f"{COUNT - len(samples)} of {COUNT} samples are read by nobody"
     if len({len(replica) for replica in replicas}) > 1:
-        return "uneven", "the replicas' lists are of different lengths: one would wait for the others at the end"
+        return "uneven", "the replicas' lists have different lengths, so at the end one would wait for the others"
     return None
 
 
@@ -147,8 +146,8 @@ def _reseeded(ranks: Sequence[Reading]) -> Fault:
     for library in ("torch", "random"):
         if len({getattr(reading, library) for reading in ranks}) < len(ranks):
             return "reseeded", (
-                f"the lists are right, and afterwards ranks draw the same from {library}, so that "
-                "their dropout would be the same: shuffle with a generator of its own"
+                f"the lists are right, but afterwards ranks draw the same numbers from {library}, so "
+                "their dropout would be the same: shuffle with a separate generator"
             )
     return None
 

@@ -32,7 +32,7 @@ class Watched:
             weight.register_hook(lambda gradient: self.computed.update(["weight"]))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """An input of its own, and what comes of it."""
+        """An input of its own, and its output."""
         x = x.detach().requires_grad_()
         x.register_hook(lambda gradient: self.computed.update(["input"]))
         return x, self.stage(x)
@@ -78,18 +78,18 @@ def _first(function, stage: nn.Module, x, y, gradient, exact, watched: Watched, 
     weights_before = flat(stage)
     returned = function(stage, x, y, gradient)
     if returned is ...:
-        return "stub", "the function returns its ... at once: put your two calls in its place"
+        return "stub", "the function still returns ...: write your two calls in its place"
     if not isinstance(returned, (tuple, list)) or len(returned) != 2 or not callable(returned[1]):
         return "no-pair", "return two things: the gradient of x, and a function that is called later"
     if not isinstance(returned[0], torch.Tensor) or returned[0].shape != x.shape:
-        return "no-input-gradient", "the first thing returned is no tensor of the shape of x: return its gradient"
+        return "no-input-gradient", "the first return value is no tensor of the shape of x: return the gradient of x"
     if watched.computed["weight"] or not torch.equal(weights_before, flat(stage)):
         return "weights-too-early", (
-            "gradients of weights were computed in the first call, while the rank above "
-            "waits: ask autograd for that of x alone"
+            "gradients of weights were computed in the first call, while the previous rank "
+            "waits: ask autograd for the gradient of x alone"
         )
     if (returned[0] - exact).abs().max() > CLOSE * exact.abs().max():
-        return "wrong-input-gradient", "what was returned is not the gradient of x, given that of y"
+        return "wrong-input-gradient", "the returned tensor is not the gradient of x for the given gradient of y"
     waiting.append(returned[1])
     return None
 
@@ -105,13 +105,13 @@ def _second(stage: nn.Module, waiting: list, watched: Watched, parts: list[torch
         return bool((actual - value).abs().max() <= CLOSE * right.abs().max())
 
     if watched.computed["input"]:
-        return "input-again", "later() computes the gradient of x a second time: ask autograd for the weights' alone"
+        return "input-again", "later() computes the gradient of x again: ask autograd for the weights' gradients alone"
     if matches(right):
         return None
     if not actual.any():
         return "nothing-added", "the weights have no gradient after later(): add to each weight's .grad"
     if matches(parts[0]) or matches(parts[-1]):
-        return "replaced", "the weights hold the gradient of one micro-batch: add to what is in .grad, for all three"
+        return "replaced", "the weights have the gradient of one micro-batch: add all three to .grad"
     return WRONG
 
 
@@ -119,14 +119,14 @@ def explain(error: Exception) -> Verdict | None:
     """A second walk through what autograd has freed."""
     if "backward through the graph a second time" not in str(error):
         return None
-    return wrong("the first call freed what autograd kept for the second: retain_graph=True", "freed")
+    return wrong("the first call freed what autograd had saved for the second: pass retain_graph=True", "freed")
 
 
 def judge(reports: list, world: int) -> Verdict:
     """Both ranks' halves were right."""
     return Verdict(
         True,
-        f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and worked out the weights' "
+        f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and computed the weights' gradients "
         "afterwards, equal to those of backward()",
     )
 

@@ -1,7 +1,7 @@
 """Check the lab exercise `on-ranks-1f1b`: gradients against one process, and how many micro-batches per rank held.
 
 The stage notes its forwards, and of which micro-batches what it made is still there; a hook on what it gave notes the
-backwards. What was sent is counted.
+backwards. The sends are counted.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Stage(nn.Module):
         if self.rank and not x.requires_grad:
             raise Wrong(
                 "no-input-gradient",
-                "the stage's input does not ask for a gradient, and the rank above waits "
-                "for it: x.requires_grad_() before the stage runs",
+                "the stage's input does not require a gradient, and the previous rank waits "
+                "for it: call x.requires_grad_() before the stage runs",
             )
         self.seen.append(("F", i))
         if self.in_flight > self.most:
             so_far = "" if ("B", 0) in self.seen else ", and no backward has come through it"
             raise Wrong(
                 "held-too-many",
-                f"the stage ran forward {i} while it held {self.in_flight - 1} micro-batches"
-                f"{so_far}: in 1F1B this rank holds at most {self.most}. Do the actions in the order given",
+                f"the stage ran forward {i} with {self.in_flight - 1} micro-batches in flight"
+                f"{so_far}: with 1F1B this rank has at most {self.most}. Do the actions in the order given",
             )
         self._freed(i)
         if self.rank:  # the first rank's inputs are not its own
@@ -79,8 +79,8 @@ class Stage(nn.Module):
             if time.monotonic() > end:
                 raise Wrong(
                     "kept",
-                    f"in its forward {i} it still has what {alive} micro-batches before have left, and "
-                    f"{waiting} of them wait for their backward: let go of the rest, as with pop, and "
+                    f"in forward {i} the tensors of {alive} earlier micro-batches are still in memory, but only "
+                    f"{waiting} of them wait for their backward: drop the others, for example with pop, and "
                     "let backward free its graph",
                 )
             time.sleep(0.005)
@@ -108,7 +108,7 @@ def model(ranks: int) -> list[nn.Module]:
 
 
 def data(m: int, seed: int = 0) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-    """m micro-batches and what should come of them, each m tensors (ROWS, WIDTH)."""
+    """m micro-batches and their targets, each m tensors (ROWS, WIDTH)."""
     values = torch.randn(2, m, ROWS, WIDTH, generator=torch.Generator().manual_seed(m + 10 * seed))
     return values[0].unbind(), values[1].unbind()
 
@@ -164,7 +164,7 @@ def _step(function, rank: int, world: int, m: int, place: str) -> Fault | Seen:
             raise
         return _unsent(stage, calls) or ("deadlock", _stood(error))
     if returned is ...:
-        return "stub", "the function returns its ... at once: put your step in its place"
+        return "stub", "the function still returns ...: write your step in its place"
     return _order(stage, order) or _gradient(flat(layers), alone(rank, world, m), place)
 
 
@@ -175,10 +175,10 @@ def _stood(error: RuntimeError) -> str:
     words = f"it waited in {inside}(), " if inside else "it waited "
     if inside == "send":
         return words + (
-            "which lasts until the neighbour receives. If that one stands in a send as well, neither "
+            "which blocks until the neighbor receives. If the neighbor is in a send too, neither "
             "receives: start the sends with isend, and wait for them at the end"
         )
-    return words + "for a neighbour that never came. Does each action send what the other rank's next one waits for?"
+    return words + "for a neighbor that never came. Does each action send what the other rank's next action needs?"
 
 
 def _unsent(stage: Stage, calls: counted) -> Fault:
@@ -189,13 +189,12 @@ def _unsent(stage: Stage, calls: counted) -> Fault:
     forwards = len(stage.seen) - backwards
     if stage.rank and backwards > sent_up:
         return "gradient-not-sent", (
-            f"it stood and waited after {backwards} backwards and had sent {sent_up} gradients "
-            f"to rank {stage.rank - 1}: send x.grad up after each backward"
+            f"it hung after {backwards} backwards and had sent {sent_up} gradients "
+            f"to rank {stage.rank - 1}: send x.grad to the previous rank after each backward"
         )
     if stage.most > 1 and forwards > sent_down:
         return "activations-not-sent", (
-            f"it stood and waited after {forwards} forwards and had sent {sent_down} of their "
-            f"results to rank {stage.rank + 1}"
+            f"it hung after {forwards} forwards and had sent {sent_down} of their outputs to rank {stage.rank + 1}"
         )
     return None
 
@@ -214,12 +213,12 @@ def _order(stage: Stage, order: list) -> Fault:
 
 
 WORDS = {
-    "not-divided": "the gradients are as many times too large as there are micro-batches: those of all were added. The "
-                   "last rank divides each loss by their number",
-    "divided-twice": "the gradients are as many times too small as there are micro-batches: something was divided by "
-                     "their number twice",
-    "last-only": "the gradients are those of the last micro-batch: add them up",
-    "last-only-whole": "the gradients are those of the last micro-batch: add them up",
+    "not-divided": "the gradients are too large by a factor of the number of micro-batches: the last rank has to "
+                   "divide each loss by that number",
+    "divided-twice": "the gradients are too small by a factor of the number of micro-batches: something was divided by "
+                     "it twice",
+    "last-only": "the gradients are those of the last micro-batch only: accumulate them",
+    "last-only-whole": "the gradients are those of the last micro-batch only: accumulate them",
 }  # fmt: skip
 
 
@@ -243,8 +242,8 @@ def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> Fa
         if matches(right)
         else (
             "wrong-gradient",
-            "the gradients are not those of one process on all micro-batches. Does each backward go on "
-            "from the gradient that the rank below sent for the same micro-batch?",
+            "the gradients are not those of one process on all micro-batches. Does each backward start "
+            "from the gradient that the next rank sent for the same micro-batch?",
         )
     )
     return Seen(place, fault, frozenset(slip for slip, value in values.items() if matches(value)))
@@ -262,6 +261,6 @@ CHECK = Check(
     rank_report,
     judge,
     wait_seconds=5,
-    right="right on 2 and 3 processes: the gradients of one process, and rank r never held more than p - r "
-    "micro-batches",
+    right="right on 2 and 3 processes: the gradients are those of one process, and rank r never had more than p - r "
+    "micro-batches in flight",
 )
