@@ -67,8 +67,8 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     text = (
-        f"But it does not fit: each GPU would need {quantity(values['peak_gb'])} GB, and "
-        f"{quantity(allocator.usable(device.memory_bytes) / 1e9)} GB are usable. "
+        f"But each GPU would need {quantity(values['peak_gb'])} GB, and "
+        f"{quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
     changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),

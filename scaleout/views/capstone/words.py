@@ -35,15 +35,15 @@ def law(setting: Setting, values: dict) -> list[str]:
     sent, starts, works = (values[f"weak_{name}_seconds"] / unit_seconds for name in ("byte", "start", "compute"))
     sign = "≤" if sent + starts <= works else ">"
     grow = {
-        "full": "latency grows with the GPUs",
-        "hybrid": "the rings of all-gathers stay in a node",
-        "ddp": "latency grows with the GPUs",
+        "full": "Latency grows with the GPUs",
+        "hybrid": "All-gathers stay in a node",
+        "ddp": "Latency grows with the GPUs",
     }[setting.sharding]
     program = PROGRAMS[setting.program].label
     return [
-        f"{_dealt(setting)} Nearly all communication hides while transfer + latency ≤ compute:",
+        f"{_dealt(setting)} Most communication hides if transfer + latency ≤ compute:",
         f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
-        f"Transfer time stays the same; {grow}. Hidden communication costs too: copies and slower kernels. "
+        f"{grow}. Hidden communication costs too: copies, slower kernels. "
         f"{program}: MFU {values['weak_mfu']:.0%}."
         f"{_weak(values)}{_measured(values)}",
     ]
@@ -53,8 +53,8 @@ def _dealt(setting: Setting) -> str:
     """Whether there is a sequence for every GPU."""
     idle = setting.world - setting.batch
     if idle > 0:
-        return f"{idle:,} GPUs are idle: {setting.world:,} GPUs > {setting.batch:,} sequences."
-    return f"No GPU is idle: {count(setting.world, 'GPU')} ≤ {setting.batch:,} sequences."
+        return f"{idle:,} idle: {setting.world:,} GPUs > {setting.batch:,} sequences."
+    return f"None is idle: {count(setting.world, 'GPU')} ≤ {setting.batch:,} sequences."
 
 
 def _weak(values: dict) -> str:
@@ -71,7 +71,7 @@ def _measured(values: dict) -> str:
     if not values["published"]:
         return ""
     (first, start), (last, end) = values["published"][0], values["published"][-1]
-    return f" Measured in weak scaling: {values['published_by']}, {end / start:.0%} from {first} to {last} GPUs."
+    return f" Measured, weak scaling: {values['published_by']}, {end / start:.0%} from {first} to {last}."
 
 
 def slips(values: dict) -> list[tuple[float, str]]:
