@@ -28,15 +28,17 @@ BY_HAND = ("hand", "buckets")
 
 @dataclass(frozen=True)
 class Options(options.Model):
-    """The model, the step, how gradients travel, and what to do with the result."""
+    """The model, the step, how gradients are communicated, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
     hidden: int = options.number(160, "width of the residual stream")
     heads: int = options.number(5, "attention heads")
     seq: int = options.number(128, "tokens per sequence")
     micro_batch: int = options.number(4, "sequences per rank and pass")
-    accumulation: int = options.number(1, "passes per step, whose gradients add up", highest=1000)
-    sync_every_pass: bool = options.flag("average after every pass: what no_sync is there to avoid")
+    accumulation: int = options.number(
+        1, "forward and backward passes per optimizer step (gradient accumulation)", highest=1000
+    )
+    sync_every_pass: bool = options.flag("all-reduce after every pass, which no_sync avoids")
     steps: int = options.number(12, "training steps", WARMUP + 1, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -44,13 +46,13 @@ class Options(options.Model):
     bucket_mb: float | None = options.number(1.0, "largest bucket, MiB (torch's default: 25)", 1e-4, 1e5)
     bucket_view: bool = options.flag("gradients are views of DDP's buckets")
     static_graph: bool = options.flag("tell DDP that every step uses the same parameters")
-    find_unused: bool = options.flag("let DDP look for parameters that a step has not used")
+    find_unused: bool = options.flag("let DDP look for parameters that a step does not use")
     unused_part: bool = options.flag("give the model a layer that its forward never uses")
-    hook: str = options.choice("none", HOOKS, "compress what travels")
+    hook: str = options.choice("none", HOOKS, "compress the gradients that are all-reduced")
     hook_rank: int = options.number(1, "columns of PowerSGD's matrices", highest=1024)
     via: str = options.choice("torch", ("torch", "accelerate"), "accelerate adds the fifth way")
     trace: str | None = options.word(None, "write steps of --via for ui.perfetto.dev", "FILE.json")
-    thin: bool = options.flag("a small trace: phases, collectives, compute in one piece")
+    thin: bool = options.flag("a small trace: phases and collectives, with compute as one span")
     inject: str | None = options.word(None, "; ".join(inject.KINDS.values()), "FAULT")
     scaling: str | None = options.word(None, "numbers of processes to compare, strong and weak: 1,2,4", "N,N")
     brief: bool = options.flag("one process and --via alone, no parity: what --scaling runs")
@@ -59,7 +61,7 @@ class Options(options.Model):
 
     @property
     def settings(self):
-        """How gradients travel."""
+        """How gradients are communicated."""
         return Settings(self.bucket_view, *(getattr(self, f.name) for f in fields(Settings)[1:]))
 
 
@@ -81,7 +83,7 @@ TIERS = {
 
 
 def way(s, o, via):
-    """One Way of these options. "one" and "alone" are plain models that send nothing."""
+    """One Way of these options. "one" and "alone" are plain models without communication."""
     plain = via in ("one", "alone")
     result = ddp_ways.DDPWay(
         s,
@@ -101,10 +103,10 @@ def way(s, o, via):
 
 
 def equality(lab):
-    """Check this rank's and the others' gradients against this process alone on all batches, in fp32, and note how far
-    off they are where what travels is compressed.
+    """Check the gradients of all ranks against this process alone on all batches, in fp32, and note how far off they
+    are where communication is compressed.
 
-    The third backward on the same batch counts: DDP has its buckets by then, and PowerSGD begins.
+    The third backward pass on the same batch counts: DDP has its final buckets by then, and PowerSGD begins.
     """
     s, o = lab.s, lab.short(PARITY_TOKENS)
 
@@ -120,9 +122,9 @@ def equality(lab):
     wanted = trained("one")
     for via, hook in product(("buckets", "torch"), (hook for hook in HOOKS if hook != "none")):
         worst = parity.errors(s, trained(via, hook), wanted)["gradients"]
-        meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
+        meant = ", as intended: it adds what it leaves out to the next step" if hook == "powersgd" else ""
         lab.notes.append(
-            f"{lab.names[via]} with {hook}: gradients differ from one process by {worst:.2g} of their largest{meant}"
+            f"{lab.names[via]} with {hook}: gradients differ from one process by {worst:.2g} of the largest{meant}"
         )
 
 
@@ -158,7 +160,7 @@ def keep_trace(lab, traced):
 
 
 def diagnose(lab, fault):
-    """A healthy run and a faulty one, side by side, rank by rank."""
+    """Print a healthy run and a faulty one side by side, rank by rank."""
     healthy, sick = (faulty(lab, one) for one in (None, fault))
     lab.s.say(lab_ddp.fault(trace.summary(healthy), trace.summary(sick), lab.o.inject))
     keep_trace(lab, sick)

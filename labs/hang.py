@@ -1,10 +1,10 @@
-"""Rung 02, find the hang: a job in which one rank has a bug, and the dumps that tell which rank and which line.
+"""Rung 02, find the hang: a job in which one rank has a bug, and dumps that show which rank and which line.
 
 python labs/hang.py                                  a bug of any kind; the dumps go to ./hang-dumps
 python labs/hang.py --inject skip --seed 7 --out d   mismatch: another collective; skip: one left out; stop: none
-python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank; also of a
-                                                     job of your own, as torch writes them (nccl_trace_rank_0)
-python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
+python labs/hang.py --read d                         the flight recorder's calls, one column per rank; also those of
+                                                     a job of your own, as torch writes them (nccl_trace_rank_0)
+python labs/hang.py --check 1:83 d                   checks your answer: the rank, and the bug's line in hang_job.py
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -38,15 +38,17 @@ RING = 16  # calls that the flight recorder keeps; without it, 2,000
 def options(argv):
     """The parsed command line; ValueError on bad input."""
     parser = lab_options.Parser(__doc__, prog="labs/hang.py")
-    parser.add_argument("--inject", choices=hang_job.KINDS, help="what sort of bug (default: drawn too)")
-    parser.add_argument("--seed", type=int, help="of the bug (default: drawn)", metavar="N")
+    parser.add_argument("--inject", choices=hang_job.KINDS, help="kind of bug (default: drawn at random)")
+    parser.add_argument("--seed", type=int, help="seed of the bug (default: drawn at random)", metavar="N")
     parser.add_argument(
         "--processes", type=int, default=3, help="ranks, from 3 to 8: two have no majority", metavar="N"
     )
-    parser.add_argument("--timeout", type=float, default=6.0, help="of a collective, in seconds", metavar="SECONDS")
+    parser.add_argument(
+        "--timeout", type=float, default=6.0, help="timeout of a collective, in seconds", metavar="SECONDS"
+    )
     parser.add_argument("--out", default="hang-dumps", help="new folder for the dumps", metavar="FOLDER")
-    parser.add_argument("--read", help="print the dumps of a folder side by side", metavar="FOLDER")
-    parser.add_argument("--check", nargs=2, help="judge an answer", metavar=("RANK:LINE", "FOLDER"))
+    parser.add_argument("--read", help="print the dumps in a folder side by side", metavar="FOLDER")
+    parser.add_argument("--check", nargs=2, help="check an answer", metavar=("RANK:LINE", "FOLDER"))
     o, usual = parser.parse_args(argv), parser.parse_args([])
     for flag in (name for name in ("check", "read") if getattr(o, name)):
         lab_options.check_idle(f"--{flag}", o, usual, [name for name in vars(usual) if name != flag])
@@ -127,7 +129,7 @@ def dumped(o, seed, folder, end):
 
 
 def run(o):
-    """Run the job and leave its dumps in a new folder; nothing where this is stopped before."""
+    """Run the job and leave its dumps in a new folder; leave nothing if it is stopped before its end."""
     seed = random.SystemRandom().randrange(10**6) if o.seed is None else o.seed
     facts = {"sealed": hang.seal(seed), "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
     begun, folder = time.monotonic(), None
@@ -145,12 +147,12 @@ def run(o):
     (folder / "log.txt").write_text(log)
     (folder / "job.json").write_text(json.dumps(facts) + "\n")
     if len(list(folder.glob("flight-*"))) < o.processes or len(list(folder.glob("stack-*"))) < o.processes:
-        raise ValueError(f"the job ended before it was dumped: {o.out}/log.txt says why")
+        raise ValueError(f"the job ended before its dumps were written: {o.out}/log.txt says why")
     print(
-        f"it hung, and ended {time.monotonic() - begun:.0f} s after its start. In {o.out}:\n"
-        f"  log.txt          what the ranks and torchrun said\n"
-        f"  stack-RANK.txt   where each rank stood while it hung\n"
-        f"  flight-RANK.json the collectives that each rank has called (python labs/hang.py --read {o.out})\n"
+        f"the job hung, and ended {time.monotonic() - begun:.0f} s after its start. In {o.out}:\n"
+        f"  log.txt          the output of the ranks and of torchrun\n"
+        f"  stack-RANK.txt   the stack of each rank while the job hung\n"
+        f"  flight-RANK.json the collectives that each rank called (python labs/hang.py --read {o.out})\n"
         f"  fr_trace_RANK    the same for torch's own reader "
         f"(python -m torch.distributed.flight_recorder.fr_trace {o.out} -p fr_trace_)\n"
         f"Which rank, and which line of labs/hang_job.py? python labs/hang.py --check RANK:LINE {o.out}"
@@ -166,8 +168,8 @@ def show(folder):
     header, rows = flight.side_by_side(flights)
     print(table(header, rows))
     print(
-        "\nA number is a call of the process group; :N is the line that called it. '>' is out of step, '-' has "
-        "not come so far."
+        "\nnumber: of the call in the process group. :N is the line of the script. '>' marks a call that differs from "
+        "the others', '-' a call that the rank has not made."
     )
     for rank in flight.absent(flights):
         print(f"rank {rank} left no dump")

@@ -1,4 +1,4 @@
-"""Rung 02, the slow link: DDP across hosts whose links have the rate that you choose, and what helps.
+"""Rung 02, the slow link: DDP across hosts whose links have a rate that you choose, and what helps.
 
     sudo .venv/bin/python labs/slow_link.py                  two hosts, links of 1000, 500 and 200 Mbit/s
     sudo .venv/bin/python labs/slow_link.py --hosts 4 --rates 100 --save
@@ -40,10 +40,10 @@ class Options(options.Model):
     seq: int = number(64, "tokens per sequence")
     micro_batch: int = number(4, "sequences per rank and pass")
     bucket_mb: float = options.number(0.5, "cap of DDP's buckets in MiB", 0.01, 1e5)
-    factor: int = number(4, "passes that accumulate, and how much bigger the bigger batch is", highest=64)
+    factor: int = number(4, "accumulation steps of one case, and the factor of the larger batch in another", highest=64)
     hook_rank: int = number(2, "columns of PowerSGD's matrices", highest=64)
-    steps: int = number(3, "steps of each case in a round", highest=1000)
-    rounds: int = number(2, "times through all cases", highest=100)
+    steps: int = number(3, "steps per case and round", highest=1000)
+    rounds: int = number(2, "rounds through all cases", highest=100)
     seed: int = options.seed()
     dataset: str | None = options.dataset()
     save: str | None = options.save("slow_link", "FOLDER", "a Record of each case")
@@ -58,7 +58,7 @@ TIERS = {
 
 
 def cases(o):
-    """What is timed, in order: plain DDP at each rate, then one remedy after the other at the slowest."""
+    """The cases that are timed, in order: plain DDP at each rate, then each remedy at the slowest rate."""
     rates = nodes.rates(o.rates, "--rates")
 
     def case(rate, hook="none", accumulation=1, factor=1):
@@ -152,8 +152,8 @@ def recorded(folder=RECORDED):
 
 
 def show_recorded(lack):
-    """One line on what is missing here, and the recorded runs."""
-    print(f"labs/slow_link.py: {lack}; these are the runs recorded elsewhere", flush=True)
+    """Print what is missing here, and the recorded runs."""
+    print(f"labs/slow_link.py: {lack}; these runs were recorded elsewhere", flush=True)
     for (tier, hosts), rows in recorded().items():
         r = rows[0]
         print(

@@ -70,7 +70,7 @@ class Lanes:
         body = [self._frame(sent if self.timeline.communication_seconds else "communication: none")]
         for n, micro_batch in enumerate(self.timeline.passes):
             if not micro_batch.messages:
-                name = f"pass {n + 1}: forward and backward, no message"
+                name = f"micro-batch {n + 1}: forward and backward, no communication"
                 x = self.x + micro_batch.start * self.scale
                 shade = (0.9, 0.65)[n % 2]
                 body.append(self.block(x, self.upper, (0, micro_batch.compute_seconds), "compute", name, shade))

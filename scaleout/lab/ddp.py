@@ -1,5 +1,5 @@
-"""What the lab of data parallelism prints: the five ways side by side, a fault beside a healthy run, scaling in
-numbers. Standard library only."""
+"""What the lab of data parallelism prints: the five ways side by side, a faulty run next to a healthy one, and why DDP
+may be slower than one process. Standard library only."""
 
 import statistics
 
@@ -13,7 +13,7 @@ NAMES = {
     "accelerate": "Accelerate",
     "alone": "nothing sent",
 }
-NOT_WAYS = ("one", "alone")  # of communicating: what the others are compared with
+NOT_WAYS = ("one", "alone")  # baselines without communication
 FIGURES = {
     "seconds": "seconds per step",
     "exposed": "exposed seconds per step",
@@ -23,7 +23,7 @@ FIGURES = {
 
 
 def ways(rows):
-    """The ways side by side, as text: seconds, what is exposed, collectives and bytes; median of the steps."""
+    """The ways side by side, as text: step time, exposed communication, collectives and bytes; median of the steps."""
     lines = []
     for way, row in rows.items():
         p, m = row["predicted"], row["measured"]
@@ -47,7 +47,7 @@ def ways(rows):
 
 
 def fault(healthy, faulty, name):
-    """Two summaries of traces side by side, as text; one figure a rank where ranks differ."""
+    """Two summaries of traces side by side, as text; one figure per rank where ranks differ."""
 
     def rows(summary):
         figures = {"step, ms (median)": ms(statistics.median(summary["step_seconds"]))}
@@ -57,12 +57,12 @@ def fault(healthy, faulty, name):
         rate = summary["bytes_per_second"]
         return figures | {
             "collectives": count(summary["collectives"]),
-            "one collective": megabytes(summary["bytes_each"]),
-            "moved, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}",
+            "size of a collective": megabytes(summary["bytes_each"]),
+            "rate, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}",
         }
 
     healthy_rows, faulty_rows = rows(healthy), rows(faulty)
-    return table(("a step", "healthy", name), [(key, healthy_rows[key], faulty_rows[key]) for key in healthy_rows])
+    return table(("per step", "healthy", name), [(key, healthy_rows[key], faulty_rows[key]) for key in healthy_rows])
 
 
 BUSY = 2.0  # times its prediction: one process on an idle machine stays well below
@@ -76,15 +76,19 @@ def why(rows, world, one_threads, threads):
     times = single / rows["one"]["predicted"]["seconds"]
     if times > BUSY:  # threads that wait for a core spin, and lose it
         return (
-            f"one process took {times:.1f} times its prediction: the machine is busy, so there is no comparison "
-            "with DDP"
+            f"one process took {times:.1f} times its predicted step time: the machine is busy, so DDP is not compared "
+            "with it"
         )
     comparison = "slower" if ddp > single else "faster"
     size = megabytes(rows["torch"]["measured"].get("bytes"))
     lines = [
-        (f"one process x {one_threads} thread(s), the whole batch", single, "no copy of the weights, nothing to send"),
+        (
+            f"one process x {one_threads} thread(s), the whole batch",
+            single,
+            "one copy of the weights, no communication",
+        ),
         (f"{world} processes x {threads} thread(s), nothing sent", alone, "the same work on the same cores"),
-        (f"{world} processes, DDP", ddp, f"{ms(ddp - alone)} ms to average {size} of gradients, in each step"),
+        (f"{world} processes, DDP", ddp, f"{ms(ddp - alone)} ms per step to average {size} of gradients"),
     ]
     return "\n".join(
         [

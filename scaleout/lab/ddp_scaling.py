@@ -141,7 +141,7 @@ def _placement(r):
 
 
 def why(records):
-    """Lines: where the time of more than one process goes, in these runs' own numbers."""
+    """Lines that say where the time of several processes goes, in the numbers of these runs."""
     lines = []
     first = min(world for _, world in records)
     for (kind, world), r in records.items():
@@ -155,13 +155,13 @@ def why(records):
         lines += [
             f"{kind}, {world} processes: {ms(seconds)} ms per step, ideal {ms(ideal)} (from {first} process(es)).",
             f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_placement(r)}; each updates all weights.",
-            f"  {ms(seconds - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
+            f"  {ms(seconds - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB per step, and waiting for the "
             "slowest rank.",
         ]
         if single:
             comparison = "slower" if seconds > single else "faster"
             lines.append(
-                f"  One process with all threads, the same batch: {ms(single)} ms. DDP is "
+                f"  One process with all threads, on the same batch: {ms(single)} ms. DDP is "
                 f"{max(seconds, single) / min(seconds, single):.2f} times {comparison} here."
             )
     return lines

@@ -1,6 +1,6 @@
 """Judges an answer to labs/hang.py: which rank has the bug, and on which line of labs/hang_job.py.
 
-The truth is drawn again from the seed that lies sealed beside the dumps, and the lines are looked up in the job's
+The bug is drawn again from the seed, which is stored in disguise with the dumps; its lines are looked up in the job's
 source.
 Standard library only.
 """
@@ -116,10 +116,10 @@ def judge(answer, folder):
 
 def _explained(right):
     return {
-        "mismatch": "Its call differs from the others' at the same number, so no rank's call finds its partners.",
-        "skip": "It left a call out, so from there on its numbers are one behind: the others wait for a call that "
-        "it never makes, and it waits for one that they have not reached.",
-        "stop": "It is in no collective at all: its stack shows it at work elsewhere, and the others wait for it.",
+        "mismatch": "Its call differs from the others' call under the same number, so all of them wait for a match.",
+        "skip": "It left out a call, so from there on its numbers are one too low. The others wait for a call that it "
+        "never makes, and it waits in a call that they have not reached.",
+        "stop": "It is not in a collective: its stack shows where it is instead, and the others wait for it.",
     }[right.kind]
 
 
@@ -130,39 +130,39 @@ def alone(flights):
 
 
 def _wrong_rank(rank, line, right, first, cause, lonely):
-    """What led to the wrong rank, the surest sign first."""
+    """The likely reason for the wrong rank, the surest first."""
     if line in right.lines:
         return Verdict(
             False,
-            f"The line is right, but rank {rank} is not the one. Lay the ranks' calls side by side "
-            "by number (--read FOLDER): who differs first?",
+            f"The line is right, but rank {rank} is not the culprit. Compare the ranks' calls number by number (--read "
+            "FOLDER): which rank differs first?",
             "line-only",
         )
     if rank == first:
         return Verdict(
             False,
-            f"Rank {rank} reported its time-out first. That says that it waited, and that its clock "
-            "ran out first, which is chance: the ranks that wait are the healthy ones.",
+            f"Rank {rank} reported its timeout first. That only says that it waited, and that its timeout ended first, "
+            "which is chance. The ranks that wait are the healthy ones.",
             "first-report",
         )
     if rank == cause:
         return Verdict(
             False,
-            f"torchrun names rank {rank} because its process ended first. In a hang the ranks that "
-            "wait end first, by their time-out: the root cause need not be among them.",
+            f"torchrun names rank {rank} because its process ended first. In a hang the ranks that wait end first, by "
+            "their timeout, and the root cause need not be one of them.",
             "root-cause",
         )
     if rank in lonely:
         return Verdict(
             False,
-            f"Rank {rank} stands where no other rank stands, and is healthy. A stack says where a "
-            "rank waits, not who is wrong: a rank that has what it needs goes on to the next call.",
+            f"Rank {rank} is in a call where no other rank is, and it is healthy. A stack shows where a rank waits, "
+            "not which rank is wrong: a rank that has its data goes on to the next call.",
             "odd-stack",
         )
     return Verdict(
         False,
-        f"Rank {rank} waits, as most ranks do. Look for the rank that does not do what most do: "
-        "another call at the same number, or none.",
+        f"Rank {rank} waits, as most ranks do. Look for the rank that made a different call under the same number, or "
+        "none.",
         "waiting",
     )
 
@@ -173,22 +173,22 @@ def _wrong_line(rank, line, right, seen):
     if right.kind == "skip" and line == stands:
         return Verdict(
             False,
-            f"The rank is right. At line {line} it waits now, and that call is sound: it came there "
-            "too early. Which call of the others is missing before it?",
+            f"The rank is right. It now waits at line {line}, and that call is correct, but too early. Which call did "
+            "the others make before it that this rank did not?",
             "where-it-waits",
         )
     if right.kind == "mismatch" and line == right.usual:
         return Verdict(
             False,
-            f"The rank is right. Line {line} is what the others called; rank {rank} called "
-            "something else at that number.",
+            f"The rank is right. Line {line} is the call that the others made; rank {rank} made a different one under "
+            "that number.",
             "usual-call",
         )
     if right.kind == "stop" and line == stands:
         return Verdict(
             False,
-            f"The rank is right. Line {line} is the last collective that it made, and that one went "
-            "well. Where is it now? Its stack shows it.",
+            f"The rank is right. Line {line} is the last collective that it called, and that one finished. Its stack "
+            "shows where it is now.",
             "last-call",
         )
     return Verdict(False, f"The rank is right, the line is not. {_look(right)}", "line")
@@ -196,5 +196,5 @@ def _wrong_line(rank, line, right, seen):
 
 def _look(right):
     if right.kind == "stop":
-        return "Read the frame in hang_job.py of its stack: the job hangs there, in no collective."
-    return "Take the first number in the table at which it differs, and compare its call with the others'."
+        return "Find the frame of hang_job.py in its stack. The rank is there, and not in a collective."
+    return "Find the first number in the table at which it differs, and compare its call with the others' call."

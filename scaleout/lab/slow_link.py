@@ -12,7 +12,7 @@ from scaleout.spec.topology import Wire
 from scaleout.timing import ddp, profile
 
 COMPRESSION = {"none": 1.0, "bf16": 2.0}
-BUSY = "\nOver 100%: the machine was busier while it calibrated than in that case."
+BUSY = "\nOver 100%: the machine was busier during calibration than in that case."
 
 
 class Model:
@@ -108,7 +108,7 @@ def words(recipe):
 
 
 def show(records):
-    """The Records of a run as text: the median step, its tokens per second, and the share of it that computes."""
+    """The Records of a run as text: median step time, tokens per second, and the share of the step that computes."""
     rows = []
     for r in records:
         p, m = r.prediction, r.measurement
@@ -123,4 +123,4 @@ def show(records):
             )
         )
     busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
-    return table(("link", "ms per step", "predicted", "ratio", "tokens/s", "computes"), rows) + BUSY * busy
+    return table(("link", "ms per step", "predicted", "ratio", "tokens/s", "compute share"), rows) + BUSY * busy

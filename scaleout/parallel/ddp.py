@@ -1,8 +1,8 @@
 """Data parallelism from scratch: how the gradients of all ranks become their mean.
 
-Every rank holds the same weights and its own share of the batch, so every rank has another gradient. The mean of the
-gradients is the gradient of the whole batch. `naive` takes it after the backward; `Reducer` takes it in buckets, while
-the backward still runs, as torch's DistributedDataParallel does (Li et al., arXiv 2006.15704).
+Every rank has the same weights and its own part of the batch, so every rank has a different gradient. The mean of the
+gradients is the gradient of the whole batch. `naive` averages after the backward pass; `Reducer` averages in buckets,
+during the backward pass, as torch's DistributedDataParallel does (Li et al., arXiv 2006.15704).
 """
 
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ HOOKS = ("none", "bf16", "powersgd")
 
 
 def naive(model):
-    """After the backward: one all-reduce a tensor, one after the other. Nothing runs beside it."""
+    """After the backward pass: one all-reduce per tensor, one after the other. Nothing overlaps."""
     for p in model.parameters():
         if p.grad is not None:
             dist.all_reduce(p.grad)  # sum, then divide: not every gloo has AVG
@@ -28,7 +28,8 @@ def naive(model):
 
 
 class Bucket:
-    """Neighbouring gradients in one flat tensor: one all-reduce instead of many. Hooks see it as DDP's GradBucket."""
+    """Neighboring gradients in one flat tensor: one all-reduce instead of many. It has the methods of DDP's GradBucket,
+    so that the same hooks work."""
 
     def __init__(self, index, parameters, last):
         self.place, self.members, self.last = index, parameters, last
@@ -39,17 +40,17 @@ class Bucket:
         self.restart()
 
     def restart(self):
-        """Before a backward: every gradient is still to come, and nothing is under way."""
+        """Before a backward pass: no gradient is ready, and no all-reduce has started."""
         self.missing, self.future = set(self.members), None
 
     def start(self, hook, state):
-        """Copy the gradients in, and begin to average them; returns at once."""
+        """Copy the gradients into the bucket and start the all-reduce. Returns at once."""
         for p, view in zip(self.members, self.views, strict=True):
             view.zero_() if p.grad is None else view.copy_(p.grad)
         self.future = hook(state, self)
 
     def finish(self, used):
-        """Wait for the mean, and copy it out to the parameters that some rank has used (a set)."""
+        """Wait for the mean, and copy it to the parameters in `used` (a set): those that some rank used."""
         self.future.wait()
         for p, view in zip(self.members, self.views, strict=True):
             if p in used:
@@ -60,7 +61,7 @@ class Bucket:
         return self.flat
 
     def index(self):
-        """Its place among the buckets, 0 the first to be sent."""
+        """Its place among the buckets; 0 is sent first."""
         return self.place
 
     def is_last(self):
@@ -77,17 +78,17 @@ class Bucket:
 
 
 class Reducer:
-    """The mean over ranks, bucket by bucket, while the backward still runs.
+    """Averages gradients over ranks, bucket by bucket, during the backward pass.
 
-    A hook on every parameter says when its gradient is ready. The last gradient of a bucket starts the bucket's
-    all-reduce on another thread (or stream), and the backward goes on to earlier layers. Call `finish` after it.
+    A hook on every parameter reports when its gradient is ready. The last gradient of a bucket starts the bucket's
+    all-reduce on another thread (or stream), and the backward pass goes on to earlier layers. Call `finish` after it.
     """
 
     def __init__(
         self, model, cap_bytes=BUCKET_CAP, first_cap_bytes=FIRST_BUCKET_CAP, hook=None, state=None, find_unused=False
     ):
         """cap_bytes: of a bucket; first_cap_bytes: of the first. hook(state, bucket) returns a Future of the mean
-        (default: `average`). find_unused: parameters may stay without a gradient; costs one more small all-reduce.
+        (default: `average`). find_unused: parameters may have no gradient; this costs one more small all-reduce.
         """
         self.model, self.hook, self.state, self.find_unused = model, hook or average, state, find_unused
         self.trained = [p for p in model.parameters() if p.requires_grad]
@@ -101,8 +102,8 @@ class Reducer:
         self.handles = [p.register_post_accumulate_grad_hook(self._ready) for p in self.trained]
 
     def _ready(self, p):
-        """The gradient of `p` is there. All ranks must start the buckets in the same order, so a bucket that is full
-        waits until those before it have started."""
+        """The gradient of `p` is ready. All ranks must start the buckets in the same order, so a full bucket waits
+        until the buckets before it have started."""
         if not self.syncing:
             return
         self.bucket_of[p].missing.discard(p)
@@ -111,7 +112,7 @@ class Reducer:
             self.next += 1
 
     def finish(self):
-        """Wait until every parameter holds the mean. RuntimeError where a gradient never came and nobody said so."""
+        """Wait until every parameter has the mean. RuntimeError if a gradient never came and find_unused is not set."""
         if not self.syncing:
             return
         missing = {p for bucket in self.buckets for p in bucket.missing}
@@ -136,7 +137,7 @@ class Reducer:
 
     @contextmanager
     def no_sync(self):
-        """Inside, gradients only add up on this rank: for all passes of an accumulation but the last."""
+        """Inside, gradients are only accumulated on this rank: for all passes of a step but the last."""
         self.syncing = False
         try:
             yield
@@ -144,19 +145,19 @@ class Reducer:
             self.syncing = True
 
 
-# --- what goes over the wire: hooks for Reducer and for DDP --------------------------------------------------
+# --- how a bucket is communicated: hooks for Reducer and DDP -------------------------------------------------
 
 
 def average(group, bucket):
-    """The mean over ranks, all bits of it. A Future of the flat tensor."""
+    """The mean over ranks, without compression. A Future of the flat tensor."""
     flat = bucket.buffer().div_(dist.get_world_size(group))  # divide first: a sum could overflow
     return dist.all_reduce(flat, group=group, async_op=True).get_future().then(lambda future: future.value()[0])
 
 
 def bf16(group, bucket):
-    """Half the bytes: gradients travel, and are summed, as bf16, with 8 bits of precision. A Future.
+    """Half the bytes: gradients are sent and summed in bf16, with 8 bits of precision. A Future.
 
-    torch's own bf16_compress_hook refuses to run on gloo. DDP asks that the argument is called `bucket`.
+    torch's own bf16_compress_hook refuses to run on gloo. DDP requires that the argument is called `bucket`.
     """
     small = (bucket.buffer() / dist.get_world_size(group)).to(torch.bfloat16)
     reduced = dist.all_reduce(small, group=group, async_op=True).get_future()
@@ -164,11 +165,11 @@ def bf16(group, bucket):
 
 
 def power_sgd(state, bucket):
-    """PowerSGD (Vogels et al., arXiv 1905.13727): two thin matrices travel instead of each matrix. A Future.
+    """PowerSGD (Vogels et al., arXiv 1905.13727): sends two thin matrices instead of each matrix. A Future.
 
-    torch's hook starts its second all-reduce when the first is done. On gloo that is on a thread of its own, where two
-    buckets may take each other's place, on one rank so and on another otherwise. So on gloo one bucket waits for the
-    other, and nothing runs beside the backward.
+    torch's hook starts its second all-reduce when the first is done. On gloo this happens on a separate thread, where
+    two buckets may swap their order, on one rank and not on another. So on gloo each bucket waits for the one before
+    it, and nothing overlaps with the backward pass.
     """
     future = powerSGD_hook(state, bucket)
     if dist.get_backend(state.process_group) == "gloo":
@@ -177,8 +178,8 @@ def power_sgd(state, bucket):
 
 
 def hook_named(name, rank=1, start=2):
-    """(hook, state) of one of HOOKS. PowerSGD sends matrices of `rank` columns from step `start` on; what it leaves
-    out is added to the next step's gradient."""
+    """(hook, state) for one of HOOKS. PowerSGD sends matrices of `rank` columns from step `start` on, and adds what it
+    leaves out to the next step's gradient."""
     if name not in HOOKS:
         raise ValueError(f"hook {name!r} is unknown: use one of {', '.join(HOOKS)}")
     if name == "powersgd":

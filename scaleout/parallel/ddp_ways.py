@@ -58,7 +58,7 @@ class DDPWay(Way):
         return self.training.model
 
     def gradients(self, batches, sync_every_pass=False):
-        """Forward and backward of one batch, or of several whose gradients add up to their mean; the mean loss.
+        """Forward and backward of one batch, or of several that accumulate the gradient of their mean; the mean loss.
 
         batches: [(tokens, targets)]. Between ranks the gradients are averaged once, in the last pass, or in every
         pass. Returns a float.

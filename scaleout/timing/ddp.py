@@ -1,4 +1,4 @@
-"""A training step as events on lanes: what computes when, what is on the wire meanwhile, and what stays exposed."""
+"""A training step as events on lanes: what computes when, what is communicated meanwhile, and what stays exposed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_BUCKET_CAP = MIB
 
 @dataclass(frozen=True)
 class Event:
-    """Work on one lane of one rank, from `start` to `end` in seconds of the step."""
+    """Work on one lane of one rank, from `start` to `end`, in seconds since the step began."""
 
     lane: str  # "compute" or "communication"
     rank: int
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Layer:
-    """One piece of the model in the order of the forward pass. Its gradients are there when its backward ends."""
+    """One part of the model in the order of the forward pass. Its gradients are ready when its backward ends."""
 
     name: str
     forward_seconds: float
@@ -102,7 +102,7 @@ class Timeline:
         return _timeline(self, passes)
 
     def waiting(self, times: Iterable[float]) -> list[float]:
-        """Bytes that backward has made and the wire has not carried yet, at each of these seconds of the step."""
+        """Bytes that are ready and not yet sent, at each of these times, in seconds since the step began."""
         produced = list(accumulate(self.message_bytes, initial=0.0))
         return [_waiting(self, produced, time) for time in times]
 
@@ -179,11 +179,11 @@ def buckets(
     """Indices of `layers` by bucket, in the order in which torch DDP reduces them.
 
     The rule of torch's `compute_bucket_assignment_by_size` on gradients in the order of arrival: a bucket takes
-    gradients until it holds *at least* its cap, so it may exceed it by the last one. DDP buckets so from the second
-    step on (`Reducer::rebuild_buckets`); the first step reduces all in one bucket unless unused parameters are
-    looked for. torch counts parameters, so a layer of two (weight, bias) may be cut there and is not cut here.
-    Layers without gradients are in no bucket. A first cap above the cap counts as the cap. Raises ValueError for a
-    cap that is not above 0.
+    gradients until it holds *at least* its cap, so its last gradient may exceed the cap. DDP uses these buckets from
+    the second step on (`Reducer::rebuild_buckets`); its first step reduces all gradients in one bucket, unless it looks
+    for unused parameters. torch counts parameters, so a layer with two (weight, bias) may be split there and is not
+    split here. Layers without gradients are in no bucket. A first cap above the cap counts as the cap. Raises
+    ValueError for a cap that is not above 0.
     """
     for name, cap in (("cap_bytes", cap_bytes), ("first_cap_bytes", first_cap_bytes)):
         if isinstance(cap, bool) or not isinstance(cap, (int, float)) or not cap > 0:

@@ -225,7 +225,7 @@ def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
         for way in list(milliseconds)[:3]
     )
     sent = [run.measurement[f"collectives per step, {way}"] for way in ("naive", "torch DDP")]
-    assert f"naive sends {sent[0]:.0f} messages per step and the others {sent[1]:.0f}" in plan
+    assert f"naive starts {sent[0]:.0f} all-reduces per step and the others {sent[1]:.0f}" in plan
     assert f"all {len(run.checks)} checks" in plan
     folder = ROOT / "labs/results/slow_link"
     link = [results.load(folder / f"cpu-2-hosts-{rate}.json").measurement for rate in ("unlimited", "100-mbit")]

@@ -288,7 +288,7 @@ def test_a_busy_machine_gets_no_comparison():
 
     quiet, busy = (lab_ddp.why(rows(one), 2, 2, 1) for one in (0.055, 0.5))
     assert quiet.startswith("DDP is 1.09 times slower than one process on the same batch and cores:")
-    assert "10.0 ms to average 5.00 MB" in quiet
+    assert "10.0 ms per step to average 5.00 MB" in quiet
     assert busy == (
-        "one process took 10.0 times its prediction: the machine is busy, so there is no comparison with DDP"
+        "one process took 10.0 times its predicted step time: the machine is busy, so DDP is not compared with it"
     )

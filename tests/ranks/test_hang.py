@@ -339,4 +339,4 @@ def test_a_broken_dump_is_one_line(tmp_path):
 def test_a_wrong_answer_ends_with_1():
     done = hang("--check", "0:81", "labs/results/hang")
     assert done.returncode == 1
-    assert "reported its time-out first" in done.stdout
+    assert "reported its timeout first" in done.stdout

@@ -121,7 +121,7 @@ def test_a_machine_without_namespaces_gets_one_line_and_the_recorded_run(tmp_pat
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first.startswith("labs/slow_link.py: needs ")
-    assert first.endswith("; these are the runs recorded elsewhere")
+    assert first.endswith("; these runs were recorded elsewhere")
     table = "\n".join(rest)
     assert "200 Mbit/s, bf16 gradients" in table
     assert "2 hosts on a 2-core x86-64 CPU" in table

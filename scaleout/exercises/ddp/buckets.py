@@ -13,43 +13,44 @@ BUCKET_SIZE = Choice(
     key="bucket-size",
     level=2,
     title="Why 25 MiB",
-    prompt=f"DDP sends gradients in buckets of about **{BUCKET_CAP // MIB} MiB**. Why neither one tensor at a time, "
-    "nor all gradients at once?",
+    short=True,
+    prompt=f"DDP all-reduces gradients in buckets of about **{BUCKET_CAP // MIB} MiB**. Why does it not send each "
+    "tensor alone, or all gradients at once?",
     hints=(
-        "What does every message cost before its first byte?",
-        "When can the first message start, if it holds the gradients of all layers?",
+        "What does every all-reduce cost before its first byte is sent?",
+        "When can an all-reduce start that contains the gradients of all layers?",
     ),
-    solution="**Small buckets pay the latency often; one big bucket can only start when the backward is over**, so "
-    f"nothing hides it. Between the two lies a wide optimum. The first bucket is smaller, {FIRST_BUCKET_CAP // MIB} "
-    "MiB, so that the link has something to do early.\n\nSource: Li et al., *PyTorch Distributed*, arXiv 2006.15704, "
+    solution="**Small buckets pay the latency often. One large bucket can start only when the backward pass is over**, "
+    f"so nothing hides it. A wide range of sizes in between is good. The first bucket has {FIRST_BUCKET_CAP // MIB} "
+    "MiB only, so that communication starts early.\n\nSource: Li et al., *PyTorch Distributed*, arXiv 2006.15704, "
     "sections 3.2.2 and 3.2.3.",
     options=(
         Option(
             "both-ends",
-            "Small ones start too often, one big one too late",
-            "Right: latency on one side, no backward left to hide it on the other.",
+            "Small ones pay latency often, a large one starts late",
+            "Right. Small buckets pay latency often, and for one large bucket no backward is left to hide it.",
             True,
         ),
         Option(
             "memory",
-            "Larger buckets would not fit into the GPU's memory",
-            "All buckets together are as large as the gradients, whatever the size of one. The size decides when a "
-            "message can start, and how many there are.",
+            "Larger buckets would not fit into the memory of a GPU",
+            "All buckets together are as large as the gradients, whatever the size of one. The size decides how many "
+            "all-reduces there are, and when each can start.",
         ),
         Option(
             "bytes",
-            "Smaller buckets would send more bytes in a step",
-            "The bytes are the same, those of all gradients. What each message adds is a start.",
+            "Smaller buckets would send more bytes in each step",
+            "The bytes are the same, those of all gradients. Each bucket adds a latency.",
         ),
         Option(
             "accuracy",
             "Smaller buckets would round the sums more often",
-            "Each gradient is summed over the ranks once, in whichever bucket it travels.",
+            "Each gradient is summed over the ranks once, in whichever bucket it is.",
         ),
         Option(
             "link",
-            "25 MiB is the largest message that a link carries",
-            "Links carry messages of any size, in packets. The time of a message is α + β × bytes.",
+            "25 MiB is the largest message that a link can carry",
+            "Links carry messages of any size, in packets. A message takes α + β × bytes.",
         ),
     ),
 )
@@ -117,21 +118,22 @@ ASSIGN = Function(
     level=3,
     title="Fill the buckets",
     lists=True,
-    prompt="Write `assign_buckets(sizes, cap, first_cap)`: which gradient travels in which bucket, by DDP's rule. "
-    "`sizes` are the bytes of the gradients in the order of the **forward** pass. Return a list of buckets in the "
-    "order in which they are sent, each a list of indices in the order in which the gradients arrive.\n\n"
-    "- Gradients arrive in **reverse**: the last layer's first.\n"
-    "- A bucket takes gradients until it holds **at least** its cap. Then it is closed, and the next one begins.\n"
-    "- The cap of the first bucket is `first_cap`, that of all others `cap`.\n"
-    "- What is left at the end is the last bucket.",
+    prompt="Write `assign_buckets(sizes, cap, first_cap)`, DDP's rule for filling buckets. `sizes` are the bytes of "
+    "the gradients in the order of the **forward** pass. Return the buckets in the order in which they are sent, each "
+    "as a list of indices in the order in which the gradients arrive.\n\n"
+    "- Gradients arrive in **reverse**, the last layer's first.\n"
+    "- A bucket is closed when it holds **at least** its cap, and the next one begins.\n"
+    "- The first bucket's cap is `first_cap`, the others' is `cap`.\n"
+    "- Gradients that are left at the end are the last bucket.",
     hints=(
-        "Go through `reversed(range(len(sizes)))`, and add each gradient *before* you ask whether the bucket is full.",
-        "Keep the current limit in a variable that starts as `first_cap` and becomes `cap`.",
+        "Go through `reversed(range(len(sizes)))`, and add each gradient *before* you check whether the bucket is "
+        "full.",
+        "Use a variable for the current cap. It starts as `first_cap` and becomes `cap`.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "A bucket may hold more than its cap: a large embedding closes the bucket it falls into. It is the first layer, "
-    "so it comes last, and its bucket is the one that no backward hides.\n\nSource: "
+    "A bucket may hold more than its cap: a large embedding closes the bucket that it is in. The embedding is the "
+    "first layer, so its gradient arrives last, and its bucket is the one that no backward pass hides.\n\nSource: "
     "`compute_bucket_assignment_by_size` in torch, `torch/csrc/distributed/c10d/reducer.cpp`.",
     function="assign_buckets",
     stub=_STUB,
@@ -150,37 +152,37 @@ ASSIGN = Function(
         Mistake(
             "forward-order",
             lambda sizes, cap, first: _filled(range(len(sizes)), sizes, cap, first),
-            "You filled the buckets in the order of the forward pass. The backward gives the last layer's gradient "
-            "first.",
+            "You filled the buckets in the order of the forward pass. The backward pass computes the last layer's "
+            "gradient first.",
         ),
         Mistake(
             "reversed-at-the-end",
             lambda sizes, cap, first: _filled(range(len(sizes)), sizes, cap, first)[::-1],
-            "You filled the buckets from the front and turned the list round. The small first bucket then holds "
-            "the first layers, whose gradients come last.",
+            "You filled the buckets from the front and then reversed the list. The small bucket then has the first "
+            "layers, whose gradients arrive last.",
         ),
         Mistake(
             "no-first-cap",
             lambda sizes, cap, first: _assigned(sizes, cap, cap),
-            "Your first bucket has the cap of all others. It is smaller, so that communication can start early.",
+            "Your first bucket has the same cap as the others. Its cap is smaller, so that communication starts early.",
         ),
         Mistake(
             "first-cap-always",
             lambda sizes, cap, first: _assigned(sizes, first, first),
-            "All your buckets have the first one's cap. From the second on it is cap.",
+            "All your buckets use first_cap. From the second bucket on, use cap.",
         ),
         Mistake(
             "never-above-the-cap",
             _never_above,
-            "You close a bucket before it would exceed its cap. torch closes it once it holds at least its cap, "
-            "so it may exceed it by the last gradient.",
+            "You close a bucket before it would exceed its cap. DDP closes it when it holds at least its cap, so "
+            "its last gradient may exceed the cap.",
         ),
         Mistake(
             "strictly-above",
             lambda sizes, cap, first: _filled(
                 reversed(range(len(sizes))), sizes, cap, first, lambda filled, limit: filled > limit
             ),
-            "You close a bucket when it holds more than its cap. At least its cap is enough.",
+            "You close a bucket when it holds more than its cap. It is full as soon as it holds exactly its cap.",
         ),
         Mistake(
             "empty-rest",
@@ -188,21 +190,21 @@ ASSIGN = Function(
                 _assigned(sizes, cap, first)
                 + ([] if _without_rest(sizes, cap, first) != _assigned(sizes, cap, first) else [[]])
             ),
-            "Your last bucket is sometimes empty: where the one before closes with the last gradient, nothing is "
+            "Your last bucket is sometimes empty: if the bucket before it closes with the last gradient, nothing is "
             "left. Begin a bucket only when there is a gradient for it.",
         ),
         Mistake(
             "dropped-rest",
             _without_rest,
-            "The last bucket is missing: it may never become full, and it has to be sent all the same.",
+            "The last bucket is missing when it is not full. It has to be sent too.",
         ),
         Mistake(
             "sorted",
             lambda sizes, cap, first: [sorted(bucket) for bucket in _assigned(sizes, cap, first)],
-            "The buckets are right, but inside them the indices should be in the order of arrival, from high to low.",
+            "The buckets are right, but the indices in each should be in the order of arrival, from high to low.",
         ),
     ),
-    right="DDP fills its buckets so after its first step, in the order of arrival that it has seen there.",
+    right="This is how DDP fills its buckets after its first step, in the order of arrival that it saw there.",
 )
 
 _GRADIENTS, _NODES, _LINK = 0.5 * GB, 64, link("ethernet-10g").one_way_bytes_per_s
@@ -213,43 +215,44 @@ BOTTLENECK = Choice(
     level=1,
     minutes=2,
     title="Where DDP is slow",
-    prompt=f"A DDP job runs on {_NODES} nodes with one GPU each, joined by **10 Gbit/s**. The gradients have 500 MB. "
-    "Of a step of **800 ms**, 40 ms are forward and backward. What limits it, and what helps first?",
+    short=True,
+    prompt=f"A DDP job runs on {_NODES} nodes with one GPU each, joined by **10 Gbit/s**. The gradients are 500 MB. A "
+    "step takes **800 ms**, of which forward and backward take 40 ms. What limits it, and what helps first?",
     hints=(
         "How long does 1 GB take at 1.25 GB/s?",
-        "Which of the remedies sends fewer bytes for the same number of sequences?",
+        "Which remedy sends fewer bytes per sequence?",
     ),
     solution=f"Each rank sends 2 × 63/64 × 0.5 GB = {_WIRE.sent_bytes / GB:.2f} GB, and at {_LINK / GB:.2f} GB/s that "
-    f"takes {_WIRE.seconds * 1e3:.0f} ms: nearly the whole step. **The all-reduce of the gradients limits it, by its "
-    "bandwidth.** What helps sends fewer bytes for each sequence (accumulation, a larger batch, compression), or "
-    "sends them over a faster link.",
+    f"takes {_WIRE.seconds * 1e3:.0f} ms, nearly the whole step. **The bandwidth of the gradient all-reduce limits "
+    "it.** Accumulation, a larger batch and compression send fewer bytes per sequence. A faster link sends the same "
+    "bytes in less time.",
     options=(
         Option(
             "bandwidth",
             "The link's bandwidth: accumulate gradients, or compress",
-            "Right: fewer bytes for each sequence. A faster link does the same and costs money.",
+            "Right: both send fewer bytes per sequence. A faster link helps as well, and costs money.",
             True,
         ),
         Option(
             "latency",
             "The link's latency: send the gradients in larger buckets",
-            "500 MB are 20 buckets of 25 MiB. Even at 5 ms for the 126 starts of each one's ring, that is 100 ms "
-            "of the 760 that are too much. The bytes take the rest.",
+            "500 MB are 20 buckets of 25 MiB. Even if the 126 ring steps of each bucket had a latency of 5 ms in all, "
+            "that would be 100 ms of the 760 ms that are not compute. The bytes take the rest.",
         ),
         Option(
             "compute",
-            "The compute: take GPUs with more operations per second",
-            "They would make 40 ms shorter, and leave less backward to hide the communication behind.",
+            "The GPUs' compute: use GPUs with more FLOPs per second",
+            "They would shorten the 40 ms, and leave even less backward to hide the communication.",
         ),
         Option(
             "memory",
-            "The memory: shard the optimizer's states with ZeRO",
-            "It would free memory. But ZeRO sends as many bytes as DDP, or more.",
+            "The GPUs' memory: shard the optimizer states with ZeRO",
+            "ZeRO would free memory, but it sends as many bytes as DDP, or more.",
         ),
         Option(
             "more-gpus",
-            "The number of nodes: share the batch among 128 of them",
-            "More ranks make the compute of each shorter in strong scaling, and send as many bytes from each: "
+            "The number of nodes: split the batch among 128 of them",
+            "With more ranks and the same batch each rank computes for less time, and sends as many bytes as before: "
             "2(W−1)/W is nearly 2 already.",
         ),
     ),

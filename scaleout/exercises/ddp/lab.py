@@ -1,4 +1,4 @@
-"""The exercise of `ddp` that is done in the lab: average gradients on two real ranks, and only once a step."""
+"""The exercise of `ddp` that is done in the lab: average gradients on two real ranks, once per step."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def train_step(model, optimizer, passes):
     optimizer.zero_grad()
     for inputs, targets in passes:
         loss = mse_loss(model(inputs), targets) / len(passes)
-        loss.backward()                               # gradients add up on this rank
+        loss.backward()                               # accumulates in p.grad
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     flat = torch.cat([one.view(-1) for one in gradients])
-    dist.all_reduce(flat)                             # once a step, all of them in one message
+    dist.all_reduce(flat)                             # once per step, all gradients together
     flat /= dist.get_world_size()
     for one, mean in zip(gradients, flat.split([one.numel() for one in gradients])):
         one.copy_(mean.view_as(one))
@@ -43,25 +43,24 @@ TRAIN_STEP = Lab(
     level=3,
     minutes=15,
     title="A step on two ranks",
-    prompt="Write `train_step(model, optimizer, passes)`, data parallelism with gradient accumulation by hand. It "
-    "runs on **two** ranks that hold the same model. Each has its own `passes`, a list of (inputs, targets). After it "
-    "both ranks must hold the weights that one process would reach with **one step on all the data**, with the mean "
-    "of `mse_loss` over it. The optimizer is AdamW; all is in fp32.\n\n"
-    "Gradients travel **once a step**, after the last pass: the numbers that you all-reduce are counted. No DDP here. "
-    "One of the layers is frozen.\n\nSave your function as `mine.py`, in the folder of the book's repository, and run "
-    "the command below.",
+    prompt="Write `train_step(model, optimizer, passes)`: data parallelism with gradient accumulation, without DDP. It "
+    "runs on **two** ranks that start with the same model. Each has its own `passes`, a list of (inputs, targets). "
+    "Afterwards both must have the weights that one process reaches with **one step on all data**, for the mean of "
+    "`mse_loss`. The optimizer is AdamW, in fp32, and one layer is frozen.\n\n"
+    "All-reduce the gradients **once per step**, after the last pass; the bytes are counted. Save your function as "
+    "`mine.py` in the folder of the book's repository, and run the command below.",
     hints=(
-        "`backward()` adds to `grad`. So several passes accumulate by themselves, and the step before has to be "
-        "cleared.",
-        "The mean over all the data is the mean over the passes of each rank, then the mean over the ranks. All "
-        "have the same size.",
-        "`dist.all_reduce` adds: divide by `dist.get_world_size()` afterwards.",
-        "A frozen weight has `grad` None.",
+        "`backward()` adds to `grad`. So several passes accumulate by themselves, and you must clear the gradients of "
+        "the previous step.",
+        "The mean over all data is the mean over each rank's passes, then the mean over the ranks. All passes have "
+        "the same size.",
+        "`dist.all_reduce` adds, so divide by `dist.get_world_size()` afterwards.",
+        "A frozen weight's `grad` is None.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "One all-reduce for each tensor, instead of one for all, is right too: the same bytes, more starts. What `flat` "
-    "does here is what a bucket does in DDP.",
+    "One all-reduce per tensor is right too: it sends the same bytes and pays more latencies. In DDP a bucket does "
+    "what `flat` does here.",
     stub=STUB,
     command="python -m scaleout.exercises.ddp.ranks mine.py",
 )

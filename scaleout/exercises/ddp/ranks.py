@@ -2,8 +2,8 @@
 
     python -m scaleout.exercises.ddp.ranks mine.py
 
-The steps are compared with those that other gradients would have led to, so that it says which one it was. What travels
-is counted, and so are the samples that go through the model.
+The steps are compared with those that wrong gradients would lead to, so that the message can name the mistake.
+Communicated bytes are counted, and so are the samples that go through the model.
 """
 
 from __future__ import annotations
@@ -103,9 +103,12 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
         with counted() as calls:
             returned = function(model, optimizer, passes)
         if returned is ...:
-            return wrong("the function returns its ... at once: put your step in its place", "stub")
+            return wrong("the function returns its ... at once: write your step in its place", "stub")
         if wrapped:
-            return wrong("that is DDP, which reduces for you: write the all-reduce, and wrap nothing", "wrapped")
+            return wrong(
+                "you used DDP, which reduces for you: write the all-reduce yourself, and do not wrap the model",
+                "wrapped",
+            )
         rows_used = sum(rows)
         fault, agree = _seen(state, leftover, weights(model), averaged(alone, step), step, rank)
         fault = fault or _talk(calls, rows_used, 4 * len(leftover))
@@ -150,31 +153,29 @@ def _seen(
     error = (result - expected).abs().max() / (expected - start).abs().max()
     return None if matches(expected) else (
         "wrong-gradient",
-        f"the weights are {error:.0%} of the longest change off from where a step with the mean "
-        "gradient over all passes of all ranks leads to. Accumulate, average over the ranks, then "
-        "call optimizer.step() once",
+        f"the weights are wrong by {error:.0%} of the largest change that a step with the mean gradient over all "
+        "passes of all ranks makes. Accumulate, average over the ranks, then call optimizer.step() once",
     ), agree
 
 
 WORDS = {
     "weights-averaged": "each rank stepped with its own gradient, and the weights were averaged: with an optimizer "
-                        "that has a state that is another step. Average the gradients, then step",
-    "weights-averaged-whole": "each rank stepped with its own gradient, and weights and states were averaged: that is "
-                              "another step. Average the gradients, then step",
-    "not-averaged": "the gradient is as many times too large as there are ranks. all_reduce adds: divide by the world "
-                    "size",
+                        "that has states, this gives a different step. Average the gradients, then step",
+    "weights-averaged-whole": "each rank stepped with its own gradient, and weights and states were averaged: this "
+                              "gives a different step. Average the gradients, then step",
+    "not-averaged": "the gradient is too large by a factor of the number of ranks. all_reduce adds: divide by the "
+                    "world size",
     "passes-added": f"the gradient is {PASSES} times too large: those of {PASSES} passes were added. Divide each loss "
                     "by the number of passes",
-    "nothing-divided": "the gradient is too large by passes and ranks: divide by both",
-    "divided-twice": "the gradient is as many times too small as there are ranks: something was divided by the ranks "
-                     "twice",
-    "own-gradient": "that is the step of this rank's own gradient: it was not averaged with the other rank's",
-    "rank-0": "both ranks stepped with the gradient of rank 0's passes: those of the other rank count as well",
-    "own-sum": f"that is the step of this rank's own gradients, added over {PASSES} passes: neither averaged with the "
-               "other rank nor divided",
+    "nothing-divided": "the gradient is too large by the number of passes times the number of ranks: divide by both",
+    "divided-twice": "the gradient is too small by a factor of the number of ranks: it was divided by the ranks twice",
+    "own-gradient": "the step used this rank's own gradient, which was not averaged with the other rank's",
+    "rank-0": "both ranks stepped with the gradient of rank 0's passes only: the other rank's passes count as well",
+    "own-sum": f"the step used this rank's own gradients, added over {PASSES} passes: they were neither divided nor "
+               "averaged with the other rank's",
     "last-pass": "only the last pass counts: the gradients are cleared before each pass, or the others never ran",
     "last-pass-whole": "only the last pass counts: the gradients are cleared before each pass, or the others never ran",
-    "not-cleared": "the first step was right and the later ones are not: the gradients of the step before are still "
+    "not-cleared": "the first step is right, and the later ones are not: the gradients of the previous step are still "
                    "there. Call optimizer.zero_grad()",
 }  # fmt: skip
 
@@ -200,17 +201,17 @@ def _talk(calls: counted, rows: int, size: int) -> Fault:
     """What is wrong with how a right step communicated. rows: that went through this rank's model; size: bytes of the
     gradients."""
     if not calls.calls:
-        return "unseen", "the weights are right, but no collective of yours was seen: what travels is the gradients"
+        return "unseen", "the weights are right, but no collective of yours was seen: all-reduce the gradients"
     if rows > PASSES * BATCH:
         return "data-gathered", (
-            f"the weights are right, but {rows} samples went through this rank's model, and its "
-            f"own passes have {PASSES * BATCH}: data stays where it is, and gradients travel"
+            f"the weights are right, but {rows} samples went through this rank's model, and its own passes have "
+            f"{PASSES * BATCH}: do not send data, only gradients"
         )
     if calls.sent > 1.5 * size:
         return "every-pass", (
             f"the weights are right, but this rank sent {calls.sent:,.0f} bytes, "
-            f"{calls.sent / size:.3g} times the {size:,} of its gradients that a ring sends: reduce "
-            "the gradients once, after the last pass, and nothing else"
+            f"{calls.sent / size:.3g} times the {size:,} that a ring sends for its gradients: all-reduce the gradients "
+            "once, after the last pass, and nothing else"
         )
     return None
 
@@ -221,14 +222,14 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     verdict = judged(
         reports,
         WORDS,
-        f"right: {world} ranks took the step of one process on all the data, {STEPS} "
-        "times, and sent its gradients once a step",
+        f"right: {world} ranks took the step of one process on all data, {STEPS} times, and sent the gradients once "
+        "per step",
     )
     if verdict.ok and any(end != ends[0] for end in ends):
         return Verdict(
             False,
-            "the ranks do not hold the same weights to the last bit, and will drift apart: every "
-            "rank has to step with the same numbers",
+            "the ranks' weights are not equal to the last bit, and will drift apart: every rank must step with the "
+            "same gradients",
             "apart",
         )
     return verdict

@@ -1,4 +1,4 @@
-"""The exercise of `ddp` on means of means: passes and ranks whose numbers of tokens differ."""
+"""The exercise of `ddp` on means of means: micro-batches and ranks whose numbers of tokens differ."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
 def factors(tokens):
-    """What each pass multiplies its mean loss with.
+    """What each micro-batch's mean loss is multiplied by.
 
     tokens: for each rank a list with the number of tokens that
-        count in each of its passes, such as [[40, 8], [8, 8]]
+        count in each micro-batch, such as [[40, 8], [8, 8]]
     Returns a list of the same shape.
     """
     return ...
@@ -75,25 +75,25 @@ FACTORS = Function(
     minutes=10,
     title="40 tokens here, 8 there",
     lists=True,
-    prompt="Sequences are padded, so that passes have different numbers of tokens that count. Each rank runs a few "
-    "passes inside `no_sync()`, the last one outside. A pass takes the **mean** loss over its own tokens, multiplies "
-    "it with a factor and calls `backward()`; gradients add up over the passes. DDP then **averages** them over the "
-    "ranks. Write `factors(tokens)`, so that the result is the gradient of the mean over **all** tokens of the step, "
-    "each token counted alike. All ranks have as many passes. `factors([[40, 8], [8, 8]])` is `[[1.25, 0.25], [0.25, "
-    "0.25]]`.",
+    prompt="Sequences are padded, so micro-batches have different numbers of tokens that count. Each rank runs several "
+    "micro-batches, all but the last in `no_sync()`. For each it takes the **mean** loss over the tokens, multiplies "
+    "it by a factor and calls `backward()`. Gradients accumulate, and DDP **averages** them over the ranks. Write "
+    "`factors(tokens)` so that the result is the gradient of the mean over **all** tokens of the step. All ranks have "
+    "equally many micro-batches. `factors([[40, 8], [8, 8]])` is `[[1.25, 0.25], [0.25, 0.25]]`.",
     hints=(
-        "What would a factor be if every pass had the same number of tokens?",
-        "Write the wanted mean as a sum over passes: which share of all tokens does one pass bring?",
-        "And what does DDP divide by afterwards?",
+        "What would a factor be if every micro-batch had the same number of tokens?",
+        "Write the mean over all tokens as a sum over micro-batches. What share of all tokens does one have?",
+        "What does DDP divide by afterwards?",
     ),
-    solution=f"```python\n{_SOLUTION}```\n\nA pass brings its share of all tokens, and DDP divides by the ranks, "
-    "which has to be undone. To know the total each rank counts its tokens and the counts are all-reduced: one "
-    "number, before the first backward. With a loss that is a *sum* over tokens every factor is ranks / total.\n\nA "
-    "plain mean of the means, the factor 1/passes, gives each token of a short pass more weight than one of a long "
-    "pass: with 40, 8, 8 and 8 tokens five times as much. Nothing fails, and the loss goes down. transformers' "
-    "trainer divided by the passes until 2024, so that training with accumulation was not training with the large "
-    "batch where sequences differ (huggingface/transformers, issue 24725 and pull request 34191), and over ranks "
-    "it had to be fixed once more (pull request 34373, `average_tokens_across_devices`).",
+    solution=f"```python\n{_SOLUTION}```\n\n"
+    "Each micro-batch is weighted by its share of all tokens. DDP divides by the number of ranks, so you multiply by "
+    "it. To know the total, the ranks all-reduce their token counts, one number, before the first backward pass. If "
+    "the loss is a *sum* over tokens, every factor is ranks / total.\n\nThe plain mean of means, with the factor "
+    "1/micro-batches, gives a token of a short micro-batch more weight than a token of a long one: five times as much "
+    "with 40, 8, 8 and 8 tokens. Nothing fails, and the loss goes down. The Trainer of transformers did this until "
+    "2024, so that training with accumulation was not the same as training with a large batch "
+    "(huggingface/transformers, issue 24725 and pull request 34191). Across ranks it had to be fixed once more (pull "
+    "request 34373, `average_tokens_across_devices`).",
     function="factors",
     stub=_STUB,
     reference=weighted,
@@ -113,37 +113,44 @@ FACTORS = Function(
         Mistake(
             "mean-of-means",
             _means,
-            "You gave each pass the same factor. A token of a short pass then counts for more than one of a long pass.",
+            "You gave each micro-batch the same factor. Then a token of a short micro-batch has more weight than one "
+            "of a long one.",
         ),
         Mistake(
             "forgot-average",
             _without_ranks,
-            "Your factors are right for one rank. What does DDP do with the gradients of several?",
+            "Your factors are right for one rank. What does DDP do with the gradients of several ranks?",
         ),
         Mistake(
             "own-tokens",
             _own_tokens,
-            "You weighed a rank's passes among themselves. A rank with few tokens then "
-            "counts for as much as one with many.",
+            "You weighted a rank's micro-batches among themselves. Then a rank with few tokens has as much weight as "
+            "one with many.",
         ),
         Mistake(
             "passes-too",
             _passes_too,
-            "You divided by the passes as well. The tokens say already how much each pass brings.",
+            "You divided by the number of micro-batches as well. The numbers of tokens already weight them.",
         ),
         Mistake(
-            "of-sums", _of_sums, "Those are the factors of a loss that is a sum over its tokens. This one is a mean."
+            "of-sums", _of_sums, "Those are the factors for a loss that is a sum over its tokens. This one is a mean."
         ),
-        Mistake("ranks-alone", _ranks_alone, "You weighed the ranks, and gave the passes of one rank the same factor."),
-        Mistake("by-pass", _by_pass, "You weighed each pass among the ranks, and all passes alike."),
+        Mistake(
+            "ranks-alone", _ranks_alone, "You weighted the ranks, and gave all micro-batches of a rank the same factor."
+        ),
+        Mistake(
+            "by-pass",
+            _by_pass,
+            "You weighted the ranks within each micro-batch, and gave all micro-batches the same weight.",
+        ),
         Mistake(
             "own-tokens-whole",
             _sums_to_one,
-            "You weighed a rank's passes among themselves, and they add up to "
-            "their number. What do gradients do from pass to pass?",
+            "You weighted a rank's micro-batches among themselves, with factors whose sum is their number. What "
+            "happens to gradients from one micro-batch to the next?",
         ),
     ),
-    right="Each token counts alike, in whichever pass and on whichever rank it is.",
+    right="Every token has the same weight, whatever its micro-batch and its rank.",
 )
 
 EXERCISES = (FACTORS,)

@@ -1,5 +1,5 @@
-"""One step of data parallelism: what computes, what falls onto the wire meanwhile, what stays exposed, and what it
-takes to hide it."""
+"""One step of data parallelism: what computes, what is communicated meanwhile, what stays exposed, and how many tokens
+would hide it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ MOMENTS = 24  # that a step is played in
 COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
 
 CONTROLS = (
-    guess("16 A100s, joined by 100 Gbit/s Ethernet, train GPT-2 XL, each on 16 sequences of 1,024 tokens. What share "
-          "of a step is communication that **nothing hides**?", "exposed_percent", "%", lo=0, hi=100, step=1),
+    guess("Sixteen A100s, joined by 100 Gbit/s Ethernet, train GPT-2 XL, each on 16 sequences of 1,024 tokens. What "
+          "share of a step is **exposed communication**, which no compute hides?", "exposed_percent", "%", lo=0, hi=100,
+          step=1),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
-    slider("batch", "Sequences per GPU and pass", 16, 1, 64, log=True),
+    slider("batch", "Micro-batch: sequences per GPU", 16, 1, 64, log=True),
     select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
-    select("compression", "Compression of messages", "none", COMPRESSION),
+    select("compression", "Compression of gradients", "none", COMPRESSION),
     slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
     *more(
         select("model", "Model", "gpt2-xl", [(key, NAMES[key]) for key in MODELS]),
@@ -53,10 +54,10 @@ CONTROLS = (
         slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
                help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
         select("program", "Program", "compiled", programs("compiled", "eager"),
-               help="Its kernels, their launches and its update: seconds and MFU are of it."),
-        slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),
+               help="Step time and MFU count its kernels, its kernel launches and its optimizer."),
+        slider("accumulation", "Accumulation steps", 1, 1, 16),
         toggle("overlap", "Overlap with backward", True),
-        toggle("no_sync", "no_sync: only the last pass sends", True),
+        toggle("no_sync", "no_sync: communicate once per step", True),
     ),
 )  # fmt: skip
 
@@ -179,12 +180,12 @@ def advice(params: dict) -> str:
 def _levers(setting: Setting, values: dict) -> dict:
     """Controls that change nothing now, and why."""
     if setting.ranks == 1:
-        return {name: {"off": "One GPU sends nothing."} for name in ("link", "overlap", "no_sync")}
+        return {name: {"off": "One GPU has nothing to send."} for name in ("link", "overlap", "no_sync")}
     notes = {}
     if setting.accumulation == 1:
-        notes["no_sync"] = {"off": "There is one pass, which is the last."}
+        notes["no_sync"] = {"off": "There is only one micro-batch per step."}
     if values["buckets"] == 1:
-        notes["overlap"] = {"off": "One bucket is complete when the backward is."}
+        notes["overlap"] = {"off": "A single bucket is complete only when the backward is."}
     return notes
 
 
@@ -221,7 +222,7 @@ def _values(setting: Setting, timed: Step) -> dict:
 
 
 def _starts(setting: Setting, timeline: Timeline) -> float:
-    """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
+    """Seconds of the communication that do not depend on its size: latency. The rest is bytes."""
     if setting.ranks == 1:
         return 0.0
     talking = sum(1 for entry in timeline.passes if entry.messages)
@@ -232,7 +233,7 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
 
 
 def _last(timeline: Timeline) -> float:
-    """Seconds of the last message, which starts when nothing is left to compute. 0 where nothing is sent."""
+    """Seconds of the last bucket's all-reduce, which starts when nothing is left to compute; 0 for one rank."""
     start, end = timeline.passes[-1].messages[-1]
     return end - start
 
@@ -244,7 +245,7 @@ def _full(timeline: Timeline) -> list[float]:
 
 
 def _needed(setting: Setting, timeline: Timeline) -> float:
-    """Tokens of a GPU and pass whose backward takes as long as the messages beside it, which slow it."""
+    """Tokens per GPU and pass whose backward, slowed by communication, takes as long as the communication."""
     last, alone = timeline.passes[-1], cast("Timeline", setting.alone.timeline).passes[-1]
     sent = fsum(end - start for start, end in last.messages)
     backward = (alone.compute_seconds - alone.forward[-1][1]) / (1 - PROGRAMS[setting.program].contention)

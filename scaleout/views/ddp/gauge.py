@@ -1,5 +1,5 @@
-"""Beneath the lanes of the view `ddp`: the tokens of a pass beside those that would hide its messages, and a crew of
-GPUs, as many filled as do their work."""
+"""Under the lanes of the view `ddp`: the tokens per micro-batch next to those that would hide the communication, and a
+row of GPUs, filled up to the work that they do."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def empty(place: Place) -> tuple[str, float]:
     """The frames of both, empty."""
     x, y, width = place
     top = y + BAR + 34
-    words = svg.text(x, y, "Tokens of a GPU and pass that hide it: ?", size=svg.SMALL, bold=True)
+    words = svg.text(x, y, "Tokens per GPU and pass that hide it: ?", size=svg.SMALL, bold=True)
     frame = svg.line(x, y + 8 + BAR, x + width, y + 8 + BAR, "muted", 1, "3 4")
     crew = _crew(x, top, width, "GPUs do the work of how many?", CREW, 0.0, "", 0)
     return words + frame + crew, top + _tall(width, 0) - 8
 
 
 def _tokens(setting, values: dict, place: Place) -> str:
-    """How far the tokens go, on the way to those needed."""
+    """The tokens that there are, and those that are needed, on one scale."""
     x, y, width = place
     have, need = values["tokens_per_gpu"], values["tokens_needed"]
-    parts = [svg.text(x, y, f"Tokens of a GPU and pass: {have:,}", size=svg.SMALL, bold=True)]
+    parts = [svg.text(x, y, f"Tokens per GPU and pass: {have:,}", size=svg.SMALL, bold=True)]
     if not need:
         return "".join([*parts, _bar(x, y + 8, width, width * 0.5, 0.0)])
     axis_end = 1.08 * max(have, need)
@@ -54,7 +54,7 @@ def _tokens(setting, values: dict, place: Place) -> str:
     tokens = quantity(need)
     words = labels.fitting(
         (f"{tokens} would hide all but the last bucket", f"{tokens} would hide it", f"{tokens}"),
-        width - svg.measure(f"Tokens of a GPU and pass: {have:,}", svg.SMALL, True) - 12,
+        width - svg.measure(f"Tokens per GPU and pass: {have:,}", svg.SMALL, True) - 12,
     )
     return "".join(
         [

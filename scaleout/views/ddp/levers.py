@@ -50,7 +50,7 @@ def _settings(setting, sizes: tuple[int, ...]) -> Iterator[Change]:
     if bucket != setting.bucket:
         yield f"buckets of {bucket:,} MiB", {"bucket": bucket}
     if setting.compression == "none":
-        yield "bf16 messages, which round each gradient", {"compression": "bf16"}
+        yield "bf16, which rounds gradients", {"compression": "bf16"}
 
 
 @kept  # the same for every position of the bucket's own slider
@@ -82,7 +82,7 @@ def _passes(setting, most_passes: int) -> Iterator[Change]:
         if passes == most_passes or good(passes + 1) < (1 + FLAT) * good(passes):
             times = f"{passes / setting.accumulation:.2g}"
             yield (
-                f"{passes} passes an update, a batch {times} times as large",
+                f"{passes} accumulation steps, a batch {times} times as large",
                 {"accumulation": passes, "no_sync": True},
             )
             return

@@ -1,5 +1,5 @@
-"""The picture of the view `ddp`: what a GPU computes and what falls onto the wire, how much waits there, the tokens
-that would hide it, and what the GPUs get done between them."""
+"""The picture of the view `ddp`: what a GPU computes, what falls onto the link, the bytes that wait for it, the tokens
+that would hide the communication, and the work that the GPUs do together."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def picture(setting, timeline: Timeline, values: dict, width: int, run: dict | N
     run."""
     lanes = _lanes(timeline, max(timeline.seconds, 2 * values["alone_seconds"]), width)
     label = (
-        f"One step, {took(timeline.seconds)} long: the compute lane, the wire, buckets that fall from one to "
-        f"the other, and the pile that waits, at most {values['pile_most_gb']:.2f} GB. {setting.ranks} GPUs do the "
-        f"work of {quantity(values['speed_up'])}."
+        f"One step of {took(timeline.seconds)}: the compute lane, the communication lane, buckets that fall from one "
+        f"to the other, and the bytes that wait for the link, at most {values['pile_most_gb']:.2f} GB. "
+        f"{setting.ranks} GPUs do the work of {quantity(values['speed_up'])}."
     )
     gauges, top = gauge.draw(setting, values, (LEFT, _axis(lanes) + 42, width - 2 * LEFT), run)
     body = [_ground(lanes), lanes.draw(), _pile(lanes, values), _later(lanes, values), gauges, _mark(lanes)]
@@ -32,9 +32,9 @@ def picture(setting, timeline: Timeline, values: dict, width: int, run: dict | N
 
 
 def locked(setting, timeline: Timeline, alone: float, width: int) -> str:
-    """What computes, and an axis of twice the seconds of a GPU `alone`: neither a message nor what shows of it."""
+    """What computes, on an axis twice as long as the step of a GPU `alone`, without any communication."""
     lanes = _lanes(timeline, 2 * alone, width)
-    label = "What a GPU computes in one step; the messages, and what they keep the GPUs from, are asked."
+    label = "What a GPU computes in one step. The communication, and the work that the GPUs do, are to be guessed."
     gauges, top = gauge.empty((LEFT, _axis(lanes) + 42, width - 2 * LEFT))
     return svg.figure(width, top, "".join([_ground(lanes), lanes.asked(), gauges, _mark(lanes)]), label)
 
@@ -54,7 +54,7 @@ def _ground(lanes: Lanes) -> str:
 
 
 def _pile(lanes: Lanes, values: dict) -> str:
-    """Bytes that wait for the wire, over time; what is left when nothing computes is hatched in the lanes above it."""
+    """Bytes that wait for the link, over time; what is left when nothing computes is hatched in the lanes above it."""
     timeline, base = lanes.timeline, _axis(lanes)
     last = timeline.passes[-1]
     busy, end = last.start + last.compute_seconds, last.start + last.seconds
@@ -66,12 +66,12 @@ def _pile(lanes: Lanes, values: dict) -> str:
         (lanes.x + time * lanes.scale, base - high * size)
         for time, size in zip(times, timeline.waiting(times), strict=True)
     ]
-    words = f"waiting for the wire: {quantity(values['pile_gb'])} GB"
+    words = f"waiting for the link: {quantity(values['pile_gb'])} GB"
     if values["moment_seconds"] >= timeline.seconds:
         message_gb = quantity(values["message_gb"])
-        words = f"waiting for the wire: {quantity(values['pile_most_gb'])} GB at most, of {message_gb} GB"
+        words = f"waiting for the link: {quantity(values['pile_most_gb'])} GB at most, of {message_gb} GB"
     if not values["communication_seconds"]:
-        words = "nothing waits for the wire"
+        words = "nothing waits for the link"
     return (
         _area(edge[: STRETCHES_BEFORE + 1], base, "c4", 0.75, "pile")
         + _area(edge[STRETCHES_BEFORE:], base, "accent", 0.5, "rest")

@@ -12,16 +12,16 @@ def measured(record: dict) -> dict:
     """{"ranks", "device", "way", "seconds", "exposed"} of a Record; ValueError, in one line, for any other file."""
     run = own.run(record, "ddp", LAB)
     if run["ranks"] == 1:
-        raise ValueError("this Record is of one process, which has nothing to exchange: use one of two or more")
+        raise ValueError("this Record is of one process, which has nothing to exchange: use a run of two or more")
     seen = own.table(record, "measurement", LAB)
     way = next((way for way in WAYS if f"exposed seconds per step, {way}" in seen), WAYS[0])
     seconds, waits = (own.amount(seen, f"{name}seconds per step, {way}", LAB) for name in ("", "exposed "))
     if waits >= seconds:
-        raise ValueError("this Record has more exposed seconds than its step: run the lab again with --save")
+        raise ValueError("this Record has more exposed communication than step time: run the lab again with --save")
     return run | {"way": way, "seconds": seconds, "exposed": waits}
 
 
 def point(run: dict) -> tuple[int, float, str]:
-    """(ranks, weak-scaling efficiency, words): what is exposed is all that a rank alone would not spend."""
+    """(ranks, weak-scaling efficiency, words), where a rank alone would save only the exposed communication."""
     share = 1 - run["exposed"] / run["seconds"]
     return run["ranks"], share, f"your run: {share:.0%}, {own.machine(run)}"

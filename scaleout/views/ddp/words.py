@@ -1,4 +1,4 @@
-"""What the view `ddp` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+"""What the view `ddp` says: its sentence, the law next to the picture, and the mistakes behind wrong guesses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scaleout.words.amounts import quantity, took
 
 
 def sentence(setting, values: dict) -> str:
-    """The result, and what it is made of."""
+    """The result, and what causes it."""
     start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
-    text = f"{start}. One GPU has nothing to exchange: take two."
+    text = f"{start}. One GPU has nothing to exchange: use two or more."
     if setting.ranks > 1:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
         text = (
-            f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
+            f"{start}, with {exposed} of exposed communication. {setting.ranks} GPUs do the work of "
             f"{quantity(values['speed_up'])}."
         )
         text += f" {_cause_words(setting, values)}" if values["states_fit"] else ""
@@ -27,31 +27,32 @@ def sentence(setting, values: dict) -> str:
         return text
     extra = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
-        f"{text} But all states, {quantity(values['states_gb'])} GB{extra}, are more than the usable "
-        f"{quantity(values['usable_gb'])} GB of one {DEVICES[setting.device].name}: this needs **ZeRO**."
+        f"{text} But the states need {quantity(values['states_gb'])} GB{extra}, and one "
+        f"{DEVICES[setting.device].name} has {quantity(values['usable_gb'])} usable GB: use **ZeRO**."
     )
 
 
 def cause(values: dict) -> tuple[str, float]:
-    """What messages spend most of their time on, "bytes" or "starts", and its share of the communication."""
+    """What takes most of the communication time, "bytes" or "starts" (latency), and its share."""
     moved, started = values["byte_seconds"], values["start_seconds"]
     name, seconds = ("bytes", moved) if moved >= started else ("starts", started)
     return name, seconds / (moved + started)
 
 
 def _cause_words(setting, values: dict) -> str:
-    """The last message where it is most of what stays exposed, for overlap cannot help there; else the larger cost."""
+    """The last bucket where it is most of the exposed communication, as no overlap hides it; else the larger cost."""
     last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
     if setting.overlap and values["exposed_percent"] >= 100 * WORTH and last > 0.5 * values["exposed_seconds"]:
-        return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it."
+        share = min(1, last / values["exposed_seconds"])
+        return f"The last bucket is {share:.0%} of that: no backward is left to hide it."
     part, share = cause(values)
-    return f"Messages spend {share:.0%} of their time on {part if part == 'bytes' else 'starts, their latency'}."
+    return f"Communication spends {share:.0%} of its time on {part if part == 'bytes' else 'latency'}."
 
 
 def advice(best: Lever | None, efficiency: float) -> str:
     """The one lever worth trying where the `efficiency` is reached."""
     best = best.giving(f"{best.after.efficiency:.0%} efficiency") if best else None
-    return lever.sentence(best, f"No lever here adds two points to the efficiency, {efficiency:.0%}.")
+    return lever.sentence(best, f"No lever here adds two points to the efficiency of {efficiency:.0%}.")
 
 
 def _gpus(count: int) -> str:
@@ -59,13 +60,13 @@ def _gpus(count: int) -> str:
 
 
 def law(setting, values: dict) -> list[str]:
-    """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and B, the
-    messages' mean rate, follow. Beside it what the rule of thumb says."""
+    """Tokens from which the backward pass, 4NT/R, takes longer than the communication. Both times are the model's: R
+    and 1/β, the mean rate of the communication, follow from them. Then what the rule of thumb says."""
     p = setting.ranks
-    # Attention's own products are not in 4NT, nor are kernels that move bytes: what is left of the rate for it is R.
+    # 4NT leaves out attention's own matmuls and kernels that move bytes, which makes R lower.
     if p == 1:
         return [
-            "What each of W GPUs sends of n bytes of gradients:",
+            "Bytes that each of W GPUs sends for n bytes of gradients:",
             "2n(W − 1)/W = 0",
             f"One GPU has nothing to exchange ({PROGRAMS[setting.program].label}).",
         ]
@@ -76,16 +77,16 @@ def law(setting, values: dict) -> list[str]:
     smaller = f" ÷ {quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
-        f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
-        f"T ≥ 2R(W − 1)/(WB){smaller} = {quantity(values['tokens_needed'])}",
+        f"Hidden if 4NT/R ≥ 2(W − 1)/W × 4Nβ{smaller}:",
+        f"T ≥ 2Rβ(W − 1)/W{smaller} = {quantity(values['tokens_needed'])}",
         f"tokens each. W = {p}, R = {quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
-        f"B = {quantity(rate)} GB/s ({bare} without starts); compute at {COMPUTE_SHARE:.0%} of peak: "
+        f"1/β = {quantity(rate)} GB/s ({bare} without latency); compute at {COMPUTE_SHARE:.0%} of peak: "
         f"{quantity(values['tokens_by_rule'])}.{left_out}",
     ]
 
 
 def slips(values: dict) -> list[tuple[float, str]]:
-    """Shares of the step that likely mistakes give, and which."""
+    """Shares of the step that likely mistakes give, and the mistakes."""
     names = ("step", "communication", "exposed", "last_message")
     step, sent, waits, last = (values[f"{name}_seconds"] for name in names)
     busy, prompt = step - waits, step - values["straggler_seconds"]
@@ -93,8 +94,8 @@ def slips(values: dict) -> list[tuple[float, str]]:
         (prompt - waits - values["slowed_seconds"] + sent) * step / prompt
     )  # without overlap nothing is slowed
     return [
-        (100 * last / (busy + last), "as if only the last bucket stuck out"),
-        (100 * sent / exposed_step, "as if nothing of it were hidden"),
+        (100 * last / (busy + last), "as if only the last bucket were exposed"),
+        (100 * sent / exposed_step, "as if none of it were hidden"),
         (100 * waits / sent, "a share of the communication, not of the step"),
-        (100 * waits / busy, "a share of what computes, not of the step"),
+        (100 * waits / busy, "a share of the compute, not of the step"),
     ]
