@@ -78,7 +78,7 @@ def whole_run(setting: Setting, run: dict | None, params: dict) -> dict:
         ["time", f"{quantity(days)} days" if days >= 2 else f"{quantity(run['hours'])} hours"],
         ["GPU-hours", quantity(run["gpu_hours"])],
         ["energy, at most", f"{quantity(run['mwh'])} MWh"],
-        [f"at {params['price']:g} EUR a GPU-hour", f"{quantity(run['price'])} EUR"],
+        [f"at {params['price']:g} EUR per GPU-hour", f"{quantity(run['price'])} EUR"],
     ]
     rate = quantity(setting.rate(setting.best))
     text = (
