@@ -1,4 +1,4 @@
-"""A row of GPUs as tanks: the peak memory of each, the eighths of the model that it stores, the wire that connects them,
+"""A row of GPUs as tanks: the peak memory of each, the eighths of the model that it stores, the wire that joins them,
 and below three gauges for the cost of the choice."""
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def read(text: str) -> dict:
     try:
         config = json.loads(text.lstrip("\ufeff"))  # a byte-order mark, as some editors write it
     except (ValueError, RecursionError):
-        raise ValueError("this is no JSON: paste a whole config.json, from { to }") from None
+        raise ValueError("this is not JSON: paste a whole config.json, from { to }") from None
     if not isinstance(config, dict):
         raise ValueError("a config.json is an object, from { to }")
     values = {key: config[key] for key in KEYS if config.get(key) is not None}

@@ -164,7 +164,7 @@ def _neither(case: Setting) -> str:
 def _split(case: Setting) -> str:
     return (
         f"**{_gb(case.account.peak_bytes)} GB is still too much.** {_gb(case.account.peak['activations'])} GB of it "
-        "are the activations of each GPU's own tokens. Splitting the states does not make them smaller. **Recompute** them."
+        "are the activations of each GPU's own tokens. Splitting does not make them smaller. **Recompute** them."
     )
 
 

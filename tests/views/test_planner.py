@@ -168,7 +168,7 @@ def test_a_config_json_is_the_model():
     kept = views.clean("planner", {"config": PASTED})["config"]
     assert "rope_theta" not in kept and views.clean("planner", {"config": kept})["config"] == kept
     assert shown({"config": kept})["svg"] == shown({"config": PASTED})["svg"]
-    with pytest.raises(ValueError, match="this is no JSON: paste a whole config"):
+    with pytest.raises(ValueError, match="this is not JSON: paste a whole config"):
         shown({"config": "{"})
     assert launch.ranks(setting(config=kept), setting(config=kept).best) == "", "no model of the chapter"
     small = json.dumps(json.loads(PASTED) | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4})
