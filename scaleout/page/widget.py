@@ -100,7 +100,7 @@ def _read(record: str | Path) -> dict:
     try:
         return json.loads(Path(record).read_text(encoding="utf-8"))
     except (OSError, TypeError, ValueError, RecursionError):
-        raise ValueError(f"record={record!r:.60} is not a Record: give the path of a JSON file that a lab wrote") from None
+        raise ValueError(f"record={record!r:.60} is no Record: give the path of a JSON file that a lab wrote") from None
 
 
 def show_exercise(stem: str, key: str) -> Live:
