@@ -153,8 +153,8 @@ def summed(tour: Tour) -> str:
     gpus = sum(visit.stop.on == "cuda" for visit in tour.visits)
     gpu_words = f"{gpus} of them ran on GPUs." if gpus else "None of them ran on a GPU."
     return (
-        f"{', '.join(came)}. {gpu_words} {tour.seconds:.0f} s of {tour.minutes * 60:.0f} s. Started {tour.started} with "
-        f"{tour.command}"
+        f"{', '.join(came)}. {gpu_words} {tour.seconds:.0f} s of {tour.minutes * 60:.0f} s. Started {tour.started} "
+        f"with {tour.command}"
     )
 
 
