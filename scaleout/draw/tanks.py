@@ -34,9 +34,9 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Row:
-    """What is drawn. limit: bytes of one GPU; usable: those that tensors may fill; top: of the scale; first: bytes
-    that each used before a choice was made. split: whether each GPU keeps its own part of the model; moved: share of
-    the wire's width."""
+    """The data of the picture. limit: bytes of one GPU; usable: those that tensors can fill; top: of the scale; first:
+    bytes that each used before a choice. split: whether each GPU stores its own part of the model; moved: share of the
+    wire's width."""
 
     layers: tuple[Layer, ...]
     gpus: int

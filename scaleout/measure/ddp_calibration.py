@@ -121,7 +121,7 @@ class Calibration:
         return min(0.95, max(0.0, lost)), min(1.0, max(SLOWEST, statistics.mean(speed for _, speed in samples)))
 
     def predict(self, via, caps, warmup, accumulation=1, sync_every_pass=False, send=True):
-        """(seconds of a step, exposed seconds, buckets) by timing.ddp.ddp_step; with send=False, of compute alone.
+        """(step time in seconds, exposed seconds, buckets) by timing.ddp.ddp_step; with send=False, of compute alone.
 
         Beside compute a message keeps only a share of its speed; what is left when the backward ends has all of it
         again, which ddp_step does not know, so that its exposed part is shortened here.

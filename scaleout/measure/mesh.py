@@ -36,7 +36,7 @@ from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
 
 # Of each operation the collective and the tensor that is its size; a receive is another rank's send.
 SENT = OPERATIONS | {"send": ("send", 0), "reduce_scatter_tensor": ("reduce_scatter", 0)}
-LOSS = 8  # bytes of the loss that ranks add up, in fp64
+LOSS = 8  # bytes of the loss that ranks reduce, in fp64
 
 WAYS = ("one", "hand", "torch", "accelerate")
 SPREAD = 77  # odd: times it, modulo a power of two, is another order of all bytes

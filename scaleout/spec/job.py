@@ -113,7 +113,7 @@ class Job:
 
     @property
     def overlap(self) -> bool:
-        """Whether gradients are reduced beside the backward."""
+        """Whether the gradient reduction overlaps with the backward."""
         return self.program.data_overlap if self.replicas.overlap is None else self.replicas.overlap
 
     @property

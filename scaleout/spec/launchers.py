@@ -147,7 +147,7 @@ def _megatron_kernels(job: Job) -> list[str]:
 
 
 def _megatron_replicas(job: Job) -> list[str]:
-    """Gradients travel beside the backward, weights beside the forward, where there is something to send."""
+    """Options that overlap gradient reduction with the backward, and gathering weights with the forward."""
     layout, program = job.layout, job.program
     grads = ["--overlap-grad-reduce"] if layout.replicas > 1 and program.data_overlap else []
     if not layout.zero:

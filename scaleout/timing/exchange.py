@@ -80,7 +80,7 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
 
 
 def _bucketed(job: Job, rank: Machine, matrices: tuple[Layer, ...]) -> Timeline:
-    """ZeRO 0 to 2: gradients bucket by bucket, beside the backward."""
+    """ZeRO 0 to 2: gradients bucket by bucket, overlapped with the backward."""
     layout, replicas = job.layout, job.replicas
     collective = "reduce_scatter" if layout.zero else "all_reduce"
     cap, first = bucket_bytes(job)

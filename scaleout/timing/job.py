@@ -209,7 +209,7 @@ def balanced_blocks(job: Job) -> tuple[int, ...]:
 
 
 def tied_seconds(job: Job, rank: Machine) -> float:
-    """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
+    """Seconds in which the pipeline's first and last rank reduce the gradients of a tied embedding: half of it there,
     and half of the sum back, after the last backward."""
     size = tied_bytes(job)
     return 2 * rank.hop(size / 2) if size else 0.0

@@ -125,7 +125,7 @@ class Rates:
         return self.backward_times * self.matmul(rows, depth, columns, width) + weights + self.linear_seconds, weights
 
     def attention(self, flops: float, seq: int, head: int, heads: float) -> tuple[float, float]:
-        """Seconds (forward, backward) of fused causal attention whose two products have `flops` with the masked half.
+        """Seconds (forward, backward) of fused causal attention; its two matmuls have `flops` with the masked half.
 
         heads: of all sequences together, each of `seq` tokens and `head` wide. The kernel leaves out the masked half;
         its backward makes the scores again (`MATMULS`).

@@ -70,7 +70,7 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
     checks.instance("job", job, Job)
     if not job.recipe.keeps_gradients or job.recipe.adapter != "none":
         raise ValueError(
-            'micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
+            'micro-batches accumulate gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
         )
     checks.whole("most_cp", most_cp)
     ask = _search(job, sequences, usable)
