@@ -132,8 +132,8 @@ def autocast(s, o):
 
 
 def predicted(o, policy, via):
-    """The same by the pure model, with recomputed FLOPs. By hand the recomputation of a block has no early stop, and its
-    output is still in memory during its backward."""
+    """The same by the pure model, with recomputed FLOPs. By hand the recomputation of a block has no early stop, and
+    its output is still in memory during its backward."""
     z, hand, policy = o.sizes, via == "hand", replace(policy, outputs=True)
     moments = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).moments
     extra = {"block": z.x if hand and any(policy.drops) else 0}

@@ -26,7 +26,8 @@ class Tile:
     """The tensors that one operation saves for the backward, on this rank.
 
     bytes: saved. flops: of the matmuls that recompute it, two per multiply-add, with all scores of attention. moved:
-    bytes that its other kernels read and write. sends: (collective, bytes) among the tensor-parallel ranks. kind: "input", "norm", "product", "attention", "copy", "sum", "activation" or "mask".
+    bytes that its other kernels read and write. sends: (collective, bytes) among the tensor-parallel ranks. kind:
+    "input", "norm", "product", "attention", "copy", "sum", "activation" or "mask".
     """
 
     name: str
