@@ -233,7 +233,7 @@ def test_the_page_says_what_the_records_hold(tmp_path):
     assert "- mesh, tier smoke, 4 ranks on the CPU: takes about 25 s here, and 3 s were left" in text
     assert "Its time was over.\n\n```sh\na\nlast | words\n```" in text
     assert "| peak bytes | 27.90 GB | 28.00 GB | 0.996 |" in text
-    assert "MFU 0.42 of 800 TFLOP/s; the allocator's peak is 28.00 GB" in text
+    assert "MFU 0.42 of 800 TFLOP/s; peak of the allocator 28.00 GB" in text
     assert "bytes at loss" not in text, "zero on both sides"
     assert not found.passed
 
