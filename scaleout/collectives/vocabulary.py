@@ -1,4 +1,4 @@
-"""The two ends of a model cut over the vocabulary: token table, output head and cross-entropy on tp ranks.
+"""The two ends of a model split over the vocabulary: token embedding, output head and cross-entropy on tp ranks.
 
 Each rank has the rows of its own tokens. It looks up zeros for the others', so that the table gives a partial sum; the
 head gives it the logits of its own tokens, and the loss needs three numbers per token from the others: the greatest

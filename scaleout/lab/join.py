@@ -1,4 +1,4 @@
-"""How a process of a lab meets the others, and the one line it says when they do not meet."""
+"""The rendezvous of a lab's processes, and the one line that is printed if it fails."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""The first thing that a lab does, before torch is imported: Ctrl-C is one line, and no print can end a run.
+"""The start of a lab, before torch is imported: Ctrl-C prints one line, and a failed print cannot end a run.
 
 Standard library only. A lab imports this module before all else.
 """

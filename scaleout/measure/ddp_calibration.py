@@ -1,4 +1,4 @@
-"""What a run measures of itself to predict its own steps from, in the rounds in which the steps are timed.
+"""Measurements from which a run predicts its own steps, made in the rounds in which the steps are timed.
 
 A machine that others use too, or that clocks down, is not the machine it was a minute ago; measured in the same
 rounds, the calibration has the same luck as the steps. Nothing here times per step that is predicted.

@@ -1,4 +1,4 @@
-"""A mesh looked at from outside: what each axis sends, and what each rank holds, beside their prediction.
+"""Measurements of a mesh: the bytes sent on each axis and the memory of each rank, with predictions.
 
 Every collective and every message of a pipeline is seen as it is asked for, and belongs to the axis along which the
 ranks of its group differ. So a parallelism that is not there shows as an axis that sends nothing.

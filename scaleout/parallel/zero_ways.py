@@ -1,4 +1,4 @@
-"""The ways to split the states of data-parallel training that the lab of ZeRO sets side by side, behind one surface.
+"""The implementations of sharded data-parallel training that the lab of ZeRO compares, behind one interface.
 
 Each way says what it built, and refuses to go on where that is not what was asked for.
 """

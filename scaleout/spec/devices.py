@@ -1,4 +1,4 @@
-"""GPUs by their datasheets, a row each: all that the book knows of a GPU stands in its row.
+"""GPUs by their datasheets, one row each, with everything that the book knows about a GPU.
 
 Everything is in base units (bytes, bytes per second, operations per second), and the unit is in the name.
 Two conventions remove the usual factors of two:

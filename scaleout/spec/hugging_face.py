@@ -1,4 +1,4 @@
-"""The shape of a model from its config.json on the Hugging Face Hub, if its blocks are those that are priced.
+"""The shape of a model from its config.json on the Hugging Face Hub, if the book can model its blocks.
 
 Names of keys are those of transformers' configurations of llama, mistral, qwen2, qwen3 and gpt2. What is a thousandth
 of a model or less is left out: qwen2's biases of q, k and v, qwen3's norms of q and k. So is a sliding window

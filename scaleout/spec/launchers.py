@@ -1,4 +1,4 @@
-"""What a layout is called on three command lines: the book's job, torchtitan 0.3.0, Megatron-LM (core 0.19.2).
+"""A layout as command-line options of the book's job, torchtitan 0.3.0 and Megatron-LM (core 0.19.2).
 
 Each function gives the lines of a job's command: torchrun, the program that it starts, and an option each. They say
 how the ranks divide the work and how much of it there is; the model, its data and its precision are yours to add

@@ -1,4 +1,4 @@
-"""Muon: which tensors it steps, what it keeps of them, and the FLOPs of making a matrix orthogonal.
+"""Muon: which tensors it updates, the states that it stores, and the FLOPs of orthogonalizing a matrix.
 
 Jordan et al. 2024, kellerjordan.github.io/posts/muon; torch.optim.Muon. The update of a matrix is its momentum, made
 nearly orthogonal by Newton-Schulz steps, which multiply the matrix by itself: every row meets every other, so that a

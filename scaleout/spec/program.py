@@ -1,4 +1,4 @@
-"""The program that runs a job: which kernels it starts, what it overlaps, and what that costs beside arithmetic.
+"""The program that runs a job: its kernels, the communication it overlaps, and its costs besides arithmetic.
 
 The same model on the same GPUs takes a third longer in one program than in another. What differs is of three kinds:
 which kernels compute (fused or one operation at a time, which attention), which communication runs beside compute, and

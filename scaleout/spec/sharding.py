@@ -1,4 +1,4 @@
-"""How FSDP cuts a model: which modules form a unit that is gathered and freed together, and over which ranks."""
+"""How FSDP shards a model: which modules form a unit that is gathered and freed together, and over which ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each unit of a step is gathered, whole, computed with and reduced: its life, read off the short schedule."""
+"""When each unit of a step is gathered, unsharded, computed with and reduced, from the short schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seconds of a job's step, in parts that add up to it: the one model that every page, lab and search asks.
+"""The step time of a job, as a sum of parts: the one model that every page, lab and search uses.
 
 A micro-batch in a block and in the ends (`compute`) on one rank (`machine`); blocks in a row, or in the order of a
 pipeline (`pipeline`); what replicas send beside it (`exchange`, `pipeline_exchange`); the update, what the host takes

@@ -1,4 +1,4 @@
-"""What a class or a run costs: students, GPUs, hours, a price that you give, and energy.
+"""The price of a class or a run: students, GPUs, hours, a price that you give, and energy.
 
     python -m scaleout.timing.price --price 2.5 --currency EUR        the settings of the book's pages
     python -m scaleout.timing.price --students 20 --gpus 2 --hours 2 --price 2.5 --currency EUR

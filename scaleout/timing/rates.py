@@ -1,4 +1,4 @@
-"""What one GPU computes with: seconds of a matrix multiplication, of fused attention, of a kernel that moves bytes.
+"""Rates of one GPU: the time of a matrix multiplication, of fused attention, of a kernel that moves bytes.
 
 A matrix multiplication is cut into tiles, and a multiprocessor makes one at a time: the last wave of tiles may leave
 most of them idle, and each tile begins and ends with loads and stores that multiply nothing, as if its inner dimension

@@ -1,4 +1,4 @@
-"""All layouts of a model on a cluster: which fit, how long their steps take, and why each but the best loses.
+"""All layouts of a model on a cluster: which fit, how long their steps take, and why each is not the best.
 
 `search` prices every way to cut a job's model and its batch: degrees of tp, cp, pp and dp, ZeRO, and what is
 recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a job.

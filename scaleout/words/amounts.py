@@ -1,4 +1,4 @@
-"""Numbers, counts, bytes and seconds as people say them, and several words in a row."""
+"""Numbers, counts, bytes and times as people write them, and lists of words."""
 
 from __future__ import annotations
 
