@@ -1,4 +1,4 @@
-"""Tensor and sequence parallelism: what each rank holds of a block's tensors, and which collective stands at each join.
+"""Tensor and sequence parallelism: each rank's part of a block's tensors, and the collective at each boundary.
 
 A matrix cut in columns reads its input whole, and leaves a partial gradient of it; cut in rows it reads its own
 features, and gives a partial sum. Where one operation gives another placement than the next one reads, a collective
