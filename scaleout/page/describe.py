@@ -23,7 +23,7 @@ PAGES = {
     "units, and what a GB and a GiB are.",
     "book/glossary": "The words of distributed training, a short entry each: from 1F1B and activation checkpointing to "
     "Young's interval and ZeRO.",
-    "book/accuracy": "How far predicted training steps are from 238 that others measured: by program, GPU, size and "
+    "book/accuracy": "How far predicted training steps are from 227 that others measured: by program, GPU, size and "
     "project, the worst with their reasons.",
     "book/hardware": "Accelerators and links in numbers: rates of matrix products, memory and its bandwidth, NVLink, "
     "PCIe and networks, what of them is reached, and three factors of two.",

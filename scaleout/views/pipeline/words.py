@@ -17,7 +17,8 @@ def sentence(setting, values: dict) -> str:
     micro_batches = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
     if setting.requested != setting.micro_batches:
         micro_batches += f" (nearest possible to {setting.requested})"
-    result = f"a step takes {slots(values['slots'])}{_gpipe_takes(setting, values)}; ranks are idle for {values['bubble_percent']:.0f}% of it"
+    takes = f"a step takes {slots(values['slots'])}{_gpipe_takes(setting, values)}"
+    result = f"{takes}; ranks are idle for {values['bubble_percent']:.0f}% of it"
     label = setting.label[0].upper() + setting.label[1:]
     return f"**{label}**, {setting.ranks} ranks, {micro_batches}: {result}. {_held_words(setting, values)}."
 
