@@ -1,10 +1,10 @@
-"""Rung 05: ZeRO by hand, by ZeroRedundancyOptimizer and by fully_shard: every rank holds its shards of the states.
+"""Rung 05: ZeRO by hand, with ZeroRedundancyOptimizer and with fully_shard: every rank stores its shards of the states.
 
 torchrun --nproc-per-node 2 labs/zero.py --save
-torchrun --nproc-per-node 4 labs/zero.py --accumulation 4         stages 2 and 3 send in every pass
-torchrun --nproc-per-node 4 labs/zero.py --optimizer muon         a shard of a matrix cannot be made orthogonal
+torchrun --nproc-per-node 4 labs/zero.py --accumulation 4         stages 2 and 3 communicate in each micro-batch
+torchrun --nproc-per-node 4 labs/zero.py --optimizer muon         a shard of a matrix cannot be orthogonalized
 torchrun --nproc-per-node 2 labs/zero.py --fault clip             each rank clips by its own shard's norm
-torchrun --nproc-per-node 2 labs/zero.py --via accelerate         its DDP; it splits no state itself
+torchrun --nproc-per-node 2 labs/zero.py --via accelerate         its DDP; it shards no state itself
 torchrun --nproc-per-node 2 labs/zero.py --via deepspeed-2        where DeepSpeed is installed
 """
 
@@ -23,21 +23,21 @@ from scaleout.timing import calibrated
 
 WARMUP = 3
 PARITY_STEPS = 3
-PARITY_TOKENS = 128  # at most, of each sequence: every rank also runs the sequences of all ranks
-SMALL = 10**6  # bytes by TCP: below, what gloo says beside the messages counts
+PARITY_TOKENS = 128  # at most, per sequence: every rank also runs the sequences of all ranks
+SMALL = 10**6  # bytes by TCP: below, gloo's own headers count
 SIDE_BY_SIDE = [via for via in zero_ways.WAYS if via not in ("one", "accelerate")]
 
 
 @dataclass(frozen=True)
 class Options(options.Model):
-    """The model, the step, and what to do with the result. Few tokens, so that states are most of what is held."""
+    """The model, the step, and what to do with the result. Few tokens, so that states are most of the memory."""
 
     layers: int = options.number(4, "blocks")
     hidden: int = options.number(192, "width of the residual stream")
     heads: int = options.number(6, "attention heads")
     seq: int = options.number(64, "tokens per sequence")
-    micro_batch: int = options.number(1, "sequences per rank and pass")
-    accumulation: int = options.number(1, "passes per step, whose gradients add up", highest=1000)
+    micro_batch: int = options.number(1, "sequences per rank and micro-batch")
+    accumulation: int = options.number(1, "micro-batches per step (gradient accumulation)", highest=1000)
     steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -45,10 +45,10 @@ class Options(options.Model):
     via: str = options.choice(
         "stage-2",
         (*zero_ways.WAYS[1:], *zero_ways.DEEPSPEED),
-        "the way whose steps are recorded; accelerate and deepspeed-N add one",
+        "the implementation whose steps are recorded; accelerate and deepspeed-N add one",
     )
-    optimizer: str = options.choice("adamw", ("adamw", "muon"), "of the blocks' matrices; the rest has AdamW")
-    fault: str | None = options.choice(None, ("clip",), "clip: each rank clips its shard by that shard's norm")
+    optimizer: str = options.choice("adamw", ("adamw", "muon"), "for the blocks' matrices; the rest uses AdamW")
+    fault: str | None = options.choice(None, ("clip",), "clip: each rank clips by the norm of its own shard")
     machine: str | None = options.word(None, "profile by labs/calibrate.py, to predict seconds from")
     dataset: str | None = options.dataset()
     save: str | None = options.save("zero")
@@ -57,7 +57,7 @@ class Options(options.Model):
 TIERS = {
     "smoke": Options(),
     "cpu": Options(layers=6, hidden=384, heads=8, seq=128, steps=12),
-    # seven models side by side, each with its states: 20 layers would be 117 GB on one GPU
+    # seven models at once, each with its states: 20 layers would be 117 GB on one GPU
     "gpu": Options(layers=8, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4),
 }
 
@@ -89,7 +89,7 @@ def equality(lab, vias):
 
 
 def byte_checks(lab, rows, figures):
-    """Check bytes held, sent and at the peak, within 2% of the prediction."""
+    """Check the bytes stored, sent and at the peak, within 2% of the prediction."""
     for via, row in rows.items():
         for figure in (f for f in figures if f != "seconds" and {f} <= {*row["measured"]} & {*row["predicted"]}):
             wanted, seen = row["predicted"][figure], row["measured"][figure]
@@ -98,20 +98,20 @@ def byte_checks(lab, rows, figures):
 
 
 def skips(lab, rows):
-    """What this run leaves out, and why."""
+    """What this run skips, and why."""
     o = lab.o
     lab.skip(
-        lab.s.world == 1 and "messages: one process sends nothing (torchrun --nproc-per-node 2)",
+        lab.s.world == 1 and "communication: one process sends nothing (torchrun --nproc-per-node 2)",
         any(row["measured"].get("tcp", SMALL) < SMALL for row in rows.values())
-        and f"check of bytes by TCP: below {SMALL / 1e6:g} MB gloo's own words count",
-        o.accumulation > 1 and "peaks: predicted for one pass a step",
-        o.via not in zero_ways.DEEPSPEED and "DeepSpeed: not asked for (--via deepspeed-1, where the package is)",
-        o.via != "accelerate" and "Accelerate: not asked for (--via accelerate); it splits no state itself",
+        and f"check of bytes by TCP: below {SMALL / 1e6:g} MB gloo's own headers count",
+        o.accumulation > 1 and "peaks: predicted for one micro-batch per step",
+        o.via not in zero_ways.DEEPSPEED and "DeepSpeed: not asked for (--via deepspeed-1, if it is installed)",
+        o.via != "accelerate" and "Accelerate: not asked for (--via accelerate); it shards no state itself",
     )
 
 
 def train(lab):
-    """Check, train all ways in alternation, look at what they hold and send, record."""
+    """Check, train all implementations in alternation, measure their states and communication, record."""
     s, o = lab.s, lab.o
     names = list(dict.fromkeys([*SIDE_BY_SIDE, o.via]))
     errors = equality(lab, names)
@@ -129,7 +129,7 @@ def train(lab):
 
 
 def muon(lab):
-    """The same model with Muon for its matrices: what each way makes of cut ones, and what mending that moves."""
+    """The same model with Muon for its matrices: what happens to sharded ones, and what the fix communicates."""
     s, o, names = lab.s, lab.o, zero_ways.MUON
     rows = zero_muon.rows(*short(lab), s)
     timed = measure_zero.Rounds(s, o, names[1:], lab.batches)
@@ -141,13 +141,13 @@ def muon(lab):
     lab.equal({via: errors[via] for via in zero_muon.RIGHT})
     byte_checks(lab, rows, lab_zero.MUON_FIGURES)
     lab.notes += [lab_zero.wrong(rows, via) for via in ("reshard", "rows")]
-    lab.skip("prediction of seconds: of AdamW's steps only", *calibrated.lacking(lab.profile))
+    lab.skip("prediction of step time: only for AdamW", *calibrated.lacking(lab.profile))
     tables = lab_zero.parity(errors), lab_zero.muon(rows), lab_zero.moved(rows)
     finish(lab, timed, rows, lab_zero.MUON_FIGURES, lab.notes, tables)
 
 
 def finish(lab, timed, rows, figures, lines, tables):
-    """Record, print, keep, and exit with code 1 where a check failed."""
+    """Record, print, save, and exit with code 1 if a check failed."""
     o = lab.o
     lab.predict_ways(rows, figures)
     skips(lab, rows)
@@ -160,14 +160,14 @@ def finish(lab, timed, rows, figures, lines, tables):
         f"ok     {len(r.checks) - len(failed)} of {len(r.checks)} checks: equal to one process within "
         f"{parity.TOLERANCE:g}, bytes within {runner.BYTES:.0%} of the prediction"
     )
-    # what the file ends with, where it is not the usual run's
+    # the end of the file's name, if it is not the usual run
     suffix = "-".join(word for word in (o.optimizer, o.via) if word not in ("adamw", *SIDE_BY_SIDE))
     lab.report(r, *lines, verdict, checks=failed, way=suffix or "torch")
     lab.end()
 
 
 def refuse(lab):
-    """Refuse what could not work, before any work. ValueError, one line."""
+    """Refuse what cannot work, before any work. ValueError, one line."""
     s, o = lab.s, lab.o
     lab.refuse()
     zero_deepspeed.refuse(o.via, o.accumulation)
@@ -184,7 +184,7 @@ def refuse(lab):
 
 
 def main(s, argv=None):
-    """Train all ways with AdamW or with Muon, or a few steps with a fault."""
+    """Train all implementations with AdamW or with Muon, or a few steps with a fault."""
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv, names=lab_zero.NAMES, warmup=WARMUP)
     refuse(lab)
     o = lab.o

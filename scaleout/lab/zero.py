@@ -1,5 +1,5 @@
-"""What the lab of ZeRO prints: what each rank holds of every state, what a step sends, what Muon needs beside, and a
-run that is clipped by the norm of a shard. Standard library only."""
+"""What the lab of ZeRO prints: the states that each rank stores, what a step communicates, what Muon adds, and a run
+that is clipped by the norm of a shard. Standard library only."""
 
 from scaleout.lab.text import compared, megabytes, ms, ratio, table
 
@@ -20,7 +20,7 @@ MUON = {
     "stage-1": "stage 1, momentum gathered",
     "stage-2": "stage 2, momentum gathered",
     "stage-3": "stage 3, momentum gathered",
-    "zero-redundancy": "whole matrices dealt (ZeroRedundancyOptimizer)",
+    "zero-redundancy": "whole matrices (ZeroRedundancyOptimizer)",
     "reshard": "torch.optim.Muon on fully_shard's DTensors (bf16)",
     "rows": "each rank its own rows: WRONG",
 }
@@ -38,8 +38,8 @@ MUON_FIGURES = {
     "variance": "bytes of variance",
 }
 BY_PROFILE = (
-    "by the profile of labs/calibrate.py: the kernels of forward and backward, then messages one after "
-    "another, then the update; what a way copies beside them is not in it"
+    "by the profile of labs/calibrate.py: the kernels of forward and backward, then the collectives one after "
+    "another, then the update; extra copies of an implementation are not included"
 )
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadcast": "broadcast"}
 
@@ -54,7 +54,7 @@ def parity(errors):
 
 
 def rank_states(rows):
-    """What one rank holds of each state when its backward is over, as text."""
+    """The states that one rank stores at the end of its backward, as text."""
     lines = []
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
@@ -65,12 +65,11 @@ def rank_states(rows):
                 *compared(*(sum(figures[state] for state in STATES if state in m) for figures in (p, m))),
             )
         )
-    return table(("one rank, after its backward", *STATES, "predicted", "all", "ratio"), lines)
+    return table(("one rank, after its backward", *STATES, "predicted", "total", "ratio"), lines)
 
 
 def sent(rows, piece):
-    """What one rank sends in a step, counted and predicted, as text. piece: bytes of it in which every weight once
-    leaves a rank."""
+    """What one rank sends in a step, counted and predicted, as text. piece: bytes that a rank sends per N."""
     lines = []
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
@@ -85,20 +84,20 @@ def sent(rows, piece):
             )
         )
     text = table(
-        ("one rank, one step", "collectives", "predicted", "sent", "ratio", "pieces", "predicted", "by TCP", "ratio"),
+        ("one rank, one step", "collectives", "predicted", "sent", "ratio", "volume/N", "predicted", "by TCP", "ratio"),
         lines,
     )
     doubled = any(row["measured"].get("tcp", 0) > 1.1 * row["measured"]["sent"] for row in rows.values())
     return text + (
-        "\nby TCP: what the kernel counted; gloo sends a reduce-scatter (RS) as an all-reduce, of which "
-        "each rank keeps its part"
+        "\nby TCP: counted by the kernel; gloo runs a reduce-scatter (RS) as an all-reduce, and each rank keeps its "
+        "part of it"
         if doubled
         else ""
     )
 
 
 def steps(rows):
-    """The peak of a step on one rank, and its seconds, as text; these beside what the machine's profile gives."""
+    """The peak memory and the time of a step on one rank, as text, with the prediction of the machine's profile."""
     lines, profiled = [], any("seconds" in row["predicted"] for row in rows.values())
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
@@ -112,7 +111,7 @@ def steps(rows):
 
 
 def muon(rows):
-    """What Muon makes of cut matrices, and what one rank keeps for it, as text."""
+    """What Muon makes of sharded matrices, and the states of one rank, as text."""
     lines = []
     for via, row in rows.items():
         states = [
@@ -143,7 +142,7 @@ def moved(rows):
 
 
 def wrong(rows, via):
-    """A note on a way of Muon that is not one process's in fp32."""
+    """A note on an implementation of Muon that differs from one process in fp32."""
     row, single = rows[via], rows["one"]
     return (
         f"{MUON[via]}: weights off by {row['errors']['weights']:.2g} after a few steps, largest singular value "
@@ -161,22 +160,22 @@ def calls(messages):
 
 
 def fault(rows, limit, message):
-    """What a run shows whose ranks clip by their own shards' norms, as text: beside the same clipped right.
+    """A run whose ranks clip by their own shards' norms, next to the same run clipped correctly, as text.
 
     rows: by step {"losses": (faulty, right), "norms": of the faulty by rank, "norm": of its whole gradient, "apart":
-    distance of the faulty weights from the right ones, over the way that these have come, "copies": largest difference
-    between ranks, or None}. limit: what is clipped to. message: by the assertion, in step 1.
+    distance of the faulty weights from the right ones, relative to the change of the right ones, "copies": largest
+    difference between ranks, or None}. limit: the norm to clip to. message: of the assertion, in step 1.
     """
     ranks = len(rows[0]["norms"])
     steps = table(
         (
             "step",
             "loss",
-            "clipped right",
+            "correct loss",
             *(f"norm, rank {rank}" for rank in range(ranks)),
-            "of all shards",
-            "apart by",
-            "copies apart by",
+            "norm, all",
+            "weights differ",
+            "ranks differ",
         ),
         [
             (
@@ -195,8 +194,8 @@ def fault(rows, limit, message):
         [
             steps,
             "",
-            f"clipped to {limit:.4f}: in step 1 the ranks scaled their shards by {scales}; all of them by "
-            f"{min(1, limit / rows[0]['norm']):.3f} would be right",
+            f"clipped to {limit:.4f}: in step 1 the ranks scaled their shards by {scales}; the correct factor "
+            f"is {min(1, limit / rows[0]['norm']):.3f}",
             "nothing failed. The assertion, in step 1:",
             f"RuntimeError: {message}" if message else "none: all ranks had the same norm",
         ]

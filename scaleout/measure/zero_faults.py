@@ -1,4 +1,4 @@
-"""A fault of ZeRO that nothing reports: each rank clips its shard by the norm of that shard."""
+"""A silent fault of ZeRO: each rank clips its shard by the norm of that shard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USUAL = 1.0  # what is clipped to where --clip is not given
 
 
 def refuse(s, o) -> None:
-    """ValueError, in one line, where the fault would show nothing."""
+    """ValueError, in one line, if the fault would show nothing."""
     if s.world == 1:
         raise ValueError("--fault is about several ranks: use torchrun --nproc-per-node 2")
     if o.via not in HAND:
@@ -28,8 +28,8 @@ def refuse(s, o) -> None:
 
 
 def show(s, o, batches) -> None:
-    """Train a few steps with the fault, beside the same steps clipped by the whole norm, and print what there is to
-    see. batches(step): this rank's, one a pass."""
+    """Train a few steps with the fault, and the same steps clipped by the whole norm, and print both.
+    batches(step): those of this rank, one per micro-batch."""
     sick, well = (make(s, replace(o, clip=None), o.via) for _ in range(2))
     limit, rows, refusal, start = o.clip or USUAL, [], "", well.whole()
     for step in range(STEPS):

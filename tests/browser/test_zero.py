@@ -27,7 +27,7 @@ def focus(view):
 
 def test_a_press_on_a_row_splits_it_and_another_copies_it_again(zero):
     assert rests(zero, stage=2)["split"]["gradients"] is True
-    row = zero.get_by_role("button", name="weights, copied: press to split")
+    row = zero.get_by_role("button", name="weights, replicated: press to shard")
     row.click()
     found = rests(zero, stage=3)
     assert found["split"]["weights"] is True and found["pieces"] == 3
@@ -36,10 +36,10 @@ def test_a_press_on_a_row_splits_it_and_another_copies_it_again(zero):
     for key, stage, pieces in (("Enter", 2, 2), ("Space", 3, 3)):
         zero.page.keyboard.press(key)
         assert rests(zero, stage=stage)["pieces"] == pieces
-    zero.get_by_role("button", name="optimizer, split: press to copy").click()
+    zero.get_by_role("button", name="optimizer, sharded: press to replicate").click()
     found = rests(zero, stage=0)
     assert not any(found["split"].values()) and found["held_gb"] == found["by_stage_gb"][0]
-    assert zero.get_by_role("button", name="gradients, copied: press to split").filter(visible=True).count() == 1
+    assert zero.get_by_role("button", name="gradients, replicated: press to shard").filter(visible=True).count() == 1
 
 
 @pytest.fixture

@@ -154,8 +154,8 @@ def test_a_shards_own_norm_is_found_by_the_assertion_and_by_nothing_else(cases):
     assert found["apart"] > 1e-3
     assert found["well"] == ""
     assert found["sick"] == (
-        f"the ranks clip by different norms ({one:.4f}, {other:.4f}): each took its own shard's; "
-        "add the squares of all shards up over the ranks first"
+        f"the ranks clip by different norms ({one:.4f}, {other:.4f}): each used the norm of its own shard; "
+        "sum the squares over all ranks first"
     )
 
 
@@ -214,7 +214,7 @@ def test_the_lab_on_two_processes(tmp_path):
 
 def test_the_lab_with_muon(tmp_path):
     record, said = recorded(pool.lab, [*FAST, "--layers", "1", "--optimizer", "muon"], 2, tmp_path)
-    assert "prediction of seconds: of AdamW's steps only" in record.skipped
+    assert "prediction of step time: only for AdamW" in record.skipped
     assert all(check["passed"] for check in record.checks.values())
     assert "each rank its own rows: WRONG" in said
     sent = record.measurement

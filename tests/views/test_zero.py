@@ -98,7 +98,7 @@ def test_a_block_at_a_time_is_less_than_the_grid_shows():
     block = (N - 2 * 32_000 * 4096 - 4096) / 32
     assert found["values"]["fullest_gb"] == pytest.approx((4 * N + 4 * block) / 1e9)
     drawn = max(shown(stage=3, moment=at)["values"]["moment_gb"] for at in range(MOMENTS))
-    assert found["values"]["fullest_gb"] < drawn and "block by block, 27.8 GB at the fullest" in found["law"][2]
+    assert found["values"]["fullest_gb"] < drawn and "block by block, the peak is 27.8 GB" in found["law"][2]
     assert "block by block" not in shown(stage=2)["law"][2] + shown(stage=3, keep=True)["law"][2]
 
 
@@ -127,11 +127,11 @@ def test_what_is_kept_in_the_hosts_memory_has_to_fit_there():
         assert round(found["values"]["host_gb"] / 1e3, 2 if ranks == 2 else 3) == each
         assert found["values"]["states_fit"] and not found["values"]["host_fits"] and not found["values"]["fits"]
         said = found["sentence"]
-        assert "of host memory (too much: 2.79 TB per node, a DGX H100 has 2 TB)" in said and "Try **NVMe**" in said
+        assert "in CPU memory (too much: 2.79 TB per node, a DGX H100 has 2 TB)" in said and "Try **NVMe**" in said
     apart = shown(stage=3, model="gpt-3-175b", ranks=4, offload="parameters", link="nodes")["values"]
     assert apart["host_fits"] and apart["node_host_gb"] == 2 * apart["host_gb"]
     lever = shown(stage=3, model="llama-3-70b", ranks=2)["sentence"]
-    assert "all states offloaded** (564.4 GB): nothing on the GPU, fits" in lever
+    assert "all states offloaded** (564.4 GB): no states on the GPU, fits" in lever
 
 
 def test_a_gpu_waits_while_its_host_updates():
@@ -141,15 +141,15 @@ def test_a_gpu_waits_while_its_host_updates():
     assert found["exposed_seconds"] == pytest.approx(parts["exposed data"] + parts["update"] + parts["exposed host"])
     own = shown()["values"]
     assert own["exposed_seconds"] == own["parts"]["exposed data"] > own["parts"]["exposed host"] == 0
-    assert "**twice**, loses 36.0 ms of 472 ms." in shown()["sentence"]
+    assert "volume **2N**; communication costs 36.0 ms of 472 ms." in shown()["sentence"]
     assert shown()["law"][0].startswith("Run by torch.compile. ")
 
 
 def test_programs_that_send_more_than_the_paper_are_named():
     assert shown()["values"]["pieces_by_way"] == {"DeepSpeed": 3}
-    assert "Installed, DeepSpeed sends 3." in shown()["law"][2]
-    assert "ZeroRedundancyOptimizer sends 3" in shown(stage=1)["law"][2]
-    assert "Installed" not in shown(stage=0)["law"][2] + shown(stage=3)["law"][2]
+    assert "By default DeepSpeed has 3N." in shown()["law"][2]
+    assert "ZeroRedundancyOptimizer has 3N" in shown(stage=1)["law"][2]
+    assert "By default" not in shown(stage=0)["law"][2] + shown(stage=3)["law"][2]
 
 
 # --- the question and the levers ----------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         given = {**views.defaults("zero"), **params}
         found = levers.advice(setting(**given))
         if found is None:
-            assert "No lever here saves 3%" in shown(**given)["sentence"]
+            assert "No single change here saves 3%" in shown(**given)["sentence"]
             continue
         now, then = (shown(**given | change)["values"] for change in ({}, found.change))
         pace = [
@@ -191,7 +191,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         fit = [one["states_fit"] and one["host_fits"] for one in (now, then)]
         if not fit[0]:
             assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and fit[1] is (", fits" in found.gives)
-        elif " each, not " in found.gives:
+        elif " per sequence, not " in found.gives:
             assert (then["fits"] or then["peak_gb"] <= now["peak_gb"]) and pace[1] < 0.97 * pace[0]
         else:
             assert fit[1] and then["held_gb"] < 0.97 * now["held_gb"] and pace[1] < 1.03 * pace[0]
@@ -207,7 +207,7 @@ def test_controls_that_change_nothing_say_why():
     assert "weights stay on the GPU" in note["levers"]["offload"]["note"]
     same = shown(stage=2, offload="optimizer")["values"]
     assert all(note["values"][name] == same[name] for name in same if name != "by_stage_gb"), "as the note says"
-    assert shown(offload="optimizer")["levers"]["to"] == {"off": "NVMe is for stage 3"}
+    assert shown(offload="optimizer")["levers"]["to"] == {"off": "only stage 3 can use NVMe"}
 
 
 # --- a reader's run -----------------------------------------------------------------------------------------------
@@ -249,17 +249,17 @@ def test_a_run_s_ring_lies_where_its_pieces_do(width):
     where = ", 2 ranks on 2-core x86-64 CPU" if width == svg.WIDE else ""
     for params in ({}, {"offload": "optimizer"}):
         said = views.render("zero", params, width, own)["svg"]
-        assert f">your run: sent 2.02 times, holds 10 B a parameter{where}<" in said
+        assert f">your run: volume 2.02N, 10 B per parameter{where}<" in said
     assert drawn["values"] == shown()["values"]
     other = views.render("zero", {"stage": 1}, width, own)["svg"]
-    assert 'r="7" fill="none"' not in other and "your run: 2 ranks on 2-core x86-64 CPU, 1 pass a step<" in other
+    assert 'r="7" fill="none"' not in other and "your run: 2 ranks on 2-core x86-64 CPU, 1 micro-batch<" in other
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"stem": "ddp"}, "no Record of labs/zero.py"),
-        ({"device_count": 1}, "of one process, which sends nothing"),
+        ({"device_count": 1}, "of one process, which communicates nothing"),
         ({"measurement": {}}, "has no bytes sent by any stage"),
         ({"model": {"layers": 2}}, "has no sound model"),
         ({"recipe": {"optimizer": "muon"}}, "of another optimizer"),

@@ -99,7 +99,7 @@ def test_a_row_s_name_splits_it_or_copies_it_again():
 def test_the_locked_picture_is_ddp_s():
     for width in WIDTHS:
         locked = zero.locked(views.defaults("zero"), width)
-        assert "data-press" not in locked and ">stage 0<" in locked and "scatter" not in locked
+        assert "data-press" not in locked and ">stage 0<" in locked and "new weights" not in locked
         assert sum(name.startswith("cell ") for name in marks(locked)) == 2
         assert area(locked, "c2") == pytest.approx(area(shown(width, stage=0)["svg"], "c2"))
 
@@ -157,13 +157,17 @@ def test_every_moment_says_what_happens():
     for params in ({}, {"stage": 3, "ranks": 8, "offload": "parameters"}, {"stage": 1, "offload": "optimizer"}):
         said = [re.search(r'data-mark="now">([^<]+)<', shown(moment=at, **params)["svg"])[1] for at in range(MOMENTS)]
         assert said[0] == "at rest" and said[-1] == "step done" and len({*said}) > 10
-    assert re.search("<text[^>]*>3 of 4 passes done<", shown(moment=0, passes=4)["svg"])
+    assert re.search("<text[^>]*>3 of 4 micro-batches done<", shown(moment=0, passes=4)["svg"])
 
 
 def test_what_is_offloaded_is_striped_and_lies_beneath():
-    for to, words in (("host", "27.0 GB in the host&#x27;s memory"), ("nvme", "27.0 GB on NVMe")):
+    for to, words in (("host", "27.0 GB in CPU memory"), ("nvme", "27.0 GB on NVMe")):
         drawn = shown(stage=3, offload="parameters", to=to)
-        assert drawn["values"]["held_gb"] == 0 and words in drawn["svg"] and "nothing at rest" in drawn["sentence"]
+        assert (
+            drawn["values"]["held_gb"] == 0
+            and words in drawn["svg"]
+            and "**no states** on the GPU" in drawn["sentence"]
+        )
         assert area(drawn["svg"], "c1") == 0 and drawn["svg"].count("not on the GPU") == 5
     below = shown(offload="parameters")["values"]  # stage 2
     assert below["away"] == "optimizer" and below["held_gb"] == pytest.approx(2 * N / 1e9)

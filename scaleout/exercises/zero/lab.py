@@ -14,7 +14,7 @@ BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
 
 
 def zero_step(weights, gradient, state, step, lr):
-    """One AdamW step on this rank's part; updates weights in place.
+    """One AdamW step on this rank's shard; updates weights in place.
 
     weights: all of them, flat, in fp32, the same on all ranks
     gradient: of this rank's samples, as long as weights
@@ -59,29 +59,30 @@ STEP = Lab(
     key="zero-step",
     level=3,
     minutes=25,
-    title="AdamW on a part",
-    prompt="Write `zero_step(weights, gradient, state, step, lr)`, what stage 1 does after the backward. Each rank has "
-    "all weights and the gradient of its own samples. It gets its part of the **mean** gradient, updates its part of "
-    "the weights with AdamW, and all ranks come out with the same new weights, which are those of AdamW on one "
-    "process.\n\n"
-    "- Parts are equal, and the last is padded: there are 25 weights, and 2 or 3 ranks.\n"
-    "- AdamW's moments are of the rank's own part **alone**. Keep them in `state`, where their bytes are counted.\n"
-    "- Your collectives are counted too: two pieces, so no all-reduce.\n\n"
-    "AdamW multiplies the weights by 1 − lr · DECAY and then steps by lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the "
-    "moments over 1 − β^step. It is checked on **2 and 3** processes with gloo, over four steps.\n\n"
-    "Save your function as `step.py`, in the folder of the book's repository, and run the command below.",
+    title="AdamW on a shard",
+    prompt="Write `zero_step(weights, gradient, state, step, lr)`, which does what stage 1 does after the backward. "
+    "Each rank has all weights and the gradient of its own samples. It gets its shard of the **mean** gradient and "
+    "updates its shard of the weights with AdamW. At the end all ranks have the same new weights, equal to those of "
+    "AdamW on one process.\n\n"
+    "- Shards are equal, and the last is padded: there are 25 weights, and 2 or 3 ranks.\n"
+    "- Store AdamW's moments of the rank's own shard **only**, in `state`, where their bytes are counted.\n"
+    "- Your collectives are counted too: a volume of 2N, so no all-reduce.\n\n"
+    "AdamW multiplies the weights by 1 − lr · DECAY and then subtracts lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the "
+    "moments over 1 − β^step. Your function is checked on **2 and 3** processes with gloo, over four steps.\n\n"
+    "Save it as `step.py` in the folder of the book's repository, and run the command below.",
     hints=(
         "`torch.nn.functional.pad(flat, (0, n))` adds n zeros; `.chunk(ranks)` of the result gives equal parts.",
-        "`dist.reduce_scatter(mine, parts)` adds: divide by the number of ranks.",
-        "`dist.all_gather(whole, part)` fills a list of tensors like the part, padding too. "
+        "`dist.reduce_scatter(mine, parts)` sums: divide by the number of ranks.",
+        "`dist.all_gather(whole, part)` fills a list of tensors that are as large as the part, with its padding. "
         "`weights.copy_(...)` changes weights in place.",
     ),
     solution="```python\n"
     f"{_STEP_SOLUTION}```\n\n"
-    "Why EPS is so large here: an AdamW with the usual 1e-8 hardly tells a sum from a mean, because its update does "
-    "not change when all gradients are scaled. Do not lean on that: clipping sees the scale, and so does EPS where "
-    "gradients are small.\n\nStage 2 has the same step. It reduces the gradient of each bucket in the backward, as "
-    "soon as it is there, and frees the rest of it. The book's three stages are in `scaleout/parallel/zero.py`.",
+    "Why EPS is so large here: with the usual 1e-8, AdamW hardly tells a sum from a mean, because its update does "
+    "not change when all gradients are scaled. Do not rely on that: clipping depends on the scale, and so does the "
+    "update where gradients are as small as EPS.\n\nStage 2 has the same step. It reduces the gradient of each bucket "
+    "in the backward, as soon as it is computed, and frees the rest of it. The book's three stages are in "
+    "`scaleout/parallel/zero.py`.",
     stub=STEP_STUB,
     command=f"{_COMMAND} step.py",
 )
@@ -92,11 +93,11 @@ import torch.distributed as dist
 
 
 def clip_sharded(shards, most):
-    """Clips gradients that lie in shards; their norm before.
+    """Clips sharded gradients; returns the norm before.
 
     shards: this rank's part of each tensor's gradient, flat,
         changed in place; a part may be empty
-    most: the largest norm that all gradients together may have
+    most: the largest allowed norm of all gradients together
     """
     return ...
 '''
@@ -121,29 +122,28 @@ CLIP = Lab(
     level=3,
     minutes=12,
     title="One norm for all shards",
-    prompt="With stages 2 and 3 a rank has only its shards of the gradients, and somebody clips them as before: "
-    "`clip_grad_norm_` on what the rank has. Nothing errors, and each rank scales by another factor. Write "
-    "`clip_sharded(shards, most)`, which does what `clip_grad_norm_` does on one process with all gradients:\n\n"
-    "- If the norm of **all** gradients of all ranks, one long vector, is above `most`, all shards are scaled in place "
-    "so that it is `most`. Else nothing is changed.\n"
-    "- It returns the norm before clipping, the same on all ranks.\n\n"
-    "A rank may own nothing of a tensor, or nothing at all; and gradients may be zero. It is checked on **2 and 3** "
-    "processes, and what you send is counted: gradients do not travel for this.\n\n"
-    "Save your function as `clip.py`, in the folder of the book's repository, and run the command below.",
+    prompt="At stages 2 and 3, `clip_grad_norm_` on each rank's own shards scales every rank's shards by a different "
+    "factor. Write `clip_sharded(shards, most)`, which does what `clip_grad_norm_` does on one process with all "
+    "gradients:\n\n- If the norm of **all** gradients of all ranks, as one long vector, is above `most`, scale all "
+    "shards in place so that the norm is `most`. Otherwise change nothing.\n"
+    "- Return the norm before clipping, the same on all ranks.\n\n"
+    "A rank may own no part of a tensor, or nothing at all, and gradients may be zero. Your function is checked on **2 "
+    "and 3** processes, and its communication is counted: do not send the gradients.\n\nSave it as `clip.py` in the "
+    "folder of the book's repository, and run the command below.",
     hints=(
-        "Which quantity of a shard can be added over tensors and over ranks: its norm, or something else?",
+        "Which quantity of a shard can be summed over tensors and over ranks: its norm, or something else?",
         "All ranks have to call the all-reduce, whatever they own.",
-        "If the norm is at most `most`, the factor is 1. Where it is zero there is nothing to divide by.",
+        "If the norm is at most `most`, the factor is 1. If it is zero, there is nothing to divide by.",
     ),
     solution="```python\n"
     f"{_CLIP_SOLUTION}```\n\n"
-    "Squares add up, norms do not. The message is one number, and a job that never sends it runs as well: in SpecForge "
-    "each rank clipped by the norm of its own shards, *roughly 1/sqrt(world_size) of the true norm*, so that the "
-    "gradient was clipped too little and *no longer points in the original direction*. The log showed the right norm, "
-    "which was added up after the update (pull request 663). So assert in the run that all ranks have the same "
-    "factor. With DTensors, as `fully_shard` makes them, `torch.nn.utils.clip_grad_norm_` takes the norm of all."
-    "\n\n"
-    "Where ranks hold copies of a shard, as in hybrid sharding, add up over those that hold different ones only "
+    "Squares can be summed, norms cannot. Only one number is communicated, and a job that does not do it runs as well. "
+    "In SpecForge each rank clipped by the norm of its own shards, *roughly 1/sqrt(world_size) of the true norm*, so "
+    "the gradient was clipped too little and *no longer points in the original direction*. The log showed the right "
+    "norm, because it was computed separately after the update (pull request 663). So assert in the run that all ranks "
+    "use the same factor. For DTensors, as `fully_shard` makes them, `torch.nn.utils.clip_grad_norm_` computes the "
+    "norm of the whole gradient.\n\n"
+    "If some ranks have copies of the same shard, as in hybrid sharding, sum only over ranks with different shards "
     "(VeOmni, issue 184).",
     stub=CLIP_STUB,
     command=f"{_COMMAND} clip.py",

@@ -1,4 +1,4 @@
-"""Exercises of `zero` on shards: whose elements they are, and what becomes of them in a checkpoint."""
+"""Exercises of `zero` on shards: which rank owns which elements, and how shards are saved."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
 _STUB = '''\
 def owned(sizes, ranks, rank):
-    """What a rank owns: a list of [tensor, first, end].
+    """A rank's shard: a list of [tensor, first, end].
 
     sizes: elements of each tensor, in order
-    tensor: its place in sizes, from 0
-    first, end: elements of that tensor, end not counted
+    tensor: its index in sizes, from 0
+    first, end: elements of that tensor, as in a slice
     """
     return ...
 '''
@@ -32,7 +32,7 @@ Pieces = list[list[int]]
 
 
 def _pieces_between(sizes, low: int, high: int) -> Pieces:
-    """What lies from `low` to `high` of the tensors end to end."""
+    """The elements from `low` to `high` of all tensors, flattened into one buffer."""
     pieces, start = [], 0
     for tensor, size in enumerate(sizes):
         first, end = max(low - start, 0), min(high - start, size)
@@ -65,7 +65,7 @@ def _spread(sizes, ranks, rank) -> Pieces:
 
 
 def _each_tensor(sizes, ranks, rank) -> Pieces:
-    """Every tensor cut for itself."""
+    """Every tensor cut separately."""
     cut = ((tensor, size, -(-size // ranks)) for tensor, size in enumerate(sizes))
     return [
         [tensor, rank * length, min((rank + 1) * length, size)] for tensor, size, length in cut if rank * length < size
@@ -73,7 +73,7 @@ def _each_tensor(sizes, ranks, rank) -> Pieces:
 
 
 def _whole_by_size(sizes, ranks, rank) -> Pieces:
-    """Whole tensors, the largest first, each to the rank that has least."""
+    """Whole tensors, the largest first, each to the rank that has the fewest elements."""
     sizes_by_rank, pieces = [0] * ranks, []
     for tensor in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         least = sizes_by_rank.index(min(sizes_by_rank))
@@ -94,7 +94,7 @@ def _padded_end(sizes, ranks, rank) -> Pieces:
 
 
 def _flat(sizes, ranks, rank) -> Pieces:
-    """Places among all elements in place of those in a tensor."""
+    """Indices among all elements instead of those in a tensor."""
     starts = [sum(sizes[:tensor]) for tensor in range(len(sizes))]
     return [[tensor, starts[tensor] + first, starts[tensor] + end] for tensor, first, end in _owned(sizes, ranks, rank)]
 
@@ -106,22 +106,21 @@ OWNED = Function(
     title="Whose elements",
     lists=True,
     index=True,
-    prompt="ZeRO lays all tensors end to end, pads the end to a multiple of the ranks, and cuts it into equal parts: "
-    "rank 0 owns the first, rank 1 the second, and so on. Tensors are cut wherever a part ends. Write "
-    "`owned(sizes, ranks, rank)`, a list with one `[tensor, first, end]` for each tensor that the rank has elements "
-    "of, in order. Padding is nobody's, and a rank that has padding alone gives an empty list.\n\n"
-    "`owned([6, 4, 1], 2, 0)` is `[[0, 0, 6]]`, and `owned([6, 4, 1], 2, 1)` is `[[1, 0, 4], [2, 0, 1]]`: a part has 6 "
-    "elements, and the last of rank 1's is padding.",
+    prompt="ZeRO flattens all tensors into one buffer, pads its end to a multiple of the ranks, and cuts it into equal "
+    "shards: rank 0 owns the first, rank 1 the second, and so on. A tensor is cut wherever a shard ends. Write "
+    "`owned(sizes, ranks, rank)`: a list with one `[tensor, first, end]` for each tensor of which the rank has "
+    "elements, in order. No rank owns the padding, and a rank with nothing but padding gives an empty list.\n\n"
+    "`owned([6, 4, 1], 2, 0)` is `[[0, 0, 6]]`, and `owned([6, 4, 1], 2, 1)` is `[[1, 0, 4], [2, 0, 1]]`: a shard has "
+    "6 elements, and the last one of rank 1 is padding.",
     hints=(
-        "A part has sum(sizes) / ranks elements, rounded up. Which of all elements are this rank's?",
-        "A tensor that begins at `start` has the rank's elements from low − start to high − start, as far as the "
-        "tensor goes.",
-        "Leave out what is empty.",
+        "A shard has sum(sizes) / ranks elements, rounded up. Which elements of the buffer are this rank's?",
+        "In a tensor that begins at `start`, the rank owns low − start to high − start, limited to the tensor.",
+        "Leave out empty ranges.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "Equal parts are what a reduce-scatter and an all-gather want. AdamW does not mind where a tensor is cut, for it "
-    "looks at one element at a time. Whatever looks at a whole tensor minds: a norm by tensor, Adafactor's rows and "
+    "Reduce-scatter and all-gather need equal shards. AdamW does not mind where a tensor is cut, because it updates "
+    "each element independently. What looks at a whole tensor does mind: a norm per tensor, Adafactor's rows and "
     "columns, Muon's matrices. torch's `ZeroRedundancyOptimizer` gives each rank whole tensors instead, and "
     "`fully_shard` cuts each tensor by rows.",
     function="owned",
@@ -151,39 +150,41 @@ OWNED = Function(
     ),
     mistakes=(
         Mistake(
-            "tail-lost", _tail_lost, "You rounded a part down: the last elements have no owner, and are never updated."
+            "tail-lost",
+            _tail_lost,
+            "You rounded the size of a shard down: the last elements have no owner, and are never updated.",
         ),
         Mistake(
             "tail-to-last",
             _tail_to_last,
-            "You rounded down and gave the last rank the rest. Collectives want equal parts: round up, and pad.",
+            "You rounded down and gave the last rank the rest. Collectives need equal parts: round up, and pad.",
         ),
         Mistake(
             "spread",
             _spread,
-            "You gave the first ranks one element more. Collectives want equal parts, so the end is padded and "
-            "only the last ranks have less.",
+            "You gave the first ranks one element more. Collectives need equal parts, so the end is padded and "
+            "only the last ranks own fewer.",
         ),
         Mistake(
             "each-tensor",
             _each_tensor,
-            "You cut every tensor into as many parts as ranks. Here they are laid end to end first, and then cut once.",
+            "You cut every tensor separately. Here all tensors are joined end to end first, and then cut once.",
         ),
         Mistake(
             "whole-by-size",
             _whole_by_size,
-            "You gave whole tensors away, the largest first. That is ZeroRedundancyOptimizer's way; here tensors "
-            "are cut where a part ends.",
+            "You assigned whole tensors, the largest first, like ZeroRedundancyOptimizer. Here tensors are cut where "
+            "a shard ends.",
         ),
         Mistake(
             "whole-by-place",
             _whole_by_place,
-            "You gave each tensor whole to the rank where it begins. It is cut where a part ends.",
+            "You gave each tensor whole to the rank where it begins. It is cut where a shard ends.",
         ),
         Mistake(
             "flat-places",
             _flat,
-            "Your first and end count all elements. They count from the tensor's own first element.",
+            "Your first and end are indices in the buffer. Count from the tensor's own first element.",
         ),
         Mistake(
             "end-counted",
@@ -193,12 +194,12 @@ OWNED = Function(
         Mistake(
             "length",
             lambda *case: [[tensor, first, end - first] for tensor, first, end in _owned(*case)],
-            "Your third number is how many elements there are. It is where they end.",
+            "Your third number is the number of elements. It should be where they end.",
         ),
         Mistake(
             "padding-too",
             _padded_end,
-            "You counted the padding as elements of the last tensor. A slice must end where the tensor does.",
+            "You counted the padding as elements of the last tensor. A range must end where the tensor does.",
         ),
         Mistake(
             "from-one",
@@ -214,32 +215,32 @@ SAVED = Choice(
     level=2,
     minutes=4,
     title="Saved by rank 0",
-    prompt="A job under DDP saves with these lines. Every rank loads, and all is well:\n\n"
+    prompt="A job under DDP saves with these lines. Every rank loads the file, and all is well:\n\n"
     "```\nif rank == 0:\n    torch.save([weights, moments], path)\n\n# after a restart, on every rank\n"
     "weights, moments = torch.load(path)\n```\n\n"
-    "Now it runs with a stage 1 written by hand on 4 ranks: `weights` is whole, and `moments` is the rank's own shard, "
-    "which has as many elements on each rank. These lines are left as they are. The job stops, and starts again. What "
-    "does each rank go on with?",
-    hints=("What is in the file?", "Does anything in a shard say whose it is?"),
-    solution="**Right weights, and rank 0's moments on all four ranks.** The shards have one shape, so nothing fails: "
-    "ranks 1, 2 and 3 update their weights with the moments of others. The loss bumps and heals, and no line of the "
-    "log says why. But the *file* says it: its moments are a quarter of what they should be. So compare bytes after "
-    "the first save, 8 for each parameter with AdamW in fp32.\n\nEither every rank saves its own shard, with its rank "
-    "and the number of ranks beside it, or all send theirs to one that saves: a collective, which every rank has to "
-    "call. `ZeroRedundancyOptimizer` refuses to give its state before `consolidate_state_dict()` has gathered it, "
-    "where it used to warn and give the shard (zhijian-liu/torchpack, issue 18). And with the call inside the `if`, "
-    "rank 0 waits for ranks that never come, as in DeepSpeed's issue 2993.",
+    "Now the job runs with a handwritten stage 1 on 4 ranks: `weights` is whole, and `moments` is the rank's own "
+    "shard, with the same number of elements on each rank. The lines above stay as they are. The job stops and "
+    "restarts. With what does each rank continue?",
+    hints=("What is in the file?", "Does a shard contain anything that says which rank owns it?"),
+    solution="**Right weights, and rank 0's moments on all four ranks.** The shards have the same shape, so nothing "
+    "fails: ranks 1, 2 and 3 update their weights with another rank's moments. The loss jumps and recovers, and no "
+    "line of the log says why. But the *file* shows it: its moments are a quarter of what they should be. So check the "
+    "bytes after the first save: AdamW's moments in fp32 take 8 bytes per parameter.\n\nEither every rank saves its "
+    "own shard, together with its rank and the number of ranks, or all ranks send theirs to one that saves. That is a "
+    "collective, so every rank has to call it. `ZeroRedundancyOptimizer` raises an error if you ask for its state "
+    "before `consolidate_state_dict()` has gathered it. And if that call is inside the `if`, rank 0 waits forever for "
+    "the others, as in DeepSpeed's issue 2993.",
     options=(
         Option(
             "all-of-rank-0",
             "Right weights, and rank 0's moments on all ranks",
-            "Right: equal shapes, so that nothing fails. Only the size of the file shows it.",
+            "Right: the shapes are equal, so nothing fails. Only the size of the file shows it.",
             True,
         ),
         Option(
             "zero-elsewhere",
             "Right weights; moments on rank 0, zeros elsewhere",
-            "Nothing here makes zeros. Ranks 1 to 3 load what is in the file, and it fits.",
+            "Nothing here creates zeros. Ranks 1 to 3 load what is in the file, and it fits.",
         ),
         Option(
             "all-right",
@@ -249,7 +250,7 @@ SAVED = Choice(
         Option(
             "fails",
             "Nothing: the load fails, as the shapes do not fit",
-            "All four shards have the same shape. An error here would be a kindness.",
+            "All four shards have the same shape, so nothing fails. An error would be better.",
         ),
         Option(
             "quarter",
@@ -259,7 +260,7 @@ SAVED = Choice(
         Option(
             "hangs",
             "Nothing: the save hangs, as ranks wait for rank 0",
-            "No line here is a collective, so nobody waits. It would hang if only rank 0 called one that gathers.",
+            "No line here is a collective, so no rank waits. It would hang if only rank 0 called a gather.",
         ),
     ),
 )

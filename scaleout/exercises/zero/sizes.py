@@ -1,4 +1,4 @@
-"""The model and the recipe that the exercises of `zero` share, and what a rank holds of its states."""
+"""The model and the recipe that the exercises of `zero` share, and the bytes of states on a rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHAPE = PRESETS["llama-3-8b"]
 NAME = "Llama 3 8B"
 PARAMETERS = total_parameters(SHAPE)
 ADAMW = Recipe(precision="bf16-master")  # bf16 weights and gradients; fp32 master copy and moments
-BYTES_EACH = "2 + 2 + 12"  # bytes of a parameter: weights, gradients, and what the optimizer keeps
+BYTES_EACH = "2 + 2 + 12"  # bytes per parameter: weights, gradients, optimizer states
 
 
 def states_of(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> dict[str, float]:

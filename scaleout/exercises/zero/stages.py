@@ -1,4 +1,4 @@
-"""Exercises of `zero` on the stages themselves: what stage 3 computes with, and which stage a job takes."""
+"""Exercises of `zero` on the stages themselves: what stage 3 computes with, and which stage a job needs."""
 
 from __future__ import annotations
 
@@ -15,47 +15,49 @@ COMPUTES = Choice(
     key="who-computes",
     level=1,
     minutes=2,
+    short=True,
     title="A quarter of a matrix",
-    prompt="Four GPUs train at stage 3, each with its own samples. A matrix W lies in quarters on the four. In the "
-    "forward GPU 2 comes to the layer of W. What does it multiply?",
+    prompt="Four GPUs train at stage 3, each on its own samples. Each GPU stores a quarter of a weight matrix W. In "
+    "the forward, GPU 2 reaches the layer of W. What does it multiply?",
     hints=(
-        "What travels at stage 3: weights, or activations?",
-        "ZeRO is data parallelism. Who works on whose samples?",
+        "What is communicated at stage 3: weights or activations?",
+        "ZeRO is data parallelism. Which GPU works on which samples?",
     ),
-    solution="**All of W, with its own samples.** The quarters are gathered first and freed afterwards. Stage 3 splits "
-    "where a weight *lies*, not who *computes* with it: each GPU does the work of the whole model on its samples, as "
-    "under DDP. In tensor parallelism weights stay where they are, each GPU multiplies its quarter with the samples of "
-    "all, and activations travel.\n\nThe two are taken for one another. *The key innovation of sharding is a form of "
-    "horizontal MP*, says DeepSpeed's issue 673, and issue 3889 reports as a bug that the *model parallel size* is 1 "
-    "at stage 3. One of ZeRO's authors corrects it: *the partitioning of parameter, gradient and optimizer state in "
-    "data parallel training* (huggingface/blog, pull request 71). You can tell them apart on the wire: bytes that grow "
-    "with the model, or with the tokens.",
+    solution="**All of W, with its own samples.** The quarters are gathered before the layer computes, and freed "
+    "afterwards. Stage 3 shards where a weight is *stored*, not who *computes* with it: each GPU runs the whole model "
+    "on its samples, as under DDP. In tensor parallelism the weights stay where they are, each GPU multiplies its "
+    "quarter with everybody's samples, and activations are communicated.\n\nThe two are often confused. DeepSpeed's "
+    "issue 673 says: *The key innovation of sharding is a form of horizontal MP* (model parallelism). One of ZeRO's "
+    "authors corrects this: *the partitioning of parameter, gradient and optimizer state in data parallel training* "
+    "(huggingface/blog, pull request 71). You can tell them apart by their communication: ZeRO's bytes grow with the "
+    "model, and tensor parallelism's with the tokens.",
     options=(
         Option(
             "whole-own",
             "All of W, with its own samples",
-            "Right: W is gathered for the moment. What is split is where it lies between its uses.",
+            "Right: W is gathered for that moment. Only its storage between two uses is sharded.",
             True,
         ),
         Option(
             "quarter-own",
             "Its quarter of W, with its own samples",
-            "Then nobody would multiply those samples with the other three quarters. GPU 2 gathers them.",
+            "Then nobody would multiply these samples with the other three quarters. GPU 2 gathers them first.",
         ),
         Option(
             "quarter-all",
             "Its quarter of W, with the samples of all",
-            "That is tensor parallelism: weights stay, activations travel. At stage 3 it is weights that travel.",
+            "That is tensor parallelism: the weights stay and activations are communicated. Stage 3 communicates "
+            "weights.",
         ),
         Option(
             "whole-all",
             "All of W, with the samples of all four",
-            "Then all four would do the same work. Each has its own samples, as in DDP.",
+            "Then all four GPUs would do the same work. Each has its own samples, as in DDP.",
         ),
         Option(
             "sum",
-            "Its quarter of W, and adds to the others'",
-            "That is a matrix cut by rows, in tensor parallelism. At stage 3 only gradients are added up.",
+            "Its quarter of W, then sums with the others",
+            "That is a matrix split by rows, in tensor parallelism. At stage 3 only gradients are summed.",
         ),
     ),
 )
@@ -66,7 +68,7 @@ USABLE = 73 * GB  # of an H100 (memory/allocator.py)
 
 @dataclass(frozen=True)
 class Job:
-    """What is known of a job before its stage is chosen. Activations in bytes of a GPU."""
+    """What is known of a job before its stage is chosen. Activations in bytes per GPU."""
 
     parameters: int
     ranks: int
@@ -74,11 +76,11 @@ class Job:
     activations: float
 
     def needs(self, stage: int) -> float:
-        """Bytes of a GPU, what stage 3 gathers for the moment left out."""
+        """Bytes per GPU, without what stage 3 gathers for a moment."""
         return total(stage, self.ranks, self.parameters) + self.activations
 
     def sends(self, stage: int) -> float:
-        """Pieces that a GPU sends in a step."""
+        """The communication volume of a step, in units of N."""
         return pieces(self.parameters, ADAMW, Layout(dp=self.ranks, zero=stage), passes=self.passes)
 
 
@@ -90,7 +92,7 @@ _TABLE = columns(
         ("", *JOBS),
         ("billion parameters", *(f"{job.parameters / 1e9:.0f}" for job in JOBS.values())),
         ("GPUs", *(job.ranks for job in JOBS.values())),
-        ("passes in a step", *(job.passes for job in JOBS.values())),
+        ("micro-batches", *(job.passes for job in JOBS.values())),
         ("activations, GB", *(f"{job.activations / GB:.0f}" for job in JOBS.values())),
     ],
     18,
@@ -110,51 +112,53 @@ WHICH_STAGE = Choice(
     key="which-stage",
     level=3,
     minutes=6,
+    short=True,
     title="Three jobs, three stages",
-    prompt="Three jobs train with AdamW, 2 + 2 + 12 bytes for each parameter. Of a GPU **73 GB** are usable, "
-    "and its batch cannot be smaller. Each job adds its gradients up over the passes of a step. No stage holds more "
-    "than it has to, and stage 3 frees each weight after its use.\n\n"
-    f"```\n{_TABLE}\n```\n\nFor each: the stage that **fits and sends least** in a step.",
+    prompt="Three jobs train with AdamW, with 2 + 2 + 12 bytes per parameter. A GPU has **73 GB** of usable memory, "
+    "and the activations cannot be smaller. Gradients are accumulated over the micro-batches of a step. No stage "
+    "stores more than it must, and stage 3 frees each weight after its use.\n\n"
+    f"```\n{_TABLE}\n```\n\nFor each job: which stage **fits and communicates least** per step?",
     hints=(
-        "Write down for each job what a GPU holds at stages 1, 2 and 3.",
-        "What does each stage send in a step of 16 passes?",
+        "For each job, compute what a GPU stores at stages 1, 2 and 3.",
+        "What is the communication volume of each stage with 16 micro-batches?",
     ),
     solution=f"```\n{_NEEDS}\n```\n\n"
-    "**A takes stage 1, B stage 3, C stage 2.** A fits from stage 1 on. With 16 passes stage 1 sends "
-    f"{JOBS['A'].sends(1):.0f} pieces, stage 2 sends {JOBS['A'].sends(2):.0f} and stage 3 sends "
-    f"{JOBS['A'].sends(3):.0f}: each stage more would free memory that nobody needs, and pay for it in every pass. "
-    "C is too large with whole gradients. In one pass stage 2 sends 2 pieces like DDP, so there is nothing to weigh. B "
-    "does not fit as long as weights are whole, and pays the third piece because it must.\n\nThat is the rule: **the "
-    "first stage that fits.** Stage 1 always sends as little as DDP, stage 2 does in a single pass, stage 3 only "
-    "where it keeps what it gathered. Do not take it because it frees most.",
+    "**A: stage 1, B: stage 3, C: stage 2.** A fits from stage 1 on. With 16 micro-batches the volume is "
+    f"{JOBS['A'].sends(1):.0f}N at stage 1, {JOBS['A'].sends(2):.0f}N at stage 2 and {JOBS['A'].sends(3):.0f}N at "
+    "stage 3, so a higher stage would free memory that the job does not need, and pay for it in every micro-batch. C "
+    "does not fit with whole gradients. With one micro-batch, stage 2 has a volume of 2N like DDP, so it costs nothing "
+    "extra. B does not fit as long as the weights are whole, and has to pay 3N.\n\nThe rule is: **the first stage that "
+    "fits.** Stage 1 always communicates as little as DDP, stage 2 does with one micro-batch per step, and stage 3 "
+    "only if it keeps the weights that it gathered.",
     options=(
         Option("1-3-2", "A: stage 1, B: stage 3, C: stage 2", "Right: for each job the first stage that fits.", True),
         Option(
             "2-3-2",
             "A: stage 2, B: stage 3, C: stage 2",
-            "Stage 2 costs nothing in a step of one pass. A has 16, and stage 2 reduces gradients in each.",
+            "Stage 2 costs nothing extra with one micro-batch. A has 16, and stage 2 reduces gradients in each.",
         ),
         Option(
             "3-3-3",
             "A: stage 3, B: stage 3, C: stage 3",
-            "All three would fit. But stage 3 gathers the weights twice in every pass: A would send 48 pieces in "
-            "place of 2.",
+            "All three would fit. But stage 3 gathers the weights twice in every micro-batch: A would have a volume of "
+            "48N instead of 2N.",
         ),
         Option(
             "1-2-1",
             "A: stage 1, B: stage 2, C: stage 1",
-            "That is right for the states alone. Activations lie on the same card, whole at every stage.",
+            "That would be right for the states alone. Activations need memory on the same GPU, at every stage.",
         ),
         Option(
             "1-3-3",
             "A: stage 1, B: stage 3, C: stage 3",
-            "Look at C again: 2 bytes whole and 14 split over 8. It fits with whole weights, and sends one piece less.",
+            "Look at C again: 2 bytes are whole and 14 are split over 8 GPUs. It fits with whole weights, and then it "
+            "communicates less.",
         ),
         Option(
             "2-3-1",
             "A: stage 2, B: stage 3, C: stage 1",
-            "C is too large at stage 1, where gradients are whole: 4 × 13 GB and an eighth of 156, and its "
-            "activations. And A has no need of stage 2.",
+            "C does not fit at stage 1, where gradients are whole: 4 × 13 GB, an eighth of 156 GB, and its "
+            "activations. And A does not need stage 2.",
         ),
     ),
 )

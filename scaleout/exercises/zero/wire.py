@@ -1,19 +1,16 @@
-"""Exercises of `zero` on what is sent: by stage and pass, with weights that are kept, and by torch's own optimizer."""
+"""Exercises of `zero` on communication: by stage and micro-batch, and by torch's own optimizer."""
 
 from __future__ import annotations
 
-from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
-from scaleout.exercises.zero.sizes import BYTES_EACH, NAME, PARAMETERS, SHAPE, states_of, total
-from scaleout.spec.devices import GB
-from scaleout.spec.slices import block_parameters
+from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
 _STUB = '''\
 def pieces(stage, passes, keep):
-    """Pieces that each rank sends in a step.
+    """The communication volume of a step, in units of N.
 
     stage: 0 (DDP), 1, 2 or 3
-    passes: forward and backward passes before the update
-    keep: at stage 3, gathered weights stay to their backward
+    passes: micro-batches per step
+    keep: at stage 3, keep gathered weights to the backward
     """
     return ...
 '''
@@ -21,15 +18,15 @@ def pieces(stage, passes, keep):
 _SOLUTION = """\
 def pieces(stage, passes, keep):
     if stage < 2:
-        return 2                          # added up first, sent once
+        return 2                          # accumulated first
     if stage == 2:
-        return passes + 1                 # reduced in every pass
+        return passes + 1                 # reduced every time
     return passes * (2 if keep else 3)
 """
 
 
 def _pieces(stage, passes, keep, full=2, second=None, gathers=2, third=None, extra=0):
-    """With something wrong in it: what stages 0 and 1 send, what stage 2 and 3, and after the update of 3."""
+    """With something wrong: the volume of stages 0 and 1, of stage 2 and 3, and what stage 3 adds after its update."""
     if stage < 2:
         return full
     if stage == 2:
@@ -41,29 +38,28 @@ PIECES = Function(
     key="pieces-sent",
     level=2,
     minutes=6,
-    title="Pieces by stage and pass",
-    prompt="Call it **one piece** when every weight or every gradient goes over the wire once: a reduce-scatter of all "
-    "gradients, or an all-gather of all weights. An all-reduce is two. Write `pieces(stage, passes, keep)`: what each "
-    "rank sends in a step of `passes` forward and backward passes, which add their gradients up before one update.\n\n"
-    "- A rank never holds more than its stage allows, not even from pass to pass; and sends as little as that "
-    "permits.\n"
+    title="Volume by stage",
+    prompt="Write `pieces(stage, passes, keep)`: the communication volume of a step in units of N. One reduce-scatter "
+    "of all gradients, or one all-gather of all weights, counts 1; an all-reduce counts 2. A step has `passes` "
+    "micro-batches, whose gradients are accumulated before one update.\n\n"
+    "- A rank never stores more than its stage allows, not even between micro-batches, and communicates as little as "
+    "that permits.\n"
     "- At stages 1 and 2 the new weights are gathered after the update.\n"
-    "- At stage 3 weights are gathered in the forward, freed, and gathered again in the backward. With `keep` they "
-    "stay from the forward of a pass to its backward, and are freed then.",
+    "- At stage 3 the weights are gathered in the forward, freed, and gathered again in the backward. With `keep` they "
+    "stay from the forward of a micro-batch to its backward, and are freed then.",
     hints=(
-        "Which stages can hold a whole gradient until the last pass? Those add up first and send once.",
-        "At stage 2 a rank holds whole gradients for a moment only. What becomes of them at the end of a pass?",
-        "At stage 3 nothing whole outlives a pass: count one pass, and multiply.",
+        "Which stages may store all gradients until the last micro-batch? They accumulate first and communicate once.",
+        "At stage 2 a rank has whole gradients only for a moment. What happens to them at the end of a micro-batch?",
+        "At stage 3 nothing whole stays after a micro-batch. Count one micro-batch, and multiply.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "With one pass that is 2, 2, 2 and 3. (Of stage 2 a blog says that it *uses reduce-scatter so adds some overhead "
-    "compared to all-reduce*, roeybc.com/blog/zero. A reduce-scatter is half of an all-reduce.) **With many, stage 2 "
-    "is a stage of its own:** 32 passes send 33 pieces, and stage 1 sends 2. *Why Stage2 need communicate gradients "
-    "every steps?* asks DeepSpeed's issue 2252. Because a rank keeps its part of the sum and throws the rest away, is "
-    "the answer there; and so `no_sync` is refused. A program may keep whole gradients and send once, and that is "
-    "stage 1's memory. A pipeline has many passes in a step: DeepSeek-V3, on 16 pipeline stages, was trained at stage "
-    "1 (arXiv 2412.19437, section 3.2).",
+    "With one micro-batch that is 2, 2, 2 and 3. **With many, stage 2 is no longer like stage 1:** with 32, stage 2 "
+    "communicates 33 and stage 1 communicates 2. *Why Stage2 need communicate gradients every steps?* asks DeepSpeed's "
+    "issue 2252. The answer there: because a rank keeps only its part of the sum and frees the rest. For the same "
+    "reason `no_sync` is refused. A program may store whole gradients and communicate once, but then it uses as much "
+    "memory as stage 1. A pipeline has many micro-batches per step: DeepSeek-V3, on 16 pipeline stages, was trained at "
+    "stage 1 (arXiv 2412.19437, section 3.2).",
     function="pieces",
     stub=_STUB,
     reference=_pieces,
@@ -91,120 +87,63 @@ PIECES = Function(
         Mistake(
             "stage-2-waits",
             lambda *case: _pieces(*case, second=2),
-            "Your stage 2 sends once for all passes. To wait for the last pass it would have to hold whole "
+            "Your stage 2 reduces once for all micro-batches. To wait for the last one it would have to store whole "
             "gradients, and that is stage 1.",
         ),
         Mistake(
             "stage-1-hurries",
             lambda stage, passes, keep: _pieces(stage, passes, keep, full=passes + 1 if stage else 2),
-            "Your stage 1 reduces in every pass. It holds whole gradients, and can add them up first.",
+            "Your stage 1 reduces in every micro-batch. It stores whole gradients, and can accumulate them first.",
         ),
         Mistake(
             "every-pass",
             lambda stage, passes, keep: _pieces(stage, passes, keep, full=passes + 1 if stage else 2 * passes),
-            "Stages 0 and 1 of yours send gradients in every pass. They hold whole gradients: add up, then send once.",
+            "Your stages 0 and 1 reduce in every micro-batch. They store whole gradients: accumulate, then communicate "
+            "once.",
         ),
         Mistake(
             "once",
             lambda stage, passes, keep: _pieces(stage, 1, keep),
-            "You count one pass. What a rank may not hold from pass to pass it sends in each.",
+            "You count one micro-batch. What a rank may not store between micro-batches, it communicates in each of "
+            "them.",
         ),
         Mistake(
             "all-times-passes",
             lambda stage, passes, keep: passes * _pieces(stage, 1, keep),
-            "You multiplied everything by the passes. Whole gradients wait for the last one, and new weights are "
-            "gathered once, after the update.",
+            "You multiplied everything by the micro-batches. Whole gradients can wait for the last one, and new "
+            "weights are gathered once, after the update.",
         ),
         Mistake(
             "all-reduced",
             lambda stage, passes, keep: _pieces(stage, passes, keep, full=2 + (stage == 1), second=2 * passes + 1),
-            "You all-reduce the gradients at stages 1 and 2. A rank needs the sum of its own part only: a "
-            "reduce-scatter, one piece. (DeepSpeed does all-reduce there by default.)",
+            "You all-reduce the gradients at stages 1 and 2. A rank needs only the sums of its own part: a "
+            "reduce-scatter, which counts 1. (DeepSpeed does all-reduce there by default.)",
         ),
         Mistake(
             "stage-3-waits",
             lambda stage, passes, keep: _pieces(stage, passes, keep, third=passes * (1 if keep else 2) + 1),
-            "At stage 3 you reduce the gradients once, after the last pass. Whole gradients would have to wait "
-            "for that.",
+            "At stage 3 you reduce the gradients once, after the last micro-batch. A rank would have to store whole "
+            "gradients until then.",
         ),
         Mistake(
             "kept-all-step",
             lambda stage, passes, keep: _pieces(stage, passes, keep, third=passes + 1 if keep else None),
-            "With keep you gather the weights once a step. They are freed in the backward, and the next pass "
-            "gathers again.",
+            "With keep you gather the weights once per step. They are freed in the backward, and the next micro-batch "
+            "gathers them again.",
         ),
         Mistake(
             "kept-not-seen",
             lambda *case: _pieces(*case, gathers=3),
-            "Your function does not look at keep. Weights that stayed need no second gather.",
+            "Your function does not use keep. Weights that stay need no second all-gather.",
         ),
         Mistake(
             "gathered-after",
             lambda *case: _pieces(*case, extra=1),
-            "At stage 3 you gather the new weights after the update. Nobody needs them whole until the next "
-            "forward, which gathers anyway.",
+            "At stage 3 you gather the new weights after the update. No rank needs them whole before the next "
+            "forward, which gathers them anyway.",
         ),
     ),
-    right="2, 2, 2, 3 holds for one pass: what a rank may not keep, it sends each time.",
-)
-
-_RANKS = 16
-_GATHERED = PARAMETERS * 2
-_SHARDS, _STAGE_2 = total(3, _RANKS), total(2, _RANKS)
-_KEPT_BYTES = _SHARDS + _GATHERED
-_BLOCK = block_parameters(SHAPE) * 2
-
-KEPT_TO_BACKWARD = Number(
-    key="kept-to-backward",
-    level=2,
-    minutes=3,
-    title="Stage 3 that keeps its weights",
-    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters, {BYTES_EACH} bytes each) trains at **stage 3** on "
-    f"**{_RANKS}** GPUs. To save the second gather, gathered weights **stay** until their backward "
-    "(`reshard_after_forward=False`). A gathered weight is a copy in bf16 beside the GPU's own shard. How much do the "
-    "states take on a GPU at the **end of the forward**, gathered weights counted, activations not? The shard of the "
-    "gradients has its place all the time.",
-    hints=(
-        "What does a GPU hold between two steps at stage 3?",
-        "By the end of the forward every layer has been gathered, and none freed.",
-    ),
-    solution=f"The shards, 16 bytes × {PARAMETERS / 1e9:.2f} × 10^9 / {_RANKS} = {_SHARDS / GB:.2f} GB, and all "
-    f"weights once more, 2 × {PARAMETERS / 1e9:.2f} = {_GATHERED / GB:.2f} GB: **{_KEPT_BYTES / GB:.1f} GB**. Stage 2 "
-    f"holds {_STAGE_2 / GB:.1f} GB, and in a step of one pass both send two pieces. So stage 3 that keeps is, at its "
-    f"fullest, stage 2 and a shard more, {states_of(3, _RANKS)['weights'] / GB:.1f} GB. What it gains: its gather "
-    "goes block by block beside the forward, which hides it, where stage 2's stands between update and forward.\n\n"
-    "Llama 3 was trained so, to spare the second gather (arXiv 2407.21783, section 3.3.2). There a GPU gathered only "
-    "what tensor and pipeline parallelism had left it.",
-    value=_KEPT_BYTES,
-    unit="GB",
-    units=("MB", "GB", "GiB"),
-    slips=(
-        Slip(
-            "between-steps",
-            _SHARDS,
-            "Those are the shards alone, as between two steps. The gathered weights are whole, and still there.",
-        ),
-        Slip("stage-2", _STAGE_2, "That is stage 2. Here a GPU has its shard of the weights beside the whole ones."),
-        Slip(
-            "freed",
-            _SHARDS + _BLOCK,
-            "That has one block whole, as if each were freed after its forward. Here they stay.",
-        ),
-        Slip("copies", total(0, _RANKS), "That is DDP, everything whole. Only the weights are gathered."),
-        Slip(
-            "weights-alone", _GATHERED, "Those are the gathered weights alone. The shards of all states are there too."
-        ),
-        Slip(
-            "gathered-fp32",
-            _SHARDS + 2 * _GATHERED,
-            "You gathered 4 bytes for each parameter: fp32, or gradients too. Weights travel in bf16.",
-        ),
-        Slip("stage-1", total(1, _RANKS), "That is stage 1, with whole gradients. Of the gradients there is a shard."),
-        Slip(
-            "all-gathered", _SHARDS + 16 * PARAMETERS, "That gathers the optimizer's state too. It is never gathered."
-        ),
-    ),
-    right="As many bytes on the wire as stage 2, and a shard more in memory.",
+    right="2, 2, 2, 3 holds for one micro-batch. What a rank may not store, it communicates every time.",
 )
 
 WRAPPED = Choice(
@@ -215,49 +154,51 @@ WRAPPED = Choice(
     prompt="A job on 8 GPUs trains in fp32 with DDP and AdamW. Somebody changes one line:\n\n"
     "```\noptimizer = ZeroRedundancyOptimizer(\n    model.parameters(), optimizer_class=torch.optim.AdamW, lr=1e-4)\n"
     "```\n\nDDP stays, and all-reduces the gradients in the backward. After its update each rank **broadcasts** the "
-    "weights that it owns. What does a rank now hold, and what does it send in a step of one pass? A piece is every "
-    "weight or every gradient once; DDP alone sends 2.",
-    hints=("Who still needs the whole gradient, and who still has it?", "What is sent that was not sent before?"),
-    solution="**About an eighth of AdamW's state, whole gradients and weights, and 3 pieces.** DDP's all-reduce gives "
-    "each rank the whole sum, of which it reads an eighth: that half of it is for nothing. Then the new weights come "
-    "as a third piece. A reduce-scatter in place of the all-reduce would make it 2 again. torch's issue 69591 asks for "
-    "just that: *Make DDP + Zero have the same communication volume as regular DDP*.\n\n*About* an eighth, because a "
-    "rank owns whole tensors, dealt out by size. A token table that is a third of the model has one owner.",
+    "weights that it owns. What does a rank store now, and what is its communication volume per step? DDP alone "
+    "has 2N.",
+    hints=(
+        "Which rank still gets all the gradients, and does it need them?",
+        "What is communicated now that was not before?",
+    ),
+    solution="**About an eighth of AdamW's state, whole gradients and weights, and 3N.** DDP's all-reduce gives each "
+    "rank all the sums, and a rank reads an eighth of them: half of the all-reduce is wasted. The broadcasts of the "
+    "new weights are the third N. A reduce-scatter instead of the all-reduce would make it 2N again. torch's issue "
+    "69591 asks for that: *Make DDP + Zero have the same communication volume as regular DDP*.\n\nIt is *about* an "
+    "eighth, because a rank owns whole tensors, assigned by size. An embedding that is a third of the model has one "
+    "owner.",
     options=(
         Option(
             "state-3",
-            "An eighth of the state; it sends 3 pieces",
-            "Right: DDP's two, and the broadcasts of the new weights.",
+            "An eighth of the state, and a volume of 3N",
+            "Right: 2N for DDP, and N for the broadcasts of the new weights.",
             True,
         ),
         Option(
             "state-2",
-            "An eighth of the state; it sends 2 pieces",
-            "That is stage 1 with a reduce-scatter. DDP all-reduces: what is left for the new weights?",
+            "An eighth of the state, and a volume of 2N",
+            "That is stage 1 with a reduce-scatter. DDP all-reduces, which is already 2N. And the new weights?",
         ),
         Option(
             "gradients-2",
-            "An eighth of state and gradients; it sends 2",
-            "DDP leaves every rank with whole gradients, in its buckets. And after its two pieces the new weights "
-            "are sent.",
+            "An eighth of state and gradients, and 2N",
+            "DDP leaves whole gradients on every rank, in its buckets. And after its 2N the new weights are broadcast.",
         ),
         Option(
             "gradients-3",
-            "An eighth of state and gradients; it sends 3",
-            "The pieces are right. But DDP leaves whole gradients on every rank: stage 2 is not an optimizer's "
-            "to give.",
+            "An eighth of state and gradients, and 3N",
+            "The volume is right. But DDP leaves whole gradients on every rank, and an optimizer cannot change that.",
         ),
         Option(
             "all-2",
-            "The whole state as before; it sends 2 pieces",
-            "Each rank updates the tensors that it owns, and keeps moments for those alone.",
+            "The whole state as before, and a volume of 2N",
+            "Each rank updates only the tensors that it owns, and stores moments for those alone.",
         ),
         Option(
             "state-9",
-            "An eighth of the state; it sends 9 pieces",
-            "Eight ranks broadcast, but each only what it owns: together every weight once.",
+            "An eighth of the state, and a volume of 9N",
+            "Eight ranks broadcast, but each only the weights that it owns: together, every weight once.",
         ),
     ),
 )
 
-EXERCISES = (PIECES, KEPT_TO_BACKWARD, WRAPPED)
+EXERCISES = (PIECES, WRAPPED)

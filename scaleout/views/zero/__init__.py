@@ -1,4 +1,5 @@
-"""ZeRO's ownership: who holds which shard of weights, gradients and optimizer states through a step, and what moves."""
+"""ZeRO's ownership: which GPU stores which shard of weights, gradients and optimizer states during a step, and what is
+communicated."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from scaleout.views.choices import LARGE, NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
 from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, integral
 
-TITLE = "Who holds what in ZeRO"
+TITLE = "Who stores what in ZeRO"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "gpt-3-175b")
 CONTROLS = (
-    guess("DDP (stage 0) sends every weight's bytes **twice** in a step. **Stage 2** splits gradients and optimizer: "
-          "how many times does it send them?", "pieces", "times", lo=0, hi=4, step=0.25),
+    guess("DDP (stage 0) has a communication volume of **2N**. **Stage 2** shards gradients and optimizer "
+          "states: how many times N is its volume?", "pieces", "times", lo=0, hi=4, step=0.25),
     play("moment", "Through a step", MOMENTS, 0, MOMENTS),
-    select("stage", "ZeRO stage: what is split", 2, [(0, "0 none"), (1, "1 optim"), (2, "2 + grads"),
+    select("stage", "ZeRO stage: shards", 2, [(0, "0 none"), (1, "1 optim"), (2, "2 + grads"),
                                                      (3, "3 + weights")]),
     select("ranks", "GPUs", 4, [(n, str(n)) for n in (2, 4, 8)]),
-    select("offload", "Kept outside the GPU", "none",
+    select("offload", "Offloaded to CPU", "none",
            [("none", "nothing"), ("optimizer", "optimizer"), ("parameters", "and weights")]),
     toggle("keep", "Keep gathered weights", False),
     *more(
@@ -30,17 +31,17 @@ CONTROLS = (
         select("optimizer", "Optimizer", "adamw", [("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit"),
                                                    ("momentum", "SGD with momentum"), ("sgd", "SGD"),
                                                    ("muon", "Muon, AdamW for the rest")]),
-        select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
-        slider("batch", "Sequences per GPU and pass", 2, 1, 64, log=True),
+        select("passes", "Micro-batches per step", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
+        slider("batch", "Sequences per GPU and micro-batch", 2, 1, 64, log=True),
         select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("link", "Joined by", "own", list(LINKS.items())),
-        select("to", "Outside the GPU: in", "host", [("host", "the host's memory"), ("nvme", "NVMe")]),
+        select("to", "Offload to", "host", [("host", "CPU memory"), ("nvme", "NVMe")]),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int, run: dict | None = None) -> dict:
-    """The grid at a moment of the step, and beneath it the card, the wire and the seconds."""
+    """The grid at a moment of the step, and below it a GPU's memory, the communication volume and the step time."""
     setting, moment = Setting.of(params), params["moment"]
     values = {**_values(setting), **_at_moment(setting, moment)}
     return {
@@ -56,7 +57,7 @@ measured = record.measured
 
 
 def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gives."""
+    """The change worth trying now, with its effect."""
     return levers.sentence(Setting.of(params))
 
 
@@ -74,15 +75,15 @@ def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, or less than they say, and why."""
     reasons = {}
     if setting.stage < 3:
-        reasons["keep"] = "only stage 3 gathers weights to compute with"
+        reasons["keep"] = "only stage 3 gathers weights"
     if not setting.stage:
-        reasons["offload"] = "nobody owns a part of a copy: stages 1 to 3"
+        reasons["offload"] = "needs a stage from 1 to 3, where each GPU owns a shard"
     elif setting.muon:
-        reasons["offload"] = "Muon's products need the GPU"
+        reasons["offload"] = "Muon's matmuls need the GPU"
     if setting.offloaded == "none":
         reasons["to"] = "nothing is offloaded"
     elif setting.stage < 3:
-        reasons["to"] = "NVMe is for stage 3"
+        reasons["to"] = "only stage 3 can use NVMe"
     levers = {name: {"off": reason} for name, reason in reasons.items()}
     if setting.offload == "parameters" and setting.offloaded == "optimizer":
         levers["offload"] = {"note": "below stage 3 the weights stay on the GPU: only the optimizer is offloaded"}
@@ -126,7 +127,7 @@ def _values(setting: Setting) -> dict:
 
 
 def _at_moment(setting: Setting, moment: int) -> dict:
-    """What is held and sent at a moment."""
+    """What is stored and communicated at a moment."""
     number, part = setting.frame_at(moment)
     frame = picture.resting(setting) if moment == MOMENTS else setting.frames[number]
     held_bytes = setting.bytes_at(frame)

@@ -1,10 +1,8 @@
-"""How the view `zero` says bytes and counts."""
+"""How the view `zero` writes bytes and communication volumes."""
 
 from __future__ import annotations
 
 from scaleout.words.amounts import amount
-
-COUNTS: dict[float, str] = {1: "once", 2: "twice", 3: "three times"}
 
 
 def gigabytes(size: float) -> str:
@@ -16,10 +14,10 @@ def gigabytes(size: float) -> str:
     return amount(size, digits=4 if 100e9 <= size < 999.95e9 else 3)
 
 
-def times(pieces: float) -> str:
-    """How often all weights' bytes are sent.
+def volume(pieces: float) -> str:
+    """A communication volume, in units of N elements.
 
-    >>> times(2), times(9), times(2.9611)
-    ('twice', '9 times', '2.96 times')
+    >>> volume(2), volume(9), volume(2.9611)
+    ('2N', '9N', '2.96N')
     """
-    return COUNTS.get(pieces, f"{pieces:.3g} times")
+    return f"{pieces:.3g}N"

@@ -1,5 +1,5 @@
-"""Beneath the grid of the view `zero`: what a GPU holds beside its card's limit, the wire that fills, and the seconds
-of a step."""
+"""Below the grid of the view `zero`: a GPU's memory with its limit, the communication volume that fills, and the step
+time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scaleout.draw.labels import fitting
 from scaleout.views.zero.amounts import gigabytes
 from scaleout.words.amounts import quantity, took
 
-AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
+AXIS = 4.2  # units of N on the axis, so that a guess above the answer can be drawn
 LEAST_GAP = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
-SECONDS = {"compute": "compute", "exposed data": "communication", "update": "update", "exposed host": "host copies",
+SECONDS = {"compute": "compute", "exposed data": "communication", "update": "update", "exposed host": "PCIe copies",
            "rest": "other"}  # fmt: skip
 FILLS = {"compute": "compute", "update": "c2", "rest": "muted"}
 
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Cell:
-    """A message on the wire: words, the longest first, pieces that it has, and pieces that have been sent."""
+    """A collective on the axis: words, the longest first, its volume in N, and the part that has been sent."""
 
     words: tuple[str, ...]
     pieces: float
@@ -57,7 +57,7 @@ class Cell:
 
 
 def scale(band: Band, sizes: Sequence[float], outside: float, words: str) -> float:
-    """CSS pixels a byte: all sizes fit, and what is outside the GPU with its words."""
+    """CSS pixels per byte: all sizes fit, and so do the offloaded states with their words."""
     inside = band.width / (1.03 * max(sizes))
     return min(inside, (band.width - svg.measure(words, svg.SMALLEST) - 8) / outside) if outside else inside
 
@@ -100,26 +100,26 @@ def _memory_words(held_bytes: float, usable: int, activations: int) -> list[str]
     held_words, all_of, take = gigabytes(held_bytes), gigabytes(usable), gigabytes(activations)
     if not held_bytes:
         return [
-            f"each holds nothing now: all of the usable {all_of} are left for activations, which take {take}",
-            f"each holds nothing now: {all_of} are left",
+            f"no states on the GPU now: all {all_of} are left for activations, which take {take}",
+            f"no states on the GPU now: {all_of} are left",
         ]
     if held_bytes > usable:
         excess = gigabytes(held_bytes - usable)
         return [
-            f"each holds {held_words}, {excess} more than the usable {all_of}",
+            f"states per GPU: {held_words}, {excess} more than the usable {all_of}",
             f"{held_words}: {excess} over {all_of}",
         ]
     left = f"{quantity((usable - held_bytes) / 1e9, 2)} GB"
     return [
-        f"each holds {held_words} of the usable {all_of}; {left} are left for activations, which take {take}",
-        f"each holds {held_words} of {all_of}; {left} left, activations take {take}",
+        f"states {held_words} of the usable {all_of}; {left} left for activations, which take {take}",
+        f"states: {held_words} of {all_of}; {left} left, activations {take}",
         f"{held_words} of {all_of}, activations {take}",
         f"{held_words} of {all_of}",
     ]
 
 
 def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> list[str]:
-    """Beneath the bar, where each stage's ends; stages that end at one place share a mark."""
+    """Below the bar, where the states of each stage end; stages that end at one place share a mark."""
     low = band.y + band.height
     groups: list[tuple[float, list[int]]] = []
     for stage, size in sorted(enumerate(stages), key=lambda item: (item[1], item[0])):
@@ -153,7 +153,7 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
 
 
 def host(band: Band, parts: Sequence[Part], scale: float, words: str) -> str:
-    """What lies outside the GPU, on the scale of what lies on it."""
+    """What is offloaded, on the scale of what is on the GPU."""
     boxes, part_x = [], band.x
     for part in parts:
         wide = part.size * scale
@@ -170,8 +170,8 @@ def host(band: Band, parts: Sequence[Part], scale: float, words: str) -> str:
 
 
 def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float | None = None) -> str:
-    """Cells as long as their pieces, filled as far as they have been sent; an axis of pieces above, and the mark of a
-    guess, which has the line beneath to itself. piece: its bytes. run: pieces of a reader's own."""
+    """Cells as long as their volume, filled as far as it has been sent; an axis in units of N above, and the mark of a
+    guess, which has the line below to itself. piece: bytes of N. run: the volume of a reader's own run."""
     end = max(AXIS, ceil(sum(cell.pieces for cell in cells)) + 0.2)
     scale, low = band.width / end, band.y + band.height
     parts = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
@@ -192,9 +192,7 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float
         cell_x += cell.pieces * scale
     stops = [(0.0, band.x), (AXIS, band.x + AXIS * scale)]
     if run:
-        parts.append(
-            plot.ringed(band.x + min(run, end) * scale, band.y + band.height / 2, f"your run: {run:.2f} times")
-        )
+        parts.append(plot.ringed(band.x + min(run, end) * scale, band.y + band.height / 2, f"your run: {run:.2f}N"))
     return "".join(parts) + guess.mark(stops, (band.y - 4, low + 4), "x")
 
 
@@ -203,8 +201,9 @@ def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
     sent_bytes = sum(cell.sent for cell in cells) * piece
     sent = gigabytes(total) if sent_bytes > (1 - 1e-9) * total else f"{gigabytes(sent_bytes)} of {gigabytes(total)}"
     return [
-        f"sent by each GPU: {sent}; 1 is every weight once, {size}",
-        f"each sends {sent}; 1 is every weight once",
+        f"communication volume in units of N; each GPU sends {sent}, {size} per N",
+        f"volume in units of N; each GPU sends {sent}",
+        f"volume in N; each sends {sent}",
         f"each sends {sent}",
     ]
 
@@ -224,14 +223,15 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
 
 
 def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
-    """A step's seconds by what they are spent on, side by side; hatched what communication and the host cost."""
+    """The step time by what it is spent on, side by side; the cost of communication and offload is hatched."""
     total = sum(parts.values())
-    named = SECONDS | ({"update": "update on the host"} if "update" in waits else {})
+    named = SECONDS | ({"update": "update on the CPU"} if "update" in waits else {})
     items = ", ".join(f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0)
     ways = [
-        f"a step takes {took(total)}: {items}",
+        f"step time {took(total)}: {items}",
+        f"step {took(total)}: {items}",
         f"{took(total)}: {items}",
-        f"{took(total)} a step, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
+        f"step time {took(total)}, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
     ]
     pieces, bar_x = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
     for name, words in named.items():

@@ -1,4 +1,4 @@
-"""Which lever to move in the view `zero`: each is tried before it is named."""
+"""Which control to change in the view `zero`: each change is tried before it is named."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from scaleout.views import lever
 from scaleout.views.lever import Change, Lever
-from scaleout.views.zero.amounts import gigabytes, times
+from scaleout.views.zero.amounts import gigabytes, volume
 from scaleout.words.amounts import count, took
 
-WORTH = 0.03  # of the time, or of the bytes held, that a lever must save to be named
-SLOW = 0.1  # share of a step that is no computing, from which on time is what is scarce
+WORTH = 0.03  # of the time, or of the bytes stored, that a change must save to be named
+SLOW = 0.1  # share of a step without computation from which on time is scarce
 HIGHEST = {"ranks": 8, "batch": 64, "passes": 8}  # ends of the view's controls
 
 
 def sentence(setting) -> str:
-    """The one lever worth trying now, with what it gives."""
-    return lever.sentence(advice(setting), f"No lever here saves {WORTH:.0%} of memory or time for free.")
+    """The one change worth trying now, with its effect."""
+    return lever.sentence(advice(setting), f"No single change here saves {WORTH:.0%} of memory or time for free.")
 
 
 def advice(setting) -> Lever | None:
@@ -29,7 +29,7 @@ def advice(setting) -> Lever | None:
 
 
 def pace(setting) -> float:
-    """Seconds that a GPU takes for a sequence."""
+    """Seconds per sequence on one GPU."""
     return setting.time.seconds / (setting.batch * setting.passes)
 
 
@@ -95,7 +95,7 @@ def _faster(setting) -> Lever | None:
             (after.step_fits or (after.fits and after.peak <= setting.peak))
             and pace(after) < (1 - WORTH) * pace(setting)
         ),
-        lambda after: f"{took(pace(after))} each, not {took(pace(setting))}",
+        lambda after: f"{took(pace(after))} per sequence, not {took(pace(setting))}",
     )
 
 
@@ -103,7 +103,7 @@ def _for_time(setting) -> Iterator[Change]:
     """The mildest first."""
     if setting.offloaded != "none":
         if setting.tier == "nvme":
-            yield "the host's memory", {"to": "host"}
+            yield "CPU memory", {"to": "host"}
         if setting.offloaded == "parameters":
             yield "weights on the GPU", {"offload": "optimizer"}
         yield "all states on the GPU", {"offload": "none"}
@@ -116,20 +116,19 @@ def _for_time(setting) -> Iterator[Change]:
     if setting.link != "own":
         yield "one node", {"link": "own"}
     if 2 * setting.batch <= HIGHEST["batch"]:
-        yield f"{count(2 * setting.batch, 'sequence')} a pass", {"batch": 2 * setting.batch}
+        yield f"{count(2 * setting.batch, 'sequence')} per micro-batch", {"batch": 2 * setting.batch}
     if 2 * setting.passes <= HIGHEST["passes"]:
-        yield f"{2 * setting.passes} passes per step", {"passes": 2 * setting.passes}
+        yield f"{2 * setting.passes} micro-batches per step", {"passes": 2 * setting.passes}
 
 
 # --- words -------------------------------------------------------------------------------------------------------
 
 
 def _holds(changed) -> str:
-    return f"{gigabytes(changed.held_bytes())} a GPU" if changed.held_bytes() else "nothing on the GPU"
+    return f"{gigabytes(changed.held_bytes())} per GPU" if changed.held_bytes() else "no states on the GPU"
 
 
 def _sends(setting, changed) -> str:
-    """What it costs on the wire."""
-    if changed.pieces == setting.pieces:
-        return "no byte more sent" if changed.ranks == setting.ranks else f"sent {times(changed.pieces)} as now"
-    return f"sent {times(changed.pieces)}"
+    """The communication volume afterwards."""
+    words = "the volume stays" if changed.pieces == setting.pieces else "volume"
+    return f"{words} {volume(changed.pieces)}"

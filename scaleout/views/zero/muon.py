@@ -1,5 +1,5 @@
-"""Muon in the view `zero`: the blocks' matrices have one state, and are gathered whole to be made orthogonal, because
-a shard of a matrix cannot be."""
+"""Muon in the view `zero`: the blocks' matrices have one average, and their momentum is gathered whole, because a shard
+of a matrix cannot be orthogonalized alone."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ GATHER = "gather the momentum"  # of each matrix, to all ranks, in 16 bits
 
 
 def adamw_share(setting) -> float:
-    """Share of the parameters that AdamW steps, with a second state: tables, head, norms."""
+    """Share of the parameters that AdamW updates, with a second average: embedding, head, norms."""
     return 1 - matrix_parameters(setting.shape) / setting.parameters
 
 
 def messages(setting) -> tuple[Message, ...]:
-    """What the update sends beside the step's own."""
+    """What the update communicates in addition to the step."""
     return muon_messages(setting.shape, setting.recipe, setting.layout)
 
 
 def frames(plain: tuple[Frame, ...], pieces: float) -> Iterator[Frame]:
-    """A step with the gathers in its update. pieces: of all of them."""
+    """A step with the all-gathers in its update. pieces: their volume in N."""
     ranks, extra = len(plain[0].held["momentum"]), 0.0
     for frame in plain:
         yield replace(frame, sent=frame.sent + extra)
@@ -44,7 +44,7 @@ def _lent(grid, shard: int):
 
 
 def time(setting, plain: Step) -> Step:
-    """A step with Muon's matrix multiplications in its update, and its messages exposed."""
+    """A step with Muon's matmuls in its update, and its communication exposed."""
     muon_seconds = muon.seconds(setting.job)
     parts = plain.parts | {
         "update": plain.parts["update"] + muon_seconds["matmuls"],

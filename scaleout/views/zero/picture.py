@@ -1,4 +1,4 @@
-"""The picture of the view `zero`: who owns which shard of what, at a moment of a step, above what `beneath` draws."""
+"""The picture of the view `zero`: which GPU owns which shard, at a moment of a step, above what `beneath` draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scaleout.views.zero.setting import MOMENTS, Setting
 FILLS = {"weights": ("c1", "c5"), "gradients": ("c6", "")}  # and while they are lent; all else is the optimizer's
 GROUPS = ((1, "optimizer"), (2, "gradients"), (3, "weights"))  # by the stage that splits them
 PRESS = 27.0  # CSS pixels that a finger needs
-HOSTS = {"host": "in the host's memory", "nvme": "on NVMe"}
+HOSTS = {"host": "in CPU memory", "nvme": "on NVMe"}
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,15 @@ def picture(setting: Setting, moment: int, width: int, run: dict | None) -> str:
         beneath.seconds(_band(places.seconds, width), setting.spent, setting.waits),
     ]
     label = (
-        f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
-        f"{setting.stage}, areas as bytes; beneath, a GPU's usable memory, the {setting.pieces:.3g} pieces that "
-        "each sends in a step, and its seconds."
+        f"{setting.ranks} GPUs and the weights, gradients and optimizer states that each stores at ZeRO stage "
+        f"{setting.stage}, areas as bytes; below, a GPU's usable memory, the communication volume of "
+        f"{setting.pieces:.3g} N per step, and the step time."
     )
     return svg.figure(width, places.height, "".join(body), label)
 
 
 def locked(setting: Setting, width: int) -> str:
-    """Stage 0, with what it sends: what stage 2 does is asked."""
+    """Stage 0 and its communication volume: that of stage 2 is asked for."""
     places, grid = PLACES[width], _grid(setting, width)
     last = len(setting.frames) - 1
     body = [
@@ -93,14 +93,14 @@ def locked(setting: Setting, width: int) -> str:
         beneath.wire(_band(places.wire, width), cells(setting, last, 0.0), setting.piece, 0),
     ]
     label = (
-        f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
-        "pieces that each sends in a step of DDP."
+        f"{setting.ranks} GPUs that each store all weights, gradients and optimizer states; below, the communication "
+        "volume of a step of DDP, 2 N."
     )
     return svg.figure(width, places.height, "".join(body), label)
 
 
 def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> str:
-    """What a GPU holds, and what of it is elsewhere. alone: without the marks of other stages."""
+    """What is on a GPU, and what is offloaded. alone: without the marks of other stages."""
     places, limit, stages, outside = PLACES[width], setting.usable, setting.by_stage, _outside(setting)
     band, outside_bytes = _band(places.memory, width), sum(part.size for part in outside)
     words = f"{gigabytes(outside_bytes)} {HOSTS[setting.tier]}"
@@ -139,7 +139,7 @@ def _grid(setting: Setting, width: int) -> Grid:
 
 
 def _above(setting: Setting, moment: int, width: int) -> str:
-    """What areas are; while a step plays, what happens now."""
+    """What the areas are; while a step plays, what happens now."""
     places = PLACES[width]
     if moment < MOMENTS:
         return svg.text(4, places.words, doing(setting, moment), bold=True, size=svg.SMALL, mark="now")
@@ -147,9 +147,9 @@ def _above(setting: Setting, moment: int, width: int) -> str:
     byte_sum = " + ".join(f"{size:g}" for size in (*sizes[:2], round(sum(sizes[2:]), 1)) if size)
     column = {2: "half", 4: "quarter", 8: "eighth"}[setting.ranks]
     ways = [
-        f"area is bytes: {byte_sum} for each parameter; a narrow column is one {column} of the model",
-        f"area is bytes: {byte_sum} a parameter; columns: {column}s",
-        f"area is bytes: {byte_sum} a parameter",
+        f"areas are bytes: {byte_sum} per parameter; a narrow column is one {column} of the model",
+        f"areas are bytes: {byte_sum} per parameter; columns: {column}s",
+        f"areas are bytes: {byte_sum} per parameter",
     ]
     return svg.text(4, places.words, fitting(ways, width - 8), fill="muted", size=svg.SMALL)
 
@@ -173,7 +173,7 @@ def _names(setting: Setting, grid: Grid, width: int, alive: bool) -> str:
         if stage == 3:  # there is room above
             top = min(top, end - PRESS)
         box = (1.0, top, places.left - 4, max(PRESS, end - top))
-        press_words = "copied: press to split" if setting.stage < stage else "split: press to copy"
+        press_words = "replicated: press to shard" if setting.stage < stage else "sharded: press to replicate"
         parts.append(body)  # and the button over it: so it is called by its label alone
         if alive:
             parts.append(svg.press("", box, "stage", next_stage, f"{group}, {press_words}", f"name {group}"))
@@ -200,13 +200,13 @@ def doing(setting: Setting, moment: int) -> str:
         return shown.phase
     kind, shard, way = shown.move
     way_words = {
-        "out": f"GPU {shard} to all",
-        "in": f"all to GPU {shard}",
-        "both": "summed, on all",
-        "down": f"GPU {shard} to its host",
+        "out": "to all",
+        "in": f"to GPU {shard}",
+        "both": "summed on all",
+        "down": f"from GPU {shard}",
         "up": f"to GPU {shard}",
     }[way]
-    return f"{shown.phase}: {kind}, part {shard}, {way_words}"
+    return f"{shown.phase}: {kind}, shard {shard}, {way_words}"
 
 
 def flights(setting: Setting, moment: int) -> list[Flight]:
@@ -257,16 +257,16 @@ def parts(setting: Setting, frame: Frame) -> list[Part]:
     )
     return [
         Part("weights", "c1", sizes["weights", OWNED]),
-        Part("borrowed weights", "c5", sizes["weights", LENT]),
+        Part("gathered weights", "c5", sizes["weights", LENT]),
         Part("gradients", "c6", sizes["gradients", OWNED]),
         Part("gradients for a moment", "c6", sizes["gradients", LENT], 0.45),
         Part("optimizer", "c2", states),
-        Part("borrowed momentum", "c2", lent, 0.45),
+        Part("gathered momentum", "c2", lent, 0.45),
     ]
 
 
 def _outside(setting: Setting) -> list[Part]:
-    """What is outside the GPU."""
+    """What is offloaded."""
     sizes = setting.resting_bytes[setting.tier]
     optimizer = sum(size for kind, size in sizes.items() if splits(kind) == 1)
     return [
@@ -279,18 +279,18 @@ def _outside(setting: Setting) -> list[Part]:
 NEW = "gather new weights"
 UPDATE = (NEW, muon.GATHER)  # what is sent once, whatever the passes
 WORDS = {
-    "sum": ("reduce gradients", "reduce g", "sum"),
-    "back": ("gather the sums", "gather g", "back"),
-    "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "scatter g", "g"),
-    NEW: ("gather new weights", "gather w", "w"),
-    muon.GATHER: ("gather momentum, for Muon", "gather for Muon", "Muon"),
-    "gather for the forward": ("gather weights, forward", "gather w, fwd", "gather w", "w"),
-    "gather for the backward": ("gather weights, backward", "gather w, bwd", "again", "w"),
+    "sum": ("reduce-scatter gradients", "reduce-scatter g", "RS g", "RS"),
+    "back": ("all-gather gradients", "all-gather g", "AG g", "AG"),
+    "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "RS g", "g"),
+    NEW: ("all-gather new weights", "all-gather w", "AG w", "w"),
+    muon.GATHER: ("all-gather momentum", "gather for Muon", "Muon"),
+    "gather for the forward": ("all-gather weights, forward", "all-gather w, fwd", "AG w, fwd", "AG w", "w"),
+    "gather for the backward": ("all-gather weights, backward", "all-gather w, bwd", "AG w, bwd", "AG w", "w"),
 }
 
 
 def cells(setting: Setting, frame: int, part: float) -> list[Cell]:
-    """The messages of a step by what they carry, and how far they have been sent. part: of the next frame."""
+    """The collectives of a step, and how far each has been sent. part: of the next frame."""
     pieces: dict[str, float] = {}
     sent_by_key: dict[str, float] = {}
     for number, key, sent in _sent(setting):
@@ -306,7 +306,7 @@ def cells(setting: Setting, frame: int, part: float) -> list[Cell]:
 
 
 def _sent(setting: Setting) -> Iterator[tuple[int, str, float]]:
-    """(number of the frame, what it sends, pieces); an all-reduce as its two halves."""
+    """(number of the frame, its collective, volume in N); an all-reduce as its two halves."""
     for number, (last, frame) in enumerate(pairwise(setting.frames), 1):
         sent = frame.sent - last.sent
         if sent and frame.move and frame.move[2] == "both":

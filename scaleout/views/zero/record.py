@@ -1,4 +1,4 @@
-"""A reader's own run of labs/zero.py in the view `zero`: what each stage sent and held on its ranks."""
+"""A reader's own run of labs/zero.py in the view `zero`: what each stage communicated and stored on its ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.views import own
 
 LAB = "labs/zero.py"
-FP32 = 4  # bytes of a number that the lab holds and sends
+FP32 = 4  # bytes of a number in the lab
 NAMES = {"0": "DDP", "1": "stage 1 by hand", "2": "stage 2 by hand", "3": "stage 3 by hand",
          "keep": "fully_shard, kept"}  # fmt: skip
 SENT, HELD_KINDS = "bytes sent per step", ("weights", "gradients", "momentum", "variance")
@@ -19,7 +19,7 @@ def measured(record: dict) -> dict:
     a Record; ValueError, in one line, for any other file."""
     run = own.run(record, "zero", LAB)
     if run["ranks"] == 1:
-        raise ValueError("this Record is of one process, which sends nothing: use one of two or more")
+        raise ValueError("this Record is of one process, which communicates nothing: use one of two or more")
     seen, recipe = own.table(record, "measurement", LAB), own.table(record, "recipe", LAB)
     if recipe.get("optimizer") != "adamw":
         raise ValueError(f"this Record of {LAB} is of another optimizer: use one with AdamW")
@@ -52,10 +52,10 @@ def matching_stage(run: dict | None, setting) -> list | None:
 
 
 def words(run: dict, setting) -> tuple[str, str]:
-    """What the run sent and held, and on what; or what would have to be set; and in fewer words."""
+    """What the run communicated and stored, and on what; or what would have to be set; and in fewer words."""
     stage = matching_stage(run, setting)
     if stage:
-        text = f"your run: sent {stage[0]:.2f} times, holds {stage[1]:.3g} B a parameter"
+        text = f"your run: volume {stage[0]:.2f}N, {stage[1]:.3g} B per parameter"
         return f"{text}, {own.machine(run)}", text
-    passes = f"{run['passes']:g} pass{'es' if run['passes'] > 1 else ''} a step"
+    passes = f"{run['passes']:g} micro-batch{'es' if run['passes'] > 1 else ''}"
     return f"your run: {own.machine(run)}, {passes}", f"your run: {run['ranks']} ranks, {passes}"

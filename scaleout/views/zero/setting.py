@@ -26,9 +26,9 @@ from scaleout.views.zero import muon
 MOMENTS = 16  # that a step is played in: the frames of the opening setting, and the whole step after them
 SEQ = 2048  # tokens of a sequence, at most
 LINKS = {"own": "the GPU's own link, one node", "nodes": "InfiniBand, two nodes",
-         "ethernet": "Ethernet 100 Gbit/s, two nodes"}  # fmt: skip
+         "ethernet": "100 Gbit/s Ethernet, two nodes"}  # fmt: skip
 STAGES = range(4)
-# What a step's seconds are spent on, by parts of `timing.job`; all else is input, logging and stragglers.
+# What a step's time is spent on, by parts of `timing.job`; the rest is input, logging and stragglers.
 SPENT = {"compute": ("compute", "recompute", "launches"), "exposed data": ("exposed data",), "update": ("update",),
          "exposed host": ("exposed host",), "rest": ("host", "stragglers")}  # fmt: skip
 ALIKE = "DeepSpeed reduce"  # DeepSpeed with another option, which sends what the paper does
@@ -66,7 +66,7 @@ class Setting(base.Setting):
 
     @property
     def offloaded(self) -> str:
-        """What is offloaded: as much of what was asked for as the stage can; Muon's products need the GPU."""
+        """What is offloaded: as much of what was asked for as the stage can; Muon's matmuls need the GPU."""
         if not self.stage or self.muon:
             return "none"
         return "optimizer" if self.offload == "parameters" and self.stage < 3 else self.offload
@@ -194,12 +194,12 @@ class Setting(base.Setting):
 
     @property
     def pieces(self) -> float:
-        """Times that all weights' bytes are sent in a step: a whole number where it is a count."""
+        """The communication volume of a step in units of N: an int where it is whole."""
         return integral(self.frames[-1].sent)
 
     @cached_property
     def piece(self) -> float:
-        """Bytes that a GPU sends in one of them."""
+        """Bytes that a GPU sends for one N."""
         return self.parameters * self.widths["weights"] * (self.ranks - 1) / self.ranks
 
     @cached_property
@@ -210,8 +210,8 @@ class Setting(base.Setting):
 
     @cached_property
     def by_way(self) -> dict[str, float]:
-        """Pieces of programs that have the stage, as they are installed, with an optimizer that steps each number by
-        itself."""
+        """Volumes of programs that have the stage, as they are installed, with an optimizer that updates each element
+        independently."""
         if self.muon:
             return {}
         ways = [way for way, stages in wire.WAYS.items() if self.stage in stages and way not in ("paper", ALIKE)]
@@ -252,12 +252,12 @@ class Setting(base.Setting):
 
     @cached_property
     def spent(self) -> dict[str, float]:
-        """Seconds of a step by what they are spent on."""
+        """The step time by what it is spent on."""
         return {name: fsum(self.time.parts[part] for part in parts) for name, parts in SPENT.items()}
 
     @property
     def waits(self) -> tuple[str, ...]:
-        """What communication costs and what the host does, whose update is one with offload."""
+        """What communication and the host cost; with offload the update is the host's."""
         return ("exposed data", "exposed host") + ("update",) * (self.offloaded != "none")
 
     @property
@@ -275,7 +275,7 @@ class Setting(base.Setting):
         return topology.cluster(2, node_gpus, self.card.link, node_link, nics, rdma=self.link == "nodes")
 
 
-@lru_cache(maxsize=64)  # the same for every model, and every card
+@lru_cache(maxsize=64)  # the same for every model, and every GPU
 def _frames(recipe: Recipe, layout: Layout, keep: bool, passes: int, offload: str) -> tuple[Frame, ...]:
     frame = zero_frames.frames(recipe, layout, keep, 1, offload)
     if passes == 1:
@@ -283,7 +283,9 @@ def _frames(recipe: Recipe, layout: Layout, keep: bool, passes: int, offload: st
     two = zero_frames.frames(recipe, layout, keep, 2, offload)
     begins = len(two) - len(frame) + 1  # the frame after the first pass
     first_pass, extra_passes = two[begins - 1], passes - 2
-    earlier = Frame(f"{passes - 1} of {passes} passes done", first_pass.held, first_pass.sent, first_pass.crossed)
+    earlier = Frame(
+        f"{passes - 1} of {passes} micro-batches done", first_pass.held, first_pass.sent, first_pass.crossed
+    )
     return tuple(
         replace(
             frame,

@@ -1,41 +1,41 @@
-"""What the view `zero` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+"""What the view `zero` says: its sentence, the lines below the picture, and what wrong guesses are made of."""
 
 from __future__ import annotations
 
 from scaleout.views.choices import NAMES
-from scaleout.views.zero.amounts import gigabytes, times
+from scaleout.views.zero.amounts import gigabytes, volume
 from scaleout.words.amounts import quantity, took
-
-SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradients too, over", 3: "splits all over"}
 
 
 def sentence(setting, values: dict) -> str:
-    """What is held, what is sent, and what a step loses to communication and to the host."""
-    resting = gigabytes(setting.held_bytes()) if setting.held_bytes() else "nothing at rest"
+    """What is stored, what is communicated, and what communication and the host cost."""
+    held = setting.held_bytes()
+    resting = f"**{gigabytes(held)}** per GPU" if held else "**no states** on the GPU"
     fits = "" if setting.states_fit else " (too much)"
-    extra = _outside(setting)
+    extra = _offloaded(setting)
     if setting.keeps:
-        extra = f", {gigabytes(setting.fullest_bytes)} for a moment{fits}"
+        extra = f", {gigabytes(setting.fullest_bytes)} at the peak{fits}"
         fits = ""
+    causes = "communication and offload cost" if setting.offloaded != "none" else "communication costs"
     return (
-        f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
-        f"**{resting}**{fits}{extra}, sends all weights **{times(values['pieces'])}**, loses "
+        f"{NAMES[setting.model]} at stage {setting.stage} on {setting.ranks} GPUs: {resting}{fits}{extra}; "
+        f"volume **{volume(values['pieces'])}**; {causes} "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
 
-def _outside(setting) -> str:
-    """What each GPU asks of its host or of NVMe."""
+def _offloaded(setting) -> str:
+    """What each GPU needs of its host's memory or of NVMe."""
     if setting.held_bytes("nvme"):
-        return f", with {gigabytes(setting.held_bytes('nvme'))} on NVMe"
+        return f", {gigabytes(setting.held_bytes('nvme'))} on NVMe"
     if not setting.held_bytes("host"):
         return ""
-    excess = "" if setting.host_fits else f" (too much: {gigabytes(setting.node_host)} a node, a DGX H100 has 2 TB)"
-    return f", with {gigabytes(setting.held_bytes('host'))} of host memory{excess}"
+    excess = "" if setting.host_fits else f" (too much: {gigabytes(setting.node_host)} per node, a DGX H100 has 2 TB)"
+    return f", {gigabytes(setting.held_bytes('host'))} in CPU memory{excess}"
 
 
 def law(setting, values: dict) -> list[str]:
-    """Bytes of a parameter that a GPU keeps, and what a piece is."""
+    """Bytes per parameter on a GPU, and what N is."""
     n, billions, resting = setting.ranks, quantity(setting.parameters / 1e9), setting.resting_bytes["device"]
     terms = [
         f"{size:.3g}/{n}" if values["split"][kind] else f"{size:.3g}"
@@ -44,38 +44,38 @@ def law(setting, values: dict) -> list[str]:
     ]
     formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held_bytes())}"
     if not terms:
-        formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
-    piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
+        formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its shard are offloaded"
+    unit = f"Per N: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = "
     program = setting.job.program.label
     return [
-        f"Run by {program}. At rest, with W = {n}, a GPU keeps of each parameter, by row:",
+        f"Run by {program}. With W = {n}, a GPU stores at the update, by row:",
         formula,
-        f"{piece}{_fullest(setting)}{_elsewhere(values)}",
+        f"{unit}{gigabytes(setting.piece)}.{_fullest(setting)}{_elsewhere(values)}",
     ]
 
 
 def _fullest(setting) -> str:
-    """What is there for a moment where a block is gathered at a time, and not a W-th of the model as drawn."""
+    """The peak if one block is gathered at a time, and not a W-th of the model as drawn."""
     if setting.stage < 3 or setting.keeps:
         return ""
-    return f" Gathered block by block, {gigabytes(setting.fullest_bytes)} at the fullest: less than these parts show."
+    return f" Gathered block by block, the peak is {gigabytes(setting.fullest_bytes)}, less than drawn here."
 
 
 def _elsewhere(values: dict) -> str:
-    """Where a program sends more than the paper says."""
+    """Programs that communicate more than the paper's algorithm."""
     exceeding = {way: pieces for way, pieces in values["pieces_by_way"].items() if pieces > values["pieces"]}
     if not exceeding:
         return ""
-    return f" Installed, {' and '.join(f'{way} sends {pieces:.3g}' for way, pieces in exceeding.items())}."
+    return f" By default {' and '.join(f'{way} has {volume(pieces)}' for way, pieces in exceeding.items())}."
 
 
 def slips(setting) -> list[tuple[float, str]]:
-    """Counts that likely mistakes give."""
+    """Volumes that likely mistakes give."""
     n = setting.ranks
     bare = 2 * (n - 1) / n
     return [
-        (1, "the gradients' way to their owners alone: the new weights have to come back"),
-        (bare, f"with the (W − 1)/W that a piece has already; so counted DDP sends {bare:g} too"),
+        (1, "the reduce-scatter of the gradients alone: the new weights have to be gathered too"),
+        (bare, f"with the factor (W − 1)/W, which is part of N here; with it DDP has {bare:g} too"),
         (3, "stage 3's, which gathers the weights for the forward and again for the backward"),
         (4, "an all-reduce of the gradients, and as much again for the weights"),
     ]

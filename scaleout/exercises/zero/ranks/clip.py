@@ -1,6 +1,6 @@
 """Check the lab exercise `clip-sharded`: shards of gradients on every rank, clipped by the norm of all of them.
 
-A rank's shards are cut from gradients that every rank makes; some of them are empty. What was sent is counted.
+A rank's shards are cut from gradients that every rank makes; some of them are empty. The bytes sent are counted.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def norm(parts: list[torch.Tensor]) -> float:
 
 
 def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
-    """What was seen of every case on this rank, or what is wrong whatever else it does. All are run, for the other
-    ranks call too."""
+    """What was seen of every case on this rank, or what is wrong in any case. All cases run, because the other ranks
+    call too."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = [_case(function, case, rank, world) for case in CASES]
     verdicts = [report for report in seen if isinstance(report, Verdict)]
@@ -81,7 +81,7 @@ def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:
         value = float(returned)
     except (TypeError, ValueError, RuntimeError):
         return wrong(
-            f"{place}: the function gave a {type(returned).__name__}: return the norm before clipping, one number",
+            f"{place}: the function returned a {type(returned).__name__}: return the norm before clipping, one number",
             "no-norm",
         )
     right = norm([shard for parts in shards_by_rank for shard in parts])
@@ -124,55 +124,54 @@ def _scalings(case: Case, original: list[torch.Tensor], right: float) -> Iterato
 
 
 WORDS = {
-    "own-norm": "the norm that was returned is that of this rank's shards alone: add up over the ranks",
-    "sum-of-norms": "the norm that was returned is the sum of the ranks' norms. Squares add up, norms do not",
-    "mean-of-norms": "the norm that was returned is the mean of the ranks' norms. Squares add up, norms do not",
-    "largest-norm": "the norm that was returned is the largest of the ranks' norms",
-    "no-root": "the norm that was returned is its square: take the root after the sum",
-    "mean-of-squares": "the norm that was returned has the sum of squares divided by the number of ranks. It is one "
-                       "vector, in parts: nothing is averaged",
-    "sum-over-tensors": "the norm that was returned adds up the norms of a rank's tensors. Squares add up, norms do "
-                        "not",
-    "clipped-norm": "the norm that was returned is that after clipping: return the one before",
-    "no-gradient": "the norm that was returned is 0. clip_grad_norm_ looks at the .grad of what it is given, and these "
-                   "are the gradients themselves",
+    "own-norm": "the returned norm is that of this rank's shards alone: sum over the ranks",
+    "sum-of-norms": "the returned norm is the sum of the ranks' norms. Sum squares instead, and take the root",
+    "mean-of-norms": "the returned norm is the mean of the ranks' norms. Sum squares instead, and take the root",
+    "largest-norm": "the returned norm is the largest of the ranks' norms",
+    "no-root": "the returned value is the square of the norm: take the root after the sum",
+    "mean-of-squares": "the returned norm has the sum of squares divided by the number of ranks. The shards are parts "
+                       "of one vector: do not average",
+    "sum-over-tensors": "the returned norm sums the norms of a rank's tensors. Sum squares instead, and take the root",
+    "clipped-norm": "the returned norm is the one after clipping: return the one before",
+    "no-gradient": "the returned norm is 0. clip_grad_norm_ reads the .grad of its tensors, and these tensors are the "
+                   "gradients themselves",
     "own-factor": "the shards were scaled by this rank's own norm: all ranks scale by the same factor",
     "scaled-twice": "the shards were scaled twice",
-    "each-tensor": "each shard was clipped for itself: there is one norm, of all gradients",
+    "each-tensor": "each shard was clipped separately: there is one norm, of all gradients",
 }  # fmt: skip
 
 
 def _returned(value: float, right: float, own_norm: float) -> Fault:
-    """What is to be seen of a norm that is wrong."""
+    """What a wrong norm shows."""
     if not value and not own_norm:
         return "owns-nothing", (
-            "the norm that was returned is 0. A rank that owns nothing takes part in the sum as "
-            "well, and gets the norm of all"
+            "the returned norm is 0. A rank that owns nothing also takes part in the all-reduce, "
+            "and gets the norm of all gradients"
         )
-    return "wrong-norm", f"the norm that was returned is {value:.4g}, and that of all gradients is {right:.4g}"
+    return "wrong-norm", f"the returned norm is {value:.4g}, and the norm of all gradients is {right:.4g}"
 
 
 def _scaled(mine: list[torch.Tensor], original: list[torch.Tensor], case: Case, right: float) -> Fault:
-    """What is to be seen of the shards that were left, where the norm is right."""
+    """What the shards show, if the norm is right."""
     if any(shard.isnan().any() for shard in mine):
-        return "not-a-number", "there is NaN in the shards: where the norm is zero nothing is to be scaled"
+        return "not-a-number", "there is NaN in the shards: if the norm is zero, do not scale"
     factor = min(1.0, case.max_norm / right) if right else 1.0
     if _all_close(mine, [shard * factor for shard in original]):
         return None
     if right <= case.max_norm:
-        return "scaled-up", "its norm is below the limit, and its shards were changed: the factor is at most 1"
+        return "scaled-up", "the norm is below the limit, and the shards were changed: the factor is at most 1"
     if _all_close(mine, original):
-        return "not-scaled", "the shards are as they were: scale them in place, for what is returned is the norm alone"
-    return "wrong-scale", f"the shards were not scaled by {factor:.4g}, which brings all gradients to {case.max_norm:g}"
+        return "not-scaled", "the shards are unchanged: scale them in place, because only the norm is returned"
+    return "wrong-scale", f"the shards were not scaled by {factor:.4g}, which brings the norm to {case.max_norm:g}"
 
 
 def _sent(calls: counted, world: int) -> Fault:
     if not calls.calls:
-        return "unseen", "norm and shards are right, but no collective of yours was seen"
+        return "unseen", "norm and shards are right, but your function called no collective"
     if calls.sent > OVERHEAD * (world - 1):
         return "sent-too-much", (
             f"norm and shards are right, but this rank sent {calls.sent:,.0f} bytes: send a sum "
-            "of squares, and leave the gradients where they are"
+            "of squares, and do not send the gradients"
         )
     return None
 

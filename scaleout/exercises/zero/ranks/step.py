@@ -1,4 +1,4 @@
-"""Check the lab exercise `zero-step`: weights against AdamW on one process, the bytes of the state, and what was sent.
+"""Check the lab exercise `zero-step`: weights against AdamW on one process, the bytes of the state, and the bytes sent.
 
 Four steps on each number of ranks, the weights compared after each: a mistake is named where it gives them all. The
 reference is torch's AdamW on the mean gradient.
@@ -98,22 +98,28 @@ def _weights(rows: torch.Tensor, returned: object, rank: int, world: int) -> Fau
     cause = next(((slip, words) for slip, words, value in _known(rank, world, length) if close(rows, value)), None)
     last, right = rows[-1], expected[-1]
     if torch.equal(last, weights()):
-        words = ": what is returned is not looked at" if isinstance(returned, torch.Tensor) else ""
-        return "not-in-place", f"the weights are as they were{words}. Change them in place, as with weights.copy_(...)"
+        words = ": the returned value is not used" if isinstance(returned, torch.Tensor) else ""
+        return "not-in-place", f"the weights are unchanged{words}. Change them in place, as with weights.copy_(...)"
     if last.isnan().any():
-        return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
+        return "not-a-number", "there is NaN in the weights: do you read a tensor before anything was written into it?"
     part = slice(rank * length, (rank + 1) * length)
     foreign = torch.ones(SIZE, dtype=torch.bool)
     foreign[part] = False
     if close(last[part], right[part]) and torch.equal(last[foreign], weights()[foreign]):
-        return "not-gathered", "its own part of the weights is right, and the rest is as it was: gather the others'"
+        return (
+            "not-gathered",
+            "its own shard of the weights is right, and the rest is unchanged: gather the other shards",
+        )
     short = world * (SIZE // world)
     if close(last[:short], right[:short]):
-        return "tail-lost", f"the weights are right up to element {short - 1}, and wrong in the last: round a part up"
+        return (
+            "tail-lost",
+            f"the weights are right up to element {short - 1}, and wrong after it: round the size of a shard up",
+        )
     if cause:
         return cause
     error = (last - right).abs().max()
-    return "wrong-weights", f"after {STEPS} steps the weights are off by up to {error:.2g} from AdamW's on one process"
+    return "wrong-weights", f"after {STEPS} steps the weights differ from AdamW's on one process by up to {error:.2g}"
 
 
 def _known(rank: int, world: int, length: int) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -121,7 +127,7 @@ def _known(rank: int, world: int, length: int) -> Iterator[tuple[str, str, torch
     "forgotten" after the first."""
     yield (
         "not-averaged",
-        f"the gradient is {world} times too large: a reduce-scatter adds. Divide by the number of ranks",
+        f"the gradient is {world} times too large: a reduce-scatter sums. Divide by the number of ranks",
         trained(world, times=world),
     )
     yield (
@@ -132,11 +138,11 @@ def _known(rank: int, world: int, length: int) -> Iterator[tuple[str, str, torch
     separate = [trained(world, peer) for peer in range(world)]
     yield (
         "own-gradient",
-        "each part was updated with the gradient of its owner's samples alone: reduce first",
+        "each shard was updated with the gradient of its owner's samples alone: reduce first",
         torch.cat([values[:, r * length : (r + 1) * length] for r, values in enumerate(separate)], dim=1),
     )
     yield "own-gradient", "the weights were updated with this rank's gradient alone: reduce first", separate[rank]
-    yield ("forgotten", "the moments begin anew in every step: keep them in state", trained(world, fresh=True))
+    yield ("forgotten", "the moments start from zero in every step: keep them in state", trained(world, fresh=True))
     yield "not-corrected", "the moments are not divided by 1 - beta ** step", trained(world, corrected=False)
     yield "no-decay", "the weights do not decay: multiply them by 1 - lr * DECAY", trained(world, decay=0)
     yield (
@@ -144,7 +150,11 @@ def _known(rank: int, world: int, length: int) -> Iterator[tuple[str, str, torch
         "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by 1 - lr * DECAY",
         trained(world, decay=0, coupled=DECAY),
     )
-    yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(world, root=False)
+    yield (
+        "no-root",
+        "the square root of the second moment is missing: divide by that root plus EPS",
+        trained(world, root=False),
+    )
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -152,20 +162,20 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def _state(state: dict, world: int) -> Fault:
-    """What is wrong with what was kept."""
+    """What is wrong with the stored state."""
     length = -(-SIZE // world)
     state_bytes = held_bytes(state)
     if state_bytes < 2 * 4 * (SIZE // world):
         return "kept-elsewhere", (
-            f"the weights are right, but state holds {state_bytes} bytes: keep the moments there, where they can be "
+            f"the weights are right, but state has {state_bytes} bytes: store the moments there, where they can be "
             "counted"
         )
     limit = 4 * (PARTS_LIMIT * length + PARTS_LIMIT)
     if state_bytes > limit:
         return "whole-state", (
-            f"the weights are right, but state holds {state_bytes} bytes. A part has {length} of {SIZE} "
+            f"the weights are right, but state has {state_bytes} bytes. A shard has {length} of {SIZE} "
             f"elements, so two moments take {8 * length}, and with copies of weights and gradient "
-            f"{16 * length}: keep your own part's alone"
+            f"{16 * length}: store those of your own shard only"
         )
     return None
 
@@ -174,11 +184,11 @@ def _sent(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated, judged by the last one."""
     pieces = 2 * 4 * -(-SIZE // world) * (world - 1)
     if not calls.calls:
-        return "unseen", "weights and state are right, but no collective of yours was seen"
+        return "unseen", "weights and state are right, but your function called no collective"
     if any(call.name == "all_reduce" and call.bytes > OVERHEAD for call in calls.calls):
         return "all-reduce", (
-            "weights and state are right, but you all-reduced, which is two pieces for one. A rank "
-            "needs the sum of its own part: reduce-scatter; and then the others' weights: all-gather"
+            "weights and state are right, but you all-reduced, which has twice the volume. A rank "
+            "needs only the sums of its own shard (reduce-scatter), and then all weights (all-gather)"
         )
     if calls.sent > 1.2 * pieces + OVERHEAD * (world - 1):
         return "sent-too-much", (
@@ -194,8 +204,8 @@ def explain(error: Exception) -> Verdict | None:
     if not any(mark in str(error) for mark in ("sizes().vec()", "inputShape", "invalid tensor size")):
         return None
     return wrong(
-        "a collective was given parts of different lengths, or of another length than its result has room "
-        "for: pad the last, so that all are equal",
+        "a collective got parts of different lengths, or a result of the wrong length: pad the last part, so "
+        "that all are equal",
         "uneven",
     )
 
@@ -213,6 +223,6 @@ CHECK = Check(
     judge,
     wait_seconds=5,
     explain=explain,
-    right=f"right on 2 and 3 processes: the weights of AdamW on one after {STEPS} steps, moments of a part, "
-    "and two pieces sent",
+    right=f"right on 2 and 3 processes: the weights of AdamW on one after {STEPS} steps, moments of a "
+    "shard, and a volume of 2N",
 )
