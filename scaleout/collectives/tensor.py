@@ -220,7 +220,7 @@ class _Sheet:
             places = {"q": TOKENS, "k": READ, "v": READ}
         else:
             function = "softmax" if half == "attention" else "SwiGLU" if s.gated_mlp else "GeLU"
-            reason = f"{function} of a partial sum is not part of {function} of the sum" if produced == PARTIAL else ""
+            reason = f"{function} needs the whole sum, not partial sums" if produced == PARTIAL else ""
             self.join("middle", half, produced, middle, names, sum(widths[name] for name in names), reason=reason)
             places = dict.fromkeys(names, middle)
         for name in names:
