@@ -73,7 +73,8 @@ def law(setting, values: dict) -> list[str]:
     sent = ""
     if values["sent_gb"]:
         extra_share = values["beside_seconds"] / values["step_seconds"]
-        sent = f" {quantity(values['sent_gb'])} GB sent per step; copies and contention take {extra_share:.0%} of its time."
+        sent_gb = quantity(values["sent_gb"])
+        sent = f" {sent_gb} GB sent per step; copies and contention take {extra_share:.0%} of its time."
     return [
         f"{states} + unsharded units + activations of its own tokens:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",
