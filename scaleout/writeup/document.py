@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, prog="python -m scaleout.writeup")
     parser.add_argument("records", nargs="+", metavar="RECORD", help="a JSON file that a lab wrote with --save")
     parser.add_argument("--review", action="store_true", help="the checklist of the first; the others are baselines")
-    parser.add_argument("--out", metavar="FILE.md", help="write the page here, its pictures beside it")
+    parser.add_argument("--out", metavar="FILE.md", help="write the page here, and its pictures next to it")
     try:
         args = parser.parse_args(argv)
         page = read(args.records)
