@@ -166,7 +166,7 @@ class Bench:
         return counters, ranks
 
     def added(self, workload, counters):
-        """Seconds of a step that are predicted for what a workload has beside the plain job: what is injected, and
+        """Step time that is predicted for what a workload has beside the plain job: what is injected, and
         extra work at this machine's full rates."""
         gradients = 4 * total_parameters(self.o.shape)
         repeated = counters.flops - counters.model_flops + 2 * workload.matmuls * WIDTH**3
@@ -185,7 +185,7 @@ class Bench:
         return floating.get_total_flops(), traffic.bytes
 
     def step(self, running, workload, i, factor=1):
-        """Seconds of one step by phase, in the order of a training loop. factor: times as many sequences."""
+        """Step time by phase, in the order of a training loop. factor: times as many sequences."""
         s, (model, optimizer) = self.s, running
         s.barrier()
         began = s.clock()

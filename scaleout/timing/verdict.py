@@ -61,7 +61,7 @@ class Verdict:
 
 
 def seconds_by(counters: Counters) -> dict[str, float]:
-    """Seconds of a step by resource. Compute is arithmetic or memory traffic, whichever takes longer at full rate: the
+    """Step time by resource. Compute is arithmetic or memory traffic, whichever takes longer at full rate: the
     roofline (Williams et al., 2009)."""
     at_full_rate = {ARITHMETIC: counters.flops / counters.flop_per_s, TRAFFIC: counters.bytes / counters.bytes_per_s}
     bound = max(at_full_rate, key=lambda name: at_full_rate[name])

@@ -1,4 +1,4 @@
-"""The moving wall: seconds of a step by resource, memory with its limit, and the levers that move both."""
+"""The moving wall: step time by resource, memory with its limit, and the levers that move both."""
 
 from __future__ import annotations
 

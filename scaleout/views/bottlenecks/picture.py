@@ -103,11 +103,11 @@ def _bars(frame: Frame) -> str:
     setting, parts = frame.setting, []
     if frame.wide:
         parts.append(
-            svg.text(frame.left, 12, "seconds of a step, by the resource that takes them", size=svg.SMALL, fill="muted")
+            svg.text(frame.left, 12, "time of a step, by the resource that takes it", size=svg.SMALL, fill="muted")
         )
         parts.append(svg.text(frame.width - 4, 12, "chapter", anchor="end", size=svg.SMALLEST, fill="muted"))
     else:
-        parts.append(svg.text(frame.left, 12, "seconds of a step, by resource · chapter", size=svg.SMALL, fill="muted"))
+        parts.append(svg.text(frame.left, 12, "time of a step, by resource · chapter", size=svg.SMALL, fill="muted"))
     for row, name in enumerate(RESOURCES):
         y, seconds = frame.y(row), setting.seconds_by[name]
         long, before = seconds * frame.scale, setting.before.seconds_by[name] * frame.scale
@@ -207,6 +207,6 @@ def _mark(frame: Frame) -> str:
 def _label(setting: Setting) -> str:
     bars = ", ".join(f"{name} {took(setting.seconds_by[name])}" for name in RESOURCES)
     return (
-        f"Bars of the seconds of one step by resource: {bars}. A step takes {took(setting.seconds)}. Memory per GPU: "
+        f"Bars of the step time by resource: {bars}. A step takes {took(setting.seconds)}. Memory per GPU: "
         f"{amount(setting.account.peak_bytes, GIGA)} of {amount(setting.usable, GIGA)} usable."
     )

@@ -1,5 +1,5 @@
 """A run in the view `bottlenecks`: what is trained and on what, which levers the reader has pressed, and what follows:
-the seconds of a step by the resource that takes them, and the bytes to compare with usable memory."""
+the step time by the resource that takes them, and the bytes to compare with usable memory."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Setting(base.Setting):
 
     @cached_property
     def seconds_by(self) -> dict[str, float]:
-        """Seconds of a step by resource: what overlaps is not counted, so that they add up to the step."""
+        """Step time by resource, without what overlaps: the parts sum to the step time."""
         parts, work, job = self.step.parts, self.step.work, self.job
         blocks = (job.shape.layers, 1, 1)
         phases = [(n, phase) for n, part in zip(blocks, work, strict=True) for phase in (part.forward, part.backward)]
