@@ -63,8 +63,7 @@ def advice(best: Lever | None, giga: int) -> str:
     """The one lever worth trying, with the peak that it leads to."""
     if best:
         fits = "which fits" if best.after.fits else "not enough yet"
-        each = _each(best.after) if {"zero", "gpus"} <= set(best.change) else ""
-        best = best.giving(f"{amount(best.after.peak_bytes, giga)}{each}, {fits}")
+        best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
     return lever.sentence(best, "No single change here lowers it by 5%.")
 
 
