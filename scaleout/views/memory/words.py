@@ -12,7 +12,7 @@ from scaleout.words.amounts import adding_up, amount, listed, quantity, unit
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
-    "forward": ("Forward done", "forward", "at the end of the forward"),
+    "forward": ("Forward done", "forward", "after the forward"),
     "loss": ("Loss, backward", "loss", "at the loss"),
     "head": ("Head, backward", "head", "in the head's backward"),
     "block": ("Blocks, backward", "blocks", "in the backward pass"),
