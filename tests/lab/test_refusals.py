@@ -114,7 +114,7 @@ CASES = [
     ("precision", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("precision", ["--steps", "7"], "--steps is 7: it must be from 8"),
     ("precision", ["--ways", "fp12"], "way 'fp12' is unknown: use one of fp32, bf16, fp16, fp16-scaled,"),
-    ("precision", ["--via", "accelerate-fp16"], "Accelerate takes mixed_precision fp16 on a CPU and"),
+    ("precision", ["--via", "accelerate-fp16"], "Accelerate accepts mixed_precision fp16 on a CPU and"),
     ("precision", ["--fault", "bad-rank"], "--fault bad-rank is about several ranks: use torchrun --nproc-per-node 2"),
     ("precision", ["--fault", "overflow", "--save"], "--save: a run with a fault makes no Record"),
     ("ddp", ["--scaling", "1,2", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
