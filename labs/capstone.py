@@ -1,4 +1,4 @@
-"""Rung 11: the training job. A language model on real text, sharded over as many processes as there are.
+"""Rung 11: the training job. It trains a language model on real text, sharded over all processes.
 
     torchrun --nproc-per-node 2 labs/capstone.py --folder run
     torchrun --nproc-per-node 2 --max-restarts 3 labs/capstone.py --folder run --checkpoint-every 50
@@ -7,11 +7,11 @@
     torchrun --nproc-per-node 8 labs/capstone.py --layout tp=2,pp=2 --folder run
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
 
-Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
-divides the batch. SIGTERM makes it save and leave with exit code 75; under torchrun the launcher is asked, passes it
-on, and leaves with its own traceback (SignalException) and exit code 1 once the ranks have saved. A loss that is no
-number and a full disk end it for good: --max-restarts starts it again, and it makes no step. One job at a time writes
-to a folder.
+Started again with the same --folder, it resumes from its newest good checkpoint, on any number of processes that
+divides the batch. On SIGTERM it saves and exits with code 75. Under torchrun send SIGTERM to the launcher: it passes
+the signal on, and exits with its own traceback (SignalException) and code 1 after the ranks have saved. A loss that is
+not a number and a full disk end the job for good: --max-restarts starts it again, and it makes no step. One job at a
+time writes to a folder.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -96,8 +96,8 @@ class Job:
             and not self.s.agree(claims or folder.shared(self.o.folder, written))
         ):
             raise ValueError(
-                f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
-                "by all of them: give one that they share, or --checkpoint-every none"
+                f"--folder {self.o.folder} is not the same folder on all nodes, and all of them write a checkpoint: "
+                "give a folder that they share, or --checkpoint-every none"
             )
         return claims or None
 
@@ -120,7 +120,7 @@ class Job:
         steps = max(self.steps, self.done)  # --steps may ask for fewer than are done
         times = steps * self.o.batch / self.order.windows
         return (
-            f"{steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB to train on "
+            f"{steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB of training text "
             f"{times:{',.1f' if times >= 1 else '.2g'}} times"
         )
 
@@ -131,8 +131,7 @@ class Job:
         self.resume()
         if self.done >= self.steps:
             self.s.say(
-                f"nothing to train: {self.done:,} steps are done, and --steps is {self.steps:,}: ask for more "
-                "with --steps"
+                f"nothing to train: {self.done:,} steps are done, and --steps is {self.steps:,}: give a larger --steps"
             )
         if self.done or not self.o.minutes:  # else `plan` finds the number of steps, and says it
             self.s.say(self.reading)
@@ -238,8 +237,8 @@ class Job:
         if extra is not None or attempt:
             start = f"restart {attempt}" if attempt else "started again"
             events.append(
-                f"{start}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
-                "step(s) after it are made again"
+                f"{start}: resumes after step {self.done:,} on {self.s.world} process(es); {lost:,} logged "
+                "step(s) after it will be repeated"
             )
         self.spans, changed = spans.extend(
             (extra or {}).get("spans", []), self.done, spans.options(self.o, self.s.world)
@@ -299,7 +298,7 @@ class Job:
 def leave(s, job):
     """Say where a job that was asked to stop stands, and end with its exit code."""
     name = {2: "SIGINT", 15: "SIGTERM"}[job.asked]
-    outcome = "saved; the same command goes on from there"
+    outcome = "saved; the same command resumes from there"
     if job.cadence.kept is None:
         outcome = "nothing saved, since no checkpoints were asked for (--folder)"
     job.metrics.add([{"step": job.done, "event": f"{name} after step {job.done:,}: {outcome}"}])
@@ -318,7 +317,7 @@ def main(s, argv=None):
         job = Job(s, o)
         s.say(
             f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens per step in {job.passes} "
-            "pass(es)"
+            "micro-batch(es)"
         )
         s.say(f"{job.text.words}\n{job.trainer.built}")
         session.reset_allocator(s)

@@ -1,12 +1,12 @@
-"""Rung 11: the training job at several numbers of processes, strong and weak, sharded and copied.
+"""Rung 11: the training job on several numbers of processes, in strong and weak scaling, with FSDP and DDP.
 
     python labs/scaling.py --worlds 1,2,4 --mode strong,weak --strategies fsdp,ddp
-    python labs/scaling.py --worlds 1,2 --tier cpu --steps 60 --folder runs     keeps a Record of each run in runs
-    python labs/scaling.py --predict 4:21000      your tokens/s for twice the processes, graded by a real run
-    python labs/scaling.py --read                 the table and the figure of the runs in --folder, run before
+    python labs/scaling.py --worlds 1,2 --tier cpu --steps 60 --folder runs     writes a Record of each run to runs
+    python labs/scaling.py --predict 4:21000      compares your prediction for 4 processes with a run
+    python labs/scaling.py --read                 the table and the figure of earlier runs in --folder
 
-Starts torchrun itself. Before the runs of each size it calibrates the machine with as many processes, and predicts
-from that. Options that it does not know go to labs/capstone.py.
+The lab starts torchrun itself. Before the runs of each size it calibrates the machine with that number of processes,
+and predicts from that. Options that it does not know go to labs/capstone.py.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -40,8 +40,8 @@ def parser():
     result.add_argument(
         "--folder",
         metavar="FOLDER",
-        help="of a series of your own: Records are kept there, and read "
-        "(default: none is kept, labs/results/scaling is read)",
+        help="for a series of your own: Records are written to it and read from it "
+        "(default: none is written, labs/results/scaling is read)",
     )
     result.add_argument(
         "--save",
@@ -50,16 +50,14 @@ def parser():
         metavar="FOLDER",
         help="write a Record of each run (alone: to labs/results/scaling/)",
     )
-    result.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU and what is no compute")
-    result.add_argument(
-        "--seconds", type=float, default=0.2, help="of each number that is calibrated; 0: predict nothing"
-    )
+    result.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU, communication and memory")
+    result.add_argument("--seconds", type=float, default=0.2, help="time for each calibrated number; 0: no predictions")
     result.add_argument(
         "--predict",
         metavar="N:TOKENS",
-        help="your tokens/s on N processes, twice those of a run in --folder: runs N and compares",
+        help="your prediction on N processes, twice those of a run in --folder: runs N and compares",
     )
-    result.add_argument("--read", action="store_true", help="run nothing: show what --folder holds")
+    result.add_argument("--read", action="store_true", help="run nothing: show the runs in --folder")
     return result
 
 
@@ -70,7 +68,7 @@ def options(argv):
     if o.read:
         lab_options.check_idle("--read", o, usual, ("worlds", "mode", "strategies", "save", "seconds", "predict"))
         if words:
-            raise ValueError(f"--read runs nothing, and has no use for {' '.join(words)[:80]}: leave it out")
+            raise ValueError(f"--read runs nothing and does not use {' '.join(words)[:80]}: leave it out")
     if o.predict:
         lab_options.check_idle("--predict", o, usual, ("worlds", "plot"))
         curves.parse_guess(o.predict)
@@ -154,7 +152,7 @@ class Series:
         guess = record.prediction.get(worlds.FROM_ONE)
         spent, rate = ms(record.median), record.rate
         print(
-            f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
+            f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms per "
             f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s",
             flush=True,
         )

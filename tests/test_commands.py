@@ -270,7 +270,7 @@ def test_the_job_says_how_often_it_reads_its_text(reached):
         tier = words[1] if words[0] == "--tier" else "smoke"
         if lab == "capstone" and not {"--minutes", "tp=2,pp=2"} & set(words):  # later, and on more ranks
             steps, megabytes, times = re.search(
-                r"([\d,]+) steps read the ([\d.]+) MB to train on ([\d.]+) times", said
+                r"([\d,]+) steps read the ([\d.]+) MB of training text ([\d.]+) times", said
             ).groups()
             found.setdefault((tier, world), (int(steps.replace(",", "")), float(megabytes), float(times)))
     assert set(found) == {(tier, world) for tier in options.TIERS for world in (1, 2)}

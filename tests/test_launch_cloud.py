@@ -128,7 +128,7 @@ def test_a_machine_that_is_lost_takes_nothing_with_it(sky, tmp_path):
     assert {name.parts[1] for name in there if name.parts[0] == "checkpoints"} == {"step-00000005", "step-00000010"}
     shutil.rmtree(tmp_path / "machine")
     _, said = started_by_sky(sky, tmp_path, 20)
-    assert "started again: goes on after step 10 on 1 process(es), 0 logged step(s)" in said
+    assert "started again: resumes after step 10 on 1 process(es); 0 logged step(s)" in said
     rows = [json.loads(line) for line in (tmp_path / "bucket" / "capstone" / "metrics.jsonl").read_text().splitlines()]
     assert sorted(row["step"] for row in rows if "loss" in row) == list(range(1, 21))
     assert sorted(path.name for path in (tmp_path / "bucket" / "capstone" / "checkpoints").iterdir()) == [

@@ -1,4 +1,4 @@
-"""A batch dealt out to more and more GPUs, strong and weak: a row is a GPU, its length what it takes. The wire is
+"""A batch on more and more GPUs, in strong and weak scaling: a row is a GPU, a square a sequence. Communication is
 beneath."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BYTES, START = 0.9, 0.12  # of the wire in sequences: all bytes, and a hop's sta
 
 
 def wire(gpus: int) -> tuple[float, float]:
-    """Bytes and starts of a ring, as long as so many sequences."""
+    """Transfer and latency of a ring, as long as so many sequences."""
     return BYTES * (gpus - 1) / gpus, START * (gpus - 1)
 
 
@@ -22,15 +22,15 @@ def strong_beside_weak(width: float) -> str:
     """Two bands of five columns."""
     marks, y = [], 0.0
     for words, each_of in (
-        (f"Strong: {BATCH} sequences, shared", lambda gpus: BATCH / gpus),
-        (f"Weak: {PER_GPU} sequences for each GPU", lambda gpus: float(PER_GPU)),
+        (f"Strong: {BATCH} sequences in all", lambda gpus: BATCH / gpus),
+        (f"Weak: {PER_GPU} sequences per GPU", lambda gpus: float(PER_GPU)),
     ):
         drawn, y = _band(width, y, words, each_of)
         marks.append(drawn)
     label = (
-        f"{BATCH} sequences shared by 1 to {WORLDS[-1]} GPUs: rows shorten until each has one, then half of "
-        f"the GPUs are empty. {PER_GPU} sequences for each: rows keep their length, and the wire beneath grows past "
-        "them by its starts."
+        f"{BATCH} sequences divided among 1 to {WORLDS[-1]} GPUs: rows get shorter until each has one sequence, then "
+        f"half of the GPUs have none. {PER_GPU} sequences per GPU: rows keep their length, and the latency of "
+        "communication grows past them."
     )
     return svg.figure(width, y, "".join(marks), label)
 

@@ -23,7 +23,7 @@ class Cut:
 
 
 CUTS = (
-    Cut("over the old one, halfway", "step 10", 1.5, False, None, False),
+    Cut("halfway over the old one", "step 10", 1.5, False, None, False),
     Cut("while ranks write", "temporary", 1.5, False, 10),
     Cut("before the manifest is there", "temporary", 2, False, 10),
     Cut("before the rename", "temporary", 2, True, 10),
@@ -46,15 +46,15 @@ def power_cuts(width: float) -> str:
         if cut.old:
             marks.append(_folder(left, top, "step 10", 2, True))
         marks.append(_folder(left + 120, top, cut.name, cut.files, cut.manifest))
-        result, fill = (f"goes on from {cut.resume_step}", "ink") if cut.resume_step else ("nothing whole", "accent")
+        result, fill = (f"resumes at {cut.resume_step}", "ink") if cut.resume_step else ("no checkpoint", "accent")
         marks.append(svg.text(left + 254, top + 17, result, fill=fill, bold=True, size=svg.SMALL))
         y += pitch
     keys = [("c1", "a rank's file"), ("ink", "manifest")]
     for x, (fill, words) in zip((left, left + 120), keys, strict=True):
         marks += [svg.rect(x, y + 5, 10, 10, fill), svg.text(x + 15, y + 14, words, size=svg.SMALL)]
-    outcomes = {cut.moment: f"step {cut.resume_step}" if cut.resume_step else "nothing whole" for cut in CUTS}
+    outcomes = {cut.moment: f"step {cut.resume_step}" if cut.resume_step else "no checkpoint" for cut in CUTS}
     label = "; ".join(f"{moment}: {outcome}" for moment, outcome in outcomes.items())
-    return svg.figure(width, y + 22, "".join(marks), f"What a start finds after a power cut. {label}.")
+    return svg.figure(width, y + 22, "".join(marks), f"What the next start finds after a power cut. {label}.")
 
 
 def _folder(x: float, y: float, name: str, files: float, manifest: bool) -> str:

@@ -1,8 +1,8 @@
-"""A tour of the labs within some minutes: which stops, of what size, on how many ranks, in which order, and what has to
-go where time runs out. Standard library only, and nothing is started here.
+"""The plan of a tour of the labs within some minutes: which stops, at what size, on how many ranks, in which order, and
+what is skipped if time runs out. Standard library only; nothing is started here.
 
-A stop is a lab at a size. The first two say whether the machine is ready and what it reaches, which the others predict
-from; then the labs come in the order of what a Record of theirs is worth on this kind of machine.
+A stop is a lab at a size. The first two say whether the machine is ready and what rates it reaches, from which the
+others predict. Then come the labs whose Records are worth most on this kind of machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-LARGE = 75e9  # bytes of a GPU from which the sizes of tier gpu have room
+LARGE = 75e9  # bytes of a GPU from which the sizes of tier gpu fit
 MOST_RANKS = 8  # what the labs' sizes divide by
 SEVERAL = 4  # ranks of a lab on a CPU with as many cores; on fewer two, but for those in PIPES
 PIPES = ("pipeline", "mesh")  # of two ranks they would show little

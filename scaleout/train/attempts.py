@@ -35,7 +35,7 @@ def for_good():
     """
     final = message("final") if join.attempt() else None
     if final:
-        raise ValueError(f"restart {join.attempt()} does nothing, for it would end as before: {final}")
+        raise ValueError(f"restart {join.attempt()} does nothing, because it would end the same way: {final}")
     try:
         yield
     except Final as error:

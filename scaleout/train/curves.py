@@ -1,4 +1,4 @@
-"""What the lab of scaling says and draws: the table, what limits, what a doubling gave, the figure."""
+"""What the scaling lab prints and draws: the table, the largest loss, the result of a doubling, the figure."""
 
 import re
 
@@ -11,7 +11,7 @@ BUSY = 1.0  # load average beside the most processes of a series, above which se
 
 
 def series(runs):
-    """{(mode, strategy): {world: Record}}, each with the run on one process as its start."""
+    """{(mode, strategy): {world: Record}}, each beginning with the run on one process."""
     records_by = {}
     for run, record in sorted(runs.items()):
         if run.strategy != ONE:
@@ -41,7 +41,7 @@ def predicted_rate(record):
 
 
 def report(runs):
-    """The table of all runs and one line a series on what limits it, as text."""
+    """The table of all runs and one line per series on its largest loss, as text."""
     rows = []
     for (mode, strategy), records in series(runs).items():
         real, guess = shares(records), predicted_shares(records)
@@ -78,15 +78,15 @@ def report(runs):
         "efficiency",
         "predicted",
         "MFU",
-        "beyond a rank alone, ms",
+        "added by others, ms",
         "predicted",
         "peak memory",
         "predicted",
     )
     notes = [
         "",
-        "Predicted milliseconds are from the run on one process, with products and messages timed beside each "
-        "run; beyond a rank alone, from a rank that steps by itself in the same run.",
+        "Predicted step times are from the run on one process, with matmuls and collectives timed around each run. "
+        "Added by others: communication, copies and waiting, measured against a rank that steps alone in the same run.",
         *busy(runs),
     ]
     return "\n".join([table(header, rows), *notes, "", *(limit(key, records) for key, records in series(runs).items())])
@@ -102,7 +102,7 @@ def busy(runs):
     ]
     load, words = max(loads, default=(0.0, ""))  # of a minute: the runs before are in it
     processes = max((run.world for run in runs), default=0)
-    line = f"The machine was busy ({words}): run it again when it is idle, and compare then."
+    line = f"The machine was busy ({words}): run it again when it is idle."
     return [line] if load > processes + BUSY else []
 
 
@@ -122,21 +122,23 @@ def limit(key, records):
     r, first = records[last], records[min(records)]
     name = f"{mode}, {strategy}, {last} processes"
     if last == 1 or BEYOND not in r.prediction:
-        return f"{name}: efficiency {shares(records)[last]:.2f}; without a calibration nothing says why"
+        return f"{name}: efficiency {shares(records)[last]:.2f}; without a calibration the reason is unknown"
     ideal = first.median * r.effective_batch / first.effective_batch / last
     lost, waits = r.median - ideal, r.measurement[BEYOND]
     if lost <= 0.02 * ideal:
-        return f"{name}: efficiency {shares(records)[last]:.2f}: nothing is lost against {min(records)} process(es)"
+        return (
+            f"{name}: efficiency {shares(records)[last]:.2f}: nothing is lost compared with {min(records)} process(es)"
+        )
     slower = lost - waits
     cores = re.match(r"(\d+)-core ", r.device)
     shared = f" ({last} processes on {cores[1]} cores)" if cores and int(cores[1]) < last else ""
     parts = {
-        "messages, and the wait for the slowest process": waits,
-        f"compute and update that take longer side by side{shared}": slower,
+        "communication, and waiting for the slowest process": waits,
+        f"computation and updates, slower next to other processes{shared}": slower,
     }
     part, seconds = max(parts.items(), key=lambda item: item[1])
     return (
-        f"{name}: {ms(lost)} ms per step more than ideal ({ms(ideal)} ms). What limits: {part}, {ms(seconds)} ms of it"
+        f"{name}: {ms(lost)} ms per step more than the ideal {ms(ideal)} ms. The largest part, {ms(seconds)} ms: {part}"
     )
 
 
@@ -165,7 +167,7 @@ def doubling(half, real, model=None):
         f"has an efficiency of {real / half / 2:.2f}."
     ]
     if model:
-        lines.append(f"The book's model said {model:,.0f}: {model / real:.2f} times that.")
+        lines.append(f"The book's model predicted {model:,.0f}, {model / real:.2f} times that.")
     return "\n".join(lines)
 
 
@@ -185,8 +187,8 @@ def panels():
     return {
         "tokens per second": ("", by_world(lambda r: r.rate), by_world(predicted_rate)),
         "efficiency": ("of one process", shares, predicted_shares),
-        "MFU": ("of the products timed in the run", by_world(lambda r: r.mfu), lambda records: {}),
-        "messages, copies and waiting": (
+        "MFU": ("relative to matmuls timed in the run", by_world(lambda r: r.mfu), lambda records: {}),
+        "communication, copies, waiting": (
             "ms per step",
             by_world(lambda r: _times(1e3, beyond(r))),
             by_world(lambda r: _times(1e3, beyond(r, "prediction"))),

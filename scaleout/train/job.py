@@ -24,9 +24,9 @@ class Effort:
 
 
 def peak(s, o, steps):
-    """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
+    """(FLOP/s of all ranks together, where it comes from): matmuls in this run's dtype, timed in this run."""
     rate, side = measure_peak.matmul_rate(s, DTYPES[o.precision], Effort(steps))
-    return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
+    return rate * s.world, f"{o.precision} matmuls of size {side} on {s.world} process(es), timed in this run"
 
 
 def scaling(metrics):
@@ -35,7 +35,7 @@ def scaling(metrics):
     return (
         [
             f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of "
-            f"{len(scales):,} steps overflowed fp16 and were left out"
+            f"{len(scales):,} steps overflowed fp16 and were skipped"
         ]
         if scales
         else []

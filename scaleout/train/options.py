@@ -27,7 +27,7 @@ size = partial(options.number, highest=10**9)
 
 @dataclass(frozen=True)
 class Options:
-    """The model, the data, the steps, how they are spread over ranks, and what is kept."""
+    """The model, the data, the steps, how they are spread over ranks, and what is saved."""
 
     layers: int = size(4, "blocks")
     hidden: int = size(128, "width of the residual stream")
@@ -35,34 +35,34 @@ class Options:
     ff: int | None = size(352, "width of the MLP (default: 8/3 of hidden for llama, 4 times for gpt)")
     style: str = options.choice("llama", tuple(STYLES), "rotary, RMS norm and SwiGLU, or GPT-2's")
     seq: int = size(128, "tokens per sequence")
-    batch: int = size(8, "sequences per step, over all ranks and passes")
-    micro_batch: int | None = size(None, "sequences per rank and pass, at most (default: one pass)")
+    batch: int = size(8, "sequences per step, over all ranks and micro-batches")
+    micro_batch: int | None = size(None, "sequences per rank and micro-batch, at most (default: one micro-batch)")
     steps: int = size(300, "training steps", lowest=WARMUP + 1)
     minutes: float | None = options.number(
-        None, "train so long instead: a first few steps are timed, and fix the number", 0.01, 1e5
+        None, "train for so long instead; the first steps are timed to find their number", 0.01, 1e5
     )
     lr: float = options.number(3e-3, "peak of the learning rate", 1e-9, 10.0)
-    warmup: int = size(20, "steps that the learning rate climbs", lowest=0)
+    warmup: int = size(20, "steps in which the learning rate rises", lowest=0)
     clip: float = options.number(1.0, "largest norm of the gradient; 0: no clipping", 0.0, 1e9)
-    weight_decay: float = options.number(0.1, "of matrices and tables", 0.0, 10.0)
+    weight_decay: float = options.number(0.1, "of matrices and embeddings", 0.0, 10.0)
     seed: int = size(0, "of weights, order and samples", lowest=0)
     strategy: str | None = options.choice(None, ("fsdp", "ddp", "one"), "default: fsdp, and one on a single process")
-    wrap: str = options.choice("block", WRAPS, "fsdp: what is gathered together")
+    wrap: str = options.choice("block", WRAPS, "fsdp: units of wrapping")
     least_parameters: int = size(1_000_000, "fsdp: least size of a unit with --wrap size")
     reshard: str = options.word("true", "fsdp: after forward, true, false, or a number of ranks", "WHEN")
-    prefetch: int = size(1, "fsdp: units gathered ahead", lowest=0, highest=1000)
+    prefetch: int = size(1, "fsdp: units prefetched", lowest=0, highest=1000)
     replicas: int = size(1, "fsdp: copies of the model (hybrid sharding)")
-    offload: bool = options.flag("fsdp: shards and optimizer in the host's memory")
+    offload: bool = options.flag("fsdp: shards and optimizer offloaded to CPU memory")
     layout: str | None = options.word(
-        None, "axes of the ranks, as in tp=2,pp=2 (pp, dp, tp, zero, m, v, schedule; dp is what is left)", "AXES"
+        None, "axes of the ranks, as in tp=2,pp=2 (pp, dp, tp, zero, m, v, schedule; dp is the rest)", "AXES"
     )
     precision: str = options.choice(
-        "fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss"
+        "fp32", ("fp32", "bf16", "fp16"), "of matmuls; weights are fp32; fp16 scales the loss"
     )
-    checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what backward computes again")
+    checkpointing: str = options.choice("none", CHOICES["checkpointing"], "activation checkpointing")
     attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
-    compile: bool = options.flag("torch.compile, a block at a time")
-    sync_every_pass: bool = options.flag("reduce gradients after every pass")
+    compile: bool = options.flag("torch.compile, per block")
+    sync_every_pass: bool = options.flag("reduce gradients after every micro-batch")
     dataset: str | None = options.dataset()
     held_out: float = options.number(
         0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999
@@ -70,7 +70,7 @@ class Options:
     validate_every: int = size(50, "steps between validations")
     validation_batches: int = size(8, "batches of a validation, at most")
     log_every: int = size(10, "steps between looks at the loss: the host waits for the device then")
-    folder: str | None = options.word(None, "of the run: metrics, checkpoints, plot, sample", "FOLDER")
+    folder: str | None = options.word(None, "for the run: metrics, checkpoints, plot, sample", "FOLDER")
     resume: str = options.word("auto", "auto (the newest good checkpoint in --folder), none, or a step", "WHICH")
     checkpoint_every: str | None = options.word(None, "steps, auto (by Young's formula; the default), or none", "N")
     keep: int = size(2, "checkpoints to keep, besides the best")
@@ -210,12 +210,12 @@ def check(o, s):
     elif o.strategy and idle(o):
         flags = " and ".join(map(options.named, idle(o)))
         raise ValueError(
-            f"--strategy {o.strategy} shards nothing, and has nothing for {flags}: leave that out, or use fsdp"
+            f"--strategy {o.strategy} shards nothing and does not use {flags}: leave that out, or use fsdp"
         )
     elif o.offload or o.replicas > 1:
         raise ValueError("--offload and --replicas are for --strategy fsdp")
     if o.offload and o.precision == "fp16":  # GradScaler's ranks agree where the gradients are: NCCL cannot there
-        raise ValueError("--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32")
+        raise ValueError("--offload puts gradients where loss scaling cannot reach them: use --precision bf16 or fp32")
     _ = o.passes(s.world), o.shape, o.resharding
     profile = profiles.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
@@ -266,7 +266,7 @@ def check_steps(o, world):
         )
     for fault in faults.parse(o.inject, 0, world).every:
         if not 1 <= fault.step <= last:
-            raise ValueError(f"--inject: there is no step {fault.step:,}: this job makes the steps 1 to {last:,}")
+            raise ValueError(f"--inject: there is no step {fault.step:,}: this job has the steps 1 to {last:,}")
         if (fault.saving or fault.kind == "full") and (o.folder is None or checkpoint_steps(o) == 0):
             raise ValueError(
                 f"--inject {fault.kind}: strikes while a checkpoint is written, and this job writes none: "
@@ -284,7 +284,7 @@ def check_layout(o, world):
         if getattr(o, name) != USUAL[name]:
             flag = options.named(name)
             mend = f"use --no-{flag[2:]}" if getattr(o, name) is True else f"leave out {flag}"
-            raise ValueError(f"--layout makes units of blocks, and has nothing for {flag}: {mend}")
+            raise ValueError(f"--layout makes units of blocks and does not use {flag}: {mend}")
     if o.strategy == "one" and world > 1:
         raise ValueError("--layout is for several processes, --strategy one for one: leave out one of them")
     if o.precision == "fp16":

@@ -11,7 +11,7 @@ SLOW, STARVED = 5, 0.05  # times the median that makes a step slow; share of its
 
 
 def stalls(metrics, warmup):
-    """What a run was seen to wait for (list of str): steps far slower than the others, and its input."""
+    """What a run waited for (list of str): steps far slower than the others, and its input."""
     timed = metrics.steps[warmup:]
     usual = statistics.median(row["seconds"] for row in timed)
     slow = [row for row in timed if row["seconds"] > SLOW * usual]
@@ -24,7 +24,7 @@ def stalls(metrics, warmup):
         )
     waited = sum(row["wait"] for row in timed) / sum(row["seconds"] for row in timed)
     if waited > STARVED:
-        lines.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline starves them")
+        lines.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline is too slow")
     return lines
 
 
@@ -44,11 +44,11 @@ def closing(r, files):
         "",
         *([table(("one rank", "predicted", "measured", "ratio"), rows), ""] if rows else []),
         f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses):,} steps, "
-        f"{r.tokens_per_second:,.0f} tokens/s; validation {validation:.3f} nats a byte on "
-        f"{files} file(s) held out",
+        f"{r.tokens_per_second:,.0f} tokens/s; validation loss {validation:.3f} nats per byte on "
+        f"{files} held-out file(s)",
         f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}",
         *(note for note in r.notes if note.startswith("loss scale ")),
-        f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the steps' time",
+        f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the step time",
     ]
     if blocked:
         lines.append(
@@ -95,7 +95,7 @@ def plot(metrics, path, title):
             marker="o",
             label="validation",
         )
-        top.set(ylabel="loss, nats a byte", title=title)
+        top.set(ylabel="loss, nats per byte", title=title)
         bottom.plot(steps, [1e3 * x for x in metrics.column("seconds")], color="C0", linewidth=0.8, label="step")
         bottom.plot(steps, [1e3 * x for x in metrics.column("wait")], color="C1", linewidth=0.8, label="wait for data")
         bottom.set(ylabel="ms", xlabel="step", ylim=(0, None))

@@ -84,7 +84,7 @@ def job(tier, words):
     for word in words:
         flag = word.split("=")[0].removeprefix("--").replace("-", "_")
         if word.startswith("--") and flag in TAKEN:
-            raise ValueError(f"--{flag.replace('_', '-')} is for this lab to choose: give other options of the job")
+            raise ValueError(f"--{flag.replace('_', '-')} is chosen by this lab: leave it out")
     return parse(train_options.TIERS, "", ["--tier", tier, *words], anywhere=True)[1]
 
 
@@ -116,7 +116,7 @@ def command(run, words, path, machine=None):
 
 
 def at_the_time(profile, record):
-    """The profile with the matrix products that the job itself timed at its end: a machine that others use too is not
+    """The profile with the matmuls that the job itself timed at its end: a machine that others use too is not
     the machine it was a minute ago."""
     if record.mfu_peak is None:
         return profile
@@ -138,7 +138,7 @@ def share_of(run, o, profile, seconds):
         raise ValueError(f"the profile is of {profile['world']} processes: efficiency is measured with one")
     bare = predict(run, o, profile, 1e9).seconds
     if not bare < seconds < math.inf:
-        raise ValueError(f"{seconds:g} s is less than the update alone takes: give the seconds of a whole step")
+        raise ValueError(f"{seconds:g} s is less than the update alone takes: give the time of a whole step")
     low, high = 1e-9, 1e9  # its logarithm is halved: a step is the longer, the less is reached
     for _ in range(80):
         middle = math.sqrt(low * high)
@@ -210,9 +210,9 @@ def basis(profile, share, dtype):
     ]
     rate = profile["matmul_flops_per_second"][dtype]
     return (
-        f"predicted from {rate / 1e9:,.1f} GFLOP/s of {dtype} products a process, timed in this run, of which the "
-        f"run on one process reached {share:.2f}, and messages timed just before: "
-        + "; ".join(lines or ["none to send"])
+        f"predicted from {rate / 1e9:,.1f} GFLOP/s per process in {dtype} matmuls, timed in this run, of which the "
+        f"run on one process reached {share:.2f}, and from collectives timed just before: "
+        + "; ".join(lines or ["none"])
     )
 
 

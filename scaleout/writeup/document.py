@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code: 2 after one line on stderr for bad input."""
     parser = Parser(__doc__, prog="python -m scaleout.writeup")
     parser.add_argument("records", nargs="+", metavar="RECORD", help="a JSON file that a lab wrote with --save")
-    parser.add_argument("--out", metavar="FILE.md", help="write the page here, its pictures beside it")
+    parser.add_argument("--out", metavar="FILE.md", help="write the page here, and its pictures next to it")
     try:
         args = parser.parse_args(argv)
         page = read(args.records)

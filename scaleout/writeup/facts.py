@@ -127,7 +127,7 @@ def _set_key(r: Record, kind: str) -> tuple[tuple, frozenset]:
 
 
 def predicted_step(run: Run) -> float | None:
-    """Predicted seconds of the step that `step_seconds` timed, or None where the Record has none.
+    """Predicted time of the step that `step_seconds` timed, or None where the Record has none.
 
     A lab that times several ways to train has one prediction for each ("seconds per step, torch DDP"). The one meant
     is the one whose measurement is the median of the timed steps; of several, the last, which labs/scaling.py adds

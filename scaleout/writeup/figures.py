@@ -47,7 +47,7 @@ def scaling(group: facts.Scaling, number: int) -> Figure:
     last, share = counts[-1], group.efficiency[counts[-1]]
     place = "the CPU" if first.record.device_kind == "cpu" else "GPUs"
     words = f"{group.title}, on {place}: {last} {unit} at efficiency {share:.2f}."
-    legend = " Dots: medians. Bars: from quartile to quartile."
+    legend = " Dots: medians. Bars: first to third quartile."
     return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{group.kind}-{number}", words + legend)
 
 
@@ -66,7 +66,7 @@ def steps(runs: Sequence[facts.Run]) -> Figure:
         body.append(_row(plane, run, plane.top + ROW * (i + 0.5)))
     items = [("c1", "timed step; bar: quartiles, line: median"), ("c8", "warm-up, left out")]
     marks, high = svg.legend(8, plane.bottom + 28, WIDTH - 16, items, 2)
-    words = "Seconds of every step" + (", a row for each run." if len(runs) > 1 else ".")
+    words = "Time of every step" + (", one row per run." if len(runs) > 1 else ".")
     return Figure(svg.figure(WIDTH, plane.bottom + 32 + high, "".join(body) + marks, words), "steps", words)
 
 
@@ -126,7 +126,7 @@ def losses(runs: Sequence[facts.Run]) -> Figure | None:
         [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)],
         3 if max(len(run.name) for run in shown) < 22 else 2,
     )
-    words = "Loss by step, the mean over all ranks." + (" Dots: on text held out." if any(dots.values()) else "")
+    words = "Loss by step, the mean over all ranks." + (" Dots: on held-out text." if any(dots.values()) else "")
     return Figure(svg.figure(WIDTH, 266 + tall, "".join(body) + marks, words), "loss", words)
 
 
@@ -160,7 +160,7 @@ def memory(runs: Sequence[facts.Run]) -> Figure | None:
     marks, tall = svg.legend(
         8, 40 + ROW * len(shown), WIDTH - 16, [(COLOURS[k % len(COLOURS)], kind) for k, kind in enumerate(kinds)], 4
     )
-    words = "Memory of one rank at its peak, by kind."
+    words = "Memory per rank at the peak, by kind."
     high = math.ceil(44 + ROW * len(shown) + tall)
     return Figure(svg.figure(WIDTH, high, "".join(body) + marks, words), "memory", words)
 

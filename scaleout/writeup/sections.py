@@ -16,8 +16,8 @@ TOLERANCE = 0.05  # an efficiency may exceed 1 by so much, by chance
 LONG = 40  # characters; a fact that is longer stands in a list, not in a column
 CPU_NOTE = (
     "Measured on a CPU.",
-    "Its processes share the cores and the memory of their machine. The seconds, the "
-    "rates and the MFU are a CPU's: they say nothing of a GPU.",
+    "Its processes share the cores and the memory of their machine. The times, the "
+    "rates and the MFU are those of a CPU and say nothing about a GPU.",
 )
 
 
@@ -67,8 +67,8 @@ def setup(runs: Sequence[facts.Run]) -> list[Block]:
 
 def _setup_of(run: facts.Run) -> dict[str, str]:
     r = run.record
-    processes = "processes" if r.device_kind == "cpu" else "GPUs, a process each"
-    trained = "none: nothing is trained"
+    processes = "processes" if r.device_kind == "cpu" else "GPUs, one process each"
+    trained = "none: this lab does not train"
     return {
         "lab": f"{r.stem}, tier {r.tier}",
         "device": f"{r.device} ({r.device_kind})",
@@ -116,12 +116,12 @@ def rates(runs: Sequence[facts.Run]) -> list[Block]:
     """Seconds, steps and tokens per second with their quartiles, over the steps after the warm-up; MFU and its peak."""
     rows = tuple(_rates_of(run) for run in runs)
     blocks: list[Block] = [
-        Heading("How fast"),
+        Heading("Speed"),
         Text(
-            "Median, and in brackets the first and third quartile, over the timed steps. The warm-up is left out. The "
-            "last column of tokens is the mean over all timed steps, slow ones included."
+            "Median, and in brackets the first and third quartile, over the timed steps; the warm-up is left out. The "
+            "mean of tokens/s is over all timed steps, including slow ones."
         ),
-        Table(("run", "timed (warm-up)", "a step", "steps/s", "tokens/s", "tokens/s, mean", "MFU"), rows),
+        Table(("run", "timed (warm-up)", "step time", "steps/s", "tokens/s", "tokens/s, mean", "MFU"), rows),
         figures.steps(runs),
     ]
     short_runs = [run.name for run in runs if len(run.record.timed) < facts.MIN_TIMED]
@@ -168,7 +168,7 @@ def _peaks(runs: Sequence[facts.Run]) -> Iterable[str]:
     unpeaked = [run.name for run in runs if run.record.tokens and run.record.mfu is None]
     if unpeaked:
         prefix = "" if len(unpeaked) == len(runs) else f"{', '.join(unpeaked)}: "
-        yield f"{prefix}nothing, and is not given: the run knew no peak"
+        yield f"{prefix}nothing: no MFU is given, because the peak is unknown"
 
 
 def scaling(runs: Sequence[facts.Run]) -> list[Block]:
@@ -177,13 +177,13 @@ def scaling(runs: Sequence[facts.Run]) -> list[Block]:
     if not sets:
         return []
     meanings = {
-        "strong": "All devices share one batch, and the ideal step shrinks with their number.",
-        "weak": "Every device has a batch of its own, and the ideal step takes as long as at first.",
+        "strong": "All devices share one batch, and the ideal step time shrinks with their number.",
+        "weak": "Every device has a batch of its own, and the ideal step time stays the same.",
     }
-    blocks: list[Block] = [Heading("How it scales")]
+    blocks: list[Block] = [Heading("Scaling")]
     for i, group in enumerate(sets):
         rows = tuple(_scaled(group, run) for run in group.runs)
-        header = ("run", "devices", "batch", "a step", "predicted", "ratio", "tokens/s", "efficiency")
+        header = ("run", "devices", "batch", "step time", "predicted", "ratio", "tokens/s", "efficiency")
         blocks += [
             Text(meanings[group.kind], f"{group.title}."),
             Table(header, rows),
@@ -193,7 +193,7 @@ def scaling(runs: Sequence[facts.Run]) -> list[Block]:
     if runs[0].record.device_kind == "cpu" and all(run.record.nodes == 1 for run in runs):
         blocks.append(
             Text(
-                "The processes share one machine's cores. The efficiency is that of sharing them, not that "
+                "The processes share the cores of one machine. The efficiency is that of sharing cores, not that "
                 "of adding machines."
             )
         )
@@ -207,9 +207,9 @@ def _superlinear(group: facts.Scaling) -> list[Block]:
         [
             Note(
                 "An efficiency above 1.",
-                f"{listed(names)} did better than ideal against {group.runs[0].name}. "
-                "Most often something else slowed the first run down: measure all of them again on a machine that is "
-                "otherwise idle before you believe the curve.",
+                f"{listed(names)} did better than ideal compared with {group.runs[0].name}. "
+                "Most often something else slowed the first run down. Measure all of them again on an idle machine "
+                "before you believe the curve.",
             )
         ]
         if names
@@ -245,7 +245,7 @@ def memory(runs: Sequence[facts.Run]) -> list[Block]:
     for run in shown:
         sizes = [run.record.peak_memory.get(kind, 0) for kind in kinds]
         rows.append((run.name, *map(facts.data_bytes, sizes), facts.data_bytes(sum(sizes))))
-    header = ("bytes of one rank at its peak", *kinds, "all")
+    header = ("bytes per rank at the peak", *kinds, "all")
     blocks: list[Block] = [Heading("Memory"), Table(header, tuple(rows)), picture]
     band = [
         f"{run.name}: {facts.data_bytes(sizes)} {kind.removeprefix('allocator: ')}"
@@ -255,7 +255,7 @@ def memory(runs: Sequence[facts.Run]) -> list[Block]:
     ]
     absent = [run.name for run in runs if run not in shown]
     if band:
-        blocks += [Text("What the GPU's allocator held besides:"), Items(tuple(band))]
+        blocks += [Text("The GPU's allocator reserved more:"), Items(tuple(band))]
     return blocks + ([Text(f"Not measured in: {', '.join(absent)}.")] if absent else [])
 
 
@@ -281,11 +281,11 @@ def waits(runs: Sequence[facts.Run]) -> list[Block]:
                         f"{share:.2%}",
                     )
                 )
-    header = ("run", "what", "times", "median", "longest", "all together", "of the timed steps' seconds")
+    header = ("run", "what", "times", "median", "longest", "all together", "share of the step time")
     table: list[Block] = (
         [Table(header, tuple(rows), left=2)]
         if rows
-        else [Text("These runs measured neither the wait for data nor the time of checkpoints.")]
+        else [Text("These runs measured neither the wait for data nor the time for checkpoints.")]
     )
     blocks: list[Block] = [Heading("Waits, stalls and failures"), *table]
     for name in ("stalls", "failures"):
@@ -307,11 +307,11 @@ def compared(runs: Sequence[facts.Run]) -> list[Block]:
         return [*blocks, Text("These runs predicted nothing.")]
     timed = [g for g in guesses if "seconds" in g.name]
     counted = [g for g in guesses if "seconds" not in g.name]
-    for lead, part in (("Seconds:", timed), ("All else:", counted)):
+    for lead, part in (("Times:", timed), ("Everything else:", counted)):
         blocks += [Text(line, lead) for line in _ratios(part)]
     shown = guesses if len(guesses) <= MOST_ROWS else sorted(guesses, key=lambda g: -g.factor)[:MOST_ROWS]
     if len(shown) < len(guesses):
-        blocks.append(Text(f"The {len(shown)} that are farthest off:"))
+        blocks.append(Text(f"The {len(shown)} with the largest errors:"))
     rows = tuple(
         (
             g.name,
@@ -332,7 +332,7 @@ def _ratios(part: Sequence[facts.Guess]) -> Iterable[str]:
         worst = max((g for g in part if g.ratio is not None), key=lambda g: g.factor)
         yield (
             f"{len(part)} predictions. predicted / measured has the median {statistics.median(ratios):.3f} and goes "
-            f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; farthest off: {worst.name} ({worst.run.name})."
+            f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; largest error: {worst.name} ({worst.run.name})."
         )
 
 

@@ -34,5 +34,5 @@ def test_only_writing_over_the_old_one_can_leave_nothing(width):
         whole = {10: cut.old, 20: cut.name == "step 20" and cut.files == 2 and cut.manifest}
         assert cut.resume_step == max(step for step, there in whole.items() if there), "the newest that is whole"
     picture = saves.power_cuts(width)
-    assert picture.count("goes on from") == 5 and picture.count("nothing whole") == 2
+    assert picture.count("resumes at") == 5 and picture.count("no checkpoint") == 2
     assert picture.count("stroke-dasharray") == sum(cut.name == "temporary" for cut in saves.CUTS) == 3

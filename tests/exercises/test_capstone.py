@@ -22,19 +22,7 @@ solution = partial(answers.solution, "capstone")
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("curve-efficiency") == pytest.approx(1.97 / 1.32 / 2)
-    assert value("amdahl-fit") == pytest.approx(38.4 / 32 + 0.8)
-    assert value("young-interval") == pytest.approx(math.sqrt(2 * 20 * 14_400))
     assert value("time-lost") == pytest.approx(20 / 1800 + 900 / 14_400)
-
-
-def test_a_whole_price_reads_alike_from_a_page_whose_json_has_no_point():
-    exercise = exercises.exercise("capstone", "run-price")
-    code = "def run_price(tokens, rate, gpus, price, good):\n    return tokens / rate / 3600 * gpus * price * good"
-    outcome = exercise.run(code)
-    cut = {**outcome, "results": [int(x) if x == int(x) else x for x in outcome["results"]]}
-    assert type(cut["results"][0]) is int
-    assert exercise.judge_run(cut).message == exercise.judge_run(outcome).message
-    assert "gave 6_400, expected 10_000." in exercise.judge_run(cut).message
 
 
 @each(
@@ -53,12 +41,6 @@ def test_a_division_is_judged_by_the_batch_and_shown_as_one():
     source = "def share(order, batch, step, rank, world):\n    return order[step * batch:][:batch][rank::world] + [9]\n"
     message = answers.verdict("capstone", "batch-share", source)["message"]
     assert "the parts of one rank are [[7, 2, 9, 4, 9]]; the batch is [7, 2, 9, 4]" in message
-
-
-def test_mfu_by_palm_s_rule():
-    """6N + 12 L H Q T a token, less the token table, which does no matrix product (Llama's is not tied)."""
-    token_flops = 6 * (8.030e9 - 128_256 * 4096) + 12 * 32 * 32 * 128 * 8192
-    assert value("run-mfu") == pytest.approx(token_flops * 128 * 8192 / 1.97 / (64 * 989.4e12), rel=1e-3)
 
 
 def test_beyond_the_knee_a_gpu_waits_for_what_its_wire_takes_longer():
@@ -81,7 +63,6 @@ def test_the_right_choices():
     assert right("strong-or-weak") == "weak"
     assert right("batch-trap") == "fewer-steps"
     assert right("resume-jump") == "moments"
-    assert right("resume-state") == "all"
     assert right("kill-proof") == "nothing"
     assert right("data-wait") == "input"
 
@@ -166,10 +147,6 @@ def test_other_divisions_are_not(body, slip):
     assert (result["ok"], result["slip"]) == (False, slip)
 
 
-def test_the_price_of_a_run_by_hand():
-    assert solution("run-price")(9e10, 5e5, 64, 2.5, 0.8) == pytest.approx(62.5 * 64 * 2.5)
-
-
 def test_a_fit_through_a_line_is_that_line_and_noise_averages_out():
     predict = solution("predict-double")
     for a, b in ((1600, 400), (48_000, 0), (960, 1000)):
@@ -188,19 +165,14 @@ def test_misconceptions_of_the_rung_are_each_named():
         "other-base",
         "linear",
         "last-ratio",
-        "sparse-peak",
-        "hfu",
         "nothing-hides",
         "eight",
-        "forgot-two",
-        "hours",
         "whole-interval",
         "rename-early",
         "remove-first",
         "own-part-of-the-epoch",
         "batch-a-rank",
-        "rank-0",
-        "goodput-multiplied",
+        "of-all-time",
         "resume",
         "straggler",
     }
@@ -254,5 +226,5 @@ def test_what_is_said_of_the_four_curves_follows_from_them():
     assert [drops[name] for name in "ABC"] == [384, 4, 2]
     best = next(option.label for option in bends.FOUR.options if option.right)
     a, b, c = (drops[name] for name in "ABC")
-    assert best == f"A batch, after {a} · B layout, after {b} · C cores, after {c} · D nowhere"
+    assert best == f"A batch, after {a} · B layout, after {b} · C cores, after {c} · D no bend"
     assert max(len(line) for line in bends.FOUR.prompt.split("```")[1].splitlines()) <= 39, "on a phone"

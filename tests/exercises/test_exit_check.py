@@ -196,7 +196,7 @@ def test_a_prediction_is_graded_against_the_run_on_twice_as_many():
         and len({verdict.message for verdict in verdicts.values()}) == 4
     )
     for verdict in verdicts.values():
-        assert f"the run made {real:,.0f}" in verdict.message
+        assert f"the run reached {real:,.0f}" in verdict.message
 
 
 @each(

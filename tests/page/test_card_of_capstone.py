@@ -26,8 +26,8 @@ def test_formulas_are_the_models(ranks):
     n = total_parameters(LLAMA)
     sent = volume(LLAMA, Sharding(ranks=ranks, parameter="bf16"))["total"]
     # the root, embedding and head, is gathered once
-    assert value(left, N=n, beta=1, U=count, W=ranks, alpha=0) == pytest.approx(sent, rel=0.06)
-    assert value(left, N=n, beta=0, U=count, W=ranks, alpha=1) == (3 * count - 1) * (ranks - 1)
+    assert value(left, N=n, beta=1, L=LLAMA.layers, W=ranks, alpha=0) == pytest.approx(sent, rel=0.06)
+    assert value(left, N=n, beta=0, L=LLAMA.layers, W=ranks, alpha=1) == (3 * count - 1) * (ranks - 1)
     assert value(right, N=n, T=4096, R=1) == pytest.approx(6 * n * 4096)
     for cost, between in ((30, 11_000), (2, 9e5)):
         best = reliability.young(cost, between)

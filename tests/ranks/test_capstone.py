@@ -211,7 +211,7 @@ def test_nan_stops_the_run_which_goes_on_bit_for_bit(tmp_path, whole, capsys):
     job = train(*words)
     assert_same(job, tmp_path, whole)
     (event,) = (row["event"] for row in job.metrics.events)  # how many are logged is a matter of the machine's speed
-    assert re.match(r"started again: goes on after step 12 on 1 process\(es\), [0-7] logged step", event)
+    assert re.match(r"started again: resumes after step 12 on 1 process\(es\); [0-7] logged step", event)
 
 
 def test_a_gradient_that_is_no_number_is_not_saved(tmp_path, capsys):
@@ -229,14 +229,14 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path, whole, capsys):
     with pytest.raises(SystemExit) as caught:
         train(*words, at={14: lambda job: os.kill(os.getpid(), signal.SIGTERM)})
     assert caught.value.code == 75
-    kept = "saved; the same command goes on from there"
+    kept = "saved; the same command resumes from there"
     found = re.search(rf"stopped by SIGTERM after step (\d+) of 30: {kept}\n", capsys.readouterr().out)
     assert 14 <= int(found[1]) <= 20, "at the next look, which is sooner where steps are slow, or the next validation"
     job = train(*words)
     assert_same(job, tmp_path, whole)
     assert [row["event"] for row in job.metrics.events] == [
         f"SIGTERM after step {found[1]}: {kept}",
-        f"started again: goes on after step {found[1]} on 1 process(es), 0 logged step(s) after it are made again",
+        f"started again: resumes after step {found[1]} on 1 process(es); 0 logged step(s) after it will be repeated",
     ]
 
 
@@ -254,7 +254,7 @@ def test_one_process_goes_on_with_the_run_of_two(sharded, tmp_path):
     assert job.metrics.column("loss")[:100] == record.losses[:100]
     assert job.metrics.column("loss")[100:110] == pytest.approx(record.losses[100:110], rel=1e-4)
     assert job.metrics.column("loss")[100:] == pytest.approx(record.losses[100:], rel=0.02), "the same windows"
-    assert job.metrics.events[0]["event"].endswith("100 logged step(s) after it are made again")
+    assert job.metrics.events[0]["event"].endswith("100 logged step(s) after it will be repeated")
 
 
 def test_a_restart_by_the_launcher_goes_on_even_where_none_was_asked_for(tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ def test_a_restart_by_the_launcher_goes_on_even_where_none_was_asked_for(tmp_pat
         train(*words)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     job = train("--steps", "25", *words[2:])
-    assert job.metrics.events[0]["event"].startswith("restart 2: goes on after step 20 on 1 process(es)")
+    assert job.metrics.events[0]["event"].startswith("restart 2: resumes after step 20 on 1 process(es)")
     assert len(job.metrics.steps) == 25
 
 

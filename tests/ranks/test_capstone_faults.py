@@ -94,7 +94,7 @@ def test_hung_then_killed_twice_it_ends_at_the_same_loss_bit_for_bit(quiet, tmp_
         line,
     )
     assert [
-        f"restart {n}: goes on after step" in event
+        f"restart {n}: resumes after step" in event
         for n, event in enumerate((e for e in events(run) if e.startswith("restart")), 1)
     ] == [True] * 3, events(run)
 
@@ -106,7 +106,7 @@ def test_killed_before_any_checkpoint_it_begins_again_with_its_own_lines(quiet, 
     assert run.losses() == quiet.losses()
     assert [row["step"] for row in run.rows() if "loss" in row] == list(range(1, STEPS + 1))
     (event,) = events(run)
-    assert event.startswith("restart 1: goes on after step 0 on 2 process(es), ")
+    assert event.startswith("restart 1: resumes after step 0 on 2 process(es); ")
     assert not (run.folder / "metrics.1.jsonl").exists()
 
 
@@ -119,7 +119,7 @@ def stopped(run, at_least, ask):
     ask()
     code = run.end()
     (step,) = re.findall(
-        r"stopped by SIGTERM after step (\d+) of 100: saved; the same command goes on from there", run.log.read_text()
+        r"stopped by SIGTERM after step (\d+) of 100: saved; the same command resumes from there", run.log.read_text()
     )[-1:]
     assert good(run)[0] == int(step) == run.step()
     return code, int(step)
@@ -139,7 +139,7 @@ def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, t
         assert second > first
     run = Ended(folder, 4)
     assert [re.sub(r"\d+ logged", "N logged", event) for event in events(run) if event.startswith("started")] == [
-        f"started again: goes on after step {step} on {ranks} process(es), N logged step(s) after it are made again"
+        f"started again: resumes after step {step} on {ranks} process(es); N logged step(s) after it will be repeated"
         for step, ranks in ((first, 2), (second, 4))
     ]
     losses = run.losses()
@@ -155,7 +155,7 @@ def assert_ended_for_good(run, line, last, restarts):
     """The launch is over, said in one line that each restart repeats, and no step was made again."""
     assert run.said() == [
         line,
-        *[f"restart {n + 1} does nothing, for it would end as before: {line}" for n in range(restarts)],
+        *[f"restart {n + 1} does nothing, because it would end the same way: {line}" for n in range(restarts)],
     ]
     assert [row["step"] for row in run.rows() if "loss" in row] == list(range(1, last + 1))
     assert events(run) == [], "no restart began a step"

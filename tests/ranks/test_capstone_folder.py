@@ -151,7 +151,7 @@ def test_options_that_change_are_events_and_the_record_goes_by_span(tmp_path):
     assert "--lr: 0.003 to step 6, 0.0001 after it" in record.notes
     moved = "the learning rate now falls until step 14; before, until 12"
     assert {"--clip 1.0 -> 0.3 from step 7 on", moved} <= {*record.notes}, "what somebody changes is no failure"
-    assert all("goes on after step" in line for line in record.failures) and len(record.failures) == 2
+    assert all("resumes after step" in line for line in record.failures) and len(record.failures) == 2
 
 
 def test_the_screen_says_what_is_saved_and_when_the_next_checkpoint_comes(tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_fewer_steps_than_are_done_are_said_with_the_option_and_leave_no_word(tm
     capsys.readouterr()
     job = train("--steps", "6", *words)
     said = capsys.readouterr().out
-    assert "nothing to train: 12 steps are done, and --steps is 6: ask for more with --steps\n12 steps read " in said
+    assert "nothing to train: 12 steps are done, and --steps is 6: give a larger --steps\n12 steps read " in said
     train("--steps", "12", *words)
     job = train("--steps", "14", *words)
     assert [row["event"] for row in job.metrics.events if "rate now falls" in row["event"]] == [

@@ -125,8 +125,8 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
     assert losses != wanted, "other ranks round differently: equal losses would be a copy"
     begun = [re.sub(r", \d+ logged.*", "", event) for event in events if event.startswith("started")]
     assert begun == [
-        "started again: goes on after step 3 on 8 process(es)",
-        "started again: goes on after step 6 on 4 process(es)",
+        "started again: resumes after step 3 on 8 process(es)",
+        "started again: resumes after step 6 on 4 process(es)",
     ]
     assert [event for event in events if event.startswith("--strategy")] == [
         "--strategy mesh pp=2,dp=2,tp=2,zero=3,m=2,schedule=1f1b -> fsdp from step 4 on",

@@ -109,5 +109,5 @@ WRITTEN = {
 def test_the_lab_exercise_on_two_ranks(tmp_path):
     for slip, words in answers.judged(partial(answers.lab, "capstone"), WRITTEN, tmp_path).items():
         slip = slip.split("+")[0]
-        start = f"not yet ({slip}): " if slip else "right: 2 ranks went on, after steps 2 and 3"
+        start = f"not yet ({slip}): " if slip else "right: 2 ranks resumed, after steps 2 and 3"
         assert words.startswith(start), words

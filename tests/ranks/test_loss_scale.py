@@ -123,7 +123,7 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
     )
     assert note in record.notes
     assert record.precision == "fp16"
-    assert record.mfu_peak["source"].startswith("fp16 matrix products")
+    assert record.mfu_peak["source"].startswith("fp16 matmuls")
     assert record.failures == []
     assert record.checks["peak within 2% of the prediction"]["passed"], "fp16 takes the bytes of bf16"
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -151,7 +151,7 @@ def test_it_goes_on_with_the_scale_bit_for_bit(whole, tmp_path, capsys):
     assert torch.equal(weights(job), weights(other))
     assert len({row["scale"] for row in job.metrics.steps[13:]}) > 1, "a scale that stays shows nothing"
     (said,) = (row["event"] for row in job.metrics.events)
-    assert said.startswith("started again: goes on after step 13 on 1 process(es)"), "no word of a fresh scale"
+    assert said.startswith("started again: resumes after step 13 on 1 process(es)"), "no word of a fresh scale"
 
 
 def test_the_rows_of_steps_left_out_are_read_again(tmp_path):

@@ -62,7 +62,7 @@ def test_a_node_that_lost_its_rank_and_one_that_did_not_meet_again(tmp_path, fau
         assert codes == [0, 0], first.read("err") + second.read("err")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     events = [row["event"] for row in rows if "event" in row]
-    assert events[-1].startswith("restart 1: goes on after step "), events
+    assert events[-1].startswith("restart 1: resumes after step "), events
     assert [event for event in events if event.startswith("restart")] == events[-1:], "one kill, one restart"
     assert sorted(row["step"] for row in rows if "loss" in row) == list(range(1, 21))
 
@@ -107,9 +107,9 @@ def test_a_run_taken_up_at_a_step_restarts_from_what_it_saved_since(tmp_path):
     ]
     done = pool.lab([*launcher, *job, "--steps", "40", "--resume", "10", "--inject", "kill:0:28"])
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "started again: goes on after step 10 on 2 process(es)" in done.stdout
+    assert "started again: resumes after step 10 on 2 process(es)" in done.stdout
     assert "the learning rate now falls until step 40; before, until 20" in done.stdout
-    again = re.search(r"restart 1: goes on after step (\d+) on", done.stdout)
+    again = re.search(r"restart 1: resumes after step (\d+) on", done.stdout)
     assert again and int(again[1]) in (20, 25), done.stdout
 
 

@@ -113,7 +113,7 @@ def test_the_job_gets_the_words_that_this_lab_does_not_know():
         assert (options.wrap, options.offload, options.reshard) == found
     runs = plan([1, 2], ("strong",), ("fsdp", "ddp"), 8)
     scaling.refuse(worlds.job("smoke", asked), runs, "cpu")  # what is asked of shards is for the runs of fsdp
-    with pytest.raises(ValueError, match="--checkpoint-every is for this lab to choose"):
+    with pytest.raises(ValueError, match="--checkpoint-every is chosen by this lab"):
         worlds.job("smoke", ["--checkpoint-every", "3"])
 
 
@@ -133,7 +133,7 @@ def test_one_process_calibrates_and_the_model_says_the_rest():
     copied = worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
     parts = copied.communication, (0.05 - update) / 4
     assert (copied.parts["exposed data"], copied.parts["compute"]) == pytest.approx(parts, rel=1e-3)
-    refused(lambda: worlds.efficiency(profile(1), record(1, 1e-9), JOB), "give the seconds of a whole step")
+    refused(lambda: worlds.efficiency(profile(1), record(1, 1e-9), JOB), "give the time of a whole step")
     assert worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share).seconds < two.seconds
 
 
@@ -200,7 +200,7 @@ def test_efficiencies_and_the_table():
         noted = replace(record(4, 0.04), notes=[f"load average {load} on 2 cores, this run included"])
         words = curves.report({**found, Run("strong", 4, "fsdp", 8): noted})
         assert (f"The machine was busy (load average {load} on 2 cores)" in words) is said
-    assert sum("What limits:" in line for line in text.splitlines()) == 2, "one line a series"
+    assert sum("The largest part" in line for line in text.splitlines()) == 2, "one line a series"
 
 
 def test_what_limits_is_the_larger_part():
@@ -209,11 +209,13 @@ def test_what_limits_is_the_larger_part():
         four = replace(record(4, seconds), prediction=found, measurement=found)
         return curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
 
-    assert "15.0 ms per step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
-    assert "compute and update that take longer side by side (4 processes on 2 cores), 11.0 ms" in say(0.04, 0.004)
+    assert "15.0 ms per step more than the ideal 25.0 ms. The largest part, 12.0 ms: communication" in say(0.04, 0.012)
+    assert "11.0 ms: computation and updates, slower next to other processes (4 processes on 2 cores)" in say(
+        0.04, 0.004
+    )
     assert "nothing is lost" in say(0.025, 0.0)
     bare = curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
-    assert bare.endswith("efficiency 0.62; without a calibration nothing says why")
+    assert bare.endswith("efficiency 0.62; without a calibration the reason is unknown")
 
 
 def test_the_figure_shows_every_series(tmp_path):
@@ -221,7 +223,7 @@ def test_the_figure_shows_every_series(tmp_path):
     curves.plot(series(), tmp_path / "b.svg", "a test")
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text(), "the same bytes"
-    panels = ("tokens per second", "efficiency", "MFU", "messages, copies and waiting", "peak memory")
+    panels = ("tokens per second", "efficiency", "MFU", "communication, copies, waiting", "peak memory")
     for words in (*panels, "strong, fsdp, measured", "weak, fsdp, predicted"):
         assert words in drawn
     bare = {run: replace(r, prediction={}, measurement={}) for run, r in series().items()}
@@ -233,7 +235,7 @@ def test_the_figure_shows_every_series(tmp_path):
 def test_what_a_doubling_gave():
     said = curves.doubling(12_000, 18_000, 17_000)
     assert "Twice the processes gave 1.50 times the 12,000 tokens/s" in said and "an efficiency of 0.75" in said
-    assert "The book's model said 17,000: 0.94 times that" in said
+    assert "The book's model predicted 17,000, 0.94 times that" in said
     assert "model" not in curves.doubling(12_000, 18_000)
 
 
@@ -266,7 +268,7 @@ REFUSED = [
     (["--save", "README.md"], "--save README.md: is a file"),
     (["--save", ""], "argument --save: needs"),
     (["--folder", "README.md/x"], "--folder README.md/x: is a file, or"),
-    (["--inject", "nan:3"], "to choose"),
+    (["--inject", "nan:3"], "is chosen by this lab"),
     (["--hidden", "33"], "do not divide hidden size 33"),
     (["--replicas", "2", "--worlds", "1,2"], "--replicas 2 does not divide 1 processes"),
 ]
@@ -334,7 +336,7 @@ def test_a_prediction_is_run_and_graded(tmp_path):
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
     assert two.prediction[worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
     assert two.measurement[worlds.READER] == pytest.approx(two.rate)
-    assert re.search(r"you said 1,000 tokens/s on 2 processes, the run made [\d,]+", done.stdout)
+    assert re.search(r"you predicted 1,000 tokens/s on 2 processes, and the run reached [\d,]+", done.stdout)
     assert "Twice the processes gave" in done.stdout
     done = pool.lab([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
     assert done.returncode == 0 and "strong, fsdp" in done.stdout and (tmp_path / "x.svg").exists()
@@ -348,7 +350,7 @@ def test_strong_and_weak_with_a_calibration(tmp_path):
     assert kept == [f"smoke-cpu-{name}.json" for name in ("strong-1-one", "strong-2-ddp", "weak-1-one")]
     one, two = (results.load(tmp_path / kept[i]) for i in (0, 1))
     assert one.prediction[FROM_ONE] == pytest.approx(one.measurement[FROM_ONE]), "this run calibrates"
-    assert two.prediction[FROM_ONE] > 0 and "messages timed just before: all_reduce: alpha" in two.notes[-1]
+    assert two.prediction[FROM_ONE] > 0 and "collectives timed just before: all_reduce: alpha" in two.notes[-1]
     assert two.prediction[BEYOND] > 0 and two.prediction[SECONDS] > 0 and two.prediction["peak bytes"] > 0
     assert "weak, ddp, 2 processes" in done.stdout
 

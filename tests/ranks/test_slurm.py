@@ -117,7 +117,7 @@ def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
     steps = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [line["step"] for line in steps if "loss" in line][-1] == STEPS
     assert f"stopped by SIGTERM after step {reached} of {STEPS}: saved" in said()
-    assert f"started again: goes on after step {reached} on 2 process(es), 0 logged step(s)" in said()
+    assert f"started again: resumes after step {reached} on 2 process(es); 0 logged step(s)" in said()
 
 
 @real

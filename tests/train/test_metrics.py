@@ -33,7 +33,7 @@ def test_stalls_are_told_apart_from_noise():
     m.steps[49] |= {"seconds": 0.6, "wait": 0.55}
     assert report.stalls(m, 3) == [
         "1 of 97 steps took over 5 times the median of 100.0 ms; step 50 took 600 ms",
-        "the steps waited for data 5% of their time: the input pipeline starves them",
+        "the steps waited for data 5% of their time: the input pipeline is too slow",
     ]
 
 

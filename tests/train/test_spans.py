@@ -14,7 +14,7 @@ PLAIN = options.Options()
 
 
 def spans(*changes):
-    """Spans of a run that goes on after steps, [(step, fields of its Options)]."""
+    """Spans of a run that resumes after steps, [(step, fields of its Options)]."""
     found, lines = [], []
     for after, fields in changes:
         found, more = train_spans.extend(found, after, train_spans.options(replace(PLAIN, **fields), 1))

@@ -102,26 +102,26 @@ def test_gpus_without_a_sequence_are_idle():
 def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
     slow = {"model": "llama-2-7b", "world": 64, "link": "node-100g", "checkpointing": "full"}
     sentence = shown(slow)["sentence"]
-    assert "What limits: communication" in sentence
+    assert "The limit is communication" in sentence
     words, times = re.search(r"Try \*\*(.+)\*\*: ([\d.]+) times the tokens/s", sentence).groups()
     assert words == "nodes of 8 with InfiniBand"
     rates = [shown(slow | more)["values"]["strong_tokens_per_second"] for more in ({}, {"link": "node-ib"})]
     assert rates[1] / rates[0] == pytest.approx(float(times), rel=0.01)
     alone = shown({"world": 8, "checkpointing": "full"})["sentence"]
-    assert "What limits: each GPU, at 40% of its peak; communication takes 4.5% of the step." in alone
+    assert "The limit is the GPU, at 40% of its peak; communication takes 4.5% of the step." in alone
     eager = shown({"world": 8, "checkpointing": "full", "program": "eager"})["sentence"]
     assert "Try **torch.compile**: 1.1" in eager
 
 
 def test_what_does_not_fit_is_drawn_and_said():
     chosen = shown({"sharding": "ddp"})
-    assert "But each GPU would hold" in chosen["sentence"] and chosen["values"]["weak_efficiency"] > 0.4
+    assert "But each GPU would need" in chosen["sentence"] and chosen["values"]["weak_efficiency"] > 0.4
     assert chosen["values"]["peak_gb"] > 16 * 8.03, "states alone: 16 bytes for each of 8.03 billion parameters"
     small = shown({"model": "gpt2-xl", "batch": 8192, "sharding": "ddp"})
     assert small["values"]["fits"] and small["values"]["weak_efficiency"] > 0.5
     crowded = shown({"model": "llama-3-70b", "world": 8})
     assert not crowded["values"]["fits"]
-    assert "It fits with **full checkpointing, 1 sequence a pass and 32 GPUs**." in crowded["sentence"]
+    assert "It fits with **full checkpointing, 1 sequence per micro-batch and 32 GPUs**." in crowded["sentence"]
 
 
 def test_what_is_said_to_make_it_fit_does():
@@ -140,8 +140,8 @@ def test_what_is_said_to_make_it_fit_does():
 
 def test_a_batch_that_does_not_divide_is_said():
     found = shown({"world": 500})
-    assert "512 sequences do not divide among 500 GPUs: each makes time for 2" in found["sentence"]
-    assert "49% of those places are empty" in found["sentence"] and found["values"]["strong_efficiency"] < 0.5
+    assert "512 sequences do not divide among 500 GPUs. A step is as long as 2 sequences" in found["sentence"]
+    assert "49% of the GPU time is idle" in found["sentence"] and found["values"]["strong_efficiency"] < 0.5
 
 
 def test_sharding_over_all_wins_until_its_latency_shows():
@@ -236,7 +236,7 @@ def test_the_lower_chart(under):
 
 
 def test_nothing_to_pay_is_said():
-    assert "price of a billion tokens, EUR: 0" in shown({"price": 0.0})["svg"]
+    assert "price per billion tokens, EUR: 0" in shown({"price": 0.0})["svg"]
 
 
 def test_a_redraw_prices_few_jobs(monkeypatch):

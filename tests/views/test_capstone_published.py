@@ -189,7 +189,7 @@ def test_the_picture_shows_who_measured():
         "torchtitan eager, measured: 97.3% on 128, of 8",
     ]
     assert "torchtitan eager, measured" in result["svg"] and "strong: 66.0%" in result["svg"]
-    assert "Measured, weak: torchtitan eager kept 97% from 8 to 128." in result["law"][2]
+    assert "Measured, weak scaling: torchtitan eager, 97% from 8 to 128." in result["law"][2]
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ def test_rates_are_medians_and_quartiles_after_the_warm_up():
         warmup_steps=1,
         tokens_per_second=tokens_per_second([9.0, 0.5, 0.4, 0.5, 1.0, 0.8], 1, 8, 128),
     )
-    row = dict(zip(*rows_of(page([record]), "How fast"), strict=True))
+    row = dict(zip(*rows_of(page([record]), "Speed"), strict=True))
     assert row["timed (warm-up)"] == "5 (1)"
-    assert row["a step"] == r"500 ms \[500 ms, 800 ms\]"
+    assert row["step time"] == r"500 ms \[500 ms, 800 ms\]"
     assert row["steps/s"] == r"2.00 \[1.25, 2.00\]"
     assert row["tokens/s"] == r"2,050 \[1,280, 2,050\]"  # 1,024 tokens over 0.5, 0.8 and 0.5 s
     assert row["tokens/s, mean"] == "1,600"  # 5,120 tokens in 3.2 s: the slow steps count
@@ -62,9 +62,9 @@ def test_rates_are_medians_and_quartiles_after_the_warm_up():
 def test_mfu_stands_beside_its_peak():
     with_peak = replace(run([0.5, 0.5]), mfu=0.4123, mfu_peak={"flops_per_second": 989e12 * 2, "source": "datasheet"})
     text = page([with_peak])
-    assert rows_of(text, "How fast")[1][-1] == "0.412"
+    assert rows_of(text, "Speed")[1][-1] == "0.412"
     assert "- 1,980 TFLOP/s of all devices together, datasheet" in text
-    assert "nothing, and is not given: the run knew no peak" in page([run([0.5, 0.5])])
+    assert "nothing: no MFU is given, because the peak is unknown" in page([run([0.5, 0.5])])
 
 
 def test_everything_a_reader_needs_is_there():
@@ -113,7 +113,7 @@ def test_prediction_and_measurement_carry_ratios():
         ["zero bytes", "run 1", "0 B", "0 B", "-"],
         ["x", "run 1", "-1", "4", "-"],
     ]
-    assert "**Seconds:** 1 predictions. predicted / measured has the median 0.500" in text
+    assert "**Times:** 1 predictions. predicted / measured has the median 0.500" in text
 
 
 def test_of_many_predictions_the_farthest_are_shown():
@@ -173,7 +173,7 @@ def test_one_process_is_the_start_of_every_strategy():
 def test_better_than_ideal_is_not_believed():
     assert "An efficiency above 1" not in page([run([1.0], 1, 8), run([0.49], 2, 8)])  # 1.02: by chance
     text = page([run([1.0], 1, 8), run([0.4], 2, 8)])
-    assert "> **An efficiency above 1.** run 2 did better than ideal against run 1." in text
+    assert "> **An efficiency above 1.** run 2 did better than ideal compared with run 1." in text
 
 
 def test_of_two_runs_on_as_many_devices_the_later_counts():
@@ -200,7 +200,7 @@ def test_a_run_on_a_cpu_never_looks_like_one_on_a_gpu():
     text = page([run([0.5])])
     assert "On a CPU: 2 processes on a 2-core x86-64 CPU." in text
     assert "> **Measured on a CPU.**" in text
-    assert "GPUs" not in text.replace("say nothing of a GPU", "")
+    assert "GPUs" not in text.replace("say nothing about a GPU", "")
     gpu = page([on_gpus(run([0.5]))])
     assert "On GPUs: 2 x NVIDIA H100 80GB HBM3." in gpu
     assert "CPU" not in gpu
@@ -279,7 +279,7 @@ def test_validations_are_dots_on_the_curve_of_losses():
     record = run([0.5] * 4, series={"validation step": [2, 4], "validation nats a byte": [4.0, 3.0]})
     (figure,) = (block for block in Page((record,)).blocks() if isinstance(block, Figure) and block.name == "loss")
     assert figure.svg.count("run 1: validation") == 2
-    assert figure.caption == "Loss by step, the mean over all ranks. Dots: on text held out."
+    assert figure.caption == "Loss by step, the mean over all ranks. Dots: on held-out text."
     short = replace(record, series={"validation step": [2, 4], "validation nats a byte": [4.0]})
     assert "Dots" not in page([short])
 
@@ -327,7 +327,7 @@ def test_it_runs_as_a_module(tmp_path):
         env={"PYTHONPATH": str(repo.ROOT)},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "effective batch | none: nothing is trained" in done.stdout
+    assert "effective batch | none: this lab does not train" in done.stdout
 
 
 def test_a_folded_page_shows_its_first_section_and_hides_nothing_for_good():

@@ -1,4 +1,4 @@
-"""The exit check of `capstone`, on a reader's own Records: a run on several processes is there, its scaling was read.
+"""The exit check of `capstone` on a reader's Records: is there a run on several processes, was its scaling read?
 
     python -m scaleout.exercises.capstone.exit_check labs/results/scaling/*.json --efficiency 0.81
 
@@ -28,7 +28,7 @@ ALONE = "one"  # the strategy in the recipe of a single process
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not there yet: a short name, and one line that says what would be right."""
+    """What is missing: a short name, and one line that says what to do."""
 
     name: str
     words: str
@@ -52,8 +52,8 @@ class Outcome:
             known = f", efficiency {share:.2f}" if self.ok else ""
             lines.append(f"{kind} scaling, {ranks} process{'' if ranks == 1 else 'es'}: {rate:,.0f} tokens/s{known}")
         lines += [f"missing ({lack.name}): {lack.words}" for lack in self.missing]
-        return "\n".join(lines or ["nothing was given"]) + (
-            "\nright: you have run it on several processes, and you have read its scaling" if self.ok else ""
+        return "\n".join(lines or ["no Records were given"]) + (
+            "\nright: you have run the job on several processes, and you have read its scaling" if self.ok else ""
         )
 
 
@@ -118,10 +118,12 @@ def _records(loaded: list, trained: list, distributed: list) -> Missing | None:
         return Missing("no-records", "give the Records of your runs: labs/scaling.py writes one for each size")
     if not trained:
         return Missing(
-            "no-training", f"the {len(loaded)} Record(s) are of labs that train nothing: run labs/scaling.py"
+            "no-training", f"the {len(loaded)} Record(s) are from labs that do not train: run labs/scaling.py"
         )
     if not distributed:
-        return Missing("one-process", "every run was on one process: start one on several, torchrun --nproc-per-node 2")
+        return Missing(
+            "one-process", "every run was on one process: run the job on several, torchrun --nproc-per-node 2"
+        )
     return None
 
 
@@ -159,7 +161,7 @@ def _one_size(trained: list[Record]) -> Missing:
     return Missing(
         "other-job",
         f"the runs on {smaller.device_count} and {larger.device_count} processes are not the same "
-        f"job: they differ in {', '.join(differ)}. Change the processes only",
+        f"job: they differ in {', '.join(differ)}. Change only the number of processes",
     )
 
 
@@ -191,7 +193,7 @@ def _differences(first: Record, second: Record) -> list[str]:
 def _read_off(sets: list[Scaling], efficiency: float | None) -> Missing | None:
     """What is wrong with the efficiency that the reader reads off the curve at the most processes."""
     if efficiency is None:
-        return Missing("unread", "say which efficiency you read off at the most processes: --efficiency 0.81")
+        return Missing("unread", "say which efficiency you read at the largest number of processes: --efficiency 0.81")
     ends = [
         (_name(curve), max(curve.efficiency), min(curve.efficiency), curve.efficiency[max(curve.efficiency)])
         for curve in sets
@@ -201,18 +203,18 @@ def _read_off(sets: list[Scaling], efficiency: float | None) -> Missing | None:
     for _, ranks, first, share in ends:
         factor = ranks / first
         known = {
-            "percent": (100 * share, "that is in percent: give a share, 1 is ideal"),
-            "speed-up": (share * factor, f"that is the speed-up: divide it by the ideal one, {factor:g}"),
+            "percent": (100 * share, "that is in percent: give a share, where 1 is ideal"),
+            "speed-up": (share * factor, f"that is the speed-up: divide it by the ideal speed-up, {factor:g}"),
             "lost": (1 - share, "that is the part that is lost: the efficiency is the rest"),
             "by-all": (share / factor, f"you divided by {factor:g} once too often"),
-            "inverted": (1 / share, "you divided the wrong way round: ideal over measured"),
+            "inverted": (1 / share, "you divided the wrong way round, ideal by measured"),
         }
         for name, (value, words) in known.items():
             if abs(efficiency - value) <= READ * max(1, value):
                 return Missing(name, f"{efficiency:g} at {ranks} processes: {words}")
     shown = " or ".join(f"that of {name} scaling at {ranks} processes" for name, ranks, *_ in ends)
     return Missing(
-        "misread", f"{efficiency:g} is not {shown}: tokens per second of each process, over those at the fewest"
+        "misread", f"{efficiency:g} is not {shown}: divide tokens per second per process by those at the smallest size"
     )
 
 
@@ -247,28 +249,28 @@ def grade(guess: float, records: Sequence[str | Path]) -> Verdict:
 def _graded(guess: float, half: Run, full: Run) -> Verdict:
     half_rate, real = half.record.rate, full.record.rate
     error, ranks = guess / real - 1, full.record.device_count
-    summary = f"you said {guess:,.0f} tokens/s on {ranks} processes, the run made {real:,.0f}"
+    summary = f"you predicted {guess:,.0f} tokens/s on {ranks} processes, and the run reached {real:,.0f}"
     if abs(error) <= CLOSE:
         return Verdict(True, f"Close: {summary}.")
     if abs(guess / (2 * half_rate) - 1) < CLOSE / 4:
         return Verdict(
             False,
-            f"You doubled the {half_rate:,.0f} tokens/s of {ranks // 2}: linear scaling. It leaves out "
-            f"what the processes send, and what they share; {summary}.",
+            f"You doubled the {half_rate:,.0f} tokens/s of {ranks // 2}, which is linear scaling. It leaves out "
+            f"communication, and what the processes share; {summary}.",
             "linear",
         )
     if abs(guess / half_rate - 1) < CLOSE / 4:
         return Verdict(
             False,
-            f"You kept the rate of {ranks // 2} processes: twice as many also bring twice the devices; {summary}.",
+            f"You kept the rate of {ranks // 2} processes, but twice as many also bring twice the devices; {summary}.",
             "unchanged",
         )
     way = (
-        ("Too high", "ask how what is no compute grows", "too-high")
+        ("Too high", "ask what grows besides the computation", "too-high")
         if error > 0
-        else ("Too low", "what is sent grows more slowly than what is computed", "too-low")
+        else ("Too low", "the computation per process shrinks more than you expected", "too-low")
     )
-    region = "in the region" if abs(error) <= REGION else "far off"
+    region = "not far off" if abs(error) <= REGION else "far off"
     return Verdict(
         False, f"{way[0]}, and {region}: {summary}. On {ranks // 2} it was {half_rate:,.0f}: {way[1]}.", way[2]
     )
@@ -278,7 +280,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command. Prints the curve and what is missing; returns the exit code."""
     parser = Parser(__doc__.split("\n")[0], prog="python -m scaleout.exercises.capstone.exit_check")
     parser.add_argument("records", nargs="*", metavar="RECORD", help="files that the labs wrote with --save")
-    parser.add_argument("--efficiency", type=float, help="what you read off at the most processes; 1 is ideal")
+    parser.add_argument("--efficiency", type=float, help="what you read at the largest number of processes; 1 is ideal")
     try:
         options = parser.parse_args(argv)
         outcome = exit_check(options.records, options.efficiency)

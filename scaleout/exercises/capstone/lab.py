@@ -1,4 +1,4 @@
-"""The exercise of `capstone` that is done in the lab: what a checkpoint holds, so that a resume misses nothing."""
+"""The exercise of `capstone` that is done in the lab: a checkpoint with everything that a resume needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def capture(step, model, optimizer, schedule, generator):
 
 
 def restore(state, model, optimizer, schedule, generator):
-    """Put what `capture` gave into a job that was just started.
+    """Put what `capture` returned into a job that has just started.
 
     Returns the number of steps done.
     """
@@ -33,7 +33,7 @@ def capture(step, model, optimizer, schedule, generator):
         "schedule": schedule.state_dict(),
         "random": generator.get_state(),
     }
-    return copy.deepcopy(state)                       # training goes on while it is written
+    return copy.deepcopy(state)                       # training continues while it is written
 
 
 def restore(state, model, optimizer, schedule, generator):
@@ -49,25 +49,24 @@ RESUME = Lab(
     level=3,
     minutes=20,
     title="As if nothing had happened",
-    prompt="Write `capture` and `restore`. A job on **two** ranks trains a small model with AdamW, a learning-rate "
-    "schedule and noise from a random generator, of which each rank has its own. After some steps it calls "
-    "`capture(step, model, optimizer, schedule, generator)` on every rank, and **goes on training** while the dict is "
-    "being written. Later a fresh job, started with another seed, calls `restore(state, ...)` on every rank with that "
-    "rank's dict, and trains on from the step that you return.\n\n"
-    "Its losses and weights have to be those of the job that was never stopped, **bit for bit**. The dict goes through "
-    "`torch.save`, and comes back with `torch.load(..., weights_only=True)`, which refuses arbitrary objects.\n\nSave "
-    "both functions as `mine.py`, in the folder of the book's repository, and run the command below.",
+    prompt="A job on **two** ranks trains a small model with AdamW, a learning-rate schedule, and noise from a random "
+    "generator of each rank. After some steps it calls `capture(step, model, optimizer, schedule, generator)` on every "
+    "rank, and **continues to train** while the dict is written. Later a fresh job with another seed calls "
+    "`restore(state, ...)` on every rank with that rank's dict, and trains on from the step that you return.\n\n"
+    "Its losses and weights must equal those of the job that was never stopped, **bit for bit**. The dict goes through "
+    "`torch.save` and `torch.load(..., weights_only=True)`, which refuses arbitrary objects. Save "
+    "both functions as `mine.py` in the book's folder, and run the command below.",
     hints=(
-        "Go through a step: what does it read that the step before has written? There are five things.",
-        "`state_dict()` gives the tensors that are being trained, not copies: what happens to them while the file "
+        "Go through a step: what does it read that an earlier step has written? There are five things.",
+        "`state_dict()` returns the tensors that are being trained, not copies. What happens to them while the file "
         "is written?",
         "`generator.get_state()` is a tensor. Each rank has its own, so each rank saves.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "The copy is what an asynchronous checkpoint blocks the training for: into the host's memory, then writing goes on "
-    "beside the next steps. With FSDP `state_dict()` gives this rank's shards, and `torch.distributed.checkpoint` "
-    "saves them so that another number of ranks can load them.",
+    "An asynchronous checkpoint blocks training only for this copy, to host memory; the file is written during the "
+    "next steps. With FSDP, `state_dict()` returns this rank's shards, and `torch.distributed.checkpoint` saves them "
+    "so that another number of ranks can load them.",
     stub=STUB,
     command="python -m scaleout.exercises.capstone.ranks mine.py",
 )

@@ -1,4 +1,4 @@
-"""The exercise of `capstone` on a prediction: a fit of measured step times, read at twice the ranks."""
+"""The exercise of `capstone` on a prediction: fit measured step times, and predict twice the ranks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
 def predict_double(measured):
-    """Milliseconds per step on twice the most ranks measured.
+    """Milliseconds per step on twice the largest number of ranks.
 
-    measured: milliseconds per step by ranks, of the same work,
-        such as {1: 2000, 2: 1200, 4: 800}
+    measured: milliseconds per step by number of ranks, for the
+        same work, such as {1: 2000, 2: 1200, 4: 800}
     """
     return ...
 '''
@@ -65,21 +65,22 @@ DOUBLE = Function(
     minutes=12,
     title="Twice the GPUs",
     prompt="You measured the same work on several numbers of ranks. Write `predict_double(measured)`: the milliseconds "
-    "a step on **twice as many ranks as the most measured**, by a least-squares fit of t(W) = a/W + b to **all** "
-    "points, rounded. `measured` maps ranks to milliseconds.\n\nThen predict your own run. Measure 1 and 2 processes "
-    "with `python labs/scaling.py --worlds 1,2 --mode strong --strategies fsdp --folder my-runs`, divide the tokens of "
-    "a step by the seconds that you predict for 4, and let the lab grade it against a real run:\n\n"
+    "per step on **twice the largest number of ranks**, rounded, by a least-squares fit of t(W) = a/W + b to **all** "
+    "points.\n\nThen predict your own run. Measure 1 and 2 processes with `python labs/scaling.py --worlds 1,2 --mode "
+    "strong --strategies fsdp --folder my-runs`. Predict the step time on 4, divide the tokens per step by it, and "
+    "let the lab measure:\n\n"
     "`python labs/scaling.py --mode strong --strategies fsdp --folder my-runs --predict 4:TOKENS_PER_SECOND`",
     hints=(
         "With x = 1/W the model is a straight line, t = a x + b.",
-        "Slope: the sum of (x − mean x)(t − mean t) over the sum of (x − mean x)². Then b = mean t − a × mean x.",
-        "Twice the most ranks: `2 * max(measured)`.",
+        "Slope a: the sum of (x − mean x)(t − mean t), divided by the sum of (x − mean x)². Then b = mean t − a × mean "
+        "x.",
+        "Twice the largest number of ranks: `2 * max(measured)`.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    f"{{1: 2000, 2: 1200, 4: 800}} gives {double(_SHOWN):.0f} ms on 8 ranks. The fit takes what is not divided for a "
-    "constant. Where communication begins to stick out beyond a knee it is too hopeful, and processes that share the "
-    "cores of one machine are worse than any b. Say why you expect yours to hold.",
+    f"{{1: 2000, 2: 1200, 4: 800}} gives {double(_SHOWN):.0f} ms on 8 ranks. No number of ranks goes below b. The fit "
+    "assumes that the part that is not divided is constant. So it is too optimistic beyond a knee, where communication "
+    "stops hiding, and for processes that share the cores of one machine. Say why you expect yours to hold.",
     function="predict_double",
     stub=_STUB,
     reference=lambda measured: round(double(measured)),
@@ -102,51 +103,51 @@ DOUBLE = Function(
         _as(
             "linear",
             lambda measured: measured[max(measured)] / 2,
-            "You halved the last one: linear scaling. What is not divided stays.",
+            "You halved the last time, which is linear scaling. The part that is not divided stays.",
         ),
         _as(
             "last-ratio",
             _last_ratio,
-            "You applied the last ratio once more. Each doubling divides only a, so the ratio gets worse.",
+            "You applied the last ratio once more. A doubling halves only the part a/W, so the ratio gets worse.",
         ),
         _as(
             "along-ranks",
             _along_ranks,
-            "You fitted a straight line over the ranks. The model is a/W + b: a line over 1/W.",
+            "You fitted a straight line over the number of ranks. The model a/W + b is a line over 1/W.",
         ),
         _as(
             "last-two",
             lambda measured: double({p: measured[p] for p in sorted(measured)[-2:]}),
-            "You used the last two points. All of them count, or one noisy run decides.",
+            "You used the last two points. Use all of them, or one noisy run decides.",
         ),
         _as(
             "first-last",
             lambda measured: double({p: measured[p] for p in (min(measured), max(measured))}),
-            "You used the first and the last point. All of them count, or one noisy run decides.",
+            "You used the first and the last point. Use all of them, or one noisy run decides.",
         ),
         _as(
             "divided-alone",
             lambda measured: fit(measured)[0] / 2 / max(measured),
-            "That is the part that is divided. Every size pays the other one too.",
+            "That is the part that is divided. The other part is needed at every size too.",
         ),
         _as(
             "not-below-linear",
             lambda measured: fit(measured)[0] / 2 / max(measured) + max(0, fit(measured)[1]),
-            "You keep b from going below 0. The fit does not: the work may speed up by more than its ranks, where "
+            "You did not let b go below 0. The fit may: the speed-up can be larger than the number of ranks, where "
             "smaller parts fit a cache.",
         ),
         _as(
             "not-doubled",
             lambda measured: fit(measured)[0] / max(measured) + fit(measured)[1],
-            "That is the fit at the most ranks measured. The question is twice as many.",
+            "That is the fit at the largest number of ranks measured. The question is twice as many.",
         ),
         _as(
             "limit",
             lambda measured: fit(measured)[1],
-            "That is b, the limit for very many ranks. Twice as many are not that many.",
+            "That is b, the limit for very many ranks. Twice as many ranks are not that many.",
         ),
     ),
-    right="Now let a real run grade it: python labs/scaling.py --predict.",
+    right="Now compare with a real run: python labs/scaling.py --predict.",
 )
 
 EXERCISES = (DOUBLE,)

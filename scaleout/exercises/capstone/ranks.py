@@ -2,8 +2,8 @@
 
     python -m scaleout.exercises.capstone.ranks mine.py
 
-One job trains without a stop and is captured on the way; a second one, started otherwise, is restored and goes on. What
-`restore` has put back is compared part by part, and then the losses, to the last bit.
+One job trains without a stop and is captured on the way. A second one, started with another seed, is restored and
+trains on. What `restore` has put back is compared part by part, and then the losses, to the last bit.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def identical(a: object, b: object) -> bool:
 
 WORDS = {
     "no-weights": "the weights are not those of the captured job",
-    "no-moments": "the optimizer's moments are not those of the captured job: its first steps would go astray",
-    "no-schedule": "the schedule is not where the captured job's was, or its learning rate is not",
-    "no-random": "the random generator is not where the captured job's was: the noise is another",
+    "no-moments": "the optimizer's moments are not those of the captured job, so its first steps would go too far",
+    "no-schedule": "the schedule, or its learning rate, is not where it was in the captured job",
+    "no-random": "the random generator is not in the state of the captured job, so the noise differs",
 }
 
 
@@ -125,7 +125,7 @@ def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
         return text
     if not identical(_loaded(text), _loaded(_saved(state))):
         return "aliased", (
-            "the dict changed while the job went on training: state_dict() gives the tensors themselves. Copy them"
+            "the dict changed while the job continued to train: state_dict() returns the tensors themselves. Copy them"
         )
     resumed = job(2, rank)
     step = load(capture.__globals__["__file__"], "restore")(_loaded(text), *resumed.parts)
@@ -136,18 +136,17 @@ def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
         resumed.model.state_dict(), uninterrupted.model.state_dict()
     ):
         return "drift", (
-            "everything was put back, and the losses differ all the same: does restore train, or replace "
-            "what the job holds?"
+            "everything was put back, and the losses still differ: does restore train, or replace objects of the job?"
         )
     return None
 
 
 def _captured(state: object) -> tuple[str, str] | None:
     if state is ...:
-        return "stub", "capture returns its ... at once: put your dict in its place"
+        return "stub", "capture still returns its ...: return your dict instead"
     if not isinstance(state, dict):
         return "no-dict", (
-            f"capture gave {type(state).__name__}: every rank returns a dict, since each has its own "
+            f"capture returned {type(state).__name__}: every rank must return a dict, because each has its own "
             "random state, and with FSDP its own shards"
         )
     return None
@@ -163,7 +162,7 @@ def _saved(state: dict) -> bytes | tuple[str, str]:
         refused = re.search(r"GLOBAL (\S+)", str(error))  # the one word of torch's paragraph that is about the dict
         cause = refused[1] if refused else type(error).__name__
         return "unsafe", (
-            f"the dict does not come back with weights_only=True ({cause}): keep states in it, tensors "
+            f"the dict cannot be loaded with weights_only=True ({cause}): put states into it, tensors "
             "and plain values, and no objects"
         )
     return file.getvalue()
@@ -176,17 +175,20 @@ def _loaded(text: bytes) -> dict:
 def _restored(step: object, resumed: Job, captured: dict, saved: int, rank: int) -> tuple[str, str] | None:
     """What `restore` has not put back."""
     if step is ...:
-        return "stub", "restore returns its ... at once"
+        return "stub", "restore still returns its ..."
     restored = resumed.states()
     for slip, words in WORDS.items():
         if not identical(restored[slip], captured[slip]):
             neighbour = job(1, 1 - rank)
             train_noise(neighbour.generator, saved)
             if slip == "no-random" and identical(restored[slip], neighbour.generator.get_state()):
-                return "other-rank", "the random generator is that of the other rank: each rank saves its own"
+                return "other-rank", "the random generator is that of the other rank: each rank must save its own"
             return slip, words
     if isinstance(step, bool) or step != saved:
-        return "no-step", f"restore returned {step!r}: the captured job had made {saved} steps, and goes on from there"
+        return (
+            "no-step",
+            f"restore returned {step!r}: the captured job had made {saved} steps, and must resume from there",
+        )
     return None
 
 
@@ -200,7 +202,7 @@ def judge(reports: list, world: int) -> Verdict:
     """Every rank went on as if nothing had happened."""
     return Verdict(
         True,
-        f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
+        f"right: {world} ranks resumed, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
         "job that was never stopped, bit for bit",
     )
 

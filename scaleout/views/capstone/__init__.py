@@ -1,5 +1,5 @@
-"""The scaling explorer: what the time, the hours, the energy and the price of a training run go to, from 1 GPU to
-thousands, with the batch shared by more GPUs and with the same work for each."""
+"""The scaling explorer: how a GPU spends its time, and the hours, energy and price of a training run, from 1 GPU to
+thousands, in strong and in weak scaling."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ CONTROLS = (
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
         select("device", "GPU", "h100-sxm", cards()),
-        slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
+        slider("each", "Sequences per micro-batch, at most", 4, 1, 64, log=True),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),
         select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),
         select("program", "Run by", "compiled", programs("compiled", "eager")),
         select("lower", "The lower chart shows", "price", list(lower.NAMES.items())),
-        number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
-               help="An example, of no provider: look up what you would pay."),
-        number("watts", "Power of one GPU, its node included", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
-               help="An eighth of a DGX H100 at most. The GPU's own limit is only a part of it."),
+        number("price", "Price per GPU-hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
+               help="An example, not a provider's price: look up what you would pay."),
+        number("watts", "Power per GPU, with its share of the node", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
+               help="At most an eighth of a DGX H100. The GPU's own limit is only a part of it."),
         *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e9, 1.0,
                  unit="tokens/s",
-                 help="0: none. On one batch; the fewest count as 100%, for a run that you add too." if n == 1 else "")
+                 help="0: none. All on one batch; your fewest processes count as 100%." if n == 1 else "")
           for n in PROCESS_COUNTS),
     ),
 )  # fmt: skip
@@ -54,7 +54,7 @@ CONTROLS = (
 
 @dataclass(frozen=True)
 class Look(base.Setting):
-    """What is shown beside the curves: the lower chart, its hour's price and watts, the reader's own rates."""
+    """What is shown besides the curves: the lower chart with its price and power, the reader's own rates."""
 
     lower: str
     price: float
@@ -85,7 +85,7 @@ def draw(params: dict, width: int, reader_run: dict | None = None) -> dict:
 
 
 def advice(params: dict) -> str:
-    """What limits the run, or keeps it from fitting, and the change that helps."""
+    """What limits the run or keeps it from fitting, and the change that helps."""
     setting = Setting.of(params)
     return words.advice(setting, _result(setting, Look.of(params))["values"])
 
@@ -94,7 +94,7 @@ measured = record.measured
 
 
 def locked(params: dict, width: int) -> str:
-    """What is dealt out, and the axes."""
+    """The batch, and the axes."""
     return picture.locked(Setting.of(params), Look.of(params).lower, width)
 
 
@@ -142,7 +142,7 @@ def amounts(sizes: dict, lower_kind: str, rates: tuple[float, float]) -> list[tu
 def _levers(setting: Setting, values: dict) -> dict:
     """Controls that change nothing now, and why."""
     one_each = setting.batch <= 2 and values["sequences_each"] == 1  # on one GPU alone passes cost nothing
-    return {"each": {"off": "No GPU of several has a second sequence."}} if one_each else {}
+    return {"each": {"off": "No GPU has a second sequence."}} if one_each else {}
 
 
 @kept

@@ -1,4 +1,4 @@
-"""What a GPU's time goes to, by number of GPUs, in the view `capstone`: four shares on top of each other."""
+"""How a GPU spends its time, by number of GPUs, in the view `capstone`: four stacked shares."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scaleout.draw.plot import TICK, Plane
 from scaleout.views.capstone.frame import PERCENT, Frame
 from scaleout.views.capstone.speedup import Size
 
-KINDS = (("compute", "works as one alone", "works"), ("c5", "update, host, slowest GPU", "update, host"),
-         ("accent", "communication", "communication"), ("muted", "has no sequence", "idle"))  # fmt: skip
+KINDS = (("compute", "work of one GPU alone", "work"), ("c5", "update, host, slowest GPU", "update, host"),
+         ("accent", "communication", "communication"), ("muted", "idle: no sequence", "idle"))  # fmt: skip
 TICKS = (1, 8, 64, 512, 4096)
 
 

@@ -1,5 +1,5 @@
-"""What is dealt out, at the top of the view `capstone`: the batch cut into a cell for each GPU, and the step of a GPU
-whose work stays, with its compute beside its wire."""
+"""The top of the view `capstone`: the batch with a cell for each GPU, and the step of a GPU whose work stays the same,
+with its computation above its communication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaleout.words.amounts import clock, quantity
 
 
 def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
-    """A cell for each GPU; those of the right, as many as lack sequences, are empty."""
+    """A cell for each GPU; those without a sequence are empty, at the right."""
     top, tall = frame.deal
     full = panel.width * (1 - values["strong_idle"])
     parts = [svg.rect(panel.x, top, full, tall, "compute", title="GPUs with sequences", mark="batch")]
@@ -35,8 +35,7 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
 
 
 def step(panel: Panel, frame: Frame, scaled: Curves, values: dict) -> str:
-    """Compute and what communication adds; beneath, bytes and starts of the wire, on one scale for all numbers of
-    GPUs."""
+    """Computation and what communication adds; beneath, transfer and latency, on one scale for all numbers of GPUs."""
     longest = max(max(point.wire, point.seconds) for point in scaled.weak.values())
     unit, second = clock(values["weak_seconds"])
     scale = panel.width / longest
@@ -48,30 +47,30 @@ def step(panel: Panel, frame: Frame, scaled: Curves, values: dict) -> str:
         return amount(seconds / second)
 
     end = panel.x + works * scale
-    ways: tuple[str, ...] = (f"computes {seconds_label(works)} {unit}",)
+    ways: tuple[str, ...] = (f"compute {seconds_label(works)} {unit}",)
     if waits >= 0.005 * values["weak_seconds"]:
         ways = (
-            f"computes {seconds_label(works)}, communicates {seconds_label(waits)} {unit}",
-            f"computes {seconds_label(works)}, sends {seconds_label(waits)} {unit}",
+            f"compute {seconds_label(works)} + communication {seconds_label(waits)} {unit}",
+            f"compute {seconds_label(works)} + comm. {seconds_label(waits)} {unit}",
         )
     parts = [
         svg.text(panel.x, first - 4, labels.fitting(ways, panel.width, frame.small) or ways[-1], size=frame.small),
-        svg.rect(panel.x, first, works * scale, bar, "compute", title="computes", mark="computes"),
+        svg.rect(panel.x, first, works * scale, bar, "compute", title="compute", mark="computes"),
     ]
     if waits * scale > 0.3:
         parts.insert(1, hatch.box(end, first, waits * scale, bar, "accent", "communication", "waits"))
-    words = f"wire: {seconds_label(sent)} of bytes + {seconds_label(starts)} of starts, {unit}"
+    words = f"link: transfer {seconds_label(sent)} + latency {seconds_label(starts)} {unit}"
     ways = (
         words,
-        f"bytes {seconds_label(sent)} + starts {seconds_label(starts)} {unit}",
-        f"wire {seconds_label(sent + starts)} {unit}",
+        f"transfer {seconds_label(sent)} + latency {seconds_label(starts)} {unit}",
+        f"link {seconds_label(sent + starts)} {unit}",
     )
-    words = labels.fitting(ways, panel.width, frame.small) if sent + starts else "nothing on the wire"
+    words = labels.fitting(ways, panel.width, frame.small) if sent + starts else "no communication"
     parts += [
         svg.line(end, first - 1, end, second_row + bar + 3, "ink", 1.5, mark="until"),
         svg.text(panel.x, second_row - 4, words, size=frame.small, halo=True),
-        svg.rect(panel.x, second_row, sent * scale, bar, "c4", title="bytes on the wire", mark="bytes"),
-        svg.rect(panel.x + sent * scale, second_row, starts * scale, bar, "c7", title="their starts", mark="starts"),
+        svg.rect(panel.x, second_row, sent * scale, bar, "c4", title="transfer of bytes", mark="bytes"),
+        svg.rect(panel.x + sent * scale, second_row, starts * scale, bar, "c7", title="latency", mark="starts"),
     ]
     return "".join(parts)
 
@@ -82,10 +81,10 @@ def amount(value: float) -> str:
 
 
 def empty_step(panel: Panel, frame: Frame) -> str:
-    """The rows of compute and wire, empty."""
+    """The rows of computation and communication, empty."""
     first, second, bar = _rows(frame)
     parts = []
-    for y, words in ((first, "computes"), (second, "wire: how much beside it?")):
+    for y, words in ((first, "compute"), (second, "link: how long?")):
         parts.append(svg.text(panel.x, y - 4, words, size=frame.small))
         parts.append(svg.line(panel.x, y + bar, panel.x + panel.width, y + bar, "muted", 1, "3 4"))
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""What the sentence of the view `capstone` advises: what limits a run, and what makes it fit, each tried."""
+"""What the sentence of the view `capstone` advises: what limits a run, what makes it fit; each advice was tried."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ MOST_GPUS = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
 WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
 SHARDINGS = {
-    "full": "FSDP, over all GPUs", "hybrid": "FSDP in each node, copies across", "ddp": "DDP: a copy on each GPU",
+    "full": "FSDP over all GPUs", "hybrid": "FSDP in each node, copies across", "ddp": "DDP: a copy on each GPU",
 }  # fmt: skip
 
 
 def limit(setting: Setting, values: dict) -> str:
-    """What holds the shared batch back, and the change that helps most of those that fit and can be set."""
+    """What limits strong scaling, and the change that helps most, of those that fit and can be set."""
     if values["busy"] < setting.world:
         return (
-            f"What limits: {count(setting.batch, 'sequence')} for {setting.world:,} GPUs; "
+            f"The limit is the batch: {count(setting.batch, 'sequence')} for {setting.world:,} GPUs; "
             f"{setting.world - values['busy']:,} of them have none. "
         )
     room = setting.world * values["sequences_each"]
     if setting.batch < (1 - WORTH) * room:
         return (
-            f"What limits: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs: each makes time for "
-            f"{values['sequences_each']}, and {1 - setting.batch / room:.0%} of those places are empty. "
+            f"The limit is the batch: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs. "
+            f"A step is as long as {values['sequences_each']} sequences, and {1 - setting.batch / room:.0%} of the GPU "
+            "time is idle. "
         )
     text = (
-        f"What limits: communication, {values['strong_exposed']:.0%} of a step with "
-        f"{count(values['sequences_each'], 'sequence')} a GPU. "
+        f"The limit is communication, {values['strong_exposed']:.0%} of the step with "
+        f"{count(values['sequences_each'], 'sequence')} per GPU. "
     )
     if values["strong_exposed"] < WORTH:
         text = (
-            f"What limits: each GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
+            f"The limit is the GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
             f"{values['strong_exposed']:.1%} of the step. "
         )
     times, words = max(_gains(setting, values["strong_tokens_per_second"]), default=(1.0, ""))
@@ -66,13 +67,13 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     text = (
-        f"But each GPU would hold {quantity(values['peak_gb'])} GB, and "
+        f"But each GPU would need {quantity(values['peak_gb'])} GB, and "
         f"{quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
     )
     changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),
         ({"checkpointing": "full"}, "full checkpointing"),
-        ({"each": 1}, "1 sequence a pass"),
+        ({"each": 1}, "1 sequence per micro-batch"),
     ]
     changes += [({"world": 2**k}, f"{2**k:,} GPUs") for k in range(1, 13) if setting.world < 2**k <= MOST_GPUS]
     tried, pulled = setting, {}
@@ -83,4 +84,4 @@ def sparing(setting: Setting, values: dict) -> str:
         tried, pulled[name] = tried.other(**change), words
         if fits(tried, tried.sharding):
             return f"{text}It fits with **{listed([*pulled.values()])}**."
-    return f"{text}Nothing on this panel makes it fit."
+    return f"{text}No control here makes it fit."

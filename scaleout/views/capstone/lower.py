@@ -12,13 +12,13 @@ from scaleout.views.capstone.frame import Frame
 from scaleout.words.amounts import quantity, took
 
 NAMES = {
-    "price": f"price of a billion tokens, {EXAMPLE.currency}",
-    "hours": "time for a billion tokens",
-    "energy": "kWh for a billion tokens",
+    "price": f"price per billion tokens, {EXAMPLE.currency}",
+    "hours": "time per billion tokens",
+    "energy": "kWh per billion tokens",
     "mfu": "MFU, %",
 }
-SHORT = {"price": f"{EXAMPLE.currency} a billion tokens", "hours": "a billion tokens take",
-         "energy": "kWh a billion tokens", "mfu": "MFU, %"}  # fmt: skip
+SHORT = {"price": f"{EXAMPLE.currency} per billion tokens", "hours": "per billion tokens",
+         "energy": "kWh per billion tokens", "mfu": "MFU, %"}  # fmt: skip
 THICK = 13  # bars side by side, at most
 
 

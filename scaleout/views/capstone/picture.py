@@ -1,4 +1,4 @@
-"""The picture of the view `capstone`, strong beside weak scaling: what is dealt out, what a GPU's time goes to by
+"""The picture of the view `capstone`, strong next to weak scaling: the batch and the step, how a GPU spends its time by
 number of GPUs, and what a billion tokens take."""
 
 from __future__ import annotations
@@ -42,17 +42,15 @@ def picture(setting: Setting, scaled: Curves, values: dict, lower_kind: str, wid
         ),
         _mark(planes[0]),
     ]
-    label = f"{world:,} GPUs beside one. The same batch, shared (strong): each works {values['strong_efficiency']:.0%} "
-    label += f"as much as one alone, communicates {values['strong_waits']:.0%} and is "
-    label += f"idle {values['strong_idle']:.0%} of the time. The same work for each (weak): "
-    label += (
-        f"{values['weak_efficiency']:.0%}, communicates {values['weak_waits']:.0%}. Beneath, {lower.NAMES[lower_kind]}."
-    )
+    label = f"{world:,} GPUs compared with one. Strong scaling: efficiency {values['strong_efficiency']:.0%}, "
+    label += f"communication {values['strong_waits']:.0%} and idle {values['strong_idle']:.0%} of the time. "
+    label += f"Weak scaling: efficiency {values['weak_efficiency']:.0%}, communication {values['weak_waits']:.0%}. "
+    label += f"Beneath, {lower.NAMES[lower_kind]}."
     return svg.figure(width, frame.height(used), "".join(parts), label)
 
 
 def locked(setting: Setting, lower_kind: str, width: int) -> str:
-    """What is dealt out, and the axes; what the GPUs do with their time is asked."""
+    """The batch, and empty axes; how the GPUs spend their time is asked."""
     frame = Frame(width)
     strong, weak = frame.panels
     key, used = areas.keys(frame, [])
@@ -69,12 +67,12 @@ def locked(setting: Setting, lower_kind: str, width: int) -> str:
         svg.text(panel.x, plane.bottom + frame.price, lower.NAMES[lower_kind], size=frame.small, fill="muted")
         for panel, plane in zip(frame.panels, planes, strict=True)
     ]
-    label = f"{setting.batch:,} sequences cut for {setting.world:,} GPUs, and empty axes: what they do is asked."
+    label = f"{setting.batch:,} sequences divided among {setting.world:,} GPUs, and empty axes: guess first."
     return svg.figure(width, frame.height(used), "".join([*parts, _mark(planes[0])]), label)
 
 
-TITLES = {"strong": ("Same batch, shared by more", "Same batch, shared"),
-          "weak": ("Same work for each, more GPUs", "Same work for each")}  # fmt: skip
+TITLES = {"strong": ("Same batch, more GPUs", "Same batch"),
+          "weak": ("Same work per GPU, more GPUs", "Same work per GPU")}  # fmt: skip
 
 
 def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:

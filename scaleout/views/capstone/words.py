@@ -1,4 +1,4 @@
-"""What the view `capstone` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+"""What the view `capstone` says: its sentence, the inequalities next to the picture, likely mistakes in a guess."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
     n, gpus = setting.world, count(setting.world, "GPU")
     paid, alone = (quantity(values[f"{curve}_price"]) for curve in ("strong", "alone"))
-    price = f"at {paid} {EXAMPLE.currency} a billion tokens{'' if paid == alone else f' ({alone} on one)'}."
-    text = f"does {quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
+    price = f"at {paid} {EXAMPLE.currency} per billion tokens{'' if paid == alone else f' ({alone} on one)'}."
+    text = f"trains on {quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
         work = f"{quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
         text = f"do the work of **{work}, {price}"
@@ -30,20 +30,21 @@ def advice(setting: Setting, values: dict) -> str:
 
 
 def law(setting: Setting, values: dict) -> list[str]:
-    """Why each curve bends: nothing left to deal out, and a wire that outgrows the compute it hides behind."""
+    """Why each curve bends: the batch runs out, and communication takes longer than the computation that hides it."""
     unit, unit_seconds = clock(values["weak_seconds"])
     sent, starts, works = (values[f"weak_{name}_seconds"] / unit_seconds for name in ("byte", "start", "compute"))
     sign = "≤" if sent + starts <= works else ">"
     grow = {
-        "full": "rings' starts grow with the GPUs",
-        "hybrid": "rings of gathers end at the node",
-        "ddp": "starts grow with the GPUs",
+        "full": "Latency grows with the GPUs",
+        "hybrid": "All-gathers stay in a node",
+        "ddp": "Latency grows with the GPUs",
     }[setting.sharding]
     program = PROGRAMS[setting.program].label
     return [
-        f"{_dealt(setting)} Nearly all messages hide while bytes + starts ≤ compute,",
+        f"{_dealt(setting)} Most communication hides if transfer + latency ≤ compute:",
         f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
-        f"Bytes stay, {grow}. Hidden ones cost too: copies, slower kernels. {program}: MFU {values['weak_mfu']:.0%}."
+        f"{grow}. Hidden communication costs too: copies, slower kernels. "
+        f"{program}: MFU {values['weak_mfu']:.0%}."
         f"{_weak(values)}{_measured(values)}",
     ]
 
@@ -58,7 +59,11 @@ def _dealt(setting: Setting) -> str:
 
 def _weak(values: dict) -> str:
     """Why weak scaling passes 100%, where it does."""
-    return " Weak passes 100%: one GPU alone updates all weights." if values["weak_efficiency"] > 1.005 else ""
+    return (
+        " Weak scaling passes 100%, because one GPU alone updates all weights."
+        if values["weak_efficiency"] > 1.005
+        else ""
+    )
 
 
 def _measured(values: dict) -> str:
@@ -66,14 +71,14 @@ def _measured(values: dict) -> str:
     if not values["published"]:
         return ""
     (first, start), (last, end) = values["published"][0], values["published"][-1]
-    return f" Measured, weak: {values['published_by']} kept {end / start:.0%} from {first} to {last}."
+    return f" Measured, weak scaling: {values['published_by']}, {end / start:.0%} from {first} to {last}."
 
 
 def slips(values: dict) -> list[tuple[float, str]]:
     """Speed-ups that likely mistakes give, and which."""
     n = values["busy"]
     return [
-        (n, "as if nobody waited"),
-        (n * values["strong_mfu"], "the share of the peak, not of what one GPU does"),
+        (n, "as if no GPU waited"),
+        (n * values["strong_mfu"], "the share of the peak, not of the throughput of one GPU"),
         (n / 8, "one for each node"),
     ]

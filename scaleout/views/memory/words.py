@@ -27,9 +27,10 @@ def sentence(setting, stack: dict[str, int], giga: int) -> str:
     """The peak, whether it fits, and what most of it is. stack: bytes of the picture's layers at the peak, by what they
     are called."""
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
-    share = stack[largest] / account.peak_bytes
+    share, gpus = stack[largest] / account.peak_bytes, setting.gpus * setting.degree
+    place = f"On each of {gpus:,} GPUs, " if gpus > 1 else ""
     return (
-        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}** "
+        f"{place}{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}** "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
         f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
@@ -58,7 +59,8 @@ def advice(best: Lever | None, giga: int) -> str:
     """The one lever worth trying, with the peak that it leads to."""
     if best:
         fits = "which fits" if best.after.fits else "not enough yet"
-        best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
+        each = " per GPU" if best.after.gpus * best.after.degree > 1 else ""
+        best = best.giving(f"{amount(best.after.peak_bytes, giga)}{each}, {fits}")
     return lever.sentence(best, "No single change here lowers it by 5%.")
 
 
