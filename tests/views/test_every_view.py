@@ -17,6 +17,7 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {
+    "bottlenecks": 40,
     "memory": 40,
     "collectives": 60,
     "ddp": 40,
@@ -33,6 +34,13 @@ MIXED = {
     "bottlenecks": 60,
 }  # settings by chance
 NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
+
+
+def bottlenecks(params, values, result):
+    assert len(result["svg"]) < 25_000 and values["fits"] is (values["memory_gb"] <= values["usable_gb"])
+    assert values["seconds"] == pytest.approx(sum(values["by_resource"].values()))
+    assert values["by_resource"][values["tallest"]] == max(values["by_resource"].values())
+    assert values["faster_link_gain"] is None or values["faster_link_gain"] > 0.99
 
 
 def memory(params, values, result):
@@ -150,6 +158,7 @@ def bottlenecks(params, values, result):
 
 
 CHECKS = {
+    "bottlenecks": bottlenecks,
     "memory": memory,
     "collectives": of_collectives,
     "ddp": ddp,

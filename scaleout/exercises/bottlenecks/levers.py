@@ -191,7 +191,7 @@ ORDER = Function(
     solution=f"```python\n{_SOLUTION}```\n\nTaking the cheapest lever first is not the same: it may relieve a resource "
     "that is not scarce, or it frees memory for more time than the next lever can save. Real effects do not add, "
     "either. A faster network saves nothing once the communication is hidden, and splitting the states costs less time "
-    "on a faster network. The [planner](../book/planner.md) of this book therefore computes the whole step for each "
+    "on a faster network. The planner of this book therefore computes the whole step for each "
     "combination, and so should you where a formula is at hand.",
     function="cheapest",
     stub=_STUB,

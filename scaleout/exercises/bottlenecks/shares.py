@@ -14,7 +14,7 @@ FIXED_SHARE = Number(
     title="Twice the batch, not twice the time",
     prompt=f"A training step takes **{FIRST} s** with 16 sequences per GPU and **{DOUBLED} s** with 32, all of one "
     "length. Assume that each sequence takes as long as any other, and that the rest of the step does not depend on "
-    "the batch. What share of the first step does not depend on the batch, in per cent?",
+    "the batch. What share of the first step does not depend on the batch, in percent?",
     hints=(
         "What did the 16 additional sequences add to the step?",
         "The first 16 sequences take as long as the second 16. Take their time off the first step.",
