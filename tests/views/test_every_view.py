@@ -35,7 +35,115 @@ MIXED = {
 NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
+def memory(params, values, result):
+    assert bool(re.search(r"\d [KMGTP]iB", result["sentence"])) is params["gib"]
+    assert len(result["svg"]) < 25_000
+    assert sum(values[f"{kind}_gb"] for kind in KINDS) == pytest.approx(values["peak_gb"], rel=1e-12)
+
+
+def of_collectives(params, values, result):
+    assert values["seconds"] > 0 and 0 <= values["sent_so_far_gb"] <= values["sent_gb"] * (1 + 1e-9)
+    assert result["svg"].count('data-mark="card-') == min(params["ranks"], 16) + (params["algorithm"] == "in-network")
+    assert len(result["svg"]) < 45_000 and result["levers"]["step"]["hi"] == values["steps"]
+
+
+def parts_of_a_step(values):
+    assert 0 <= values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
+    found = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
+    found += values.get("other_seconds", 0.0)
+    assert values["step_seconds"] == pytest.approx(found)
+
+
+def ddp(params, values, result):
+    parts_of_a_step(values)
+    assert len(result["svg"]) < 28_500  # stripes in both lanes, of eight passes
+    assert 0 < values["efficiency"] <= 1 + 1e-12
+    assert 0 <= values["pile_gb"] <= values["pile_most_gb"] * (1 + 1e-12) <= values["message_gb"] * (1 + 2e-12)
+
+
+def fsdp(params, values, result):
+    assert 0 <= values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
+    known = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
+    assert values["step_seconds"] == pytest.approx(known + values["host_seconds"])
+    assert len(result["svg"]) < 28_000 and "this GPU" in result["svg"]
+    assert 0 < values["moment_gib"] <= values["peak_gib"] and 0 <= values["sent_units"] < 3
+    assert values["fits"] == (values["peak_gib"] <= values["usable_gib"])
+    assert values["healthy"] == (values["waiting_percent"] <= 100 * EXPOSED)
+    said = {
+        "healthy": "at healthy throughput",
+        "merely fits": "It merely fits",
+        "does not fit": "It does not fit.",
+        "may fit": "It may fit, in what",
+    }
+    assert [words for words in said.values() if words in result["sentence"]] == [said[values["verdict"]]]
+
+
+def capstone(params, values, result):
+    for kind in ("strong", "weak"):
+        assert 0 < values[f"{kind}_mfu"] < 0.75
+        assert 0 <= values[f"{kind}_waits"] <= values[f"{kind}_exposed"] < 1 and 0 <= values[f"{kind}_idle"] < 1
+    assert len(result["svg"]) < 25_000 and values["weak_idle"] == 0
+    assert 0 < values["strong_speed_up"] <= 1.2 * params["world"]
+    assert values["sequences_each"] >= ceil(params["batch"] / params["world"])
+
+
+def pipeline(params, values, result):
+    assert 0 <= values["bubble"] <= 1 and len(result["svg"]) < 45_000
+    if not values["waits"]:
+        assert values["slots"] * (1 - values["bubble"]) * len(values["held"]) == pytest.approx(values["work_slots"])
+        assert 0 < values["held"][0] <= max(values["held"]) <= values["micro_batches"]
+    assert 0 <= values["done_slots"] <= values["moment_slots"] * (1 + 1e-9)
+
+
+def tensor(params, values, result):
+    assert values["exposed_seconds"] <= values["seconds"] and values["sent_so_far_mb"] <= values["sent_mb"] * (1 + 1e-9)
+    assert len(result["svg"]) < 40_000 and all(words in result["svg"] for words in values["troubles"].values())
+    assert values["legal"] is not bool(values["troubles"])
+    assert 1 / params["tp"] <= values["flops_share"] * (1 + 1e-9) <= 1 + 2e-9
+    assert values["held_mb"] <= values["alone_mb"] * 1.001
+
+
+def zero(params, values, result):
+    assert len(result["svg"]) < 40_000 and result["svg"].count("<") - result["svg"].count("</") < 300
+    assert 0 <= values["sent_so_far"] <= values["pieces"] + 1e-9
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["by_stage_gb"] == sorted(values["by_stage_gb"], reverse=True)
+    assert values["held_gb"] == values["by_stage_gb"][params["stage"]] <= values["fullest_gb"]
+
+
+def recompute(params, values, result):
+    assert len(result["svg"]) < 45_000 and result["svg"].count("<") - result["svg"].count("</") < 300
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["fits"] is (values["held_gb"] <= values["usable_gb"])
+    least = values["fits_from_percent"]
+    assert (least is not None and params["dropped"] >= least) is values["fits"]
+
+
+def precision(params, values, result):
+    assert len(result["svg"]) < 40_000 and result["svg"].count("<") - result["svg"].count("</") < 300
+    assert sum(values[f"{name}_percent"] for name in ("zero", "few", "whole", "beyond")) == pytest.approx(100, abs=0.06)
+
+
+def planner(params, values, result):
+    assert len(result["svg"]) < 200 * values["layouts"] + 40_000 and values["fits"] is (values["best"] is not None)
+    assert sum(values["counts"].values()) == values["layouts"]
+
+
+def mesh(params, values, result):
+    assert len(result["svg"]) < 90_000 and values["fits"] is (values["held_gb"] <= values["usable_gb"])
+    assert values["dp"] * values["cp"] * values["tp"] * values["pp"] == params["gpus"]
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["communication_ms"] == pytest.approx(sum(values["ms"].values()))
+    assert values["held_gb"] == pytest.approx(sum(values["held_gb_by_kind"].values()))
+    assert all(0 <= values["sent_so_far_gb"][axis] <= sent * (1 + 1e-9) for axis, sent in values["gb"].items())
+
+
+def front(params, values, result):
+    assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
+
+
 def bottlenecks(params, values, result):
+    assert len(result["svg"]) < 25_000
     assert math.fsum(values["by_resource"].values()) == pytest.approx(values["seconds"])
     assert values["by_resource"][values["tallest"]] == max(values["by_resource"].values())
     assert values["fits"] == (values["memory_gb"] <= values["usable_gb"]) and values["faster_link_gain"] >= 1
