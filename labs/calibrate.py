@@ -3,10 +3,10 @@
     python labs/calibrate.py
     torchrun --nproc-per-node 2 labs/calibrate.py --out machine.json
 
-The profile is what the labs predict seconds from (`--machine`). All ranks measure at the same time, so that
-the rates are those of a machine with every rank at work; a collective of fewer ranks too, in groups of each size
-that divides them, all groups at once. Kernels are those of a block: linear layers, attention, norms, activations, what
-the host takes for each, and the optimizer's update, at sizes around those of the labs.
+The labs predict times from this profile (`--machine`). All ranks measure at the same time, so the rates hold for a
+machine on which every rank is busy. Collectives of fewer ranks are measured too, in groups of every size that divides
+the ranks, all groups at once. The kernels are those of a transformer block (linear layers, attention, norms,
+activations), with the host's time for each, and the optimizer's update, at sizes near those of the labs.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -39,13 +39,17 @@ MEANING = {
 class Options:
     """How much to measure. Each number below costs about `seconds` of wall clock."""
 
-    seconds: float = options.number(0.4, "time for each number", 0.01, 60)
+    seconds: float = options.number(0.4, "seconds spent on each number", 0.01, 60)
     largest_mb: float = options.number(16, "largest message, in MB (10^6 bytes)", 0.1, 4096)
     largest_matrix: int = options.number(1024, "largest side of a matrix", 64, 32768)
     kernels: bool = options.flag("time a model's kernels one by one", True)
-    tokens: int = options.number(512, "of a micro-batch: kernels are timed at it, and at an eighth", 8, 2**20)
-    hidden: int = options.number(160, "width of a block that kernels are timed at, and at two fifths of it", 8, 2**16)
-    seq: int = options.number(128, "tokens of a sequence, for attention", 4, 2**20)
+    tokens: int = options.number(
+        512, "tokens per micro-batch; kernels are timed at this size and at an eighth", 8, 2**20
+    )
+    hidden: int = options.number(
+        160, "width of a block; kernels are timed at this width and at two fifths of it", 8, 2**16
+    )
+    seq: int = options.number(128, "tokens per sequence, for attention", 4, 2**20)
     head: int = options.number(32, "width of a head", 4, 1024)
     out: str | None = options.word(None, "file of the profile (default: in your cache folder)")
 
@@ -58,7 +62,7 @@ TIERS = {
 
 
 def copy_rate(s, o):
-    """Bytes per second of a copy within the device's memory: what is read and what is written, both counted."""
+    """Bytes per second of a copy within the device's memory: bytes read and bytes written, both counted."""
     source = torch.ones(COPY_BYTES // 4, device=s.device)
     target = torch.empty_like(source)
     return 2 * source.nbytes / repeat(s, lambda: target.copy_(source), o.seconds)
@@ -124,15 +128,15 @@ def measure(s, o):
 
 
 def fitted(profile):
-    """Rows of what the labs predict from: the constants of a machine that was timed kernel by kernel, in fp32."""
+    """Rows with the constants that the labs predict from, for a machine that was timed kernel by kernel, in fp32."""
     rates = calibrated.profile_rates(profile)
     host, tensor = sum(rates.block_seconds), rates.tensor_seconds
     return [
         ("linear layers, fitted", f"{rates.matmul_flop_per_s / 1e9:,.2f} GFLOP/s"),
-        ("each kernel", f"{rates.kernel_seconds * 1e6:,.1f} us"),
-        ("each block, for the host", f"{host * 1e6:,.1f} us"),
-        ("norms and activations", f"{rates.memory_bytes_per_s / 1e9:,.2f} GB/s"),
-        ("AdamW, each tensor", f"{tensor * 1e6:,.1f} us"),
+        ("fixed time per kernel", f"{rates.kernel_seconds * 1e6:,.1f} us"),
+        ("host time per block", f"{host * 1e6:,.1f} us"),
+        ("norms and activations, fitted", f"{rates.memory_bytes_per_s / 1e9:,.2f} GB/s"),
+        ("AdamW, per tensor", f"{tensor * 1e6:,.1f} us"),
     ]
 
 
@@ -148,9 +152,12 @@ def show(s, profile):
     ]
     rows.append(("copy, read and written", f"{profile['copy_bytes_per_second'] / 1e9:,.2f} GB/s"))
     rows += fitted(profile) if profile["kernels"] else []
-    s.say(table(("each process", "measured"), rows))
+    s.say(table(("per process", "measured"), rows))
     if not profile["collectives"]:
-        s.say("collectives: skipped, one process has nobody to talk to (torchrun --nproc-per-node 2 labs/calibrate.py)")
+        s.say(
+            "collectives: skipped, one process has no other to communicate with "
+            "(torchrun --nproc-per-node 2 labs/calibrate.py)"
+        )
         return
     s.say()
     lines_by_world = {str(profile["world"]): profile["collectives"]} | profile["groups"]

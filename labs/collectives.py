@@ -1,4 +1,4 @@
-"""Rung 10: all-reduce by hand beside the backend's own, timed over sizes, with alpha and beta of this machine.
+"""Rung 10: all-reduce by hand and by the backend, timed at many sizes, with alpha and beta of this machine.
 
 torchrun --nproc-per-node 2 labs/collectives.py
 torchrun --nproc-per-node 4 labs/collectives.py --tier cpu --save --plot sweep.svg
@@ -39,7 +39,7 @@ class Options:
     largest: int = options.number(2**24, "largest message, bytes", 8, 2**34)
     factor: int = options.number(4, "from one size to the next", 2, 1024)
     rounds: int = options.number(15, "samples of each time", 3, 10_000)
-    pieces: int | None = options.number(None, "messages per chunk travels as (default: by its size)", highest=1024)
+    pieces: int | None = options.number(None, "messages that a chunk is sent in (default: by its size)", highest=1024)
     via: str = options.choice("torch", ("torch", "accelerate"), "also time Accelerate's reduce and gather")
     own: str | None = options.word(
         None, "predict from this link too: alpha in microseconds and rate in GB/s", "ALPHA,RATE"
@@ -175,18 +175,18 @@ def explain(s, rows, wires):
     if 1 / SPREAD <= ratio <= SPREAD or lab_collectives.flat(pair) or lab_collectives.flat(crowd):
         return []
     lines = [
-        f"ring at {longest.size} B: one pair's link predicts {ratio:.2f} of the time, the link with all ranks at "
-        f"once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
-        f"{pair.bytes_per_s / 1e9:.2f} GB/s while the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
+        f"ring at {longest.size} B: the link measured with one pair of ranks predicts {ratio:.2f} of the time, the "
+        "link measured with all ranks at once "
+        f"{lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has {pair.bytes_per_s / 1e9:.2f} "
+        f"GB/s while the others are idle, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
         "all send and receive"
     ]
     if s.device.type == "cpu":
         adding = measure_collectives.add_seconds(s, longest.size * (s.world - 1) // s.world)
         lines.append(
-            "on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
-            f"adding takes its time on them too, here {adding * 1e6:,.1f} us of "
-            f"{longest.median * 1e6:,.1f}; alpha-beta gives every rank its own link, and adds for "
-            "nothing"
+            "on one host a link is a copy in memory: the ranks share its cores and its memory, and adding takes "
+            f"time on them too, here {adding * 1e6:,.1f} us of {longest.median * 1e6:,.1f}; the alpha-beta model "
+            "gives every rank a link of its own, and assumes that adding takes no time"
         )
     return lines
 

@@ -1,10 +1,10 @@
 """Rung 08: one model in fp32, bf16, fp16 with and without a loss scale, bf16 weights with and without fp32 copies, and
-FP8: what each does to gradients, updates and losses, beside its prediction.
+FP8: what each does to gradients, updates and losses, next to its prediction.
 
     python labs/precision.py
     python labs/precision.py --ways all --seeds 3 --save
     torchrun --nproc-per-node 2 labs/precision.py
-    python labs/precision.py --histogram            the gradients by part and octave, and what fp16 makes of them
+    python labs/precision.py --histogram            gradients by part and power of two, and what fp16 does to them
     python labs/precision.py --fault overflow       a loss that is NaN; also underflow and stagnation: one that is flat
     torchrun --nproc-per-node 2 labs/precision.py --fault bad-rank
 """
@@ -27,8 +27,8 @@ WARMUP = 2
 WORDS = {name: kind.words for name, kind in parallel_precision.WAYS.items()}
 USUAL = "fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,fp8,accelerate-bf16"
 SHARES = 0.01  # of what is counted: predicted and measured shares lie this near
-HALF_STEP = 2.0**-9  # of bf16, relative: two ways that differ by less took the same road
-GRADIENTS = 0.01  # relative: fp16's 2^-11 in every product, and errors that add up over the layers
+HALF_STEP = 2.0**-9  # of bf16, relative: two ways that differ by less do the same
+GRADIENTS = 0.01  # relative: fp16's 2^-11 in every matmul, and errors that accumulate over the layers
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Options(options.Model):
     seed: int = options.seed()
     via: str = options.choice("fp32", tuple(WORDS), "the way whose steps are recorded")
     compile: bool = options.flag("blocks by torch.compile")
-    histogram: bool = options.flag("print the gradients by part and octave")
+    histogram: bool = options.flag("print the gradients by part and power of two")
     fault: str | None = options.choice(
         None,
         tuple(precision_faults.FAULTS),
@@ -78,7 +78,7 @@ TIERS = {
 
 
 class Effort:
-    """How long products are timed for the peak."""
+    """How long matmuls are timed for the peak."""
 
     largest_matrix, seconds = 8192, 1.0
 
@@ -102,7 +102,7 @@ def batches(lab):
 
 
 def compare(lab, exact, rows, runs):
-    """Add what was predicted of gradients, loss scales and updates beside what was measured, and check it."""
+    """Add what was predicted of gradients, loss scales and updates next to what was measured, and check it."""
 
     def pair(name, predicted, measured, tolerance=None):
         lab.predict(name, predicted, measured)
@@ -115,12 +115,12 @@ def compare(lab, exact, rows, runs):
     if "fp16-scaled" in runs:
         steps, run = precision_runs.predicted_scales(lab.o, exact), runs["fp16-scaled"][0]
         pair("loss scale after the last step", steps[-1].after, run.scale)
-        pair("steps left out", sum(step.skipped for step in steps), run.skipped)
+        pair("steps skipped", sum(step.skipped for step in steps), run.skipped)
         error = rows["fp16-scaled"]["errors"]["all"]
         lab.check("gradient of fp16 with a loss scale, unscaled, as fp32's", error, GRADIENTS)
     for name, seeds in runs.items():
         if seeds[0].stuck:
-            pair(f"share of weights that an update leaves, {WORDS[name]}", *seeds[0].stuck, SHARES)
+            pair(f"share of weights that an update does not change, {WORDS[name]}", *seeds[0].stuck, SHARES)
     if {"bf16", "accelerate-bf16"} <= set(runs):
         pairs = zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
         distance = max(parity.worst_loss(mine.losses, theirs.losses) for mine, theirs in pairs)
@@ -137,7 +137,7 @@ def utilization(s, o, run):
     spent = statistics.median(run.seconds[WARMUP:])
     peak = {
         "flops_per_second": rate * s.world,
-        "source": f"{dtype} matrix products of side {side} on {s.world} process(es), timed in this run",
+        "source": f"{dtype} matrix multiplications of side {side} on {s.world} process(es), timed in this run",
     }
     return (work["forward"] + work["backward"]) / spent / rate, peak
 
@@ -151,9 +151,9 @@ def series(o, exact, rows, runs):
         if all(map(torch.isfinite, torch.tensor(one.losses)))
     }
     found |= {f"seconds per step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
-    found |= {"largest gradient of 16-bit products, fp32": exact.tops} | lab_precision.series_of(exact.moments)
+    found |= {"largest gradient of 16-bit matmuls, fp32": exact.tops} | lab_precision.series_of(exact.moments)
     if "fp16-scaled" in runs:
-        found["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
+        found["loss scale, fp16 matmuls, loss scale"] = runs["fp16-scaled"][0].scales
     return found | {
         f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()] for name, row in rows.items()
     }
@@ -179,7 +179,7 @@ def record(lab, exact, rows, runs):
 
 
 def show_octaves(s, exact):
-    """--histogram: the gradients by part and octave."""
+    """--histogram: the gradients by part and power of two."""
     parts = exact.moments["last step"]["activations"].items()
     s.say("\n".join(lab_precision.octaves(h, f"gradients of activations, {part}") for part, h in parts) + "\n")
 
@@ -202,7 +202,9 @@ def whole(lab):
     if s.device.type == "cuda":
         s.say(lab_precision.seconds(runs, WORDS, o.micro_batch * o.seq * s.world, WARMUP) + "\n")
     else:
-        lab.skip("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
+        lab.skip(
+            "speed and MFU: a CPU does 16-bit matmuls slowly or by conversion; the other numbers hold on any device"
+        )
     r = record(lab, exact, rows, runs)
     built = (f"built: {name}: {seeds[0].built}" for name, seeds in runs.items())
     lab.report(r, *built, way="torch" if o.via in ("fp32", "bf16") else o.via)

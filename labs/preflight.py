@@ -1,12 +1,12 @@
-"""Is this machine ready for the labs? One table, ok or FIX for each need, and what to do.
+"""Is this machine ready for the labs? One table with ok or FIX for each need, and what to do.
 
     python labs/preflight.py                                     one machine; starts its own processes
     python labs/preflight.py --gpus 8                            and it must have 8 GPUs
     torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 labs/preflight.py
                                                                  on every node of a cluster
 
-Exit code 0 when everything is ok, 1 when something needs fixing. Without --gpus a machine whose GPUs do not show is a
-machine without GPUs: say how many you expect.
+Exit code 0 if everything is ok, 1 if something needs fixing. Without --gpus, a machine whose GPUs are not visible
+counts as a machine without GPUs, so say how many you expect.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -34,7 +34,7 @@ LIMIT_S = 120  # for the processes that this script starts itself
 class Options:
     """What the class needs."""
 
-    processes: int | None = options.number(None, "processes to try (default: 2, or one a GPU)", highest=64)
+    processes: int | None = options.number(None, "processes to start (default: 2, or one per GPU)", highest=64)
     gpus: int = options.number(0, "GPUs a machine must have", 0, 64)
     disk_gib: float = options.number(5, "free disk in GiB (2^30 bytes)", 0, None)
     memory_gib: float = options.number(4, "memory in GiB", 0, None)
@@ -73,7 +73,7 @@ def gpus(needed, visible=None, names=None):
         f"GPUs, at least {needed}",
         visible >= needed,
         text,
-        "see the line of the driver, and whether the job or the container was given its GPUs",
+        "see the driver line, and check that the job or the container was given its GPUs",
     )
 
 
@@ -163,7 +163,7 @@ def group_of(s):
         f"all-reduce over {s.world} ranks",
         int(ranks) == expected and not slow,
         f"{s.backend}: sum of 1..{s.world} is {int(ranks)}; {words}",
-        "the GPUs do not use their links: NCCL_DEBUG=INFO says which way NCCL takes"
+        "the GPUs do not use their links: NCCL_DEBUG=INFO shows which path NCCL takes"
         if slow
         else "see the troubleshooting page",
     )
@@ -172,7 +172,9 @@ def group_of(s):
 def group_started(processes):
     """Start `processes` of this script under torchrun and let them all-reduce; skipped for a single one."""
     if processes == 1:
-        return Check("all-reduce", None, "one process has nobody to talk to (try --processes 2, or a second GPU)")
+        return Check(
+            "all-reduce", None, "one process has no other to communicate with (try --processes 2, or a second GPU)"
+        )
     environment = {"PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
     need = f"all-reduce over {processes} processes"
     try:

@@ -1,10 +1,10 @@
-"""Rung 09: recomputation by hand and by torch.utils.checkpoint: six budgets for what the blocks keep.
+"""Rung 09: activation checkpointing by hand and by torch.utils.checkpoint, with six budgets for what blocks save.
 
 python labs/recompute.py
 torchrun --nproc-per-node 2 labs/recompute.py --save
 python labs/recompute.py --form llama --dropout 0.1
-python labs/recompute.py --compile         one block under torch.compile's own budgets, beside the tiles
-python labs/recompute.py --fault router    the loss is right, an expert's gradient is far off, nothing errors
+python labs/recompute.py --compile         one block under torch.compile's own memory budgets
+python labs/recompute.py --fault router    the loss is right, an expert's gradient is not, no error
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -51,13 +51,13 @@ class Options(options.Model):
     fault: str | None = options.choice(
         None, tuple(lab_recompute.FAULTS), "; ".join(f"{name}: {words}" for name, words in lab_recompute.FAULTS.items())
     )
-    machine: str | None = options.word(None, "profile by labs/calibrate.py, to price the tiles by")
+    machine: str | None = options.word(None, "profile by labs/calibrate.py, for the times to recompute")
     dataset: str | None = options.dataset()
     save: str | None = options.save("recompute")
 
     @cached_property
     def recipe(self):
-        """Its recipe, with everything kept."""
+        """Its recipe, with everything saved."""
         return Recipe(self.precision, foreach=False, attention=self.attention, dropout=self.dropout)
 
     @cached_property
@@ -69,7 +69,7 @@ class Options(options.Model):
 TIERS = {
     "smoke": Options(),
     "cpu": Options(layers=6, hidden=256, heads=8, seq=256, steps=12),
-    # seven models side by side, each with its states: 20 layers would be 135 GB on one GPU
+    # seven models at once, each with its states: 20 layers would be 135 GB on one GPU
     "gpu": Options(
         layers=8,
         hidden=2048,
@@ -108,7 +108,7 @@ def compare(lab, rows, via):
     near = 0.0 if s.device.type == "cpu" else runner.BYTES
     for share, row in list(rows.items())[1:]:
         name = f"{words}, {lab.names[share]}"
-        lab.check(f"{name}: gradients as with everything kept", s.largest(row["off"]), near)
+        lab.check(f"{name}: gradients as with everything saved", s.largest(row["off"]), near)
         for figure, p in row["predicted"].items():
             m = row["measured"][figure]
             error = s.largest(abs(p - m) / max(p, m, 1))
@@ -116,7 +116,7 @@ def compare(lab, rows, via):
 
 
 def equality(lab, chosen):
-    """Check N ranks under DDP, some tiles and all of them made again, against this process on all."""
+    """Check N ranks under DDP, with a part and with everything recomputed, against one process with all data."""
     s, o = lab.s, lab.short(PARITY_TOKENS, dropout=0.0)
 
     def trained(way):
@@ -142,9 +142,9 @@ def skips(lab):
     """What this run leaves out, and why."""
     lab.skip(
         "torch.compile's budgets: not asked for (--compile)",
-        "Accelerate: its FSDP2 recomputes on GPUs only, and draws other random numbers in the second run "
-        "(--fault random)",
-        lab.s.world == 1 and "replicas and FSDP's gathers: one process sends nothing (torchrun --nproc-per-node 2)",
+        "Accelerate: its FSDP2 recomputes on GPUs only, with other random numbers in the second run (--fault random)",
+        lab.s.world == 1
+        and "replicas and FSDP's gathers: one process does not communicate (torchrun --nproc-per-node 2)",
     )
 
 
@@ -164,12 +164,12 @@ def weigh(lab, chosen, timed):
 
 
 def count_gathers(lab, chosen):
-    """{share: all-gathers of a step under FSDP}, checked: recomputation makes none."""
+    """{share: all-gathers of a step under FSDP}, checked: recomputation adds none."""
     s, o, counts = lab.s, lab.o, {}
     for share, policy in chosen.items():
         orders = measure_recompute.messages(s, o, policy, lab.batches(0)[0])[:2]
         counts[share] = "".join(orders).count("G")
-        lab.check(f"{lab.names[share]}: no weight is gathered once more", abs(counts[share] - 2 * o.layers - 1), 0.0)
+        lab.check(f"{lab.names[share]}: no additional all-gather", abs(counts[share] - 2 * o.layers - 1), 0.0)
         lab.predict(f"all-gathers per step, {lab.names[share]}", 2 * o.layers + 1, counts[share])
     return counts
 
@@ -178,7 +178,7 @@ def train(lab):
     """Weigh six budgets in both ways, check, train, compare, record. Exit code 1 where a check failed."""
     s, o = lab.s, lab.o
     chosen, chosen_for = policies(lab)
-    lab.notes.append(f"tiles priced for: {chosen_for}")
+    lab.notes.append(f"times to recompute are those of: {chosen_for}")
     s.say(f"{lab.notes[0]}\n{lab_recompute.drops(chosen)}\n")
     if s.world > 1:
         equality(lab, chosen)
@@ -208,9 +208,9 @@ def refuse(lab):
     if o.compile and (lab.s.world > 1 or o.save or o.fault):
         raise ValueError("--compile is shown by itself: leave out --save and --fault, and start it with python")
     if o.compile and o.attention == "naive":
-        raise ValueError("--compile is held against the tiles of a fused kernel: leave out --attention naive")
+        raise ValueError("--compile is compared with the tensors of a fused kernel: leave out --attention naive")
     if o.compile and o.dropout:
-        raise ValueError("--compile weighs a block without dropout: leave out --dropout")
+        raise ValueError("--compile measures a block without dropout: leave out --dropout")
     if o.fault == "random" and not o.dropout:
         raise ValueError("--fault random needs random numbers: add --dropout 0.1")
 

@@ -1,13 +1,14 @@
-"""All labs on the machine there is, within so many minutes: one page of predictions and measurements.
+"""All labs on this machine within a number of minutes: one page of predictions and measurements.
 
     python labs/tour.py --minutes 8 --out FOLDER
     python labs/tour.py --minutes 3 --out FOLDER --only memory,ddp      some labs, without the others
 
-Looks what the machine is, a CPU, a GPU or a node of several, and picks the size and the number of ranks of each lab.
-What does not fit the time is dropped, what fails or hangs is ended and its log kept, and the next lab runs.
+Finds out what the machine is (a CPU, one GPU, or a node with several) and chooses the size and the number of ranks of
+each lab. A lab that does not fit into the time is skipped. A lab that fails or hangs is stopped, its log is kept, and
+the next lab runs.
 
 FOLDER gets three files: the page, tour.md; all Records in one file; an archive of logs, Records and the machine's
-profiles. They are there whatever ends the tour. Exit code 0 where every lab that ran passed, else 1.
+profiles. They exist however the tour ends. Exit code 0 if every lab that ran passed, else 1.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -37,9 +38,9 @@ ASKING = 90.0  # seconds, at most, for torch to say what the machine is
 def options(argv):
     """The parsed command line; ValueError on bad input."""
     parser = lab_options.Parser(__doc__)
-    parser.add_argument("--minutes", type=float, default=8.0, help="for all of it, from 1 to 1440", metavar="X")
+    parser.add_argument("--minutes", type=float, default=8.0, help="for the whole tour, from 1 to 1440", metavar="X")
     parser.add_argument("--out", default="runs/tour", help="for the three files (runs/tour)", metavar="FOLDER")
-    parser.add_argument("--only", help="labs to visit, as in memory,ddp (all)", metavar="LAB,LAB")
+    parser.add_argument("--only", help="labs to run, as in memory,ddp (all)", metavar="LAB,LAB")
     o = parser.parse_args(argv)
     if not (math.isfinite(o.minutes) and 1 <= o.minutes <= 1440):
         raise ValueError(f"--minutes is {o.minutes:g}: it must be from 1 to 1440")
@@ -71,13 +72,13 @@ def machine(o):
             return lab_tour.Machine(**json.loads(answer.stdout.splitlines()[-1])), ""
         message = (answer.stderr.strip() or "nothing").splitlines()[-1]
     except subprocess.TimeoutExpired:
-        message = "no answer: a driver may hang"
+        message = "no answer, perhaps a driver hangs"
     facts = {"processor": f"{limits.cores()} core(s)", "Python": sys.version.split()[0]}
-    return lab_tour.Machine(limits.cores(), facts=facts), f"Torch could not say what this machine is: {message}"
+    return lab_tour.Machine(limits.cores(), facts=facts), f"Torch could not find out what this machine is: {message}"
 
 
 def walk(o, tour, work):
-    """Visit stop after stop, and write what there is after each."""
+    """Run stop after stop, and write the files after each."""
     stops = lab_tour.plan(tour.machine, o.minutes, o.only)
     print(f"{tour_page.headed(tour.machine)}: {len(stops)} stops, {o.minutes:g} minutes", flush=True)
     for number, stop in enumerate(stops, 1):
@@ -89,8 +90,8 @@ def walk(o, tour, work):
         seconds, needed = lab_tour.limit(stop, left(o), slower), stop.seconds * slower
         words = f"[{number}/{len(stops)}] {tour_page.named(stop)}"
         if seconds is None:
-            tour.dropped.append((stop, f"takes about {needed:.0f} s here, and {max(0.0, left(o)):.0f} were left"))
-            print(f"{words}: dropped, it {tour.dropped[-1][1]}", flush=True)
+            tour.dropped.append((stop, f"takes about {needed:.0f} s here, and {max(0.0, left(o)):.0f} s were left"))
+            print(f"{words}: skipped, it {tour.dropped[-1][1]}", flush=True)
             continue
         print(f"{words}, about {needed:.0f} s", flush=True)
         visit = tour_visit.visit(stop, work, FOLDER, seconds)
@@ -106,10 +107,10 @@ def keep(o, tour, work):
 
 
 def main(argv=None):
-    """Look, plan, walk, write; exit with what came of it."""
+    """Find out the machine, plan, run the stops, write the files, and exit with the result."""
     o = options(argv)
     if (o.out / tour_page.PAGE).exists():
-        raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
+        raise ValueError(f"--out {o.out}: has a tour already: choose another folder")
     device, reason = machine(o)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     tour = tour_page.Tour(device, o.minutes, provenance.command_line(), started, note=reason)

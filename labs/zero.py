@@ -178,7 +178,7 @@ def refuse(lab):
     if o.optimizer == "muon" and o.via not in zero_ways.MUON:
         raise ValueError(f"--optimizer muon with --via {o.via}: use one of {', '.join(zero_ways.MUON[1:])}")
     if o.optimizer == "muon" and (o.clip or o.accumulation > 1):
-        raise ValueError("--optimizer muon is shown by itself: leave out --clip and --accumulation")
+        raise ValueError("--optimizer muon runs by itself: leave out --clip and --accumulation")
     if o.optimizer == "muon":
         lab.refuse_idle("--optimizer muon", "machine")
 

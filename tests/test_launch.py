@@ -200,13 +200,13 @@ def test_the_kaggle_run_fits_its_cards_as_the_page_says():
     card = DEVICES["t4"]
     two, wide, one, has = (f"{size / 1e9:.1f} GB" for size in (*sizes, card.memory_bytes))
     page = repo.text(PAGE)
-    assert f"the run takes {two} of the {has} that each card has ({wide} in fp32)" in page
-    assert f"the same batch on one card {one}" in page
+    assert f"the run takes {two} of each GPU's {has} ({wide} in fp32)" in page
+    assert f"the same batch on one GPU would take {one}" in page
     assert max(sizes) < card.memory_bytes / 2
     rates = [card.matmul_flop_per_s(dtype) / 1e12 for dtype in (o.precision, "fp32")]
-    assert "at {:g} TFLOP/s against {:g} in fp32".format(*rates) in page
+    assert "fp16 at {:g} TFLOP/s, against {:g} TFLOP/s for fp32".format(*rates) in page
     scaler = torch.amp.GradScaler("cpu")
-    assert f"multiplies the loss by {scaler.get_scale():,g} at first" in page
+    assert f"first multiplies the loss by {scaler.get_scale():,g};" in page
     assert f"after {scaler.get_growth_interval():,} good steps" in page
 
 

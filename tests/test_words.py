@@ -137,10 +137,10 @@ def test_a_slot_is_a_ranks_forward_of_one_micro_batch_everywhere():
 
 
 def test_the_widget_of_recomputation_opens_where_its_text_begins():
-    """ "Nothing is dropped yet", before the guess, after it and after Reset."""
+    """ "Nothing is freed yet", before the guess, after it and after Reset."""
     assert views.defaults("recompute")["dropped"] == 0
     assert views.render("recompute", {})["values"]["freed_gb"] == 0
-    assert "Nothing is dropped yet." in chapters()["notebooks/09_recompute.ipynb"]
+    assert "Nothing is freed yet." in chapters()["notebooks/09_recompute.ipynb"]
 
 
 def test_the_seed_of_a_class_is_not_in_the_name_of_its_folder():

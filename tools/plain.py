@@ -77,7 +77,7 @@ def found(path: Path) -> Iterator[tuple[int, str, str]]:
 def files() -> list[Path]:
     """What the book says to people: chapters, pages, cards, the package and the labs."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    folders = ("notebooks/", "book/", "scaleout/", "labs/", "README.md")
+    folders = ("notebooks/", "book/", "scaleout/", "labs/", "README.md", "CONTRIBUTING.md")
     paths = [ROOT / name for name in listed.split("\0") if name.startswith(folders)]
     return [path for path in paths if path.suffix in {".ipynb", ".md", ".yml", ".py"}]
 

@@ -17,7 +17,7 @@ from scaleout.records import results
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "labs" / "results" / "precision" / "cpu-cpu-1.json"
 TARGET = ROOT / "scaleout" / "numerics" / "recorded.py"
-LARGEST = "largest gradient of 16-bit products, fp32"  # a series of the Record
+LARGEST = "largest gradient of 16-bit matmuls, fp32"  # a series of the Record
 START, END = '_TABLE = """\n', '"""\n'  # of what is written in the module
 
 

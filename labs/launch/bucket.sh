@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Keeps a run's folder in a mounted bucket and brings it back, for machines that are gone with their disk.
+# Copies a run's folder to a mounted bucket and back, for machines that are deleted with their disk.
 #
-#   labs/launch/bucket.sh fetch runs/capstone /bucket/runs/capstone      before the run; not where its folder is there
-#   labs/launch/bucket.sh watch runs/capstone /bucket/runs/capstone &    beside it, every EVERY seconds (120)
-#   labs/launch/bucket.sh keep runs/capstone /bucket/runs/capstone       after it
+#   labs/launch/bucket.sh fetch runs/capstone /bucket/runs/capstone      before the run; skipped if the folder exists
+#   labs/launch/bucket.sh watch runs/capstone /bucket/runs/capstone &    during the run, every EVERY seconds (120)
+#   labs/launch/bucket.sh keep runs/capstone /bucket/runs/capstone       after the run
 #
-# The job must not write its checkpoints to a bucket itself: there a rename is no single act. Here a checkpoint is
-# copied when it is whole, its manifest last, and one without a manifest is never brought back.
+# The job must not write its checkpoints directly to a bucket, where a rename is not atomic. This script copies complete
+# checkpoints, the manifest last, and never fetches one without a manifest.
 #
 # Tested by tests/test_launch_cloud.py, from folder to folder. Not run: a bucket.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The capstone on a Slurm cluster. Stops in time before its limit, is put back in the queue and resumes.
+# The capstone on a Slurm cluster. It stops before its time limit, goes back into the queue, and resumes.
 #
 #   sbatch labs/launch/slurm.sh                                the capstone on 2 nodes of 8 GPUs
 #   sbatch --nodes 4 labs/launch/slurm.sh                      on 4
@@ -7,16 +7,16 @@
 #   sbatch labs/launch/slurm.sh labs/pipeline.py --tier gpu    a stage on each GPU: layers must divide by twice as many
 #   PROCESSES=8 sbatch --nodes 1 labs/launch/slurm.sh labs/preflight.py --gpus 8
 #
-# --tier gpu trains on the sources of Python and torch (--dataset stdlib+torch), of which nodes need the same: an
-# environment on a file system that all nodes see has them.
+# --tier gpu trains on the sources of Python and torch (--dataset stdlib+torch), which must be the same on all nodes, as
+# they are with an environment on a shared file system.
 #
-# Submit from the book's folder, on a file system that all nodes see. The environment is BOOK_ENV, a folder with
-# bin/torchrun in it; without it the book's .venv, or what was active as you submitted. What sbatch is told wins over
-# the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous. Where sbatch brings nothing
-# of your shell along, the .venv is found all the same; what you set must be named: --export=PROCESSES,BOOK_ENV,PORT.
+# Submit from the book's folder, on a file system that all nodes share. The environment is BOOK_ENV, a folder with
+# bin/torchrun in it; by default the book's .venv, or the environment that was active when you submitted. Options of
+# sbatch override the lines below. PROCESSES: processes per node (default: one per GPU). PORT: of the rendezvous. If your
+# sbatch does not export your shell's variables, the .venv is found anyway; name the others: --export=PROCESSES,BOOK_ENV,PORT.
 #
-# --time is the deadline of a start, and --requeue begins the next one: `scancel JOB` ends it for good. Where your group
-# pays by the hour, ask what budget alarm the cluster has.
+# --time is the deadline of one start, and --requeue begins the next one; `scancel JOB` ends the job for good. If your
+# group pays by the hour, ask whether the cluster has a budget alarm.
 #
 # Tested by tests/ranks/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
 # requeued, resumed, finished; with --export=NONE up to torchrun; by hand also stopped by its time limit. Not run:
@@ -57,18 +57,17 @@ export SLURM_EXPORT_ENV=ALL # and what is set here goes to the processes
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${hosts%%$'\n'*} # the first node is where the processes meet
 
-# One thread a process unless told otherwise; after SIGTERM torchrun leaves its processes 120 s to save.
+# One thread per process unless set otherwise; after SIGTERM torchrun leaves its processes 120 s to save.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120
 
-# SIGTERM comes to this script (B:), 180 s before the limit. It is passed on to the processes, which save at the end of
-# their step. Sent to srun instead it would kill them at once. It also comes when somebody cancels the job, which Slurm
-# then no longer calls running: such a job must not come back. A job that is pre-empted Slurm itself puts back, where it
-# is set up so; its processes may get no time at all to save (GraceTime is 0 unless set), and lose what they did since
-# the last checkpoint.
+# This script gets SIGTERM (B:) 180 s before the limit and passes it on to the processes, which save at the end of their
+# step. If srun got it instead, it would kill them at once. SIGTERM also comes when somebody cancels the job; its state is
+# then no longer RUNNING, and it must not be requeued. Slurm itself requeues a pre-empted job if it is configured to; its
+# processes may get no time to save (GraceTime is 0 by default), and then lose the work since the last checkpoint.
 stopped=
 # shellcheck disable=SC2317 # the trap calls it
 stop() {
-  state=$(squeue --noheader --job "$SLURM_JOB_ID" --format %T) || state=RUNNING # no answer: better back than lost
+  state=$(squeue --noheader --job "$SLURM_JOB_ID" --format %T) || state=RUNNING # no answer: better requeue than lose the job
   [ "$state" = RUNNING ] || return 0
   stopped=1
   scancel --signal=TERM "$SLURM_JOB_ID.0" || true # it may have ended just now
@@ -76,7 +75,7 @@ stop() {
 trap stop TERM
 
 echo "slurm.sh: $SLURM_JOB_NUM_NODES node(s), meeting at $head, start ${SLURM_RESTART_COUNT:-0}: $*"
-# All processors of the node for its one torchrun: since Slurm 22.05 srun gives a task one, whatever sbatch was told.
+# All processors of the node for its one torchrun: since Slurm 22.05 srun gives a task only one, whatever sbatch asked for.
 srun --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
   torchrun --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="${PROCESSES:-gpu}" --rdzv-backend=c10d \
   --rdzv-endpoint="$head:${PORT:-29500}" --rdzv-id="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}" --max-restarts=3 "$@" &

@@ -6,13 +6,13 @@
 #   labs/launch/two_machines.sh 1 192.168.1.10 labs/ddp.py --save      another lab, the same on both
 #   labs/launch/two_machines.sh 1 192.168.1.10 labs/pipeline.py --save     the last stages there, the first here
 #
-# NODES: machines (2). PROCESSES: processes a machine (default: one a GPU). PORT: on the first machine, open to the
-# others (29500). NETWORK: the interface between them, such as eth0 (`ip -brief address` lists them); needed where a
-# machine has several. The same version of the book, of Python and of torch on both: the job trains on the sources of the
-# last two, and refuses to start where they differ. --folder must be one that both see, and the job looks before it
-# starts; without a shared disk give --checkpoint-every none.
+# NODES: machines (2). PROCESSES: processes per machine (default: one per GPU). PORT: on the first machine, open to the
+# others (29500). NETWORK: the interface between them, such as eth0 (`ip -brief address` lists them); needed if a machine
+# has several. Use the same version of the book, of Python and of torch on both: the job trains on the sources of the last
+# two, and refuses to start if they differ. --folder must be on a shared disk, which the job checks at the start; without
+# one use --checkpoint-every none.
 #
-# Rented machines get a deadline as you log in: sudo shutdown -h +240; and their provider a budget alarm.
+# Give rented machines a deadline when you log in (sudo shutdown -h +240), and set a budget alarm at the provider.
 #
 # Tested by tests/test_launch.py: two network namespaces on one machine, CPU, gloo. Not run: two machines, GPUs.
 set -euo pipefail
@@ -31,7 +31,7 @@ if [ -z "${PROCESSES:-}" ] && [ -x "$python" ] && ! "$python" -c 'import sys, to
   exit 2
 fi
 
-# The first machine holds the meeting place; saying so spares torchrun a guess from names and addresses.
+# The first machine hosts the rendezvous; saying so saves torchrun a guess from names and addresses.
 if [ "$number" = 0 ]; then host=1; else host=0; fi
 here=()
 if [ -n "${NETWORK:-}" ]; then

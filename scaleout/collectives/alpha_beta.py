@@ -1,4 +1,4 @@
-"""Collectives under the alpha-beta model: bytes that a rank sends, steps, seconds; bandwidths as nccl-tests has them.
+"""Collectives under the alpha-beta model: bytes that a rank sends, steps, time; bandwidths as in nccl-tests.
 
 `size` is nccl-tests' (doc/PERFORMANCE.md): of all_gather what a rank holds afterwards, of reduce_scatter and
 all_to_all what it holds before, otherwise the message. Ranks move in step: a step lasts as long as the slowest rank's

@@ -1,4 +1,4 @@
-"""What a job sends in a step: along each axis of its layout which collectives, how many, how large, over which link."""
+"""Communication of a job in a step: the collectives on each axis of its layout, their number, sizes and links."""
 
 from __future__ import annotations
 

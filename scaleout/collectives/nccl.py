@@ -1,4 +1,4 @@
-"""What a collective costs on links of `hardware.LINKS` as NCCL would run it: each algorithm by each protocol.
+"""The time of a collective on the links of `hardware.LINKS` with NCCL, for each algorithm and protocol.
 
 One alpha and one rate a link do not hold from 1 kB to 1 GB. NCCL has three protocols that trade the one for the other,
 and takes for every call the algorithm and protocol that its own estimate finds fastest; so does this module, with the

@@ -1,4 +1,4 @@
-"""Where a tensor is on t ranks, where its gradient is, and which collective brings it from one place to another.
+"""Placements of a tensor and of its gradient on t ranks, and the collective that changes one placement into another.
 
 Placements are spelled as torch's DTensor does, for tensors of (batch, tokens, width): "R" replicated, whole on every
 rank; "S(1)" cut along the tokens, "S(2)" along the width; "P" partial, a summand of it on every rank.

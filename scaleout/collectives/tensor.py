@@ -1,4 +1,4 @@
-"""Tensor and sequence parallelism: what each rank holds of a block's tensors, and which collective stands at each join.
+"""Tensor and sequence parallelism: each rank's part of a block's tensors, and the collective at each boundary.
 
 A matrix cut in columns reads its input whole, and leaves a partial gradient of it; cut in rows it reads its own
 features, and gives a partial sum. Where one operation gives another placement than the next one reads, a collective
@@ -220,7 +220,7 @@ class _Sheet:
             places = {"q": TOKENS, "k": READ, "v": READ}
         else:
             function = "softmax" if half == "attention" else "SwiGLU" if s.gated_mlp else "GeLU"
-            reason = f"{function} of a partial sum is not part of {function} of the sum" if produced == PARTIAL else ""
+            reason = f"{function} needs the whole sum, not partial sums" if produced == PARTIAL else ""
             self.join("middle", half, produced, middle, names, sum(widths[name] for name in names), reason=reason)
             places = dict.fromkeys(names, middle)
         for name in names:

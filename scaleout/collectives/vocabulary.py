@@ -1,4 +1,4 @@
-"""The two ends of a model cut over the vocabulary: token table, output head and cross-entropy on tp ranks.
+"""The two ends of a model split over the vocabulary: token embedding, output head and cross-entropy on tp ranks.
 
 Each rank has the rows of its own tokens. It looks up zeros for the others', so that the table gives a partial sum; the
 head gives it the logits of its own tokens, and the loss needs three numbers per token from the others: the greatest
@@ -23,10 +23,10 @@ LOSS = ("greatest logit", "sum of exponentials", "logit of the target")
 
 @dataclass(frozen=True)
 class Ends:
-    """What is sent outside the blocks, by part: "embedding", "head", "loss"; each in the order in which it is sent.
+    """Communication outside the blocks, by part: "embedding", "head", "loss"; each in the order of the calls.
 
-    sums: all-reduces of weights' gradients, once a step. logits: elements on one rank. gathered: the all-gather of the
-    logits that a loss over the whole vocabulary would need, which is not sent.
+    sums: all-reduces of weights' gradients, once per step. logits: elements on one rank. gathered: the all-gather of
+    the logits that a loss over the whole vocabulary would need, which is not done.
     """
 
     forward: dict[str, tuple[Move, ...]]
@@ -88,7 +88,7 @@ def ends(
 
 
 def sums(block: Block, model_ends: Ends, layers: int) -> dict[int, int]:
-    """{ranks: bytes} of the gradients that they add up once a step, of all blocks and of the ends, in one message."""
+    """{ranks: bytes} of the gradients that they reduce once per step, of all blocks and the ends, in one all-reduce."""
     checks.whole("layers", layers)
     totals: dict[int, int] = {}
     for move in block.sums * layers + model_ends.sums:

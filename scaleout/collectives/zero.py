@@ -1,4 +1,4 @@
-"""What ZeRO sends: the messages of a step by stage, and by the program that runs it.
+"""Communication of ZeRO: the messages of a step by stage, and by the program that runs it.
 
 The paper's stages send 2, 2, 2 and 3 pieces (Rajbhandari et al., arXiv 1910.02054, section 7); a piece is every weight
 once, of which a rank of W sends (W-1)/W. Programs differ from the paper, each as its source says:

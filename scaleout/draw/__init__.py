@@ -1,22 +1,23 @@
 """Pictures as SVG, drawn into strings. Pure; stands on the rooms of formulas.
 
-`svg` has the marks, `scale` an axis of bytes, `labels` words cut to their room and keys, `hatch` what waits or is over
-a limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height,
-`field` points that are too many to be buttons, `spots` labels among them; `errors` predictions beside what was
-measured; `ruler` octaves with the strip of a number format, `format_strips` five of them under each other,
-`format_bits` one number in two; `lanes` a step of DDP, `steps` several under one another, `batches` what GPUs get of
-one, `saves` a checkpoint that a power cut meets; `fsdp_units` a step of FSDP unit by unit, `fsdp_life` one unit's life
-on a few ranks, `fsdp_hill` what a GPU holds meanwhile, `fsdp_names` the names of its parts, `fsdp_wraps` three
-wrappings; `pipeline_lanes` a pipeline's schedule by rank, `pipeline_held` what each holds meanwhile, `stages` a few
-small steps of one; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;
-`kinds` the colours of kinds of bytes, for `tank`, what a GPU holds, drawn by `tank_picture`, `tanks`, what each GPU of
-a row holds, `moments`, what one does at each moment of some steps, `stacks`, rows of bytes by kind, and `dealt`, bytes
-dealt out over GPUs; `squares` what ranks hold of a message, for the `patterns` of collectives and for `nodes` that
-reduce in three phases; `busy` when their cards are; `cuts` a product and QKV on a few ranks, `sheets` what ranks hold
-of a tensor, on the `ribbon` of a block; `ownership` which rank holds which shard of what; `zero_stages` that at ZeRO's
-stages, and when each of them sends; `recompute_hills` what blocks hold through a step, and what it costs to hold less;
-`mesh_cuts` what GPUs of a mesh have, how far each of its axes reaches, and what one sends when; `mesh_nodes` ranks on
-their nodes, and many nodes as cells.
+`svg` has the marks, `scale` an axis of bytes, `labels` texts cut to their space, and keys, `hatch` the hatching
+of waiting time and of what is above a limit, `guess` the mark of a reader's guess. `plot` has axes and curves, `tiles`
+rectangles whose areas are a curve's height, `field` points that are too many to be buttons, `spots` labels among them,
+`errors` predictions next to measurements, `ruler` octaves with the strip of a number format, `format_strips` five of
+them below each other, `format_bits` one number in two formats.
+`lanes` is a step of DDP, `steps` several below one another, `batches` the batch of each GPU, `saves` a checkpoint at
+which the power fails. `fsdp_units` is a step of FSDP unit by unit, `fsdp_life` one unit on a few ranks, `fsdp_hill` the
+memory of a GPU meanwhile, `fsdp_names` the names of its parts, `fsdp_wraps` three wrappings. `pipeline_lanes` is a
+pipeline's schedule by rank, `pipeline_held` the memory of each rank meanwhile, `stages` a few small steps of one.
+`rank_circle` is a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks; `squares` is the
+data of ranks, for the `patterns` of collectives and for `nodes` that reduce in three phases; `busy` shows when their
+network adapters work. `kinds` has the colours of kinds of memory, for `tank`, the memory of a GPU, drawn by
+`tank_picture`, for `tanks`, a row of GPUs, `moments`, one GPU at each moment of some steps, `stacks`, rows of bytes by
+kind, and `dealt`, bytes distributed over GPUs. `cuts` is a matrix multiplication and QKV on a few ranks, `sheets` the
+parts of a tensor on ranks, on the `ribbon` of a block; `ownership` shows which rank stores which shard, `zero_stages`
+the same at ZeRO's stages, and when each of them communicates; `recompute_hills` is the memory of blocks through a step,
+and the cost of less memory; `mesh_cuts` shows the parts of a model on the GPUs of a mesh, how far each axis reaches,
+and when each communicates; `mesh_nodes` is ranks on their nodes, and many nodes as cells.
 
-What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
+Widgets that use them are in `views`. Figures of measurements are made with matplotlib: `measure.figures`.
 """

@@ -1,4 +1,4 @@
-"""When each rank's network card is busy: all to one and back, beside a ring, on one axis of seconds."""
+"""When each rank's network adapter is busy: all to one and back, and in a ring, on one axis of seconds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Sheet:
 
 
 def draw(width: float, size: int, ranks: int, bytes_per_s: float) -> str:
-    """Both ways, one above the other, with their seconds; strong: the card sends, pale: it receives."""
+    """Both ways, one above the other, with their seconds; solid: the adapter sends, faint: it receives."""
     ways = {way: spans(way, size, ranks, bytes_per_s) for way in WAYS}
     longest = max(end for intervals in ways.values() for *_, end in intervals)
     left, row = (190, 14.5) if width > 500 else (16, 11)
@@ -68,7 +68,7 @@ def draw(width: float, size: int, ranks: int, bytes_per_s: float) -> str:
     axis = y - (18 if sheet.wide else 6)
     ruled = plot.time_axis(left, axis, longest * sheet.scale, longest, axis - 5)
     edge = svg.line(left, axis, width - 14, axis, "muted")
-    label = f"When {ranks} network cards are busy: all to one and back, and around a ring"
+    label = f"When {ranks} network adapters are busy: all to one and back, and around a ring"
     return svg.figure(width, axis + 20, "".join(marks) + ruled + edge, label)
 
 
@@ -83,7 +83,7 @@ def _head(way: str, intervals: list[Span], sheet: _Sheet, y: float) -> str:
 
 
 def _lanes(intervals: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
-    """A lane for each rank. A card that does both at once shows one above the other."""
+    """A lane for each rank. An adapter that does both at once shows one above the other."""
     marks = []
     for rank in range(ranks):
         middle = y + rank * sheet.row + sheet.row / 2
@@ -103,14 +103,14 @@ def _remark(way: str, intervals: list[Span], ranks: int, sheet: _Sheet, y: float
     """What the lanes show, in a few words where they leave room."""
     end = max(end for *_, end in intervals)
     if way == "ring":
-        words = ("every card sends and receives, all the time,", "and then it is over")
+        words = ("every adapter sends and receives", "all the time, and is done sooner")
         x, row = sheet.left + end * sheet.scale + 10, 2.4
     else:
         idle = 1 - sum(b - a for rank, _, a, b in intervals if rank == 1) / end
         words = (f"the other {ranks - 1} wait", f"{idle:.0%} of the time")
         x, row = sheet.left + 8, ranks - (2.3 if sheet.wide else 1.8)  # below the stairs
     if not sheet.wide and way == "ring":
-        words = ("every card sends and", "receives, all the time")
+        words = ("every adapter sends", "and receives all the time")
     return "".join(
         svg.text(x, y + (row + i * 15 / sheet.row) * sheet.row + 4, line, fill="muted", size=svg.SMALL, halo=True)
         for i, line in enumerate(words)

@@ -1,4 +1,4 @@
-"""Predictions beside what was measured: a lane a group, a dot a run, left where the prediction is too fast."""
+"""Predictions compared with measurements: one lane per group, one dot per run, to the left if predicted too fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number formats as strips, under each other on one ruler of octaves, and the gradients of a real run above them."""
+"""Number formats as strips, under each other on one ruler of powers of two, and the gradients of a real run above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark of a reader's guess: Python draws it and says where each value lies, the front end moves it."""
+"""The mark of a reader's guess: Python draws it and says where each value is, the front end moves it."""
 
 from __future__ import annotations
 

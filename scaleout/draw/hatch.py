@@ -1,4 +1,4 @@
-"""Surfaces that say by their stripes what colour says too: what is exposed, waits or is over a limit."""
+"""Hatched areas, which show exposed communication, waiting time or memory above a limit without relying on colour."""
 
 from __future__ import annotations
 

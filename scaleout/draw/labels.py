@@ -1,4 +1,4 @@
-"""The room that labels need, words cut to it, and keys that flow into it."""
+"""The space that labels need, texts cut to it, and keys that flow into it."""
 
 from __future__ import annotations
 

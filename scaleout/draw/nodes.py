@@ -47,7 +47,7 @@ def draw(width: float) -> str:
         x, y = 1 + i % columns * (room + gutter), i // columns * (block + 10)
         marks.append(svg.text(x, y + 13, PHASES[i], bold=True))
         link = "network" if i == 2 else "NVLink"
-        words = f"each sends {sent()[i - 1]:g} n, {link}" if i else "each holds its own"
+        words = f"each sends {sent()[i - 1]:g} n, {link}" if i else "each has its own"
         marks.append(svg.text(x, y + 30, words, fill="muted", size=svg.SMALL))
         for rank, parts in enumerate(state):
             node, gpu = divmod(rank, GPUS)

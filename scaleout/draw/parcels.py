@@ -1,4 +1,4 @@
-"""A collective step by step, for drawing: whose numbers every rank holds, and the parcels under way."""
+"""A collective step by step, for drawing: whose data each rank has, and the parcels that are being sent."""
 
 from __future__ import annotations
 

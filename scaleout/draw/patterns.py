@@ -53,7 +53,7 @@ def draw(collective: str) -> str:
 
 
 def six(width: float) -> str:
-    """All six with their names: reduce-scatter, all-gather and what they add up to in one row where there is room."""
+    """All six with their names: reduce-scatter, all-gather and their sum, all-reduce, in one row if it fits."""
     wide = width > 500
     side, gap, drop = (40, 6.5, 55) if wide else (36, 5, 50)
     room, row = RANKS * side + (RANKS - 1) * gap, drop + side + 78
@@ -74,7 +74,7 @@ def six(width: float) -> str:
 
 
 def three(width: float) -> str:
-    """Reduce-scatter, all-gather, and the all-reduce that they add up to; one above the other on a phone."""
+    """Reduce-scatter, all-gather, and the all-reduce that they make together; one above the other on a phone."""
     wide = width > 500
     side, gap, drop = (40, 6.5, 55) if wide else (36, 5, 50)
     room, row = RANKS * side + (RANKS - 1) * gap, drop + side + 58
@@ -136,10 +136,10 @@ def ring(width: float) -> str:
         marks.append(squares.outline(x, y, side, move.chunk, RANKS))
     for rank in range(RANKS):
         marks.append(svg.text(0, top + rank * row + side / 2 + 4, f"rank {rank}", fill="muted", size=svg.SMALL))
-    for lap, words in enumerate(("lap 1: add", "lap 2: hand round")):
+    for lap, words in enumerate(("lap 1: add", "lap 2: copy")):
         first = left + (1 + lap * (RANKS - 1)) * pitch
         end = first + (RANKS - 2) * pitch + side
         marks.append(svg.text((first + end) / 2, 13, words, anchor="middle", bold=True))
         marks.append(svg.line(first, 19, end, 19, "muted"))
-    label = "A ring of four ranks: what each holds at the start and after each of six steps"
+    label = "A ring of four ranks: what each has at the start and after each of six steps"
     return svg.figure(width, top + RANKS * row - 6, "".join(marks), label)

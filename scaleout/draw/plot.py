@@ -135,7 +135,7 @@ class Plane:
         dash: str = "",
         title: str = "",
     ) -> str:
-        """A line through (x, y) points, in order; what lies outside the plane is not drawn."""
+        """A line through (x, y) points, in order; points beyond the plane are not drawn."""
         shown = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in self._inside(list(points)))
         inner = f"<title>{escape(title)}</title>" if title else ""
         dashes = f' stroke-dasharray="{dash}"' if dash else ""

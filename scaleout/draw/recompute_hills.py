@@ -23,7 +23,7 @@ from scaleout.timing.job import step
 
 SHAPE, BATCH, SEQ, RECIPE, LAYOUT = PRESETS["llama-2-7b"], 4, 4096, Recipe("bf16-master"), Layout(dp=8, zero=3)
 JOB = Job(SHAPE, SEQ, DEVICES["h100-sxm"], cluster(1, 8), BATCH, LAYOUT, RECIPE)
-CHEAP = ("norm 1", "copy", "norm 2", "SiLU", "product")  # kernels that wait for memory: no product of matrices
+CHEAP = ("norm 1", "copy", "norm 2", "SiLU", "product")  # memory-bound kernels: no matrix multiplication
 SEGMENTS = (2, 6, 16)
 SHARES = tuple(i / 16 for i in range(17))
 HIGH = 250
@@ -35,9 +35,9 @@ def sizes() -> Sizes:
 
 
 def policies() -> dict[str, Policy]:
-    """The three hills, the highest first."""
+    """The three policies, the one with the most bytes first."""
     z = sizes()
-    return {"everything": memory.none(z), "no cheap part": memory.selective(z, CHEAP), "inputs alone": memory.full(z)}
+    return {"all saved": memory.none(z), "cheap recomputed": memory.selective(z, CHEAP), "inputs alone": memory.full(z)}
 
 
 def profile(policy: Policy) -> list[tuple[float, float]]:
@@ -56,7 +56,7 @@ def peak(policy: Policy) -> float:
 
 @lru_cache(maxsize=1)
 def room() -> float:
-    """GB that an H100 has for the blocks' activations, beside all else that is there at the loss."""
+    """GB that an H100 has left for the blocks' activations at the loss, after all else."""
     at_loss = account(SHAPE, BATCH, SEQ, RECIPE, LAYOUT, memory.none(sizes())).moments["loss"]
     return (allocator.usable(DEVICES["h100-sxm"].memory_bytes) - sum(at_loss.values())) / GB + peak(
         memory.none(sizes())
@@ -64,11 +64,11 @@ def room() -> float:
 
 
 def hills(width: float) -> str:
-    """Each policy's hill: up through the forward, down through the backward, with a tooth for each block made again."""
+    """Each policy's bytes: up in the forward pass, down in the backward pass, a tooth for each recomputed block."""
     left, blocks = 34.0, SHAPE.layers
     plane = plot.Plane(left, 30, width - left - 4, HIGH - 60, plot.Axis(0, 2 * blocks), plot.Axis(0, 100))
     ticks = [(n, str(n)) for n in (0, 25, 50, 75, 100)]
-    marks = [plane.grid("", "GB that the blocks hold", [(blocks, "the loss")], ticks)]
+    marks = [plane.grid("", "GB of the blocks' activations", [(blocks, "loss")], ticks)]
     shown = policies()
     for policy, strong in zip(shown.values(), (0.22, 0.4, 0.95), strict=True):
         points = profile(policy)
@@ -77,11 +77,11 @@ def hills(width: float) -> str:
         marks.append(plane.curve(points, "c3", 1.5))
     for name, policy in shown.items():
         level = plane.at_y(profile(policy)[blocks][1]) + (
-            22 if name == "no cheap part" else -6
-        )  # beneath the room's line
+            22 if name == "cheap recomputed" else -6
+        )  # below the line of what is free
         words = f"{name}: {profile(policy)[blocks][1]:.1f}"
         marks.append(svg.text(plane.at_x(blocks), level, words, anchor="middle", size=svg.SMALL, bold=True, halo=True))
-    level, words = plane.at_y(room()), f"usable: {room():.0f}"
+    level, words = plane.at_y(room()), f"free: {room():.0f}"
     marks += [
         svg.line(plane.left, level, plane.right, level, "accent", 1.5, "5 3"),
         svg.text(plane.left + 4, level - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True),
@@ -97,7 +97,7 @@ def hills(width: float) -> str:
                 size=svg.SMALL,
             )
         )
-    label = "What 32 blocks hold through forward and backward: " + "; ".join(
+    label = "Activations of 32 blocks through the forward and the backward pass: " + "; ".join(
         f"{name}, {profile(policy)[blocks][1]:.1f} GB at the loss" for name, policy in shown.items()
     )
     return svg.figure(width, plane.bottom + 26, "".join(marks), label)
@@ -108,7 +108,7 @@ def hills(width: float) -> str:
 
 @lru_cache(maxsize=1)
 def costs() -> dict[str, list[tuple[float, float]]]:
-    """(per cent that the step is longer, GB that the blocks hold at most) of three ways: tiles, the cheapest first;
+    """(per cent that the step is longer, GB that the blocks hold at most) of three ways: tensors, the cheapest first;
     whole blocks; segments of so many blocks."""
     z, rank = sizes(), machine.from_datasheet(JOB)
     tiles, seconds = timing.budgets(JOB, rank, SHARES, knapsack.greedy), timing.lengthened(step(JOB), rank)
@@ -125,28 +125,29 @@ def costs() -> dict[str, list[tuple[float, float]]]:
 
 
 def ways(width: float) -> str:
-    """GB against seconds: a curve for tiles, a line for whole blocks, points for segments."""
+    """GB against added time: a curve for tensors, a line for whole blocks, points for segments."""
     curves, left = costs(), 34.0
     plane = plot.Plane(left, 30, width - left - 14, HIGH - 76, plot.Axis(0, 36), plot.Axis(0, 90))
     marks = [
-        plane.grid("the step is longer by, %", "GB that the blocks hold, at most"),
+        plane.grid("added step time, %", "peak GB of the blocks' activations"),
         plane.curve(curves["blocks"], "muted", 1.5, "5 3"),
         plane.curve(curves["tiles"], "c3", 2.5),
         plane.dots(curves["segments"], "ink", 3.5),
     ]
     x, y = curves["blocks"][3]
     marks.append(
-        svg.text(
-            plane.at_x(x) + 8, plane.at_y(y) - 4, "all tiles of some blocks", size=svg.SMALL, fill="muted", halo=True
-        )
+        svg.text(plane.at_x(x) + 8, plane.at_y(y) - 4, "whole blocks", size=svg.SMALL, fill="muted", halo=True)
     )
     x, y = next(point for point in curves["tiles"] if point[0] < 11)
     corner = plane.at_x(x) - 8, plane.at_y(y) + 16
-    marks.append(svg.text(*corner, "cheapest tiles", anchor="end", size=svg.SMALL, bold=True, halo=True))
+    marks.append(svg.text(*corner, "cheapest first", anchor="end", size=svg.SMALL, bold=True, halo=True))
     for k, (x, y) in zip(SEGMENTS, curves["segments"], strict=True):
         corner = plane.at_x(x) - 9, plane.at_y(y) + 4
         marks.append(svg.text(*corner, _segment(k), anchor="end", size=svg.SMALLEST, halo=True))
-    label = "GB held against seconds: cheapest tiles first lies below whole blocks; segments lie above the end of both"
+    label = (
+        "Peak memory against added step time: the curve for the cheapest tensors first lies below the line for whole "
+        "blocks; the points for segments lie above the end of both."
+    )
     return svg.figure(width, plane.bottom + 40, "".join(marks), label)
 
 

@@ -53,8 +53,8 @@ class Own:
 
 @dataclass(frozen=True)
 class Tank:
-    """What is drawn. now, peak: numbers of frames. limits: bytes of the device and of the part that tensors may fill;
-    `limit` says both. title: words above; device: below. empty: the picture without what the tank holds. own: the
+    """The data of the picture. now, peak: numbers of frames. limits: bytes of the device and of the part that tensors
+    can fill; `limit` says both. title: words above; device: below. empty: the picture without the contents. own: the
     reader's."""
 
     layers: tuple[Layer, ...]

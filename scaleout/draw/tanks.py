@@ -1,5 +1,5 @@
-"""A row of GPUs as tanks: what each holds at its fullest, which eighths of the model are its own, the wire that joins
-them, and beneath three gauges of what the choice costs."""
+"""A row of GPUs as tanks: the peak memory of each, the eighths of the model that it stores, the wire that joins them,
+and below three gauges for the cost of the choice."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Row:
-    """What is drawn. limit: bytes of one GPU; usable: those that tensors may fill; top: of the scale; first: bytes
-    that each used before a choice was made. split: whether each GPU keeps its own part of the model; moved: share of
-    the wire's width."""
+    """The data of the picture. limit: bytes of one GPU; usable: those that tensors can fill; top: of the scale; first:
+    bytes that each used before a choice. split: whether each GPU stores its own part of the model; moved: share of the
+    wire's width."""
 
     layers: tuple[Layer, ...]
     gpus: int
@@ -213,7 +213,7 @@ def _wire(row: Row, places: Places, end: float) -> str:
         if places.width == svg.WIDE
         else ("an eighth" if row.split else "all of it")
     )
-    marks.append(svg.text(places.labels, places.strip + CELL, f"keeps {share}", fill="muted", size=places.font))
+    marks.append(svg.text(places.labels, places.strip + CELL, f"stores {share}", fill="muted", size=places.font))
     marks.append(svg.text(places.labels, places.wire + 4, "what moves", fill="muted", size=places.font))
     return "".join(marks)
 

@@ -1,10 +1,10 @@
 """Exercises of the book, by chapter: `catalogue`, `spec` and `check`.
 
-A chapter's exercises are the tuple EXERCISES of its folder, `STEM`. What a reader sees of one comes from `spec`, and
-what their answer is worth from `check`: the same code in the page and in a kernel. `engine` has the kinds of question
-and how an answer is judged. What needs real processes is in `STEM/ranks.py`, or in the folder `STEM/ranks` where that
-is more than one checker, and what those share in `ranks`: the only files here that import torch. What a reader's own
-Records have to show at the end is `capstone.exit_check`.
+The exercises of a chapter are the tuple EXERCISES of its folder, `STEM`. `spec` gives what a reader sees of one, and
+`check` judges an answer, with the same code in the page and in a kernel. `engine` has the kinds of questions and the
+judging. Checkers that need real processes are in `STEM/ranks.py`, or in the folder `STEM/ranks` if there are several,
+and their shared code in `ranks`: the only files here that import torch. `capstone.exit_check` checks a reader's own
+Records at the end.
 """
 
 from __future__ import annotations

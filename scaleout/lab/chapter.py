@@ -1,4 +1,4 @@
-"""What a chapter's first cell does once it has the book's folder: packages, the way to the labs, their device.
+"""The first cell of a chapter, once it has the book's folder: packages, the path to the labs, their device.
 
 No torch: its version is looked up and left as it is.
 """

@@ -1,8 +1,9 @@
-"""A sweep of message sizes as text and as a picture: nccl-tests' columns, the line through them, predictions beside.
+"""A sweep of message sizes as text and as a picture: nccl-tests' columns, the fitted line, and predictions.
 
-nccl-tests' columns: size is the whole message in bytes (of all_gather, what a rank has afterwards; of reduce_scatter,
-what it has before), count the elements that one call is given, algbw = size / time, busbw = algbw times the factor of
-the collective (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), error the number of wrong elements.
+nccl-tests' columns: size is the whole message in bytes (for all_gather, the bytes that a rank has afterwards; for
+reduce_scatter, those it has before), count the number of elements that one call is given, algbw = size / time,
+busbw = algbw times the factor of the collective (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), error the
+number of wrong elements.
 """
 
 import statistics
@@ -88,8 +89,8 @@ def lines(rows):
 
 
 def line_text(fits):
-    """Each line's alpha and rate, and the residual at every size: how far the line is from what was measured. Beneath
-    it the same of two lines, one for the short messages and one for the long, where there are sizes enough."""
+    """Each line's alpha and rate, and its relative error at every size. Beneath it the same for two lines, one for the
+    short messages and one for the long, if there are enough sizes."""
     sizes = [p["bytes"] for p in next(iter(fits.values()))["points"]]
     rows = []
     for name, fit in fits.items():
@@ -121,9 +122,9 @@ def held_out(rows):
 
 
 def held_out_text(pairs):
-    """Prediction beside measurement at the sizes that the line has not seen."""
+    """Prediction and measurement at the sizes that were left out of the fit."""
     return table(
-        ("size that the line has not seen", "size (B)", "predicted (us)", "measured (us)", "ratio"),
+        ("left out of the fit", "size (B)", "predicted (us)", "measured (us)", "ratio"),
         [(r.name, r.size, fixed(p, 1e-6), fixed(r.median, 1e-6), ratio(p, r.median)) for r, p in pairs],
     )
 
@@ -157,7 +158,7 @@ def flat(link):
 
 def view_text(label, link):
     """What to type into the view for a link, with its name; or that it has no rate."""
-    return f"no rate for {label}: take larger messages" if flat(link) else f'"{own_text(link)}" {label}'
+    return f"no rate for {label}: use larger messages" if flat(link) else f'"{own_text(link)}" {label}'
 
 
 def own_text(link):
@@ -176,7 +177,7 @@ def from_wire(row, link):
 
 
 def wire_text(rows, links):
-    """Every all-reduce beside what the wires in `links` ({label: Wire}) predict for its algorithm."""
+    """Every all-reduce, and the time that the wires in `links` ({label: Wire}) predict for its algorithm."""
     header = ["predicted from a link", "size (B)", "measured (us)"]
     for label in links:
         header += [f"{label} (us)", "ratio"]

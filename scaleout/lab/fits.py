@@ -1,4 +1,4 @@
-"""Whether a model can fit into this machine at all, asked before it is made. Standard library only, but on a GPU."""
+"""Whether a model can fit into this machine, checked before it is made. Standard library only, except on a GPU."""
 
 from scaleout.lab import limits
 from scaleout.spec.transformer import total_parameters

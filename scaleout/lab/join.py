@@ -1,4 +1,4 @@
-"""How a process of a lab meets the others, and the one line it says when they do not meet."""
+"""The rendezvous of a lab's processes, and the one line that is printed if it fails."""
 
 import datetime
 import os
@@ -224,13 +224,13 @@ def _reach(rank, address, port):
         except (OSError, OverflowError) as error:
             reason, unknown = _reason(error), isinstance(error, socket.gaierror)  # may be known a little later
         if time.monotonic() > end:
-            mend = (
-                f"the name {address} leads to no address here: torchrun --local-addr, or a line in /etc/hosts"
+            fix = (
+                f"the name {address} has no address here: use torchrun --local-addr, or add a line to /etc/hosts"
                 if unknown
-                else "start it there, or mend MASTER_ADDR and MASTER_PORT"
+                else "start it there, or correct MASTER_ADDR and MASTER_PORT"
             )
             raise Unmet(
-                f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): {mend} "
+                f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): {fix} "
                 "(LAB_TIMEOUT sets the seconds)"
             )
         time.sleep(0.1)

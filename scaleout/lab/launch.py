@@ -57,7 +57,7 @@ def ending():
 
 @contextmanager
 def later():
-    """Inside, Ctrl-C and what asks this process to end wait; the first that came is told at the end."""
+    """Delay Ctrl-C and other stop signals until the end of the block, where the first of them takes effect."""
     came = []
     try:
         with _handling(lambda number, _: came.append(number), (signal.SIGINT, *STOP_SIGNALS)):
@@ -125,7 +125,7 @@ def _stop(job):
 def torchrun(processes, *words):
     """The command (list) that starts so many processes of a script on this machine. words: the script and its own.
 
-    They meet at localhost: on a laptop off its network, the host's own name may lead nowhere.
+    They meet at localhost: on a laptop without network, the host's own name may have no address.
     """
     return [
         sys.executable,

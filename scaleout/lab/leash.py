@@ -1,4 +1,4 @@
-"""A job that ends with whoever started it, however that one ended: no process is left behind. Standard library only.
+"""A job that ends when its starter ends, for whatever reason, so that no process is left. Standard library only.
 
 The starter holds one end of a named pipe, each process of the job the other. The system closes the starter's end when
 it is gone, after SIGKILL too, and each process ends. Names of processes, of which some are not yet born, do not count.

@@ -1,8 +1,8 @@
-"""What this process may use of its machine: all of it, or what its control groups leave. Standard library only.
+"""CPU and memory that this process may use: those of the machine, or less by its control groups. Standard library only.
 
 A container, a Slurm job or a systemd service has a control group with limits (docs.kernel.org: admin-guide/cgroup-v2,
-admin-guide/cgroup-v1). The kernel ends who takes more memory, without a word, and holds back who takes more CPU time;
-`os.sysconf` and `os.cpu_count` still tell of the whole machine.
+admin-guide/cgroup-v1). The kernel silently kills a process that uses more memory, and throttles one that uses more
+CPU time; `os.sysconf` and `os.cpu_count` still describe the whole machine.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What this machine is, as a tour of the labs wants to know it: python -m scaleout.lab.machine prints it as JSON.
+"""A description of this machine for a tour of the labs: python -m scaleout.lab.machine prints it as JSON.
 
 A process of its own asks torch, for a driver that hangs must not take the tour along, and a GPU that was asked keeps
 memory for whoever asked.

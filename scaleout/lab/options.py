@@ -1,4 +1,4 @@
-"""Options of a lab: a dataclass whose fields are its flags, in a table of tiers; and what is refused before any work.
+"""Options of a lab: a dataclass whose fields are its flags, a table of tiers, and checks before any work.
 
 Standard library only, so that a lab can refuse a wrong option before torch is asked for anything.
 """
@@ -46,29 +46,29 @@ def word(default, help_text, name="FILE", **metadata):
 
 def seed():
     """--seed of a lab that trains."""
-    return number(0, "of weights and batches", 0, 10**9)
+    return number(0, "seed of weights and batches", 0, 10**9)
 
 
 def dataset():
     """--dataset: what `corpus` reads."""
     return word(
         SHIPPED,
-        f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the Python and torch that "
-        "run), a file, or a folder",
+        f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the installed Python and "
+        "torch), a file, or a folder",
         "TEXT",
     )
 
 
 def save(stem, name="FILE", thing="the Record"):
-    """--save: None, "auto" where it stands alone, or a path."""
-    return word(None, f"write {thing} (alone: to labs/results/{stem}/)", name, const="auto")
+    """--save: None, "auto" if given without a path, or a path."""
+    return word(None, f"write {thing} (without a name: to labs/results/{stem}/)", name, const="auto")
 
 
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
 
 class Model:
-    """What options with layers, hidden, heads and seq have in common; they may have those below too."""
+    """The model of options with layers, hidden, heads and seq; the fields below are defaults."""
 
     kv_heads = None
     form = "gpt"  # or "llama"
@@ -91,7 +91,7 @@ def parse(tiers, doc, argv=None, defaults="smoke", anywhere=False):
     """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.
 
     Every field becomes a flag (`micro_batch` is --micro-batch) that overrides the tier's value. Returns (tier name,
-    options). ValueError on bad input, and for --tier gpu where no GPU shows; anywhere: nothing is run here.
+    options). ValueError on bad input, and for --tier gpu without a GPU; anywhere: skip that check, nothing is run here.
     """
     kind = type(tiers[defaults])
     parser = Parser(doc)
@@ -197,18 +197,18 @@ def check_save(save, results):
 def check_sound(save, fault):
     """Refuse --save of a run with a --fault (None or "none" without one)."""
     if save and fault not in (None, "none"):
-        raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
+        raise ValueError("--save: a run with a fault makes no Record: leave out --fault or --save")
 
 
 def check_idle(flag_name, o, usual, idle):
-    """Refuse options that would change nothing.
+    """Refuse options that would have no effect.
 
-    flag_name: the flag that shows something by itself. idle: fields of `o` that have no part in it; `usual` has them as
-    they are where nobody asks for another value.
+    flag_name: the flag that does something by itself. idle: fields of `o` that it does not use; `usual` has their
+    defaults.
     """
     flags = [named(name) for name in idle if getattr(o, name) != getattr(usual, name)]
     if flags:
-        raise ValueError(f"{flag_name} is shown by itself: leave out {listed(flags)}")
+        raise ValueError(f"{flag_name} runs by itself: leave out {listed(flags)}")
 
 
 def check_folder(path, flag):
@@ -218,7 +218,7 @@ def check_folder(path, flag):
 
 
 def _writable(folder):
-    """True where a folder can be written to, or made: tried, for root is told that it may write to /proc."""
+    """True if a folder can be written to, or created. It is tried: root seems to be allowed to write to /proc."""
     try:
         while not folder.exists():
             if folder.is_symlink():  # it leads nowhere, or round in a circle

@@ -1,4 +1,4 @@
-"""A picture that a lab writes: the book's look, the same bytes for the same figures, whole or not at all."""
+"""A picture that a lab writes: in the book's style, the same bytes for the same figures, complete or not at all."""
 
 import sys
 from contextlib import contextmanager

@@ -1,5 +1,5 @@
-"""What the lab of precisions prints: one step from the same weights, training beside fp32, gradients in octaves, what a
-fault looks like and which it is. Standard library only."""
+"""What the lab of precisions prints: one step from the same weights, training next to fp32, gradients by power of two,
+what a fault looks like and which it is. Standard library only."""
 
 import math
 import statistics
@@ -35,7 +35,7 @@ def one_step(rows, words):
                 percent(row["predicted"]),
             )
         )
-    return table(("one step, the same weights", "gradient off by", "at worst", "in", "zeros", "predicted"), lines)
+    return table(("one step, the same weights", "gradient error", "largest", "in", "zeros", "predicted"), lines)
 
 
 def training(runs, words):
@@ -53,7 +53,7 @@ def training(runs, words):
                 percent(seeds[0].stuck[1]) if seeds[0].stuck else "-",
             )
         )
-    return table((f"loss of the last {LAST} steps", "mean", "minus fp32's", "left out", "weights that stayed"), lines)
+    return table((f"loss of the last {LAST} steps", "mean", "minus fp32's", "skipped", "weights not changed"), lines)
 
 
 def signed(values):
@@ -67,7 +67,7 @@ def signed(values):
 def spread(runs):
     """One line: how far apart the seeds are in fp32."""
     ends = [run.end(LAST) for run in runs["fp32"]]
-    return f"fp32's own spread over {len(ends)} seed(s): {max(ends) - min(ends):.4f}"
+    return f"spread of fp32 over {len(ends)} seed(s): {max(ends) - min(ends):.4f}"
 
 
 def scales(steps, run):
@@ -77,13 +77,13 @@ def scales(steps, run):
         [
             ("after the last step", f"2^{math.log2(steps[-1].after):g}", f"2^{math.log2(run.scale):g}"),
             ("largest", f"2^{math.log2(max(step.scale for step in steps)):g}", f"2^{math.log2(max(run.scales)):g}"),
-            ("steps left out", str(sum(step.skipped for step in steps)), str(run.skipped)),
+            ("steps skipped", str(sum(step.skipped for step in steps)), str(run.skipped)),
         ],
     )
 
 
 def seconds(runs, words, tokens, warmup):
-    """Milliseconds and tokens/s of each way as text. On a GPU: on a CPU they say nothing of one."""
+    """Milliseconds and tokens/s of each way as text. For a GPU: on a CPU they say nothing about one."""
     middle = {name: statistics.median(t for run in seeds for t in run.seconds[warmup:]) for name, seeds in runs.items()}
     return table(
         ("one step", "ms", "tokens/s", "times fp32"),
@@ -92,7 +92,7 @@ def seconds(runs, words, tokens, warmup):
 
 
 def octaves(h: Histogram, title: str, format_name: str = "fp16", width: int = BAR):
-    """A Histogram as text, four octaves a line, with what the format makes of each."""
+    """A Histogram as text, four powers of two per line, with what the format makes of each."""
     f, rows, count = FORMATS[format_name], {}, max(sum(h.counts), 1)
     for octave, n in h.items():
         rows[octave // 4 * 4] = rows.get(octave // 4 * 4, 0) + n
@@ -140,15 +140,15 @@ def moments_of(series):
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 WORDS = 76  # columns of a line that a page shows whole
-FAULT_SHARE = 0.5  # of gradients that are zero, or of weights that stay: more is a fault
+FAULT_SHARE = 0.5  # of gradients that are zero, or of weights that do not change: more is a fault
 
 
 def diagnosis(log):
     """(which of the faults a log shows, why), of a run that has gone wrong; ("none", why) where nothing shows.
 
-    log: rows of measure.precision_faults.Follow. First the scaler's: steps left out say that something was not finite,
-    and then the forward says whether an activation was, and the ranks whether all of them had it. Nothing left out:
-    gradients that are zero, or weights that stay.
+    log: rows of measure.precision_faults.Follow. First the scaler's: steps skipped say that something was not finite,
+    and then the forward says whether an activation was, and the ranks whether all of them had it. No step skipped:
+    gradients that are zero, or weights that do not change.
     """
     later_half = log[len(log) // 2 :]
     if any(row["skipped"] or not math.isfinite(row["loss"]) for row in later_half):
@@ -156,33 +156,33 @@ def diagnosis(log):
             layer = next((name for name, value in row["forward"].items() if not math.isfinite(value)), None)
             if layer:
                 return "overflow", (
-                    f"the forward itself is not finite, first in {layer}: a smaller loss scale cannot help, bf16 can"
+                    f"the forward pass is not finite, first in {layer}: a smaller loss scale cannot help, bf16 can"
                 )
             bad = [rank for rank, value in enumerate(row["ranks"]) if not math.isfinite(value)]
             if bad and len(bad) < len(row["ranks"]):
                 return "bad-rank", (
-                    f"every forward is finite, and before averaging the gradients of rank "
-                    f"{', '.join(map(str, bad))} alone are not: look at that machine"
+                    f"every forward pass is finite, and before averaging only the gradients of rank "
+                    f"{', '.join(map(str, bad))} are not: look at that machine"
                 )
-        return "none", "gradients overflow on every rank and the forward is finite: the scaler is still searching"
+        return "none", "gradients overflow on every rank and the forward pass is finite: the scaler is still searching"
     zero, stayed = (statistics.mean(row[key] for row in later_half) for key in ("zero", "stayed"))
     if zero > FAULT_SHARE:
-        return "underflow", f"{percent(zero)} of the gradients are zero, and no step was left out: scale the loss"
+        return "underflow", f"{percent(zero)} of the gradients are zero, and no step was skipped: scale the loss"
     if stayed > FAULT_SHARE:
         return "stagnation", (
-            f"gradients are there, and {percent(stayed)} of the weights stay where they are: keep fp32 copies"
+            f"gradients are not zero, and {percent(stayed)} of the weights do not change: use fp32 master weights"
         )
-    return "none", "no step was left out, gradients are there, weights move"
+    return "none", "no step was skipped, gradients are not zero, weights change"
 
 
-def fault(sick, sound, mended, mend):
-    """A fault's log beside a sound run and a mended one, as text. mend: its way."""
+def fault(sick, sound, fixed, fix):
+    """A fault's log next to a sound run and a fixed one, as text. fix: the way that fixes it."""
     steps = table(
-        ("step", "loss", "fp32", mend, "loss scale", "left out", "zeros", "weights that stayed"),
+        ("step", "loss", "fp32", fix, "loss scale", "skipped", "zeros", "weights not changed"),
         [
             (
                 i + 1,
-                *(f"{log_row['loss']:.4f}" for log_row in (row, sound[i], mended[i])),
+                *(f"{log_row['loss']:.4f}" for log_row in (row, sound[i], fixed[i])),
                 f"2^{math.log2(row['scale']):g}",
                 "yes" if row["skipped"] else "",
                 percent(row["zero"]),

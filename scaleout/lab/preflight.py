@@ -21,9 +21,9 @@ from scaleout.collectives.alpha_beta import bus_bandwidth
 from scaleout.spec import devices, topology
 
 GIB, MIB = 2**30, 2**20
-WAIT_S = 20  # for an answer of nvidia-smi, which takes a few seconds where it has to wake the cards
+WAIT_S = 20  # for an answer of nvidia-smi, which takes a few seconds if it has to wake the GPUs
 NEEDS = {13: 580, 12: 525}  # CUDA's major version: the oldest driver (NVIDIA, CUDA minor version compatibility)
-SPARE = 2 * GIB  # of a card in use: more than the processes of this script hold there themselves
+SPARE = 2 * GIB  # of memory in use: more than the processes of this script use themselves
 ABSURD = 0.1  # of the rate that is expected: then something else than the links between GPUs is in use
 # The newest torch that the book takes for a driver: 2.13 has no build for CUDA 12.8, and its build for CUDA 12.6 knows
 # no Blackwell (RELEASE.md of pytorch/pytorch).
@@ -103,7 +103,7 @@ def named(visible):
 
 
 def ours(gpus, visible):
-    """The cards that CUDA_VISIBLE_DEVICES, `visible` (str or None), leaves to this process."""
+    """The GPUs that CUDA_VISIBLE_DEVICES, `visible` (str or None), leaves to this process."""
     if visible is None:
         return gpus
     words = named(visible)
@@ -153,12 +153,12 @@ def driver(gpus, built, seen, hidden=""):
 
 
 def room(gpus, holders):
-    """Whether somebody else holds memory of the cards. holders: {uuid: [pid]} (str) of what computes there."""
+    """Whether another process uses memory of the GPUs. holders: {uuid: [pid]} (str) of the processes on each."""
     known = [card for card in gpus if card.used is not None]
     if not known:
-        return Check("GPU memory", None, "nvidia-smi does not say who holds it")
+        return Check("GPU memory", None, "nvidia-smi does not say which process uses it")
     occupied = [
-        f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
+        f"another process uses {card.used / GIB:.1f} GiB of GPU {card.index}"
         + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
         for card in known
         if card.used > SPARE
@@ -167,8 +167,8 @@ def room(gpus, holders):
     return Check(
         "GPU memory",
         not occupied,
-        "; ".join(occupied) or f"{free / GIB:.1f} GiB free on each card, or more",
-        "end that process, or leave its cards out: CUDA_VISIBLE_DEVICES=...",
+        "; ".join(occupied) or f"at least {free / GIB:.1f} GiB free on each GPU",
+        "end that process, or leave out its GPUs: CUDA_VISIBLE_DEVICES=...",
     )
 
 
@@ -193,7 +193,7 @@ def launched():
 
 
 def links(answer):
-    """How the GPUs are joined, pairs counted by kind, from the answer to `topo -m`."""
+    """How the GPUs are connected, pairs counted by kind, from the answer to `topo -m`."""
     rows = [
         line.split()
         for line in re.sub(r"\x1b\[[0-9;]*m", "", answer).splitlines()
@@ -240,8 +240,8 @@ def gpu_checks(needed, seen, built, environment=None):
     if sliced:
         return [
             *checks,
-            Check(names[1], None, "nvidia-smi knows who holds the whole GPU, not its MIG slices"),
-            Check(names[2], None, "MIG slices have no links: they reach one another through the host"),
+            Check(names[1], None, "nvidia-smi knows which processes use the whole GPU, not its MIG slices"),
+            Check(names[2], None, "MIG slices have no links: they communicate through the host"),
         ]
     try:
         gpu_pids = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())

@@ -1,5 +1,5 @@
-"""What the lab of recomputation prints: six budgets with their prediction, torch's own budgets, two faults. Standard
-library only."""
+"""What the lab of activation checkpointing prints: six budgets with their prediction, torch.compile's budgets, two
+faults. Standard library only."""
 
 import textwrap
 from functools import partial
@@ -12,21 +12,21 @@ BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)  # activation_memory_budget
 FIGURES = {
     "kept": "bytes the blocks keep",
     "peak": "bytes at the peak",
-    "flops": "FLOPs made again",
+    "flops": "FLOPs recomputed",
     "seconds": "seconds per step",
 }
 VIAS = {"hand": "by hand", "torch": "torch.utils.checkpoint"}
 SHORT = {"hand": "by hand", "torch": "torch's"}
 FAULTS = {
-    "router": "a router whose bias moves in its forward, the second one too",
+    "router": "a router that updates its bias in the forward, in the second one too",
     "random": "dropout that draws other numbers in the second run (preserve_rng_state=False)",
 }
 
 
 def budgets(rows, title):
-    """Bytes kept, FLOPs made again, the peak and the seconds of each budget, as text.
+    """Bytes saved, FLOPs recomputed, the peak and the seconds of each budget, as text.
 
-    rows: {share: {"predicted", "measured": {figure: number}, "equal": gradients are those of a run that keeps all}}.
+    rows: {share: {"predicted", "measured": {figure: number}, "equal": gradients are those of a run that saves all}}.
     """
     lines = []
     for share, row in rows.items():
@@ -42,10 +42,10 @@ def budgets(rows, title):
             )
         )
     head = (
-        "kept",
+        "saved",
         "MB",
         "predicted",
-        "again, GFLOP",
+        "repeated, GFLOP",
         "predicted",
         "peak, MB",
         "predicted",
@@ -61,7 +61,7 @@ def _pair(predicted, measured, figure, words):
 
 
 def drops(policies):
-    """Of each budget, in how many blocks each tile is dropped, as text. policies: {share: memory.recompute.Policy}."""
+    """In how many blocks each tensor is recomputed, by budget, as text. policies: {share: memory.recompute.Policy}."""
     lines = []
     for share, policy in policies.items():
         count = {}
@@ -69,15 +69,15 @@ def drops(policies):
             for name in drop:
                 count[name] = count.get(name, 0) + 1
         tiles = ", ".join(f"{name} ({n})" for name, n in sorted(count.items(), key=lambda pair: (-pair[1], pair[0])))
-        lines.append(f"{NAMES[share]:13} drops {tiles or 'nothing'}")
-    return "\n".join(["tiles dropped, in so many blocks:", *lines])
+        lines.append(f"{NAMES[share]:13} recomputes {tiles or 'nothing'}")
+    return "\n".join(["tensors that are recomputed, and in how many blocks:", *lines])
 
 
 def compiled(rows):
-    """torch.compile's budgets for one block: bytes kept and FLOPs made again, beside the fewest that as many bytes need
-    by the book's tiles, as text. rows: [(budget, bytes, flops, fewest flops)]."""
+    """torch.compile's budgets for one block: bytes saved, FLOPs recomputed, and the fewest FLOPs for as many bytes by
+    the book's list of saved tensors, as text. rows: [(budget, bytes, flops, fewest flops)]."""
     return "torch.compile, activation_memory_budget, one block\n" + table(
-        ("budget", "kept", "of all", "again, GFLOP", "fewest by tiles", "ratio"),
+        ("budget", "saved", "of all", "repeated, GFLOP", "fewest possible", "ratio"),
         [
             (
                 f"{budget:g}",
@@ -95,7 +95,7 @@ def compiled(rows):
 def gathers(rows, predicted):
     """All-gathers of a step under FSDP2 by budget, as text. rows: {share: count}."""
     return table(
-        ("kept, under fully_shard", "all-gathers per step", "predicted"),
+        ("saved, under fully_shard", "all-gathers per step", "predicted"),
         [(NAMES[share], n, predicted) for share, n in rows.items()],
     )
 
@@ -103,24 +103,24 @@ def gathers(rows, predicted):
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-def router(rows, message, checks, mended):
+def router(rows, message, checks, fixed_errors):
     """What a router that changes in its second forward shows, as text.
 
     rows: {via: (whether the loss is the right one, {part: relative error of its gradient})}. message: what torch
-    answers where tensors change their sizes. checks: {what: whether a second run gives what the first gave}. mended:
-    {via: errors} where the bias moves after the step.
+    answers where tensors change their sizes. checks: {what: whether a second run gives what the first gave}.
+    fixed_errors: {via: errors} where the bias is updated after the step.
     """
     parts = list(next(iter(rows.values()))[1])
     lines = [
         (
             part,
             *(f"{errors_by_part[part]:.1%}" for _, errors_by_part in rows.values()),
-            *(f"{errors[part]:.1%}" for errors in mended.values()),
+            *(f"{errors[part]:.1%}" for errors in fixed_errors.values()),
         )
         for part in parts
     ]
     wrong = table(
-        ("error of a gradient", *(SHORT[via] for via in rows), *(f"mended, {SHORT[via]}" for via in mended)), lines
+        ("error of a gradient", *(SHORT[via] for via in rows), *(f"fixed, {SHORT[via]}" for via in fixed_errors)), lines
     )
     losses = "; ".join(f"{SHORT[via]}: {'the same' if equal else 'ANOTHER'}" for via, (equal, _) in rows.items())
     check_lines = "\n".join(
@@ -132,27 +132,27 @@ def router(rows, message, checks, mended):
             "",
             wrong,
             "",
-            "where an expert's rows change in number, torch says:",
+            "where the number of an expert's rows changes, torch says:",
             *textwrap.wrap(
                 message.removeprefix("torch.utils.checkpoint: "), 74, initial_indent="  ", subsequent_indent="  "
             ),
-            "where they do not, nobody says anything. A check that runs each layer twice does:",
+            "where it does not, nothing is reported. A check that runs each layer twice reports it:",
             check_lines,
         ]
     )
 
 
 def random(wrong):
-    """wrong: {whether the random numbers' state was restored: relative error of the blocks' gradients}, as text."""
+    """wrong: {whether the random state was restored: relative error of the blocks' gradients}, as text."""
     return "\n".join(
         [
             table(
-                ("the second run draws", "error of the gradient"),
-                [("the numbers of the first", f"{wrong[True]:.1%}"), ("others", f"{wrong[False]:.1%}")],
+                ("random numbers of the second run", "error of the gradient"),
+                [("those of the first", f"{wrong[True]:.1%}"), ("others", f"{wrong[False]:.1%}")],
             ),
             "",
-            "Nothing errors, and the loss is that of the first run. Accelerate's FSDP2",
-            "asks for others: in version 1.15 its activation_checkpointing=True passes",
+            "There is no error, and the loss is that of the first run. In Accelerate",
+            "1.15, FSDP2's activation_checkpointing=True passes",
             "preserve_rng_state=False (utils/fsdp_utils.py, fsdp2_apply_ac).",
         ]
     )

@@ -1,4 +1,4 @@
-"""What a lab keeps: the Record with where and how it ran, and the file that --save names."""
+"""The Record of a lab, with where and how it ran, and the file that --save names."""
 
 import datetime
 import os
@@ -16,14 +16,14 @@ from scaleout.spec.transformer import total_parameters
 
 
 def device_name(device):
-    """What the device is called: the GPU's name, or "2-core x86-64 CPU"."""
+    """The name of the device: the GPU's name, or "2-core x86-64 CPU"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{limits.cores()}-core {platform.machine().replace('_', '-')} CPU"
 
 
 def interconnect(s):
-    """What joins the ranks, as far as this node can tell."""
+    """The link between the ranks, as far as this node can tell."""
     if s.world == 1:
         return "none"
     if s.nodes > 1:
@@ -34,12 +34,12 @@ def interconnect(s):
 
 
 def _named():
-    """What LAB_INTERCONNECT says, as one line; "" for nothing."""
+    """The value of LAB_INTERCONNECT in one line; "" without one."""
     return " ".join(os.environ.get("LAB_INTERCONNECT", "").split())
 
 
 def _nvlink():
-    """True where nvidia-smi shows an active NVLink."""
+    """True if nvidia-smi shows an active NVLink."""
     try:
         result = subprocess.run(["nvidia-smi", "nvlink", "-s"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
@@ -48,7 +48,7 @@ def _nvlink():
 
 
 def versions():
-    """Versions of what decides the result (dict of str)."""
+    """Versions of the packages that affect the result (dict of str)."""
     packages = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda:
         packages["cuda"] = torch.version.cuda
@@ -60,7 +60,7 @@ def versions():
 
 
 def launcher(s):
-    """How this process was started, as a reader would type it again."""
+    """The start of the command line of this process, as a reader would type it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return "python"
     nodes = f"--nnodes {s.nodes} " if s.nodes > 1 else ""
@@ -68,7 +68,7 @@ def launcher(s):
 
 
 def facts(s, dataset=None):
-    """The fields of a Record that say where and how it ran (dict). dataset: what --dataset named, once it was read."""
+    """The fields of a Record that say where and how it ran (dict). dataset: the value of --dataset, once read."""
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": provenance.commit(),
@@ -90,15 +90,15 @@ def facts(s, dataset=None):
 
 
 def turns():
-    """In words, where the system was asked not to let what wakes take the processor from a rank; else none (list)."""
+    """A note if the process is scheduled as a batch, so that waking threads do not preempt it (list)."""
     if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_BATCH:
         return []
     return ["scheduled as a batch (chrt --batch 0)"]
 
 
 def heading(s, shape):
-    """How a lab that trains begins: a line of the machine and its ranks, and the parameters of a Shape, which the lab
-    goes on from. A page shows 74 characters of a line at least."""
+    """The first lines of a lab that trains: the machine and its ranks, and the parameters of a Shape. A page shows at
+    least 74 characters per line."""
     return (
         f"{device_name(s.device)}, {s.world} process(es), backend {s.backend}\n"
         f"{total_parameters(shape) / 1e6:,.2f} M parameters"
@@ -121,18 +121,18 @@ def record(s, stem, tier, *, notes=(), dataset=None, **fields):
 
 
 def path(r, save, folder, way="torch"):
-    """Where --save puts a Record: the file given, or TIER-DEVICE-PROCESSES[-WAY].json in `folder`, a Path."""
+    """The path of a Record with --save: the given file, or TIER-DEVICE-PROCESSES[-WAY].json in `folder`, a Path."""
     name = f"{r.tier}-{r.device_kind}-{r.device_count}" + ("" if way == "torch" else f"-{way}")
     return folder / f"{name}.json" if save == "auto" else Path(save)
 
 
 def keep(s, r, save, folder, way="torch"):
-    """Write a Record to its `path` where --save asks for it, on rank 0."""
+    """Write a Record to its `path` if --save is set, on rank 0."""
     if save and s.main:
         s.say(f"record saved: {results.save(r, path(r, save, folder, way)).name}")
 
 
 def end(s, checks):
-    """Exit code 1 on all ranks where a check of a Record failed on any."""
+    """Exit with code 1 on all ranks if a check failed on any rank."""
     if not s.agree(all(check["passed"] for check in checks.values())):
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""What a lab prints: prediction beside measurement, and the Record in words. Standard library only."""
+"""The output of a lab: prediction and measurement side by side, and the Record in words. Standard library only."""
 
 import statistics
 
@@ -7,7 +7,7 @@ from scaleout.memory.accounts import KINDS
 
 
 def compare(wanted, seen):
-    """Two Accounts side by side, as text: every kind at each one's peak, then the total of every moment."""
+    """Two Accounts side by side, as text: every kind at the peak of each, then the total at every moment."""
     rows = [
         (kind, *compared(wanted.peak[kind], seen.peak[kind])) for kind in KINDS if wanted.peak[kind] or seen.peak[kind]
     ]
@@ -38,7 +38,7 @@ def numbers(account):
 
 
 def summary(record):
-    """What a Record says of training and speed, one line each (list of str)."""
+    """Training and speed in a Record, one line each (list of str)."""
     r = record
     lines = [
         "",
@@ -49,8 +49,7 @@ def summary(record):
     for name in (name for name in r.prediction if "seconds" in name):
         p, m = r.prediction[name], r.measurement[name]
         lines.append(
-            f"{name}: predicted {p:.4f} (matrix products and all-reduce only), measured {m:.4f} (median), "
-            f"ratio {ratio(p, m)}"
+            f"{name}: predicted {p:.4f} (matmuls and all-reduce only), measured {m:.4f} (median), ratio {ratio(p, m)}"
         )
     band = [
         f"{megabytes(v)} {k.removeprefix('allocator: ')}"
@@ -58,7 +57,7 @@ def summary(record):
         if k.startswith("allocator: ")
     ]
     if band:
-        lines.append("GPU allocator, a band of its own: " + ", ".join(band))
+        lines.append("GPU allocator, not part of the ratio: " + ", ".join(band))
     return lines
 
 
@@ -76,7 +75,7 @@ def verdicts(checks, skipped=(), stalls=(), failures=()):
 
 
 def pairs(rows, names, figures):
-    """(prediction, measurement) of a Record: every figure that a way has both of, by name.
+    """(prediction, measurement) of a Record: every figure with both, by name.
 
     rows: {way: {"predicted": {figure: number}, "measured": {figure: number}}}. names: {way: its name}. figures:
     {figure: its words}.
@@ -91,7 +90,7 @@ def pairs(rows, names, figures):
 
 
 def median_error(rows, excluded=()):
-    """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
+    """Median of |predicted / measured - 1| of the step times of the ways; None if nothing was predicted."""
     errors = [
         abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1)
         for way, row in rows.items()
@@ -101,6 +100,6 @@ def median_error(rows, excluded=()):
 
 
 def closing(rows, excluded=()):
-    """One line on how good the predictions of the ways were, "" where there were none."""
+    """One line on the error of the predicted step times, "" if there were none."""
     error = median_error(rows, excluded)
-    return "" if error is None else f"predictions of seconds: off by {error:.0%} at the median of the ways"
+    return "" if error is None else f"predicted step times: off by {error:.0%}, median of the rows"

@@ -102,8 +102,8 @@ class Lab:
     def equality(self, trained, ways, names=None, shared=False):
         """Check each way against one process, and return {way: {kind: error}}.
 
-        trained(way): what came of a few steps, as `parity.trained` gives it; of the way "one", of this process alone on
-        the batches of all. names: {way: in words}. shared: each rank's loss is that of all.
+        trained(way): the result of a few steps, as `parity.trained` gives it; for the way "one", of this process alone
+        on the batches of all ranks. names: {way: in words}. shared: each rank's loss is that of all.
         """
         wanted, errors = trained("one"), {}
         for way in ways:
@@ -131,7 +131,7 @@ class Lab:
         self.measurement |= measurement
 
     def by_profile(self, seconds, ways):
-        """{way: seconds of a step by this machine's profile}; {} and a word of it where there is none. seconds(profile,
+        """{way: step time by this machine's profile}; without a profile {}, and a note. seconds(profile,
         way): None where they are not known."""
         self.skip(self.profile is None and NO_PROFILE, *calibrated.lacking(self.profile))
         guesses = {way: seconds(self.profile, way) for way in ways} if self.profile else {}

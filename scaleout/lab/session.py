@@ -1,4 +1,4 @@
-"""What every lab needs of torch: a session on whatever device is there, clocks, batches.
+"""The torch side of every lab: a session on the available device, clocks, batches.
 
 A lab is one script for a laptop and for a cluster:
 

@@ -1,4 +1,4 @@
-"""The first thing that a lab does, before torch is imported: Ctrl-C is one line, and no print can end a run.
+"""The start of a lab, before torch is imported: Ctrl-C prints one line, and a failed print cannot end a run.
 
 Standard library only. A lab imports this module before all else.
 """
@@ -79,8 +79,8 @@ def stopped(*_):
 
 
 def streams():
-    """A stream that the shell has closed (`2>&-`) leads nowhere: else the next file that is opened has its number, and
-    gets its lines."""
+    """Open a stream that the shell has closed (`2>&-`) on /dev/null; else the next file that is opened gets its number,
+    and its lines."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)

@@ -1,8 +1,8 @@
-"""A tour of the labs within some minutes: which stops, of what size, on how many ranks, in which order, and what has to
-go where time runs out. Standard library only, and nothing is started here.
+"""The plan of a tour of the labs within some minutes: which stops, at what size, on how many ranks, in which order, and
+what is skipped if time runs out. Standard library only; nothing is started here.
 
-A stop is a lab at a size. The first two say whether the machine is ready and what it reaches, which the others predict
-from; then the labs come in the order of what a Record of theirs is worth on this kind of machine.
+A stop is a lab at a size. The first two say whether the machine is ready and what rates it reaches, from which the
+others predict. Then come the labs whose Records are worth most on this kind of machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-LARGE = 75e9  # bytes of a GPU from which the sizes of tier gpu have room
+LARGE = 75e9  # bytes of a GPU from which the sizes of tier gpu fit
 MOST_RANKS = 8  # what the labs' sizes divide by
 SEVERAL = 4  # ranks of a lab on a CPU with as many cores; on fewer two, but for those in PIPES
 PIPES = ("pipeline", "mesh")  # of two ranks they would show little
@@ -28,11 +28,24 @@ SECONDS = {
     "preflight": (7, 7, 15, 30), "calibrate": (11, 34, 25, 65), "memory": (9, 120, 30, 40),
     "collectives": (11, 90, 15, 60), "ddp": (28, 120, 25, 60), "tensor": (10, 60, 40, 60),
     "pipeline": (22, 180, 40, 90), "zero": (14, 90, 40, 60), "fsdp": (17, 90, 35, 60), "mesh": (15, 120, 40, 90),
+    "bottlenecks": (12, 45, 30, 40),
     "recompute": (14, 60, 50, 60), "precision": (20, 150, 100, 100), "capstone": (40, 900, 100, 120),
     "hang": (14, 14, 14, 14), "scaling": (70, 200, 70, 70), "slow_link": (35, 150, 35, 35),
 }  # fmt: skip
 FIRST = ("preflight", "calibrate")
-ALONE = ("memory", "precision", "recompute", "capstone", "fsdp", "zero", "pipeline", "ddp", "tensor", "mesh")
+ALONE = (
+    "memory",
+    "precision",
+    "recompute",
+    "capstone",
+    "fsdp",
+    "zero",
+    "pipeline",
+    "ddp",
+    "tensor",
+    "mesh",
+    "bottlenecks",
+)
 TOGETHER = (
     "memory",
     "collectives",
@@ -45,6 +58,7 @@ TOGETHER = (
     "capstone",
     "recompute",
     "precision",
+    "bottlenecks",
 )
 # What one GPU cannot show is shown by ranks on its host's cores: messages, bubbles, layouts.
 MESSAGES = ("collectives", "ddp", "pipeline", "mesh", "tensor", "fsdp", "zero")

@@ -1,9 +1,9 @@
-"""What a tour of the labs leaves: one page, its Records in one file, and an archive of all that the labs wrote.
+"""The results of a tour of the labs: one page, all Records in one file, and an archive of all that the labs wrote.
 
 Standard library only.
 
-Three files, however many labs ran: a folder that can be fetched from any machine. They are written anew after every
-stop, so that they are there whatever ends the tour.
+There are always three files, in a folder that can be copied from any machine. They are rewritten after every stop, so
+that they exist however the tour ends.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HELD_OUT = r"^(gloo|nccl) all_reduce.*held out$"  # a collective's seconds by a 
 # Which of a Record's predictions stands for it: the last of the first kind that it has.
 HEADLINES = (r"^seconds per step(?!.*profile)", rf"{HELD_OUT}", r"seconds", r"^peak bytes", r"")
 FILES = (
-    f"{RECORDS} has every Record whole: all step times, checks, versions. {ARCHIVE} has the log of each lab, its "
-    "Records as files (what python -m scaleout.writeup takes), and the profiles that calibrate measured."
+    f"{RECORDS} has the complete Records: all step times, checks, versions. {ARCHIVE} has the log of each lab, its "
+    "Records as files (for python -m scaleout.writeup), and the profiles that calibrate measured."
 )
 WHERE = {"cuda": "On GPUs", "cpu": "On the CPU"}
 
@@ -142,24 +142,24 @@ def headed(machine: Machine) -> str:
 
 
 def summed(tour: Tour) -> str:
-    """What came of it, in two sentences."""
+    """The result of the tour, in a few sentences."""
     count = {verdict: sum(visit.verdict == verdict for visit in tour.visits) for verdict in (PASSED, FAILED, ENDED)}
     rest_counts = (
         (count[FAILED], "failed"),
-        (count[ENDED], "had to be ended"),
-        (len(tour.dropped), "did not fit the time"),
+        (count[ENDED], "ended by the tour"),
+        (len(tour.dropped), "skipped for lack of time"),
     )
     came = [f"{count[PASSED]} of {len(tour.visits)} stops passed", *(f"{n} {words}" for n, words in rest_counts if n)]
     gpus = sum(visit.stop.on == "cuda" for visit in tour.visits)
     gpu_words = f"{gpus} of them ran on GPUs." if gpus else "None of them ran on a GPU."
     return (
-        f"{', '.join(came)}. {gpu_words} {tour.seconds:.0f} s of {tour.minutes * 60:.0f}, started {tour.started}, by "
-        f"{tour.command}"
+        f"{', '.join(came)}. {gpu_words} {tour.seconds:.0f} s of {tour.minutes * 60:.0f} s. Started {tour.started} "
+        f"with {tour.command}"
     )
 
 
 def _table(device: str, visits: list[Visit]) -> list[Block]:
-    """What ran on one kind of device: no table has both."""
+    """The table of the stops on one kind of device."""
     if not visits:
         return []
     header = ("lab", "tier", "verdict", "figure", "predicted", "measured", "ratio", "ranks", "took, s", "expected, s")
@@ -246,12 +246,12 @@ def ran(record) -> str:
     if record.mfu is not None:
         words.append(f"MFU {record.mfu:.2f} of {record.mfu_peak['flops_per_second'] / 1e12:,.3g} TFLOP/s")
     peak = next((size for kind, size in record.peak_memory.items() if kind.endswith("allocated")), None)
-    words += [f"the allocator's peak is {megabytes(peak)}"] if peak else []
+    words += [f"peak of the allocator {megabytes(peak)}"] if peak else []
     return f"{'; '.join(words)}. {record.command}"
 
 
 def _reached(tour: Tour) -> list[Block]:
-    """What calibrate measured: of each process, with all at work, and of an all-reduce among them."""
+    """Rates that calibrate measured: per process while all are busy, and of an all-reduce."""
     rows = []
     for profile in tour.profiles:
         line = profile["collectives"].get("all_reduce")
@@ -271,20 +271,20 @@ def _reached(tour: Tour) -> list[Block]:
         "bf16, TFLOP/s",
         "fp16, TFLOP/s",
         "copy, GB/s",
-        "all-reduce alpha, us",
+        "all-reduce alpha, µs",
         "all-reduce, GB/s",
     )
     return (
-        [Text("What calibrate measured, each process with all of them at work:"), Table(header, tuple(rows))]
+        [Text("Rates that calibrate measured, per process while all processes are busy:"), Table(header, tuple(rows))]
         if (rows)
         else []
     )
 
 
 def _dropped(tour: Tour) -> list[Block]:
-    """What the time was too short for."""
+    """The stops for which there was no time."""
     lines = tuple(f"{named(stop)}: {reason}" for stop, reason in tour.dropped)
-    return [Heading("Not visited"), Items(lines)] if lines else []
+    return [Heading("Skipped for lack of time"), Items(lines)] if lines else []
 
 
 def named(stop: Stop) -> str:
@@ -295,13 +295,13 @@ def named(stop: Stop) -> str:
 
 
 def _troubles(tour: Tour) -> list[Block]:
-    """What did not pass, with the end of its log."""
+    """The stops that did not pass, each with the end of its log."""
     wrong: Iterable[Visit] = [visit for visit in tour.visits if visit.verdict != PASSED]
     parts: list[Block] = []
     for visit in wrong:
         parts += [
             Heading(named(visit.stop), 2),
             Text(visit.why[:1].upper() + visit.why[1:] + "."),
-            Code(visit.last_words or "(it said nothing)"),
+            Code(visit.last_words or "(no output)"),
         ]
     return [Heading("What went wrong"), *parts] if parts else []

@@ -1,4 +1,4 @@
-"""One stop of a tour: the lab is started, watched, ended where its time is over, and judged. Standard library only.
+"""One stop of a tour: the lab is started, watched, stopped if its time is over, and judged. Standard library only.
 
 A lab that a tour has started cannot outlive it. torchrun gives each rank a session of its own, so that no signal to a
 group reaches them all: every process of a lab follows a leash (lab/leash.py), and is gone once the tour lets go.
@@ -104,9 +104,9 @@ def watched(lab: subprocess.Popen, path: Path, until: float) -> str:
             lab.wait(LOOK)
             return ""
         if time.monotonic() > until:
-            return "its time was over, and the tour ended it"
+            return "its time was over, so the tour stopped it"
         if path.stat().st_size > MOST_SAID:
-            return f"it had printed more than {MOST_SAID / 2**20:.0f} MiB, and the tour ended it"
+            return f"it had printed more than {MOST_SAID / 2**20:.0f} MiB, so the tour stopped it"
 
 
 def end(lab: subprocess.Popen, leash_: leash.Leash) -> None:
@@ -156,15 +156,15 @@ def judged(stop: Stop, code: int, records_: list, broken: str, log_text: str) ->
     failed = sum(not check["passed"] for check in checks)
     wrong_device = next((record.device_kind for record in records_ if record.device_kind != stop.on), None)
     if broken:
-        return f"its Record is none: {broken}"
+        return f"its Record is invalid: {broken}"
     if wrong_device:
-        return f"it was to run on {stop.on}, and ran on {wrong_device}"
+        return f"it should have run on {stop.on}, but ran on {wrong_device}"
     if failed:
         return f"{failed} of {len(checks)} checks failed"
     if code:
         ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"it {ending}" + (f": {line}" if (line := complaint(log_text)) else "")
-    return "it left no Record" if stop.keeps and not records_ else ""
+    return "it wrote no Record" if stop.keeps and not records_ else ""
 
 
 def complaint(log_text: str) -> str:

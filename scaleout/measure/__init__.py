@@ -1,18 +1,19 @@
-"""What is measured on real ranks or fake tensors, and what a lab does to a run to show a fault.
+"""Measurements on real ranks or fake tensors, and the faults that labs inject into runs.
 
-`ledger` books every allocation of a step (`fsdp_ledger` under FSDP, `layout_bytes` by a layout), `memory` and
-`fsdp_memory` are the truth that the account is held against, `memory_trace` draws it. `peak` is the rate of matrix
-products; `ddp_calibration`, `rounds`, `fsdp_rounds`, `fsdp_knobs`, `tensor`, `tensor_link`, `mesh_link`, `collectives`
-and `slow_link` time alternating ways beside their prediction; `mesh` counts what each axis of a grid sends,
-`mesh_seconds` puts its steps together from their pieces; `pipeline` notes when each action of a pipeline ran and what
-is kept for it, `pipeline_sleep` has stages that only take time; `zero` counts what ZeRO's ways hold and send, in the
-sockets too (`zero_step` predicts the peak by hand, `zero_seconds` a step's seconds by a profile), `zero_muon` what Muon
-needs beside; `precision` looks at gradients by size, and `precision_runs` trains one model in many precisions;
-`recompute` weighs what is kept and counts what is repeated; `traces` runs torch.profiler. `inject`, `tensor_faults`,
-`pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and `recompute_faults` make faults, `figures` is the
-look of plots in a notebook. `kernels` times, one by one, what a block is made of.
+`ledger` records every allocation of a step (`fsdp_ledger` under FSDP, `layout_bytes` by a layout); `memory` and
+`fsdp_memory` measure the memory with which the account is compared, `memory_trace` draws it. `peak` measures the rate
+of matmuls. `ddp_calibration`, `rounds`, `fsdp_rounds`, `fsdp_knobs`, `tensor`, `tensor_link`, `mesh_link`,
+`collectives` and `slow_link` time alternating implementations and predict them. `mesh` counts what each axis of a grid
+sends, `mesh_seconds` composes its step time from parts. `pipeline` records when each action of a pipeline ran and what
+it saves, `pipeline_sleep` has stages that only sleep. `zero` counts the states and the communication of
+implementations of ZeRO, in the sockets too (`zero_step` predicts the peak, `zero_seconds` the step time from a
+profile), `zero_muon` the additional needs of Muon. `precision` counts gradients by size, `precision_runs` trains one
+model in many precisions. `recompute` measures saved tensors and counts recomputed operations; `traces` runs
+torch.profiler. `inject`, `tensor_faults`, `pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and
+`recompute_faults` make faults. `figures` styles the plots of notebooks. `kernels` times the kernels of a block.
+`bottlenecks` makes a small job short of any one resource and counts what a step takes.
 
-Reading what was recorded needs no torch: `records`. Stands on `parallel` and `lab`.
+Reading recorded files needs no torch: see `records`. Stands on `parallel` and `lab`.
 """
 
 from scaleout import face

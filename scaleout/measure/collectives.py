@@ -1,4 +1,4 @@
-"""Time collectives and links on real ranks: alternating, the slowest rank counts, every result is counted for errors.
+"""Time collectives and links on real ranks: in alternation, by the slowest rank, with every result checked for errors.
 
 What is timed works on zeros, so that a sum of sums stays finite; what is checked works on small whole numbers, whose
 sums fp32 holds exactly.

@@ -1,4 +1,4 @@
-"""What a run measures of itself to predict its own steps from, in the rounds in which the steps are timed.
+"""Measurements from which a run predicts its own steps, made in the rounds in which the steps are timed.
 
 A machine that others use too, or that clocks down, is not the machine it was a minute ago; measured in the same
 rounds, the calibration has the same luck as the steps. Nothing here times per step that is predicted.
@@ -121,7 +121,7 @@ class Calibration:
         return min(0.95, max(0.0, lost)), min(1.0, max(SLOWEST, statistics.mean(speed for _, speed in samples)))
 
     def predict(self, via, caps, warmup, accumulation=1, sync_every_pass=False, send=True):
-        """(seconds of a step, exposed seconds, buckets) by timing.ddp.ddp_step; with send=False, of compute alone.
+        """(step time in seconds, exposed seconds, buckets) by timing.ddp.ddp_step; with send=False, of compute alone.
 
         Beside compute a message keeps only a share of its speed; what is left when the backward ends has all of it
         again, which ddp_step does not know, so that its exposed part is shortened here.

@@ -1,4 +1,4 @@
-"""What a step allocates under FSDP, by any way: the book's Ledger, taught what happens to units.
+"""Allocations of a step under FSDP, in any implementation: the book's Ledger, extended to units.
 
 A unit is freed and comes back by resizing its storage, which is no operation, so that resizing is watched too. Kinds as
 in scaleout.memory.fsdp_tape.KINDS. What a collective works with inside (gloo's copies, NCCL's channels) and what an

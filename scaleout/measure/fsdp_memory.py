@@ -1,4 +1,4 @@
-"""What torch allocates in a step under `fully_shard`, for worlds of any size on one machine.
+"""The memory that torch allocates in a step under `fully_shard`, for any world size on one machine.
 
 A fake process group answers for ranks that are not there, and fake tensors have sizes without contents, so a 70B
 model on 512 ranks is measured on a laptop. Two witnesses look at the same step: the book's FsdpLedger and torch's

@@ -88,9 +88,9 @@ class SlowLink:
 
 
 def slow_down(model, share):
-    """Hooks that make a backward take `share` longer, by work: each waits for a part of what came before it.
+    """Hooks that make a backward take `share` longer, by computing: each adds a part of the time before it.
 
-    Matrix products and no sleep, since a slow device leaves no hole in its trace.
+    They run matmuls instead of sleeping, because a slow device leaves no gap in its trace.
     """
     side = torch.ones(64, 64)
     last = [0.0]

@@ -1,4 +1,4 @@
-"""Time the kernels that a model is made of, one by one: linear layers, attention, what only moves bytes, updates.
+"""Time the kernels of a model one by one: linear layers, attention, memory-bound kernels, updates.
 
 All ranks work at once, and every kernel is sampled in every round, so that a machine that is slow for a while is slow
 for all of them. Where a rank computes with one thread of a CPU, kernels are timed by what that thread computed, and all

@@ -1,4 +1,4 @@
-"""The most bytes that a rank of a layout has alive in a step: what `parallel.mesh_ways` really holds."""
+"""The peak of live tensors on a rank of a layout in a step, measured in `parallel.mesh_ways`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step allocates, by kind and by moment: every tensor's storage, from its first sight until it is freed.
+"""Allocations of a step, by kind and by moment: every tensor's storage, from its first use until it is freed.
 
 A `TorchDispatchMode` sees the result of every operation that torch runs, forward, backward and optimizer alike, on
 real tensors and on fake ones, on a CPU and on GPUs. A storage counts once, however many views it has. What a kernel

@@ -1,4 +1,4 @@
-"""The truth that the memory model is held against: what torch allocates in one training step.
+"""The measurement with which the memory model is compared: the memory that torch allocates in one training step.
 
 Three views of the same step of the book's transformer, so that the truth is checked too: the book's own `Ledger`
 (by kind and moment), torch's `MemTracker` (the peak), and what the CPU allocator reports to torch's profiler (the

@@ -1,4 +1,4 @@
-"""A mesh looked at from outside: what each axis sends, and what each rank holds, beside their prediction.
+"""Measurements of a mesh: the bytes sent on each axis and the memory of each rank, with predictions.
 
 Every collective and every message of a pipeline is seen as it is asked for, and belongs to the axis along which the
 ranks of its group differ. So a parallelism that is not there shows as an axis that sends nothing.
@@ -36,7 +36,7 @@ from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
 
 # Of each operation the collective and the tensor that is its size; a receive is another rank's send.
 SENT = OPERATIONS | {"send": ("send", 0), "reduce_scatter_tensor": ("reduce_scatter", 0)}
-LOSS = 8  # bytes of the loss that ranks add up, in fp64
+LOSS = 8  # bytes of the loss that ranks reduce, in fp64
 
 WAYS = ("one", "hand", "torch", "accelerate")
 SPREAD = 77  # odd: times it, modulo a power of two, is another order of all bytes

@@ -35,7 +35,7 @@ class Worker:
         self.number += 1
 
     def step(self, axis):
-        """(seconds of a step, the slowest rank's; mean loss)."""
+        """(step time in seconds of the slowest rank, mean loss)."""
         batch = batches(self.s, self.o, self.text, *self.laid, self.drawn)
         self.drawn += 1
         return timed(self.s, lambda: self.ways[axis].step(batch))

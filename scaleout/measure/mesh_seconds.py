@@ -1,9 +1,9 @@
-"""Seconds of a step on a mesh, from what its pieces take alone: a block's part and the model's ends with nothing sent,
-each message by itself, an update. No step that is predicted is timed.
+"""Step time on a mesh, predicted from timings of its parts: a rank's part of a block and the ends of the model without
+communication, each collective alone, an update. No step that is predicted is timed.
 
-Where ranks have processors of their own, the pieces are put together as `timing.job` does, action by action. Where
-several share a core, a rank that waits leaves it to another: a bubble then costs nothing, and the step takes what all
-its work takes on the cores that there are.
+If each rank has its own processor, the parts are combined as in `timing.job`, action by action. If several ranks share
+a core, a rank that waits leaves the core to another: a bubble then costs nothing, and the step takes the time of all
+work on the available cores.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class Units:
     # --- put together -----------------------------------------------------------------------------------------------
 
     def predicted(self, layout: Layout, batch: int, cores: int | None = None) -> tuple[float, dict[str, float]]:
-        """(seconds of a step, the same by PARTS, the mean over a pipeline's ranks). cores: of this host, which its
-        ranks share; None: each has a processor of its own."""
+        """(step time in seconds, the same by PARTS, averaged over a pipeline's ranks). cores: of this host, which its
+        ranks share; None: each rank has its own processor."""
         counts, separate = blocks_of(self.o.shape, layout), cores is None or cores >= self.s.world
         piece = {
             name: [statistics.median(column) for column in zip(*samples, strict=True)]
@@ -189,8 +189,8 @@ class Units:
 
 
 def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
-    """(seconds of a step by hand on the machine that labs/calibrate.py measured among as many ranks as each group has,
-    or None; why there is none). As `timing.job` puts them together: no piece of this model is timed for it."""
+    """(step time by hand in seconds, on the machine that labs/calibrate.py measured with as many ranks as each group
+    has, or None; the reason for None). Combined as in `timing.job`: no part of this model is timed for it."""
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
     if reason := profiles.lacking(known, s.world):
         return None, reason
@@ -214,8 +214,8 @@ def shared(s) -> int | None:
 
 
 def alternate(s, ways: dict, steps: int, batch, sample=None) -> tuple[dict[str, list], dict[str, list]]:
-    """({name: seconds of each step}, {name: losses}) of ways that take turns, so that whatever else the machine does
-    hits all alike. batch(way, step): that of all replicas. sample(): done before each round."""
+    """({name: step times}, {name: losses}) of implementations that take turns, so that other load on the machine
+    affects all of them equally. batch(way, step): that of all replicas. sample(): done before each round."""
     seconds, losses = ({name: [] for name in ways} for _ in range(2))
     for step in progress(range(steps), "train", s.main):
         if sample:

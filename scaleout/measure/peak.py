@@ -1,4 +1,4 @@
-"""Seconds of work that all ranks do at once, and the rate of matrix products: the peak that a utilization is of."""
+"""The time of work that all ranks do at once, and the rate of matmuls, which is the peak for a utilization."""
 
 import statistics
 

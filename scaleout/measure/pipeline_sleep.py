@@ -1,4 +1,4 @@
-"""Stages that sleep as long as they are told, and hops that take as long: a schedule measured without its arithmetic.
+"""Stages and sends that sleep for a given time: a schedule measured without its arithmetic.
 
 Ranks that compute on the same cores slow each other down, and so hide what a schedule does. Ranks that sleep do not.
 Messages, autograd and the runtime are the real ones.

@@ -26,11 +26,11 @@ BETAS = 0.9, 0.999  # of AdamW, as recipe.make_optimizer leaves them
 
 
 def part(name: str) -> str:
-    """The part of the model that a parameter or linear layer is in: "block 1, MLP", "head", "tables", "norms"."""
+    """The part of the model that a parameter or linear layer is in: "block 1, MLP", "head", "embeddings", "norms"."""
     inside = re.match(r"blocks\.(\d+)\.(?:attention|mlp)\.(\w+)", name)
     if inside:
         return f"block {int(inside[1]) + 1}, {HALVES[inside[2]]}"
-    return "head" if name.startswith("head") else "tables" if name.startswith(("tokens", "positions")) else "norms"
+    return "head" if name.startswith("head") else "embeddings" if name.startswith(("tokens", "positions")) else "norms"
 
 
 def octaves(x: Tensor) -> Histogram:
@@ -62,8 +62,8 @@ def weights(way) -> dict[str, Histogram]:
 
 
 class Watch:
-    """Looks at the outputs of a way's linear layers and at the gradients that come back to them: what 16-bit products
-    keep in 16 bits. Idle outside of `looking`.
+    """Looks at the outputs of a way's linear layers and at the gradients that come back to them: what 16-bit matmuls
+    store in 16 bits. Idle outside of `looking`.
 
     forward, backward: {layer: largest |value|}, in the order of coming; infinity where one is not finite. Gradients are
     those of the unscaled loss, and so are `matrices`, the largest gradient of each layer's weights that its product
@@ -118,7 +118,7 @@ class Watch:
 
     @property
     def top(self) -> float:
-        """The largest gradient that 16-bit products make: of activations, and of weights."""
+        """The largest gradient that 16-bit matmuls compute: of activations, and of weights."""
         return max(*self.backward.values(), *self.matrices.values())
 
 
@@ -141,7 +141,7 @@ def wanted_update(way) -> list[Tensor]:
 
 @torch.no_grad()
 def stuck(way) -> tuple[float, float]:
-    """(predicted, measured) share of the weights that an update leaves where they are; makes the update. Predicted: the
+    """(predicted, measured) share of the weights that an update does not change; makes the update. Predicted: the
     update in fp64, added, rounded once to the weights' dtype."""
     olds = [p.detach().clone() for p in way.training.trained]
     wanted = [(p.double() + change).to(p.dtype) == p for p, change in zip(olds, wanted_update(way), strict=True)]

@@ -1,5 +1,5 @@
 """Four faults of low precision that look alike, a loss that is NaN or flat: an overflow, an underflow, updates that
-vanish, one bad rank. Each beside a sound run in fp32 and beside what mends it, on the same batch again and again."""
+vanish, one bad rank. Each next to a sound run in fp32 and a run with the fix, on the same batch again and again."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SINCE = 4  # steps before a rank goes bad
 
 @dataclass(frozen=True)
 class Fault:
-    """way: that has it; mend: that has not; rate: AdamW's."""
+    """way: the one that has it; fix: the one that fixes it; rate: AdamW's."""
 
     words: str
     way: str
-    mend: str
+    fix: str
     rate: float = 1e-3
 
 
 FAULTS = {
-    "overflow": Fault("activations of one MLP have grown past fp16's largest number", "fp16-scaled", "bf16"),
+    "overflow": Fault("activations of one MLP have grown beyond fp16's largest number", "fp16-scaled", "bf16"),
     "underflow": Fault(
-        f"the loss is divided by {DIVIDED:,.0f}, as passes of an accumulation do, and nothing scales it",
+        f"the loss is divided by {DIVIDED:,.0f}, as gradient accumulation does, and nothing scales it",
         "fp16",
         "fp16-scaled",
     ),
     "stagnation": Fault(
-        "a small learning rate, and weights in bf16 without copies", "bf16-weights", "bf16-master", 1e-5
+        "a small learning rate, and bf16 weights without fp32 copies", "bf16-weights", "bf16-master", 1e-5
     ),
     "bad-rank": Fault(f"one rank's gradients have a NaN after {SINCE} steps", "fp16-scaled", "fp16-scaled"),
 }
@@ -49,7 +49,7 @@ def refuse(s, fault: str) -> None:
 
 
 class Follow:
-    """A run of a few steps with a log of each: see lab.precision.diagnosis. role: "sound", "sick" or "mended"."""
+    """A run of a few steps with a log of each: see lab.precision.diagnosis. role: "sound", "sick" or "fixed"."""
 
     def __init__(self, s, o, fault: str, name: str, role: str) -> None:
         self.s, self.fault, self.role = s, fault, role
@@ -76,7 +76,7 @@ class Follow:
         if self.bad and self.role != "sound" and step >= SINCE:
             way.model.blocks[0].attention.v.weight.grad[0, 0] = math.nan
         row["ranks"] = self.s.gathered(max(largest(p.grad) for p in way.training.trained) / row["scale"])
-        if self.fault == "bad-rank" and self.role == "mended" and step >= SINCE:
+        if self.fault == "bad-rank" and self.role == "fixed" and step >= SINCE:
             self._leave_out()
         way.average()
         way.unscale()
@@ -93,16 +93,16 @@ class Follow:
         }
 
     def _leave_out(self) -> None:
-        """The mend of a bad rank: its part of the mean is taken by the others, in equal parts."""
+        """The fix for a bad rank: the mean is taken over the others."""
         for p in self.way.training.trained:
             p.grad = torch.zeros_like(p) if self.bad else p.grad * (self.s.world / (self.s.world - 1))
 
 
 def show(s, o, fault: str, batch) -> None:
-    """Run the fault, fp32 and the mend; print their logs and what the log says it is."""
+    """Run the fault, fp32 and the fix; print their logs and what the log says it is."""
     chosen = FAULTS[fault]
-    sound, sick, mended = (
+    sound, sick, fixed = (
         Follow(s, o, fault, name, role).run(batch)
-        for role, name in (("sound", "fp32"), ("sick", chosen.way), ("mended", chosen.mend))
+        for role, name in (("sound", "fp32"), ("sick", chosen.way), ("fixed", chosen.fix))
     )
-    s.say(f"\n{fault}: {chosen.words}\n\n{lab_precision.fault(sick, sound, mended, chosen.mend)}")
+    s.say(f"\n{fault}: {chosen.words}\n\n{lab_precision.fault(sick, sound, fixed, chosen.fix)}")

@@ -144,7 +144,7 @@ def errors(gradients: dict, wanted: dict) -> dict[str, float]:
 
 def compare(s, o, names: list[str], exact: Reference) -> dict:
     """{way: {"errors": of the gradients, by part, "zero": share that is zero, "predicted": by the histogram}}, of one
-    step from the same weights. The share is of the gradients of activations, which 16-bit products keep in 16 bits, and
+    step from the same weights. The share is of the gradients of activations, which 16-bit matmuls store in 16 bits, and
     None where not one of them is finite. A loss scale is halved until all of them are, as a scaler would."""
     rows, h = {}, total(exact.moments["last step"]["activations"])
     wanted, _ = one_step(s, o, "fp32", exact)

@@ -1,4 +1,4 @@
-"""What recomputation keeps and repeats in torch: bytes by the ledger, FLOPs as torch counts them, gradients by bits."""
+"""Recomputation in torch: saved bytes by the ledger, recomputed FLOPs as torch counts them, gradients bit by bit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _fused(q, k, v, *_, out_shape=None, **__):
 
 
 def _fused_backward(gradient, q, k, v, *_, out_shape=None, **__):
-    """Five products: one of them makes the scores again."""
+    """Five matmuls, one of which recomputes the scores."""
     return _fused(q, k, v) * 5 // 2
 
 
@@ -75,7 +75,7 @@ def kept_bytes(model, x):
 
 def gradients(model, x, seed=0):
     """[gradient of x, and of each of the blocks' parameters] of the sum of squares behind the blocks, and the FLOPs of
-    matrix products in its forward and backward."""
+    matmuls in its forward and backward."""
     x, parameters = x.detach().requires_grad_(), list(model.blocks.parameters())
     for p in parameters:
         p.grad = None
@@ -132,8 +132,8 @@ def autocast(s, o):
 
 
 def predicted(o, policy, via):
-    """The same by the pure model: FLOPs are those made again. By hand a block's second run has no early stop, and its
-    output stands beside its backward."""
+    """The same by the pure model, with recomputed FLOPs. By hand the recomputation of a block has no early stop, and
+    its output is still in memory during its backward."""
     z, hand, policy = o.sizes, via == "hand", replace(policy, outputs=True)
     moments = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).moments
     extra = {"block": z.x if hand and any(policy.drops) else 0}
@@ -199,7 +199,7 @@ class Rounds(Alternation):
                 self.looked_at.append(timed(s, lambda: run_blocks(model, x))[0])
 
     def middles(self, warmup):
-        """{share: median seconds of a step}."""
+        """{share: median step time}."""
         return {share: statistics.median(samples[warmup:]) for share, samples in self.seconds.items()}
 
     def predicted(self, warmup):
@@ -244,7 +244,7 @@ def messages(s, o, policy, batch, via="torch"):
 
 
 def compiled(o, shares, device="cpu"):
-    """[(budget, bytes that the block keeps, FLOPs made again, the fewest that as many bytes take by the tiles)] of one
+    """[(budget, bytes that the block keeps, FLOPs recomputed, the fewest that as many bytes take by the tiles)] of one
     block in fp32 under torch.compile's budgets."""
     torch.manual_seed(o.seed)
     block = Transformer(o.shape).to(device).blocks[0]
@@ -276,8 +276,8 @@ def saved(run, x, block):
 
 
 def backward_flops(run, x, z):
-    """FLOPs of products in the backward of run(x), and of fused attention's forward where it runs in it. By the
-    profiler: torch.compile steps aside where a mode looks on."""
+    """FLOPs of matmuls in the backward of run(x), and of fused attention's forward if it is recomputed there. Measured
+    with the profiler, because torch.compile does not compile under a dispatch mode."""
     output = run(x).square().sum()
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True) as seen:
         output.backward()

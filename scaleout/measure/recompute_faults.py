@@ -1,7 +1,7 @@
-"""Second runs that are not the first: the loss is right, gradients are wrong, and mostly nothing errors.
+"""Second runs that differ from the first: the loss is right, gradients are wrong, and usually there is no error.
 
-A router that balances its experts by a bias (Wang et al. 2024, arXiv 2408.15664), and moves it in its forward, moves it
-in the second forward too: there some tokens go to other experts than in the first.
+A router that balances its experts with a bias (Wang et al. 2024, arXiv 2408.15664), and updates it in its forward,
+updates it in the second forward too: then some tokens go to other experts than in the first.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def show_router(s, x):
         message = str(error).strip().splitlines()[0]
     checks = {
         name: recompute.repeats(Routed(x.shape[-1], False, inside).to(x.device), x)
-        for name, inside in (("bias moves in the forward", True), ("bias moves after the step", False))
+        for name, inside in (("bias updated in the forward", True), ("bias updated after the step", False))
     }
-    mended = {via: errors(routed(x, via, inside=False)[1], right[1]) for via in recompute_ways.VIAS}
-    s.say("\n" + lab_recompute.router(rows, message, checks, mended))
+    fixed = {via: errors(routed(x, via, inside=False)[1], right[1]) for via in recompute_ways.VIAS}
+    s.say("\n" + lab_recompute.router(rows, message, checks, fixed))
 
 
 def show_random(s, o, tokens):

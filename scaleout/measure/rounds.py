@@ -140,7 +140,7 @@ class Rounds(Alternation):
         return rows | {"alone": {"measured": {"seconds": alone}, "predicted": {}}}
 
     def series(self):
-        """{name: seconds of every step} of all ways, for a Record; "nothing sent" is one pass and its update."""
+        """{name: step times} of all implementations, for a Record; "nothing sent" is one pass and its update."""
         spent = {lab_ddp.NAMES[via]: seconds for via, seconds in self.seconds.items() if seconds}
         silent = self.calibration.silent["hand"]
         spent[lab_ddp.NAMES["alone"]] = [

@@ -87,7 +87,7 @@ class Worker:
         ]
 
     def step(self, hook, accumulation, sequences):
-        """(seconds of a step, the slowest rank's; mean loss)."""
+        """(step time in seconds of the slowest rank, mean loss)."""
         batches = self.batches(accumulation, sequences)
         seconds, loss = timed(self.s, lambda: self.ways[hook].step(batches))
         return seconds, self.s.mean(loss)

@@ -1,4 +1,4 @@
-"""Muon under ZeRO: what each way of stepping a cut matrix makes of it, and what its update moves."""
+"""Muon under ZeRO: the result of each implementation for a sharded matrix, and the communication of its update."""
 
 from __future__ import annotations
 

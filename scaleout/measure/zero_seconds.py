@@ -1,7 +1,7 @@
-"""Seconds of a step of ZeRO's ways on the machine that labs/calibrate.py measured: what the lab sets beside its own.
+"""Predicted step time of each implementation of ZeRO on the machine that labs/calibrate.py measured.
 
-Compute and the update are those of a job in eager torch (`timing.job`), messages come one after another by the measured
-lines, call by call as a way sends them. Nothing is hidden: gloo's threads share the cores with compute.
+Compute and the update are those of a job in eager torch (`timing.job`). The collectives of an implementation follow one
+after another, each with the measured alpha and beta. Nothing is hidden: gloo's threads share the cores with compute.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS[
 
 
 def by_profile(profile: dict, o, ranks: int, via: str) -> float | None:
-    """Seconds of a step of a way with AdamW. profile: that of the machine with as many ranks. None for DeepSpeed,
-    whose buckets are not counted here. ValueError where the profile lacks a rate or a collective."""
+    """Step time of an implementation with AdamW. profile: of the machine with as many ranks. None for DeepSpeed, whose
+    buckets are not counted here. ValueError if the profile lacks a rate or a collective."""
     if via in DEEPSPEED:
         return None
     job = Job(

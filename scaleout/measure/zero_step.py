@@ -1,4 +1,4 @@
-"""A step of ZeRO by hand, allocation by allocation: what one rank holds, and when that is most.
+"""A step of ZeRO by hand, allocation by allocation: the memory of one rank, and its peak.
 
 The operations are a plain step's, as `memory` walks them, in fp32; what `parallel.zero` does at the edges of a unit
 stands between them: it reduces a unit through two flat copies of its gradients, the second of which is padded. A

@@ -1,13 +1,13 @@
-"""Bytes: what one rank holds through a training step, by kind and by moment. Pure; stands on `spec`.
+"""Memory of one rank through a training step, in bytes, by kind and by moment. Pure; stands on `spec`.
 
-`job` is the door: what each rank of a job holds; `accounts` has an account of a step, and where it is fullest. `states`
-has what stays, `activations` what each operation keeps; `forward` and `backward` follow one block allocation by
-allocation onto a `tape`, `loss` the end of a model, `walk` the whole step. `recompute` has the tiles of a block, what
-making each again takes, and policies that drop some; `recompute_walk` walks a step under one. `pipeline` counts
-micro-batches in flight. `zero` has what ranks own under ZeRO, with offload, and `zero_frames` what they borrow, frame
-by frame. `mesh` has every rank of a mesh, `mesh_peaks` its highest peak at once, `mesh_torch` a rank of the mesh that
-torch's parts make. `fsdp` is the same as `zero` under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`.
-`allocator` is what a GPU holds on top of the tensors, and so what fits.
+Start with `job`: the memory of each rank of a job. `accounts` has the account of a step and its peak. `states` has
+weights, gradients and optimizer states, `activations` the tensors that each operation saves; `forward` and `backward`
+follow one block allocation by allocation onto a `tape`, `loss` the end of a model, `walk` the whole step. `recompute`
+has the tiles of a block, the cost of recomputing each, and policies that drop some; `recompute_walk` walks a step under
+a policy. `pipeline` counts micro-batches in flight. `zero` has the states of ranks under ZeRO, with offload, and
+`zero_frames` the gathered tensors, frame by frame. `mesh` has every rank of a mesh, `mesh_peaks` its highest peak,
+`mesh_torch` a rank of a mesh that torch's libraries make. `fsdp` has memory over time under FSDP, built on `fsdp_tape`
+and `fsdp_stretch`. `allocator` has the memory of a GPU beyond tensors, and so says what fits.
 
 What torch really allocates is measured in `measure`.
 """

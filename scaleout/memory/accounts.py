@@ -69,13 +69,13 @@ def account(
     With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
     the last, which has the logits: the fuller of the two. ZeRO stage 3 is FSDP's: a block is gathered while another
     computes (fsdp.py), and its kinds are counted under this account's names; with fp32 weights or copies of them the
-    shards are fp32 and what is gathered is 16 bits. Beside tensor or pipeline parallelism, an adapter or main
-    gradients the units are priced by their sizes alone (`units`). Each rank of a pipeline, and context parallelism:
-    memory/mesh.py. Not priced: what sequence parallelism gathers again, a copy of a pipeline's messages. What adapters
-    make is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. policy: what the blocks drop
-    and recompute (memory/recompute.py), where the recipe's checkpointing is "none". sharding: how FSDP cuts the model,
-    None for a unit a block over all ranks. Raises ValueError, in one line, for sizes that do not divide or values that
-    cannot be.
+    shards are fp32 and the gathered weights 16 bits. Together with tensor or pipeline parallelism, an adapter or main
+    gradients, the units are counted by their sizes alone (`units`). For each rank of a pipeline, and for context
+    parallelism, see memory/mesh.py. Not counted: tensors that sequence parallelism gathers again, and a copy of a
+    pipeline's messages. The activations of adapters are counted as one piece per block, the dequantized weights of
+    QLoRA one matrix at a time. policy: what the blocks drop and recompute (memory/recompute.py), if the recipe's
+    checkpointing is "none". sharding: how FSDP shards the model, None for one unit per block over all ranks. Raises
+    ValueError, in one line, for sizes that do not divide or impossible values.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
     checks.instance("shape", shape, Shape)

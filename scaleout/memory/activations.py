@@ -25,9 +25,9 @@ from scaleout.spec.transformer import Shape, check_positions, check_run
 class Sizes:
     """Bytes of the tensors that occur in a step, on one rank.
 
-    Residual-stream tensors have the residual's dtype (fp32 under autocast), inputs and outputs of matrix products
-    the compute dtype. Tensor parallelism divides what lies inside attention and the MLP; sequence parallelism
-    divides the rest of the block as well, and gathers what the matrices read.
+    Residual-stream tensors have the residual's dtype (fp32 under autocast), inputs and outputs of matmuls the
+    compute dtype. Tensor parallelism divides the tensors inside attention and the MLP; sequence parallelism divides
+    the rest of the block as well, and gathers the inputs of the matrices.
     """
 
     shape: Shape
@@ -277,7 +277,7 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
 
 
 def copies_kept(z: Sizes, checkpointing: str) -> int:
-    """The 16-bit copies of one block's weights that autocast's products keep for their backward."""
+    """The 16-bit copies of one block's weights that matmuls under autocast save for their backward."""
     if checkpointing == "full":
         return 0
     adapters = 2 * adapter_parameters(z.shape, z.recipe, z.layout.tp) if z.recipe.autocast else 0

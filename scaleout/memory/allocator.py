@@ -1,4 +1,4 @@
-"""What a GPU holds on top of the tensors: a band, from low to high, kept apart from the account; and so what fits.
+"""Memory of a GPU beyond tensors, as a range from low to high, separate from the account; and so what fits.
 
 The account (`memory`) is a formula that can be exact. These are not: they depend on the driver, the library
 versions and the order of allocations, so each is a range with its reason, and none is ever added to the account.

@@ -127,8 +127,8 @@ class Backward:
         t.post_backward("attention")
 
     def _column(self, name: str, gradient: int, first: bool = False, last: bool = False) -> None:
-        """Of the matrices that read the same input: its gradients add up, and the last one frees what was kept of it,
-        of which autocast has a copy for each."""
+        """Backward of matrices that read the same input: the gradients of the input are summed, and the last matrix
+        frees the saved input, of which autocast has one copy per matrix."""
         z = self.z
         input_kept = z.read_kept if last or (z.auto and not z.regathers) else 0
         self._linear(name, z.read, True, gradient, input_kept)

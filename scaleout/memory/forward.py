@@ -174,7 +174,7 @@ def _passing_naive(z: Sizes, tape: Tape) -> None:
 
 def naive_forward(z: Sizes, tape: Tape, copies_before: int, copies_after: int, output: int = 0) -> None:
     """A naive core: copies of Q, K or V, made before the scores or after; scores, masked scores and probabilities side
-    by side, then what is kept. The `output` is left out (0 bytes) where a recomputation stops before it."""
+    by side, then the saved tensors. The `output` is left out (0 bytes) where a recomputation stops before it."""
     tape.hold("activations", copies_before * z.q, z.seq**2, z.scores)
     tape.passing("activations", 2 * z.scores)
     tape.hold("activations", z.scores)  # the scores live as long as the function

@@ -1,12 +1,13 @@
 """The activations that a block saves for its backward, tile by tile, and the cost of recomputing each tile.
 
-A tile is what one operation leaves for the backward: its bytes are those of `activations.block_kept`, split up. A
-dropped tile is made again before the block's backward, from tiles that are kept or have been made again: so what
-several cost is the sum of what each costs. Products are counted in FLOPs as `transformer.flops` counts them, all other
-operations by the bytes that they read and write one after another, as the book's model runs them.
+A tile is the set of tensors that one operation saves for the backward; all tiles together have the bytes of
+`activations.block_kept`. A dropped tile is recomputed before the block's backward, from tiles that were saved or have
+been recomputed, so the cost of several tiles is the sum of their costs. Matmuls are counted in FLOPs as in
+`transformer.flops`, all other operations by the bytes that they read and write one after another, as in the book's
+model.
 
-Chen et al. 2016 (arXiv 1604.06174) keep every k-th input, Korthikanti et al. 2022 (arXiv 2205.05198, section 5) drop
-the core of attention, torch's partitioner drops what a budget asks for.
+Chen et al. 2016 (arXiv 1604.06174) save every k-th input, Korthikanti et al. 2022 (arXiv 2205.05198, section 5) drop
+the core of attention, and torch's partitioner drops as much as a budget requires.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ INPUT = "block input"
 
 @dataclass(frozen=True)
 class Tile:
-    """What one operation leaves for the backward, on this rank.
+    """The tensors that one operation saves for the backward, on this rank.
 
-    bytes: kept. flops: of the products that make it again, two operations a multiply-add, all scores of attention
-    counted. moved: bytes that its other kernels read and write. sends: (collective, bytes) among the tensor-parallel
-    ranks. kind: "input", "norm", "product", "attention", "copy", "sum", "activation" or "mask".
+    bytes: saved. flops: of the matmuls that recompute it, two per multiply-add, with all scores of attention. moved:
+    bytes that its other kernels read and write. sends: (collective, bytes) among the tensor-parallel ranks. kind:
+    "input", "norm", "product", "attention", "copy", "sum", "activation" or "mask".
     """
 
     name: str
@@ -38,7 +39,7 @@ class Tile:
 
 
 def tiles(z: Sizes) -> tuple[Tile, ...]:
-    """The tiles of one block in the order of its forward; the first is its input. Their bytes add up to
+    """The tiles of one block in the order of its forward; the first is its input. Their bytes sum to
     block_kept(z, "none"). ValueError under an adapter, and for a recipe that drops something already."""
     if z.recipe.checkpointing != "none":
         raise ValueError(f"tiles are of a block that keeps all: use checkpointing none, not {z.recipe.checkpointing}")
@@ -85,7 +86,7 @@ def _summed(z: Sizes) -> tuple[tuple[str, int], ...]:
 
 
 def _gathered(z: Sizes) -> tuple[tuple[str, int], ...]:
-    """Where a matrix reads what is gathered again: once for all that read it."""
+    """The all-gather of an input that matrices read again: one for all of them."""
     return (("all_gather", z.read),) if z.regathers else ()
 
 
@@ -223,7 +224,7 @@ def kept(z: Sizes, policy: Policy) -> int:
 
 
 def flops(z: Sizes, policy: Policy) -> int:
-    """FLOPs made again on this rank for one micro-batch. A block whose output is dropped runs its last product again
+    """FLOPs recomputed on this rank for one micro-batch. A block whose output is dropped runs its last product again
     too; the others stop before it, as torch's checkpoint does (its early stop)."""
     refuse(z, policy)
     tile_flops, last = {tile.name: tile.flops for tile in tiles(z)}, 0 if z.mask else _product(z, "down")

@@ -1,9 +1,10 @@
-"""Numbers in few bits: float formats, how they round, and what helps where they end. Pure; stands on `spec`.
+"""Numbers in few bits: float formats, how they round, and what helps at their limits. Pure; stands on `spec`.
 
-`formats` has any float format and its ends; `rounding` brings a number into one, to the nearest or by chance, and has
-the bits of each. `scaling` is loss scaling, static and as torch's GradScaler does it; `blocks` are MX, NVFP4 and FP8
-with shared scales, `shared` what those make of a histogram on average; `sums` keep their total in a format of few bits;
-`octaves` are histograms of sizes, and what a format makes of them; `recorded` has those of a real model's gradients.
+`formats` has any float format and its limits; `rounding` rounds a number into one, to nearest or stochastically, and
+has the bits of both. `scaling` is loss scaling, static and as in torch's GradScaler; `blocks` are MX, NVFP4 and FP8
+with shared scales, `shared` the average result of those for a histogram; `sums` accumulate in a format of few bits;
+`octaves` are histograms of sizes, and the result of rounding them; `recorded` has histograms of a real model's
+gradients.
 
-Training in these formats is `parallel`'s, what is seen of its gradients `measure`'s.
+Training in these formats is in `parallel`, looking at its gradients in `measure`.
 """

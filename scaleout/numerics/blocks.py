@@ -1,4 +1,4 @@
-"""Numbers in blocks that share a scale: MX (OCP Microscaling Formats v1.0), NVFP4, and FP8 with a scale a tensor.
+"""Numbers in blocks that share a scale: MX (OCP Microscaling Formats v1.0), NVFP4, and FP8 with a scale per tensor.
 
 A number is stored as element · scale (· scale of the tensor). Where the scale is a power of two (e8m0) two rules make
 it from the largest |x| of the block:

@@ -1,4 +1,4 @@
-"""Float formats: how many bits for exponent and mantissa, which codes are no numbers, and where each format ends.
+"""Float formats: bits of exponent and mantissa, codes that are not numbers, and the limits of each format.
 
 A normal number is (1 + k / 2^mantissa) 2^octave with 0 <= k < 2^mantissa; below the lowest octave numbers go on in the
 same steps to zero (subnormal numbers). Sources: IEEE 754 (fp16, fp32); OCP 8-bit Floating Point v1.0 (e4m3, e5m2); OCP

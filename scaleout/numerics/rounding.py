@@ -1,4 +1,4 @@
-"""Rounding to a float format, to the nearest or by chance, and the bits that stand for a number.
+"""Rounding to a float format, to nearest or stochastically, and the bits of a number.
 
 A number x lies between two neighbours of the format, one step apart; the step doubles from octave to octave. To the
 nearest: of two equally near the one whose last bit is 0 (IEEE 754). By chance: up with the probability of what rounding

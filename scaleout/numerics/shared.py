@@ -1,4 +1,4 @@
-"""What scales that blocks share make of the numbers of a histogram: in the mean over blocks that are drawn from it.
+"""The effect of shared scales on the numbers of a histogram, averaged over blocks that are drawn from it.
 
 A block's scale follows its largest number, so a block lays its own window on the numbers. With F the distribution of
 |x|, the largest of n is at most x with probability F(x)^n; a smaller number meets a window at x where the other n - 1

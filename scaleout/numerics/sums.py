@@ -1,4 +1,4 @@
-"""Sums whose running total is kept in a format of few bits.
+"""Sums whose running total is stored in a low-precision format.
 
 A total that has grown to 2^digits times what is added no longer moves: half of its step is as large as the addend, and
 ties stay where they are (swamping). Remedies: keep what was cut off and add it next time (Kahan 1965), add neighbours

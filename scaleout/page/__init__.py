@@ -1,12 +1,11 @@
-"""What stands between a reader and the book's Python: a widget in a notebook, a form on the published page.
+"""The front end of the book's Python: a widget in a notebook, an HTML form on the published page.
 
-`live` is the one door, the same in both; `form` is the HTML, `widget` the anywidget, `sandbox` the process that runs a
-reader's code beside a kernel. `sphinx` is the extension that puts everything on the site, `directives` what pages can
-hold: `tables`, the `ladder`, the `accuracy` of what is predicted, a `source` of the package, the `cards`, what a
-`projector` shows; `cells` the code cells that run there, `plots` the figures that notebooks store, `markup` what a
-notebook says plainly, `prose` what it adds to words, `short_path` which
-part of a chapter is read first, `repairs` what it corrects in the theme, `describe` what a search
-engine says of a page; `static` the front end in JavaScript.
+`live` is the entry point, the same for both; `form` is the HTML, `widget` the anywidget, `sandbox` the process for
+a reader's code next to a kernel. `sphinx` is the extension that puts everything on the site, `directives` the
+directives of pages: `tables`, the `ladder`, the `accuracy` of predictions, a `source` of the package, the `cards`, the
+pages for a `projector`. `cells` are the code cells that run in the page, `plots` the figures that notebooks store,
+`markup` translates what only Sphinx knows, `prose` adds to texts, `short_path` marks the sections to read first,
+`repairs` corrects the theme, `describe` has the descriptions of pages; `static` is the front end in JavaScript.
 
-The browser loads `live` and what it imports, which is the standard library only. Nothing of a chapter lives here.
+The browser loads `live` and its imports, which are the standard library only. Nothing of a chapter is here.
 """

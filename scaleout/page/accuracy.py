@@ -1,4 +1,4 @@
-"""`{accuracy}`: how far the book's seconds are from steps that others measured, as a picture and as tables.
+"""`{accuracy}`: the errors of predicted step times, compared with published ones, as a picture and as tables.
 
 `{accuracy} picture`, or a table by `program`, `series`, `size` of the model, `gpus`, or the `worst` rows. The numbers
 are those of tests/published/steps_judged.json: of each series, by constants that it did not make.

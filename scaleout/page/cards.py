@@ -17,6 +17,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
+from scaleout import views
 from scaleout.draw import (
     batches,
     cuts,
@@ -28,6 +29,7 @@ from scaleout.draw import (
     recompute_hills,
     stages,
     steps,
+    svg,
     zero_stages,
 )
 from scaleout.page import describe
@@ -80,7 +82,7 @@ def rich(words: str, tex: Tex) -> str:
 
 
 def _pairs(items: list[dict], tex: Tex) -> str:
-    """Symbols or numbers with what they are."""
+    """Symbols or numbers with their meanings."""
     rows = (
         f"<dt>{tex(item['tex']) if 'tex' in item else escape(item['value'])}</dt><dd>{rich(item['words'], tex)}</dd>"
         for item in items
@@ -108,29 +110,35 @@ def _patterns() -> str:
 
 def _mesh() -> str:
     figures = (f"<div>{mesh_cuts.panel(name)}<b>{name.replace('x', '×')}</b></div>" for name in mesh_cuts.CUTS)
-    head = "Eight GPUs, four cuts: blue of the model, green of the batch"
+    head = "Eight GPUs, four layouts: blue splits the model, green the batch"
     return f'<h2>{head}</h2><div class="card-pictures card-four">{"".join(figures)}</div>'
 
 
 def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, paper: int = 72) -> str:
-    """width: what it is drawn for; paper: the millimetres that it has, so many that its words can be read."""
+    """width: in CSS pixels, of the drawing; paper: its width in millimetres, large enough to read its words."""
     return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
+
+
+def _bars(_: float) -> str:
+    """The first picture of the view, as narrow as views draw."""
+    return views.render("bottlenecks", {}, svg.NARROW)["svg"]
 
 
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
-    "cuts": partial(_picture, "A product on two ranks", cuts.product, 560.0, 102),
+    "cuts": partial(_picture, "A matrix multiplication on two ranks", cuts.product, 560.0, 102),
     "steps": partial(_picture, "One step, few tokens and many", steps.opening),
-    "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.six),
+    "life": partial(_picture, "The life of a unit on four ranks", fsdp_life.six),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes per parameter", zero_stages.opening),
     "mesh": _mesh,
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
-    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
-    "batches": partial(_picture, "Strong above weak: a row is a GPU", batches.strong_beside_weak),
+    "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
+    "bottlenecks": partial(_picture, "Where the time of a step goes", _bars),
+    "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
-BROAD = {"cuts", "batches"}  # beside these is room for a sentence, beside the others for the formulas
+BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas
 
 
 def title(stem: str) -> tuple[str, str]:
@@ -161,7 +169,7 @@ SHEET = """<!doctype html>
 <link rel="stylesheet" href="../_static/card.css">
 </head>
 <body class="card-desk">
-<nav><a href="{back}">Back to the chapter</a><span>Print it: one page of A4</span></nav>
+<nav><a href="{back}">Back to the chapter</a><span>Prints on one page of A4</span></nav>
 <main class="card-sheet">
 <header><h1>{title}</h1><span>Rung {number} of Copy, Split, Move, Recompute</span></header>
 {body}

@@ -1,4 +1,4 @@
-"""What a page of the book can hold besides Markdown, by the name of its directive.
+"""The directives that a page of the book can use besides Markdown.
 
 `view` is here; accuracy.py, tables.py, ladder.py, source.py, cards.py and projector.py have the others.
 """

@@ -1,4 +1,4 @@
-"""The one door between a front end and the book's Python: the same in a notebook's kernel and in the page.
+"""The interface between a front end and the book's Python, the same in a notebook's kernel and in the page.
 
 A front end sends a method and a dict; it gets a dict back. What goes wrong comes back as
 {"error": "one line"}, never as a traceback.

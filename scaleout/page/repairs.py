@@ -1,4 +1,4 @@
-"""What the theme's pages do wrongly or for nothing, mended as the site is built; and what no page may do."""
+"""Faults and waste in the theme's pages, fixed when the site is built; and things that no page may do."""
 
 from __future__ import annotations
 

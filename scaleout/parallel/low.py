@@ -1,7 +1,7 @@
-"""Numbers of few bits in torch, as `numerics` has them, and linear layers that compute with them.
+"""Low-precision numbers in torch, rounded as in `numerics`, and linear layers that compute with them.
 
-The products are fp32 of operands that have been rounded: what a tensor core of FP8 or FP4 makes, which adds up in fp32,
-on any device. It shows what a format does to a training, and nothing of its speed.
+The matmuls are fp32 with rounded operands, which on any device gives the result of an FP8 or FP4 tensor core with fp32
+accumulation. It shows the effect of a format on training, and nothing about its speed.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def quantized(x: Tensor, b: Blocks, rule: str = "floor") -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """x wᵀ of rounded operands, and both products of the backward. Blocks lie along what a product sums over, so each
-    operand is rounded twice: in rows and in columns."""
+    """x wᵀ of rounded operands, and both matmuls of the backward. Blocks lie along the dimension that is summed, so
+    each operand is rounded twice: in rows and in columns."""
 
     @staticmethod
     def forward(ctx, x: Tensor, w: Tensor, layer: LowLinear) -> Tensor:  # (n, inputs), (outputs, inputs)
@@ -96,7 +96,7 @@ class _Product(torch.autograd.Function):
 
 
 class LowLinear(nn.Module):
-    """A linear layer, on the weights of `layer`, whose three products take operands of few bits: weights and
+    """A linear layer, on the weights of `layer`, whose three matmuls have low-precision operands: weights and
     activations by `forward_blocks`, gradients by `backward_blocks` (of numerics.blocks). The bias is added in fp32."""
 
     def __init__(self, layer: nn.Linear, forward_blocks: str, backward_blocks: str, rule: str = "floor") -> None:

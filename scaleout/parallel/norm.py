@@ -1,4 +1,4 @@
-"""An RMS norm that keeps the same for its backward on every device."""
+"""An RMS norm that saves the same tensors for its backward on every device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Does the distributed run compute what one process computes? Losses and gradients, number by number.
 
 The two are never equal to the last bit: N processes add the same terms in another order (a mean of N means, a
-sum over ranks by the ring), matrix products of another size may use another kernel, and fp32 addition rounds.
+sum over ranks by the ring), matmuls of another size may use another kernel, and fp32 addition rounds.
 What is left is a few units in the last place of fp32 (2^-23 = 1.2e-7), times a factor that grows with the
 number of terms. A missing or doubled term shows as an error of the order of 1, far above the tolerance.
 The tolerance has been tried on CPUs only; other kernels and NCCL add in other orders still.
@@ -89,7 +89,7 @@ def worst(s, tensors, wanted):
 
 
 def worst_of_parts(s, tensors, wanted):
-    """`worst` of ranks that each have some of the tensors; infinity where one of them is nowhere."""
+    """`worst` of ranks that each have some of the tensors; infinity if one of them is on no rank."""
     names = {name for rank in s.gathered([*tensors]) for name in rank}
     return worst(s, tensors, {name: wanted[name] for name in tensors}) if names == set(wanted) else math.inf
 

@@ -1,4 +1,4 @@
-"""A pipeline by hand and by torch.distributed.pipelining, behind one surface: any of the seven schedules.
+"""A pipeline by hand and by torch.distributed.pipelining, behind one interface, in any of the seven schedules.
 
 torch splits the batch into micro-batches, has a runtime for each schedule, and knows of no tied weights: the gradient
 that two stages share is added here for both. Accelerate has no pipeline of its own for training (`prepare_pippy` is

@@ -20,9 +20,9 @@ from scaleout.spec.transformer import Shape
 
 @dataclass(frozen=True)
 class Kind:
-    """How a way computes. recipe: what weights, gradients and optimizer are kept in (spec.recipe); cast: the dtype of
-    products under autocast; scaled: with a loss scale; blocks: of operands and of gradients, emulated; chance: updates
-    are rounded by chance, and no copy of the weights is kept."""
+    """How a way computes. recipe: dtypes of weights, gradients and optimizer states (spec.recipe); cast: the dtype of
+    matmuls under autocast; scaled: with a loss scale; blocks: of operands and of gradients, emulated; chance: updates
+    are rounded stochastically, without an fp32 copy of the weights."""
 
     words: str
     recipe: str = "fp32"
@@ -35,13 +35,13 @@ class Kind:
 
 WAYS = {
     "fp32": Kind("fp32"),
-    "bf16": Kind("bf16 products", cast="bf16"),
-    "fp16": Kind("fp16 products, no loss scale", cast="fp16"),
-    "fp16-scaled": Kind("fp16 products, loss scale", cast="fp16", scaled=True),
+    "bf16": Kind("bf16 matmuls", cast="bf16"),
+    "fp16": Kind("fp16 matmuls, no loss scale", cast="fp16"),
+    "fp16-scaled": Kind("fp16 matmuls, loss scale", cast="fp16", scaled=True),
     "bf16-weights": Kind("bf16 throughout", recipe="bf16"),
     "bf16-master": Kind("bf16, fp32 master copies", recipe="bf16-master"),
-    "bf16-chance": Kind("bf16, updates rounded by chance", recipe="bf16-master", chance=True),
-    "fp8": Kind("FP8, a scale a tensor (emulated)", blocks=("fp8-tensor", "fp8-tensor-e5m2")),
+    "bf16-chance": Kind("bf16, stochastic rounding", recipe="bf16-master", chance=True),
+    "fp8": Kind("FP8, one scale per tensor (emulated)", blocks=("fp8-tensor", "fp8-tensor-e5m2")),
     "mxfp8": Kind("MXFP8 (emulated)", blocks=("mxfp8", "mxfp8")),
     "nvfp4": Kind("NVFP4 (emulated)", blocks=("nvfp4", "nvfp4")),
     "torchao": Kind("FP8 by torchao", cast="bf16", via="torchao"),
@@ -55,8 +55,8 @@ def refused(s, name: str) -> str:
     kind = checks.known("way", name, WAYS)
     if kind.via == "accelerate" and kind.cast == "fp16" and s.device.type == "cpu":
         return (
-            "Accelerate takes mixed_precision fp16 on a CPU and trains in fp32, without a scaler and without a "
-            "word: use fp16-scaled, which is torch.amp's"
+            "Accelerate accepts mixed_precision fp16 on a CPU and silently trains in fp32 without a scaler: use "
+            "fp16-scaled, which is torch.amp's"
         )
     if kind.via == "torchao":
         try:
@@ -67,7 +67,8 @@ def refused(s, name: str) -> str:
 
 
 def misfit(name: str, hidden: int, tokens: int) -> str:
-    """Why a way's blocks do not fit, in one line; "" where they do. They lie along what products sum over: the model's
+    """Why a way's blocks do not fit, in one line; "" where they do. They lie along the dimension that matmuls sum "
+    "over: the model's
     widths, and in a gradient of weights the tokens of a step."""
     size = max([BLOCKS[block].size or 1 for block in WAYS[name].blocks or ()], default=1)
     if hidden % size or tokens % size:
@@ -77,7 +78,7 @@ def misfit(name: str, hidden: int, tokens: int) -> str:
 
 class PrecisionWay(Way):
     """A model in some precision. On several ranks each has its share of the batch, (tokens, targets), and gradients are
-    averaged after the backward.
+    averaged after the backward pass.
 
     scaler: keyword arguments of torch.amp.GradScaler. Raises ValueError for a way that cannot run here.
     """
@@ -107,7 +108,7 @@ class PrecisionWay(Way):
 
     @property
     def model(self):
-        """The model itself, without what is wrapped around it."""
+        """The model itself, without wrappers."""
         return self.training.model
 
     def compile(self) -> None:
@@ -139,7 +140,7 @@ class PrecisionWay(Way):
     # --- a step -----------------------------------------------------------------------------------------------
 
     def casting(self):
-        """A context in which products have this way's dtype. Accelerate has its own."""
+        """A context in which matmuls have this way's dtype. Accelerate has its own."""
         on = self.kind.cast and self.accelerator is None
         return torch.autocast(self.s.device.type, low.DTYPES[self.kind.cast]) if on else nullcontext()
 
@@ -176,7 +177,7 @@ class PrecisionWay(Way):
         return loss.item()
 
     def make_update(self) -> None:
-        """Step the optimizer and forget the gradients; `skipped` where the scaler left the step out."""
+        """Step the optimizer and clear the gradients; `skipped` where the scaler skipped the step."""
         before, self.skipped = self.scale, False
         if self.kind.chance:
             self._by_chance()
@@ -193,7 +194,7 @@ class PrecisionWay(Way):
 
     @torch.no_grad()
     def _by_chance(self) -> None:
-        """The update in fp32, from the weights as they are in bf16; what is cut off is kept nowhere."""
+        """The update in fp32, from the weights as they are in bf16; what is cut off is not saved."""
         for master, p in zip(self.training.masters, self.training.trained, strict=True):
             master.copy_(p)
             master.grad = p.grad.float()
@@ -215,7 +216,7 @@ class PrecisionWay(Way):
         kinds = sorted({str(p.dtype).removeprefix("torch.") for p in self.model.parameters()})
         linear = type(self.model.blocks[0].mlp.up).__name__
         scaler = f"loss scale {self.scale:,g}" if self.kind.scaled else "no loss scale"
-        cast = f"products in {self.kind.cast}" if self.kind.cast else "no autocast"
+        cast = f"matmuls in {self.kind.cast}" if self.kind.cast else "no autocast"
         return (
             f"{type(self.wrapped).__name__} by {self.kind.via}: weights {', '.join(kinds)}, {linear}, {cast}, {scaler}"
         )

@@ -1,4 +1,4 @@
-"""What the book takes from torch's private parts: the one place to look when a new torch has moved one.
+"""The book's imports of private parts of torch: the one place to look if a new torch has moved one.
 
 tests/parallel/test_private.py asks for every name and says which is gone. Names are looked up when first asked for, so
 that a lab imports what it uses and nothing else. ImportError, one line, where torch has no such name.

@@ -1,8 +1,8 @@
-"""Recomputation by hand: a stretch of the model that keeps its input and runs once more in its backward, and one that
-keeps the outputs of some operations too, which then run no second time.
+"""Activation checkpointing by hand: a part of the model that saves only its input and runs again in its backward, and
+one that also saves the outputs of some operations, which then do not run again.
 
-Chen et al. 2016 (arXiv 1604.06174). torch's own is `torch.utils.checkpoint`; recompute_ways.py sets the two side by
-side.
+Chen et al. 2016 (arXiv 1604.06174). torch's own is `torch.utils.checkpoint`; recompute_ways.py has both behind one
+surface.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ Run = Callable[[Tensor], Tensor]
 
 
 class Again(torch.autograd.Function):
-    """run(x), of which only x is kept. random: draw the same random numbers in the second run as in the first."""
+    """run(x), of which only x is saved. random: draw the same random numbers in the second run as in the first."""
 
     @staticmethod
     def forward(ctx, x: Tensor, run: Run, random: bool) -> Tensor:
         ctx.run, ctx.place = run, Place(x, random)
         ctx.save_for_backward(x)
-        return run(x)  # in here nothing is recorded
+        return run(x)  # records no graph
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
         x = ctx.saved_tensors[0].detach().requires_grad_()
         with torch.enable_grad(), ctx.place.once_more():
             out = ctx.run(x)
-        torch.autograd.backward(out, gradient)  # gradients of weights go where they belong
+        torch.autograd.backward(out, gradient)  # fills .grad of the weights
         return x.grad, None, None
 
 
 class Place:
-    """What a run depends on beside its input: the state of the random numbers, and whether autocast is on."""
+    """What a run depends on besides its input: the random state, and whether autocast is on."""
 
     def __init__(self, x: Tensor, random: bool) -> None:
         self.device, self.random = x.device.type, random
@@ -48,7 +48,7 @@ class Place:
 
     @contextmanager
     def once_more(self):
-        """As it was then; what is drawn in here leaves no trace outside."""
+        """Restores both for a second run, and the caller's random state after it."""
         on, dtype = self.cast
         with torch.random.fork_rng(self.gpus, self.random), torch.autocast(self.device, dtype, enabled=on):
             if self.random:
@@ -59,8 +59,8 @@ class Place:
 
 
 def checkpoint(run: Run, x: Tensor, random: bool = True) -> Tensor:
-    """run(x), (b, s, h) -> (b, s, h), made again in the backward. ValueError for an x that needs no gradient: nothing
-    behind it would get one, and nothing would say so."""
+    """run(x), (b, s, h) -> (b, s, h), recomputed in the backward. ValueError for an x that needs no gradient: the
+    weights in run would silently get none."""
     if torch.is_grad_enabled() and not x.requires_grad:
         raise ValueError(
             "the input needs no gradient, so the weights behind it would get none: checkpoint a later "
@@ -70,8 +70,8 @@ def checkpoint(run: Run, x: Tensor, random: bool = True) -> Tensor:
 
 
 def repeats(run: Run, x: Tensor, random: bool = True) -> bool:
-    """Whether a second run gives what the first gave, bit for bit: the check that nothing else makes. It changes what
-    run changes."""
+    """Whether a second run returns the same bits as the first, which torch does not check. State that run changes is
+    changed."""
     with torch.no_grad():
         place, first = Place(x, random), run(x)
         with place.once_more():
@@ -82,8 +82,8 @@ def repeats(run: Run, x: Tensor, random: bool = True) -> bool:
 
 
 class Remember(private.TorchDispatchMode):
-    """Keeps what the named operations give, in the order in which they run. Works below autograd, where each operation
-    comes by."""
+    """Stores the outputs of the named operations, in the order in which they run. Works below autograd, where it sees
+    every operation."""
 
     def __init__(self, named: Names, keep: Iterable[str]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Remember(private.TorchDispatchMode):
 
 
 class Recall(private.TorchDispatchMode):
-    """Gives what was kept in place of running the operation. To autograd it looks as if it had run."""
+    """Returns the stored output instead of running the operation. To autograd it looks as if it had run."""
 
     def __init__(self, named: Names, book: dict[str, tuple]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Recall(private.TorchDispatchMode):
 
 
 class Partly(torch.autograd.Function):
-    """As `Again`, but the operations in `keep` run once. names() gives a fresh `Names`."""
+    """Like `Again`, but the operations in `keep` run only once. names() returns a new `Names`."""
 
     @staticmethod
     def forward(ctx, x: Tensor, run: Run, names: Callable[[], Names], keep: Iterable[str]) -> Tensor:
@@ -134,15 +134,15 @@ class Partly(torch.autograd.Function):
 
 
 def selective(run: Run, x: Tensor, names: Callable[[], Names], keep: Iterable[str]) -> Tensor:
-    """run(x), one block of the book's transformer, that keeps x and the outputs of the operations named in `keep`."""
+    """run(x), one block of the book's transformer, that saves x and the outputs of the operations named in `keep`."""
     return Partly.apply(x, run, names, frozenset(keep))
 
 
 class Names:
-    """Which tile of a block (memory/recompute.py) an operation of torch's makes, by how often its like has run.
+    """Which saved tensor of a block (memory/recompute.py) a torch operation computes, by how often its kind has run.
 
-    A tile has a name here where one operation makes it: not the output of the book's RMS norm, nor a mask of dropout
-    over the stream. "middle" is the output of attention's projection, from which one sum makes it.
+    A tensor has a name here if one operation computes it: not the output of the book's RMS norm, nor a mask of dropout
+    over the stream. "middle" is the output of attention's projection; one addition then gives the residual stream.
     """
 
     def __init__(self, shape: Shape, attention: str = "sdpa") -> None:
@@ -163,7 +163,7 @@ class Names:
         }
 
     def __call__(self, func, args) -> str:
-        """The tile's name, "" where it has none."""
+        """The tensor's name, "" where it has none."""
         kind = func.overloadpacket.__name__
         if kind == "mul" and not (args[0].shape[-1] == self.width and args[0].shape == getattr(args[1], "shape", 0)):
             return ""

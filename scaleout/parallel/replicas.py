@@ -141,7 +141,7 @@ class Replicas:
         return self.wrapped(*inputs)
 
     def no_sync(self):
-        """A context for forward and backward of one pass: gradients add up on this rank, and nothing is sent."""
+        """A context for one forward and backward in which gradients accumulate on this rank without communication."""
         if self.accelerator is not None:
             return self.accelerator.no_sync(self.wrapped)
         return (self.reducer or self.wrapped).no_sync() if self.reducer or self.ddp else nullcontext()

@@ -10,7 +10,7 @@ from collections import deque
 import torch
 import torch.distributed as dist
 
-PIECE_BYTES = 2**22  # bytes of a message; on gloo smaller ones cost more in calls than they hide
+PIECE_BYTES = 2**22  # bytes per message; on gloo smaller ones cost more in calls than the overlap saves
 MOST_PIECES = 8
 
 
@@ -18,8 +18,8 @@ MOST_PIECES = 8
 def naive_all_reduce(t, group=None, checked=False):
     """Sum `t` over the ranks, in place: rank 0 receives every tensor, adds, and sends the sum to each rank.
 
-    Of n bytes on W ranks, (W-1)n pass into rank 0 and (W-1)n out of it, one after the other, while the others wait.
-    No deadlock: rank 0 takes the ranks in order, and every other rank sends, then receives, with rank 0 alone.
+    With n bytes on W ranks, rank 0 receives (W-1)n and sends (W-1)n, one rank after the other, while the others wait.
+    No deadlock: rank 0 takes the ranks in order, and every other rank first sends to rank 0, then receives from it.
     ValueError as in `ready`.
     """
     flat, me, ranks = ready(t, group, checked)
@@ -39,11 +39,11 @@ def naive_all_reduce(t, group=None, checked=False):
 def ring_all_reduce(t, group=None, pieces=None, checked=False):
     """Sum `t` over the ranks, in place: every rank sends to its right and receives from its left, 2(W-1) times.
 
-    A chunk is 1/W of the tensor. In steps 0 to W-2 (reduce-scatter) what arrives is added, and after them rank r has
-    the whole sum of chunk r+1; in steps W-1 to 2W-3 (all-gather) the sums go round. Each rank sends 2(W-1)/W of the
-    tensor. A chunk travels as `pieces` messages (None: by its size), so that one is added while the next is under way.
-    No deadlock: each batch holds this rank's n-th send and n-th receive, which progress together, and all ranks
-    issue the same batches in the same order. ValueError as in `ready`.
+    A chunk is 1/W of the tensor. In steps 0 to W-2 (reduce-scatter) the arriving chunk is added; after them rank r has
+    the whole sum of chunk r+1. In steps W-1 to 2W-3 (all-gather) the sums are copied from rank to rank. Each rank sends
+    2(W-1)/W of the tensor. A chunk is sent in `pieces` messages (None: by its size), so that one is added while the
+    next is being sent. No deadlock: each batch has this rank's n-th send and n-th receive, which progress together, and
+    all ranks issue the same batches in the same order. ValueError as in `ready`.
     """
     flat, me, ranks = ready(t, group, checked)
     right, left = (me + 1) % ranks, (me - 1) % ranks
@@ -65,7 +65,7 @@ def ring_all_reduce(t, group=None, pieces=None, checked=False):
 
 
 def exchange(out, right, arriving, left, group=None):
-    """Start a send and a receive as one batch; returns what to wait for. Empty pieces stay at home on both ends."""
+    """Start a send and a receive as one batch; returns the requests to wait for. Empty pieces are not sent at all."""
     work = [
         dist.P2POp(dist.isend, out, group=group, group_peer=right),
         dist.P2POp(dist.irecv, arriving, group=group, group_peer=left),
@@ -86,10 +86,10 @@ def _arrive(work, arriving, target):
 def tree_all_reduce(t, group=None, pieces=None, checked=False):
     """Sum `t` over the ranks, in place: up a binary tree to rank 0, adding, and down again.
 
-    Rank r hangs below rank (r-1)//2. Up and down are 2 log2 W hops instead of the ring's 2(W-1), but an inner rank
-    moves the whole tensor three times. It travels as `pieces` messages, which follow each other through the tree.
-    No deadlock, also where a send waits for its receive (NCCL): every rank takes piece after piece, on the way up first
-    from below and then to above, on the way down the other way round, so that of all messages still to be sent the
+    The parent of rank r is rank (r-1)//2. Up and down are 2 log2 W hops instead of the ring's 2(W-1), but an inner
+    rank sends the whole tensor three times. It is sent in `pieces` messages, which follow each other through the tree.
+    No deadlock, also where a send waits for its receive (NCCL): every rank takes piece after piece, going up first
+    from below and then to above, going down the other way round, so that of all messages still to be sent the
     first one has both its ranks waiting for it. ValueError as in `ready`.
     """
     flat, rank, ranks = ready(t, group, checked)

@@ -1,4 +1,4 @@
-"""One step of training: what every way to make it can do, and points in time on a device."""
+"""One training step: the interface of every implementation, and points in time on a device."""
 
 import time
 

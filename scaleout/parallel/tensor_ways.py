@@ -1,4 +1,4 @@
-"""The ways to split one model's matrices over ranks that the lab of tensor parallelism compares, behind one surface.
+"""The implementations of tensor parallelism that the lab compares, behind one interface.
 Each says what it built, and refuses to go on if that is not what was asked for.
 """
 

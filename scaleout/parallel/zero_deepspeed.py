@@ -1,4 +1,4 @@
-"""DeepSpeed as one more way of ZeRO, called directly. An optional package: `pip install deepspeed`.
+"""DeepSpeed as one more implementation of ZeRO, called directly. An optional package: `pip install deepspeed`.
 
 Tried: DeepSpeed 0.19.8 on CPUs over gloo. Its first start compiles an operator for CPUs: two minutes, and a C++
 compiler. What it does unless told otherwise, and is told otherwise here: it clips gradients to a norm of 1, and in

@@ -1,4 +1,4 @@
-"""The ways to split the states of data-parallel training that the lab of ZeRO sets side by side, behind one surface.
+"""The implementations of sharded data-parallel training that the lab of ZeRO compares, behind one interface.
 
 Each way says what it built, and refuses to go on where that is not what was asked for.
 """
@@ -80,10 +80,10 @@ class ZeroWay(fsdp_ways.FSDPWay):
         return zero_muon.Joined(kind(matrices, lr=MUON_RATE), optimizer) if matrices else optimizer
 
     def gradients(self, batches, every_pass: bool | None = None) -> float:
-        """Forward and backward of [(tokens, targets)], whose gradients add up to their mean; the mean loss.
+        """Forward and backward of [(tokens, targets)], with the mean of their gradients; returns the mean loss.
 
-        every_pass: reduce gradients in every pass, or in the last; None: in every pass where they are split, so that
-        they are nowhere whole for long.
+        every_pass: reduce gradients in every pass, or in the last one; None: in every pass if they are sharded, so that
+        no rank stores whole gradients for long.
         """
         split = self.via not in ("one", "ddp", "stage-1", *DEALT)
         return super().gradients(batches, split if every_pass is None else every_pass)

@@ -1,8 +1,8 @@
-"""What a run left behind, read without torch. Pure; stands on `timing`.
+"""Files that runs wrote, read without torch. Pure; stands on `timing`.
 
-`results` is the Record, `provenance` the commit and the command in it; `profiles` keeps what machines were measured
-as, `files` writes all of it. `trace` reads what torch.profiler wrote (`chrome` has its events), `flight` the flight
-recorder's dumps, `checkpoints` a folder of checkpoints, whose tensors `chunks` make up.
+`results` is the Record, `provenance` the commit and the command in it; `profiles` stores measured rates of machines,
+`files` writes all of these. `trace` reads the traces of torch.profiler (`chrome` has their events), `flight` the dumps
+of the flight recorder, `checkpoints` a folder of checkpoints, whose tensors consist of `chunks`.
 
-What is written about Records is in `writeup`; what writes them is `lab`, `measure` and `train`.
+Reports about Records are in `writeup`; `lab`, `measure` and `train` write Records.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: complete or not there, checked byte by byte, the last few and the best kept.
+"""Checkpoints in a folder: complete or absent, checked byte by byte; the last few and the best are kept.
 
     FOLDER/step-00000040/           one checkpoint, published by one rename
         manifest.json               written last: step, extra facts, size and SHA-256 of every other file

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and JSON that is read with care."""
+"""Files that are written completely or not at all, and JSON that is read with checks."""
 
 import json
 import os

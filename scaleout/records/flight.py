@@ -1,4 +1,4 @@
-"""Who is out of step? Reads the flight recorder's dumps of all ranks and lays their collectives side by side.
+"""Which rank differs? Reads the flight recorder's dumps of all ranks and compares their collectives side by side.
 
 torch.distributed numbers the collectives of a process group on each rank: 1, 2, 3, ... (`collective_seq_id`). A job
 is in step when number n is the same call, with the same sizes and dtypes, on every rank. On gloo the recorder's

@@ -1,4 +1,4 @@
-"""The profile of a machine in a file: where it is kept, and what it must hold. `labs/calibrate.py` measures one."""
+"""The profile of a machine in a file: where it is stored, and what it must contain. Measured by `labs/calibrate.py`."""
 
 import os
 from pathlib import Path

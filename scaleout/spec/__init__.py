@@ -1,20 +1,20 @@
-"""What is trained, how, on what, and over which wires: the facts that every other room starts from.
+"""Descriptions of a training run: the model, the recipe, the layout, the devices, the links. All else starts from it.
 
-`job` is a whole training run: what is trained, how, on what and by which `program`; `job_checks` says which there are;
-the other modules are its parts.
-`transformer` has the shape of a model, its parameters and operations, and `hugging_face` reads it from a config.json;
-`recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
-and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`
-where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work,
-woven in `pipeline_weave`. `devices` has GPUs and `hardware` links by their datasheets, `protocols` NCCL's own
-constants, `sweeps` what others measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has
-the refusals of all, `command` their command line; `muon` what that optimizer takes and computes.
+`job` is a whole training run: the model, the recipe, the cluster, and the `program` that runs it; `job_checks` says
+which jobs are possible. The other modules are its parts. `transformer` has the shape of a model, its parameters and
+operations, and `hugging_face` reads it from a config.json. `recipe` is how the model is trained, as far as memory and
+kernels are concerned. `layout` (`layout_words` for its text form), `sharding` and `slices` (the matrices of a block)
+say how ranks divide the model, `replicas` how replicas exchange gradients and weights, `mesh` where the ranks are,
+which groups they form and over which links, and `pipeline` in which orders the ranks of a pipeline work
+(`pipeline_weave` interleaves them). `devices` has GPUs and `hardware` links from datasheets, `protocols` NCCL's own
+constants, `sweeps` published measurements, each figure with its source; `topology` connects ranks to a cluster.
+`checks` has the refusals of all modules, `command` their command line, `muon` the states and operations of Muon.
 
-`launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM; `frameworks` says which of
-them, or Accelerate, runs a program's jobs, and what it cannot run.
+`launchers` writes a layout as options of the book's job, of torchtitan and of Megatron-LM; `frameworks` says which of
+them, or Accelerate, runs the jobs of a program, and what it cannot run.
 
-No formula of bytes or seconds lives here (`memory`, `collectives`, `timing`), and nothing of one training run: the
-order of its data and its learning rates are in `train`. Imports the standard library only.
+Formulas of bytes and times are in `memory`, `collectives` and `timing`; the order of the data and the learning rates
+are in `train`. Imports the standard library only.
 """
 
 from scaleout import face

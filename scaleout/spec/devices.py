@@ -1,4 +1,4 @@
-"""GPUs by their datasheets, a row each: all that the book knows of a GPU stands in its row.
+"""GPUs by their datasheets, one row each, with everything that the book knows about a GPU.
 
 Everything is in base units (bytes, bytes per second, operations per second), and the unit is in the name.
 Two conventions remove the usual factors of two:
@@ -36,7 +36,7 @@ class Device:
     memory_bytes: int  # what the driver reports
     memory_bytes_per_s: float
     fp32_flop_per_s: float  # outside the tensor cores: what torch uses for fp32 by default
-    tf32_flop_per_s: float | None  # fp32 in and out, products of 10 bits: set_float32_matmul_precision("high")
+    tf32_flop_per_s: float | None  # fp32 in and out, 10 bits of mantissa: set_float32_matmul_precision("high")
     fp16_flop_per_s: float
     bf16_flop_per_s: float | None
     fp8_flop_per_s: float | None

@@ -1,4 +1,4 @@
-"""Which framework runs a program's jobs, how it cuts a block, and in one line why it cannot run a layout.
+"""Which framework runs a program's jobs, how it splits a block, and in one line why it cannot run a layout.
 
 `launchers` has the lines of Megatron-LM, torchtitan and the book's job; here are those of Hugging Face's Accelerate
 (1.15.0, options as its own parser has them in tests/published/launchers.json).

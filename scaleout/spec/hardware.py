@@ -1,4 +1,4 @@
-"""Datasheet numbers of links, and what a node and a step are taken to reach. GPUs stand in `spec/devices.py`.
+"""Datasheet numbers of links, and the shares of peak rates that are assumed. GPUs are in `spec/devices.py`.
 
 Rates are in bytes per second and *one way*: NVLink datasheets print the sum of both directions.
 """

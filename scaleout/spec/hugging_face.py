@@ -1,4 +1,4 @@
-"""The shape of a model from its config.json on the Hugging Face Hub, if its blocks are those that are priced.
+"""The shape of a model from its config.json on the Hugging Face Hub, if the book can model its blocks.
 
 Names of keys are those of transformers' configurations of llama, mistral, qwen2, qwen3 and gpt2. What is a thousandth
 of a model or less is left out: qwen2's biases of q, k and v, qwen3's norms of q and k. So is a sliding window
@@ -37,7 +37,7 @@ def read(text: str) -> dict:
     try:
         config = json.loads(text.lstrip("\ufeff"))  # a byte-order mark, as some editors write it
     except (ValueError, RecursionError):
-        raise ValueError("this is no JSON: paste a whole config.json, from { to }") from None
+        raise ValueError("this is not JSON: paste a whole config.json, from { to }") from None
     if not isinstance(config, dict):
         raise ValueError("a config.json is an object, from { to }")
     values = {key: config[key] for key in KEYS if config.get(key) is not None}

@@ -1,4 +1,4 @@
-"""A job: what is trained, how, on what, and by which program. Everything that is predicted is predicted of one.
+"""A job: the model, the recipe, the cluster and the program. Every prediction is about a job.
 
 `memory.job`, `collectives.job` and `timing.job` take a job and nothing else, so that two pages cannot say two
 things of the same training run. A job is checked once, when it is made, and changed by `other`.
@@ -113,7 +113,7 @@ class Job:
 
     @property
     def overlap(self) -> bool:
-        """Whether gradients are reduced beside the backward."""
+        """Whether the gradient reduction overlaps with the backward."""
         return self.program.data_overlap if self.replicas.overlap is None else self.replicas.overlap
 
     @property

@@ -1,4 +1,4 @@
-"""What a job cannot be: each refusal is one line, and the job that it names is accepted as it is.
+"""Jobs that are impossible: each refusal is one line, and the job that it suggests is accepted.
 
 A job has been checked when it is made (`spec.job`); what is priced of it, `memory`, `collectives` and `timing` take as
 it is. `Recipe`, `Layout`, `Cluster` and `Replicas` refuse what they cannot be by themselves.

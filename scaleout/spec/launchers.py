@@ -1,4 +1,4 @@
-"""What a layout is called on three command lines: the book's job, torchtitan 0.3.0, Megatron-LM (core 0.19.2).
+"""A layout as command-line options of the book's job, torchtitan 0.3.0 and Megatron-LM (core 0.19.2).
 
 Each function gives the lines of a job's command: torchrun, the program that it starts, and an option each. They say
 how the ranks divide the work and how much of it there is; the model, its data and its precision are yours to add
@@ -147,7 +147,7 @@ def _megatron_kernels(job: Job) -> list[str]:
 
 
 def _megatron_replicas(job: Job) -> list[str]:
-    """Gradients travel beside the backward, weights beside the forward, where there is something to send."""
+    """Options that overlap gradient reduction with the backward, and gathering weights with the forward."""
     layout, program = job.layout, job.program
     grads = ["--overlap-grad-reduce"] if layout.replicas > 1 and program.data_overlap else []
     if not layout.zero:

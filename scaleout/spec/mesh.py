@@ -1,4 +1,4 @@
-"""Where a layout's ranks stand: a grid with an axis for each degree, the groups along its axes, and their wires.
+"""The ranks of a layout as a grid with one axis per degree, the groups along its axes, and their links.
 
 Ranks are numbered along the grid as torch's `init_device_mesh` and Megatron number them: the last axis fastest. So the
 order of the axes decides which groups share a node. Any names may be axes. The world of a dense model is pp x dp x cp x

@@ -1,4 +1,4 @@
-"""Muon: which tensors it steps, what it keeps of them, and the FLOPs of making a matrix orthogonal.
+"""Muon: which tensors it updates, the states that it stores, and the FLOPs of orthogonalizing a matrix.
 
 Jordan et al. 2024, kellerjordan.github.io/posts/muon; torch.optim.Muon. The update of a matrix is its momentum, made
 nearly orthogonal by Newton-Schulz steps, which multiply the matrix by itself: every row meets every other, so that a
@@ -14,7 +14,7 @@ from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import Shape
 
 STEPS = 5  # torch's ns_steps
-NS_BYTES = 2  # the steps run in bf16, so that what is gathered for them may be
+NS_BYTES = 2  # the steps run in bf16, so the gathered matrices may be too
 
 
 def matrices(shape: Shape) -> dict[str, tuple[int, int]]:
@@ -36,8 +36,8 @@ def matrix_parameters(shape: Shape) -> int:
 def newton_schulz_flops(rows: int, columns: int, steps: int = STEPS) -> int:
     """FLOPs of making one matrix of rows x columns orthogonal, two a multiply-add.
 
-    With n its shorter side and m the longer, a step makes X X^T (n x n), squares it, and multiplies X by what comes of
-    it: 2 n^2 m + 2 n^3 + 2 n^2 m.
+    With n its shorter side and m the longer, a step makes X X^T (n x n), squares it, and multiplies X by the
+    result: 2 n^2 m + 2 n^3 + 2 n^2 m.
     """
     for name, value in (("rows", rows), ("columns", columns), ("steps", steps)):
         checks.whole(name, value)

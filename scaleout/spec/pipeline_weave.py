@@ -1,4 +1,4 @@
-"""How the order of one rank is woven: phases, each a pattern of letters that comes so many times.
+"""The order of actions of one rank as phases, each a pattern of letters that is repeated.
 
 Each letter takes the next of one thread of actions: F forward, B whole backward, I input gradient and W weight
 gradient of the rank's chunks in turn, or of its first chunk where the schedule bends back, whose second chunk then has

@@ -1,4 +1,4 @@
-"""The program that runs a job: which kernels it starts, what it overlaps, and what that costs beside arithmetic.
+"""The program that runs a job: its kernels, the communication it overlaps, and its costs besides arithmetic.
 
 The same model on the same GPUs takes a third longer in one program than in another. What differs is of three kinds:
 which kernels compute (fused or one operation at a time, which attention), which communication runs beside compute, and
@@ -34,8 +34,8 @@ class Program:
     label: its name in a sentence. attention: the kernel of fused attention, one of ATTENTIONS. fused: norms, rotary
         positions and activations are one kernel each; else one for each operation. projections: q, k and v are one
         matrix multiplication, and so are gate and up.
-    tensor_overlap: one of OVERLAPS. data_overlap: gradients are reduced beside the backward. weight_overlap: with ZeRO
-        1 and 2 the new weights are gathered beside the next forward.
+    tensor_overlap: one of OVERLAPS. data_overlap: gradient reduction overlaps with the backward. weight_overlap: with
+        ZeRO 1 and 2 gathering the new weights overlaps with the next forward.
     moves: bytes that kernels without a matrix multiplication move, relative to reading each input and writing each
         output once. kernels: launches of a block's forward beside its matrix multiplications and attention; a backward
         has twice as many. kernel_seconds: of each kernel beside its arithmetic and bytes: launch, start and end.

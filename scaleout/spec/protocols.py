@@ -1,4 +1,4 @@
-"""NCCL's own constants: what it takes a hop, a call and a link to cost under each of its protocols.
+"""NCCL's own constants: the times of a hop and a call, and the share of a link's rate, for each protocol.
 
 NVIDIA/nccl at b647562, src/graph/tuning.cc: tables baseLat, hwLat and llMaxBws, and the shares of a link's rate beside
 them. NCCL chooses algorithm and protocol of each call by these, so they are a vendor's

@@ -20,14 +20,14 @@ class Replicas:
 
     bucket_bytes: of gradients that are reduced at once, None for the program's own size. every_pass: gradients are
         reduced after every micro-batch, not after the last (None: as the ZeRO stage needs it). overlap: gradients are
-        reduced beside the backward, and not after it (None: as the program does).
+        reduced during the backward, not after it (None: as the program does).
     compression: how many times smaller than the gradients the messages of buckets are, at least 1 (bf16 of fp32: 2);
         what compressing costs is not priced.
     Of ZeRO stage 3, and of stage 2 by `fully_shard` that keeps what it gathered: wrap, least_parameters, prefetch, and
         reshard, a number of ranks for a smaller group that keeps shards between forward and backward (`spec.sharding`).
     backward_prefetch: units gathered ahead in the backward, None for as many as `prefetch`.
     shards: ranks that share one copy of the states, None for all of them; with fewer it is hybrid sharding.
-    offload: what is kept off the GPU, where the host steps it: "none", the "optimizer" and its states, or the
+    offload: the states in CPU memory, which the CPU updates: "none", the "optimizer" and its states, or the
         "parameters" too. offload_to: the "host"'s memory, or "nvme" behind it.
     """
 

@@ -1,4 +1,4 @@
-"""How FSDP cuts a model: which modules form a unit that is gathered and freed together, and over which ranks."""
+"""How FSDP shards a model: which modules form a unit that is gathered and freed together, and over which ranks."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _home(tensor: str, shape: Shape, wrap: str) -> str:
 
 def _root_only(shape: Shape) -> set[str]:
     """Modules that are never units: a unit is gathered when its module's forward begins. The positions are read as a
-    weight, with no forward; a tied table is used at both ends; the last norm stays, so that there is a root."""
+    weight, with no forward; tied embeddings are used at both ends; the last norm stays, so that there is a root."""
     return {"positions", "norm"} | ({"tokens"} if shape.tied_head else set())
 
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism's cut of a block: which degrees divide a shape, a rank's part of each matrix, its parameters."""
+"""Tensor parallelism of a block: which degrees divide a shape, a rank's part of each matrix, its parameters."""
 
 from __future__ import annotations
 

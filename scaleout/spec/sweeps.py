@@ -1,4 +1,4 @@
-"""Bus bandwidths of all-reduce that others measured, beside which a view sets its prediction."""
+"""Published bus bandwidths of all-reduce, with which a view compares its prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What joins the ranks of a cluster: a wire inside a node, network adapters between nodes, switches that add."""
+"""The links of a cluster: inside a node, network adapters between nodes, switches that reduce."""
 
 from __future__ import annotations
 

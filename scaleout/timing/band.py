@@ -57,7 +57,7 @@ CHIPS = {"ampere": "Ampere", "hopper": "Hopper", "blackwell": "Blackwell", "cdna
 @dataclass(frozen=True)
 class Band:
     """Nine of ten of `n` published steps lie within `share` of what is predicted, half of them within `middle`. of:
-    which steps; outside: in what the job lies outside all of them, a phrase each."""
+    which steps; outside: in which respects the job is outside their range, a phrase each."""
 
     share: float
     middle: float
@@ -67,12 +67,12 @@ class Band:
 
     @property
     def why(self) -> str:
-        """In a errors or two."""
+        """In one or two sentences."""
         errors = (
             f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
             f"within {100 * self.middle:.0f}%, by constants that were fitted without them."
         )
-        return errors + (f" This job lies outside of what they cover: {'; '.join(self.outside)}." * bool(self.outside))
+        return errors + (f" This job is outside their range: {'; '.join(self.outside)}." * bool(self.outside))
 
     def ends(self, seconds: float) -> tuple[float, float]:
         """(low, high) seconds around a prediction."""

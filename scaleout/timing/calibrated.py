@@ -1,4 +1,4 @@
-"""What a process computes with, from the seconds that `labs/calibrate.py` measured: the `Rates` that a datasheet gives.
+"""Rates of a process, fitted to the times that `labs/calibrate.py` measured, in place of the `Rates` of a datasheet.
 
 A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, and of what
 the host takes for a block, with all processes at work. Their constants are fitted here. An older profile without them

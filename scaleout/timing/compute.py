@@ -65,10 +65,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Work:
-    """A micro-batch in one block, or in one end of the model. repeated: what of the backward is forward once more.
+    """A micro-batch in one block, or in one end of the model. repeated: the part of the backward that is recomputation.
     context: exposed communication among cp ranks, forward and backward, not in the phases. weights: seconds of the
-    backward that make the weights' gradients. matrices: forward and backward by matrix, in the order of the forward:
-    they add up to the two phases."""
+    backward for the weight gradients. matrices: forward and backward by matrix, in the order of the forward; their sum
+    is the two phases."""
 
     forward: Phase
     backward: Phase
@@ -151,7 +151,7 @@ def ends(job: Job, rank: Machine) -> tuple[Work, Work]:
 
 @dataclass(frozen=True)
 class Operations:
-    """A block's forward, operation by operation. products: seconds of each matrix; attention: of it (seconds, bytes
+    """A block's forward, operation by operation. `products`: seconds of each matmul; attention: its (seconds, bytes
     moved); exposed: seconds of communication by half and place of the join."""
 
     products: dict[str, float]
@@ -250,7 +250,7 @@ def _core(job: Job, rank: Machine, cut: tensor.Block) -> tuple[tuple[float, floa
 
 
 def _moved(job: Job, cut: tensor.Block, half: str, phase: int) -> float:
-    """Bytes that the kernels of a half read and write beside its products and attention."""
+    """Bytes that the kernels of a half read and write, except matmuls and attention."""
     sizes = {activation.name: activation.bytes for activation in cut.tensors}
     fused, shape = job.program.fused, job.shape
     passes = STREAM[phase] + STREAM_DROPPED[phase] * bool(job.recipe.dropout)

@@ -1,4 +1,4 @@
-"""What the replicas of the weights send in a step, beside what they compute: a timeline where there is no pipeline.
+"""Communication of the replicas of the weights in a step, overlapped with compute: a timeline without a pipeline.
 
 A bucket of gradients and a unit of weights are the same thing: a message that is ready at a moment, needed at another,
 and waits for those before it. `ddp` and `fsdp` lay both out on lanes. `pipeline_exchange` has what shows in a pipeline.
@@ -80,7 +80,7 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
 
 
 def _bucketed(job: Job, rank: Machine, matrices: tuple[Layer, ...]) -> Timeline:
-    """ZeRO 0 to 2: gradients bucket by bucket, beside the backward."""
+    """ZeRO 0 to 2: gradients bucket by bucket, overlapped with the backward."""
     layout, replicas = job.layout, job.replicas
     collective = "reduce_scatter" if layout.zero else "all_reduce"
     cap, first = bucket_bytes(job)

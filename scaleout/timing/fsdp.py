@@ -1,4 +1,4 @@
-"""A step under FSDP as events on lanes: gathers, compute, reduce-scatters; what is sent, and what stays exposed."""
+"""A step under FSDP as events on lanes: all-gathers, compute, reduce-scatters; bytes sent, exposed communication."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FsdpTimeline:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """Every event, in seconds of the step; `layer` is the piece, `bucket` the unit. Made when asked for."""
+        """Every event, in seconds from the start of the step; `layer` is the piece, `bucket` the unit."""
         events = [
             Event(lane, 0, name, origin + start, origin + end, None if piece < 0 else piece, unit)
             for (origin, _), run in zip(self.passes, self.runs, strict=True)

@@ -1,4 +1,4 @@
-"""When each unit of a step is gathered, whole, computed with and reduced: its life, read off the short schedule."""
+"""When each unit of a step is gathered, unsharded, computed with and reduced, from the short schedule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scaleout.timing.intervals import Interval
 
 @dataclass(frozen=True)
 class Life:
-    """When one unit is gathered and used, in seconds of the step; None for what does not happen. number: its place
-    in the order of the forward. regather: its second gather; without one it stays from its forward to its backward."""
+    """When one unit is gathered and used, in seconds from the start of the step; None if it does not happen. number:
+    its place in the order of the forward. regather: its second gather; without one it stays until its backward."""
 
     name: str
     number: int

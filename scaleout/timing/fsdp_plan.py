@@ -1,4 +1,4 @@
-"""What a pass of FSDP is made of: pieces of compute, and from where to where each unit is whole around them."""
+"""A pass of FSDP as pieces of compute, and for each unit the pieces during which it is unsharded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seconds of a job's step, in parts that add up to it: the one model that every page, lab and search asks.
+"""The step time of a job, as a sum of parts: the one model that every page, lab and search uses.
 
 A micro-batch in a block and in the ends (`compute`) on one rank (`machine`); blocks in a row, or in the order of a
 pipeline (`pipeline`); what replicas send beside it (`exchange`, `pipeline_exchange`); the update, what the host takes
@@ -209,7 +209,7 @@ def balanced_blocks(job: Job) -> tuple[int, ...]:
 
 
 def tied_seconds(job: Job, rank: Machine) -> float:
-    """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
+    """Seconds in which the pipeline's first and last rank reduce the gradients of a tied embedding: half of it there,
     and half of the sum back, after the last backward."""
     size = tied_bytes(job)
     return 2 * rank.hop(size / 2) if size else 0.0

@@ -1,4 +1,4 @@
-"""What to drop of a model's blocks: tiles of so many bytes, each of which takes so many seconds to make again.
+"""Which tiles of a model's blocks to drop, by their bytes and by the time of recomputing them.
 
 Bytes are to be freed and seconds to be spent: a knapsack. `greedy` takes the cheapest byte first, `exact` finds the
 best choice, `curve` and `pareto` have those of one block.

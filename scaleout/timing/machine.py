@@ -1,4 +1,4 @@
-"""One rank of a job: what it computes with, and seconds of communication along each axis of the layout.
+"""One rank of a job: its compute rates, and the time of communication along each axis of the layout.
 
 From datasheets collectives cost what NCCL makes of the links; from the profiles that `labs/calibrate.py` measured, what
 this machine took, kernel by kernel (`calibrated`). Both make the same `Machine`.

@@ -1,7 +1,7 @@
-"""Seconds that Muon's update adds to a job's step: the matrices are gathered, and made orthogonal.
+"""The time that Muon's update adds to a step: the matrices are gathered, and made orthogonal.
 
-Its messages come after the backward, so that nothing hides them. `spec.muon` counts the arithmetic of Newton-Schulz,
-`collectives.zero.muon_messages` what is sent.
+Its communication comes after the backward, so that nothing hides it. `spec.muon` counts the arithmetic of
+Newton-Schulz, `collectives.zero.muon_messages` the bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pipeline's first rank sends to its replicas in a step, by closed forms, and what of it no compute hides.
+"""Communication of a pipeline's first rank with its replicas, by closed formulas, and the exposed part of it.
 
 Gradients of a chunk are complete with its last micro-batch's backward; new weights are needed with the first one's
 forward. In between lie the other chunks' micro-batches, so that an interleaved pipeline hides more of it. The first

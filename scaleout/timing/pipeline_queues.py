@@ -1,4 +1,4 @@
-"""Seconds of a pipelined step by queues: fast where few actions are between two that wait for each other.
+"""The step time of a pipeline by queues: fast if few actions are between two that wait for each other.
 
 When the results of a stage will be where they are needed goes into the queue of the next one, and each rank runs until
 a queue is empty. For the schedules that bend back, ZBV and DualPipeV, and for rounds that are over before the last rank

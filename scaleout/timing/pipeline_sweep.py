@@ -1,4 +1,4 @@
-"""Seconds of a pipelined step without its actions: the ranks are swept in a diagonal, with a few numbers for each.
+"""The step time of a pipeline without its single actions: a diagonal sweep over the ranks, with a few numbers for each.
 
 For schedules whose ranks all take up the same actions in the same order, shifted: the forward that rank r makes at
 turn t is the one that rank r - 1 made at turn t - 1. So nothing is remembered but the last message; what goes from

@@ -1,4 +1,4 @@
-"""What an action of a pipeline waits for, and which ranks wait for one another where an order cannot end."""
+"""The actions for which an action of a pipeline waits, and the ranks that wait for one another in a deadlock."""
 
 from __future__ import annotations
 

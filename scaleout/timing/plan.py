@@ -1,4 +1,4 @@
-"""One layout of a job as a search finds it: whether it fits, how long its step takes, and what it loses by."""
+"""One layout of a job as a search finds it: whether it fits, how long its step takes, and why it is not the best."""
 
 from __future__ import annotations
 

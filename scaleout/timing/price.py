@@ -1,4 +1,4 @@
-"""What a class or a run costs: students, GPUs, hours, a price that you give, and energy.
+"""The price of a class or a run: students, GPUs, hours, a price that you give, and energy.
 
     python -m scaleout.timing.price --price 2.5 --currency EUR        the settings of the book's pages
     python -m scaleout.timing.price --students 20 --gpus 2 --hours 2 --price 2.5 --currency EUR
@@ -124,7 +124,7 @@ SETTINGS = (
 
 
 def rows(uses: Sequence[Use], rates: Rates) -> list[tuple[str, ...]]:
-    """A table: setting, students, GPUs a group, groups, hours paid, GPU-hours, price, kWh at most, as texts."""
+    """A table: setting, students, GPUs per group, groups, hours paid, GPU-hours, price, kWh at most, as texts."""
     return [
         (
             use.what,
@@ -142,11 +142,11 @@ def rows(uses: Sequence[Use], rates: Rates) -> list[tuple[str, ...]]:
 
 def markdown(uses: Sequence[Use], rates: Rates) -> str:
     """That table as Markdown; the heads of the last columns say at what price and power."""
-    money = f"{rates.currency}, at {rates.gpu_hour:g} {rates.currency} a GPU-hour"
+    money = f"{rates.currency}, at {rates.gpu_hour:g} {rates.currency} per GPU-hour"
     head = (
         "setting",
         "students",
-        "GPUs a group",
+        "GPUs per group",
         "groups",
         "hours paid",
         "GPU-hours",

@@ -81,19 +81,19 @@ def line_seconds(line, size):
 
 
 def rate(profile, dtype):
-    """FLOP/s of matrix products in `dtype`, of one rank. ValueError where the profile has none."""
+    """FLOP/s of matmuls in `dtype`, per rank. ValueError if the profile has none."""
     rates = profile["matmul_flops_per_second"]
     if dtype not in rates:
-        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
+        raise ValueError(f"this machine profile has no rate for {dtype}: it has {', '.join(sorted(rates))}")
     return rates[dtype]
 
 
 def mfu(profile, flops, dtype, seconds):
     """(model FLOPs utilization, its peak for a Record) of a step whose every rank does `flops` in `seconds`.
 
-    Relative to the matrix products that calibrate measured, not to a datasheet: it says how much of what this
-    machine can do the step did. The peak is of all ranks together.
+    Relative to the matmuls that calibrate measured, not to a datasheet, so it says how much of this machine's rate the
+    step reached. The peak is of all ranks together.
     """
     peak = profile["matmul_flops_per_second"][dtype] * profile["world"]
-    source = f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), {profile['measured']}"
+    source = f"{dtype} matmuls by labs/calibrate.py on {profile['world']} process(es), {profile['measured']}"
     return flops * profile["world"] / seconds / peak, {"flops_per_second": peak, "source": source}

@@ -1,9 +1,9 @@
-"""A job's seconds by closed forms, for searches that price thousands of layouts; `timing.job` has every event.
+"""Step time by closed formulas, for searches over thousands of layouts; `timing.job` has every event.
 
-What many layouts share, a block's seconds above all, is worked out once. A pipeline's busiest rank works without a
-pause; before its first and after its last action a micro-batch goes once through the others' first chunks. What
-replicas send without a pipeline is a queue of equal messages beside the backward, or beside each block. That is within
-TOLERANCE of `timing.job` (tests/timing/test_quick.py).
+Parts that many layouts share, above all the time of a block, are computed once. The busiest rank of a pipeline works
+without a pause; before its first and after its last action a micro-batch goes once through the first chunks of the
+others. The communication of replicas without a pipeline is a queue of equal messages, which overlap with the backward
+or with each block. The result is within TOLERANCE of `timing.job` (tests/timing/test_quick.py).
 """
 
 from __future__ import annotations

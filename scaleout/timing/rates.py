@@ -1,4 +1,4 @@
-"""What one GPU computes with: seconds of a matrix multiplication, of fused attention, of a kernel that moves bytes.
+"""Rates of one GPU: the time of a matrix multiplication, of fused attention, of a kernel that moves bytes.
 
 A matrix multiplication is cut into tiles, and a multiprocessor makes one at a time: the last wave of tiles may leave
 most of them idle, and each tile begins and ends with loads and stores that multiply nothing, as if its inner dimension
@@ -125,7 +125,7 @@ class Rates:
         return self.backward_times * self.matmul(rows, depth, columns, width) + weights + self.linear_seconds, weights
 
     def attention(self, flops: float, seq: int, head: int, heads: float) -> tuple[float, float]:
-        """Seconds (forward, backward) of fused causal attention whose two products have `flops` with the masked half.
+        """Seconds (forward, backward) of fused causal attention; its two matmuls have `flops` with the masked half.
 
         heads: of all sequences together, each of `seq` tokens and `head` wide. The kernel leaves out the masked half;
         its backward makes the scores again (`MATMULS`).

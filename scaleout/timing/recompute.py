@@ -1,11 +1,11 @@
-"""Seconds of recomputation: what each tile of a block costs to make again, what to drop for a budget, and the step.
+"""The time of recomputation: of each tile of a block, of the tiles that a budget drops, and of the whole step.
 
-A tile costs what the operation that makes it costs in the forward of `compute`: a matrix multiplication by its shape,
-fused attention by its own rates, other kernels by the bytes that they move, communication what of it is exposed. A
-block that drops a part makes that part again, no more. A block that keeps its input alone is run again as a whole, as
-Megatron-LM runs it: its last matrix multiplication too, whose output nothing reads; that is `checkpointing="full"`.
+Recomputing a tile takes the time of its operation in the forward of `compute`: a matrix multiplication by its shape,
+fused attention by its own rates, other kernels by the bytes that they move, communication by its exposed part. A block
+that drops some tiles recomputes only those. A block that saves only its input is recomputed as a whole, as in
+Megatron-LM, including its last matrix multiplication, whose output is not needed; that is `checkpointing="full"`.
 
-Which tiles to drop, for a budget of bytes and the fewest seconds, `knapsack` finds.
+`knapsack` finds the tiles to drop for a budget of bytes and the least time.
 """
 
 from __future__ import annotations
@@ -170,11 +170,11 @@ KNOTS = 4  # parts of a line that bends
 
 
 def lengthened(step: Step, rank: Machine) -> Callable[[float], float]:
-    """Seconds of a step by the seconds that all blocks make again of a micro-batch, up to full recomputation. step: of
-    the job that keeps everything.
+    """Step time as a function of the seconds of recomputation per micro-batch, of all blocks, up to full recomputation.
+    step: of the job that saves everything.
 
-    A second more makes a step longer by at most that. So where full recomputation makes it longer by all of its
-    seconds, the line is straight; else communication hides a part, and there are KNOTS straight parts.
+    A second of recomputation makes a step at most a second longer. If full recomputation makes it longer by all of its
+    seconds, the line is straight; else communication hides a part, and the line has KNOTS straight parts.
     """
     job, plain = step.job, step.work[0]
     full = plain.forward.seconds

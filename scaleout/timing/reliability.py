@@ -1,4 +1,4 @@
-"""Failures and checkpoints: how often a cluster fails, how often to save, and how much of the time is left for work.
+"""Failures and checkpoints: how often a cluster fails, how often to save, and how much time is left for training.
 
 Failures come at random with a constant rate (exponential times between them). delta is the time that a checkpoint
 takes from the training, M the mean time between failures, R the time from a failure until the job works again, tau

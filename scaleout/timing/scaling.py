@@ -1,4 +1,4 @@
-"""How a run scales with the number of ranks: its efficiency, by tokens per second or by seconds of a step."""
+"""How a run scales with the number of ranks: its efficiency, by tokens per second or by step time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All layouts of a model on a cluster: which fit, how long their steps take, and why each but the best loses.
+"""All layouts of a model on a cluster: which fit, how long their steps take, and why each is not the best.
 
 `search` prices every way to cut a job's model and its batch: degrees of tp, cp, pp and dp, ZeRO, and what is
 recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a job.
@@ -70,7 +70,7 @@ def search(job: Job, sequences: int | None = None, *, usable: int | None = None,
     checks.instance("job", job, Job)
     if not job.recipe.keeps_gradients or job.recipe.adapter != "none":
         raise ValueError(
-            'micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
+            'micro-batches accumulate gradients: use a recipe with gradients="kept" or main_gradients, and no adapter'
         )
     checks.whole("most_cp", most_cp)
     ask = _search(job, sequences, usable)

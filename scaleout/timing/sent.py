@@ -1,6 +1,6 @@
-"""Seconds of all that a rank sends in a step, by axis, whether compute hides it or not: one collective after another.
+"""The time of all communication of a rank in a step, by axis, hidden or not: one collective after another.
 
-`collectives.job` says what is sent; `timing.job` says what of it a step waits for.
+`collectives.job` has the bytes; `timing.job` has the exposed part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the training job should take in seconds and bytes, beside what it took: predictions for its Record.
+"""Predictions of the training job for its Record: time and memory, next to the measurement.
 
-Bytes come from the memory model and from a ledger of steps made after the run. Seconds come from the machine's
-profile (labs/calibrate.py) and from a copy of the model that each rank steps by itself, all at once: what that takes
-beside matrix products is no news to the prediction, and what ranks send and wait for is what is predicted.
+Memory comes from the memory model and from a ledger of steps made after the run. Times come from the machine's profile
+(labs/calibrate.py) and from a copy of the model that each rank trains by itself, all ranks at once. So the time of one
+rank alone is measured, and communication and waiting are predicted.
 """
 
 import statistics
@@ -102,7 +102,7 @@ def memory(s, o, job, report):
 
 
 def alone_seconds(s, o, setup, window):
-    """Seconds of a step of a plain copy of the model on this rank's share, all ranks at once; the slowest counts."""
+    """Step time of a plain copy of the model on this rank's share, all ranks at once; that of the slowest rank."""
     single = replace(s, rank=0, world=1)
     copy = Trainer(single, replace(setup, strategy="one"))
     batches, spent = inputs(window, s.device, o.passes(s.world)), []
@@ -115,12 +115,12 @@ def alone_seconds(s, o, setup, window):
 
 
 def room(s, size):
-    """`size` bytes are within a GPU's usable memory, on every rank. A CPU borrows from the disk."""
+    """Whether `size` bytes are within a GPU's usable memory, on every rank. A CPU can swap to disk."""
     return s.device.type == "cpu" or s.agree(allocator.fits(size, torch.cuda.mem_get_info(s.device)[1]))
 
 
 def fits(s, o):
-    """A plain copy of the model, with as much again for the rest, is small beside what is free."""
+    """Whether twice the states of a plain copy of the model fit into the free memory."""
     if s.device.type == "cpu":
         return True
     session.reset_allocator(s)
@@ -128,14 +128,14 @@ def fits(s, o):
 
 
 def seconds(s, o, job, report):
-    """Add a step's seconds to what `beside` returns."""
+    """Add the step time to the result of `beside`."""
     profile, reason = profiles.find(o.machine, s.device.type, s.world), None
     if len(job.seconds) <= WARMUP:
         reason = f"this attempt made only {len(job.seconds)} steps"
     elif profile is None:
         reason = "no machine profile (labs/calibrate.py at this number of processes)"
     elif not fits(s, o):
-        reason = "no room for a plain copy of the model, whose speed the prediction stands on"
+        reason = "no memory for a plain copy of the model, which the prediction needs"
     if reason:
         report["skipped"].append(f"seconds per step: {reason}")
         return

@@ -45,7 +45,7 @@ def memory(s, o, job, report):
 
 
 def seconds(s, o, job, report):
-    """Add a step's seconds."""
+    """Add the step time."""
     layout = o.layout_on(s.world)
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
     reason = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None

@@ -24,10 +24,10 @@ def share_of(name: str) -> float:
 def split(sizes: dict[str, int], share: float, least: int = 1) -> dict[str, int]:
     """{name of a file: bytes at its end that are held out}, for {name: bytes} of a text.
 
-    What is held out has at least `share` of the bytes and at least `least` of them, and less than twice as much.
-    Files come whole, in the order of the SHA-256 of their names, until that is reached; so a file that is new or has
-    grown moves few others. One that alone has more than is wanted is passed over, and so is the largest of all: where
-    the rest does not do, as of a single file, the end of the largest makes up for it.
+    The held-out part has at least `share` of the bytes and at least `least` bytes, and less than twice as much. Whole
+    files are taken in the order of the SHA-256 of their names until that is reached, so that a new or longer file
+    changes few others. A file that alone has too many bytes is skipped, and so is the largest file. If the others are
+    not enough, for example if there is only one file, the end of the largest file is added.
 
     Raises ValueError for a share that is not above 0 and below 1, and where `least` is more than half the text.
     """

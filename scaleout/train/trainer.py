@@ -105,7 +105,7 @@ class Trainer:
             return self.wrapped(tokens, targets)
 
     def casting(self):
-        """A context in which products have this precision. `fully_shard` casts by itself."""
+        """A context in which matmuls have this precision. `fully_shard` casts by itself."""
         setup = self.setup
         enabled = setup.precision != "fp32" and setup.strategy != "fsdp"
         return torch.autocast(self.s.device.type, shard.DTYPES[setup.precision]) if enabled else nullcontext()

@@ -1,4 +1,4 @@
-"""What a live widget shows: its controls, and a function that turns their values into a picture.
+"""Live widgets: their controls, and a function that turns the values into a picture.
 
 Pure; stands on `draw`. A view is a module `STEM` with
 
@@ -6,8 +6,8 @@ Pure; stands on `draw`. A view is a module `STEM` with
     CONTROLS: tuple[Control, ...]
     draw(params: dict, width: int) -> {"svg": str, "sentence": str, "values": dict}, and where it has them
         "law": [words, formula with its numbers, words]
-        "levers": {control: {"hi": where its range ends now}, {"off": why it changes nothing now},
-                   {"note": what it does instead} or {"takes": what is drawn, where it cannot be what was set}}
+        "levers": {control: {"hi": the end of its range now}, {"off": why it has no effect now},
+                   {"note": its effect instead} or {"takes": the value that is drawn, if not the one that was set}}
 
 where finding the lever worth trying takes a search, `advice(params) -> str`, which ends its sentence: a page shows the
 picture first and asks for it when the reader's hand rests;
@@ -26,8 +26,8 @@ therefore sees clean values only, the same in the kernel and on the page. Its fi
 which everything else is told: fields by the controls' names, what follows from them found once (`base`). What moves the
 picture alone, as the moment of a play, is no field of it.
 A view that has more than one subject is a folder: its face is the view, `setting`, where it is long, what the reader
-chose, `levers` what its sentence advises (by way of `lever`, which tries it), `words` that sentence, the law and the
-slips, `picture` what is drawn, `record` a reader's run (by way of `own`). `controls` has the kinds of control and
+chose, `levers` the advice of its sentence (with `lever`, which tries it), `words` that sentence, the law and the slips,
+`picture` the drawing, `record` a reader's run (with `own`). `controls` has the kinds of control and
 `choices` what several views offer; `front` is the first page's, with two choices and no guess; `planner` has a page of
 its own, and most of it beneath the picture, which `blocks` makes HTML of.
 """

@@ -1,4 +1,4 @@
-"""What a reader chose in a view, as one value: fields by the names of controls, and what follows from them, found once.
+"""The choices of a reader in a view as one value: fields by the names of controls, and cached results.
 
     class Setting(base.Setting):     # frozen dataclasses, like this one
         ranks: int

@@ -1,4 +1,4 @@
-"""What a view tells beneath its sentence, as HTML: pictures at both widths, tables, words, and lines to copy."""
+"""The sections of a view below its sentence, as HTML: pictures at both widths, tables, texts, and lines to copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several views offer: models and GPUs by name, and what joins them."""
+"""Options that several views share: models and GPUs by name, and links."""
 
 from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.program import PROGRAMS

@@ -1,4 +1,4 @@
-"""The controls a live widget can have. Each knows its values; given another, it says what would be right."""
+"""The controls of live widgets. Each knows its valid values, and says what would be right for an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The title of the book in one picture: eight GPUs, two decisions of the reader's, and what moves because of them."""
+"""The title of the book in one picture: eight GPUs, two decisions of the reader, and the communication that follows."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from scaleout.timing.fsdp import volume
 from scaleout.views import base, select
 from scaleout.words.amounts import quantity
 
-TITLE = "Llama 2 7B on eight H100. It does not fit. Two decisions are yours; what moves follows from them."
+TITLE = "Llama 2 7B on eight H100s, 4 sequences of 4,096 tokens per GPU, in bf16. Two decisions make it fit."
 
 CONTROLS = (
     select("states", "Weights, gradients, Adam's averages", "copy", [("copy", "Copy"), ("split", "Split")]),
     select(
         "activations",
-        "Activations, until the backward",
+        "Activations for the backward",
         "keep",
         [("keep", "Keep"), ("recompute", "Recompute")],
     ),
 )
 
 MODEL, DEVICE, GPUS, BATCH, TOKENS = PRESETS["llama-2-7b"], DEVICES["h100-sxm"], 8, 4, 4096
-ROOM = allocator.usable(DEVICE.memory_bytes)  # bytes that tensors may fill
+ROOM = allocator.usable(DEVICE.memory_bytes)  # bytes that tensors can fill
 CHECKPOINTING = {"keep": "none", "recompute": "full"}
 SHARDING = Sharding(GPUS, parameter="bf16", reduce="bf16")  # weights and gradients travel in 16 bits
 
@@ -46,26 +46,26 @@ LAYERS = (
 
 @dataclass(frozen=True)
 class Setting(base.Setting):
-    """The two decisions, and what they come to on each GPU."""
+    """The two decisions, and their effect on each GPU."""
 
     states: str
     activations: str
 
     @cached_property
     def account(self) -> Account:
-        """Bytes of a step by moment."""
+        """Memory of a step by moment."""
         recipe = Recipe("bf16-master", checkpointing=CHECKPOINTING[self.activations], buckets="beside")
         layout = Layout(dp=GPUS, zero=3 if self.states == "split" else 0)
         return account(MODEL, BATCH, TOKENS, recipe, layout)
 
     @cached_property
     def moved(self) -> float:
-        """Bytes sent in a step."""
+        """Bytes that a GPU sends per step."""
         return volume(MODEL, SHARDING)["total" if self.states == "split" else "ddp"]
 
     @cached_property
     def arithmetic(self) -> float:
-        """That of a step by that of one without recomputation."""
+        """The operations of a step, relative to a step without recomputation."""
         work = flops(MODEL, BATCH, TOKENS, CHECKPOINTING[self.activations])
         return 1 + work["recompute"] / (work["forward"] + work["backward"])
 
@@ -75,7 +75,7 @@ class Setting(base.Setting):
 
 
 def draw(params: dict, width: int) -> dict:
-    """The eight tanks, the wire and the gauges in the state that the two decisions make."""
+    """The eight tanks, the wire and the gauges after the two decisions."""
     case = Setting.of(params)
     return {
         "svg": tanks.draw(_row(case), width, _label(case)),
@@ -102,7 +102,7 @@ def _layers(case: Setting) -> tuple[tanks.Layer, ...]:
 
 
 def _row(case: Setting) -> tanks.Row:
-    """Bars and wire are as long as the most of the four states takes."""
+    """Bars and wire are scaled to the largest of the four states."""
     first, dearest = case.other(states="copy", activations="keep"), case.other(states="split", activations="recompute")
     most_held, moved = first.account.peak_bytes, dearest.moved
     gauges = (
@@ -111,16 +111,16 @@ def _row(case: Setting) -> tanks.Row:
             f"{_gb(case.account.peak_bytes)} GB",
             case.account.peak_bytes / most_held,
             "ink",
-            ("held by each GPU", "at its fullest"),
+            ("peak memory", "per GPU"),
             not case.fits,
         ),
-        tanks.Gauge("moved", f"{_gb(case.moved)} GB", case.moved / moved, "c4", ("sent by each GPU", "in a step")),
+        tanks.Gauge("moved", f"{_gb(case.moved)} GB", case.moved / moved, "c4", ("sent per GPU", "and step")),
         tanks.Gauge(
             "work",
-            "once" if case.arithmetic == 1 else f"{case.arithmetic:.2f} times",
+            "1 ×" if case.arithmetic == 1 else f"{case.arithmetic:.2f} ×",
             case.arithmetic / dearest.arithmetic,
             "compute",
-            ("the arithmetic", "of a step"),
+            ("arithmetic", "per step"),
         ),
     )
     return tanks.Row(
@@ -146,41 +146,41 @@ def _gb(size: float) -> str:
 def _label(case: Setting) -> str:
     layers = ", ".join(f"{layer.name} {_gb(layer.size)}" for layer in _layers(case) if layer.size > 0.5e9)
     return (
-        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, {_gb(ROOM)} usable. Each holds "
-        f"{_gb(case.account.peak_bytes)} GB at its fullest: {layers}. Each sends {_gb(case.moved)} GB in a step, "
-        f"which takes {case.arithmetic:.2f} times the arithmetic."
+        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, of which {_gb(ROOM)} GB are usable. The peak memory of "
+        f"each is {_gb(case.account.peak_bytes)} GB: {layers}. Each sends {_gb(case.moved)} GB per step, with "
+        f"{case.arithmetic:.2f} times the arithmetic."
     )
 
 
 def _neither(case: Setting) -> str:
     peak = case.account.peak_bytes
     return (
-        f"**{_gb(peak)} GB on each GPU,** {peak / DEVICE.memory_bytes:.1f} times what it has. "
-        "All eight hold the same weights, gradients and averages, so seven of them hold nothing new. "
+        f"**{_gb(peak)} GB on each GPU** is {peak / DEVICE.memory_bytes:.1f} times its memory. "
+        "All eight GPUs store the same weights, gradients and averages, so seven of the eight copies are redundant. "
         "**Split** them."
     )
 
 
 def _split(case: Setting) -> str:
     return (
-        f"**{_gb(case.account.peak_bytes)} GB: still too much.** {_gb(case.account.peak['activations'])} of them are "
-        "activations, of a GPU's own tokens: splitting the model leaves them where they are. **Recompute** them."
+        f"**{_gb(case.account.peak_bytes)} GB is still too much.** {_gb(case.account.peak['activations'])} GB of it "
+        "are the activations of each GPU's own tokens. Splitting does not make them smaller. **Recompute** them."
     )
 
 
 def _recompute(case: Setting) -> str:
     return (
-        f"**{_gb(case.account.peak_bytes)} GB: little is won.** The activations are gone, and now the fullest moment "
-        "is the update, where all the averages and their scratch space are. **Split** those."
+        f"**{_gb(case.account.peak_bytes)} GB: only a little less.** The activations are gone, and the peak is "
+        "now at the update, with all averages and their temporaries in memory. **Split** the states."
     )
 
 
 def _split_and_recompute(case: Setting) -> str:
     plain = case.other(states="copy", activations="keep")
     return (
-        f"**It fits: {_gb(case.account.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: "
-        f"{case.moved / plain.moved - 1:.0%} more on the wire, {case.arithmetic - 1:.0%} more arithmetic. "
-        "When each is worth paying, and how you see it in a run, is this book."
+        f"**It fits: {_gb(case.account.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price is "
+        f"{case.moved / plain.moved - 1:.0%} more communication and {case.arithmetic - 1:.0%} more arithmetic. "
+        "This book is about when that is worth paying, and how to see it in a run."
     )
 
 
@@ -189,18 +189,18 @@ SENTENCES = {("copy", "keep"): _neither, ("split", "keep"): _split, ("copy", "re
 
 
 def _law(case: Setting) -> list[str]:
-    """What is sent, from the sizes of what travels."""
+    """The bytes that are sent, from the sizes of the tensors."""
     sent, share = volume(MODEL, SHARDING), (GPUS - 1) / GPUS
     travels = ("gather", "gather again", "reduce-scatter")
     weights, gathered_again, gradients = (quantity(sent[name] / share / 1e9, 4) for name in travels)
     if case.states == "copy":
         return [
-            "What moves: gradients in 16 bits, to be added up and handed round.",
+            "What moves: gradients in 16 bits, in an all-reduce.",
             f"2 × {GPUS - 1}/{GPUS} × {gradients} GB = {_gb(case.moved)} GB",
-            "A GPU passes on all parts but its own.",
+            "In each half of the all-reduce a GPU sends all parts but one.",
         ]
     return [
-        "What moves: weights for the forward, weights again for the backward, gradients to be added up.",
+        "What moves: weights in two all-gathers (for the forward, for the backward), gradients in a reduce-scatter.",
         f"{GPUS - 1}/{GPUS} × ({weights} + {gathered_again} + {gradients}) GB = {_gb(case.moved)} GB",
-        "A GPU lacks all parts but its own.",
+        "Of each tensor a GPU sends all parts but one.",
     ]

@@ -1,4 +1,4 @@
-"""A reader's own Record in a view: what every lab says of a run, read with care, for a reader can drop any file."""
+"""A reader's own Record in a view: the fields of every lab, read with checks, because a reader can drop any file."""
 
 from __future__ import annotations
 

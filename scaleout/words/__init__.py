@@ -1,5 +1,5 @@
-"""Numbers, tables and marked words for people, on the screen and in a page. Pure, and on the lowest floor.
+"""Numbers, tables and simple Markdown for people, on the screen and on a page. Pure, and on the lowest floor.
 
-`amounts` says numbers, bytes and seconds in few digits; `tables` sets rows as Markdown, as aligned text and as HTML;
-`markup` turns a little Markdown into HTML. Colours, places and pictures are in `draw`.
+`amounts` writes numbers, bytes and times in few digits; `tables` writes rows as Markdown, as aligned text and as HTML;
+`markup` turns simple Markdown into HTML. Colours, places and pictures are in `draw`.
 """

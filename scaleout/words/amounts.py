@@ -1,4 +1,4 @@
-"""Numbers, counts, bytes and seconds as people say them, and several words in a row."""
+"""Numbers, counts, bytes and times as people write them, and lists of words."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def amount(size: float, giga: int = 10**9, digits: int = 3, trim: bool = False) 
 
 
 def adding_up(sizes: Sequence[float], unit_bytes: float, places: int) -> list[float]:
-    """The sizes in units of `unit_bytes`, rounded so that they add up to their rounded sum: the largest
+    """The sizes in units of `unit_bytes`, rounded so that their sum is the rounded sum: the largest
     remainders go up."""
     steps = [size / unit_bytes * 10**places for size in sizes]
     floors = [int(step) for step in steps]

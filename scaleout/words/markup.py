@@ -1,4 +1,4 @@
-"""A little Markdown as HTML. What is no mark is text: HTML in it shows as written."""
+"""Simple Markdown as HTML. Everything else is text: HTML in it is shown as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of words as a table: Markdown, aligned text, text of fixed columns, and HTML."""
+"""Rows of texts as a table: Markdown, aligned text, text of fixed columns, and HTML."""
 
 from __future__ import annotations
 

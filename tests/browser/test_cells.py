@@ -58,7 +58,7 @@ def test_each_run_starts_anew(cells):
 def test_what_it_shows_is_printed_valued_wrong_or_nothing(cells):
     for source, shown in {
         "print('<b>')\n[1, 2]": "<b>\n[1, 2]",
-        "x = 1": "It ran, and printed nothing.",
+        "x = 1": "The code ran and printed nothing.",
         "print('so far')\n\nfor": "line 3: invalid syntax",
         "print('so far')\n1 / 0": "so far\nline 2: ZeroDivisionError: division by zero",
     }.items():

@@ -189,7 +189,7 @@ def test_less_motion_means_no_motion(visit, page):
 def test_a_record_of_the_readers_own_is_drawn(opened, tmp_path):
     file = tmp_path / "run.json"
     for content, words in [
-        ("{", "run.json is no JSON"),
+        ("{", "run.json is not JSON"),
         ("[1]", "a Record is a JSON object, not list"),
         ('{"peak": 3}', "this is no Record of the specimen: its height is missing"),
     ]:

@@ -151,7 +151,7 @@ def test_while_a_check_runs_no_older_verdict_is_shown(tasks):
     assert message.get_attribute("data-ok") == "false"
     checking = message.evaluate(rule)
     area.fill(WRONG)
-    settle(page, "The answer was changed meanwhile: check it again.", f"#live-memory-{KEY} .live-message")
+    settle(page, "The answer has changed since then: check it again.", f"#live-memory-{KEY} .live-message")
     patience(page, 60)
     assert press(page, KEY) == exercises.check("memory", KEY, WRONG)["message"]
     assert len({right, checking, message.evaluate(rule)}) == 3  # no colour of a verdict before there is one

@@ -137,7 +137,7 @@ def test_what_cannot_be_a_config_is_said_in_a_line_when_it_is_dropped(planner):
     planner.locator(".live-more summary").click()
     for file, said in (
         (LARGE, "model.safetensors has 300 MB: a config.json has at most 1 MB."),
-        (FOLDER, "weights cannot be read: give a file, and no folder."),
+        (FOLDER, "weights cannot be read: choose a file, not a folder."),
     ):
         assert page.evaluate(f"({DROP})({file})"), "else the browser leaves the page for the file"
         problem = planner.locator("[data-name=config] .live-problem")

@@ -63,8 +63,8 @@ def test_rows_first_need_a_sum_where_the_activation_stands():
     assert not found.legal and "partial sum" in found.reason
     assert [move.collective for move in found.forward] == ["reduce_scatter"], "the next matrix reads features"
     assert found.forward[0].size == 4 * 2048 * GPT.hidden * 2
-    assert found.reason == "GeLU of a partial sum is not part of GeLU of the sum"
-    assert joins(qkv="rows")["attention", "middle"].reason.startswith("softmax of a partial sum")
+    assert found.reason == "GeLU needs the whole sum, not partial sums"
+    assert joins(qkv="rows")["attention", "middle"].reason.startswith("softmax needs the whole sum")
     own = block(GPT, 1, 2048, 4, sequence_parallel=True, cuts={"up": "rows"}).joins[4]
     assert own.forward == own.backward == (Move("all_to_all", 2048 * GPT.hidden * 2 // 4, 4, ("normed",)),)
     assert [m.collective for m in joins(up="rows", down="columns")[("mlp", "middle")].forward] == ["all_reduce"]

@@ -45,8 +45,8 @@ def test_the_room_is_what_a_card_has_beside_all_else():
     held = account(hills.SHAPE, hills.BATCH, hills.SEQ, hills.RECIPE, hills.LAYOUT, memory.none(z)).moments["loss"]
     rest = sum(held.values()) / 1e9 - hills.peak(memory.none(z))
     assert hills.room() + rest == pytest.approx(usable(DEVICES["h100-sxm"].memory_bytes) / 1e9)
-    assert all(f">usable: {hills.room():.0f}<" in hills.hills(width) for width in WIDTHS)
-    assert hills.peak(hills.policies()["no cheap part"]) < hills.room() < hills.peak(hills.policies()["everything"])
+    assert all(f">free: {hills.room():.0f}<" in hills.hills(width) for width in WIDTHS)
+    assert hills.peak(hills.policies()["cheap recomputed"]) < hills.room() < hills.peak(hills.policies()["all saved"])
 
 
 def test_tiles_cost_less_than_blocks_and_segments_hold_more_than_either():

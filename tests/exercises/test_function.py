@@ -230,7 +230,7 @@ def test_of_two_mistakes_that_give_the_same_none_is_named():
 
 def test_a_page_without_a_module_says_what_it_has(monkeypatch):
     """In a kernel, where numpy is, a module that is missing is one spelt wrongly."""
-    exercise = exercises.exercise("collectives", "fit")
+    exercise = exercises.exercise("collectives", "crossover")
     assert check(exercise, "import nunpy")["message"] == "Line 1: ModuleNotFoundError: No module named 'nunpy'"
     monkeypatch.setattr("sys.platform", "emscripten")
     result = check(exercise, "import nunpy")

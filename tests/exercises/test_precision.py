@@ -5,7 +5,6 @@ import math
 import random
 import re
 from functools import partial
-from itertools import pairwise
 
 import answers
 import pytest
@@ -13,13 +12,12 @@ from cases import each
 from repo import ROOT
 
 from scaleout import exercises
-from scaleout.exercises.precision import blocks, diagnose, ends, fp8, half, scale, sums
-from scaleout.numerics.blocks import BLOCKS, quantized, scale_of
+from scaleout.exercises.precision import diagnose, ends, fp8, half, scale, sums
+from scaleout.numerics.blocks import BLOCKS, quantized
 from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.octaves import kept_bits
-from scaleout.numerics.rounding import rounded, stochastic, ulp
+from scaleout.numerics.rounding import rounded, ulp
 from scaleout.numerics.scaling import Scaler, search
-from scaleout.numerics.sums import running, total
 from scaleout.timing.job import step
 from scaleout.timing.precision import fp8_seconds
 
@@ -39,13 +37,9 @@ def texts(key):
 def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("below-normal") == 25 - 14
     assert value("clipped-first") == pytest.approx(0.7 * 2**15)
-    assert value("mean-loss") == pytest.approx(1024 / (4096 * 2.3))
     assert value("what-halves") == pytest.approx(2 * 8.03 / 41.8)
     assert value("products-twice") == pytest.approx(1 / (0.33 + 0.335))
     assert value("beside-an-outlier") == 448 * 2**10
-    assert value("delayed-scale") == pytest.approx(2.4 / 9)
-    assert value("four-bit-weights") == 12e9 * 4.5 / 8
-    assert value("floor-clips") == pytest.approx(math.log2(8 / 6))
     assert value("no-further") == pytest.approx(0.125 / rounded(0.01, BF16))
 
 
@@ -114,33 +108,13 @@ def test_scales_are_those_of_the_books_scaler():
         assert len(search(gradients, FP16, Scaler(first, interval=interval))) == len(overflowed)
 
 
-def test_a_weight_stops_at_a_power_of_two_and_is_too_quick_before():
+def test_a_weight_stops_at_a_power_of_two_and_is_too_fast_before():
     assert sums.stops(BF16) == 0.125 and 3e-4 < ulp(0.125, BF16) / 2 < 2 * 3e-4
     assert ulp(0.1, BF16) == pytest.approx(4.9e-4, rel=0.01) and ulp(0.05, BF16) == pytest.approx(2.4e-4, rel=0.02)
     for update in (1e-5, 3e-4, 2e-3, 0.1):
         assert 2**8 <= sums.stops(BF16, 1e-4, update) / update <= 2**9
     assert sums.stops(FP16) == 1.0
     assert "12.5 times 0.01" in texts("no-further")
-
-
-def test_a_mean_of_many_losses_stops():
-    assert total([2.3] * 4096, BF16) == total([2.3] * 9000, BF16) == 1024
-    path = running([2.3] * 4096, BF16)
-    assert {b - a for a, b in pairwise(path) if 512 <= a < 1024} == {4.0} and ulp(1024, BF16) == 8
-    assert "**10.9%**" in texts("mean-loss") and 1024 / 4096 == 0.25
-    assert value("mean-loss") / sums.SHARE == 1 and total([2.3] * 4096, FP16) == 8192
-
-
-def test_by_chance_is_right_on_average_and_what_the_book_does():
-    moved, draw = solution("by-chance"), random.Random(6)
-    for _ in range(100):
-        weight, update = 1 + draw.randrange(128) * 2**-7, draw.uniform(-0.02, 0.02)
-        results = [moved(weight, update, 2**-7, [(i + 0.5) / 1000]) for i in range(1000)]
-        if 1 <= weight + update < 2:
-            assert sum(results) / 1000 == pytest.approx(weight + update, abs=1e-5)
-            for u in (0.1, 0.37, 0.9):
-                assert moved(weight, update, 2**-7, [u]) == stochastic(weight + update, BF16, 1 - u - 2**-40)
-    assert moved(1.0, 0.125, 0.5, [0.6, 0.1]) == 1.5
 
 
 def test_halves_and_shares_that_the_texts_say():
@@ -183,36 +157,6 @@ def test_what_becomes_of_small_numbers_beside_an_outlier():
     assert math.log2(value("beside-an-outlier")) == pytest.approx(18.8, abs=0.05)
 
 
-def test_a_delayed_scale_clips_to_its_history():
-    largest = max(fp8.HISTORY)
-    assert min(9.0 * 448 / largest, 448) * largest / 448 / 9.0 == pytest.approx(value("delayed-scale"))
-    assert "3.8 times" in texts("delayed-scale") and "would be 1,680" in texts("delayed-scale")
-
-
-def test_blocks_of_the_book_have_these_bits_and_clip_as_often():
-    assert [BLOCKS[name].bits() for name in ("nvfp4", "mxfp4", "mxfp8")] == [4.5, 4.25, 8.25]
-    assert "4.5 bits" in texts("four-bit-weights") and "4.25 bits" in texts("four-bit-weights")
-    for name, key in (("mxfp4", value("floor-clips")), ("mxfp8", math.log2(512 / 448))):
-        b, count = BLOCKS[name], 4000
-        largest = [2 ** (3 + i / count) for i in range(count)]
-        cut = [x / scale_of(x, b) > b.element.largest for x in largest]
-        assert sum(cut) / count == pytest.approx(key, abs=1e-3)
-        assert not any(x / scale_of(x, b, "up") > b.element.largest for x in largest)
-    assert "19%" in texts("floor-clips")
-
-
-@each([(name, rule) for name in ("mxfp8", "mxfp4", "mxfp6") for rule in ("floor", "up")])
-def test_exponents_are_those_of_the_books_blocks(name, rule):
-    exponents, draw, b = solution("block-scales"), random.Random(8), BLOCKS[name]
-    for _ in range(200):
-        values = [draw.uniform(-1, 1) * 2.0 ** draw.randint(-20, 20) or 1.0 for _ in range(draw.randint(1, 12))]
-        size = draw.randint(1, 5)
-        wanted = [
-            math.log2(scale_of(max(map(abs, values[i : i + size])), b, rule)) for i in range(0, len(values), size)
-        ]
-        assert exponents(values, size, b.element.largest, rule == "up") == wanted
-
-
 @each(["fp16", "bf16", "tf32", "e5m2", "e4m3", "e3m2", "e2m3", "e2m1"])
 def test_rounding_is_that_of_every_format_between_its_ends(name):
     round_to, draw, f = solution("round-to"), random.Random(9), FORMATS[name]
@@ -224,13 +168,13 @@ def test_rounding_is_that_of_every_format_between_its_ends(name):
 
 
 def test_the_four_runs_are_told_apart_by_what_their_table_has():
-    """The questions of the solution, asked of the table in their order, name each run's mend."""
+    """The questions of the solution, asked of the table in their order, name each run's fix."""
     rows = {line[:16].strip(): line[16:].split() for line in diagnose.LOGS.splitlines()[1:] if line[16:].strip()}
-    mends = {}
+    fixes = {}
     for i, name in enumerate("ABCD"):
         percent = lambda key, i=i: float(rows[key][i].rstrip("%").replace("-", "0"))  # noqa: E731
         ranks = [rows[f"rank {r}"][i] for r in (0, 1)]
-        mends[name] = (
+        fixes[name] = (
             "bf16"
             if rows["largest output"][i] == "inf"
             else "without rank 1"
@@ -238,11 +182,11 @@ def test_the_four_runs_are_told_apart_by_what_their_table_has():
             else "a loss scale"
             if percent("gradients zero") > 50
             else "fp32 copies"
-            if percent("weights stayed") > 50
+            if percent("not changed") > 50
             else ""
         )
     label = next(option.label for option in exercises.exercise("precision", "four-runs").options if option.right)
-    assert dict(re.findall(r"([ABCD]) ([^,]+)", label)) == mends
+    assert dict(re.findall(r"([ABCD]) ([^,]+)", label)) == fixes
     assert 16 - -9 == 25 and "halving it 25 times" in texts("four-runs") and 16 - 2 == 14
 
 
@@ -258,9 +202,7 @@ def test_each_run_takes_the_format_in_which_it_fits():
 
 
 def test_the_right_choices():
-    assert right("all-e4m3") == "inside"
     assert right("four-runs") == "d-rank-1"
-    assert blocks.NVFP4.size == 16 and FORMATS["e8m0"].highest_octave - FORMATS["e8m0"].lowest_octave == 254
 
 
 def test_misconceptions_of_the_rung_are_each_named():
@@ -279,15 +221,9 @@ def test_misconceptions_of_the_rung_are_each_named():
         "not-in-a-row",
         "whole-step",
         "all",
-        "nearest",
         "saved",
         "doubled",
         "normal",
-        "most-recent",
-        "loss-scale",
-        "numbers-alone",
-        "linear",
-        "to-the-nearest",
         "flushed",
         "ties-away",
         "lower-scale",

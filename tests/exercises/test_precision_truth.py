@@ -64,13 +64,6 @@ def test_a_weight_in_bf16_stops():
     assert torch.equal((ones.float() - 6e-4).bfloat16(), ones)
 
 
-def test_a_running_sum_in_bf16_stops():
-    total, loss = torch.zeros((), dtype=torch.bfloat16), torch.tensor(sums.LOSS).bfloat16()
-    for _ in range(sums.TOKENS):
-        total = total + loss
-    assert float(total) == 1024
-
-
 @each([("fp16", torch.float16), ("bf16", torch.bfloat16), ("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)])
 def test_rounding_is_torchs_cast(name, dtype):
     round_to, f = answers.solution("precision", "round-to"), FORMATS[name]
@@ -79,12 +72,6 @@ def test_rounding_is_torchs_cast(name, dtype):
     )
     cast = x.to(dtype).float()
     assert [round_to(number, f.exponent, f.mantissa) for number in x.tolist()] == cast.tolist()
-
-
-def test_e4m3_clips_and_e5m2_does_not():
-    beyond = torch.tensor([9.0 * 448 / 2.4, 1e6])
-    assert beyond.to(torch.float8_e4m3fn).float().tolist() == [448.0, 448.0]
-    assert beyond.to(torch.float8_e5m2).float()[1] == math.inf
 
 
 def test_an_update_that_bf16_loses_is_in_the_copy():

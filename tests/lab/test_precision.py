@@ -30,12 +30,12 @@ INF, NAN = math.inf, math.nan
     [
         ([row(NAN, True, INF, (INF, INF))] * 4, "overflow", "first in down"),
         ([row(NAN, False, INF, (INF,))] * 4, "overflow", "first in down"),
-        ([row(3.0, True, 1.0, (1.0, INF), stayed=1.0)] * 4, "bad-rank", "gradients of rank 1 alone are not"),
+        ([row(3.0, True, 1.0, (1.0, INF), stayed=1.0)] * 4, "bad-rank", "only the gradients of rank 1 are not"),
         ([row(3.0, True, 1.0, (INF, INF))] * 4, "none", "still searching"),
         ([row()] * 2 + [row(zero=0.9)] * 2, "underflow", "90.00% of the gradients are zero"),
-        ([row(stayed=0.8)] * 4, "stagnation", "80.00% of the weights stay"),
-        ([row(skipped=True)] * 2 + [row()] * 2, "none", "weights move"),
-        ([row(zero=0.1)] * 4, "none", "weights move"),
+        ([row(stayed=0.8)] * 4, "stagnation", "80.00% of the weights do not change"),
+        ([row(skipped=True)] * 2 + [row()] * 2, "none", "weights change"),
+        ([row(zero=0.1)] * 4, "none", "weights change"),
     ],
 )
 def test_faults_are_told_apart(log, name, why):
@@ -49,7 +49,7 @@ def test_a_fault_is_shown_beside_a_sound_run():
     assert said.splitlines()[0].split()[:4] == ["step", "loss", "fp32", "bf16"]
     assert said.splitlines()[2].split()[:6] == ["1", "nan", "2.0000", "1.5000", "2^1", "yes"]
     assert "not finite" in said
-    assert "\nwhat the log says: overflow\n  the forward itself" in said
+    assert "\nwhat the log says: overflow\n  the forward pass" in said
     assert all(len(line) < 80 for line in said.splitlines())
 
 
@@ -71,9 +71,13 @@ def test_histograms_go_through_a_record():
 
 
 def test_a_gradient_that_is_not_finite_is_said_to_be_so():
-    row = {"errors": {"all": precision.HUGE, "head": 0.25, "tables": precision.HUGE}, "zero": None, "predicted": 0.5}
-    last = precision.one_step({"fp16": row}, {"fp16": "fp16 products"}).splitlines()[-1]
-    assert re.split(" {2,}", last) == ["fp16 products", "not finite", "not finite", "tables", "-", "50.00%"]
+    row = {
+        "errors": {"all": precision.HUGE, "head": 0.25, "embeddings": precision.HUGE},
+        "zero": None,
+        "predicted": 0.5,
+    }
+    last = precision.one_step({"fp16": row}, {"fp16": "fp16 matmuls"}).splitlines()[-1]
+    assert re.split(" {2,}", last) == ["fp16 matmuls", "not finite", "not finite", "embeddings", "-", "50.00%"]
 
 
 def test_differences_by_seed():

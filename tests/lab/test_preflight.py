@@ -138,14 +138,14 @@ def test_a_healthy_node(machine):
     found = gpu.gpu_checks(4, 4, "13.0", {})
     assert [check.ok for check in found] == [True, True, True]
     assert found[0].found == "driver 580.95.05 runs CUDA 13, this torch is built for CUDA 13.0"
-    assert found[1].found == "79.6 GiB free on each card, or more"
+    assert found[1].found == "at least 79.6 GiB free on each GPU"
     assert found[2].found == "3 pair(s) by NVLink (NV18), 3 pair(s) by PCIe (SYS)"
 
 
 def test_memory_that_others_hold_is_named_with_its_process(machine):
     machine(answers(rows(used=(4, 12288)), f"GPU-00000001-aaaa, 4711\nGPU-00000000-aaaa, {os.getpid()}\n"))
     found = by_need(gpu.gpu_checks(2, 2, "13.0", {}))["GPU memory"]
-    assert (found.ok, found.found) == (False, "GPU 1 holds 12.0 GiB of another process (pid 4711)")
+    assert (found.ok, found.found) == (False, "another process uses 12.0 GiB of GPU 1 (pid 4711)")
     assert by_need(gpu.gpu_checks(1, 1, "13.0", {"CUDA_VISIBLE_DEVICES": "0"}))["GPU memory"].ok is True
     named = {"CUDA_VISIBLE_DEVICES": "GPU-00000001"}
     assert by_need(gpu.gpu_checks(1, 1, "13.0", named))["GPU memory"].ok is False

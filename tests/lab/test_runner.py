@@ -48,7 +48,7 @@ def test_a_lab_knows_its_stem_its_options_and_where_its_records_are(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--fault", "clip", "--save"], "--save: a run with a fault is no Record"),
+        (["--fault", "clip", "--save"], "--save: a run with a fault makes no Record"),
         (["--layers", "1e7", "--hidden", "1e6"], "the weights alone take"),
         (["--save", "record.txt"], "the name must end in .json"),
         (["--trace", "trace.txt"], "the name must end in .json"),
@@ -62,7 +62,7 @@ def test_what_no_run_could_do_or_keep_is_refused(words, said):
 
 def test_an_option_beside_a_flag_that_has_no_use_for_it_is_refused():
     made("--fault", "clip").refuse_idle("--fault", "via")
-    with pytest.raises(ValueError, match="--fault is shown by itself: leave out --via"):
+    with pytest.raises(ValueError, match="--fault runs by itself: leave out --via"):
         made("--fault", "clip", "--via", "hand").refuse_idle("--fault", "via")
 
 

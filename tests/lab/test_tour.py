@@ -150,9 +150,9 @@ def record(**fields):
         ),
         (1, [], "", "it ended with exit code 1: labs/memory.py: out of luck"),
         (-9, [], "", "it was killed by signal 9: labs/memory.py: out of luck"),
-        (0, [], "", "it left no Record"),
-        (0, [], "not JSON (line 1: Expecting value)", "its Record is none: not JSON (line 1: Expecting value)"),
-        (0, [record(device_kind="cuda", backend="nccl")], "", "it was to run on cpu, and ran on cuda"),
+        (0, [], "", "it wrote no Record"),
+        (0, [], "not JSON (line 1: Expecting value)", "its Record is invalid: not JSON (line 1: Expecting value)"),
+        (0, [record(device_kind="cuda", backend="nccl")], "", "it should have run on cpu, but ran on cuda"),
     ],
 )
 def test_a_visit_is_judged_by_all_that_it_left(code, kept, broken, why):
@@ -161,7 +161,7 @@ def test_a_visit_is_judged_by_all_that_it_left(code, kept, broken, why):
 
 def test_a_run_on_the_cpu_never_passes_for_one_on_a_gpu():
     stop = replace(STOP, on="cuda", world=1)
-    assert tour_visit.judged(stop, 0, [record()], "", "") == "it was to run on cuda, and ran on cpu"
+    assert tour_visit.judged(stop, 0, [record()], "", "") == "it should have run on cuda, but ran on cpu"
     assert "CUDA_VISIBLE_DEVICES" not in {
         name for name, value in tour_visit.environment(stop, repo.ROOT, repo.ROOT).items() if value == ""
     }
@@ -210,7 +210,7 @@ def made(tmp_path):
         Visit(Stop("precision", "cuda", "gpu", 1, 100.0), 220.1, ENDED, "its time was over", [], "a\nlast | words\n"),
         Visit(Stop("collectives", "cpu", "smoke", 4, 12.0), 14.0, PASSED, "", [cpu], ""),
     ]
-    found.dropped = [(Stop("mesh", "cpu", "smoke", 4, 25.0), "takes about 25 s here, and 3 were left")]
+    found.dropped = [(Stop("mesh", "cpu", "smoke", 4, 25.0), "takes about 25 s here, and 3 s were left")]
     work = tmp_path / "work"
     (work / "memory-gpu-cuda-1").mkdir(parents=True)
     (work / "memory-gpu-cuda-1" / "log.txt").write_text("fine\n")
@@ -229,11 +229,11 @@ def test_the_page_says_what_the_records_hold(tmp_path):
     assert "| precision | gpu | ended | - | - | - | - | 1 | 220 | 100 |" in gpus
     assert "collectives" not in gpus, "no table has both kinds of device"
     assert "| collectives | smoke | passed | gloo all\\_reduce, 3 B: seconds, held out | 3 ms | 3 ms | 1.000 |" in cpus
-    assert "2 of 3 stops passed, 1 had to be ended, 1 did not fit the time. 2 of them ran on GPUs." in text
-    assert "- mesh, tier smoke, 4 ranks on the CPU: takes about 25 s here, and 3 were left" in text
+    assert "2 of 3 stops passed, 1 ended by the tour, 1 skipped for lack of time. 2 of them ran on GPUs." in text
+    assert "- mesh, tier smoke, 4 ranks on the CPU: takes about 25 s here, and 3 s were left" in text
     assert "Its time was over.\n\n```sh\na\nlast | words\n```" in text
     assert "| peak bytes | 27.90 GB | 28.00 GB | 0.996 |" in text
-    assert "MFU 0.42 of 800 TFLOP/s; the allocator's peak is 28.00 GB" in text
+    assert "MFU 0.42 of 800 TFLOP/s; peak of the allocator 28.00 GB" in text
     assert "bytes at loss" not in text, "zero on both sides"
     assert not found.passed
 
@@ -282,7 +282,7 @@ def test_what_calibrate_measured_is_on_the_page(tmp_path):
         (["--minutes", ""], "argument --minutes: invalid float value: ''"),
         (["--out", " "], "argument --out: needs a value that is not empty"),
         (["--out", "f.txt"], "--out f.txt: is a file, or cannot be written to: choose another folder"),
-        (["--out", "old"], "--out old: holds a tour already: choose another folder"),
+        (["--out", "old"], "--out old: has a tour already: choose another folder"),
         (["--only", "memory,nope"], "--only: there is no lab 'nope' on the tour: use some of preflight, calibrate,"),
         (["--only", ""], "argument --only: needs a value that is not empty"),
         (["--tier", "gpu"], "unrecognized arguments: --tier gpu"),

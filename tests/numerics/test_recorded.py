@@ -45,7 +45,7 @@ def test_records_passed_their_checks_and_show_what_fp16_loses():
     assert {"smoke-cpu-1", "cpu-cpu-1"} <= set(kept)
     for r in kept.values():
         assert all(check["passed"] for check in r.checks.values())
-        lost = "share of gradients that are zero, fp16 products, no loss scale"
+        lost = "share of gradients that are zero, fp16 matmuls, no loss scale"
         assert r.measurement[lost] > 0.04 > r.measurement[lost.replace("no loss", "loss")]
 
 
@@ -53,7 +53,7 @@ def test_a_search_over_the_largest_gradients_is_what_the_scaler_did():
     """torch's scaler, in fp16, on a model of its own: its gradients are nearly those of fp32."""
     record = results.load(recorded_gradients.RECORD)
     course = search(LARGEST, FORMATS["fp16"], Scaler(interval=record.recipe["growth interval"]), repeats=True)
-    did = record.series["loss scale, fp16 products, loss scale"]
+    did = record.series["loss scale, fp16 matmuls, loss scale"]
     alike = [step.scale == scale for step, scale in zip(course, did, strict=True)]
     assert sum(step.skipped for step in course) == 3 and alike.count(True) > 2 / 3 * len(alike)
     assert all(scale / 4 <= step.scale <= 4 * scale for step, scale in zip(course, did, strict=True))

@@ -97,7 +97,7 @@ def test_calibrate_one_process_says_what_it_skips(tmp_path):
     assert done.returncode == 0, done.stderr
     profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-1.json")
     assert profile["collectives"] == {}
-    assert "collectives: skipped, one process has nobody to talk to" in done.stdout
+    assert "collectives: skipped, one process has no other to communicate with" in done.stdout
     assert str(tmp_path) not in done.stdout, "no path of this machine on the screen"
 
 
@@ -157,7 +157,7 @@ def test_preflight_of_one_process_skips_the_all_reduce():
     )
     line = next(line for line in done.stdout.splitlines() if line.startswith("all-reduce"))
     assert line.split()[1] == "skipped"
-    assert "one process has nobody to talk to" in line
+    assert "one process has no other to communicate with" in line
     assert done.returncode == 0, "what was not tried is not to fix"
 
 

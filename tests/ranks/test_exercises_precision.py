@@ -66,7 +66,7 @@ OF_TORCH = (
     scaler.update({"scale": scaler["scale"] * 2, "good": 0} if good == scaler["interval"] else {"good": good})
 """
 )
-SKIP = "    if not norm.isfinite():                               # somewhere: so everywhere\n"
+SKIP = "    if not norm.isfinite():                               # the same on every rank\n"
 OWN_FLAG = changed(
     FLAG,
     ("    dist.all_reduce(bad, dist.ReduceOp.MAX)\n", ""),
@@ -201,7 +201,7 @@ COPIES |= FRESH
 @pytest.mark.parametrize(
     ("check", "right", "written"),
     [
-        (CHECK, "right on 2 and 3 processes: two steps", STEPS),
+        (CHECK, "right on 2 and 3 processes: all ranks skip two steps", STEPS),
         (MASTER, "right on 2 processes: after 60 steps", COPIES),
     ],
     ids=["scaled", "master"],

@@ -77,7 +77,7 @@ OWN_STATE = changed(
 BESIDE = changed(
     GIVEN,
     (
-        "        return run(*inputs)                     # nothing in here is recorded\n",
+        "        return run(*inputs)                     # no graph is recorded here\n",
         "        with torch.no_grad():\n            return run(*inputs)\n",
     ),
     ("ctx.save_for_backward(*inputs)", "ctx.inputs = inputs"),
@@ -117,7 +117,7 @@ def again(run, *inputs):
                         "    return torch.utils.checkpoint.checkpoint(run, *inputs, use_reentrant=True)\n",
     "kept": "def again(run, *inputs):\n    return run(*inputs)\n",
     "kept recorded": changed(
-        GIVEN, ("        return run(*inputs)                     # nothing in here is recorded\n",
+        GIVEN, ("        return run(*inputs)                     # no graph is recorded here\n",
                 "        with torch.enable_grad():\n"
                 "            ctx.out = run(*(one.detach().requires_grad_(one.requires_grad) for one in inputs))\n"
                 "        return ctx.out.detach()\n")),
@@ -146,7 +146,7 @@ def again(run, *inputs):
 
 INSIDE = changed(
     KEPT,
-    ("    share, chosen = gate(x).softmax(-1).max(-1)     # once, and kept\n\n", ""),
+    ("    share, chosen = gate(x).softmax(-1).max(-1)     # once, and saved\n\n", ""),
     ("    def run(x, share):\n", "    def run(x):\n        share, chosen = gate(x).softmax(-1).max(-1)\n"),
     ("checkpoint(run, x, share,", "checkpoint(run, x,"),
 )

@@ -108,7 +108,7 @@ def test_a_host_without_a_name_is_waited_for(monkeypatch):
     with pytest.raises(
         join.Unmet,
         match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s \(.*"
-        r"leads to no address here: torchrun --local-addr",
+        r"has no address here: use torchrun --local-addr",
     ):
         join._reach(2, "no.such.host.invalid", 29500)
 

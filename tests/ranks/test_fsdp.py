@@ -53,7 +53,7 @@ def test_all_ways_on_two_processes_with_memory_over_time_and_a_trace(tmp_path):
     assert sum("gather blocks.1" in line for line in lines) == 2
     assert trace.summary(trace.load(path))["collectives"] >= 10
     assert str(tmp_path) not in said + json.dumps(record.command)
-    assert "predictions of seconds: off by" in said
+    assert "predicted step times: off by" in said
 
 
 def test_a_grid_of_knobs_in_one_launch(tmp_path):

@@ -123,7 +123,7 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
     )
     assert note in record.notes
     assert record.precision == "fp16"
-    assert record.mfu_peak["source"].startswith("fp16 matrix products")
+    assert record.mfu_peak["source"].startswith("fp16 matmuls")
     assert record.failures == []
     assert record.checks["peak within 2% of the prediction"]["passed"], "fp16 takes the bytes of bf16"
     lines = (folder / "metrics.jsonl").read_text().splitlines()

@@ -86,8 +86,8 @@ def test_a_router_that_changes_is_silent_and_a_check_finds_it():
     assert all(row[0] == row[1] and row[2:] == [0, 0] for row in rows.values())
     assert "have different metadata than during the forward pass" in " ".join(done.stdout.split())
     assert re.findall(r"(FAILED|ok) +run twice.*: (.*)", done.stdout) == [
-        ("FAILED", "bias moves in the forward"),
-        ("ok", "bias moves after the step"),
+        ("FAILED", "bias updated in the forward"),
+        ("ok", "bias updated after the step"),
     ]
 
 

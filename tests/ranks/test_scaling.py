@@ -210,7 +210,9 @@ def test_what_limits_is_the_larger_part():
         return curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
 
     assert "15.0 ms per step more than the ideal 25.0 ms. The largest part, 12.0 ms: communication" in say(0.04, 0.012)
-    assert "11.0 ms: computation and updates, slower next to other processes (4 processes on 2 cores)" in say(0.04, 0.004)
+    assert "11.0 ms: computation and updates, slower next to other processes (4 processes on 2 cores)" in say(
+        0.04, 0.004
+    )
     assert "nothing is lost" in say(0.025, 0.0)
     bare = curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
     assert bare.endswith("efficiency 0.62; without a calibration the reason is unknown")

@@ -116,9 +116,9 @@ def test_each_lab_has_its_turn_whatever_the_others_do(folder):
     assert why["collectives"] == "it ended with exit code 1: labs/collectives.py: out of luck"
     assert "it had printed more than 1 MiB" in why["ddp"]
     assert "its time was over" in why["fsdp"]
-    assert why["tensor"] == "its Record is none: not JSON (line 1: Expecting value)"
-    assert why["zero"] == "it left no Record"
-    assert "1 of 6 stops passed, 3 failed, 2 had to be ended. None of them ran on a GPU." in said
+    assert why["tensor"] == "its Record is invalid: not JSON (line 1: Expecting value)"
+    assert why["zero"] == "it wrote no Record"
+    assert "1 of 6 stops passed, 3 failed, 2 ended by the tour. None of them ran on a GPU." in said
     on_the_page(folder / "out", data)
 
 

@@ -193,7 +193,7 @@ def test_the_lab_on_two_processes(tmp_path):
         assert record.measurement[f"seconds per step, {lab_zero.NAMES[via]}"] > 0
     assert all(words in said for words in ("1 AR + 36 broadcast", "6 AG + 3 RS", "5 AG + 3 RS", "3 AG + 3 RS"))
     assert "ms predicted: by the profile of labs/calibrate.py" in said
-    assert "ratio  predicted " in said and "predictions of seconds: off by " in said
+    assert "ratio  predicted " in said and "predicted step times: off by " in said
     older = [one for one in record.skipped if "seconds" in one]
     assert len(older) == 1 and "the machine's profile is an older one" in older[0], "this one has no kernels"
     assert all(check["passed"] for check in record.checks.values())

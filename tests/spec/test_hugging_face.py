@@ -95,9 +95,9 @@ def test_a_model_with_another_head_is_refused_by_its_name(name):
 
 @each(
     [
-        ("", "this is no JSON"),
-        ("{", "this is no JSON"),
-        ("[" * 10**5, "this is no JSON"),
+        ("", "this is not JSON"),
+        ("{", "this is not JSON"),
+        ("[" * 10**5, "this is not JSON"),
         ("[]", "is an object"),
         ("{}", "lacks model_type: llama, mistral, qwen2, qwen3, gpt2 are known"),
         ({"model_type": "gemma"}, "this config.json is of model_type 'gemma': llama"),

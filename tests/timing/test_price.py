@@ -67,7 +67,7 @@ def test_the_command_needs_a_price_and_says_so_in_one_line(capsys):
 def test_the_command_prices_a_class_of_your_own(capsys):
     assert price.main(["--price", "2.5", "--currency", "EUR", "--students", "10", "--gpus", "4", "--hours", "3"]) == 0
     head, _, row = capsys.readouterr().out.splitlines()
-    assert "EUR, at 2.5 EUR a GPU-hour" in head and "kWh, at 1,275 W per GPU" in head
+    assert "EUR, at 2.5 EUR per GPU-hour" in head and "kWh, at 1,275 W per GPU" in head
     assert row == "| your class | 10 | 4 | 10 | 4 | 160 | 400.00 | 204.0 |"
 
 

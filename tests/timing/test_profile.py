@@ -91,7 +91,7 @@ def test_mfu_by_hand():
     share, peak = measured.mfu(profile(), 2.5e10, "fp32", 0.5)
     assert share == 0.5
     assert peak["flops_per_second"] == 2e11
-    assert peak["source"] == "fp32 matrix products by labs/calibrate.py on 2 process(es), m"
+    assert peak["source"] == "fp32 matmuls by labs/calibrate.py on 2 process(es), m"
 
 
 def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):

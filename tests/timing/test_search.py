@@ -237,6 +237,6 @@ def test_what_cannot_be():
     refused(lambda: search(job(), 0), "sequences must be a whole number of at least 1")
     refused(lambda: search(job(), usable=0), "usable must be a whole number of at least 1")
     refused(lambda: search(job(), most_cp=0), "most_cp must be a whole number of at least 1")
-    refused(lambda: search(job(recipe=Recipe("bf16-master"))), "micro-batches add up gradients")
+    refused(lambda: search(job(recipe=Recipe("bf16-master"))), "micro-batches accumulate gradients")
     refused(lambda: search(job(recipe=Recipe("bf16-master", gradients="kept", adapter="lora"))), "and no adapter")
     refused(lambda: search("8B"), "job must be a Job, not '8B'")

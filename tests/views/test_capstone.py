@@ -115,9 +115,7 @@ def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
 
 def test_what_does_not_fit_is_drawn_and_said():
     chosen = shown({"sharding": "ddp"})
-    assert (
-        "But each GPU would need" in chosen["sentence"] and chosen["values"]["weak_efficiency"] > 0.4
-    )
+    assert "But each GPU would need" in chosen["sentence"] and chosen["values"]["weak_efficiency"] > 0.4
     assert chosen["values"]["peak_gb"] > 16 * 8.03, "states alone: 16 bytes for each of 8.03 billion parameters"
     small = shown({"model": "gpt2-xl", "batch": 8192, "sharding": "ddp"})
     assert small["values"]["fits"] and small["values"]["weak_efficiency"] > 0.5

@@ -165,7 +165,7 @@ def test_the_locked_picture_does_not_hold_the_answer():
     assert asked["answer"] == 1.75 and asked["words"] == "1.75 GB"
     for drawn in asked["pictures"]:
         words = re.sub(r'data-stops="[^"]*"', "", drawn)
-        assert not re.search(r"1\.75|14 starts|7 of 8|lap|never|block-|polyline|\d [mµ]?s\b", words)
+        assert not re.search(r"1\.75|14 hops|7 of 8|lap|never|block-|polyline|\d [mµ]?s\b", words)
         assert all(f'data-mark="card-{rank}"' in drawn for rank in range(8))
 
 
@@ -188,11 +188,11 @@ def test_slips_are_what_they_say():
     [
         ({}, "NCCL’s, a chain in the node"),
         ({"ranks": 32}, "NCCL’s, a chain in each node and two trees between nodes"),
-        ({"link": "ib-ndr"}, "as NCCL counts it, by levels"),
-        ({"link": "own"}, "priced with as many as are fastest"),
+        ({"link": "ib-ndr"}, "computed by levels, as in NCCL"),
+        ({"link": "own"}, "computed with the number that is fastest"),
     ],
 )
 def test_of_a_tree_it_is_said_what_is_drawn_and_what_is_priced(params, words):
     found = render(algorithm="tree", **params)
-    starts = int(re.search(r"([\d,]+) starts", found["law"][2])[1].replace(",", ""))
-    assert starts != found["values"]["steps"] and words in found["law"][0] and found["law"][0].startswith("drawn")
+    hops = int(re.search(r"([\d,]+) hops", found["law"][2])[1].replace(",", ""))
+    assert hops != found["values"]["steps"] and words in found["law"][0] and found["law"][0].startswith("drawn")

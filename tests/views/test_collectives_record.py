@@ -69,7 +69,7 @@ def test_own_points_have_their_times_and_only_what_ran_there():
     assert took(early * (late / early) ** (math.log(1e7 / low) / math.log(high / low))) in drawn
     assert "gloo’s own" in views.render("collectives", OWN_LINK | {"algorithm": "in-network"}, svg.WIDE, found)["svg"]
     elsewhere = views.render("collectives", {"ranks": 2}, svg.WIDE, found)["svg"]
-    assert "your run used gloo: join by “my own”" in elsewhere and not circles(elsewhere)
+    assert "your run used gloo: choose “my own”" in elsewhere and not circles(elsewhere)
     assert circles(views.render("collectives", {"ranks": 2}, svg.WIDE, found | {"backend": "nccl"})["svg"])
 
 

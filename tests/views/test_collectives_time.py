@@ -124,7 +124,7 @@ def test_protocols_are_shown_where_asked():
     names = ("NCCL: LL", "LL128", "Simple")
     plain, asked = render(), render(protocols=True)
     assert not [name for name in names if name in plain["svg"]] and all(name in asked["svg"] for name in names)
-    assert "least latency: 14 starts" in plain["svg"] and ">latency: 14 starts" in asked["svg"]
+    assert "lowest latency: 14 hops" in plain["svg"] and ">latency: 14 hops" in asked["svg"]
     assert plain["svg"].count('data-mark="half-') == 1 and "half and half: 752 kB" in plain["svg"]
     assert plain["sentence"] == asked["sentence"] and plain["law"] == asked["law"]
     assert plain["values"] | {"protocols_shown": ["LL", "LL128", "Simple"]} == asked["values"]
@@ -147,7 +147,7 @@ def test_no_algorithm_is_named_fastest_that_leads_by_less_than_prices_are_off():
     ring, tree = (small.way(name, 1e4).cost for name in ("ring", "tree"))
     assert ring.steps == tree.steps == 14 and tree.seconds / ring.seconds < 1.02
     assert small.fastest(1e4) == "" and on_links.Setting("node-ib", 32).fastest(1e4) == "tree"
-    assert ">no lead<" in render()["svg"] and "ring fastest" not in render()["svg"]
+    assert ">a tie<" in render()["svg"] and "ring fastest" not in render()["svg"]
 
 
 def test_ranks_fill_nodes_evenly_and_none_is_priced_that_is_not_there():
@@ -208,11 +208,11 @@ def test_the_lever_works_when_tried():
 def test_the_sentence_and_the_law_at_the_default():
     found = render()
     assert found["sentence"] == (
-        "The ring takes **4.92 ms** for 1 GB among 8 GPUs on NVLink 4, 99% of it moving bytes. "
-        "Try **switches**, which add on the way, 1.125 GB from each: 3.75 ms."
+        "The ring takes **4.92 ms** for 1 GB over 8 GPUs on NVLink 4, 99% of it spent moving bytes. "
+        "Try **switches** that add, so that each GPU sends 1.125 GB: 3.75 ms."
     )
     assert found["law"][1] == "2 × (8 − 1)/8 × 1 GB = 1.75 GB"
-    assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 starts: 56.0 µs"
+    assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 hops: 56.0 µs"
 
 
 def test_the_lever_is_no_part_of_what_the_picture_says_of_itself():
@@ -229,7 +229,7 @@ def test_the_lever_is_no_part_of_what_the_picture_says_of_itself():
 def test_what_nccl_never_does_is_said_so_beside_what_it_does(algorithm):
     said = render(algorithm=algorithm)["sentence"]
     assert said.startswith("NCCL, NVIDIA’s library, never all-reduces this way; it would take **")
-    assert said.endswith(". Try **switches**, which add on the way, 1.125 GB from each: 3.75 ms.")
+    assert said.endswith(". Try **switches** that add, so that each GPU sends 1.125 GB: 3.75 ms.")
 
 
 def test_the_law_gives_what_the_model_says():

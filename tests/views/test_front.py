@@ -64,7 +64,7 @@ def test_words_say_the_numbers_of_the_state(state):
     if found["fits"]:
         assert f"{found['held_gb']:.1f} of the usable {front.ROOM / 1e9:.1f} GB" in result["sentence"]
         assert f">{front.ROOM / 1e9:.1f} GB</text>" in result["svg"] and 'data-mark="usable"' in result["svg"]
-        assert "48% more on the wire, 33% more arithmetic" in result["sentence"]
+        assert "48% more communication and 33% more arithmetic" in result["sentence"]
     else:
         assert f"{found['held_gb']:.0f} GB" in result["sentence"]
 

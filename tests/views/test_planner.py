@@ -38,9 +38,9 @@ def test_it_tells_what_the_search_finds():
     yours = cut(job, 1024, zero=3, checkpointing="full")
     assert (values["yours"]["seconds"], values["yours"]["fits"]) == (yours.seconds, True)
     ratio = yours.seconds / found.best.seconds
-    assert f"Yours: {ratio:.2f} times as long, recomputation 23%." in shown()["sentence"]
+    assert f"Yours takes {ratio:.2f} times as long: recomputation 23%." in shown()["sentence"]
     more = " or more" * bool(band(job).outside)
-    assert f"a step ± {100 * band(job).share:.0f}%{more},**" in shown()["sentence"]
+    assert f"per step ± {100 * band(job).share:.0f}%{more},**" in shown()["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_a_config_json_is_the_model():
     best = search(job_of(hugging_face.shape(PASTED), 96), 192).best
     assert found["values"]["best"]["seconds"] == best.seconds and found["values"]["best"]["gb"] == best.bytes / 1e9
     assert found["sentence"].startswith("mistral of 7.25B on 96 H100, Megatron-LM: **")
-    assert found["levers"]["model"] == {"off": "config.json is the model: empty its box"}
+    assert found["levers"]["model"] == {"off": "config.json gives the model: empty its box"}
     kept = views.clean("planner", {"config": PASTED})["config"]
     assert "rope_theta" not in kept and views.clean("planner", {"config": kept})["config"] == kept
     assert shown({"config": kept})["svg"] == shown({"config": PASTED})["svg"]
-    with pytest.raises(ValueError, match="this is no JSON: paste a whole config"):
+    with pytest.raises(ValueError, match="this is not JSON: paste a whole config"):
         shown({"config": "{"})
     assert launch.ranks(setting(config=kept), setting(config=kept).best) == "", "no model of the chapter"
     small = json.dumps(json.loads(PASTED) | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4})
@@ -178,7 +178,7 @@ def test_a_config_json_is_the_model():
 
 def test_where_no_layout_divides_no_axis_is_made_up():
     found = shown({"gpus": 7168, "sequences": 8})
-    assert "no layout divides this" in found["sentence"] and not re.search(r">[\d.,]+ m?s<|fastest", found["svg"])
+    assert "no layout is possible" in found["sentence"] and not re.search(r">[\d.,]+ m?s<|fastest", found["svg"])
 
 
 def test_counts_of_gpus_are_whole_nodes_and_more_than_doublings():
@@ -189,7 +189,7 @@ def test_counts_of_gpus_are_whole_nodes_and_more_than_doublings():
     one = setting(**SMALL | {"gpus": 96, "sequences": 192}).question
     assert clusters.changed(one, "nodes of 64 GPUs") is None and clusters.changed(one, "network half as fast")
     none = shown({"gpus": 7168, "sequences": 8})["sentence"]
-    assert "**no layout divides this.** 8 sequences do not fall evenly to so many replicas: take 7,168 of them." in none
+    assert "**no layout is possible.** 8 sequences cannot be divided evenly over the replicas: use 7,168." in none
 
 
 def test_a_point_pressed_is_yours():
@@ -206,7 +206,7 @@ def test_a_point_pressed_is_yours():
 def test_where_nothing_fits_the_smallest_and_the_first_cluster_are_named():
     found, now = shown({"gpus": 8}), setting(gpus=8)
     assert not found["values"]["fits"] and found["values"]["smallest"]["gb"] == now.result.over[0].bytes / 1e9
-    assert "**nothing fits.**" in found["sentence"] and "From **32 GPUs** on it fits" in found["sentence"]
+    assert "**nothing fits.**" in found["sentence"] and "It fits on **32 GPUs**" in found["sentence"]
     assert setting(gpus=16).best is None and setting(gpus=32).best is not None
     assert found["levers"]["price"] == {"off": "nothing fits, so there is no run"}
     assert float(marks(found["svg"])["room line"].get("y1")) > float(marks(found["svg"])["best"].get("cy"))
@@ -216,7 +216,7 @@ def test_where_nothing_fits_the_smallest_and_the_first_cluster_are_named():
 def test_clusters_that_fit_next_are_among_those_on_offer(gpus):
     """Three GPUs doubled are six, and then whole nodes: 12 GPUs are none."""
     found = shown({"model": "llama-3-70b", "gpus": gpus, "sequences": 96})
-    assert "**nothing fits.**" in found["sentence"] and "From **24 GPUs** on it fits: " in found["sentence"]
+    assert "**nothing fits.**" in found["sentence"] and "It fits on **24 GPUs**: " in found["sentence"]
     assert setting(gpus=24, sequences=96).best is not None
 
 
@@ -234,9 +234,9 @@ def test_one_gpu_has_three_layouts():
 
 def test_an_impossible_pick_says_what_would_work():
     found = shown(BIG | {"zero": 3})
-    assert "Yours cannot be." in found["sentence"]
+    assert "Your layout is not possible." in found["sentence"]
     assert "take a multiple of 16,384 sequences" in found["values"]["yours"]["refused"]
-    assert "Yours cannot be: " in told("figures", **BIG)["blocks"][0][1]
+    assert "Your layout is not possible: " in told("figures", **BIG)["blocks"][0][1]
 
 
 def test_learned_positions_end_a_sequence():

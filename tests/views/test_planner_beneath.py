@@ -112,13 +112,14 @@ def test_what_is_printed_is_run_by_the_program_that_was_priced(program, names, a
     assert all(bool(lines) is not bool(cannot) for _, lines, cannot in found)
     shown_blocks = told("launch", program=program)["blocks"]
     assert shown_blocks[0][0] == "words" and any(one[0] == "fold" for one in shown_blocks)
-    assert shown_blocks[-1][1].startswith("Other programs take other seconds: choose ")
+    assert shown_blocks[-1][1].startswith("Other programs have other step times: choose ")
 
 
 def test_what_a_program_cannot_run_is_said_in_its_place():
     blocks = told("launch", **SMALL, program="compiled", tp=2, zero=1)["blocks"]
     assert any(
-        kind == "words" and "torchtitan cannot: torchtitan splits gradients too" in text for kind, text, *_ in blocks
+        kind == "words" and "torchtitan cannot run it: torchtitan splits gradients too" in text
+        for kind, text, *_ in blocks
     )
 
 
@@ -144,7 +145,7 @@ def test_a_layout_with_more_chunks_opens_there_with_as_many_as_that_picture_has(
     assert most == launch.CHUNKS
     own = cuts_of(plan)._asdict()
     said = {words: address for kind, words, *address in told("launch", **own)["blocks"] if kind == "link"}
-    (address,) = said["yours: see its ranks and what they send, with fewer chunks"]
+    (address,) = said["your layout: its ranks and what they communicate, with fewer chunks"]
     given = dict(one.split("=") for one in address.partition("?")[2].split("&"))
     assert given["chunks"] == str(most) and given["pp"] == str(plan.layout.pp)
 

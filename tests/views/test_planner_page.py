@@ -19,12 +19,12 @@ ROWS = {"Llama 3 8B": "8B", "Llama 3 70B": "70B", "GPT-3 175B": "175B"}
 
 def test_the_bands_that_it_names_are_those_of_the_table():
     for name, words in (
-        ("megatron", "Under Megatron-LM on H100 nine of ten are predicted within {}%, half within {}%"),
-        ("compiled", "under `torch.compile` on H100 and H200 within {}% and {}%"),
+        ("megatron", "For Megatron-LM on H100, nine of ten steps are predicted within {}% and half within {}%"),
+        ("compiled", "for `torch.compile` on H100 and H200, nine of ten within {}% and half within {}%"),
     ):
         found = ERRORS[name, "hopper"]
         assert words.format(round(100 * found.ninth), round(100 * found.median)) in PAGE
-    assert f"within {100 * TOLERANCE:.0f}% of the whole model" in PAGE
+    assert f"within {100 * TOLERANCE:.0f}% of the full model" in PAGE
     assert f"{100 * FRAGMENTS[1]:.0f}% for fragmentation" in PAGE
 
 
@@ -50,5 +50,5 @@ def test_what_is_said_of_llama_3s_own_layout():
     plan = cut(job, 2048, tp=8, pp=16)
     assert f"does not fit here by {plan.over / 1e9:.0f} GB" in PAGE
     whole, part = (max(one.peak["gradients"] for one in accounts(plan.job.other(zero=zero))) for zero in (1, 2))
-    assert f"saves {(whole - part) / 1e9:.0f} GB of this" in PAGE
+    assert f"saves {(whole - part) / 1e9:.0f} GB of these" in PAGE
     assert whole - part == pytest.approx(4 * 405.85e9 / 128, rel=0.05)

@@ -33,13 +33,13 @@ def test_of_equal_layouts_the_simplest_is_the_best():
         )
         assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.result.plans if now.result.equal(plan))
     said = shown(SMALL | {"program": "compiled"})["sentence"]
-    assert f"best of {now.counts['alike']} equals" in said
+    assert f"one of {now.counts['alike']} equally fast" in said
 
 
 def test_a_layout_that_the_framework_cannot_run_is_priced_and_not_proposed():
     own = SMALL | {"program": "compiled", "tp": 2, "zero": 1, "recompute": "none"}
     found = shown(own)
-    assert found["sentence"].endswith("torchtitan cannot run yours.") and found["values"]["yours"]["seconds"] > 0
+    assert found["sentence"].endswith("torchtitan cannot run your layout.") and found["values"]["yours"]["seconds"] > 0
     assert found["values"]["yours"]["cannot"].endswith("use zero 2 or 3")
     assert found["values"]["yours"]["why"].startswith("torchtitan splits gradients too")
     assert not any(plan.layout.zero == 1 and plan.layout.pp == 1 for plan in setting(**own).plans)
@@ -80,7 +80,7 @@ def test_the_published_run_of_this_job_is_drawn_with_its_error():
     assert (run.seconds, run.predicted) == (row.seconds, measured.seconds(row))
     found = marks(shown()["svg"])
     assert "published" in found
-    assert found["said published"].text == f"NVIDIA ran: {took(run.seconds)}, here {took(run.predicted)}"
+    assert found["said published"].text == f"NVIDIA measured: {took(run.seconds)}, predicted {took(run.predicted)}"
     for params in ({"sequences": 512}, {"program": "compiled"}):
         assert "published" not in marks(shown(params)["svg"])
 
@@ -99,7 +99,8 @@ def test_in_place_of_a_model_that_the_framework_has_not_it_says_so(program, own)
     asked = {"model": "gpt2-xl", "gpus": 1, "program": program}
     found = told("launch", **asked)["blocks"]
     assert any(
-        kind == "words" and "torchtitan cannot: torchtitan has Llama's blocks" in text for kind, text, *_ in found
+        kind == "words" and "torchtitan cannot run it: torchtitan has Llama's blocks" in text
+        for kind, text, *_ in found
     )
     assert [kind for kind, *_ in found].count("fold") == own * len([1 for kind, text, *_ in found if "**" in text])
     assert shown(asked)["values"]["best"]["seconds"] > 0
@@ -111,5 +112,5 @@ def test_a_sliding_window_shorter_than_the_sequences_is_said_to_be_priced_as_non
     config = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
               "vocab_size": 32_000, "intermediate_size": 14_336, "sliding_window": 4096}  # fmt: skip
     blocks = told("figures", config=json.dumps(config), gpus=8, sequences=8, seq=seq)["blocks"]
-    line = "Layers of this model look back over 4,096 tokens at most; they are priced over all."
+    line = "This model attends to at most 4,096 earlier tokens; the prediction assumes all."
     assert (("words", line) in blocks) is said

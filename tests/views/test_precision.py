@@ -50,7 +50,7 @@ def test_values_are_those_of_the_recorded_gradients():
         if one.shares:
             continue
         every = GRADIENTS[params["moment"]][params["kind"]]
-        part = {"head": "head" if params["kind"] == "activations" else "tables"}.get(params["part"], params["part"])
+        part = {"head": "head" if params["kind"] == "activations" else "embeddings"}.get(params["part"], params["part"])
         h = together(every.values()) if part == "all" else every[part]
         wanted = fate(h, FORMATS[params["format"]], found["scale_log2"] - params["smaller"])
         assert found["zero_percent"] == round(100 * wanted.zero, 1)
@@ -77,12 +77,12 @@ def test_what_is_infinite_is_a_share_of_the_picture_or_said_to_be_elsewhere():
     ]:
         result = shown(**params)
         said, beyond = result["sentence"], result["values"]["beyond_percent"]
-        assert "**the step is left out**" in said
+        assert "**the step is skipped**" in said
         if beyond:
-            assert " are infinite, and" in said and "none of" not in said
+            assert " are infinite, so" in said and "none of" not in said
         else:
             assert "none of the gradients" in said
-            assert "is infinite, but the largest, one of the weights' in values and output in block 1, is: " in said
+            assert "is infinite, but the gradient of a weight in values and output in block 1 is, so " in said
         elsewhere += not beyond
     assert elsewhere == 5
 
@@ -103,7 +103,7 @@ def test_the_search_is_the_scalers():
             assert found["skipped_so_far"] == sum(one.skipped for one in course[:step])
             assert found["overflows"] is found["skipped"]
     said = shown(step=22)["sentence"]
-    assert said.startswith("Step 22, loss scale 2¹⁷: the largest gradient is infinite. **The step is left out**")
+    assert said.startswith("Step 22, loss scale 2¹⁷: the largest gradient is infinite. **The step is skipped**")
 
 
 def test_the_scaler_is_fp16s_and_has_the_loss_scale_in_hand():
@@ -158,7 +158,7 @@ def test_what_blocks_are_called():
     }
     for name, (element, scales, block) in said.items():
         found = shown(format=element, shared=scales, block=block)["sentence"]
-        assert found.startswith(f"{name}, {block} numbers share a scale: ")
+        assert found.startswith(f"{name}, one scale per {block} numbers: ")
 
 
 def test_what_is_drawn_is_what_the_format_has():
@@ -180,11 +180,11 @@ def test_the_law_adds_up():
         sum_, power = formula.translate(SUPER).split(" = ")
         terms = [*map(int, re.findall(r"-?\d+", re.search(r"\((.*)\)", sum_)[1].replace("- ", "-")))]
         assert sum(terms) == int(power[1:]) == shown(format=name)["values"]["zero_below_log2"]
-        assert words.startswith(f"{name}'s lowest octave is")
+        assert words.startswith(f"The lowest normal exponent of {name} is")
     assert "gradients of 2⁻⁴¹" in shown(scale=16)["law"][2]
     top, largest, bears = map(float, re.findall(r"[\d.]+", shown(step=22)["law"][1].replace(",", "")))
     assert top / largest == pytest.approx(bears, rel=0.005) and bears < 2**17
-    assert shown(format="e4m3", shared="floor")["law"][2].startswith("8 + 8/32 = 8.25 bits a number.")
+    assert shown(format="e4m3", shared="floor")["law"][2].startswith("8 + 8/32 = 8.25 bits per number.")
     assert shown(format="e2m1", shared="nv", block=16)["law"][1] == "m / 6"
 
 

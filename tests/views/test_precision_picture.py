@@ -64,7 +64,7 @@ def test_shares_fill_the_bar(width):
 
 
 def test_cells_fill_and_choose_their_part():
-    for kind, head in (("activations", "head"), ("weights", "tables")):
+    for kind, head in (("activations", "head"), ("weights", "embeddings")):
         drawn = shown(kind=kind, part="block 2, MLP")
         found = marks(drawn["svg"])
         for part in (*PARTS, head):

@@ -44,7 +44,7 @@ def test_the_opening_needs_40_per_cent():
     assert found["block_mb"] == pytest.approx(2655.1, abs=0.1) and found["all_percent"] == 30.6
     assert not found["fits"] and found["fits_from_percent"] == 40
     assert shown(dropped=40)["values"]["fits"] and not shown(dropped=40 - STEP)["values"]["fits"]
-    assert "try **40% dropped**" in shown()["sentence"].lower()
+    assert "try **40% freed**" in shown()["sentence"].lower()
 
 
 def test_the_answer_is_the_step_with_full_recomputation():
@@ -256,7 +256,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         if now.fits:
             assert levers.pace(then) < 0.99 * levers.pace(now)
         else:
-            assert f"{levers.longer(then)}." in said and "which fits" in said
+            assert f"{levers.longer(then)}." in said and "fits, and is" in said
         seen |= found.change.keys()
     assert {"dropped", "order", "attention", "way", "batch"} <= seen, seen
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 def ring_all_reduce(tensor):
     """Replace `tensor`, which is flat, by its sum over all ranks.
 
-    In place, with isend and irecv alone, in a ring.
+    In place, in a ring, with only isend and irecv.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     return ...
@@ -46,21 +46,21 @@ RING_ON_RANKS = Lab(
     level=3,
     minutes=25,
     title="A ring on real ranks",
-    prompt="Write `ring_all_reduce(tensor)` with `dist.isend` and `dist.irecv` alone. It runs on every rank and "
-    "replaces "
-    "the flat `tensor` by the sum over the ranks, in place. It is checked on 2, 3 and 4 processes with gloo, with "
-    "lengths that do not divide by the ranks (one of them is shorter than the ranks), with floats and with integers. "
-    "The bytes that each rank sends are counted: on W ranks a ring sends 2(W−1)/W of the tensor.\n\n"
-    "Save your function as `ring.py`, in the folder of the book's repository, and run the command below.",
+    prompt="Write `ring_all_reduce(tensor)` with only `dist.isend` and `dist.irecv`. It runs on every rank and "
+    "replaces the flat `tensor` by the sum over all ranks, in place. It is checked on 2, 3 and 4 processes with gloo, "
+    "with floats and with integers, and with lengths that the number of ranks does not divide (one is shorter than the "
+    "number of ranks). The bytes that each rank sends are counted: on W ranks a ring sends 2(W−1)/W of the "
+    "tensor.\n\nSave your function as `ring.py` in the book's folder, and run the command below.",
     hints=(
-        "`tensor.tensor_split(ranks)` gives views: writing into them changes the tensor.",
-        "Start the send *and* the receive before you wait for either. If every rank waits in its send, nobody "
+        "`tensor.tensor_split(ranks)` returns views: writing into them changes the tensor.",
+        "Start the send *and* the receive before you wait for either. If every rank waits for its send, no rank "
         "receives.",
-        "What arrives in the first ranks − 1 steps is added, so it needs a buffer of its own: `torch.empty_like`.",
+        "In the first ranks − 1 steps the arriving chunk is added, so it needs a buffer of its own, by "
+        "`torch.empty_like`.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "The lab's version cuts each chunk into pieces, so that one piece is added while the next is on its way: see "
+    "The lab's version cuts each chunk into pieces, so that one piece is added while the next is being sent: see "
     "`scaleout/parallel/ring.py`.",
     stub=STUB,
     command="python -m scaleout.exercises.collectives.ranks ring.py",

@@ -2,7 +2,7 @@
 
     python -m scaleout.exercises.collectives.ranks ring.py
 
-Besides the sums it counts what was sent, so that a ring is told from something else with the same result.
+Besides the sums it counts the bytes sent, to tell a ring from other ways to the same result.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ HALF = 2e-3  # relative: float16 rounds above 2,048
 OVERHEAD = 1000  # bytes per step may send beside its chunk, as for a length or the wrapping of an object
 
 MISTAKES = {
-    "unchanged": "the tensor is as it was. Write into it (tensor += ..., chunk.copy_(...)): tensor = ... only renames",
-    "dropped-rest": "the end is as it was. Where the length does not divide by the ranks, tensor_split gives every "
-                    "number to a chunk",
-    "mean": "that is the mean over the ranks. All-reduce adds: leave the sum as it is",
-    "rounded": "the last digits are lost, of whole numbers alone: a buffer has another dtype than the tensor. Use "
+    "unchanged": "the tensor is unchanged. Write into it (tensor += ..., chunk.copy_(...)): tensor = ... only "
+                 "rebinds the name",
+    "dropped-rest": "the end is unchanged. If the length does not divide by the ranks, tensor_split still puts every "
+                    "number into a chunk",
+    "mean": "that is the mean over the ranks. An all-reduce adds: do not divide the sum",
+    "rounded": "the last digits of integers are lost: a buffer has another dtype than the tensor. Use "
                "empty_like",
-    "counted-twice": "some ranks' numbers were added more than once. In steps 0 to ranks - 2 what arrives is added, "
-                     "from then on it replaces",
-    "forgot-all-gather": "one chunk is finished and the others hold sums of some ranks, as after the reduce-scatter. "
-                         "The finished chunks have to go round, in ranks - 1 more steps",
-    "one-step-short": "one chunk holds the sum of some ranks only, and the others are finished, as where a step is "
+    "counted-twice": "some ranks' numbers were added more than once. In steps 0 to ranks - 2 the arriving chunk is "
+                     "added, after that it replaces",
+    "forgot-all-gather": "one chunk is complete and the others have sums of some ranks, as after the reduce-scatter. "
+                         "The complete chunks have to be passed on, in ranks - 1 more steps",
+    "one-step-short": "one chunk has the sum of only some ranks, and the others are complete, as if a step were "
                       "missing. There are 2 * (ranks - 1)",
 }  # fmt: skip
 
@@ -66,7 +67,7 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
             )
         messages = [message(length, dtype, sender) for sender in range(world)]
         if returned is ...:
-            return wrong(f"{place}: the tensor is as it was: put your ring in the place of the ...", "stub")
+            return wrong(f"{place}: the tensor is unchanged: put your ring in place of the ...", "stub")
         fault = _fault(tensor, sum(messages), returned, world)
         fault = fault or _not_a_ring(calls, tensor, world)
         inferred = not fault or fault[0] == "wrong-sum"
@@ -147,17 +148,17 @@ def _not_a_ring(calls: counted, tensor: torch.Tensor, world: int) -> Fault:
     ring = steps * -(-length // world)
     if len(sent) > 1:
         return "not-a-ring", (
-            f"the sum is right, but it sent to {len(sent)} other ranks. In a ring every rank sends to its right only"
+            f"the sum is right, but it sent to {len(sent)} other ranks. In a ring every rank sends only to its right"
         )
     if total > ring * size + OVERHEAD * steps:
         return "sent-too-much", (
-            f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends at "
-            f"most {ring:,}: one chunk a step, not the whole tensor"
+            f"the sum is right, but it sent {total / size:,.0f} numbers, and a ring sends at most {ring:,}: "
+            "one chunk per step, not the whole tensor"
         )
     if total < steps * (length // world) * size:
         return "not-a-ring", (
-            f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends {ring:,}"
-            ": another way brought the sum"
+            f"the sum is right, but it sent {total / size:,.0f} numbers, and a ring sends {ring:,}"
+            ": the sum came by another way"
         )
     return None
 

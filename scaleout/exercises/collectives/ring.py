@@ -1,4 +1,4 @@
-"""Exercises of `collectives` that write the ring in pure Python: who sends which chunk when, and what comes of it."""
+"""Exercises of `collectives` that write the ring in pure Python: who sends which chunk when, and the result."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ CHUNK = Function(
     key="chunk-to-send",
     level=2,
     title="Who sends which chunk",
+    short=True,
     prompt="The message is cut into as many chunks as there are ranks, numbered from 0. In every step each rank sends "
-    "one chunk to its right, to rank + 1 (the last one to rank 0), and receives one from its left.\n\n"
+    "one chunk to its right, to rank + 1 (the last rank sends to rank 0), and receives one from its left.\n\n"
     "- In step 0, rank r sends chunk **r**.\n"
-    "- From then on, it sends what it received in the step before. That holds in the reduce-scatter, where "
-    "what arrives is added, and in the all-gather, where it replaces.\n\n"
-    "Write `chunk_to_send(rank, step, ranks)`. Steps count on from 0 to 2(W−1) − 1, through both halves: W is `ranks`.",
+    "- After that, it sends the chunk that it received in the step before. This holds in both laps: in the first, an "
+    "arriving chunk is added, and in the second it replaces.\n\n"
+    "Write `chunk_to_send(rank, step, ranks)`. Steps are numbered from 0 to 2(W−1) − 1 through both laps; W is "
+    "`ranks`.",
     hints=(
-        "In step 0 rank 2 receives chunk 1 from rank 1. So that is what it sends in step 1, and chunk 0 in step 2.",
-        "One step later, one chunk less. In Python, `-1 % 4` is 3.",
+        "In step 0 rank 2 receives chunk 1 from rank 1. So it sends chunk 1 in step 1, and chunk 0 in step 2.",
+        "With each step the number is one lower. In Python, `-1 % 4` is 3.",
     ),
     solution="```python\n"
     f"{_CHUNK_SOLUTION}```\n\n"
-    "One formula for both halves. After step W−2 rank r holds the finished chunk r+1, and that is what it sends "
-    "in step W−1: (r − (W−1)) mod W = (r + 1) mod W.",
+    "One formula serves both laps. After step W−2 rank r has the complete chunk r+1, and it sends that chunk in "
+    "step W−1: (r − (W−1)) mod W = (r + 1) mod W.",
     function="chunk_to_send",
     index=True,
     stub=_CHUNK_STUB,
@@ -69,46 +71,46 @@ CHUNK = Function(
         Mistake(
             "other-direction",
             lambda rank, step, ranks: (rank + step) % ranks,
-            "Your chunks count up with the steps. What a rank sends next came from its left, and there the chunk "
+            "Your numbers rise with the steps. The chunk that a rank sends next came from its left, and there the "
             "number is one lower.",
         ),
         Mistake(
             "received",
             lambda rank, step, ranks: (rank - step - 1) % ranks,
-            "That is the chunk which the rank receives in this step. It sends it in the next one.",
+            "That is the chunk that the rank receives in this step. It sends it in the next one.",
         ),
         Mistake(
             "no-modulo",
             lambda rank, step, ranks: rank - step,
-            "The number leaves the range of chunks. The ring is closed: take it modulo ranks.",
+            "Some numbers are no chunk's. The ring is closed: take the number modulo ranks.",
         ),
         Mistake(
             "starts-again",
             lambda rank, step, ranks: (rank - step % (ranks - 1)) % ranks,
-            "Your second half starts again with the rank's own chunk. But the chunk that it has finished by then "
-            "is the next one, rank + 1.",
+            "Your second lap starts again with the rank's own chunk. But the chunk that it has finished by then is "
+            "the next one, rank + 1.",
         ),
         Mistake(
             "own-chunk",
             lambda rank, step, ranks: rank,
-            "That sends the rank's own chunk in every step. It has to pass on what it received.",
+            "Your rank sends its own chunk in every step. It has to pass on the chunk that it received.",
         ),
         Mistake(
             "wrong-modulo",
             lambda rank, step, ranks: (rank - step) % (ranks - 1),
-            "There are as many chunks as ranks: take it modulo ranks, not ranks - 1.",
+            "There are as many chunks as ranks: take the number modulo ranks, not ranks - 1.",
         ),
     ),
-    right="With this one line, every rank knows what to do without asking anybody.",
+    right="With this one line, every rank knows what to send without asking any other.",
 )
 
 _SCATTER_STUB = '''\
 def reduce_scatter(held):
     """[parts, sent] after a ring reduce-scatter.
 
-    parts: of each rank the part of the sum that it ends with
-    sent: of each rank how many numbers it has sent
-    held: a list for each rank, all of the same length
+    parts: for each rank, the part of the sum that it ends with
+    sent: for each rank, how many numbers it has sent
+    held: one list per rank, all of the same length
     """
     ranks, length = len(held), len(held[0])
     return ...
@@ -202,27 +204,27 @@ SCATTER = Function(
     level=3,
     title="Each rank its own part",
     lists=True,
-    prompt="A ring in which rank r begins by sending part r leaves it, after W−1 steps, with the finished part "
-    "**r + 1**. A library promises another thing: after a reduce-scatter rank r holds part **r**. Write "
-    "`reduce_scatter(held)`, a ring that ends so, in as many steps. `held` is a list for each rank, all of the same "
-    "length. Return `[parts, sent]`: the part of the sum that each rank ends with (a list for each rank), and how many "
-    "**numbers** each rank has sent.\n\n"
-    "- Cut each list into as many parts as there are ranks. Where the length does not divide, the first parts are one "
-    "longer, as in `torch.tensor_split`: 7 numbers on 3 ranks make parts of 3, 2 and 2.\n"
-    "- In each step every rank sends one part to its right, where it is added: at first a part of its own, and from "
-    "then on what it has just received and added to.",
+    prompt="In a ring in which rank r begins by sending part r, it has the complete part **r + 1** after W−1 steps. A "
+    "library promises something else: after a reduce-scatter, rank r has part **r**. Write `reduce_scatter(held)`, a "
+    "ring with that result, in as many steps. `held` is one list per rank, all of the same length. Return "
+    "`[parts, sent]`: the part of the sum that each rank ends with (one list per rank), and how many **numbers** each "
+    "rank has sent.\n\n"
+    "- Cut each list into as many parts as there are ranks. If the length does not divide evenly, the first parts are "
+    "one longer, as in `torch.tensor_split`: 7 numbers on 3 ranks make parts of 3, 2 and 2.\n"
+    "- In each step every rank sends one part to its right, where it is added: first a part of its own, and after that "
+    "the part that it has just received and added to.",
     hints=(
-        "Follow one part backwards. Part r has to reach rank r in the last step: where did it set out, W−1 steps "
-        "before?",
-        "Part 0 sets out on rank 1. So what does rank 1 send first, and what does rank r?",
-        "Put the loop over the steps outside, that over the ranks inside: no rank sends the part that it receives "
-        "in the same step.",
+        "Follow one part backwards. Part r has to reach rank r in the last step, so where did it start, W−1 steps "
+        "earlier?",
+        "Part 0 starts on rank 1. So which part does rank 1 send first, and which one does rank r?",
+        "Put the loop over the steps outside and the loop over the ranks inside: no rank sends the part that it "
+        "receives in the same step.",
     ),
     solution="```python\n"
     f"{_SCATTER_SOLUTION}```\n\n"
-    "Part r sets out on rank r + 1, visits every rank and stays on rank r, the only one that never sends it. NCCL's "
-    "rings begin so too. An all-gather in which rank r begins with part r then makes an all-reduce of it, in 2(W−1) "
-    "steps.",
+    "Part r starts on rank r + 1, visits every rank and ends on rank r, the only one that never sends it. NCCL's "
+    "rings begin in this way too. An all-gather in which rank r begins with part r then completes an all-reduce, in "
+    "2(W−1) steps.",
     function="reduce_scatter",
     stub=_SCATTER_STUB,
     reference=_scatter,
@@ -242,120 +244,120 @@ SCATTER = Function(
         Mistake(
             "next-part",
             lambda lists: _scatter(lists, lambda rank: rank + 1),
-            "Your rank r ends with part r + 1, as where it begins with part r. With which part does it have to begin?",
+            "Your rank r ends with part r + 1, as if it began with part r. With which part does it have to begin?",
         ),
         Mistake(
             "reads-another-part",
             lambda lists: _ring(lists, first=0),
-            "Your parts hold one rank's own numbers. Where rank r begins with part r, that part never comes back "
+            "Your parts have only one rank's own numbers. If rank r begins with part r, that part does not come back "
             "to it in W−1 steps. With which part does rank r have to begin?",
         ),
         Mistake(
             "wrong-way",
             lambda lists: _ring(lists, first=1),
-            "Your parts have the numbers of two ranks: part r reaches rank r in the first step and goes on. You "
+            "Your parts have the numbers of two ranks: part r reaches rank r in the first step and is passed on. You "
             "moved the beginning the wrong way.",
         ),
         Mistake(
             "one-too-far",
             lambda lists: _ring(lists, first=-2),
-            "One rank is missing in your parts: part r reaches rank r in the last step but one and goes on. You "
-            "moved the beginning one too far.",
+            "Your parts lack the numbers of one rank: part r reaches rank r one step before the last and is passed "
+            "on. You moved the beginning one too far.",
         ),
         Mistake(
             "counts-up",
             lambda lists: _ring(lists, ascending=True),
-            "Your parts count up with the steps. What a rank sends next came from its left, where the number of "
-            "the part is one lower.",
+            "Your part numbers go up with the steps. The part that a rank sends next came from its left, where the "
+            "number is one lower.",
         ),
         Mistake(
             "counts-up-from-its-own",
             lambda lists: _ring(lists, first=0, ascending=True),
-            "Your parts count up from the rank's own. What a rank sends next came from its left, where the number "
-            "of the part is one lower.",
+            "Your part numbers go up from the rank's own. The part that a rank sends next came from its left, where "
+            "the number is one lower.",
         ),
         Mistake(
             "one-step-short",
             lambda lists: _ring(lists, steps=lambda ranks: ranks - 2),
-            "Your parts hold one rank's own numbers: the last of the W−1 steps is missing, in which the sum of "
-            "all others arrives.",
+            "Your parts have only one rank's own numbers: the last of the W−1 steps is missing, in which the sum of "
+            "all other ranks arrives.",
         ),
         Mistake(
             "replaced",
             lambda lists: _ring(lists, keep=True),
-            "In your ring what arrives replaces what was there. In a reduce-scatter it is added.",
+            "In your ring an arriving part replaces the old one. In a reduce-scatter it is added.",
         ),
         Mistake(
             "sends-its-own",
             lambda lists: _ring(lists, fresh=True),
-            "What has arrived and was added to does not go on: your ranks send their own numbers in every step, as "
-            "they also do where the parts count up with the steps.",
+            "Your ranks send their own numbers in every step, and never the sums that they have made. That also "
+            "happens if the part numbers go up with the steps.",
         ),
         Mistake(
             "rank-by-rank",
             lambda lists: _ring(lists, by_rank=True),
-            "One of your ranks makes all its steps before the next one begins. In a step all send at the same "
+            "Each of your ranks takes all its steps before the next rank begins. In a step all ranks send at the same "
             "time: put the loop over the steps outside.",
         ),
         Mistake(
             "all-gathered",
             _all_reduce,
-            "That is an all-reduce: you went on until every rank had all parts. A reduce-scatter stops halfway.",
+            "That is an all-reduce: you continued until every rank had all parts. A reduce-scatter stops halfway.",
         ),
         Mistake(
             "whole-lists",
             lambda lists: _ring(lists, part=False),
-            "You returned whole lists, with parts in them that are not finished. Return of each rank the one part "
-            "that is.",
+            "You returned whole lists, in which some parts are not complete. For each rank, return the one part that "
+            "is.",
         ),
         Mistake(
             "dropped-rest",
             lambda lists: _scatter(lists, cut=_no_rest),
-            "The last numbers are left out: the length does not divide by the ranks, and the first parts are one "
+            "The last numbers are left out. If the length does not divide evenly by the ranks, the first parts are one "
             "longer.",
         ),
         Mistake(
             "rest-last",
             lambda lists: _scatter(lists, cut=_rest_last),
-            "Your last part takes all the rest. Here the first parts are one longer.",
+            "Your last part takes the whole rest. Here the first parts are one longer.",
         ),
         Mistake(
             "rounded-up",
             lambda lists: _scatter(lists, cut=_rounded_up),
-            "Your parts are all as long as the first, until nothing is left, as in torch.chunk. Here they differ "
-            "by one at most.",
+            "Your parts are all as long as the first, until nothing is left, as in torch.chunk. Here their lengths "
+            "differ by one at most.",
         ),
         Mistake(
             "counted-another-ring",
             lambda lists: [_scatter(lists)[0], _scatter(lists, lambda rank: rank + 1)[1]],
-            "The parts are right, but you counted in a ring that ends with part r + 1 on rank r. Which part does a "
-            "rank never send?",
+            "The parts are right, but you counted for a ring that ends with part r + 1 on rank r. Which part does a "
+            "rank never send here?",
         ),
         Mistake(
             "one-step-more",
             lambda lists: _ring(lists, steps=lambda ranks: ranks),
-            "There is a step too many: after W−1 every part is complete.",
+            "There is one step too many: after W−1 steps every part is complete.",
         ),
         Mistake(
             "whole-list",
             _counted(lambda ranks, length: length if ranks > 1 else 0),
-            "The parts are right, but each rank sent its whole list, as in W steps. W−1 are enough, if each "
-            "begins with another part.",
+            "The parts are right, but each rank sent its whole list, as in W steps. W−1 are enough if each rank "
+            "begins with the right part.",
         ),
         Mistake(
             "whole-every-step",
             _counted(lambda ranks, length: (ranks - 1) * length),
-            "The parts are right, but your ranks sent the whole list in every step. A step moves one part.",
+            "The parts are right, but your ranks sent the whole list in every step. In a step a rank sends one part.",
         ),
         Mistake(
             "counted-messages",
             _counted(lambda ranks, length: ranks - 1),
-            "The parts are right, but you counted messages. Count the numbers in each of them.",
+            "The parts are right, but you counted messages. Count the numbers in them.",
         ),
         Mistake(
             "sent-nothing",
             _counted(lambda ranks, length: 0),
-            "The parts are right, but no rank has sent anything: count the numbers of every message.",
+            "The parts are right, but you say that no rank has sent anything. Count the numbers in every message.",
         ),
         Mistake("swapped", lambda lists: _scatter(lists)[::-1], "You returned [sent, parts]: the parts come first."),
     ),

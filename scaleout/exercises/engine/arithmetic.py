@@ -127,7 +127,7 @@ def _ascii_character(character: str) -> str:
 
 
 class _Sum:
-    """Reads its text from the left: brackets before powers before products before sums."""
+    """Reads its text from the left: brackets before powers before multiplication before addition."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.depth = text, 0, 0

@@ -132,8 +132,7 @@ LORA = Number(
             "frozen-gradients",
             _PARAMS * 4 + _ADAPTER * 16,
             "That is 4 bytes per frozen weight. Either you counted a gradient, which it does not have, or you counted "
-            "it "
-            "in fp32, and it is in bf16.",
+            "the weight in fp32, and it is in bf16.",
         ),
         Slip(
             "forgot-adapters",

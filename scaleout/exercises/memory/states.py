@@ -179,7 +179,7 @@ EIGHTEEN = Choice(
     options=(
         Option(
             "gradient-copies",
-            "They store the gradient in other formats",
+            "They store the gradient in different formats",
             "Right: in 16 bits, in fp32, or in both. That is 2, 4 or 2 + 4 bytes on top of the same 14. When you use a "
             "calculator, find out which of them it assumes.",
             True,

@@ -110,8 +110,8 @@ FIRST_OUT = Choice(
         Option(
             "all-at-once",
             _label("step 1, loss", "step 2, loss", "step 1, loss", "step 2, loss"),
-            "D needs less than that at its fullest moment: activations and scratch are never there together. And which "
-            "rows are in memory in A's first forward pass, and in B's first update?",
+            "D needs less than that at its fullest moment: activations and scratch are never in memory together. And "
+            "which rows are in memory in A's first forward pass, and in B's first update?",
         ),
     ),
 )

@@ -33,7 +33,7 @@ HOP = Choice(
     f"**{_SLOW['gpipe']:.0f} slots**. 1F1B has too few micro-batches in flight to hide the hops, and waits in every "
     f"round: {_FREE['1f1b']:.0f} slots become {_SLOW['1f1b']:.0f}. Interleaved 1F1B has more in flight, but each goes "
     f"around twice: {_FREE['interleaved']:.1f} slots become {_SLOW['interleaved']:.0f}. It beats 1F1B, which suffers "
-    "most, and loses to GPipe. *Better* means nothing until you say better than what.",
+    "most, and loses to GPipe. Before you call a schedule better, say which one you compare it with.",
     options=(
         Option(
             "gpipe",

@@ -53,7 +53,7 @@ BOTH_SEND = Choice(
         ),
         Option(
             "patience",
-            "The time-out must be longer: messages are on their way",
+            "The timeout must be longer: messages are on their way",
             "None of the four messages is on its way: a send ends when its receiver takes the message, and no rank "
             "is receiving. They would wait forever.",
         ),

@@ -38,7 +38,7 @@ HELD_BY_RANK = Number(
             _M * _MICRO_BYTES,
             "That is all micro-batches, as with GPipe. With 1F1B a rank does backwards before all forwards are done.",
         ),
-        Slip("first-rank", _P * _MICRO_BYTES, "That is what the first rank stores, which has most."),
+        Slip("first-rank", _P * _MICRO_BYTES, "That is what the first rank stores, the most of all ranks."),
         Slip(
             "one-short",
             (_P - 1 - _RANK) * _MICRO_BYTES,

@@ -3,6 +3,6 @@ numbers take which format.
 """
 
 from scaleout.exercises.engine.kinds import easy_to_hard
-from scaleout.exercises.precision import blocks, diagnose, ends, fp8, half, lab, rounding, scale, sums
+from scaleout.exercises.precision import diagnose, ends, fp8, half, lab, rounding, scale, sums
 
-EXERCISES = easy_to_hard(ends, scale, sums, half, fp8, blocks, rounding, diagnose, lab)
+EXERCISES = easy_to_hard(ends, scale, sums, half, fp8, rounding, diagnose, lab)

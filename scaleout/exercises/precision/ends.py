@@ -21,33 +21,42 @@ REACH = Number(
     level=1,
     minutes=2,
     title="Below the smallest normal number",
-    prompt="fp16 has 5 bits of exponent and 10 of mantissa. Its smallest **normal** number is 2^-14, about 6.1e-5. "
-    "A gradient of exactly that size is **halved** again and again, and each result is rounded to the nearest number "
-    "of fp16. After how many halvings is it zero?",
+    prompt="fp16 has 5 bits of exponent and 10 of mantissa. Its smallest **normal** number is 2^-14, about 6.1e-5. A "
+    "gradient of exactly that size is **halved** again and again, and each result is rounded to the nearest number in "
+    "fp16. After how many halvings is it zero?",
     hints=(
-        "Below 2^-14 numbers go on in equal steps. How long is a step, with 10 bits of mantissa?",
-        "What is exactly half of the last step is a tie, and ties go to the even number: to zero.",
+        "Below 2^-14 the numbers continue in equal steps. How large is a step, with 10 bits of mantissa?",
+        "Exactly half of the last step is a tie, and ties go to the even number: to zero.",
     ),
-    solution="From 2^-14 down fp16 goes on in steps of 2^-14 · 2^-10 = 2^-24. Half a step, 2^-25, is as near to zero "
-    "as to 2^-24, and ties go to zero. From 2^-14 to 2^-25 it is halved **11** times.\n\n"
-    "On the way the number loses one bit for each halving: at 2^-20 it has 5 of its 11 left. That is coarse, and far "
-    "from nothing. *fp16's smallest normal is 6.1e-05; anything below that flushes to zero in the backward pass* "
-    "(engichang1467/Open-Rig3R, issue 35) is wrong by eleven octaves, which are those where gradients are. Of the "
-    f"gradients that came back to block 3's MLP in the book's own run {UNDERFLOWS:.0%} lie below 2^-14, and {LOST:.1%} "
-    "become zero in fp16. The paper on mixed precision draws the line where it is: *any value whose magnitude is "
-    "smaller than 2^-24 becomes zero in FP16* (Micikevicius et al. 2018, section 3.1), rounding to the nearest aside.",
+    solution="Below 2^-14, fp16 continues in steps of 2^-14 · 2^-10 = 2^-24. Half a step, 2^-25, is as near to zero as "
+    "to 2^-24, and ties go to zero. It takes **11** halvings from 2^-14 to 2^-25.\n\n"
+    "The number loses one bit with each halving: at 2^-20 it has 5 of its 11 left. That is coarse, and far from "
+    "nothing. The statement *fp16's smallest normal is 6.1e-05; anything below that flushes to zero in the backward "
+    "pass* (engichang1467/Open-Rig3R, issue 35) is off by eleven powers of two, and that is where gradients are: in "
+    f"the book's own run, of the gradients that come back to block 3's MLP, {UNDERFLOWS:.0%} lie below 2^-14, and "
+    f"{LOST:.1%} become zero in fp16. The paper on mixed precision has the right limit, apart from rounding to the "
+    "nearest: *any value whose magnitude is smaller than 2^-24 becomes zero in FP16* (Micikevicius et al. 2018, "
+    "section 3.1).",
     value=HALVINGS,
     unit="steps",
     units=("steps",),
     dimension="steps",
     slips=(
-        Slip("at-once", 1, "That would be zero below 2^-14. There the normal numbers end, and subnormal ones begin."),
-        Slip("still-there", HALVINGS - 1, "After so many it is the smallest number of fp16, and still there."),
-        Slip("below-half", HALVINGS + 1, "By then it has been zero before. What becomes of a tie?"),
-        Slip("from-one", 25, "You counted from 1. The gradient begins below it."),
-        Slip("normal-from-one", 14, "So many halvings lead from 1 to where the gradient begins."),
+        Slip(
+            "at-once",
+            1,
+            "You took everything below 2^-14 to be zero. Only the normal numbers end there, and subnormal ones follow.",
+        ),
+        Slip(
+            "still-there",
+            HALVINGS - 1,
+            "After that many halvings it is the smallest number in fp16, so it is still there.",
+        ),
+        Slip("below-half", HALVINGS + 1, "It was zero one halving earlier. How is a tie rounded?"),
+        Slip("from-one", 25, "You counted from 1. The gradient is smaller than 1 at the start."),
+        Slip("normal-from-one", 14, "That is how many halvings lead from 1 to the size of the gradient."),
     ),
-    right="One bit is lost at each, and the last at 2^-25: there fp16 is zero.",
+    right="Each halving loses one bit, and at 2^-25 the last one is lost.",
 )
 
 THREE = (1.003, 100_000.0, 3e-9)
@@ -63,13 +72,13 @@ FINER = Choice(
     level=1,
     minutes=2,
     title="Three numbers in two formats",
-    prompt="Somebody asks for bf16: *It seems that bfloat16 is almost as good as float32 in precision, and about the "
-    "same speed as float16* (nagadomi/nunif, issue 437). Round three numbers to bf16 and to fp16, each to the "
-    "nearest:\n\n```\na normalized activation         1.003\na sum before a norm           100,000\na small gradient   "
-    "              3e-9\n```\n\nWhich of the two formats comes nearer to each?",
+    short=True,
+    prompt="Round each of these three numbers to the nearest one in bf16 and in fp16:\n\n"
+    "```\na normalized activation         1.003\na sum before a norm           100,000\n"
+    "a small gradient                 3e-9\n```\n\nWhich of the two formats comes nearer to each?",
     hints=(
-        "From 1 to the next number it is 2^-7 in bf16 and 2^-10 in fp16.",
-        "The largest number of fp16 is 65,504, and below 2^-25 = 3.0e-8 it has zero.",
+        "The next number above 1 is 2^-7 away in bf16 and 2^-10 away in fp16.",
+        "The largest number in fp16 is 65,504, and 2^-25 = 3.0e-8 or less becomes zero.",
     ),
     solution=f"```\n{'':10}{'bf16':>12}{'fp16':>12}\n"
     + "\n".join(
@@ -77,43 +86,45 @@ FINER = Choice(
         for words, x in zip(("1.003", "100,000", "3e-9"), THREE, strict=True)
     )
     + "\n```\n\n"
-    "**fp16 is finer, and bf16 reaches further.** With 7 bits of mantissa bf16 has 2 to 3 decimal digits and takes "
-    "1.003 for 1; fp16 has 3 to 4. With 8 bits of exponent it has fp32's range, and nothing in a training leaves that. "
-    "What fp16 is given beyond its ends is infinity or zero, and no number of digits helps there. So bf16 is what "
-    "training takes *although* it is the coarser one. In the thread above the answer was: *In my experience, using "
-    "bfloat16 for image regression problems significantly degrades the results.* Their numbers lie inside fp16's "
-    "range, where its three more bits count.",
+    "**fp16 is more precise, and bf16 has the larger range.** With 7 bits of mantissa, bf16 has 2 to 3 decimal digits, "
+    "and rounds 1.003 to 1; fp16 has 3 to 4. With 8 bits of exponent, bf16 has the range of fp32, and no number in "
+    "training leaves that. fp16 turns a number beyond its range into infinity or zero, and more digits do not help "
+    "there. So training uses bf16 *although* it is less precise. Somebody asked for bf16 since it seemed *almost as "
+    "good as float32 in precision* (nagadomi/nunif, issue 437), and the answer was: *In my experience, using bfloat16 "
+    "for image regression problems significantly degrades the results.* Those numbers lie inside the range of fp16, "
+    "where its three extra bits count.",
     options=(
         Option(
             "fp16-bf16-bf16",
             "fp16 the first; bf16 the second and the third",
-            "Right: fp16 is finer between its ends, and bf16 has no ends that a training meets.",
+            "Right: fp16 is more precise inside its range, and no number in training leaves the range of bf16.",
             True,
         ),
         Option(
             "bf16-all",
             "bf16 all of them, as it has the larger exponent",
-            "A larger exponent reaches further. How fine the steps are is the mantissa's: bf16 takes 1.003 for 1.",
+            "More exponent bits give a larger range. The mantissa decides the size of a step: bf16 rounds 1.003 to 1.",
         ),
         Option(
             "fp16-all",
             "fp16 all of them, as it has the longer mantissa",
-            "A longer mantissa gives finer steps, between fp16's ends. Where are they, and what lies beyond?",
+            "A longer mantissa gives smaller steps inside the range. Where does fp16's range end, and what happens "
+            "beyond?",
         ),
         Option(
             "fp16-fp16-bf16",
             "fp16 the first and the second; bf16 the third",
-            "fp16's largest number is 65,504. 100,000 becomes infinity.",
+            "The largest number in fp16 is 65,504, so 100,000 becomes infinity.",
         ),
         Option(
             "fp16-bf16-fp16",
             "fp16 the first and the third; bf16 the second",
-            "3e-9 is below 2^-25, half of fp16's smallest number. It becomes zero.",
+            "3e-9 is below 2^-25, which is half of fp16's smallest number, so it becomes zero.",
         ),
         Option(
             "bf16-bf16-fp16",
             "bf16 the first and the second; fp16 the third",
-            "Near 1 bf16's steps are 0.008: the next number to 1.003 is 1. And 3e-9 is zero in fp16.",
+            "Near 1, the steps of bf16 are 0.008, so 1.003 rounds to 1. And 3e-9 is zero in fp16.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The exercises of `precision` that are done in the lab: a step that all ranks leave out, and weights with a copy."""
+"""The exercises of `precision` that are done in the lab: a step that all ranks skip, and weights with an fp32 copy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 
 def sharded_step(weights, gradient, scaler, lr, most):
-    """One step of SGD on this rank's part, with a loss scale.
+    """One step of SGD on this rank's shard, with a loss scale.
 
-    weights: this rank's part, fp32, flat; changed in place
-    gradient: of these weights, of the scaled loss, in fp16
+    weights: this rank's shard, fp32, flat; changed in place
+    gradient: that of these weights for the scaled loss, in fp16
     scaler: {"scale": ..., "good": ..., "interval": ...}, the same
         on all ranks; changed in place
     most: the largest norm of all ranks' gradients together
@@ -33,7 +33,7 @@ def sharded_step(weights, gradient, scaler, lr, most):
     squares = own.square().sum()
     dist.all_reduce(squares)                              # inf and NaN stay in it
     norm = squares.sqrt()
-    if not norm.isfinite():                               # somewhere: so everywhere
+    if not norm.isfinite():                               # the same on every rank
         scaler.update(scale=scaler["scale"] / 2, good=0)
         return
     if norm > most:
@@ -48,33 +48,31 @@ STEP = Lab(
     key="scaled-step",
     level=3,
     minutes=20,
-    title="A step that all leave out",
-    prompt="With ZeRO or FSDP a rank has its own part of the gradients, already averaged, and updates its own part of "
-    "the weights. In fp16 an overflow may lie in **one** rank's part alone. Write "
-    "`sharded_step(weights, gradient, scaler, lr, most)`:\n\n"
-    "- If there is an infinity or a NaN in **any** rank's part, no rank changes its weights; all halve the scale and "
+    title="A step that all ranks skip",
+    prompt="With ZeRO or FSDP, a rank has its own shard of the gradients, already averaged, and updates its own shard "
+    "of the weights. In fp16, the gradients may overflow in **one** rank's shard only. Write `sharded_step(weights, "
+    "gradient, scaler, lr, most)`:\n\n"
+    "- If there is an infinity or a NaN in **any** rank's shard, no rank changes its weights. All halve the scale and "
     "set `good` to 0.\n"
-    "- Else: unscale in fp32, clip by the norm of **all** ranks' gradients to `most`, as `clip_grad_norm_` would on "
-    "one process, and step by `lr`. `good` is counted up; when it reaches `interval` the scale is doubled and `good` "
-    "is 0.\n\nA rank may own nothing. It is checked on **2 and 3** processes with gloo, over eight steps, and what you "
-    "send is counted: a few numbers, not gradients.\n\n"
+    "- Otherwise unscale in fp32, clip the norm of **all** ranks' gradients together to `most`, as `clip_grad_norm_` "
+    "would on one process, and step by `lr`. Add 1 to `good`. When it reaches `interval`, double the scale and set "
+    "`good` to 0.\n\nA rank may own nothing. The check runs eight steps on **2 and 3** processes with gloo, and counts "
+    "the bytes that you send: a few numbers are enough.\n\n"
     "Save your function as `scaled.py`, in the folder of the book's repository, and run the command below.",
     hints=(
-        "Which ranks have to make the same calls, whatever is in their parts?",
-        "A flag can be added up, or its maximum taken (`dist.ReduceOp.MAX`). Squares can be added up.",
-        "fp16 divided by a scale is fp16: what was lifted falls back. Convert first.",
+        "Which ranks have to call the same collectives, whatever is in their shards?",
+        "An all-reduce can give the sum of squares over ranks, or the maximum of a flag (`dist.ReduceOp.MAX`).",
+        "fp16 divided by a scale is fp16, so small numbers become zero again. Convert first.",
     ),
     solution="```python\n"
     f"{_STEP_SOLUTION}```\n\n"
-    "**One number does both.** An infinity in any square is one in the sum, on all ranks; a flag of its own, reduced "
-    "by its maximum, does it as well. Where each rank looks at its own part alone, one leaves the step out and the "
-    "others make theirs: the weights are then of two different steps, the scales differ from there on, and nothing "
-    "errors. Or the one that returns early is waited for by all others.\n\n"
-    "Under DDP this looks solved, since gradients are averaged before anybody looks, and an infinity is averaged to "
-    "all. For parts of gradients torch has `ShardedGradScaler`, which reduces the flag: *when rank 0 have inf grad, "
-    "rank 1...k should get found_inf=1*, says the pull request that mended the case in which they did not (pytorch, "
-    "pull request 115710; with gradients in the host's memory the flag had been copied before the reduction was "
-    "through). A rank without any part made it fail as well (issue 99174).",
+    "**One number does both.** An infinity in any square gives an infinity in the sum, on all ranks. A separate flag, "
+    "reduced by its maximum, works as well. If each rank looks only at its own shard, one rank skips the step and the "
+    "others do not. Then their weights belong to different steps and their scales differ, without any error message. "
+    "Or the others wait for ever in a collective that the first rank never calls.\n\n"
+    "Under DDP the problem does not arise, because gradients are averaged before anybody looks, and every rank gets "
+    "the infinity. For sharded gradients torch has `ShardedGradScaler`, which reduces the flag: *when rank 0 have inf "
+    "grad, rank 1...k should get found_inf=1* (pytorch, pull request 115710).",
     stub=STEP_STUB,
     command=f"{_COMMAND} scaled.py",
 )
@@ -120,29 +118,29 @@ MASTER = Lab(
     key="master-copy",
     level=3,
     minutes=15,
-    title="A copy that keeps what is cut off",
-    prompt="Write `master_step(weights, gradient, state, step, lr)`: AdamW on weights in bf16. What the optimizer "
-    "steps is an fp32 copy, which it makes from the weights in the first step and keeps in `state` with both moments, "
-    "also in fp32. After each step the weights are the copy, rounded to bf16.\n\n"
-    "AdamW multiplies by 1 − lr · DECAY and then steps by lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the moments over "
-    "1 − β^step. The learning rate is so small that no weight would move in bf16. After 60 steps the weights have to "
-    "be those of `torch.optim.AdamW` in fp32, rounded; `state` may hold **12 bytes** for each parameter. It is checked "
-    "on **2** processes, each with weights of its own, and nothing is to be sent.\n\nSave your function as "
-    "`master.py`, in the folder of the book's repository, and run the command below.",
+    title="An fp32 copy that saves small updates",
+    prompt="Write `master_step(weights, gradient, state, step, lr)`: AdamW on bf16 weights. In the first step it makes "
+    "an fp32 copy of the weights, and stores it in `state` with both moments, also in fp32. The optimizer updates the "
+    "copy. After each step the weights are the copy, rounded to bf16.\n\n"
+    "AdamW multiplies by 1 − lr · DECAY and then subtracts lr · m̂ / (√v̂ + EPS), where m̂ and v̂ are the moments "
+    "divided by 1 − β^step. The learning rate is so small that no weight would move in bf16. After 60 steps the "
+    "weights must be those of `torch.optim.AdamW` in fp32, rounded, and `state` may use **12 bytes** per parameter. "
+    "The check runs on **2** processes, each with its own weights and without communication.\n\n"
+    "Save your function as `master.py`, in the folder of the book's repository, and run the command below.",
     hints=(
         "`weights.float()` makes an fp32 copy; `weights.copy_(copy)` rounds to the nearest.",
-        "Which of the two is read in the next step, the weights or the copy?",
-        "The square of a bf16 number has twice its digits: convert before you square.",
+        "What does the next step start from, the weights or the copy?",
+        "The square of a bf16 number has twice as many digits: convert before you square.",
     ),
     solution="```python\n"
     f"{_MASTER_SOLUTION}```\n\n"
-    "Twelve bytes in fp32 and two each for weight and gradient: the 16 bytes of rung 01, and now you know what four "
-    "of them are for. The copy *is* the model. A checkpoint that holds the bf16 weights alone loses what was gathered "
-    "below their last bit, and a resume from it begins with a bump. Whether you have a copy at all is worth an "
-    "assertion: *the FusedAdam code doesn't allocate master weights when the parameter dtype is bfloat16, even if you "
-    "set master_weights=True* (NVIDIA/apex, issue 1728).\n\n"
-    "As the copy's upper half is nearly the bf16 weight, some optimizers keep only the lower 16 bits beside it, and "
-    "hold both in 4 bytes (NVIDIA/Megatron-LM, issue 1821: `store_param_remainders`).",
+    "Twelve bytes in fp32, and two each for the weight and the gradient, are the 16 bytes of rung 01. Now you know "
+    "what four of them are for. The copy *is* the model. A checkpoint with only the bf16 weights loses the updates "
+    "below their last bit, and the loss jumps when training resumes from it. Assert that there is a copy at all: *the "
+    "FusedAdam code doesn't allocate master weights when the parameter dtype is bfloat16, even if you set "
+    "master_weights=True* (NVIDIA/apex, issue 1728).\n\n"
+    "The upper half of the copy is almost the bf16 weight, so some optimizers store only the lower 16 bits next to it, "
+    "4 bytes for both (NVIDIA/Megatron-LM, issue 1821: `store_param_remainders`).",
     stub=MASTER_STUB,
     command=f"{_COMMAND} master.py",
 )

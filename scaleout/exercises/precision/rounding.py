@@ -8,9 +8,9 @@ from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
 def round_to(x, exponent, mantissa):
-    """x as the nearest number of a float format.
+    """The number of a float format that is nearest to x.
 
-    exponent, mantissa: bits; the sign has one of its own
+    exponent, mantissa: bits of each; the sign is not counted
     x is not above the format's largest number.
     """
     return ...
@@ -21,8 +21,8 @@ import math
 
 def round_to(x, exponent, mantissa):
     lowest = 2 - 2 ** (exponent - 1)            # 1 - bias
-    octave = math.frexp(x)[1] - 1               # floor(log2 |x|)
-    step = 2.0 ** (max(octave, lowest) - mantissa)
+    e = math.frexp(x)[1] - 1                    # floor(log2 |x|)
+    step = 2.0 ** (max(e, lowest) - mantissa)
     return round(x / step) * step               # ties to even
 """
 
@@ -36,7 +36,7 @@ def _half_away(x: float) -> float:
 
 
 def _rounded(x, exponent, mantissa, rounding=round, low=0, subnormal=True):
-    """x in the format; `to` rounds a number of steps, `low` moves the lowest octave, None takes it away."""
+    """x in the format; `rounding` rounds a number of steps, `low` moves the lowest binade, None takes it away."""
     lowest = -math.inf if low is None else 2 - 2 ** (exponent - 1) + low
     octave = math.frexp(x)[1] - 1
     if not subnormal and octave < lowest:
@@ -50,23 +50,22 @@ ROUND = Function(
     level=3,
     minutes=10,
     title="Round to any format",
-    prompt="Write `round_to(x, exponent, mantissa)`: the number of a float format that is nearest to x; of two that "
-    "are equally near, the one whose last bit is 0. The format has a sign, `exponent` bits of exponent with IEEE's "
-    "bias of 2^(exponent − 1) − 1, and `mantissa` bits behind the leading one.\n\n"
+    prompt="Write `round_to(x, exponent, mantissa)`, the number of a float format that is nearest to x. If two are "
+    "equally near, take the one whose last bit is 0. The format has a sign, `exponent` bits of exponent with IEEE's "
+    "bias of 2^(exponent − 1) − 1, and `mantissa` bits after the leading one.\n\n"
     "- Between 2^e and 2^(e+1) its numbers are 2^(e − mantissa) apart.\n"
-    "- The lowest normal octave is 1 − bias. Below it numbers go on **in that octave's steps** down to zero.\n\n"
+    "- The lowest normal e is 1 − bias. Below that, numbers continue down to zero **in the same steps**.\n\n"
     "`round_to(1.003, 8, 7)` is 1.0 and `round_to(0.3, 4, 3)` is 0.3125. No x here is above the largest number.",
     hints=(
         "`math.frexp(x)[1] - 1` is floor(log2 |x|), exactly, and -1 for 0.",
-        "Python's `round` takes ties to the even number. Round x in steps.",
-        "Which step has a number below the lowest normal octave?",
+        "Python's `round` takes ties to the even number. Divide x by the step, round, and multiply again.",
+        "How large is the step of a number below the lowest normal e?",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "Four lines are fp16 (5, 10), bf16 (8, 7), e4m3 and e5m2 between their ends. What is left are the upper ends, "
-    "where formats differ: fp16 and e5m2 go to infinity, e4m3 has one NaN and no infinity and ends at 448, e2m1 has "
-    "neither and ends at 6. And ties to even matter: always up would add half a step on average to whatever is added "
-    "up.",
+    "These four lines are fp16 (5, 10), bf16 (8, 7), e4m3 and e5m2 inside their ranges. The upper ends differ: fp16 "
+    "and e5m2 go to infinity; e4m3 ends at 448, with one NaN and no infinity; e2m1 ends at 6 and has neither. Ties to "
+    "even matter: if every tie were rounded up, each would add half a step, always in the same direction.",
     function="round_to",
     stub=_STUB,
     reference=_rounded,
@@ -103,42 +102,42 @@ ROUND = Function(
         Mistake(
             "cut-off",
             lambda *case: _rounded(*case, rounding=_truncated),
-            "You cut the rest off. The nearest number may be the next one.",
+            "You cut the rest off. The number above may be nearer.",
         ),
         Mistake(
             "ties-away",
             lambda *case: _rounded(*case, rounding=_half_away),
-            "Ties go to the number whose last bit is 0, yours all go away from zero.",
+            "Ties go to the number whose last bit is 0. All of yours go away from zero.",
         ),
         Mistake(
             "flushed",
             lambda *case: _rounded(*case, subnormal=False),
-            "What is below the lowest normal octave is zero with you. It goes on there, in that octave's steps.",
+            "You make everything below the lowest normal number zero. Numbers continue there, in the same steps.",
         ),
         Mistake(
             "endless",
             lambda *case: _rounded(*case, low=None),
-            "Your numbers never end below: hold the octave at 1 − bias.",
+            "Your numbers have no lower end: e must not fall below 1 − bias.",
         ),
         Mistake(
             "bias",
             lambda *case: _rounded(*case, low=-1),
-            "Your lowest octave is one too low: it is 1 − bias, for the exponent's field of 0 is for subnormal "
+            "Your lowest e is one too low. It is 1 − bias, because the exponent field 0 is reserved for subnormal "
             "numbers.",
         ),
         Mistake(
             "one-bit-more",
             lambda x, e, m: _rounded(x, e, m + 1),
-            "Your steps are half as long: one bit too many, or an octave that is one too low.",
+            "Your steps are half as large as they should be: one bit too many, or an e that is one too low.",
         ),
         Mistake(
             "one-bit-fewer",
             lambda x, e, m: _rounded(x, e, m - 1),
-            "Your steps are twice as long: the leading one is not among the bits of the mantissa, or the octave is "
-            "one too high (math.frexp gives a half to one).",
+            "Your steps are twice as large as they should be. Either you counted the leading one among the bits of the "
+            "mantissa, or e is one too high (math.frexp gives a fraction from a half to one).",
         ),
     ),
-    right="Four lines, and every format of this chapter between its ends.",
+    right="Four lines give every format in this chapter, inside its range.",
 )
 
 EXERCISES = (ROUND,)

@@ -20,7 +20,7 @@ _INPUTS, _LOGITS = LOSS["activations"], LOSS["logits"]  # of one sequence
 
 
 def largest_batch(fixed: float = _WEIGHTS + _AVERAGES, sequence_bytes: float = _INPUTS + _LOGITS) -> int:
-    """Sequences that fit beside what does not depend on them."""
+    """Sequences that fit next to what does not depend on them."""
     return int((USABLE - fixed) // sequence_bytes)
 
 
@@ -32,24 +32,26 @@ BATCH = Number(
     minutes=5,
     title="As many as fit",
     prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on an A100 of 40 GB, **{gb(USABLE, 1)}** of which are "
-    f"usable. Every block is made again in full. A batch is one pass, of sequences of {SEQ:,} tokens. What the job "
-    f"needs:\n\n- weights, and what autocast has of them in bf16 at the loss: **{gb(_WEIGHTS, 1)}**\n- gradients, when "
-    f"the backward is over: **{gb(_GRADIENTS, 1)}**\n- AdamW's averages: **{gb(_AVERAGES, 1)}**\n- what the update "
-    f"takes for a moment: **{gb(_SCRATCH, 1)}**\n- of each sequence: **{gb(_INPUTS, 3)}** of inputs of blocks, and at "
-    f"the loss **{gb(_LOGITS, 3)}** of logits and what is made of them\n\nNo moment of the backward is fuller than the "
-    "loss. With how many sequences at most does the job train for a day?",
+    f"usable. Every block is recomputed in full. The batch is processed at once, without accumulation, in "
+    f"sequences of {SEQ:,} tokens. The job needs:\n\n- weights, with autocast's bf16 copies at the loss: "
+    f"**{gb(_WEIGHTS, 1)}**\n- "
+    f"gradients, when the backward pass is over: **{gb(_GRADIENTS, 1)}**\n- AdamW's averages: "
+    f"**{gb(_AVERAGES, 1)}**\n- temporary memory in the update: **{gb(_SCRATCH, 1)}**\n- for each sequence: "
+    f"**{gb(_INPUTS, 3)}** of block inputs, and at the loss **{gb(_LOGITS, 3)}** for the logits and what the "
+    "loss computes from them\n\nNo moment of the backward pass needs more than the loss. With how many sequences, at "
+    "most, can the job train for a day?",
     hints=(
-        "Which moment grows with the sequences? What stands there beside them?",
-        "A day has many steps. What is there at the loss of the second one that the first did not have?",
+        "Which moment grows with the number of sequences? What else is in memory then?",
+        "A day has many steps. What is in memory at the loss of the second step that was not there in the first?",
     ),
-    solution=f"At the loss of every step but the first there are weights and averages, {_WEIGHTS / GB:.1f} + "
-    f"{_AVERAGES / GB:.1f} = {gb(_WEIGHTS + _AVERAGES, 1)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
+    solution=f"At the loss of every step but the first, memory holds weights and averages, {_WEIGHTS / GB:.1f} + "
+    f"{_AVERAGES / GB:.1f} = {gb(_WEIGHTS + _AVERAGES, 1)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB for each sequence: "
     f"({USABLE / GB:.1f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
-    f"{(USABLE - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{LARGEST_BATCH} sequences**. The update has "
+    f"{(USABLE - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{LARGEST_BATCH} sequences**. The update needs "
     f"{gb(sum(UPDATE.values()), 1)}, whatever the batch.\n\nWith {LARGEST_BATCH + 1} to {largest_batch(_WEIGHTS)} it "
-    "prints a loss and ends in step 2: the first step's loss comes before AdamW has made its averages. A search for "
-    "the largest batch that stops after one step finds one of those. And look at what a sequence costs now: three "
-    "quarters of it are logits, which recomputation of blocks leaves as they are. Without it a sequence costs "
+    "prints a loss and ends in step 2, because at the first step's loss AdamW has not yet allocated its averages. A "
+    "search for the largest batch that stops after one step finds one of those. And look at what a sequence needs now: "
+    "three quarters are logits, which recomputing blocks does not free. Without recomputation a sequence needs "
     f"{gb(_SAVED['activations'] + _SAVED['logits'], 1)}, and "
     f"{largest_batch(_SAVED['weights'] + _AVERAGES, _SAVED['activations'] + _SAVED['logits'])} fit.",
     value=LARGEST_BATCH,
@@ -61,37 +63,37 @@ BATCH = Number(
         Slip(
             "first-step",
             largest_batch(_WEIGHTS),
-            "So many get through the first step. What does AdamW make in its update?",
+            "So many get through the first step. What does AdamW allocate in its first update?",
         ),
         Slip(
             "gradients-too",
             largest_batch(_WEIGHTS + _AVERAGES + _GRADIENTS),
-            "That has whole gradients at the loss. The backward has not begun there.",
+            "You counted whole gradients at the loss. The backward pass has not begun there.",
         ),
         Slip(
             "all-at-once",
             largest_batch(_WEIGHTS + _AVERAGES + _GRADIENTS + _SCRATCH),
-            "You added up everything that the job ever needs. Which of it is there at one moment?",
+            "You added everything that the job ever needs. How much of it is in memory at one moment?",
         ),
         Slip(
             "no-logits",
             largest_batch(sequence_bytes=_INPUTS),
-            "You left the logits out. They are there at the fullest moment.",
+            "You left the logits out. They are in memory at the peak.",
         ),
         Slip(
             "logits-alone",
             largest_batch(sequence_bytes=_LOGITS),
-            "You left the inputs of the blocks out. They are kept until the backward.",
+            "You left the inputs of the blocks out. They are in memory until the backward pass.",
         ),
         Slip(
             "nothing-again",
             largest_batch(_SAVED["weights"] + _AVERAGES, _SAVED["activations"] + _SAVED["logits"]),
             "That is without recomputation.",
         ),
-        Slip("rounded-up", LARGEST_BATCH + 1, "Does the loss of the last of them still fit, all of it?"),
-        Slip("averages-alone", largest_batch(_AVERAGES), "The weights are there too."),
+        Slip("rounded-up", LARGEST_BATCH + 1, "Does the last of them still fit, with its logits?"),
+        Slip("averages-alone", largest_batch(_AVERAGES), "The weights are in memory too."),
     ),
-    right="Weights and averages leave that much at the loss, in every step but the first.",
+    right="Weights and averages leave room for that many at the loss, in every step but the first.",
 )
 
 EXERCISES = (BATCH,)

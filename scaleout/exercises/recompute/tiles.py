@@ -1,4 +1,4 @@
-"""Exercises of `recompute` on tiles of a block: what an old setting does with a new kernel, and the cheapest bytes."""
+"""Exercises of `recompute` on a block's saved tensors: an old setting with a new kernel, and the cheapest bytes."""
 
 from __future__ import annotations
 
@@ -21,63 +21,64 @@ CORE = Choice(
     minutes=4,
     title="An old setting, a new kernel",
     prompt=f"{NAME}, one sequence of {SEQ:,} tokens. With a naive kernel, which writes its probabilities to memory, "
-    "*selective* recomputation dropped the core of attention: the probabilities and the output, "
-    f"**{_NAIVE[0] / 1e9:.2f} GB** a block, for {_ms(_NAIVE[1])}. Now the job takes a fused kernel (FlashAttention), "
-    f"with which a block keeps {BLOCK / 1e9:.2f} GB, and leaves the setting on. What does the setting do now?",
+    "*selective* recomputation freed the core of attention, its probabilities and its output: "
+    f"**{_NAIVE[0] / 1e9:.2f} GB** per block, recomputed in {_ms(_NAIVE[1])}. Now the job uses a fused kernel "
+    f"(FlashAttention), with which a block saves {BLOCK / 1e9:.2f} GB, and the setting is still on. What does it do "
+    "now?",
     hints=(
-        "What does a fused kernel keep for its backward?",
-        "What does a byte cost that is freed by running attention again?",
+        "What does a fused kernel save for its backward pass?",
+        "How long does it take to free a byte by running attention again?",
     ),
-    solution=f"It frees at most the output, {_FUSED[0] / 1e6:.0f} of {BLOCK / 1e6:,.0f} MB, for {_ms(_FUSED[1])} a "
-    f"block: {1e12 * _FUSED[1] / _FUSED[0]:.1f} ms a GB, the dearest bytes of the block. The probabilities are not "
-    "kept any more: the fused kernel makes them again in its own backward, piece by piece. The cheap bytes are now "
-    "elsewhere. "
-    f"Norms, SiLU, the product behind it and a copy are {_CHEAP[0] / 1e6:.0f} MB for {_ms(_CHEAP[1])}, "
-    f"{1e12 * _CHEAP[1] / _CHEAP[0]:.1f} ms a GB.\n\n"
-    "Even the output stays where only the core is checkpointed, because the projection behind it keeps its input: *No "
-    "memory saving when enabling activation checkpointing for core_attn* (NVIDIA/Megatron-LM, issue 1886). Asked "
-    "whether the two overlap, a maintainer of Megatron-LM first said *They are orthogonal*, and a year and a "
+    solution=f"It frees at most the output, {_FUSED[0] / 1e6:.0f} of {BLOCK / 1e6:,.0f} MB, for {_ms(_FUSED[1])} per "
+    f"block: {1e12 * _FUSED[1] / _FUSED[0]:.1f} ms per GB, the most expensive bytes of the block. The probabilities "
+    "are no longer saved, because the fused kernel recomputes them block by block in its own backward pass. The cheap "
+    f"bytes are now elsewhere: norms, SiLU, SiLU times up and a copy are {_CHEAP[0] / 1e6:.0f} MB for "
+    f"{_ms(_CHEAP[1])}, {1e12 * _CHEAP[1] / _CHEAP[0]:.1f} ms per GB.\n\n"
+    "If only the core is checkpointed, even the output stays in memory, because the projection that follows saves its "
+    "input: *No memory saving when enabling activation checkpointing for core_attn* (NVIDIA/Megatron-LM, issue 1886). "
+    "Asked whether the two overlap, a maintainer of Megatron-LM first said *They are orthogonal*, and a year and a "
     "measurement later *Selective recomputation should not be needed if using Flash Attention* (issue 464). "
-    "**Selective means: what is large and cheap. Which that is depends on the kernel.**",
+    "**Selective means to recompute what is large and cheap. Which tensors those are depends on the kernel.**",
     options=(
         Option(
             "little-and-dear",
-            "Frees a twentieth of a block at most, for the dearest bytes",
-            "Right. The large tensor that it was made for is not kept by a fused kernel.",
+            "Frees a twentieth of a block at most, at the highest cost",
+            "Right. A fused kernel does not save the large tensor that the setting was made for.",
             True,
         ),
         Option(
             "as-before",
             "Frees as much as before, for less time than before",
-            "The probabilities of the naive kernel were nearly all of it. A fused kernel does not keep them.",
+            "The probabilities of the naive kernel were nearly all of it. A fused kernel does not save them.",
         ),
         Option(
             "nothing",
             "Nothing, for no time: the kernel recomputes anyway",
-            "The kernel recomputes probabilities inside its backward. The setting runs the whole attention forward "
+            "The kernel recomputes probabilities inside its backward pass. The setting runs the whole forward of "
+            "attention "
             "once more, before that.",
         ),
         Option(
             "needed",
-            "Lets the kernel recompute: without it scores are kept",
-            "The kernel does that by itself. It keeps Q, K, V, its output and one number a query and head.",
+            "Lets the kernel recompute: without it, scores are saved",
+            "The kernel does that by itself. It saves Q, K, V, its output, and one number per query and head.",
         ),
         Option(
             "mlp",
-            "Frees the MLP's tiles, since attention has nothing to free",
-            "It drops what it was told to drop, attention's core. The MLP's tiles have to be named.",
+            "Frees the MLP's tensors, as attention has nothing to free",
+            "It frees what it was set to free, attention's core. The MLP's tensors have to be named.",
         ),
     ),
 )
 
 _STUB = '''\
 def to_drop(tiles, blocks, free):
-    """In how many blocks each tile is dropped, in the order of tiles.
+    """In how many blocks each tensor is freed, in the given order.
 
-    tiles: [[MB, ms], ...] of one block: what a tile keeps, and
-        what it takes to make it again
-    blocks: the model has so many, all alike
-    free: MB that are to be freed
+    tiles: [[MB, ms], ...] for the saved tensors of one block: its
+        size, and the time to recompute it
+    blocks: number of blocks, all alike
+    free: MB to be freed
     """
     return ...
 '''
@@ -88,7 +89,7 @@ from math import ceil
 
 def to_drop(tiles, blocks, free):
     counts = [0] * len(tiles)
-    price = lambda i: tiles[i][1] / tiles[i][0]      # ms a MB
+    price = lambda i: tiles[i][1] / tiles[i][0]      # ms per MB
     for i in sorted(range(len(tiles)), key=price):
         counts[i] = min(blocks, ceil(max(0, free) / tiles[i][0]))
         free -= counts[i] * tiles[i][0]
@@ -122,27 +123,26 @@ DROP = Function(
     level=2,
     minutes=10,
     title="Cheapest bytes first",
-    prompt="Write `to_drop(tiles, blocks, free)`: which tiles to drop so that at least `free` MB become free, the "
-    "cheapest byte first. `tiles` has the MB that a tile keeps and the ms it takes to make it again, in one block; all "
-    "`blocks` are alike.\n\n"
-    "- Drop the tile whose MB costs least, in as many blocks as are needed and no more; if all blocks are not enough, "
-    "go on with the next tile.\n"
-    "- Tiles are dropped whole, so a little more than `free` may become free.\n"
-    "- If everything together does not free as much, drop everything.\n\n"
-    "The answer is a list, for each tile the number of blocks in which it is dropped. No two tiles have the same "
-    "price.",
+    prompt="Write `to_drop(tiles, blocks, free)`, which says which saved tensors to recompute so that at least `free` "
+    "MB are freed, the cheapest byte first. `tiles` has, for each saved tensor of one block, its size in MB and the ms "
+    "it takes to recompute; all `blocks` are alike.\n\n"
+    "- Begin with the tensor that takes the least time per MB. Free it in as many blocks as needed and no more. If all "
+    "blocks are not enough, go on with the next one.\n"
+    "- Tensors are freed whole, so the total may be a little more than `free`.\n"
+    "- If all tensors together have less than `free`, free everything.\n\n"
+    "Return a list with the number of blocks for each tensor. No two tensors take the same time per MB.",
     hints=(
-        "What is the price of a MB? Sort by that.",
-        "A tile is needed in free / MB blocks, rounded up, and there are no more than `blocks`.",
+        "How long does one MB of a tensor take? Sort by that.",
+        "A tensor is freed in free / MB blocks, rounded up, and in no more than `blocks`.",
     ),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    f"A block of {NAME}, one sequence of {SEQ:,} tokens: {_CHEAP[0] / BLOCK:.0%} of its bytes are made again in "
-    f"{_CHEAP[1] / FORWARD:.0%} of a forward. Behind those every byte is the output of a product or of attention, and "
-    "costs about six times as much. That is the whole reason for being selective.\n\n"
-    "Greedy is not always best. Because the last tile is dropped whole, another choice may free just enough for less: "
-    "`exact` in `scaleout/timing/knapsack.py` looks for it. In this model that saves a few per cent of the time at "
-    "most, and mostly less than one.",
+    f"In a block of {NAME}, for one sequence of {SEQ:,} tokens, {_CHEAP[0] / BLOCK:.0%} of the bytes are recomputed in "
+    f"{_CHEAP[1] / FORWARD:.0%} of the forward time. All other bytes are outputs of matrix multiplications or of "
+    "attention, and take about six times as long. That is the whole reason for being selective.\n\n"
+    "Greedy is not always best. Because the last tensor is freed whole, another choice may free just enough in less "
+    "time. `exact` in `scaleout/timing/knapsack.py` looks for it. In this model it saves a few percent of that time at "
+    "most, and usually less than one.",
     function="to_drop",
     stub=_STUB,
     reference=_drop,
@@ -178,51 +178,51 @@ DROP = Function(
         Mistake(
             "by-time",
             lambda *case: _drop(*case, key=lambda size, ms: ms),
-            "You took the fastest tile first. A fast tile may free little: what does its MB cost?",
+            "You took the fastest tensor first. It may free little: what does its MB cost?",
         ),
         Mistake(
             "largest",
             lambda *case: _drop(*case, key=lambda size, ms: -size),
-            "You took the largest tile first, whatever it costs to make again.",
+            "You took the largest tensor first, however long it takes to recompute.",
         ),
         Mistake(
             "dearest",
             lambda *case: _drop(*case, key=lambda size, ms: -ms / size),
-            "You begin with the tile whose MB is dearest.",
+            "You begin with the tensor whose MB is the most expensive.",
         ),
         Mistake(
             "in-order",
             lambda *case: _drop(*case, key=lambda size, ms: 0),
-            "You took the tiles in the order given. Sort them by the price of a MB.",
+            "You took the tensors in the order given. Sort them by the time per MB.",
         ),
         Mistake(
             "all-blocks",
             lambda *case: _drop(*case, at_once=True),
-            "You drop a tile in all blocks or in none. Fewer blocks may be enough, and each costs time.",
+            "You free a tensor in all blocks or in none. Fewer blocks may be enough, and each costs time.",
         ),
         Mistake(
             "rounded-down",
             lambda *case: _drop(*case, rounded=int),
-            "You rounded the number of blocks down. Then a little less than asked for is free.",
+            "You rounded the number of blocks down. That frees a little less than asked for.",
         ),
         Mistake(
             "one-more",
             lambda *case: _drop(*case, rounded=lambda n: int(n) + 1),
-            "You took one block more than needed where the division leaves nothing.",
+            "You took one block more than needed where the division has no remainder.",
         ),
         Mistake(
             "one-block",
             lambda *case: _drop(*case, limit=1),
-            "You drop a tile in one block at most. There are more of them, all alike.",
+            "You free a tensor in one block at most. There are more blocks, all alike.",
         ),
         Mistake(
             "no-end",
             lambda *case: _drop(*case, limit=10**9),
-            "You drop a tile in more blocks than there are. When it is used up, go on with the next.",
+            "You free a tensor in more blocks than there are. When all blocks are used, go on with the next tensor.",
         ),
-        Mistake("one-tile", _one_tile, "You stop after the cheapest tile. Where it is not enough, take the next."),
+        Mistake("one-tile", _one_tile, "You stop after the cheapest tensor. Where it is not enough, take the next."),
     ),
-    right="Cheap bytes first, until it fits: that is all that selective means.",
+    right="The cheapest bytes first, until it fits: that is selective checkpointing.",
 )
 
 EXERCISES = (CORE, DROP)

@@ -9,7 +9,7 @@ WHICH_CUT = Choice(
     level=1,
     minutes=3,
     short=True,
-    title="Which cut first",
+    title="Splitting Llama's MLP",
     prompt="Llama's MLP has three matrices, and `*` multiplies number by number:\n\n"
     "```\ny = (silu(x @ G) * (x @ U)) @ D\n```\n\n"
     "Every rank has all of x. Which splits need **no communication before the end**, and one all-reduce there?",
@@ -33,8 +33,8 @@ WHICH_CUT = Choice(
         Option(
             "rows-columns",
             "G and U by rows, D by columns",
-            "With G split by rows, x @ G is a partial sum on each rank. SiLU of a partial sum is not part of SiLU of "
-            "the sum, so the parts would have to be added first.",
+            "With G split by rows, x @ G is a partial sum on each rank. SiLU(a) + SiLU(b) is not "
+            "SiLU(a + b), so the parts would have to be added first.",
         ),
         Option(
             "mixed",
@@ -83,23 +83,23 @@ PARTIAL = Choice(
         ),
         Option(
             "bias",
-            "Add the bias, which all the ranks have whole",
+            "Add the bias, of which each rank has a copy",
             "Each of the 4 ranks adds it, so the all-reduce gives 4 times the bias. Add it once, afterwards.",
         ),
         Option(
             "residual",
-            "Add the residual stream x, whole on all ranks",
+            "Add the residual stream x, copied to all ranks",
             "As with a bias, the sum would have 4 times the stream. Add it after the all-reduce.",
         ),
         Option(
             "activation",
-            "Apply the GeLU, which is for each number alone",
+            "Apply GeLU, which treats each number by itself",
             "GeLU works on each number alone, but it is not linear: GeLU(a + b) is not GeLU(a) + GeLU(b). Working on "
             "one number at a time is why it may follow a split by columns.",
         ),
         Option(
             "own-mask",
-            "Drop a tenth of its numbers, drawn on its own",
+            "Drop a tenth of it, at random on each rank",
             "Then one rank drops its part of a number and another rank keeps its part, so the sum is neither kept nor "
             "zero. All ranks need the same random state here.",
         ),

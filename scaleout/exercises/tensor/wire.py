@@ -51,13 +51,13 @@ BACKWARD = Choice(
         ),
         Option(
             "fourth",
-            "It is a fourth of it, the rank's own part",
+            "It is a quarter of it, the rank's own part",
             "That would need ranks that have only a part of the gradient of y. Here each rank computes the loss from "
             "the whole y, so every rank has all of its gradient.",
         ),
         Option(
             "differs",
-            "It is right on average, other on each rank",
+            "It is right on average, but ranks differ",
             "An all-reduce gives all ranks the same result, and here it adds four equal tensors.",
         ),
         Option(
@@ -188,7 +188,7 @@ HIDDEN = Choice(
         Option(
             "all",
             "All of the forward's, all of the backward's",
-            "DDP's sums are needed at the end of the step. These are needed by the next operation.",
+            "DDP's results are needed at the end of the step. The next operation needs these.",
         ),
         Option(
             "none",

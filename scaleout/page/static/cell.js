@@ -102,7 +102,7 @@ export class Cell {
     }
     const where = above[cell] ? `In “${above[cell].data.name}” above, ` : "";
     if (error) parts.push(el("p", { class: "live-problem" }, where + String(error)));
-    if (!parts.length) parts.push(el("p", { class: "live-told" }, "It ran, and printed nothing."));
+    if (!parts.length) parts.push(el("p", { class: "live-told" }, "The code ran and printed nothing."));
     this.output.replaceChildren(...parts);
     this.point(where ? "" : error);
   }

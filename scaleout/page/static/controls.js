@@ -229,7 +229,7 @@ function play(control, changed) {
   return { ...made, stop };
 }
 
-const MOVED = "Drag one in the picture; or, with the focus on it: ← → move it, ↑ ↓ choose another.";
+const MOVED = "Drag one in the picture, or focus one: ← → move it, ↑ ↓ choose another.";
 
 /** An order that is changed in the picture (hands.js); beside it there is only the way back. */
 function order(control, changed) {

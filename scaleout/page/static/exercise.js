@@ -160,7 +160,7 @@ export class Exercise {
     this.button.removeAttribute("aria-busy");
     this.busy = false;
     if (result.failed) this.say(""); // the status line says why
-    else if (this.changed()) this.say("The answer was changed meanwhile: check it again.");
+    else if (this.changed()) this.say("The answer has changed since then: check it again.");
     else this.tell(result);
   }
 

@@ -18,7 +18,7 @@ export async function textOf(file, largest, what) {
   try {
     return await file.text();
   } catch {
-    throw new Error(`${file.name} cannot be read: give a file, and no folder.`);
+    throw new Error(`${file.name} cannot be read: choose a file, not a folder.`);
   }
 }
 

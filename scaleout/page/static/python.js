@@ -5,12 +5,12 @@ const START_SECONDS = 120; // a slow line needs a minute for the 6 MB
 const MOST = 6; // times its seconds that a call may have on a busy machine
 const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one that never ends
 
-const STARTING = "Starting Python in your browser (about 6 MB, once). It answers in a moment…";
-const AGAIN = "Starting Python again…";
-const FAILED = "Python did not start: a picture stays as it was stored with the book, so does what a cell printed, and "
-  + "no answer is checked. Check the connection and try again; or download this page as a notebook and run it on your "
+const STARTING = "Starting Python in your browser (about 6 MB, once). This takes a moment…";
+const AGAIN = "Restarting Python…";
+const FAILED = "Python did not start. Each picture stays as it is stored in the book, and so do the outputs of cells; answers "
+  + "cannot be checked. Check the connection and try again, or download this page as a notebook and run it on your "
   + "machine.";
-const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
+const BROKEN = "Python crashed and was restarted. Very deep recursion can cause this.";
 
 let best = Infinity; // milliseconds of `slowness`'s work on this machine when nothing else runs
 
@@ -120,7 +120,7 @@ export class Python {
   }
 
   /** `code`: what a reader wrote, where the call runs that. */
-  call(method, args, { seconds = DRAW_SECONDS, stopped = "Python did not answer and was started again.", code } = {}) {
+  call(method, args, { seconds = DRAW_SECONDS, stopped = "Python did not answer and was restarted.", code } = {}) {
     if (this.state === "failed") return Promise.resolve(AWAY);
     return new Promise((resolve) => {
       this.count += 1;

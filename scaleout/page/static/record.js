@@ -10,7 +10,7 @@ async function parse(file) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Error(`${file.name} is no JSON: a lab writes its Record as labs/results/…/….json.`);
+    throw new Error(`${file.name} is not JSON: labs write their Records as labs/results/…/….json.`);
   }
 }
 
@@ -36,7 +36,7 @@ export function records(root, given, wrong) {
     hover(false)(event);
     take(event.dataTransfer.files[0]);
   });
-  const help = "Draws a run of your own from the Record that its lab wrote, which it does with --save. The file stays on "
+  const help = "Draws your own run from the Record that a lab wrote (run the lab with --save). The file stays on "
     + "your machine.";
   const button = el("button", { type: "button", class: "live-plain", title: help, onclick: () => input.click() },
     "Add your run…");

@@ -58,7 +58,7 @@ export function shareable(state) {
       await navigator.clipboard.writeText(address);
       button.textContent = "Link copied";
     } catch {
-      button.textContent = "Link is in the address bar";
+      button.textContent = "The link is in the address bar";
     }
     setTimeout(() => {
       button.textContent = "Copy link";

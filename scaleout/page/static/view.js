@@ -106,7 +106,7 @@ export class View {
     if (own.error || own.failed) return;
     this.own = own;
     this.ahead.clear();
-    if (this.guess?.locked) this.status.problem("Your run is drawn once you have guessed.");
+    if (this.guess?.locked) this.status.problem("Your run is drawn after your guess.");
     else await this.redraw(WATCHED);
   }
 

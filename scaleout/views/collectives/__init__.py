@@ -27,20 +27,20 @@ from scaleout.words.amounts import took
 TITLE = "All-reduce, step by step and by size"
 
 CONTROLS = (
-    guess("Eight GPUs of one node all-reduce **1 GB** around a ring. How much does **each** of them send?",
+    guess("Eight GPUs of one node all-reduce **1 GB** in a ring. How many GB does **each** of them send?",
           "ring_sent_gb", "GB", lo=0, hi=8, step=0.025),
     play("step", "Steps done", 9, 0, 2 * ramp.LIMIT - 2),
     slider("ranks", "Ranks", 8, 2, 1024, log=True),
     slider("size", "Message", 1000.0, SMALLEST / 1e6, LARGEST / 1e6, step=0.001, unit="MB", log=True),
     select("algorithm", "Algorithm", "ring", [(name, SHORT[name]) for name in SHOWN]),
-    select("link", "Joined by", "node-ib", [*((key, words) for key, (*_, words) in LINKS.items()),
+    select("link", "Connected by", "node-ib", [*((key, words) for key, (*_, words) in LINKS.items()),
                                             (OWN_LINK, "my own: α and rate under More")]),
     *more(
         slider("alpha", "α of my own link", 25.0, 0.1, 100_000.0, step=0.1, unit="µs", log=True),
         slider("rate", "Rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
         toggle("protocols", "NCCL’s protocols", False,
-               help="LL, LL128 and Simple start one later than the other, and move bytes faster: with them the band "
-                    "shows the latency of the one that NCCL takes, without them the least there is."),
+               help="LL, LL128 and Simple: each has a higher latency and bandwidth than the one before. If on, "
+                    "the band shows the latency of the protocol that NCCL uses at each size; if off, the lowest."),
     ),
 )  # fmt: skip
 
@@ -89,7 +89,7 @@ def _levers(links: Setting, algorithm: str, steps: int) -> dict:
     moves: dict = {"step": {"hi": steps}}
     protocols = curves(links, algorithm).protocols
     if len(protocols) < 2:
-        always = f"NCCL takes {protocols[0]} at every size" if protocols else "NCCL has none for this"
+        always = f"NCCL uses {protocols[0]} at every size" if protocols else "NCCL has no protocols for this"
         moves["protocols"] = {"off": always}
     if links.link != OWN_LINK:
         moves |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
@@ -169,7 +169,7 @@ def _key(bar: sent.Sent, links: Setting, width: int) -> str:
     """What columns and stripes are, and how many ranks are left out or share a node."""
     wide, count, lines = width == svg.WIDE, bar.shown.chunks, []
     if wide:
-        columns = "column: the message" if count == 1 else f"columns: {count} parts"
+        columns = "column: the message" if count == 1 else f"columns: {count} chunks"
         lines += [(12, columns), (26, "stripes: whose numbers")]
     if bar.ranks > bar.shown.ranks:
         lines.append((338 if wide else 12, f"drawn with {bar.shown.ranks} of {bar.ranks:,}"))
@@ -186,7 +186,7 @@ def locked(params: dict, width: int) -> str:
     links = Setting.of(params)
     shown = parcels.frames("ring", min(links.ranks, ramp.LIMIT))
     bar = sent.Sent(shown, 0, links.ranks, Look.of(params).size * 1e6, 1.0, ())
-    lines = [(f"{links.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
+    lines = [(f"{links.ranks} ranks,", False), (size(bar.message), True), ("on each of them", False)]
     wide = width == svg.WIDE
     body = [
         rank_circle.draw(shown, 0, _circle(shown, width), lines, 0),
@@ -195,7 +195,7 @@ def locked(params: dict, width: int) -> str:
     ]
     body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
     label = (
-        f"{links.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} parts."
+        f"{links.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} chunks."
     )
     return svg.figure(width, _height(wide, None), "".join(body), label)
 
@@ -204,10 +204,10 @@ def slips(params: dict) -> list[tuple[float, str]]:
     """What wrong answers are made of, by the opening's message in GB."""
     p, message = Setting.of(params).ranks, Look.of(params).size / 1e3
     return [
-        (message / p, "one part, once"),
-        (2 * message / p, "one part in each lap"),
+        (message / p, "one chunk, once"),
+        (2 * message / p, "one chunk in each lap"),
         ((p - 1) / p * message, "one lap of two"),
-        (message, "its message once"),
-        (2 * message, "two whole messages: a lap passes on all parts but one"),
-        ((p - 1) * message, "the message to each of the others"),
+        (message, "the message once"),
+        (2 * message, "the message twice; in each lap a rank sends all chunks but one"),
+        ((p - 1) * message, "the whole message to each of the others"),
     ]

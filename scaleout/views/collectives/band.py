@@ -152,9 +152,9 @@ def _part_names(
     for amount in DECADES:
         way = links.way(algorithm, amount)
         share[amount] = split.latency(way, protocols) / way.cost.seconds
-    starts = links.way(algorithm, SMALLEST).cost.steps
-    least = "least latency" if len(split.protocols) > 1 and not protocols else "latency"
-    words = f"{least}: {starts:,} start{'s' if starts > 1 else ''}"
+    hops = links.way(algorithm, SMALLEST).cost.steps
+    least = "lowest latency" if len(split.protocols) > 1 and not protocols else "latency"
+    words = f"{least}: {hops:,} hop{'s' if hops > 1 else ''}"
     at_half = halves(split.shares(protocols))
     room = strip.x(at_half[0] if at_half else LARGEST) - strip.left - 14
     wide = svg.measure(words, font, True)
@@ -229,7 +229,7 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
             spans.append([name, spans[-1][2] if spans else strip.left, strip.x(amount)])
     y, parts = strip.bottom + 30, []
     for name, left, right in spans:
-        options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("no lead",)
+        options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("a tie",)
         words = next((w for w in options if svg.measure(w, 11) < right - left - 8), "")
         parts.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
         parts.append(

@@ -13,16 +13,18 @@ LARGE_SHARE = 0.5  # of the time: then it is what to work on
 def sentence(links: Setting, algorithm: str, amount: float) -> str:
     """What the algorithm takes, and whether it can be had. With `advice` at most two lines."""
     way = links.way(algorithm, amount)
-    result = f"**{took(way.cost.seconds)}** for {size(amount)} among {links.words}"
+    result = f"**{took(way.cost.seconds)}** for {size(amount)} over {links.words}"
     part = (
-        f"{share(way.share)} of it latency" if way.share > LARGE_SHARE else f"{share(1 - way.share)} of it moving bytes"
+        f"{share(way.share)} of it latency"
+        if way.share > LARGE_SHARE
+        else f"{share(1 - way.share)} of it spent moving bytes"
     )
     if links.can(algorithm):
         subject = "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
         return f"{subject} {result}, {part}."
     if algorithm == "in-network":
         name, cost = _best(links, amount)
-        instead = f"the best to be had is the **{SHORT[name]}**, {took(cost.seconds)}"
+        instead = f"the best alternative is the **{SHORT[name]}**, {took(cost.seconds)}"
         return f"The switches here do not add: {instead}. If they did, it would take {result}, {part}."
     return f"NCCL, NVIDIA’s library, never all-reduces this way; it would take {result}."
 
@@ -57,7 +59,8 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
     if current.share > LARGE_SHARE and more_bytes <= LARGEST:
         longer = f"{links.way(algorithm, more_bytes).cost.seconds / seconds:.2g}"
         return (
-            f"Starts cost all sizes the same: try **{size(more_bytes)}**, ten times the bytes, {longer} times the time."
+            f"Latency is the same for all sizes: try **{size(more_bytes)}**, ten times the bytes in {longer} times "
+            "the time."
         )
     if links.link != OWN_LINK:
         key, faster = min(_elsewhere(links, algorithm, amount), key=lambda item: item[1])
@@ -68,7 +71,8 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
         return "Nothing here is faster."
     half = links.way(algorithm, fewer_bytes).cost.seconds
     return (
-        f"Nothing is faster here but fewer bytes: try **{size(fewer_bytes)}**, as bf16 in place of fp32: {took(half)}."
+        f"Only a smaller message is faster here: try **{size(fewer_bytes)}**, as with bf16 instead of fp32: "
+        f"{took(half)}."
     )
 
 
@@ -78,9 +82,9 @@ def _elsewhere(links: Setting, algorithm: str, amount: float) -> list[tuple[str,
 
 
 _REASONS = {
-    "ring": lambda cost: f"the **{SHORT['ring']}**, in which all share the work, {size(cost.sent_bytes, 4)} from each",
-    "tree": lambda cost: f"the **{SHORT['tree']}**, which has {cost.steps:,} starts",
-    "in-network": lambda cost: f"**{SHORT['in-network']}**, which add on the way, {size(cost.sent_bytes, 4)} from each",
-    "halving-doubling": lambda cost: f"**{SHORT['halving-doubling']}**, which has {cost.steps:,} starts",
-    "naive": lambda cost: f"**{SHORT['naive']}**, which has {cost.steps:,} starts",
+    "ring": lambda cost: f"the **{SHORT['ring']}**, in which each rank sends only {size(cost.sent_bytes, 4)}",
+    "tree": lambda cost: f"the **{SHORT['tree']}**, which needs {cost.steps:,} hops",
+    "in-network": lambda cost: f"**{SHORT['in-network']}** that add, so that each GPU sends {size(cost.sent_bytes, 4)}",
+    "halving-doubling": lambda cost: f"**{SHORT['halving-doubling']}**, which needs {cost.steps:,} hops",
+    "naive": lambda cost: f"**{SHORT['naive']}**, which needs {cost.steps:,} hops",
 }  # fmt: skip

@@ -23,7 +23,7 @@ BY_HAND = (
 )  # what the lab writes itself; the backend's own is called by the backend's name
 IN_NODES = "node-ib"  # the link of the published sweeps
 LONGEST = 1e7  # seconds of an all-reduce
-WRONG = "this is no Record of labs/collectives.py: give a file of labs/results/collectives/"
+WRONG = "this is no Record of labs/collectives.py: choose a file like those in labs/results/collectives/"
 
 
 def measured(record: dict) -> dict:
@@ -111,7 +111,7 @@ def matching(record: dict | None, links: Setting, algorithm: str) -> Measured | 
     if record["ranks"] != links.ranks:
         return Measured(f"your run had {record['ranks']} ranks: set Ranks to {record['ranks']} to see it here", ())
     if record["backend"] != "nccl" and links.link != OWN_LINK:
-        return Measured(f"your run used {record['backend']}: join by “my own” to see it here", ())
+        return Measured(f"your run used {record['backend']}: choose “my own” to see it here", ())
     first = ("backend", "ring") if algorithm == "ring" else (algorithm, "backend")
     name = next(sweep_name for sweep_name in (*first, *record["sweeps"]) if sweep_name in record["sweeps"])
     backend_source = f"{record['backend']} as a ring" if algorithm == "ring" else f"{record['backend']}’s own"

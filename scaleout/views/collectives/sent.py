@@ -177,8 +177,8 @@ def _phases(sending: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[
     second = [span for span, add in zip(spans, adds, strict=True) if not add]
     pieces = f"{sending.ranks - 1:,} of {sending.ranks:,}"
     words = {
-        "ring": (["lap 1", "add", pieces, "parts"], ["lap 2", "hand round", pieces, "parts"]),
-        "halving-doubling": (["halving", "add"], ["doubling", "give back"]),
+        "ring": (["lap 1", "add", pieces, "chunks"], ["lap 2", "copy", pieces, "chunks"]),
+        "halving-doubling": (["halving", "add"], ["doubling", "copy back"]),
         "naive": (
             [],
             ["rank 0", f"to {sending.ranks - 1:,} others" if sending.ranks < 100 else f"to {sending.ranks - 1:,}"],

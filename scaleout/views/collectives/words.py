@@ -38,21 +38,21 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
     parcels, p = shown.parcels[step], shown.ranks
     sums = [cell.bit_count() for move in parcels for cell in (shown.held[step][move.source][c] for c in move.chunks)]
     most_ranks, several = max(sums), len(parcels) > 1
-    content = "the sum" if most_ranks == p else "one rank’s" if most_ranks == 1 else f"a sum of {most_ranks}"
-    parcel = f"{'parcels hold' if several and min(sums) < most_ranks else 'a parcel is'} {content}"
+    content = "the sum" if most_ranks == p else "one rank’s data" if most_ranks == 1 else f"a sum of {most_ranks}"
+    parcel = f"{'sent: up to' if several and min(sums) < most_ranks else 'sent:'} {content}"
     adds = {move.adds for move in parcels}
-    verb = "add and hand down" if len(adds) > 1 else "add" if True in adds else "hand round"
+    verb = "add and copy down" if len(adds) > 1 else "add" if True in adds else "copy"
     phase, count = "", f"step {step + 1} of {shown.steps}"
     if shown.algorithm == "ring":
         phase = f"lap {1 if True in adds else 2} of 2"
         count = f"step {step % (p - 1) + 1} of {p - 1}"
     elif shown.algorithm == "tree":
         phase = "two trees, half each"
-        verb = verb if len(adds) > 1 else "add upwards" if True in adds else "hand down"
+        verb = verb if len(adds) > 1 else "add going up" if True in adds else "copy down"
     elif shown.algorithm == "naive":
         phase, verb = "all through rank 0", "gather and add" if True in adds else "broadcast"
     elif shown.algorithm == "halving-doubling":
-        phase, verb = _pairs(shown, step), "swap and add" if True in adds else "give back"
+        phase, verb = _pairs(shown, step), "swap and add" if True in adds else "copy back"
     else:
         verb = _SWITCH[step]
     return [(phase, False), (verb, True), (count, False), (parcel, False)]
@@ -75,25 +75,25 @@ def law(links: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
     formula = f"{factor} × {size(amount)} = {size(cost.sent_bytes, 4)}"
     moving = cost.seconds - cost.latency_seconds
     rate_text = f"at {size(cost.sent_bytes / moving)}/s: " if algorithm == "ring" else "bytes take "
-    starts = count(cost.steps, "start")
-    return [lead, formula, f"{rate_text}{took(moving)}, and {starts}: {took(cost.latency_seconds)}"]
+    hops = count(cost.steps, "hop")
+    return [lead, formula, f"{rate_text}{took(moving)}, and {hops}: {took(cost.latency_seconds)}"]
 
 
 def _ring(links: Setting) -> tuple[str, str]:
     p = links.ranks
-    return "each of W ranks sends, in two laps of W − 1 parts,", f"2 × ({p:,} − 1)/{p:,}"
+    return "each of W ranks sends, in two laps of W − 1 chunks,", f"2 × ({p:,} − 1)/{p:,}"
 
 
 def _tree(links: Setting) -> tuple[str, str]:
     """The picture has two trees over all ranks; what is priced has a chain in each node, or more and smaller blocks."""
     nodes, gpus = links.cluster.nodes, links.cluster.gpus_per_node
     if links.link == OWN_LINK:
-        text = "drawn with the fewest blocks; priced with as many as are fastest. An inner rank of a tree sends"
+        text = "drawn with few blocks; computed with the number that is fastest. An inner rank of a tree sends"
     elif gpus == 1:
-        text = "drawn in blocks, step by step; priced as NCCL counts it, by levels. An inner rank of a tree sends"
+        text = "drawn in blocks, step by step; computed by levels, as in NCCL. An inner rank of a tree sends"
     else:
         chain = "a chain in each node and two trees between nodes" if nodes > 1 else "a chain in the node"
-        text = f"drawn: two trees over all ranks; priced: NCCL’s, {chain}. The busiest GPU sends"
+        text = f"drawn: two trees over all ranks; computed: NCCL’s, {chain}. The busiest GPU sends"
     return text, f"{links.sent('tree'):g}"
 
 
@@ -109,7 +109,7 @@ def _halving(links: Setting) -> tuple[str, str]:
             f"{idle_ranks:,} of {links.ranks:,} ranks sit out; one that stands for two sends",
             f"(2 × ({p:,} − 1)/{p:,} + 1)",
         )
-    return "a half, a quarter, an eighth ... and all the way back:", f"2 × ({p:,} − 1)/{p:,}"
+    return "a half, a quarter, an eighth and so on, then back again:", f"2 × ({p:,} − 1)/{p:,}"
 
 
 def _switches(links: Setting) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from scaleout.words.amounts import adding_up, amount, listed, quantity, unit
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
-    "forward": ("Forward done", "forward", "at the end of the forward"),
+    "forward": ("Forward done", "forward", "after the forward"),
     "loss": ("Loss, backward", "loss", "at the loss"),
     "head": ("Head, backward", "head", "in the head's backward"),
     "block": ("Blocks, backward", "blocks", "in the backward pass"),
@@ -29,10 +29,15 @@ def sentence(setting, stack: dict[str, int], giga: int) -> str:
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
     return (
-        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}** "
+        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}**{_each(setting)} "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
         f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
+
+
+def _each(setting) -> str:
+    """Whose bytes they are, where there are several GPUs."""
+    return " per GPU" if setting.gpus * setting.degree > 1 else ""
 
 
 def _cut(setting) -> str:

@@ -17,19 +17,25 @@ def sentence(setting, values: dict) -> str:
     micro_batches = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
     if setting.requested != setting.micro_batches:
         micro_batches += f" (nearest possible to {setting.requested})"
-    result = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% idle"
-    first = f"**{setting.label}**, {setting.ranks} ranks, {micro_batches}: {result}"
-    return f"{first}{_held_words(setting, values)}."
+    takes = f"a step takes {slots(values['slots'])}{_gpipe_takes(setting, values)}"
+    result = f"{takes} and is {values['bubble_percent']:.0f}% idle"
+    label = setting.label[0].upper() + setting.label[1:]
+    return f"**{label}**, {setting.ranks} ranks, {micro_batches}: {result}. {_held_words(setting, values)}."
+
+
+def _gpipe_takes(setting, values: dict) -> str:
+    """GPipe's step."""
+    if setting.schedule == "gpipe":
+        return ""
+    longer = values["slots"] / values["gpipe_slots"] - 1
+    return ", as long as with GPipe," if abs(longer) < ALIKE else f" (GPipe: {number(values['gpipe_slots'])})"
 
 
 def _held_words(setting, values: dict) -> str:
-    """What is in flight, and GPipe's step and what it has in flight."""
+    """What is in flight, and what GPipe has in flight."""
     if setting.schedule == "gpipe":
-        return f"; every rank has all {setting.micro_batches} in flight"
-    longer = values["slots"] / values["gpipe_slots"] - 1
-    as_long = "as long as GPipe" if abs(longer) < ALIKE else f"GPipe takes {number(values['gpipe_slots'])}"
-    held_text = f"rank 0 has up to {amount(values['held'][0])} in flight"
-    return f", {as_long}; {held_text}, GPipe has {setting.micro_batches}"
+        return f"Every rank has all {setting.micro_batches} in flight"
+    return f"Rank 0 has up to {amount(values['held'][0])} in flight (GPipe: {setting.micro_batches})"
 
 
 def _beside_rivals(setting, values: dict) -> str:
@@ -131,7 +137,11 @@ def _ring(setting) -> list:
 
 def _formula_words(setting, values: dict) -> str:
     hops = f"A micro-batch makes {values['hops']:,} hops forward and back"
-    cost = f", {short(setting.hop)} slots each." if setting.hop else ", which take no time here."
+    cost = (
+        f", {short(setting.hop)} slot{'s' if setting.hop != 1 else ''} each."
+        if setting.hop
+        else ", which take no time here."
+    )
     return f"A slot is the time of one micro-batch's forward on one rank. {hops}{cost}"
 
 

@@ -1,9 +1,9 @@
-"""How should this model be trained on these GPUs? Every layout a point, and why all but one of them lose.
+"""How should this model be trained on these GPUs? Every layout is a point, with the reason why it is not the best.
 
-`setting` is what the reader chose and what the search finds; `words` says it; `landscape` draws the layouts, `chips`
-their kinds, `bars` where seconds and bytes go; `published` has runs that somebody made. Beneath, `clusters` has
-other clusters and what if, `costs` the figures, the whole run and one step away, `pieces` how the GPUs are cut,
-`launch` how to run it.
+`setting` has what the reader chose and what the search finds, `words` the texts. `landscape` draws the layouts, `chips`
+their kinds, `bars` step time and memory by part; `published` has published runs. Below the picture, `clusters` shows
+other clusters and what if, `costs` the figures, the whole run and neighboring layouts, `pieces` how the GPUs are
+divided, and `launch` how to run it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from scaleout.views.planner.setting import (
 )
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
-# Controls by which the search is another one.
+# Controls that change the search.
 QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network", "loss")
 TITLE = "How should I train this model on these GPUs?"
 
@@ -40,7 +40,7 @@ DEGREES = [(2**k, str(2**k)) for k in range(7)]
 
 
 def config_link(text: str) -> str:
-    """What a link has of a config.json, once it is known to be a model."""
+    """The part of a config.json that a link contains, once it is known to be a model."""
     hugging_face.shape(text)
     return json.dumps(hugging_face.read(text), separators=(",", ":"))
 
@@ -48,38 +48,38 @@ def config_link(text: str) -> str:
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
     paste("config", "Or paste its config.json", hugging_face.KEYS, config_link,
-          help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
-    select("gpus", "On how many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
+          help="From the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
+    select("gpus", "How many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
     select("device", "Which GPU", "h100-sxm", cards(LARGE)),
-    select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
+    select("sequences", "Sequences per step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
-        select("program", "Run by", "megatron", list(RUNS.items()),
-               help="Kernels, overlap and the band of the prediction are the program's."),
+        select("program", "Program", "megatron", list(RUNS.items()),
+               help="Decides the kernels, the overlap and the error band."),
         select("seq", "Tokens per sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
-               help="At most as many as a model with learned positions has."),
+               help="A model with learned positions has a maximum."),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("network", "Between nodes of 8", "ndr", [(key, label) for key, (_, _, label) in NETWORKS.items()]),
-        select("tp", "Yours: tensor (tp)", 1, DEGREES[:5]),
-        select("pp", "Yours: pipeline (pp)", 1, DEGREES),
-        select("cp", "Yours: context (cp)", 1, DEGREES[:5]),
-        select("zero", "Yours: shard", 3, [(0, "nothing (DDP)"), (1, "ZeRO-1: optimizer"),
+        select("tp", "Your layout: tensor (tp)", 1, DEGREES[:5]),
+        select("pp", "Your layout: pipeline (pp)", 1, DEGREES),
+        select("cp", "Your layout: context (cp)", 1, DEGREES[:5]),
+        select("zero", "Your layout: sharding", 3, [(0, "nothing (DDP)"), (1, "ZeRO-1: optimizer"),
                                            (3, "ZeRO-3 (FSDP): weights too")]),
-        select("recompute", "Yours: recompute", "full",
+        select("recompute", "Your layout: recompute", "full",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
-        select("show", "Lit in the landscape", "all",
-               [("all", "every layout"), *((kind, chips.LOOKS[kind][3][0]) for kind in KINDS)],
-               help="As a press on its count above the picture does."),
-        number("tokens", "Tokens of the run", 15.0, 0.001, 1000.0, 0.5, unit="T"),
-        number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
-               help="An example, of no provider: look up what you would pay."),
-        number("watts", "Power of one GPU, its node included", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
-               help="An eighth of a DGX H100 at most."),
+        select("show", "Highlighted layouts", "all",
+               [("all", "all layouts"), *((kind, chips.LOOKS[kind][3][0]) for kind in KINDS)],
+               help="The same as pressing a count above the picture."),
+        number("tokens", "Tokens of the whole run", 15.0, 0.001, 1000.0, 0.5, unit="T"),
+        number("price", "Price per GPU-hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
+               help="An example, not a provider's price: look up yours."),
+        number("watts", "Power per GPU, including its node", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
+               help="At most an eighth of a DGX H100's."),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int) -> dict:
-    """The landscape with the best and the reader's own; beneath, their seconds and their bytes."""
+    """The landscape with the best and the reader's own layout; below it, their step time and memory."""
     setting = Setting.of(params)
     return {
         "svg": _picture(setting, width, show := _shown(setting, params)),
@@ -90,24 +90,24 @@ def draw(params: dict, width: int) -> dict:
 
 
 def _shown(setting: Setting, params: dict) -> str:
-    """The kind that is lit alone; "" for all, and where there is none of it now."""
+    """The kind of layouts that is highlighted; "" for all, and if there are none of this kind."""
     return params["show"] if setting.counts.get(params["show"]) else ""
 
 
 def _levers(setting: Setting) -> dict:
-    """Controls that change nothing now, and why."""
-    idle = {"model": "config.json is the model: empty its box"} if setting.question.model.startswith("{") else {}
-    idle |= dict.fromkeys(("network", "show"), setting.refusal or "no layout divides this") if not setting.plans else {}
-    idle |= {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
+    """Controls that have no effect now, and why."""
+    idle = {"model": "config.json gives the model: empty its box"} if setting.question.model.startswith("{") else {}
+    idle |= dict.fromkeys(("network", "show"), setting.refusal or "no layout is possible") if not setting.plans else {}
+    idle |= {"network": "there is only one node"} if setting.job.cluster.nodes == 1 else {}
     if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
-        idle["seq"] = "the model has positions for 1,024 tokens"
+        idle["seq"] = "the model has positions for only 1,024 tokens"
     if setting.best is None:
         idle |= dict.fromkeys(("tokens", "price", "watts"), "nothing fits, so there is no run")
     return {name: {"off": reason} for name, reason in idle.items()}
 
 
 def advice(params: dict) -> str:
-    """What ends the sentence."""
+    """The end of the sentence."""
     return words.advice(Setting.of(params))
 
 
@@ -128,7 +128,7 @@ def beneath(params: dict, name: str) -> dict:
 
 
 def prepare(params: dict, name: str) -> bool:
-    """One of the searches that a section takes; whether there are more of them."""
+    """Do one of the searches that a section needs; returns whether there are more of them."""
     setting = Setting.of(params)
     questions = {"clusters": clusters.questions, "what-if": clusters.what_questions}.get(name, lambda setting: [])
     return ask_one(questions(setting))
@@ -140,14 +140,14 @@ def _picture(setting: Setting, width: int, show: str) -> str:
     beneath = places.plane[1] + places.plane[3] + 38
     body = landscape.drawn(setting, width, show) + bars.drawn(setting, width, beneath)
     label = (
-        f"{len(setting.plans)} layouts of {words.head(setting)}: step time from left to right, bytes of the "
-        "fullest GPU from below. Beneath, step time and bytes of the best layout by part, and of yours."
+        f"{len(setting.plans)} layouts of {words.head(setting)}: step time increases to the right, memory of the "
+        "fullest GPU upward. Below, step time and memory of the best layout and of yours, by part."
     )
     return svg.figure(width, places.height, body, label)
 
 
 def run(setting: Setting, params: dict) -> dict | None:
-    """What a whole run takes with the best layout."""
+    """Time, energy and price of a whole run with the best layout."""
     if setting.best is None:
         return None
     cost = run_cost(
@@ -158,7 +158,7 @@ def run(setting: Setting, params: dict) -> dict | None:
 
 @kept
 def _values(setting: Setting) -> dict:
-    """What is the same at both widths."""
+    """The values, which are the same at both widths."""
     best, yours = setting.best, setting.yours
     return {
         "model": setting.question.name,

@@ -1,5 +1,4 @@
-"""Under the landscape of the view `planner`: where the seconds of a step go and what fills the fullest GPU, of the best
-layout and of the reader's."""
+"""Below the landscape of the view `planner`: step time and memory by part, for the best layout and the reader's."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import Setting
 from scaleout.words.amounts import amount, took
 
-# A part of a step as it is drawn: its name, its colour, whether it is striped, and the PARTS that it holds.
+# The parts of a step in the picture: name, color, whether it is hatched, and the PARTS that it contains.
 SECONDS = (
     ("compute", "compute", False, ("compute", "launches")),
     ("recomputation", "compute", True, ("recompute",)),
@@ -22,7 +21,7 @@ SECONDS = (
     ("bubble, uneven stages", "accent", True, ("bubble", "imbalance")),
     ("rest, optimizer", "c8", False, ("update", "host", "stragglers")),
 )
-# A kind of bytes: its name, its colour, and what the account calls it.
+# The kinds of memory: name, color, and the names in the account.
 BYTES = (
     ("weights", "c1", ("weights",)),
     ("gradients", "c6", ("gradients",)),
@@ -44,18 +43,18 @@ def bytes_by_kind(plan: Plan) -> dict[str, int]:
 
 
 def spent(plan: Plan) -> dict[str, float]:
-    """Seconds of a step, as they are drawn (SECONDS)."""
+    """Step time by the parts that are drawn (SECONDS)."""
     return {name: fsum(plan.parts[part] for part in parts) for name, _, _, parts in SECONDS}
 
 
 def rows(setting: Setting) -> list[tuple[str, Plan]]:
-    """The layouts that have bars."""
+    """The layouts with bars."""
     first = [("best" if setting.best else "least", setting.shown)] if setting.shown else []
     return first + ([("yours", setting.yours)] if isinstance(setting.yours, Plan) else [])
 
 
 def drawn(setting: Setting, width: int, top: float) -> str:
-    """Two pairs of bars with their keys, from `top` down: 128 CSS pixels, on a phone 124."""
+    """Two pairs of bars with their keys, below `top`: 128 CSS pixels high, on a phone 124."""
     wide = width == svg.WIDE
     left, right, high = (52.0 if wide else 50.0), width - 6.0, (13 if wide else 11)
     plans = rows(setting)
@@ -97,10 +96,10 @@ def _keys(names: tuple, x: float, y: float, wide: bool) -> str:
 
 def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> str:
     if kind == "seconds":
-        ways = ["where the time of a step goes", "time of a step"]
+        ways = ["where the step time goes", "step time"]
     else:
         room = amount(setting.usable, 10**9)
-        ways = [f"what fills the fullest GPU; dashed, its usable memory of {room}", f"the fullest GPU, of {room}"]
+        ways = [f"memory of the fullest GPU; dashed: the {room} that are usable", f"fullest GPU, of {room}"]
     return svg.text(4, y, fitting(ways, right - 4), fill="muted", size=svg.SMALL)
 
 

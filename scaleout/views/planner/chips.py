@@ -1,4 +1,4 @@
-"""Above the landscape of the view `planner`: how many layouts there are of each kind, each a button that lights it."""
+"""Above the landscape of the view `planner`: the number of layouts of each kind, as buttons that highlight them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaleout.draw.labels import fitting
 from scaleout.views.planner import words
 from scaleout.views.planner.setting import Setting
 
-# Of each kind: its shape, its colour, whether it is filled, and what it is called, the longest first.
+# For each kind: shape, color, whether it is filled, and its names, the longest first.
 LOOKS = {
     "alike": ("disc", "ink", True, ("equal", "equal")),
     "link": ("triangle", "c4", True, ("communication", "comm.")),
@@ -48,5 +48,5 @@ def _chip(kind: str, text: str, x: float, y: float, lit: bool) -> str:
     body = svg.rect(*box, "key", opacity=0.18) if lit else ""
     body += shapes([(x + 5, y + 5.5)], shape, fill, filled)
     body += svg.text(x + 12, y + 9.5, text, size=svg.SMALLEST, bold=lit, mark=f"count {kind}")
-    label = f"{text}: {'show all layouts again' if lit else 'show these layouts alone'}"
+    label = f"{text}: {'show all layouts again' if lit else 'show only these layouts'}"
     return svg.press(body, box, "show", "all" if lit else kind, label, f"chip {kind}")

@@ -1,4 +1,4 @@
-"""How the answer changes with the cluster: the same batch on each number of GPUs, and what if one thing were otherwise.
+"""How the answer changes with the cluster: the same batch on other numbers of GPUs, and what if one thing changes.
 
 Two pictures beneath the view `planner`.
 """
@@ -32,7 +32,7 @@ def counts(gpus: int) -> list[int]:
 
 
 def questions(setting: Setting) -> list[Question]:
-    """What the strip asks."""
+    """The questions of the strip."""
     return [setting.question._replace(gpus=gpus) for gpus in counts(setting.question.gpus)]
 
 
@@ -50,7 +50,7 @@ def strip(setting: Setting) -> dict:
     """The same batch on other clusters."""
     results = columns(setting)
     pictures = [_strip(setting, results, width) for width in (svg.WIDE, svg.NARROW)]
-    text = "Each column is a GPU's time in a step of the best layout there; solid it computes. Press one to go there."
+    text = "Each column is the step time of the best layout by part, in the colors above. Press a column to choose it."
     return {"title": "The same batch on other clusters", "blocks": [("words", text), ("pictures", *pictures)]}
 
 
@@ -160,7 +160,7 @@ def _room_for_twice(question: Question) -> bool:
 
 
 def what_questions(setting: Setting) -> list[Question]:
-    """What they ask."""
+    """The questions of what if."""
     return list(filter(None, (changed(setting.question, change) for change in CHANGES))) if setting.best else []
 
 
@@ -185,12 +185,15 @@ def gains(setting: Setting) -> list[Gain]:
 
 
 def what_if(setting: Setting) -> dict:
-    """What one change does, with the layout kept and planned again."""
+    """The effect of one change, with the same layout and with the best layout after the change."""
     if setting.best is None:
-        return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
+        return {
+            "title": "What if",
+            "blocks": [("words", "Nothing fits. See above how many GPUs are needed.")],
+        }
     results = gains(setting)
     pictures = [_gains(setting, results, width) for width in (svg.WIDE, svg.NARROW)]
-    text = "Tokens per second beside now: ○ this layout kept, ● planned again, where it is no longer within the band."
+    text = "Change in tokens/s: ○ with this layout, ● with the best layout then, if this one is outside the band."
     return {"title": "What if", "blocks": [("words", text), ("pictures", *pictures)]}
 
 

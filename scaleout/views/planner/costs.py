@@ -1,4 +1,4 @@
-"""Beside the landscape of the view `planner`: seconds and bytes in figures, the whole run, and one step away."""
+"""Next to the landscape of the view `planner`: step time and memory in figures, the whole run, neighboring layouts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CALLED = {
     "recompute": "recomputation", "launches": "kernel launches", "exposed tensor": "exposed tp communication",
     "exposed context": "exposed cp communication", "exposed data": "exposed dp communication",
     "imbalance": "uneven stages", "bubble": "pipeline bubble", "hops": "pipeline sends", "update": "optimizer step",
-    "host": "host, whatever the size", "stragglers": "waiting for the slowest",
+    "host": "host, at any size", "stragglers": "waiting for the slowest",
 }  # fmt: skip
 ACCURACY = "accuracy.html"
 NAMES = {"none": "nothing", "selective": "attention", "full": "every block"}
 
 
 def figures(setting: Setting) -> dict:
-    """Seconds and bytes of the best layout, and of the reader's."""
+    """Step time and memory by part, for the best layout and the reader's."""
     plans = [plan for plan in (setting.shown, setting.yours) if isinstance(plan, Plan)]
     heads = [
         "",
@@ -34,7 +34,7 @@ def figures(setting: Setting) -> dict:
         for part in PARTS
         if any(plan.parts[part] > 5e-4 * plan.seconds for plan in plans)
     ]
-    rows.append(["**a step**", *(f"**{took(plan.seconds)}**" for plan in plans)])
+    rows.append(["**step time**", *(f"**{took(plan.seconds)}**" for plan in plans)])
     sizes = [bytes_by_kind(plan) for plan in plans]
     kinds = [
         [kind, *(_size(size[kind]) for size in sizes)]
@@ -42,15 +42,15 @@ def figures(setting: Setting) -> dict:
         if any(size[kind] for size in sizes)
     ]
     kinds.append(
-        [f"**in all**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
+        [f"**total**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
     )
-    refusal = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
+    refusal = "" if isinstance(setting.yours, Plan) else f"Your layout is not possible: {setting.yours}."
     window = setting.question.window
     look_back = (
-        f"Layers of this model look back over {window:,} tokens at most; they are priced over all." if window else ""
+        f"This model attends to at most {window:,} earlier tokens; the prediction assumes all." if window else ""
     )
     return {
-        "title": "Where the time goes, and what fills the fullest GPU",
+        "title": "Where the time goes, and the memory of the fullest GPU",
         "blocks": [
             *(("words", text) for text in (refusal, look_back) if text),
             ("table", heads, rows),
@@ -78,12 +78,12 @@ def whole_run(setting: Setting, run: dict | None, params: dict) -> dict:
         ["time", f"{quantity(days)} days" if days >= 2 else f"{quantity(run['hours'])} hours"],
         ["GPU-hours", quantity(run["gpu_hours"])],
         ["energy, at most", f"{quantity(run['mwh'])} MWh"],
-        [f"at {params['price']:g} EUR a GPU-hour", f"{quantity(run['price'])} EUR"],
+        [f"at {params['price']:g} EUR per GPU-hour", f"{quantity(run['price'])} EUR"],
     ]
     rate = quantity(setting.rate(setting.best))
     text = (
         f"{params['tokens']:g} T tokens at {rate} tokens/s, ± {setting.percent}. "
-        "Failures, checkpoints and restarts come on top; tokens, price and power are under More."
+        "Failures, checkpoints and restarts are not included. Change tokens, price and power under More."
     )
     return {"title": "The whole run", "blocks": [("table", ["", ""], rows), ("words", text)]}
 
@@ -92,7 +92,7 @@ def whole_run(setting: Setting, run: dict | None, params: dict) -> dict:
 
 
 def steps(start: Cuts) -> list[tuple[str, Cuts]]:
-    """Each axis halved and doubled, the other shard, and the other ways to recompute."""
+    """Each degree halved and doubled, the other sharding, and the other kinds of recomputation."""
     neighbours = []
     for axis in ("tp", "pp", "cp"):
         size = getattr(start, axis)
@@ -110,16 +110,19 @@ def steps(start: Cuts) -> list[tuple[str, Cuts]]:
 
 
 def one_step(setting: Setting) -> dict:
-    """What one step from the best costs."""
+    """The cost of one change of the best layout."""
     best = setting.best
     if best is None:
-        return {"title": "One step away", "blocks": [("words", "Nothing fits: there is no best to step from.")]}
+        return {
+            "title": "One change away",
+            "blocks": [("words", "Nothing fits, so there is no best layout.")],
+        }
     rows = [[name, fate(setting, picked(setting.question, cuts))] for name, cuts in steps(cuts_of(best))]
-    return {"title": "One step away from the best", "blocks": [("table", ["", ""], rows)]}
+    return {"title": "One change away from the best layout", "blocks": [("table", ["", ""], rows)]}
 
 
 def because(setting: Setting) -> str:
-    """Why the best is cut as it is: what becomes of it with half of each degree, and of FSDP alone."""
+    """Why the best layout is as it is: the result with half of each degree, and with FSDP alone."""
     if setting.best is None:
         return ""
     best = cuts_of(setting.best)
@@ -137,13 +140,13 @@ def because(setting: Setting) -> str:
         suffix = f", {words.RECOMPUTES[checkpointing]}" if checkpointing != "none" else ""
         results.append((f"FSDP alone{suffix}", alone))
     fates = [f"{name}: {fate(setting, plan)}" for name, plan in results if setting.job.cluster.ranks > 1]
-    return f"Why so? {'; '.join(fates)}." if fates else ""
+    return f"Why this layout? {'; '.join(fates)}." if fates else ""
 
 
 def fate(setting: Setting, plan: Plan | str) -> str:
-    """What becomes of another layout, beside the best."""
+    """The result of another layout, compared with the best."""
     if isinstance(plan, str):
-        return "cannot be: " + plan.split(":")[0]
+        return "not possible: " + plan.split(":")[0]
     if not plan.fits or plan.cannot or setting.best is None:
         return setting.result.reason(plan)
     excess = plan.seconds / setting.best.seconds - 1

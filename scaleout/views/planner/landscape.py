@@ -1,4 +1,4 @@
-"""The landscape of the view `planner`: every layout a point, seconds of a step by bytes of the fullest GPU."""
+"""The landscape of the view `planner`: every layout is a point, by step time and memory of the fullest GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scaleout.words.amounts import amount, took
 FARTHEST = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to
 
-HINT = "point: why one loses; press: make it yours"
+HINT = "point at one: why it is slower; press: choose it"
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Scene:
     def plane(self) -> Plane:
         card = self.setting.job.device.memory_bytes
         yours = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
-        quick, reach = _reach(self.setting.standing)
-        seconds, sizes = [*quick, *(plan.seconds for plan in yours)], [*reach, *(plan.bytes for plan in yours)]
-        start = self.start if quick else min(seconds, default=1.0)
-        left, last = min(quick, default=start), max(seconds, default=2.0)
+        ends, reach = _reach(self.setting.standing)
+        seconds, sizes = [*ends, *(plan.seconds for plan in yours)], [*reach, *(plan.bytes for plan in yours)]
+        start = self.start if ends else min(seconds, default=1.0)
+        left, last = min(ends, default=start), max(seconds, default=2.0)
         low, high = min(sizes, default=card), max(sizes, default=card)
         x = Axis(max(0.97 * left, 0.8 * start), min(max(1.03 * last, 1.6 * start), FARTHEST * start), log=True)
         y = Axis(min(0.8 * low, 0.6 * card), min(max(1.25 * high, 1.6 * card), HIGH * card), log=True)
@@ -66,7 +66,7 @@ class Scene:
 
     @cached_property
     def start(self) -> float:
-        """Seconds of the quickest that fits, or of all where none does."""
+        """Step time of the fastest layout that fits, or if none fits of the fastest of all."""
         plans = self.setting.result.plans or self.setting.result.over
         return min((plan.seconds for plan in plans), default=1.0)
 
@@ -78,12 +78,12 @@ def _xy(plane: Plane, plan: Plan) -> tuple[float, float]:
     return plane.at_x(plan.seconds), plane.at_y(plan.bytes)
 
 
-# What a reader's own layout does not change is made once for a setting that stands for all of a question, and a plane.
+# Parts that do not depend on the reader's own layout are made once per question and plane.
 
 
 @kept
 def _reach(setting: Setting) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The least and the most seconds of all layouts, and bytes; nothing where there are none."""
+    """The shortest and longest step time of all layouts, and their least and most memory; nothing if there are none."""
     plans = setting.plans
     seconds, sizes = [plan.seconds for plan in plans], [plan.bytes for plan in plans]
     return ((min(seconds), max(seconds)), (min(sizes), max(sizes))) if plans else ((), ())
@@ -96,7 +96,7 @@ def _places(setting: Setting, plane: Plane) -> tuple[tuple[float, float], ...]:
 
 
 def drawn(setting: Setting, width: int, show: str = "") -> str:
-    """All of the landscape."""
+    """The whole landscape."""
     scene, standing = Scene(setting, width, show), setting.standing
     body = [_ground(scene), _cloud(standing, scene.plane, show), _front(standing, scene.plane)]
     spots = _spots(scene)
@@ -109,7 +109,7 @@ def drawn(setting: Setting, width: int, show: str = "") -> str:
 
 
 def _ground(scene: Scene) -> str:
-    """Axes, the band, and the line of what tensors may take."""
+    """Axes, the band, and the line of usable memory."""
     plane, setting, start = scene.plane, scene.setting, scene.start
     multiples = (1, 1.5, 2, 3, 5, 1.25, 4) if setting.plans else ()
     times = _clear_ticks(plane, [(start * k, took(start * k)) for k in multiples])
@@ -125,7 +125,7 @@ def _ground(scene: Scene) -> str:
                 plane.height,
                 "key",
                 opacity=0.13,
-                title=f"within {setting.percent} of the fastest: equal",
+                title=f"within {setting.percent} of the fastest: equally fast",
                 mark="band",
             )
         )
@@ -158,7 +158,7 @@ def _ground(scene: Scene) -> str:
                 size=svg.SMALLEST,
             )
         )
-    reach = f", to {FARTHEST:g} times the fastest" if scene.width == svg.WIDE and setting.plans else ""
+    reach = f", up to {FARTHEST:g} times the fastest" if scene.width == svg.WIDE and setting.plans else ""
     parts.append(svg.text(plane.right, low, f"step time{reach} ▸", anchor="end", fill="muted", size=svg.SMALLEST))
     parts.append(
         svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST, halo=True)
@@ -201,7 +201,7 @@ def _cloud(setting: Setting, plane: Plane, show: str) -> str:
 
 @kept
 def _front(setting: Setting, plane: Plane) -> str:
-    """Less memory costs this much: no layout that fits is both quicker and smaller than one on this line."""
+    """The price of less memory: no layout that fits is both faster and smaller than one on this line."""
     steps, least = [], None
     for plan in setting.result.plans:
         if least is None or plan.bytes < least:
@@ -245,7 +245,7 @@ def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
 
 
 def _chosen(scene: Scene, spots: Spots) -> str:
-    """The best, or where nothing fits the smallest, and the reader's own."""
+    """The best layout, or if nothing fits the smallest, and the reader's own."""
     setting, parts = scene.setting, []
     if setting.shown:
         x, y = scene.xy(setting.shown)
@@ -263,7 +263,7 @@ def _chosen(scene: Scene, spots: Spots) -> str:
 
 
 def _alone(scene: Scene, spots: Spots) -> str:
-    """Where a pure strategy lands."""
+    """The layout of FSDP alone."""
     if scene.setting.cuts[:4] == ALONE[:4]:
         return ""
     plans = [plan for plan in scene.setting.plans if cuts_of(plan)[:4] == ALONE[:4] and plan is not scene.setting.shown]
@@ -281,7 +281,7 @@ def _published(scene: Scene, spots: Spots) -> str:
     words_ = spots.say(
         published_x,
         y,
-        (f"{run.runner}: {took(run.seconds)}, here {took(run.predicted)}", run.runner),
+        (f"{run.runner}: {took(run.seconds)}, predicted {took(run.predicted)}", run.runner),
         "ink",
         "published",
     )
@@ -297,7 +297,7 @@ def _published(scene: Scene, spots: Spots) -> str:
 
 @kept
 def _layouts(setting: Setting, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
-    """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
+    """Every layout that is shown, the fastest first, with its text; the same for all layouts of the reader's."""
     plans = [plan for plan, kind in zip(setting.plans, setting.kinds, strict=True) if show in ("", kind)]
     return [
         (plan, cuts_of(plan), cut(_remark(setting, plan), width - 10))
@@ -306,8 +306,7 @@ def _layouts(setting: Setting, width: int, show: str) -> list[tuple[Plan, Cuts, 
 
 
 def _remark(setting: Setting, plan: Plan) -> str:
-    """Seconds of a step where they are those of the whole model, of others how many times the fastest's; what it loses
-    by; its degrees."""
+    """The step time if it comes from the full model, else a multiple of the fastest; why it is slower; its degrees."""
     times = f"about {plan.seconds / setting.result.plans[0].seconds:.2g} times the fastest" if plan.fits else ""
     first = took(plan.seconds) if plan.exact else times
     reason = ", ".join(filter(None, (first, setting.reason(plan))))
@@ -318,6 +317,6 @@ def _remark(setting: Setting, plan: Plan) -> str:
 def _field(setting: Setting, plane: Plane, width: int, show: str) -> str:
     """The control over the plane: pressing picks the nearest layout shown."""
     points = [(*_xy(plane, plan), cuts, remark) for plan, cuts, remark in _layouts(setting, width, show)]
-    label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
+    label = f"{len(points)} layouts by step time. Arrow keys move from one to the next, Enter makes one yours."
     hint = (plane.left - 36, plane.top - 7, HINT)
     return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, hint, label)

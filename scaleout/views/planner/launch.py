@@ -1,4 +1,4 @@
-"""To run it: what a layout is called on three command lines, and where its ranks can be looked at."""
+"""To run it: the command line of a layout in each framework, and a link to the picture of its ranks."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def ranks(setting: Setting, plan: Plan) -> str:
 def section(setting: Setting) -> dict:
     """The best layout's lines, and the reader's."""
     yours = setting.yours if isinstance(setting.yours, Plan) else None
-    plans = [("The best", setting.best)] if setting.best else []
+    plans = [("The best layout", setting.best)] if setting.best else []
     if yours and (setting.best is None or cuts_of(yours) != cuts_of(setting.best)):
-        plans.append(("Yours", yours))
+        plans.append(("Your layout", yours))
     blocks: list[tuple[str, ...]] = []
     for name, plan in plans:
         blocks.append(("words", f"**{name}:** {words.layout(plan, chunks=True)}."))
         for program, lines, cannot in commands(setting, plan):
-            blocks.append(("fold", program, lines) if lines else ("words", f"{program} cannot: {cannot}."))
+            blocks.append(("fold", program, lines) if lines else ("words", f"{program} cannot run it: {cannot}."))
         if address := ranks(setting, plan):
             fewer = ", with fewer chunks" if plan.layout.chunks > CHUNKS else ""
-            blocks.append(("link", f"{name.lower()}: see its ranks and what they send{fewer}", address))
+            blocks.append(("link", f"{name.lower()}: its ranks and what they communicate{fewer}", address))
     other_programs = ", ".join(label for name, label in RUNS.items() if name != setting.question.program)
-    blocks += [("words", f"Other programs take other seconds: choose {other_programs} under More.")] * bool(blocks)
-    return {"title": "To run it", "blocks": blocks or [("words", "Nothing fits, and yours cannot be.")]}
+    blocks += [("words", f"Other programs have other step times: choose {other_programs} under More.")] * bool(blocks)
+    return {"title": "To run it", "blocks": blocks or [("words", "Nothing fits, and your layout is not possible.")]}

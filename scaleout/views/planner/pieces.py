@@ -1,4 +1,4 @@
-"""How the GPUs are cut: copies, one of them opened into its stages, one of these opened into its GPUs, nodes framed."""
+"""How the GPUs are used: replicas, one of them opened into its stages, one stage opened into its GPUs, nodes framed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TALL = 84
 
 
 def section(setting: Setting) -> dict:
-    """Of the best layout, or where none fits of the smallest."""
+    """For the best layout, or if none fits for the smallest."""
     plan = setting.shown
-    title = f"How {setting.question.gpus:,} GPU{'s are' if setting.question.gpus > 1 else ' is'} cut"
+    title = f"How {setting.question.gpus:,} GPU{'s are' if setting.question.gpus > 1 else ' is'} used"
     if plan is None:
-        return {"title": title, "blocks": [("words", "No layout divides them.")]}
-    note = "" if setting.best else " Of the smallest layout, which does not fit."
-    text = f"{words.layout(plan)}. A frame is a node.{note}"
+        return {"title": title, "blocks": [("words", "No layout is possible.")]}
+    note = "" if setting.best else " This is the smallest layout; it does not fit."
+    text = f"{words.layout(plan)}. Each frame is a node.{note}"
     reasons = [("words", because(setting))] if setting.best and because(setting) else []
     pictures = [_drawn(setting, plan, width) for width in (svg.WIDE, svg.NARROW)]
     return {"title": title, "blocks": [("words", text), ("pictures", *pictures), *reasons]}
 
 
 def names(setting: Setting, plan: Plan) -> list[tuple[str, str]]:
-    """What stands under each of the three, two lines each."""
+    """The two lines under each of the three parts."""
     layout, layers = plan.layout, setting.job.shape.layers
     shard = {0: "nothing sharded", 1: "optimizer sharded", 3: "weights sharded"}[layout.zero]
     copies = (f"{layout.dp:,} copies", shard) if layout.dp > 1 else ("one copy", shard if layout.cp > 1 else "")
@@ -44,7 +44,7 @@ def names(setting: Setting, plan: Plan) -> list[tuple[str, str]]:
     )
     inside = layout.tp * layout.cp
     axes = " × ".join(f"{name} {size}" for name, size in (("cp", layout.cp), ("tp", layout.tp)) if size > 1)
-    return [copies, stages, (f"{inside} GPU{'s' * (inside > 1)} a stage", axes or "a whole layer each")]
+    return [copies, stages, (f"{inside} GPU{'s' * (inside > 1)} per stage", axes or "a whole layer each")]
 
 
 def _drawn(setting: Setting, plan: Plan, width: int) -> str:
@@ -73,7 +73,7 @@ def _drawn(setting: Setting, plan: Plan, width: int) -> str:
     for left, right in ((boxes[0], boxes[1]), (boxes[1], boxes[2])):
         parts.append(_opened(left[0], right))
     label = "; ".join(", ".join(pair) for pair in names(setting, plan))
-    return svg.figure(width, TALL + 48, "".join(parts), f"How the GPUs are cut: {label}")
+    return svg.figure(width, TALL + 48, "".join(parts), f"How the GPUs are used: {label}")
 
 
 def _squares(x: float, y: float, room: float, count: int, columns: int | None, tall: bool) -> list[Box]:

@@ -1,5 +1,4 @@
-"""Published runs, to stand beside what is predicted here; the book's rows of them are
-tests/published/mesh.json, from which these are copied."""
+"""Published runs to compare with the prediction, copied from tests/published/mesh.json."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ RUNS = (
                                        schedule="interleaved"),
          {128: 8.309, 256: 8.408, 512: 8.42, 1024: 8.453, 2048: 8.49}, 0.1),
 )  # fmt: skip
-RUNNER = "NVIDIA ran"
+RUNNER = "NVIDIA measured"
 
 
 def published_run(setting: Setting) -> Run | None:

@@ -1,4 +1,4 @@
-"""What the reader of the view `planner` chose, and what the search finds for it."""
+"""The choices of the reader of the view `planner`, and what the search finds for them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Question(NamedTuple):
 
     @property
     def window(self) -> int | None:
-        """Tokens that layers of a config.json look back over at most, where they are fewer than a sequence has."""
+        """The window of attention in a config.json, if it is shorter than a sequence."""
         tokens = hugging_face.window(self.model) if self.model.startswith("{") else None
         return tokens if tokens and tokens < self.seq else None
 
@@ -292,7 +292,7 @@ class Setting(base.Setting, remembered=32):
         return next((kind for kind, parts in LOSSES.items() if part in parts), "rest")
 
     def reason(self, plan: Plan) -> str:
-        """Why it loses, in words."""
+        """Why it is not the best, in words."""
         if plan == self.best:
             return "the best"
         if self.result.equal(plan) and not plan.cannot:

@@ -1,4 +1,4 @@
-"""What the view `planner` says: of a layout, of the best one, and what is worth trying."""
+"""The texts of the view `planner`: about a layout, about the best one, and about what is worth trying."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "full rec
 
 
 def layout(plan: Plan, dp: bool = True, chunks: bool = False) -> str:
-    """A layout by the degrees that are above 1, or where only dp is, by that. chunks: with those of a pipeline rank.
+    """A layout in words: its degrees above 1 (dp if asked for, or alone). chunks: also the chunks per pipeline rank.
 
     "tp 4, cp 2, pp 4, dp 16, 5 chunks, ZeRO-1, full recomputation"
     """
@@ -41,23 +41,23 @@ def card(setting: Setting) -> str:
 
 
 def sentence(setting: Setting) -> str:
-    """The best as a sentence, and the reader's own beside it."""
+    """The best layout in a sentence, then the reader's own."""
     best = setting.best
     if best is None:
         return f"{head(setting)}: {_nothing(setting)}"
     open_end = " or more" if setting.result.band.outside else ""
-    crossing = " tp crosses nodes: nothing else fits." if setting.result.across else ""
+    crossing = " tp spans nodes: nothing else fits." if setting.result.across else ""
     cut = layout(best, dp=False, chunks=True)
     return (
-        f"{head(setting)}: **{cut}: {took(best.seconds)} a step ± {setting.percent}{open_end},** "
+        f"{head(setting)}: **{cut}: {took(best.seconds)} per step ± {setting.percent}{open_end},** "
         f"{100 * best.mfu:.0f}% MFU, {gb(best.bytes)} GB, {_equal(setting)}.{crossing} {_yours(setting)}"
     )
 
 
 def _equal(setting: Setting) -> str:
-    """How many layouts the band does not tell from the fastest."""
+    """How many layouts are within the band of the fastest."""
     alike = setting.counts["alike"]
-    return f"best of {alike} equals" if alike > 1 else "without equals"
+    return f"one of {alike} equally fast" if alike > 1 else "no other as fast"
 
 
 def _nothing(setting: Setting) -> str:
@@ -66,17 +66,18 @@ def _nothing(setting: Setting) -> str:
         return f"**{setting.refusal}.**"
     if small is None:
         return (
-            f"**no layout divides this.** {setting.sequences:,} sequences do not fall evenly to so many "
-            f"replicas: take {least(setting.question.gpus, setting.sequences):,} of them."
+            f"**no layout is possible.** {setting.sequences:,} sequences cannot be divided evenly over the "
+            f"replicas: use {least(setting.question.gpus, setting.sequences):,}."
         )
     return (
-        f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.usable)} GB of "
-        "usable memory."
+        f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} GB per GPU; "
+        f"{gb(setting.usable)} GB are usable."
     )
 
 
 def least(gpus: int, sequences: int) -> int:
-    """The fewest sequences on offer, of so many or more, that fall evenly to one replica on each GPU; else the most."""
+    """The fewest sequences on offer, at least as many as given, that divide evenly over one replica per GPU; else the
+    most."""
     even = [n for n in DOUBLED if n % gpus == 0]
     return next((n for n in even if n >= sequences), max(even, default=gpus))
 
@@ -84,31 +85,31 @@ def least(gpus: int, sequences: int) -> int:
 def _yours(setting: Setting) -> str:
     plan, best = setting.yours, setting.best
     if isinstance(plan, str):
-        return "Yours cannot be."
+        return "Your layout is not possible."
     if not plan.fits or best is None:
-        return f"Yours {setting.result.reason(plan)}."
+        return f"Your layout {setting.result.reason(plan)}."
     if plan.cannot:
-        return f"{frameworks.RUNS[setting.question.program].name} cannot run yours."
+        return f"{frameworks.RUNS[setting.question.program].name} cannot run your layout."
     if plan is best:
-        return "It is yours."
+        return "This is your layout."
     if setting.result.equal(plan):
-        return "Yours is one of these."
+        return "Yours is one of them."
     ratio = plan.seconds / best.seconds
-    return f"Yours: {ratio:.{1 if ratio >= 2 else 2}f} times as long, {plan.loses_by(best).split(',')[0]}."
+    return f"Yours takes {ratio:.{1 if ratio >= 2 else 2}f} times as long: {plan.loses_by(best).split(',')[0]}."
 
 
 def advice(setting: Setting) -> str:
-    """What is worth trying now: where nothing fits the first cluster on which it does; else a larger batch."""
+    """What is worth trying: if nothing fits, the smallest cluster on which something fits; else a larger batch."""
     if setting.refusal:
         return ""
     if setting.best is None:
         gpus, plan = first_that_fits(setting)
-        return f"From **{gpus:,} GPUs** on it fits: {layout(plan)}." if plan else ""
+        return f"It fits on **{gpus:,} GPUs**: {layout(plan)}." if plan else ""
     doubled = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
     if isinstance(doubled, str) or not doubled.fits or doubled.cannot or 2 * setting.question.sequences > MOST_GPUS:
         return ""
     gain = 2 * setting.best.seconds / doubled.seconds - 1  # of this layout; planned again it is no less
-    return f"**Twice the sequences:** {100 * gain:+.0f}% tokens/s." if gain > 0.01 else ""
+    return f"Try **twice the sequences**: {100 * gain:+.0f}% tokens/s." if gain > 0.01 else ""
 
 
 def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:

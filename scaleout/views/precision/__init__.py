@@ -1,4 +1,4 @@
-"""Where a number format ends: gradients of a real run by size, above the strip of a format, and what brings them onto
+"""Where a number format ends: gradients of a real run by size, above the range of a format, and what brings them into
 it."""
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from scaleout.views.precision.setting import EVERY_PART, MOST_OCTAVES, PARTS, ST
 TITLE = "Where a number format ends"
 
 CONTROLS = (
-    guess(f"These gradients go into **fp16**, whose smallest normal number is **{power(-14)}**. What share of them "
-          "becomes **zero**? It lies left of your line.", "zero_percent", "%", lo=0, hi=100, step=1),
-    play("step", "Let the scaler search, step by step", 0, 0, STEPS),
+    guess(f"These gradients are stored in **fp16**, whose smallest normal number is **{power(-14)}**. What share of "
+          "them becomes **zero**? That share lies to the left of your line.", "zero_percent", "%", lo=0, hi=100,
+          step=1),
+    play("step", "Watch the scaler search, step by step", 0, 0, STEPS),
     select("format", "Format of the gradients", "fp16",
            [(name, name) for name in ("fp16", "bf16", "e5m2", "e4m3", "e2m1")]),
     slider("scale", "Loss scale, log₂", 0, 0, MOST_OCTAVES),
@@ -23,14 +24,14 @@ CONTROLS = (
     select("moment", "Step of the run", "last step", [("first step", "first"), ("last step", "last")]),
     *more(
         select("kind", "Which gradients", "activations",
-               [("activations", "activations'"), ("weights", "weights'")]),
-        select("shared", "Numbers share a scale", "none",
-               [("none", "no"), ("tensor", "all of a tensor, in fp32"), ("floor", "blocks, a power of two, down"),
-                ("up", "blocks, a power of two, up"), ("nv", "blocks, e4m3, as NVFP4")]),
-        slider("block", "Numbers that share it", 32, 8, 1024, 8, log=True),
+               [("activations", "of activations"), ("weights", "of weights")]),
+        select("shared", "Shared scale", "none",
+               [("none", "none"), ("tensor", "one per tensor, fp32"), ("floor", "per block, power of two, down"),
+                ("up", "per block, power of two, up"), ("nv", "per block, e4m3 (NVFP4)")]),
+        slider("block", "Numbers per block", 32, 8, 1024, 8, log=True),
         select("interval", "Good steps until the scale doubles", 8,
                [(1, "1"), (8, "8, this run"), (2000, "2,000, torch")]),
-        slider("smaller", "Later gradients are smaller, octaves", 0, 0, 8),
+        slider("smaller", "Make gradients smaller, log₂", 0, 0, 8),
     ),
 )  # fmt: skip
 
@@ -66,17 +67,17 @@ def _levers(s: Setting) -> dict:
     """Controls that change nothing now, and why."""
     levers: dict[str, dict[str, object]] = {}
     if s.format != "fp16":
-        levers["step"] = {"off": "GradScaler is fp16's: bf16 needs no scale, 8 bits share theirs"}
+        levers["step"] = {"off": "only fp16 uses a GradScaler"}
     if s.searches:
-        levers["scale"] = {"off": "the scaler sets it: step back to 0", "takes": s.octaves}
+        levers["scale"] = {"off": "the scaler sets it: set its step to 0", "takes": s.octaves}
     elif s.shares:
-        levers["scale"] = {"off": "shared scales undo it"}
+        levers["scale"] = {"off": "shared scales cancel it"}
     if s.f.bits > 8:
-        levers["shared"] = {"off": "16 bits do without"}
+        levers["shared"] = {"off": "16-bit formats do not need one"}
     if not s.shares or s.shared == "tensor":
-        levers["block"] = {"off": "no blocks share a scale"}
+        levers["block"] = {"off": "there are no blocks"}
     if not s.searches:
-        levers["interval"] = {"off": "it is the search's: press Play"}
+        levers["interval"] = {"off": "only for the search: press Play"}
     return levers
 
 

@@ -25,10 +25,10 @@ def parts(axes: Axes, alive: bool = True) -> str:
     """What becomes zero in each part, as cells that fill; pressing one shows its gradients. Not alive: empty cells."""
     s, (top, foot) = axes.setting, axes.places.panel
     ways: tuple[str, ...] = (
-        f"per cent that {s.format} makes zero, part by part: press one to see it",
-        "per cent zero, by part: press one",
+        f"percent that become zero in {s.format}, by part: press one to see it",
+        "percent zero, by part: press one",
     )
-    ways = ways if alive else ("per cent that become zero, part by part",)
+    ways = ways if alive else ("percent that become zero, by part",)
     left, right = axes.ruler.left - 1, axes.ruler.right + 1
     pitch = (right - left) / (len(PARTS) + 1)
     pieces = [svg.text(axes.ruler.left, top - 8, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)]
@@ -37,7 +37,8 @@ def parts(axes: Axes, alive: bool = True) -> str:
     for i in range(4):
         x = left + (3 * i + 1.5) * pitch
         pieces.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))
-    pieces.append(svg.text(right, foot, HEADS[s.kind], anchor="end", fill="muted", size=svg.SMALLEST))
+    head = fitting((HEADS[s.kind], HEADS[s.kind][:5] + "."), 1.7 * pitch, svg.SMALLEST)
+    pieces.append(svg.text(right, foot, head, anchor="end", fill="muted", size=svg.SMALLEST))
     return "".join(pieces)
 
 
@@ -74,7 +75,7 @@ def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -
 
 
 def _figure(share: float) -> str:
-    """Per cent in two letters."""
+    """Percent in two letters."""
     value = 100 * share
     return "0" if not value else "<1" if value < 0.5 else f"{value:.0f}"
 
@@ -88,7 +89,7 @@ def _frame(x: float, y: float, wide: float, high: float) -> str:
 
 
 def course(axes: Axes) -> str:
-    """The loss scale of each step so far as stairs, under what the step bears; a cross where it was too much."""
+    """The loss scale of each step so far as stairs, under what the step allows; a cross where it was too large."""
     s, (top, foot) = axes.setting, axes.places.panel
     bears = [math.log2(s.f.largest / step.largest * step.scale) for step in s.course]
     scales = [math.log2(step.scale) for step in s.course]
@@ -135,10 +136,10 @@ def _cross(x: float, y: float) -> str:
 
 def _course_words(s) -> list[str]:
     skipped = sum(step.skipped for step in s.course[: s.step])
-    left = f"{skipped} of {count(s.step, 'step')} left out"
+    left = f"{skipped} of {count(s.step, 'step')} skipped"
     return [
-        f"loss scale by step; dotted: what its largest gradient bears; {left}",
-        f"loss scale by step, and what it bears; {left}",
+        f"loss scale by step; dotted: the largest without overflow; {left}",
+        f"loss scale by step, and its limit; {left}",
         f"loss scale by step; {left}",
     ]
 
@@ -160,8 +161,8 @@ def shares(axes: Axes, alive: bool = True) -> str:
             beyond,
             "accent",
             1.0,
-            "are cut at the top" if s.f.saturates or s.shares else "are infinite",
-            "cut" if s.f.saturates or s.shares else "infinite",
+            "are clipped" if s.f.saturates or s.shares else "are infinite",
+            "clipped" if s.f.saturates or s.shares else "infinite",
         ),
     ]
     pieces, x, full = [], ruler.left, ruler.right - ruler.left

@@ -20,7 +20,7 @@ def advice(setting) -> Lever | None:
         return _sharing(setting)
     if setting.searches:
         [bf16] = lever.tried(setting, [("bf16", {"step": 0, "format": "bf16"})])
-        return bf16.giving("no step is left out, for 8 bits in place of 11")
+        return bf16.giving("no step is skipped, with 8 bits in place of 11")
     return _scaling(setting)
 
 
@@ -46,13 +46,13 @@ def _scaling(setting) -> Lever | None:
 def _left(setting) -> str:
     zero = setting.shared_fate.zero if setting.shares else setting.fate.zero
     cut = setting.shared_fate.clipped if setting.shares else setting.fate.beyond
-    return f"{percent(zero)} become zero{f', {percent(cut)} are cut' if cut else ''}"
+    return f"{percent(zero)} become zero{f', {percent(cut)} are clipped' if cut else ''}"
 
 
 def _instead(setting) -> Iterator[Change]:
     """The mildest first."""
     if setting.f.bits <= 8:
-        yield "a scale for each 32 numbers", {"shared": "up", "block": 32}
+        yield "one scale per 32 numbers", {"shared": "up", "block": 32}
         yield "NVFP4's scales", {"shared": "nv", "block": 16}
     if setting.format == "e4m3":
         yield "e5m2", {"format": "e5m2", "scale": setting.other(format="e5m2").best or 0}
@@ -67,7 +67,7 @@ def _sharing(setting) -> Lever | None:
     return lever.first(
         lever.tried(setting, _closer(setting)),
         lambda after: after.shared_fate.error < BETTER * setting.shared_fate.error,
-        lambda after: f"off by {percent(after.shared_fate.error)}",
+        lambda after: f"an error of {percent(after.shared_fate.error)}",
     )
 
 
@@ -78,10 +78,10 @@ def _closer(setting) -> Iterator[Change]:
     if setting.shared != "nv" and setting.format == "e2m1":
         yield "NVFP4's e4m3 scales", {"shared": "nv", "block": 16}
     if setting.shared == "tensor":
-        yield "a scale for each 32 numbers", {"shared": "up", "block": 32}
+        yield "one scale per 32 numbers", {"shared": "up", "block": 32}
     if setting.block > 16 and setting.shared != "tensor":
         yield "blocks of 16", {"block": 16}
     if setting.format == "e2m1":
-        yield "e4m3, twice the bits", {"format": "e4m3"}
+        yield "e4m3, with twice the bits", {"format": "e4m3"}
     if setting.format == "e5m2":
         yield "e4m3, with one bit more", {"format": "e4m3"}

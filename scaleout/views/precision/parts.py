@@ -6,8 +6,8 @@ from __future__ import annotations
 def spoken(part: str) -> str:
     """A part as it is spoken of.
 
-    >>> spoken("block 4, queries and keys"), spoken("head"), spoken("tables"), spoken("all")
-    ('queries and keys in block 4', 'the head', 'the tables', 'all parts')
+    >>> spoken("block 4, queries and keys"), spoken("head"), spoken("embeddings"), spoken("all")
+    ('queries and keys in block 4', 'the head', 'the embeddings', 'all parts')
     """
     if ", " in part:
         block, kind = part.split(", ")
@@ -18,8 +18,8 @@ def spoken(part: str) -> str:
 def gradients(part: str) -> str:
     """Its gradients as they are spoken of.
 
-    >>> gradients("block 4, MLP"), gradients("head"), gradients("tables"), gradients("all")
-    ('the gradients of MLP in block 4', "the head's gradients", "the tables' gradients", 'all gradients')
+    >>> gradients("block 4, MLP"), gradients("head"), gradients("embeddings"), gradients("all")
+    ('the gradients of MLP in block 4', "the head's gradients", "the embeddings' gradients", 'all gradients')
     """
     if ", " in part:
         return f"the gradients of {spoken(part)}"

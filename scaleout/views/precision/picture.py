@@ -30,8 +30,9 @@ def picture(setting: Setting, width: int) -> str:
         body += [beneath.course(axes) if setting.searches else beneath.parts(axes)]
     body += [beneath.shares(axes), mark(axes)]
     label = (
-        f"Gradients of {spoken(setting.recorded)} by octave, above what {setting.format} can hold: as wide as its "
-        "range, as high as its significant bits. Bars beyond either end are lost."
+        f"Gradients of {spoken(setting.recorded)}, one bar per power of two, above a strip for {setting.format}: as "
+        f"wide "
+        "as its range, as high as its significant bits. Bars beyond either end are lost."
     )
     return svg.figure(width, axes.places.height, "".join(body), label)
 
@@ -41,7 +42,7 @@ def locked(setting: Setting, width: int) -> str:
     axes = Axes(setting, width)
     f, (top, foot), ruler = setting.f, axes.places.strip, axes.ruler
     left, right = ruler.x(f.lowest_octave), ruler.x(math.log2(f.largest))
-    words = (f"{f.name}'s normal numbers", f"{f.digits} bits, from {two(f.lowest_octave)} on")
+    words = (f"{f.name}'s normal numbers", f"{f.digits} bits, from {two(f.lowest_octave)} up")
     body = [
         _title(axes),
         _bars(axes, False),
@@ -59,14 +60,15 @@ def locked(setting: Setting, width: int) -> str:
         mark(axes),
     ]
     label = (
-        f"Gradients of {spoken(setting.recorded)} by octave, above the normal numbers of {f.name}, from "
-        f"{power(f.lowest_octave)} on. What lies below them is not drawn."
+        f"Gradients of {spoken(setting.recorded)}, one bar per power of two, above the normal numbers of {f.name}, "
+        f"from "
+        f"{power(f.lowest_octave)} up. The numbers below them are not drawn."
     )
     return svg.figure(width, axes.places.height, "".join(body), label)
 
 
 TITLES = {
-    "asked": ("where do numbers below the smallest normal one end?", "where do smaller numbers end?"),
+    "asked": ("how far does the format go below its normal numbers?", "how far down does it go?"),
     "strip": ("the strip of {}: as wide as its range, as high as its significant bits",
               "{}: wide as its range, high as its bits"),
 }  # fmt: skip
@@ -76,8 +78,8 @@ def _title(axes: Axes) -> str:
     s = axes.setting
     kind = "gradients of the weights of" if s.kind == "weights" else "gradients that come back to"
     ways = (
-        f"{kind} {spoken(s.recorded)}, {s.moment}: a bar an octave",
-        f"{spoken(s.recorded)}, {s.moment}: a bar an octave",
+        f"{kind} {spoken(s.recorded)}, {s.moment}: one bar per power of two",
+        f"{spoken(s.recorded)}, {s.moment}: one bar per power of two",
         f"{spoken(s.recorded)}, {s.moment}",
     )
     return svg.text(axes.ruler.left, axes.places.title, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
@@ -87,7 +89,7 @@ def _title(axes: Axes) -> str:
 
 
 def _bars(axes: Axes, alive: bool) -> str:
-    """Bars of an octave each; alive: coloured by what becomes of them."""
+    """One bar per power of two; alive: colored by what becomes of the numbers."""
     s, (top, foot) = axes.setting, axes.places.bars
     shift, f = s.octaves if alive else 0, s.f
     rows = s.h.items()
@@ -161,7 +163,7 @@ def _ends(axes: Axes) -> str:
 def _top(axes: Axes, x: float) -> str:
     """Words at the upper end: right of it where they fit, else left of it."""
     f, ruler = axes.setting.f, axes.ruler
-    say = "cut to" if f.saturates else "infinite above"
+    say = "clipped to" if f.saturates else "infinite above"
     words = f"{say} {f.largest:,.0f}"
     right = svg.measure(words, svg.SMALL, bold=True) < ruler.right - x - 6
     return svg.text(
@@ -235,7 +237,7 @@ def _strips(axes: Axes) -> str:
     clear = Clear(ruler.left, ruler.right, foot + 1)
     clear.take(ruler.left, ruler.left + svg.measure(words, svg.SMALL), top - 8, svg.SMALL)
     x, y = _point(axes, parts, clear)
-    words = f"the middle one keeps {s.kept_bits}" if axes.wide else f"middle: {s.kept_bits}"
+    words = f"the median keeps {s.kept_bits}" if axes.wide else f"median: {s.kept_bits}"
     word_places = [
         (x + side * 9, y + rise, anchor)
         for rise in (16, -6, -21, 30, -36)

@@ -17,7 +17,7 @@ from scaleout.numerics.shared import Shared, shared
 from scaleout.views import base
 
 EVERY_PART = "all"
-HEADS = {"activations": "head", "weights": "tables"}  # the head's weights are the tables'
+HEADS = {"activations": "head", "weights": "embeddings"}  # the head's weights are those of the embedding
 KINDS = ("queries and keys", "values and output", "MLP")
 PARTS = tuple(f"block {i}, {kind}" for i in (1, 2, 3, 4) for kind in KINDS)
 STEPS = len(LARGEST)
@@ -67,8 +67,8 @@ class Setting(base.Setting, remembered=128):
 
     @cached_property
     def peak(self) -> tuple[float, str, str]:
-        """log2 of the largest gradient that is brought into the format, unscaled, its part and its kind. 16-bit
-        products make both kinds; those of fewer bits take activations' in, and give the weights' out in more."""
+        """log2 of the largest gradient that is stored in the format, unscaled, its part and its kind. 16-bit matmuls
+        compute both kinds in it; those of fewer bits read activations' in it, and give weights' in more bits."""
         if self.searches:
             return math.log2(self.current.largest / self.current.scale), "", ""
         kinds = HEADS if self.f.bits > 8 else (self.kind,)
@@ -85,7 +85,7 @@ class Setting(base.Setting, remembered=128):
 
     @property
     def searches(self) -> bool:
-        """Whether a scaler has the loss scale in hand, as fp16's has."""
+        """Whether a scaler sets the loss scale, as it does in fp16."""
         return self.step > 0 and self.format == "fp16"
 
     @cached_property
@@ -130,7 +130,7 @@ class Setting(base.Setting, remembered=128):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the step is left out for it: a format that saturates goes on."""
+        """Whether the step is skipped for it: a format that saturates goes on."""
         return self.overflows and not self.f.saturates
 
     @property
@@ -155,7 +155,7 @@ class Setting(base.Setting, remembered=128):
 
     @cached_property
     def best(self) -> int | None:
-        """log2 of a loss scale: the largest of the control's at which no step is left out; where the format saturates,
+        """log2 of a loss scale: the largest of the control's at which no step is skipped; where the format saturates,
         the one that loses least."""
         ways = [self.other(step=0, shared="none", scale=k) for k in range(MOST_OCTAVES, -1, -1)]
         if self.f.saturates:

@@ -49,13 +49,13 @@ def rows(axes: Axes) -> str:
 def named(axes: Axes) -> str:
     """What such blocks are called, and the bits that a number takes."""
     s = axes.setting
-    words = f"{standard(s.format, s.shared, s.block)}: {s.blocks.bits(s.h.total):.3g} bits a number"
+    words = f"{standard(s.format, s.shared, s.block)}: {s.blocks.bits(s.h.total):.3g} bits per number"
     return svg.text(axes.ruler.left, axes.places.ends, words, bold=True, size=svg.SMALL, mark="standard")
 
 
 def keys(axes: Axes) -> str:
     """What the strokes are."""
-    window = "its window, fainter where bits go" if axes.wide else "window"
+    window = "range, fainter where bits are lost" if axes.wide else "range"
     sharer = "tensor" if axes.setting.shared == "tensor" else "block"
     items = [
         ("ink", f"the {sharer}'s largest" if axes.wide else "largest"),
@@ -78,11 +78,11 @@ def _words(s, count: int) -> list[str]:
     f = s.format
     if s.shared == "tensor":
         return [
-            f"one scale for the whole tensor: every {f} window ends at its largest number",
-            "one window for the whole tensor",
+            f"one scale for the tensor: the range of {f} ends at its largest number",
+            "one range for the whole tensor",
         ]
     return [
-        f"{count} blocks of {s.block}, smallest first: the largest number of each lays {f}'s window",
-        f"{count} blocks of {s.block}, each with its own window",
+        f"{count} blocks of {s.block}, smallest first: the largest number of each places {f}'s range",
+        f"{count} blocks of {s.block}, each with its own range",
         f"{count} blocks of {s.block}",
     ]

@@ -1,4 +1,4 @@
-"""What the view `precision` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+"""What the view `precision` says: its sentence, the law next to the picture, and what leads to wrong guesses."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def sentence(s) -> str:
     if s.searches:
         start = f"Step {s.step}, {scale}"
         if s.current.skipped:
-            halved = power(round(math.log2(s.current.after)))
-            return f"{start}: the largest gradient is infinite. **The step is left out**, the scale halved to {halved}."
+            skipped = f"**The step is skipped**, and the scale is halved to {power(round(math.log2(s.current.after)))}."
+            return f"{start}: the largest gradient is infinite. {skipped}"
         return f"{start}: nothing overflows, {zero}."
     start = f"{s.format}, {scale}"
     if s.leaves_out:
-        lost = f"**the step is left out**; {_zero(s.fate.zero)} become zero."
+        lost = f"**the step is skipped**; {_zero(s.fate.zero)} become zero."
         if s.fate.beyond:
-            return f"{start}: {percent(s.fate.beyond)} of {gradients(s.recorded)} are infinite, and {lost}"
+            return f"{start}: {percent(s.fate.beyond)} of {gradients(s.recorded)} are infinite, so {lost}"
         _, part, kind = s.peak
-        example = f"one of the {kind}' in {spoken(part)}"
-        return f"{start}: none of {gradients(s.recorded)} is infinite, but the largest, {example}, is: {lost}"
-    cut = f", {percent(s.fate.beyond)} are cut to {s.f.largest:,.0f}" if s.fate.beyond else ""
-    return f"{start}: {zero}{cut}; the middle one keeps **{_bits(s.kept_bits, s.f.digits)}**."
+        example = f"the gradient of {'a weight' if kind == 'weights' else 'an activation'} in {spoken(part)}"
+        return f"{start}: none of {gradients(s.recorded)} is infinite, but {example} is, so {lost}"
+    cut = f", {percent(s.fate.beyond)} are clipped to {s.f.largest:,.0f}" if s.fate.beyond else ""
+    return f"{start}: {zero}{cut}; the median keeps **{_bits(s.kept_bits, s.f.digits)}**."
 
 
 def _zero(share: float) -> str:
@@ -46,10 +46,10 @@ def _bits(count: int, digits: int) -> str:
 
 def _sharing(s) -> str:
     result = s.shared_fate
-    sharer = "the tensor shares a scale" if s.shared == "tensor" else f"{s.block:,} numbers share a scale"
-    cut = f", {percent(result.clipped)} are cut" if result.clipped else ""
+    sharer = "one scale for the tensor" if s.shared == "tensor" else f"one scale per {s.block:,} numbers"
+    cut = f", {percent(result.clipped)} are clipped" if result.clipped else ""
     zero = f"{_zero(result.zero)} of {gradients(s.recorded)} become zero"
-    error_words = f"together they are off by **{percent(result.error)}** (root of mean squares)"
+    error_words = f"the relative RMS error is **{percent(result.error)}**"
     return f"{named(s.format, s.shared, s.block)}, {sharer}: {zero}{cut}; {error_words}."
 
 
@@ -57,29 +57,29 @@ def _sharing(s) -> str:
 
 
 def law(s) -> list[str]:
-    """Where zero begins; or what a block's scale is; or what a step bears."""
+    """Where zero begins; or what a block's scale is; or which scale a step allows."""
     if s.shares:
         return _law_of_blocks(s)
     if s.searches:
         top, unscaled = f"{s.f.largest:,.0f}", quantity(s.current.largest / s.current.scale)
         bears = s.f.largest / (s.current.largest / s.current.scale)
+        so = "the step is skipped" if s.current.skipped else "nothing overflows"
         return [
-            f"The largest gradient of step {s.step} bears a loss scale of",
+            f"The largest gradient of step {s.step} allows a loss scale up to",
             f"{top} / {unscaled} = {quantity(bears)}",
-            f"It is {'too much' if s.current.skipped else 'not too much'}: the scale is {s.current.scale:,.0f}. "
-            f"After {s.interval:,} good steps in a row it doubles.",
+            f"The scale is {s.current.scale:,.0f}, so {so}. It doubles after {s.interval:,} good steps in a row.",
         ]
     f = s.f
     formula = f"2^({_minus(f.lowest_octave)} − {f.mantissa} − 1) = {power(s.zero_below)}"
     scaled = (
-        f"A loss scale of {power(s.octaves)} brings that down to gradients of {power(s.zero_below - s.octaves)}; "
-        "the update divides by it."
+        f"With a loss scale of {power(s.octaves)}, this happens to gradients of {power(s.zero_below - s.octaves)} and "
+        "less; the update divides by the scale."
     )
-    top = f"Its largest number is {f.largest:,.0f}." if f.largest < 1e6 else "It reaches as far as fp32."
+    top = f"Its largest number is {f.largest:,.0f}." if f.largest < 1e6 else "Its range is that of fp32."
     mantissa = count(f.mantissa, "bit")
     return [
-        f"{f.name}'s lowest octave is {_minus(f.lowest_octave)}, its mantissa has {mantissa}; zero is below half "
-        "of the smallest number:",
+        f"The lowest normal exponent of {f.name} is {_minus(f.lowest_octave)}, and its mantissa has {mantissa}. Half "
+        "of the smallest number, and less, becomes zero:",
         formula,
         scaled if s.octaves else top,
     ]
@@ -92,8 +92,12 @@ def _minus(n: int) -> str:
 def _law_of_blocks(s) -> list[str]:
     f, b = s.f, s.blocks
     top = f"{f.largest:,.0f}"
-    bits = f"{f.bits} + {b.scale.bits}/{b.size} = {b.bits():.3g} bits a number" if b.size else f"{f.bits} bits a number"
-    drawn = " Numbers of a block are taken to have nothing in common; real neighbours are alike, and lose less."
+    bits = (
+        f"{f.bits} + {b.scale.bits}/{b.size} = {b.bits():.3g} bits per number"
+        if b.size
+        else f"{f.bits} bits per number"
+    )
+    drawn = " The numbers of a block are drawn at random here; real neighbors are alike, and lose less."
     end = f"{bits}.{drawn if b.size else ''}"
     if s.shared == "floor":
         return [
@@ -118,12 +122,15 @@ def slips(s) -> list[tuple[float, str]]:
     total = sum(h.total - h.zeros for h in s.parts.values())
     all_parts = sum(fate(h, f).zero * (h.total - h.zeros) for h in s.parts.values()) / total
     return [
-        (100, "all below the smallest normal number: below it fp16 goes on for ten octaves, with a bit less in each"),
+        (
+            100,
+            "all below the smallest normal number: fp16 continues below it for ten powers of two, and loses a bit in "
+            "each",
+        ),
         (
             100 * s.h.below(s.zero_below + 1),
-            f"all below the smallest number, {power(s.zero_below + 1)}: what is more "
-            "than half of it is rounded up to it",
+            f"all below the smallest number, {power(s.zero_below + 1)}: a number above half of it is rounded up to it",
         ),
-        (0, "bf16's share: fp16 has 5 bits of exponent, not 8"),
+        (0, "the share in bf16: fp16 has 5 bits of exponent, not 8"),
         (100 * all_parts, "the share of all parts together: queries and keys have the smallest gradients"),
     ]

@@ -1,4 +1,4 @@
-"""Keep it or make it again: the tiles of a block, what each byte costs, and what a budget of memory costs the step."""
+"""Store it or recompute it: a block's saved tensors, the time each byte takes, and what freed memory costs the step."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from scaleout.views.recompute import levers, picture, words
 from scaleout.views.recompute.frame import MICRO
 from scaleout.views.recompute.setting import STEP, Setting
 
-TITLE = "Keep it or make it again"
+TITLE = "Store it or recompute it"
 
 MODELS = ("llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
 CONTROLS = (
-    guess("Keep nothing of a block but its **input**, and make the rest again before its backward. How much longer is "
-          "the step?", "all_percent", "%", lo=0, hi=100, step=1),
-    play("dropped", "Activations dropped", 0, 0, 100, STEP, "%"),
-    select("order", "Which tile goes first", "cheapest",
-           [("cheapest", "cheapest"), ("as it runs", "as it runs"), ("dearest", "dearest")]),
-    select("attention", "Attention kernel", "sdpa", [("sdpa", "fused"), ("naive", "naive: keeps scores")]),
-    select("way", "What is dropped", "rebuild", [("rebuild", "is made again"), ("offload", "waits in the host")]),
+    guess("Save nothing of a block but its **input**, and recompute the rest before its backward pass. How much longer "
+          "is the step?", "all_percent", "%", lo=0, hi=100, step=1),
+    play("dropped", "Activations freed", 0, 0, 100, STEP, "%"),
+    select("order", "Freed first", "cheapest",
+           [("cheapest", "cheapest"), ("as it runs", "in forward order"), ("dearest", "most expensive")]),
+    select("attention", "Attention kernel", "sdpa", [("sdpa", "fused"), ("naive", "naive: saves scores")]),
+    select("way", "Freed by", "rebuild", [("rebuild", "recomputing"), ("offload", "offloading to CPU")]),
     select("batch", "Sequences per GPU", 4, [(n, str(n)) for n in (1, 2, 4, 8, 16)]),
     *more(
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
         select("device", "GPU", "h100-sxm", cards(LARGE)),
         select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
-        select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),
+        select("dp", "FSDP shards the states over", 8, [(1, "1: no sharding"), (8, "8"), (64, "64")]),
         select("program", "Program", "megatron",
                [(key, PROGRAMS[key].label) for key in ("megatron", "compiled", "eager")]),
-        toggle("dropout", "Dropout, 10%", False, help="Its masks are kept too: a byte a number."),
+        toggle("dropout", "Dropout, 10%", False, help="Its masks are saved too, one byte per number."),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int) -> dict:
-    """The tiles with what is dropped of them, the curve as far as the cut, and what a GPU holds and takes."""
+    """The saved tensors and which are freed, the curve as far as the cut, and the memory and time of a step."""
     setting = Setting.of(params)
     return {
         "svg": picture.picture(setting, width),
@@ -47,17 +47,17 @@ def draw(params: dict, width: int) -> dict:
 
 
 def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gives."""
+    """The lever worth trying now, and its result."""
     return levers.sentence(Setting.of(params))
 
 
 def locked(params: dict, width: int) -> str:
-    """All tiles, kept, and no curve."""
+    """All tensors saved, and no curve."""
     return picture.locked(Setting.of(params).other(dropped=0), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
-    """Per cent that likely mistakes give."""
+    """Percentages that likely mistakes give."""
     return words.slips()
 
 

@@ -1,4 +1,4 @@
-"""Beneath the curve of the view `recompute`: what a GPU holds beside its card's limit, and the seconds of a step."""
+"""Below the curve of the view `recompute`: the memory of a step against the usable memory of a GPU, and its time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KINDS = (
 
 
 def memory(axes, setting) -> str:
-    """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. axes: `frame.Axes`.
-    The dashed line is usable memory; what is over it is hatched."""
+    """Bytes at the peak of a step by kind, activations last, then what was freed. axes: `frame.Axes`. The dashed line
+    is usable memory; what exceeds it is hatched."""
     (y, high), case, left, right, words = axes.places.memory, setting.case, axes.places.left, axes.right, axes.words
     usable, full_peak = case.usable, setting.other(dropped=0).peak
     scale = (right - left) / (1.02 * max(full_peak, usable))
@@ -63,33 +63,34 @@ def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...])
 def _memory_words(setting) -> list[str]:
     needed, usable = amount(setting.peak, GIGA), amount(setting.case.usable, GIGA)
     if setting.fits:
-        return [f"a step needs {needed} of the usable {usable}: it fits", f"needs {needed} of {usable}: it fits"]
+        return [f"the step needs {needed} of the usable {usable}: it fits", f"needs {needed} of {usable}: it fits"]
     excess = amount(setting.peak - setting.case.usable, GIGA)
-    return [f"a step needs {needed}, {excess} more than the usable {usable}", f"needs {needed}, {excess} too much"]
+    return [f"the step needs {needed}, {excess} more than the usable {usable}", f"needs {needed}, {excess} too much"]
 
 
 def seconds(axes, setting) -> str:
-    """A step's seconds side by side; striped what dropping adds to it."""
+    """The parts of the step time side by side; communication, and what recomputation or offloading adds, is hatched."""
     (y, high), parts, left, right, words = axes.places.seconds, setting.parts, axes.places.left, axes.right, axes.words
     phrases = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
     total, last, program_label = took(setting.seconds), [*parts][-1], PROGRAMS[setting.case.program]
     large = [words_ for name, words_ in phrases.items() if name == last or parts[name] > 0.02 * setting.seconds]
     ways = [
-        f"a step by {program_label} takes {total}: {', '.join(chosen)}"
-        for chosen in (phrases.values(), large, large[-1:])
+        f"{program_label} step, {total}: {', '.join(chosen)}".replace("communication", word)
+        for chosen in (phrases.values(), large)
+        for word in ("communication", "comm.")
     ]
-    ways += [f"{program_label}, {total}: {', '.join(large[-1:])}", f"a step by {program_label} takes {total}"]
+    ways += [f"{program_label} step, {total}: {', '.join(large[-1:])}", f"{program_label} step, {total}"]
     pieces, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
     fills = {
-        "computes": "compute",
-        "updates": "c2",
-        "waits for the wire": "accent",
-        "makes again": "compute",
-        "waits for the host": "accent",
+        "compute": "compute",
+        "update": "c2",
+        "exposed communication": "accent",
+        "recomputation": "compute",
+        "exposed copies": "accent",
     }
     for name, size in parts.items():
         wide = (right - left) * size / setting.seconds
-        striped = name not in ("computes", "updates")
+        striped = name not in ("compute", "update")
         pieces.append(
             svg.rect(
                 x,

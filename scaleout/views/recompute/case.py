@@ -1,4 +1,4 @@
-"""What is trained in the view `recompute`, and on what: one job, the tiles of its blocks, its step, what it holds."""
+"""What is trained in the view `recompute`, and on what: one job, its blocks' saved tensors, its step, its memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WALKED = (3, 4)  # blocks that are walked: each more holds as much more as the f
 @dataclass(frozen=True)
 class Case(base.Setting):
     """What is trained, and on what, by the view's controls. batch: sequences of seq tokens that a GPU or a group of tp
-    takes at once; dp: GPUs (or groups) among which FSDP splits the states."""
+    takes at once; dp: GPUs (or groups) over which FSDP shards the states."""
 
     attention: str
     batch: int
@@ -53,7 +53,7 @@ class Case(base.Setting):
 
     @cached_property
     def job(self) -> Job:
-        """Keeps everything: no block is made again."""
+        """Saves everything: no block is recomputed."""
         ranks = self.dp * self.tp
         node_gpus = min(ranks, NODE)
         return Job(
@@ -83,37 +83,37 @@ class Case(base.Setting):
 
     @cached_property
     def plain(self) -> Step:
-        """The step that keeps everything."""
+        """The step that saves everything."""
         return timing_job.step(self.job)
 
     @cached_property
     def step_seconds(self) -> Callable[[float], float]:
-        """Of a step, by the seconds that all blocks make again."""
+        """Of a step, by the seconds of recomputation in all blocks."""
         return timing.lengthened(self.plain, self.rank)
 
     @cached_property
     def phases(self) -> dict[str, Phase]:
-        """What making each tile again takes, by its name."""
+        """The time to recompute each saved tensor, by its name."""
         return timing.phases(self.job, self.rank)
 
     @cached_property
     def items(self) -> dict[str, Priced]:
-        """The tiles that a block can drop, in the order of its forward."""
+        """The tensors that a block can free, in the order of its forward pass."""
         return {item.name: item for item in timing.priced(self.job, self.rank)}
 
     @cached_property
     def rest_seconds(self) -> float:
-        """Seconds that a block which drops all of them takes beside them, for it is run again as a whole."""
+        """Additional seconds of a block that frees all of them, because it is run again as a whole."""
         return timing.rest_seconds(self.job, self.rank)
 
     @cached_property
     def slot(self) -> float:
-        """Bytes per second between the GPU and its host's memory, one way, that long copies reach."""
+        """Bytes per second between the GPU and CPU memory, in one direction, that long copies reach."""
         link = topology.host(self.card)
         return link.one_way_bytes_per_s * link.reached
 
     def moved(self, size: float) -> tuple[float, float]:
-        """Seconds that the blocks wait where so many bytes go to the host's memory and come back: (out, back)."""
+        """Seconds of exposed copies if so many bytes are offloaded and come back: (out, back)."""
         layers = self.shape.layers
         block = self.plain.work[0]
         layer_seconds = [layers * seconds for seconds in (block.forward_seconds, block.backward_seconds)]
@@ -127,7 +127,7 @@ class Case(base.Setting):
 
     @cached_property
     def block(self) -> int:
-        """Bytes that a block can drop."""
+        """Bytes that a block can free."""
         return sum(item.bytes for item in self.items.values())
 
     @cached_property
@@ -136,12 +136,12 @@ class Case(base.Setting):
 
     @cached_property
     def undropped(self) -> dict[str, dict[str, float]]:
-        """By moment and kind, what a step holds that drops nothing."""
+        """By moment and kind, the bytes of a step that frees nothing."""
         return self._walked(recompute.none)
 
     @cached_property
     def bare(self) -> dict[str, dict[str, float]]:
-        """The same of a step that keeps inputs alone."""
+        """The same for a step that saves inputs alone."""
         return self._walked(recompute.full)
 
     def _walked(self, policy) -> dict[str, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The curve of the view `recompute`: how much longer a step is for the bytes that a block drops, and its axes."""
+"""The curve of the view `recompute`: how much longer a step is, by the bytes that a block frees, and its axes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STOPS = 40  # points of a curve that bends between tiles
 def shares(axes: Axes) -> str:
     """The axes of the curve; where it stays low, a break beneath the upper end."""
     places, scale, parts = axes.places, axes.scale, []
-    ways = ["the step is longer by, %: the area so far", "the step is longer by, %"]
+    ways = ["added step time, %: the sum of the areas so far", "added step time, %"]
     if axes.setting.way == "offload":
-        ways = ["the step is longer by, %: what the wire cannot hide", "the step is longer by, %"]
+        ways = ["added step time, %: copies that nothing overlaps with", "added step time, %"]
     parts.append(svg.text(4, places.curve[0] - 10, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL))
     broken = len(scale) > 2
     for share in [0, 0.1, 0.2, 0.3, 0.4, 1.0] if broken else svg.ticks(scale[-1][0]):
@@ -32,7 +32,7 @@ def shares(axes: Axes) -> str:
             parts.append(svg.line(places.left - 12, y + dy + 3, places.left - 4, y + dy - 2, "muted", 1.2))
     size, name = unit(axes.bytes, 10**9)
     marks = svg.ticks(axes.bytes / size, 6 if axes.width == svg.WIDE else 4)
-    last = f"{name} dropped of one block"
+    last = f"{name} freed per block"
     for value in marks:
         x = axes.x(value * size)
         words = f"{value:,g}"
@@ -48,7 +48,7 @@ def _points(axes: Axes, setting: Setting, way: str) -> list[tuple[float, float]]
 
 
 def drawn(axes: Axes) -> str:
-    """What all of it would cost, dotted, and drawn as far as the cut; thin, what it is to be compared with."""
+    """The cost of freeing everything, dotted, and solid as far as the cut; thin, the curve to compare it with."""
     setting, top = axes.setting, axes.places.curve[0]
     points = _points(axes, setting, setting.way)
     x, y = axes.x(setting.freed / setting.case.blocks), axes.y(setting.share)
@@ -84,12 +84,12 @@ def drawn(axes: Axes) -> str:
 
 
 def _compared(axes: Axes, word_spans: Sequence[tuple[float, float, float]]) -> str:
-    """Another curve, with its name where there is room: of what is made again beside what is moved; of the cheapest
-    first beside another order; beside that, of some blocks' every tile. word_spans: where words stand already, each
-    from left to right, and its baseline."""
+    """Another curve to compare with, named where the name fits: recomputing for offloading; the cheapest first for
+    another order; whole blocks for the cheapest first. word_spans: where there are words already, each from left to
+    right, and its baseline."""
     setting = axes.setting
     moved, dear = setting.way == "offload", setting.order != "cheapest"
-    words = "made again" if moved else "cheapest first" if dear else "all tiles of some blocks"
+    words = "recomputed" if moved else "cheapest first" if dear else "whole blocks recomputed"
     compared = setting.other(way="rebuild") if moved else setting.other(order="cheapest")
     points = _points(axes, compared, "rebuild" if moved or dear else "blocks")
     long = svg.measure(words, svg.SMALLEST)
@@ -103,7 +103,7 @@ def _compared(axes: Axes, word_spans: Sequence[tuple[float, float, float]]) -> s
 
 
 def mark(axes: Axes) -> str:
-    """A guess of what all but the input costs, where the curve ends."""
+    """A guess of the cost of freeing all but the input, where the curve ends."""
     scale = axes.scale
     end = scale[-1][0]
     stops = [(100 * share, axes.low - high) for share, high in scale if share <= 1]

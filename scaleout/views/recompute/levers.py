@@ -1,4 +1,4 @@
-"""Which lever to move in the view `recompute`: each is tried before it is named."""
+"""Which control to move in the view `recompute`: each is tried before it is named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = {"tp": 8, "dp": 64}  # of the view's controls
 
 
 def sentence(setting) -> str:
-    """The one lever worth trying now, with what it gives."""
+    """The one lever worth trying now, and its result."""
     if not setting.fits:
         otherwise = "Nothing here makes it fit."
     elif setting.dropped == setting.least > 0:
@@ -24,7 +24,7 @@ def sentence(setting) -> str:
 
 
 def advice(setting) -> Lever | None:
-    """What makes the step fit, the cheapest first; where it fits, what saves time. None where nothing does."""
+    """What makes the step fit, the cheapest first; if it fits, what saves time. None where nothing does."""
     return _faster(setting) if setting.fits else _fitting(setting)
 
 
@@ -38,20 +38,20 @@ def pace(setting) -> float:
 
 
 def _fitting(setting) -> Lever | None:
-    """The least that fits; then other levers with the least that fits beside them."""
+    """The least that fits; then other levers, each with the least that then fits."""
     return lever.first(
         lever.tried(setting, _with_least(setting)),
         lambda after: True,
-        lambda after: f"{amount(after.peak, 10**9)}, which fits, {longer(after)}",
+        lambda after: f"it needs {amount(after.peak, 10**9)}, fits, and is {longer(after)}",
     )
 
 
 def _with_least(setting) -> Iterator[Change]:
-    """Levers that make it fit, each with the least that has to be dropped beside it."""
+    """Levers that make it fit, each with the least that has to be freed with it."""
     for words, change in _for_memory(setting):
         least = setting.other(**change).least
         if least is not None and least != setting.dropped:
-            part = f"{least}% dropped" if least else "nothing dropped"
+            part = f"{least}% freed" if least else "nothing freed"
             yield " and ".join(filter(None, (words, part))), change | {"dropped": least}
         elif least is not None:
             yield words, change
@@ -66,17 +66,17 @@ def _for_memory(setting) -> Iterator[Change]:
     costs = [variant.other(dropped=variant.least).share if variant.least is not None else None for variant in variants]
     if costs[0] is not None:
         if setting.way == "offload" and costs[1] < costs[0] - WORTH:
-            yield "making again", {"way": "rebuild"}
+            yield "recomputing", {"way": "rebuild"}
         elif setting.order != "cheapest" and setting.way == "rebuild" and costs[2] < costs[0] - WORTH:
-            yield "the cheapest first", {"order": "cheapest"}
+            yield "cheapest first", {"order": "cheapest"}
         yield "", {}
     yield from ((count(n, "sequence"), {"batch": n}) for n in (8, 4, 2, 1) if n < case.batch)
     if case.dp < ENDS["dp"]:
-        yield from ((f"states on {n * case.tp} GPUs", {"dp": n}) for n in (8, 64) if n > case.dp)
+        yield from ((f"states sharded over {n * case.tp} GPUs", {"dp": n}) for n in (8, 64) if n > case.dp)
     yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > case.tp)
     if case.dp < ENDS["dp"]:
         widest = {"dp": ENDS["dp"], "tp": ENDS["tp"], "batch": 1}
-        yield "one sequence, 8 ranks a group, 64 groups", widest
+        yield "1 sequence, 8-way TP, FSDP over 64", widest
 
 
 # --- time --------------------------------------------------------------------------------------------------------
@@ -87,10 +87,11 @@ def _faster(setting) -> Lever | None:
     found = lever.first(
         lever.tried(setting, _for_time(setting)),
         lambda after: after.fits and pace(after) < (1 - WORTH) * pace(setting),
-        lambda after: f"{took(after.seconds)} a step, not {took(setting.seconds)}",
+        lambda after: f"it takes {took(after.seconds)} instead of {took(setting.seconds)}",
     )
     if found and "dropped" in found.change:
-        return found.giving(f"{amount(found.after.peak, 10**9)} fits too, {found.gives}")
+        takes = found.gives.removeprefix("it ")
+        return found.giving(f"it needs {amount(found.after.peak, 10**9)}, fits too, and {takes}")
     return found
 
 
@@ -98,17 +99,17 @@ def _for_time(setting) -> Iterator[Change]:
     """The mildest first."""
     least = setting.least
     if setting.way == "offload":
-        yield "making again", {"way": "rebuild"}
+        yield "recomputing", {"way": "rebuild"}
     elif setting.order != "cheapest":
-        yield "the cheapest first", {"order": "cheapest"}
+        yield "cheapest first", {"order": "cheapest"}
     if least is not None and least < setting.dropped:
-        yield f"dropping {least}%" if least else "dropping nothing", {"dropped": least}
+        yield f"freeing {least}%" if least else "freeing nothing", {"dropped": least}
     if setting.case.attention == "naive":
         yield "fused attention", {"attention": "sdpa"}
     if setting.way == "rebuild":
-        yield "moving it to the host's memory", {"way": "offload"}
+        yield "offloading to CPU", {"way": "offload"}
 
 
 def longer(setting) -> str:
     """By how much a step is longer."""
-    return f"{setting.percent}% longer" if setting.longer else "in no more time"
+    return f"{setting.percent}% longer" if setting.longer else "no longer"

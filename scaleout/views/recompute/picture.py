@@ -1,5 +1,5 @@
-"""The picture of the view `recompute`: the tiles of a block, the curve of what dropping them costs, and what `beneath`
-draws."""
+"""The picture of the view `recompute`: a block's saved tensors, the curve of what freeing them costs, and what
+`beneath` draws."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scaleout.views.recompute.setting import Setting
 from scaleout.words.amounts import quantity, short, unit
 
 SHORT = {"attention": "attn.", "dropped scores": "dropout"}  # names where there is little room
-DROPPED = {"rebuild": "◂ made again", "offload": "◂ moved out"}
-KEPT_LABEL = "kept ▸"
+DROPPED = {"rebuild": "◂ recomputed", "offload": "◂ offloaded"}
+KEPT_LABEL = "saved ▸"
 
 
 def picture(setting: Setting, width: int) -> str:
@@ -33,15 +33,15 @@ def picture(setting: Setting, width: int) -> str:
         beneath.seconds(axes, setting),
     ]
     label = (
-        f"What one of {case.blocks} blocks keeps for its backward: each tile as wide as its bytes and as high as "
-        "the time to make one of them again; beneath, how much longer the step is for the bytes that are "
-        "dropped, what a GPU holds, and the seconds of a step."
+        f"The saved tensors of one of {case.blocks} blocks: each rectangle is as wide as its bytes and as high as the "
+        "time to recompute one of them. Below, how much longer the step is for the bytes that are freed, the memory of "
+        "the step on one GPU, and the parts of the step time."
     )
     return svg.figure(width, places.height, "".join(body), label)
 
 
 def locked(setting: Setting, width: int) -> str:
-    """The tiles, all kept, and an axis without the curve."""
+    """All tensors saved, and an axis without the curve."""
     axes = Axes(setting, width)
     body = [
         _above(axes),
@@ -52,8 +52,8 @@ def locked(setting: Setting, width: int) -> str:
         beneath.memory(axes, setting),
     ]
     label = (
-        "What one block keeps for its backward: each tile as wide as its bytes and as high as the time to make "
-        "one of them again; beneath, an axis for how much longer the step is."
+        "The saved tensors of one block: each rectangle is as wide as its bytes and as high as the time to recompute "
+        "one of them. Below, an axis for how much longer the step is."
     )
     return svg.figure(width, axes.places.height, "".join(body), label)
 
@@ -63,19 +63,19 @@ def locked(setting: Setting, width: int) -> str:
 
 def _above(axes: Axes) -> str:
     ways = [
-        "what a block keeps, by what making a MB again takes, in microseconds: areas are time",
-        "µs to make one MB again; a tile's area is its time",
+        "a block's saved tensors: width is bytes, height is µs to recompute a MB, area is time",
+        "width: bytes; height: µs to recompute a MB",
     ]
     if axes.setting.way == "offload":
         ways = [
-            "what a block keeps, by what making a MB again would take, in microseconds",
-            "µs that making a MB again would take",
+            "a block's saved tensors: width is bytes, height is µs that recomputing a MB would take",
+            "width: bytes; height: µs to recompute a MB",
         ]
     return svg.text(4, axes.places.words, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
 
 
 def _prices(axes: Axes) -> str:
-    """Lines of so many microseconds a MB."""
+    """Lines of so many microseconds per MB."""
     parts = []
     for value in svg.ticks(axes.dearest, 5):
         y = axes.base - axes.places.tiles[1] * value / axes.dearest
@@ -85,11 +85,11 @@ def _prices(axes: Axes) -> str:
 
 
 def laid(axes: Axes) -> list[Tile]:
-    """The tiles in the order in which they go, side by side."""
+    """The saved tensors side by side, in the order in which they are freed."""
     setting, laid_tiles, offset = axes.setting, [], 0
     for item in setting.tiles:
         size, name = unit(item.bytes, 10**9)
-        title = f"{item.name}: {quantity(item.bytes / size)} {name}, {quantity(item.price * MICRO, 2)} µs a MB"
+        title = f"{item.name}: {quantity(item.bytes / size)} {name}, {quantity(item.price * MICRO, 2)} µs per MB"
         x = axes.x(offset)
         offset += item.bytes
         laid_tiles.append(
@@ -106,14 +106,14 @@ def laid(axes: Axes) -> list[Tile]:
 
 
 def _tiles(axes: Axes, alive: bool) -> str:
-    """All tiles; the block's input stays, for nothing makes it again."""
+    """All saved tensors. The block's input stays, because nothing can recompute it."""
     setting, base, top = axes.setting, axes.base, axes.places.tiles[0]
     offloaded, parts, names = setting.way == "offload", [], []
     for tile in laid(axes):
         parts.append(tiles.tile(tile, base, "c3", "compute" if alive else "", offloaded))
         names.append(tiles.name(tile, base, top, SHORT.get(tile.name, "") if axes.width == svg.NARROW else ""))
     start = axes.x(setting.case.block)
-    stays = Tile(INPUT, start, axes.right - start, axes.places.tiles[1], 0, "the block's input stays")
+    stays = Tile(INPUT, start, axes.right - start, axes.places.tiles[1], 0, "the block's input stays saved")
     rect = svg.rect(
         start + 1,
         top,
@@ -128,7 +128,7 @@ def _tiles(axes: Axes, alive: bool) -> str:
 
 
 def _cut(axes: Axes) -> str:
-    """The line between what is dropped and what is kept, through both planes."""
+    """The line between what is freed and what is saved, through both planes."""
     setting, (top, _) = axes.setting, axes.places.tiles
     x = axes.x(setting.freed / setting.case.blocks)
     parts = [

@@ -1,4 +1,4 @@
-"""What a reader chose in the view `recompute`, and what follows: tiles dropped, seconds made again, bytes of a step."""
+"""What a reader chose in the view `recompute`, and what follows: tensors freed, seconds of recomputation, bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scaleout.timing.knapsack import Priced, curve
 from scaleout.views.recompute.case import Case
 from scaleout.words.amounts import quantity
 
-STEP = 5  # per cent of what can be dropped, from one stop of the budget to the next
+STEP = 5  # percent of what can be freed, from one stop of the slider to the next
 
 
 @dataclass(frozen=True)
 class Setting(Case):
-    """A case, and what is dropped of it: per cent of what all blocks can drop, in what order, what becomes of it."""
+    """A case, and what is freed: percent of what all blocks can free, in what order, by recomputing or offloading."""
 
     dropped: int
     order: str
@@ -24,21 +24,21 @@ class Setting(Case):
 
     @cached_property
     def case(self) -> Case:
-        """What does not depend on what is dropped, found once for all of it."""
+        """What does not depend on what is freed, computed once."""
         return Case.of(vars(self))
 
-    # --- what is dropped --------------------------------------------------------------------------------------------
+    # --- what is freed ----------------------------------------------------------------------------------------------
 
     @cached_property
     def tiles(self) -> tuple[Priced, ...]:
-        """In the order in which they go."""
+        """In the order in which they are freed."""
         last = curve([*self.case.items.values()], self.order)[-1]
         return tuple(self.case.items[name] for name in last.names)
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """In how many blocks each tile is dropped: whole tiles one after the other, of the last one as many as it
-        takes."""
+        """In how many blocks each tensor is freed: in all blocks, one tensor after the other; the last one in as many
+        as it takes."""
         blocks, free, blocks_by_tile = self.case.blocks, self.requested_bytes, {}
         for item in self.tiles:
             blocks_by_tile[item.name] = max(0, min(blocks, ceil(free / item.bytes)))
@@ -47,7 +47,7 @@ class Setting(Case):
 
     @property
     def requested_bytes(self) -> int:
-        """Bytes to be freed, of all blocks."""
+        """Bytes to be freed, in all blocks."""
         return ceil(self.case.blocks * self.case.block * self.dropped / 100)
 
     @cached_property
@@ -56,20 +56,20 @@ class Setting(Case):
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that the blocks keep between forward and backward."""
+        """Bytes that the blocks save between forward and backward."""
         return self.case.blocks * (self.case.block + self.case.input) - self.freed
 
     # --- what it takes ----------------------------------------------------------------------------------------------
 
     @cached_property
     def recompute_seconds(self) -> float:
-        """Seconds that making it again takes. A block that drops all of its tiles is run again as a whole."""
+        """Seconds of recomputation. A block that frees all of its tensors is run again as a whole."""
         tiles = fsum(n * self.case.items[name].seconds for name, n in self.counts.items())
         return tiles + min(self.counts.values()) * self.case.rest_seconds
 
     @cached_property
     def waits(self) -> tuple[float, float]:
-        """Seconds that moving it takes beside nothing: (out, back)."""
+        """Seconds of copies that nothing overlaps with: (out, back)."""
         return self.case.moved(self.freed)
 
     @property
@@ -85,20 +85,20 @@ class Setting(Case):
 
     @property
     def percent(self) -> str:
-        """The share in per cent, as words."""
+        """The share in percent, as words."""
         value = 100 * self.share
         return f"{value:.1f}" if 9.95 <= value < 99.95 else f"{value:,.0f}" if value > 99 else quantity(value, 2)
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds of a step."""
+        """Step time by part."""
         plain = self.case.plain.parts
         waits = fsum(plain[name] for name in ("exposed tensor", "exposed data", "stragglers"))
-        last = "makes again" if self.way == "rebuild" else "waits for the host"
+        last = "recomputation" if self.way == "rebuild" else "exposed copies"
         return {
-            "computes": plain["compute"] + plain["launches"],
-            "updates": plain["update"] + plain["host"],
-            "waits for the wire": waits,
+            "compute": plain["compute"] + plain["launches"],
+            "update": plain["update"] + plain["host"],
+            "exposed communication": waits,
             last: self.longer,
         }
 
@@ -107,8 +107,8 @@ class Setting(Case):
         return self.case.plain.seconds + self.longer
 
     def rise(self, way: str, stops: int = 0) -> list[tuple[float, float]]:
-        """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends
-        between them, at so many stops. way: as the control's, or "blocks": all tiles in some of the blocks."""
+        """(bytes freed per block, share by which the step is longer): tensor after tensor, or, where the curve bends
+        between them, at so many stops. way: as the control's, or "blocks": all tensors in some of the blocks."""
         sizes = [0, *accumulate(item.bytes for item in self.tiles)]
         plain, blocks = self.case.plain.seconds, self.case.blocks
         spent, block_seconds = [0.0, *accumulate(item.seconds for item in self.tiles)], self.case.step_seconds
@@ -124,7 +124,7 @@ class Setting(Case):
 
     @property
     def by_blocks(self) -> float:
-        """The share, were as many bytes dropped by some of the blocks, all tiles of each."""
+        """The share, if as many bytes were freed by some of the blocks, each recomputed as a whole."""
         all_dropped = self.other(dropped=100, way="rebuild")
         return (
             self.case.step_seconds(self.freed / all_dropped.freed * all_dropped.recompute_seconds)
@@ -132,13 +132,14 @@ class Setting(Case):
             - 1
         )
 
-    # --- what a GPU holds -------------------------------------------------------------------------------------------
+    # --- bytes of a GPU ---------------------------------------------------------------------------------------------
 
     @cached_property
     def peak_kinds(self) -> dict[str, float]:
-        """Bytes by kind where the step holds most. What is dropped is missing from the end of the forward on; in a
-        block's backward it is there again. With a part dropped, the moments that keep nothing bound it from below;
-        where FSDP's gathered blocks are as large as what is kept, a walk of all blocks finds up to 2.5% more."""
+        """Bytes by kind at the peak of the step. What is freed is missing from the end of the forward pass on, and is
+        there again in a block's backward pass. If a part is freed, the moments of a step that saves only inputs bound
+        it from below; where FSDP's gathered blocks are as large as what is saved, a walk of all blocks finds up to 2.5%
+        more."""
         freed_block = sum(self.case.items[name].bytes for name, n in self.counts.items() if n == self.case.blocks)
         moments = [*self.case.bare.values()] if self.freed else []
         for moment, kinds in self.case.undropped.items():
@@ -162,7 +163,7 @@ class Setting(Case):
 
     @cached_property
     def least(self) -> int | None:
-        """Per cent, on the control's stops, from which the step fits; None where it does not."""
+        """Percent, on the control's stops, from which the step fits; None where it does not."""
         if not self.other(dropped=100).fits:
             return None
         low, high = -1, 100 // STEP  # the last that does not, the first that does

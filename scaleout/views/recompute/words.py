@@ -1,4 +1,4 @@
-"""What the view `recompute` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+"""What the view `recompute` says: its sentence, the formula next to the picture, and the causes of wrong guesses."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ GIGA, TERA = 10**9, 10**12
 
 
 def sentence(setting) -> str:
-    """What is freed, what it takes, and whether the step fits."""
+    """How much is freed, how much longer the step is, and whether it fits."""
     case = setting.case
     start = f"{NAMES[case.model]}, {case.batch} × {case.tokens:,} tokens"
-    peak_words = f"holds {amount(setting.peak, GIGA)} and {'fits' if setting.fits else 'does not fit'}"
+    peak_words = f"needs {amount(setting.peak, GIGA)} and {'fits' if setting.fits else 'does not fit'}"
     if not setting.freed:
         kept_text = amount(setting.kept_bytes, GIGA)
-        return f"{start}: nothing is dropped. A GPU keeps {kept_text} of its blocks, **{peak_words}**."
-    action = "dropping" if setting.way == "rebuild" else "moving out"
-    cost = f"{'for a step ' if setting.longer else ''}**{longer(setting)}**"
-    return f"{start}: {action} {setting.dropped}% frees **{amount(setting.freed, GIGA)}** {cost}; it {peak_words}."
+        return f"{start}: nothing is freed. The blocks save {kept_text}, and the step **{peak_words}**."
+    action = "recomputing" if setting.way == "rebuild" else "offloading"
+    freed = f"{action} {setting.dropped}% frees **{amount(setting.freed, GIGA)}**"
+    return f"{start}: {freed} and makes the step **{longer(setting)}**. It {peak_words}."
 
 
 def law(setting) -> list[str]:
-    """What the last tile to go costs, or the first one; or what the way to the host does."""
+    """The cost of the tensor that was freed last, or of the first one; or that of the copies to CPU memory."""
     case, plain = setting.case, took(setting.case.plain.seconds)
     if setting.way == "offload":
         block = case.plain.work[0]
         hides = [took(case.blocks * seconds) for seconds in (block.forward_seconds, block.backward_seconds)]
         way = f"{amount(setting.freed, GIGA)} / {case.slot / GIGA:.3g} GB/s = {took(setting.freed / case.slot)}"
         return [
-            "Each way over PCIe takes",
+            "Each direction over PCIe takes",
             way,
-            f"It hides beside {hides[0]} of forward and {hides[1]} of backward; the rest is waited for.",
+            f"It overlaps with {hides[0]} of forward and {hides[1]} of backward; the rest is exposed.",
         ]
     dropped = [item for item in setting.tiles if setting.counts[item.name]]
     last = (dropped or setting.tiles)[len(dropped) - 1 if dropped else 0]
     blocks = setting.counts[last.name] or case.blocks
     blocks_words = f"{case.blocks} blocks" if blocks == case.blocks else f"up to {case.blocks} blocks"
-    tiles_ = f"{len(dropped)} tiles in {blocks_words} take" if len(dropped) > 1 else f"In {blocks} blocks it takes"
-    spent = f"{tiles_} {took(setting.longer)}; the step without, {plain}."
+    tiles_ = f"{len(dropped)} tensors in {blocks_words} add" if len(dropped) > 1 else f"In {blocks} blocks it adds"
+    spent = f"{tiles_} {took(setting.longer)} to a step of {plain}."
     return [
-        f"To make {last.name} again in each block takes",
+        f"Recomputing {last.name} in one block takes",
         f"{_price(case, last.name)} = {took(last.seconds)}",
         spent if dropped else f"The step takes {plain}.",
     ]
 
 
 def _price(case, name: str) -> str:
-    """FLOPs and bytes of a tile's kernels at the rates that they reach; then its exposed communication."""
+    """FLOPs and bytes of a tensor's kernels at the rates that they reach; then its exposed communication."""
     tile, phase = next(candidate for candidate in tiles(case.z) if candidate.name == name), case.phases[name]
     multiplies, moves = phase.matmul + phase.attention, phase.moves + phase.launches
     terms = []
@@ -66,14 +66,14 @@ def _price(case, name: str) -> str:
 
 
 def slips() -> list[tuple[float, str]]:
-    """Per cent that likely mistakes give, of the opening setting."""
+    """Percentages that likely mistakes give, for the opening setting."""
     return [
-        (100, "a second step: only the forward is made again, and a backward takes as long as two"),
+        (100, "as if the whole step ran again. Only the forward pass does, and the backward pass takes twice as long"),
         (
             100 / 3,
-            "a forward of three equal parts: but the head, the exposed communication and the update are not made again",
+            "as if a step were only its blocks. The head, exposed communication and the update are not repeated",
         ),
-        (50, "a forward beside a backward of the same length: for each product the backward makes two"),
-        (200 / 3, "the backward's share: made again is what the forward made"),
-        (25, "a forward out of four: the step is compared with the one that makes nothing again"),
+        (50, "as if the backward pass took as long as the forward pass. For each matrix multiplication it does two"),
+        (200 / 3, "as if the backward pass were repeated. It is the forward pass"),
+        (25, "one forward pass out of four. Compare with the step that recomputes nothing"),
     ]

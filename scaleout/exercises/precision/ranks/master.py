@@ -101,22 +101,22 @@ def _weights(rows: torch.Tensor, returned: object, state: dict, rank: int) -> Fa
     ]
     last, right = rows[-1], expected[-1]
     if last.isnan().any():
-        return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
+        return "not-a-number", "there is NaN in the weights: do you read a tensor that nothing was written into?"
     if torch.equal(last, weights(rank)):
         if isinstance(returned, torch.Tensor):
             return "not-in-place", (
-                "the weights are as they were: what is returned is not looked at. Change them in "
-                "place, as with weights.copy_(...)"
+                "the weights have not changed, and the returned value is not used. Change the weights in place, as "
+                "with weights.copy_(...)"
             )
         return "no-copy", (
-            f"no weight has moved in {STEPS} steps. Did you change them in place? Does a step begin at "
-            "the fp32 copy that the step before has left, and not at the bf16 weights, where what was "
-            "cut off is lost? And is it as large as AdamW's?"
+            f"no weight has moved in {STEPS} steps. Did you change them in place? Does a step start from "
+            "the fp32 copy that the last step left, and not from the bf16 weights, which lose small updates? And is "
+            "the update as large as AdamW's?"
         )
     if len(known) == 1:
         return known[0]
     if any(tensor.dtype == torch.bfloat16 and tensor.numel() == SIZE for tensor in tensors(state)):
-        return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
+        return "state-in-bf16", "`state` has tensors in bf16: the copy and both moments should be in fp32"
     differing = int((last != right).sum())
     return (
         "wrong-weights",
@@ -133,8 +133,8 @@ def _known(rank: int) -> Iterator[tuple[str, str, torch.Tensor]]:
         "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by 1 - lr * DECAY",
         trained(rank, decay=0, coupled=DECAY),
     )
-    yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(rank, root=False)
-    yield "forgotten", "the moments begin anew in every step: keep them in state", trained(rank, fresh=True)
+    yield "no-root", "the second moment has no root: divide by its square root plus EPS", trained(rank, root=False)
+    yield "forgotten", "the moments start anew in every step: store them in state", trained(rank, fresh=True)
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -143,19 +143,19 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def _state(state: dict) -> Fault:
-    """What is wrong with what was kept."""
+    """What is wrong with the state."""
     state_bytes = held_bytes(state)
     if any(tensor.dtype == torch.bfloat16 and tensor.numel() == SIZE for tensor in tensors(state)):
-        return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
+        return "state-in-bf16", "`state` has tensors in bf16: the copy and both moments should be in fp32"
     if state_bytes < STATE_BYTES * SIZE:
         return "kept-elsewhere", (
-            f"the weights are right, but state holds {state_bytes} bytes: keep the copy and both "
-            f"moments there, in fp32, {STATE_BYTES * SIZE} bytes"
+            f"the weights are right, but state has only {state_bytes} bytes: store the copy and both moments there, in "
+            f"fp32, {STATE_BYTES * SIZE} bytes"
         )
     if state_bytes > STATE_BYTES * SIZE + SLACK:
         return "too-much", (
-            f"the weights are right, but state holds {state_bytes} bytes. A copy and two moments in fp32 are "
-            f"{STATE_BYTES * SIZE}: keep no gradient, and nothing twice"
+            f"the weights are right, but state has {state_bytes} bytes. A copy and two moments in fp32 are "
+            f"{STATE_BYTES * SIZE}: store no gradient there, and nothing twice"
         )
     return None
 
@@ -172,6 +172,6 @@ CHECK = Check(
     rank_report,
     judge,
     wait_seconds=5,
-    right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights of AdamW "
-    "in fp32, and 12 bytes of state for each parameter",
+    right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights are those of "
+    "AdamW in fp32, with 12 bytes of state per parameter",
 )

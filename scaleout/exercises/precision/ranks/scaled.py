@@ -1,4 +1,4 @@
-"""Check the lab exercise `scaled-step`: parts of weights on every rank, and an overflow in one rank's part alone.
+"""Check the lab exercise `scaled-step`: shards of weights on every rank, and an overflow in one rank's shard only.
 
 Eight steps; after each of them weights and scaler are looked at on every rank, so that the first wrong one is named.
 """
@@ -92,8 +92,8 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
         place = f"rank {rank} of {world}, {step.name}"
         if step.bad and not calls.calls:
             return wrong(
-                f"{place}: it sent nothing in this step: how do the others know? All ranks make the same "
-                "calls in each step, whatever is in their parts",
+                f"{place}: it communicated nothing in this step, so the others cannot know. All ranks have to call "
+                "the same collectives in each step, whatever is in their shards",
                 "told-nobody",
             )
         fault, agree = _looked(w, old, parts, scaler, old_scaler, step, rank)
@@ -119,16 +119,14 @@ def _left_out(w, old, step: Step, rank: int) -> Fault:
         return None
     if not w.isfinite().all():
         return "stepped-on-it", (
-            "its weights are not finite now: a step whose gradients have an infinity or a NaN is left out"
+            "its weights are not finite now: a step whose gradients have an infinity or a NaN must be skipped"
         )
     if rank != step.bad_rank:
         return "own-flag", (
-            f"its weights have changed. Its own part was finite, that of rank {step.bad_rank} was not: if "
-            "anybody leaves a step out, all do"
+            f"its weights have changed. Its own shard was finite, but that of rank {step.bad_rank} was not: if "
+            "one rank skips a step, all have to"
         )
-    return "zeroed", (
-        "its weights have changed: the step is left out as a whole, also for the weights whose gradients are finite"
-    )
+    return "zeroed", ("its weights have changed: skip the whole step, also for the weights whose gradients are finite")
 
 
 def _size(old, parts, rank: int, scale: float) -> float:
@@ -144,23 +142,22 @@ def _applied(w, old, parts, scale: float, rank: int) -> Fault:
         return None
     if torch.equal(w, old):
         return "not-in-place", (
-            "its weights are as they were. Change them in place, as with weights -= ...; and is "
-            "the step left out that should be made?"
+            "its weights have not changed. Change them in place, as with weights -= ...; or did you skip a step that "
+            "should be applied?"
         )
     if not w.isfinite().all():
-        return "not-finite", "its weights are not finite now, and all gradients are: is something divided by zero?"
+        return "not-finite", "its weights are not finite now, although all gradients are: do you divide by zero?"
     return "wrong-weights", (
-        f"its weights are off by up to {float((w - right).abs().max()):.2g}, where the step "
-        f"changes them by up to {float((right - old).abs().max()):.2g}"
+        f"its weights are off by up to {float((w - right).abs().max()):.2g}, and the step should change them by up to "
+        f"{float((right - old).abs().max()):.2g}"
     )
 
 
 WORDS = {
-    "in-fp16": "gradients were divided by the scale in fp16, where small ones become zero again or lose bits: convert "
-               "first, gradient.float()",
-    "clip-before-unscale": "gradients were clipped by the norm that they have with the scale on them: unscale, then "
-                           "clip",
-    "own-norm": "gradients were clipped by the norm of this rank's part alone: it is that of all ranks'",
+    "in-fp16": "gradients were divided by the scale in fp16, where small ones become zero again or lose bits: "
+               "convert first, gradient.float()",
+    "clip-before-unscale": "gradients were clipped while the scale was still on them: unscale, then clip",
+    "own-norm": "gradients were clipped by the norm of this rank's shard: use the norm over all ranks",
     "not-unscaled": "gradients still have the scale on them: divide by it",
     "not-unscaled-whole": "gradients still have the scale on them: divide by it",
     "not-clipped": "gradients were not clipped to `most`",
@@ -195,16 +192,16 @@ def _scaler(scaler: dict, old: dict, bad: bool) -> Fault:
     scale, good = actual["scale"], actual["good"]
     if bad and actual == updated_scaler(old, False):
         return "counted-as-good", (
-            "its scaler counted this step as a good one. An infinity or a NaN anywhere makes it one that all leave out"
+            "its scaler counted this step as a good one. With an infinity or a NaN anywhere, all ranks skip the step"
         )
     if bad and scale == old["scale"]:
-        return "not-halved", "the scale is as it was: halve it where a step is left out, on all ranks"
+        return "not-halved", "the scale has not changed: halve it when a step is skipped, on all ranks"
     if bad and scale == right["scale"]:
         return "good-goes-on", f"`good` is {good:g} after an overflow: it counts good steps in a row, so set it to 0"
     if not bad and scale == old["scale"] and right["scale"] != scale:
-        return "not-doubled", f"there were {INTERVAL} good steps in a row, and the scale is as it was: double it"
+        return "not-doubled", f"there were {INTERVAL} good steps in a row, and the scale has not changed: double it"
     if not bad and scale == right["scale"] != old["scale"]:
-        return "count-goes-on", f"the scale was doubled and `good` is {good:g}: begin the count anew at 0"
+        return "count-goes-on", f"the scale was doubled and `good` is {good:g}: start the count again at 0"
     if not bad and scale == old["scale"]:
         return "not-counted", f"`good` is {good:g} after a good step, and should be {right['good']}"
     return "wrong-scale", f"the scale is {scale:g} after {old['scale']:g}, and should be {right['scale']:g}"
@@ -220,11 +217,11 @@ def _number(value: object) -> float:
 def _sent(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated."""
     if not calls.calls:
-        return "unseen", "weights and scaler are right, but no collective of yours was seen"
+        return "unseen", "weights and scaler are right, but you called no collective"
     if calls.sent > OVERHEAD * (world - 1):
         return "sent-too-much", (
-            f"weights and scaler are right, but this rank sent {calls.sent:,.0f} bytes: send a "
-            "flag and a sum of squares, and leave gradients where they are"
+            f"weights and scaler are right, but this rank sent {calls.sent:,.0f} bytes: send only a "
+            "flag and a sum of squares, and no gradients"
         )
     return None
 
@@ -241,5 +238,5 @@ CHECK = Check(
     rank_report,
     judge,
     wait_seconds=5,
-    right="right on 2 and 3 processes: two steps left out by all, the others made by all, and one scale",
+    right="right on 2 and 3 processes: all ranks skip two steps, apply the others, and have one scale",
 )

@@ -1,4 +1,4 @@
-"""Check the lab exercise `again-by-hand`: outputs, gradients, what is kept and what is drawn, against a plain run.
+"""Check the lab exercise `again-by-hand`: outputs, gradients, bytes saved and random numbers, against a plain run.
 
 Each case is run plainly first, then through the reader's function, from the same random state.
 """
@@ -150,9 +150,9 @@ class Mistaken(torch.autograd.Function):
 
 
 WORDS = {
-    "gradient-ignored": "the backward began at ones: begin it at the gradient that backward is given",
+    "gradient-ignored": "the backward pass started from ones: start it from the gradient that backward receives",
     "not-detached": "inputs have too large a gradient: they got it in the second run, and again from what backward "
-                    "returns. Begin the second run at copies, one.detach()",
+                    "returns. Start the second run from copies, one.detach()",
     "order": "the inputs have each other's gradients: return them in the order of forward's arguments",
 }  # fmt: skip
 
@@ -199,22 +199,22 @@ def _same_gradients(a: Result, b: Result) -> bool:
 
 
 def _memory_or_runs(mine: Result, case: Case) -> Fault:
-    """What is wrong with what was kept, and with how often run was called."""
+    """Faults in what was saved, and in how often run was called."""
     if mine.kept_inside:
         return "kept", (
-            "what run made inside is still there before the backward: keep the inputs alone, and let "
-            "nothing be recorded in forward"
+            "tensors computed inside run are still in memory before the backward pass: save only the inputs, and "
+            "record no graph in forward"
         )
     if mine.bytes > KEPT_LIMIT * case.depth:
         return "kept", (
-            f"{mine.bytes:,} bytes are new and there before the backward, where an input has {TENSOR_BYTES:,}: "
-            "keep the inputs alone, and no copies of what run made inside"
+            f"{mine.bytes:,} new bytes are in memory before the backward pass, and an input has {TENSOR_BYTES:,}: "
+            "save only the inputs, and no copies of tensors computed inside run"
         )
     if mine.runs != (case.depth, 2 * case.depth):
         forward_runs, total_runs = (number / case.depth for number in mine.runs)
         return "runs", (
             f"run was called {forward_runs:g} times in the forward and {total_runs - forward_runs:g} times in the "
-            "backward: once each"
+            "backward pass: call it once in each"
         )
     return None
 
@@ -227,7 +227,7 @@ def _missing(mine: Result) -> Fault:
     return f"no-{owner}", (
         f"{missing[0]} has no gradient: "
         + (
-            "return those of the inputs, in their order"
+            "return the gradients of the inputs, in their order"
             if owner == "input"
             else "torch.autograd.backward(out, gradient) fills .grad of whatever run used"
         )
@@ -240,7 +240,7 @@ def _dropped(mine: Result, case: Case) -> Fault:
     if all(torch.equal(*pair) for pair in zip(first, second, strict=True)):
         return None
     return "other-elements", (
-        "the second run dropped other elements than the first. Begin it at the random state of the first"
+        "the second run dropped other elements than the first. Start it from the random state of the first"
     )
 
 
@@ -261,8 +261,8 @@ def _random(mine: Result, right: Result) -> Fault:
     if mine.drawn == right.drawn:
         return None
     return "trace", (
-        "gradients are right, but the numbers that are drawn after the backward are others than without "
-        "a second run: put the random state back as you found it"
+        "gradients are right, but random numbers drawn after the backward pass differ from those without "
+        "a second run: restore the random state that you found"
     )
 
 
@@ -271,14 +271,17 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 _KNOWN = (
-    ("does not require grad", "not-recorded", "there is no way back through the second run: in backward it has to be "
-     "recorded, and so has whatever you make of its output. Put them under torch.enable_grad()"),
+    ("does not require grad", "not-recorded", "no graph was recorded in the second run: in backward, run it and "
+     "everything that uses "
+     "its output under torch.enable_grad()"),
     ("incorrect number of gradients", "number-of-gradients", "backward returns another number of gradients than "
      "forward has arguments: one for each, None for run"),
-    ("through the graph a second time", "second-time", "a graph was walked through that was freed after the first "
-     "time. Does the second run hang on the graph that led to its inputs (begin it at copies, one.detach()), or is "
+    ("through the graph a second time", "second-time", "the backward pass went through a graph that was freed after "
+     "the "
+     "first time. Is the second run connected to the graph of its inputs (start it from copies, one.detach()), or is "
      "there more than one backward?"),
-    ("Tensors of floating point", "mask-gradient", "a mask of bools cannot have a gradient: ask for one only where the "
+    ("Tensors of floating point", "mask-gradient", "a mask of bools cannot have a gradient: call requires_grad_() "
+     "only where the "
      "input had it"),
 )  # fmt: skip
 
@@ -301,5 +304,6 @@ CHECK = Check(
     judge,
     wait_seconds=5,
     explain=explain,
-    right="right on 1 and 2 processes: the gradients of a plain run, to the elements dropped, and nothing kept inside",
+    right="right on 1 and 2 processes: the gradients of a plain run, the same elements dropped, and nothing saved "
+    "inside",
 )

@@ -1,4 +1,4 @@
-"""Check the lab exercise `kept-choice`: a layer of experts behind a gate that changes its mind when asked again."""
+"""Check the lab exercise `kept-choice`: a layer of experts behind a gate that chooses otherwise when it runs again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Gate(nn.Module):
 
 
 class Expert(nn.Module):
-    """Two products, a count of the tokens that came, and a look at whether what lies between is still there."""
+    """Two matmuls, a count of the tokens that came, and whether the tensor between them is still in memory."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def layer(case: Case, rank: int) -> Layer:
 
 
 def plain(case: Case, rank: int, run: int = 0, weighted: bool = True, soft: bool = False) -> tuple[torch.Tensor, Layer]:
-    """The layer with nothing made again, by the gate's choice in its first run or in a later one, and its backward.
+    """The layer with nothing recomputed, by the gate's choice in its first run or in a later one, and its backward.
     Not weighted: without the probability. soft: all experts for every token."""
     reference = layer(case, rank)
     reference.gate.runs = run
@@ -122,15 +122,15 @@ def plain(case: Case, rank: int, run: int = 0, weighted: bool = True, soft: bool
 
 
 WORDS = {
-    "unweighted": "the output lacks the probability: multiply what an expert gives by the token's share",
-    "all-experts": "every token goes through all experts: it goes to the one with its largest logit",
-    "asked-twice": "the output is that of the gate's second answer: ask it once",
-    "changed": "nothing errored, and the gradients are those of the gate's second answer: tokens went through one "
-               "expert, their gradients through another. Ask the gate outside of what is made again",
+    "unweighted": "the output lacks the probability: multiply the expert's output by the token's probability",
+    "all-experts": "every token goes through all experts: send it only to the one with its largest logit",
+    "asked-twice": "the output follows the gate's second choice: run the gate once",
+    "changed": "there was no error, and the gradients follow the gate's second choice: tokens went through one "
+               "expert, their gradients through another. Run the gate outside of the checkpoint",
 }  # fmt: skip
 # What is to be seen of the output and of the gradients.
-PLAIN = (("other-output", "the output is another than by the gate's first answer"),
-         ("wrong-gradient", "the gradients are others than by the gate's first answer"))  # fmt: skip
+PLAIN = (("other-output", "the output is not the one of the gate's first choice"),
+         ("wrong-gradient", "the gradients are not those of the gate's first choice"))  # fmt: skip
 
 
 def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
@@ -162,21 +162,24 @@ def _case(function, case: Case, rank: int) -> Fault:
     if fault:
         return fault
     if any(not storage.expired() for expert in mine.experts for storage in expert.inside):
-        return "kept", ("what the experts made inside is still there before the backward: run them in a checkpoint")
+        return "kept", (
+            "tensors computed inside the experts are still in memory before the backward pass: run the experts in a "
+            "checkpoint"
+        )
     rows = sum(expert.rows for expert in mine.experts)
     new_bytes = sum(storage.nbytes() for storage in seen.alive([mine.x]))
     if rows != TOKENS:
         return "more-tokens", (
-            f"{rows} tokens went through the experts, and there are {TOKENS}: each goes through the "
-            "one expert that it was sent to, and the others do not see it"
+            f"{rows} tokens went through the experts, and there are {TOKENS}: send each only through the "
+            "expert that was chosen for it"
         )
     if new_bytes > KEPT_LIMIT:
         return "kept", (
-            f"{new_bytes:,} bytes are new and there before the backward, where what goes into the experts and "
-            f"comes out has {8 * TOKENS * WIDTH:,}: keep no copies of what they made inside"
+            f"{new_bytes:,} new bytes are in memory before the backward pass, and the experts' inputs and "
+            f"outputs have {8 * TOKENS * WIDTH:,}: save no copies of tensors computed inside the experts"
         )
     if not output.requires_grad:
-        return "no-way-back", "the output has no way back: is something run under no_grad, or detached?"
+        return "no-way-back", "the output has no graph: did something run under no_grad, or was it detached?"
     output.backward(mine.upstream)
     return _gradients(mine.gradients(), right.gradients(), case, rank)
 
@@ -200,7 +203,7 @@ def _gradients(actual: dict, expected: dict, case: Case, rank: int) -> Fault:
     if not errors:
         return None
     if actual["the gate"] is None or not actual["the gate"].any():
-        return "no-gate", "the gate has no gradient: it is trained by the probability that multiplies, so keep its way"
+        return "no-gate", "the gate has no gradient: it is trained through the probability, so keep that in the graph"
     if actual["x"] is None:
         return "no-x", "x has no gradient"
     later = plain(case, rank, run=1)[1].gradients()
@@ -234,6 +237,6 @@ CHECK = Check(
     rank_report,
     judge,
     wait_seconds=5,
-    right="right on 2 processes: each token's gradient went through the expert that the token went to, and "
-    "nothing was kept inside",
+    right="right on 2 processes: each token's gradient went through the expert that processed it, and "
+    "nothing was saved inside",
 )
