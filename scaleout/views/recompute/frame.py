@@ -1,4 +1,4 @@
-"""Where things lie in the picture of the view `recompute`: bytes of a block, prices, and shares of a step."""
+"""Positions in the picture of the view `recompute`: bytes of a block, time per byte, and added step time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BREAK, BELOW = 0.4, 0.74  # shares up to which the axis has BELOW of its height;
 
 @dataclass(frozen=True)
 class Places:
-    """In CSS pixels: of the words above, the left end, (top, height) of what is drawn, and the height of all."""
+    """In CSS pixels: the words above, the left end, (top, height) of each part, and the whole height."""
 
     words: float
     left: float
@@ -35,7 +35,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Axes:
-    """Where bytes of a block, its prices and shares of a step lie."""
+    """Positions of bytes, of times per byte and of added step time."""
 
     setting: Setting
     width: int

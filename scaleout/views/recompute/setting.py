@@ -91,7 +91,7 @@ class Setting(Case):
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds of a step."""
+        """Step time by part."""
         plain = self.case.plain.parts
         waits = fsum(plain[name] for name in ("exposed tensor", "exposed data", "stragglers"))
         last = "recomputation" if self.way == "rebuild" else "exposed copies"

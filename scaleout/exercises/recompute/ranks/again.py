@@ -199,7 +199,7 @@ def _same_gradients(a: Result, b: Result) -> bool:
 
 
 def _memory_or_runs(mine: Result, case: Case) -> Fault:
-    """What is wrong with what was kept, and with how often run was called."""
+    """Faults in what was saved, and in how often run was called."""
     if mine.kept_inside:
         return "kept", (
             "tensors computed inside run are still in memory before the backward pass: save only the inputs, and "
