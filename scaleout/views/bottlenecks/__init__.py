@@ -60,6 +60,7 @@ def _values(setting: Setting) -> dict:
     return {
         "seconds": setting.seconds,
         "by_resource": setting.seconds_by,
+        "recompute_seconds": setting.step.parts["recompute"],
         "tallest": setting.tallest,
         "tallest_percent": 100 * setting.seconds_by[setting.tallest] / setting.seconds,
         "tokens_per_second": setting.tokens_per_second,
