@@ -34,6 +34,7 @@ PAGES += sorted(
 MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
 JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {
+    "bottlenecks": [*MODEL, "--injected-ms", "20", "--matmuls", "2", "--additions", "4"],
     "memory": MODEL,
     "ddp": MODEL,
     "fsdp": MODEL,
@@ -204,6 +205,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         "mesh",
         "precision",
         "recompute",
+        "bottlenecks",
         "capstone",
         "collectives",
         "calibrate",
@@ -214,6 +216,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
 @pytest.mark.parametrize(
     ("lab", "words"),
     [
+        ("bottlenecks", ["--steps", "2"]),
         ("memory", ["--steps", "6"]),
         ("ddp", ["--steps", "5"]),
         ("fsdp", ["--steps", "5"]),
@@ -339,7 +342,7 @@ def test_modules_of_the_package_that_are_commands_run(tmp_path):
         left = iter(records)
         words = [
             next(left)
-            if word.endswith(".json") or word == "RECORD..."
+            if word.endswith(".json") or word in ("RECORD", "RECORD...")
             else str(tmp_path / "page.md")
             if word.endswith(".md")
             else word

@@ -17,6 +17,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
+from scaleout import views
 from scaleout.draw import (
     batches,
     cuts,
@@ -28,6 +29,7 @@ from scaleout.draw import (
     recompute_hills,
     stages,
     steps,
+    svg,
     zero_stages,
 )
 from scaleout.page import describe
@@ -117,6 +119,11 @@ def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, pa
     return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
 
 
+def _bars(_: float) -> str:
+    """The first picture of the view, as narrow as views draw."""
+    return views.render("bottlenecks", {}, svg.NARROW)["svg"]
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
     "cuts": partial(_picture, "A matrix multiplication on two ranks", cuts.product, 560.0, 102),
@@ -128,6 +135,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
+    "bottlenecks": partial(_picture, "Where the time of a step goes", _bars),
     "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas

@@ -23,6 +23,8 @@ PAGES = {
     "difference between GB and GiB.",
     "book/glossary": "The vocabulary of distributed training in short entries, from 1F1B and activation "
     "checkpointing to Young's interval and ZeRO.",
+    "book/review": "A review checklist to print, for a training run: memory, sustained utilization, checkpoints, "
+    "recovery and the simplest baseline, each with the evidence that answers it.",
     "book/accuracy": "The errors of predicted step times, compared with 227 training steps that others measured, by "
     "program, GPU, size and project, with reasons for the largest errors.",
     "book/hardware": "GPUs and links in numbers: rates of matrix multiplications, memory, bandwidths of memory, "

@@ -14,6 +14,8 @@ or, for a known schedule, faster by `pipeline_sweep` and `pipeline_queues`, from
 actions of some ranks; `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are
 about whole runs.
 
+`verdict` names the scarce resource of a run from its counters, or none.
+
 `recompute` has the time of recomputation, tile by tile, and `knapsack` chooses among tiles.
 
 `precision` compares a step in FP8 with one in 16 bits. `calibrated` fits the rates of a measured machine to its

@@ -2,7 +2,7 @@
 
 `document` reads and writes it, `facts` says what the Records show, without layout; `sections` puts that in order from
 `blocks` (Markdown, HTML) and `figures` (SVG). `tables` has the table that a chapter ends a cell with, `drawings`
-the picture. Pure; stands on `records` and `draw`.
+the picture; `review` fills the review checklist from a Record. Pure; stands on `records` and `draw`.
 
 A room of its own and not a part of `records`: those are read by labs and checkers that want no page.
 """

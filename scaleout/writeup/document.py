@@ -1,11 +1,13 @@
 """A systems write-up of one or several runs, from their Records.
 
     python -m scaleout.writeup RECORD... [--out FILE.md]
+    python -m scaleout.writeup --review RECORD [BASELINE...]
 
 One page: what ran where, how fast with its spread, how it scales, memory by kind, waits and failures, prediction
 beside measurement, checks, and the exact commands. Without --out it goes to the screen, pictures included as SVG;
 with it, the pictures are files beside FILE.md. Records of one job at several numbers of devices give a curve. Runs on
-a CPU and runs on GPUs never share a table or a curve. A notebook shows `Page(records)`. Standard library only.
+a CPU and runs on GPUs never share a table or a curve. A notebook shows `Page(records)`. --review fills the review
+checklist instead, and says what the Record cannot answer. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from scaleout.records import results
 from scaleout.records.results import Record
 from scaleout.spec.command import Parser
 from scaleout.writeup import blocks as writeup_blocks
-from scaleout.writeup import facts
+from scaleout.writeup import facts, review
 from scaleout.writeup.blocks import Block, Heading, Note, Text
 from scaleout.writeup.sections import device_part
 
@@ -112,11 +114,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code: 2 after one line on stderr for bad input."""
     parser = Parser(__doc__, prog="python -m scaleout.writeup")
     parser.add_argument("records", nargs="+", metavar="RECORD", help="a JSON file that a lab wrote with --save")
+    parser.add_argument("--review", action="store_true", help="the checklist of the first; the others are baselines")
     parser.add_argument("--out", metavar="FILE.md", help="write the page here, and its pictures next to it")
     try:
         args = parser.parse_args(argv)
         page = read(args.records)
-        if args.out is None:
+        if args.review and args.out is not None:
+            raise ValueError("--review is printed: leave out --out, or send it to a file with >")
+        if args.review:
+            sys.stdout.write(writeup_blocks.markdown(review.blocks(facts.runs(page.records, page.names))))
+        elif args.out is None:
             sys.stdout.write(page.markdown())
         else:
             sys.stdout.writelines(f"{path}\n" for path in write(page, args.out))

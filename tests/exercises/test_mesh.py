@@ -65,7 +65,7 @@ def test_a_steps_sequences_are_those_of_the_replicas():
         answer = sequences(layout.ranks, layout.tp, layout.pp, layout.cp, ep, layout.m, 3)
         assert answer == layout.dp * layout.m * 3
     assert sequences(64, 2, 4, 2, 8, 16, 1) == 64
-    assert sequences(8, 1, 1, 8, 1, 1, 1) == 1 and "trains on 1 sequence in place of 8" in texts("sequences-a-step")
+    assert sequences(8, 1, 1, 8, 1, 1, 1) == 1 and "trains on 1 sequence instead of 8" in texts("sequences-a-step")
 
 
 def test_the_bubble_is_that_of_the_schedule_with_each_replicas_micro_batches():

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import corpus, options, session
+from scaleout.measure import bottlenecks as measure_bottlenecks
 from scaleout.measure import mesh as measure_mesh
 from scaleout.measure import mesh_link as measure_mesh_link
 from scaleout.measure import recompute as measure_recompute
@@ -123,6 +124,7 @@ def main(s):
     stop_after(precision.PrecisionWay, "update")
     stop_after(measure_recompute.RecomputeWay, "step")
     stop_after(measure_recompute, "saved")
+    stop_after(measure_bottlenecks.Bench, "step")
     stop_after(measure_mesh.MeshWay, "step")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:

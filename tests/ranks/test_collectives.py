@@ -225,7 +225,7 @@ def test_an_own_link_comes_back_as_it_was_printed():
 def test_a_line_without_slope_is_told_and_not_given_as_a_rate(ranks):
     fit = {"alpha_seconds": 5e-4, "seconds_per_byte": 0.0}
     for link in (lab_collectives.wire(fit), lab_collectives.as_ring(fit, ranks)):
-        assert lab_collectives.view_text("all at once", link) == "no rate for all at once: take larger messages"
+        assert lab_collectives.view_text("all at once", link) == "no rate for all at once: use larger messages"
 
 
 def test_a_line_of_all_reduces_becomes_the_link_of_a_ring():

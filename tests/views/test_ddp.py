@@ -221,7 +221,7 @@ def test_sentence_names_the_exposed_part_and_a_lever_that_works():
     kept = views.render("ddp", {"compression": "bf16"})["values"]["efficiency"]
     assert promised == round(100 * kept)
     fast = views.render("ddp", {"link": "node-ib", "compression": "bf16"})
-    assert "No lever here adds" in fast["sentence"] and fast["values"]["efficiency"] > 0.98
+    assert "No single change here adds" in fast["sentence"] and fast["values"]["efficiency"] > 0.98
 
 
 def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():

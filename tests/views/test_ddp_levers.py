@@ -75,7 +75,7 @@ def test_where_no_lever_is_named_none_adds_two_points():
     for params in silent:
         now = gives(params)
         result = views.render("ddp", params)
-        assert ("No lever here adds two points" in result["sentence"]) == result["values"]["states_fit"]
+        assert ("No single change here adds two points" in result["sentence"]) == result["values"]["states_fit"]
         for name in LEVERS:
             best = max(gives(params, **{name: value}) for value in CHOICES[name])
             assert best < now + levers.WORTH + CLOSE, (params, name)

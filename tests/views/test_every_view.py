@@ -30,8 +30,9 @@ MIXED = {
     "precision": 60,
     "mesh": 40,
     "planner": 4,
+    "bottlenecks": 60,
 }  # settings by chance
-NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
+NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -141,6 +142,14 @@ def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
+def bottlenecks(params, values, result):
+    assert len(result["svg"]) < 25_000
+    assert math.fsum(values["by_resource"].values()) == pytest.approx(values["seconds"])
+    assert values["by_resource"][values["tallest"]] == max(values["by_resource"].values())
+    assert values["fits"] == (values["memory_gb"] <= values["usable_gb"]) and values["faster_link_gain"] >= 1
+    assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
+
+
 CHECKS = {
     "memory": memory,
     "collectives": of_collectives,
@@ -155,6 +164,7 @@ CHECKS = {
     "precision": precision,
     "mesh": mesh,
     "planner": planner,
+    "bottlenecks": bottlenecks,
 }
 
 

@@ -137,7 +137,7 @@ def test_one_gpu_offload_and_what_no_lever_helps():
     assert alone["values"]["gathers"] == alone["values"]["exposed_seconds"] == alone["values"]["sent_gb"] == 0
     away = views.render("fsdp", {"offload": True, "model": "llama-2-7b", "checkpointing": "full"})
     assert away["values"]["weights_gib"] == away["values"]["optimizer_gib"] == 0
-    assert "CPU memory holds" in away["law"][2] and "its update takes 23%" in away["law"][2]
+    assert "CPU memory holds" in away["law"][2] and "the update there takes 23% of the step" in away["law"][2]
     assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), (
         "16 bytes per parameter"
     )

@@ -168,7 +168,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         given = {**views.defaults("mesh"), **params}
         found = levers.advice(mesh.Setting.of(given))
         if found is None:
-            assert "No lever here gains 3%." in shown(**given)["sentence"]
+            assert "No single change here gains 3%." in shown(**given)["sentence"]
             continue
         now, then = values(**given), values(**given | found.change)
         pace = then["tokens_per_second"] / now["tokens_per_second"]

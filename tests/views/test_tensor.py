@@ -155,7 +155,7 @@ def test_an_illegal_join_lights_up_and_says_why(params, half, words):
     assert words in result["svg"] and 'stroke="var(--accent' in result["svg"].replace(WAITS, "")
     block = tensor.Setting.of(views.defaults("tensor") | params).block
     reason = next(join.reason for join in block.joins if not join.legal)
-    assert f"H100s: {reason}; each GPU sends" in result["sentence"]
+    assert f"H100s: {reason}; each sends" in result["sentence"]
     mended = shown(**params | cut.MEGATRON)
     assert mended["values"]["legal"] and 'stroke="var(--accent' not in mended["svg"].replace(WAITS, "")
 

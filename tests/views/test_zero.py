@@ -131,7 +131,7 @@ def test_what_is_kept_in_the_hosts_memory_has_to_fit_there():
     apart = shown(stage=3, model="gpt-3-175b", ranks=4, offload="parameters", link="nodes")["values"]
     assert apart["host_fits"] and apart["node_host_gb"] == 2 * apart["host_gb"]
     lever = shown(stage=3, model="llama-3-70b", ranks=2)["sentence"]
-    assert "all states offloaded** (564.4 GB): no states on the GPU, fits" in lever
+    assert "all states offloaded** (564.4 GB): no states on the GPU, which fits" in lever
 
 
 def test_a_gpu_waits_while_its_host_updates():
@@ -141,7 +141,7 @@ def test_a_gpu_waits_while_its_host_updates():
     assert found["exposed_seconds"] == pytest.approx(parts["exposed data"] + parts["update"] + parts["exposed host"])
     own = shown()["values"]
     assert own["exposed_seconds"] == own["parts"]["exposed data"] > own["parts"]["exposed host"] == 0
-    assert "volume **2N**; communication costs 36.0 ms of 472 ms." in shown()["sentence"]
+    assert "volume **2N**; communication costs 36.0 ms of the 472 ms step." in shown()["sentence"]
     assert shown()["law"][0].startswith("Run by torch.compile. ")
 
 
@@ -190,7 +190,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         ]
         fit = [one["states_fit"] and one["host_fits"] for one in (now, then)]
         if not fit[0]:
-            assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and fit[1] is (", fits" in found.gives)
+            assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and fit[1] is ("which fits" in found.gives)
         elif " per sequence, not " in found.gives:
             assert (then["fits"] or then["peak_gb"] <= now["peak_gb"]) and pace[1] < 0.97 * pace[0]
         else:

@@ -236,7 +236,7 @@ BOTTLENECK = Choice(
         Option(
             "latency",
             "The link's latency: send the gradients in larger buckets",
-            "500 MB are 20 buckets of 25 MiB. Even if the 126 ring steps of each bucket had a latency of 5 ms in all, "
+            "500 MB are 20 buckets of 25 MiB. Even if each bucket lost 5 ms to the latency of its 126 ring steps, "
             "that would be 100 ms of the 760 ms that are not compute. The bytes take the rest.",
         ),
         Option(

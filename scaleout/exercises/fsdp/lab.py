@@ -75,8 +75,8 @@ SHARDED_STEP = Lab(
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "`all_gather_into_tensor` and `reduce_scatter_tensor` take one long tensor instead of a list, which saves the "
-    "copies. This step waits for every collective. FSDP issues the next unit's all-gather before `forward` returns: "
-    "one more unit is unsharded, and only the first all-gather is exposed.",
+    "copies. This step waits for every collective. FSDP issues the next unit's all-gather while the GPU still computes "
+    "this one: one more unit is unsharded, and only the first all-gather is exposed.",
     stub=STUB,
     command="python -m scaleout.exercises.fsdp.ranks mine.py",
 )

@@ -256,8 +256,8 @@ HEALTHY = Choice(
     solution="**Hybrid sharding**: shard over the 8 GPUs of a node, and replicate across the two nodes. All-gathers "
     "and reduce-scatters then stay on NVLink, and only the gradient shards are all-reduced between the nodes. It costs "
     f"larger shards: 16 bytes × {PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GIB:.1f} GiB "
-    "per rank, of 33 that are free. A run that *fits* is one question, and a run with good throughput is another: the "
-    "second is decided by the link.",
+    "per rank, of 33 that are free. Whether a run fits is one question, and whether it is fast is another: the link "
+    "decides the second.",
     options=(
         Option(
             "hybrid",
@@ -268,7 +268,7 @@ HEALTHY = Choice(
         Option(
             "layer",
             "Wrap every matrix by itself, so that gathers are spread more evenly",
-            "That sends the same bytes in seven times as many messages. The network is limited by bytes here.",
+            "That sends the same bytes in seven times as many messages. Here the bytes are the limit.",
         ),
         Option(
             "keep-all",

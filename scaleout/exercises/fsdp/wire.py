@@ -40,7 +40,7 @@ DTYPES = Choice(
         Option(
             "gathered",
             "The gathered weights; their shards are bf16 to save memory",
-            "Unsharded weights have full size on every rank and are dear in memory; shards are small. Which of the two "
+            "Unsharded weights have full size on every rank and take much memory; shards are small. Which of the two "
             "is worth halving?",
         ),
         Option(

@@ -94,7 +94,8 @@ _SMALL_BLOCK = _COARSE[-1].parameters
 
 LAYER_BY_LAYER = Choice(
     key="which-wrapping",
-    level=2,
+    level=1,
+    minutes=3,
     short=True,
     title="Every matrix a unit",
     prompt=f"Somebody wraps GPT-2 medium so that every matrix is a unit: {len(_FINE)} units with the root. It runs on "

@@ -43,7 +43,7 @@ SEQUENCES = Function(
     f"{_SOLUTION}```\n\n"
     "Ranks along tp work on the same tokens. Ranks along pp work on the same micro-batches, one after the other. Ranks "
     "along cp work on parts of the **same** sequences. So only dp multiplies the batch. A user who set context "
-    "parallelism to 8 on 8 GPUs trains on 1 sequence in place of 8, and asked: *the visualized samples on each GPU "
+    "parallelism to 8 on 8 GPUs trains on 1 sequence instead of 8, and asked: *the visualized samples on each GPU "
     "were identical, meaning only 1 sample was processed per iteration. Is this understanding correct?* It is "
     "(nvidia-cosmos/cosmos-predict2, issue 92).\n\n"
     "**Experts are not a factor of the world size.** *Why can't `ep` be its own dimension?* a user asked of torchtitan "

@@ -23,9 +23,9 @@ FOUR = Choice(
     prompt="A norm's weight (replicated) and two matrices (cut along tp) train on dp 2 × tp 2, and on one process "
     "(*one*) from the same weights on the same samples. Each of four runs has one fault, and none raises an error:\n\n"
     f"```\n{TABLE}```\n\n"
-    "*At the end* is the mean of steps 51 to 60. *Apart* is by how much the weights of neighbours then differ: the "
+    "*At the end* is the mean of steps 51 to 60. *Apart* is by how much the weights of neighbors then differ: the "
     "norm's along tp, a matrix's along dp.\n\n"
-    "The faults are **samples** (tp neighbours read different ones), **no tp** (nothing was cut), **tp sum** (the "
+    "The faults are **samples** (tp neighbors read different ones), **no tp** (nothing was cut), **tp sum** (the "
     "norm's gradient is not summed along tp) and **dp sum** (gradients are not summed along dp). Which run has which?",
     hints=(
         "Which fault is there before the first update?",
@@ -37,7 +37,7 @@ FOUR = Choice(
     "- **B** is right in every digit. Four GPUs do the work of two, and what should be cut to fit is not cut. Only "
     "bytes or shapes show it. NeMo's launcher did this: options were not passed on, and *instead of using "
     "tensor/pipeline parallelism it makes copies of the network* (NVIDIA/NeMo-Framework-Launcher, pull request 301).\n"
-    "- **A** and **C** have copies that go different ways, along tp and along dp. Both losses look like a healthy "
+    "- **A** and **C** have copies that drift apart, along tp and along dp. Both losses look like a healthy "
     "run's, because each copy learns too, from a part of the samples.\n\n"
     "So assert in the run: the bytes of a shard, the first loss, and after some steps that copies are **equal** "
     "along each axis. A falling loss proves nothing. `labs/mesh.py --fault` shows the same four faults with the "

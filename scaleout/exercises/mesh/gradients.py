@@ -43,7 +43,7 @@ AXES = Choice(
         Option(
             "dp-alone",
             "Q: dp · norm: dp · table: dp",
-            "Then a norm's copies along tp go different ways, each with "
+            "Then a norm's copies along tp drift apart, each with "
             "the gradient of its own tokens, and so do the two tables.",
         ),
         Option(

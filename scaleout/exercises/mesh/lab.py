@@ -117,7 +117,7 @@ SAMPLES = Lab(
     solution="```python\n"
     f"{_SAMPLES_SOLUTION}```\n\n"
     "`DistributedSampler` does the same with `num_replicas=dp` and `rank=replica`. By default it takes the world "
-    "size and the global rank, and gives tp neighbours different samples. A library did this to a loader that had been "
+    "size and the global rank, and gives tp neighbors different samples. A library did this to a loader that had been "
     "right: *Data on the same dp rank is inconsistent after prepare* (huggingface/accelerate, issue 3092). The "
     "second trap is a seed that differs by rank: in another trainer, *samples can overlap between ranks and other "
     "samples can be skipped* (NVlabs/LongLive, issue 71). Neither raises an error. With cp, its ranks read "

@@ -48,7 +48,7 @@ FIVE = Choice(
     "is recomputed, or with ZeRO-3.\n"
     "- **E** has eight stages of five blocks, and seven of them wait for the one that also has the head. With one "
     "chunk per rank the bubble is 1.30 s. E is 21% slower than B and gains nothing.\n\n"
-    "Once a layout fits, less memory is no aim, and neither is the use of all three axes. Each axis has a cost, "
+    "Once a layout fits, there is no point in less memory, or in using all three axes. Each axis has a cost, "
     "which you pay only where memory, or the batch, leaves no other choice.",
     options=(
         Option(
@@ -75,7 +75,7 @@ FIVE = Choice(
         Option(
             "d",
             "D alone, as it uses all three axes",
-            "Using three axes is no aim. D may well be the fastest, but not for that reason.",
+            "Using three axes is not a goal. D may well be the fastest, but not for that reason.",
         ),
         Option(
             "all-that-fit",

@@ -28,7 +28,7 @@ _GROUPS_SOLUTION = """\
 from math import prod
 
 def groups(sizes, axis):
-    stride = prod(sizes[axis + 1:])    # between neighbours
+    stride = prod(sizes[axis + 1:])    # between neighbors
     found = []
     for rank in range(prod(sizes)):
         if rank // stride % sizes[axis] == 0:
@@ -83,7 +83,7 @@ GROUPS = Function(
     "their first rank. The last axis varies fastest.\n\n"
     "`groups([2, 3, 2], 1)` is `[[0, 2, 4], [1, 3, 5], [6, 8, 10], [7, 9, 11]]`.",
     hints=(
-        "How far apart are two neighbours along the axis? The distance is a product of sizes.",
+        "How far apart are two neighbors along the axis? The distance is a product of sizes.",
         "A group begins at each rank whose coordinate along the axis is 0.",
     ),
     solution="```python\n"
@@ -114,7 +114,7 @@ GROUPS = Function(
             "runs",
             _runs,
             "Your groups are ranks in a row. That is right for the last axis. Along the other axes, "
-            "neighbours are further apart.",
+            "neighbors are further apart.",
         ),
         Mistake(
             "same-coordinate",
@@ -163,7 +163,7 @@ CROSSES = Choice(
         "dp is the last axis, so its groups are ranks 0 to 3, 4 to 7, and so on.",
     ),
     solution="**Only tp.** A dp group is four consecutive ranks, and a pp group is a pair 4 apart, such as 0 and 4: "
-    "both stay in a node. tp is the outermost axis, so its neighbours are 2 × 4 = 8 apart: ranks 0, 8, 16 and 24, one "
+    "both stay in a node. tp is the outermost axis, so its neighbors are 2 × 4 = 8 apart: ranks 0, 8, 16 and 24, one "
     "on each node. It does not help that 4 is less than 8. What counts is the axis' **stride × size**, which is 32.\n\n"
     "So the axis that sends most, and whose communication is exposed, gets the slow network, and the axis that "
     "communicates once per step gets NVLink. All bytes and all results are as before, and the job is only slow. "

@@ -137,7 +137,7 @@ CLIP = Lab(
     ),
     solution="```python\n"
     f"{_CLIP_SOLUTION}```\n\n"
-    "Squares can be summed, norms cannot. Only one number is communicated, and a job that does not do it runs as well. "
+    "Squares can be summed, norms cannot. The sum communicates only one number, but a job without it raises no error. "
     "In SpecForge each rank clipped by the norm of its own shards, *roughly 1/sqrt(world_size) of the true norm*, so "
     "the gradient was clipped too little and *no longer points in the original direction*. The log showed the right "
     "norm, because it was computed separately after the update (pull request 663). So assert in the run that all ranks "

@@ -104,7 +104,7 @@ PIECES = Function(
         Mistake(
             "once",
             lambda stage, passes, keep: _pieces(stage, 1, keep),
-            "You count one micro-batch. What a rank may not store between micro-batches, it communicates in each of "
+            "You count one micro-batch. A rank must communicate in every micro-batch what it may not store between "
             "them.",
         ),
         Mistake(
@@ -143,7 +143,7 @@ PIECES = Function(
             "forward, which gathers them anyway.",
         ),
     ),
-    right="2, 2, 2, 3 holds for one micro-batch. What a rank may not store, it communicates every time.",
+    right="2, 2, 2, 3 holds for one micro-batch. What a rank may not store has to be communicated in every one.",
 )
 
 WRAPPED = Choice(

@@ -52,7 +52,7 @@ def _cause_words(setting, values: dict) -> str:
 def advice(best: Lever | None, efficiency: float) -> str:
     """The one lever worth trying where the `efficiency` is reached."""
     best = best.giving(f"{best.after.efficiency:.0%} efficiency") if best else None
-    return lever.sentence(best, f"No lever here adds two points to the efficiency of {efficiency:.0%}.")
+    return lever.sentence(best, f"No single change here adds two points to the efficiency of {efficiency:.0%}.")
 
 
 def _gpus(count: int) -> str:
@@ -79,7 +79,7 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Hidden if 4NT/R ≥ 2(W − 1)/W × 4Nβ{smaller}:",
         f"T ≥ 2Rβ(W − 1)/W{smaller} = {quantity(values['tokens_needed'])}",
-        f"tokens each. W = {p}, R = {quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
+        f"tokens per GPU. W = {p}, R = {quantity(tflops)} TFLOP/s ({PROGRAMS[setting.program].label}), "
         f"1/β = {quantity(rate)} GB/s ({bare} without latency); compute at {COMPUTE_SHARE:.0%} of peak: "
         f"{quantity(values['tokens_by_rule'])}.{left_out}",
     ]

@@ -24,8 +24,8 @@ SHARD_GROUPS = {"all": "all GPUs", "node": f"each {NODE} GPUs, replicated (hybri
 _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 
 CONTROLS = (
-    guess("16 H100s train Llama 3 8B in bf16, wrapped by block, with 2 sequences of 4,096 tokens per GPU. How much "
-          "memory does **one GPU** use at its peak?", "peak_gib", "GiB", lo=0, hi=100, step=1),
+    guess("16 H100s train Llama 3 8B (fp32 states, bf16 compute), wrapped by block, with 2 sequences of 4,096 tokens "
+          "per GPU. How much memory does **one GPU** use at its peak?", "peak_gib", "GiB", lo=0, hi=100, step=1),
     play("moment", "Life of a unit", moments.SHOWN, 0, moments.LAST),
     select("wrap", "Wrap by", "block", list(WRAPS.items())),
     select("reshard", "Reshard after forward", "yes", list(RESHARD.items())),

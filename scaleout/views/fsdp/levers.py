@@ -14,7 +14,7 @@ EXPOSED = 0.1
 WORTH = 0.2  # of the peak, that checkpointing must save to be named
 MOST_GPUS = 1024  # GPUs of the view
 LONGEST = 64  # sequences of the view
-NOTHING = "No control here is left."
+NOTHING = "No control here helps further."
 TRIES = 3  # levers that are priced for one sentence
 
 # Kinds of the account by what relieves them

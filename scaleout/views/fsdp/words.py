@@ -40,7 +40,7 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"{token_share:.0%} is not sharded: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
+    return f"{token_share:.0%} of it is not sharded: try **full checkpointing**, {gib} GiB, {longer:.0%} slower."
 
 
 def _too_much(values: dict) -> str:
@@ -68,11 +68,13 @@ def law(setting, values: dict) -> list[str]:
     if setting.offload:
         states = "States, in CPU memory,"
         update = values["update_seconds"] / values["step_seconds"]
-        host = f" CPU memory holds {quantity(values['host_gib'])} GiB per GPU, and its update takes {update:.0%}."
+        host_gib = quantity(values["host_gib"])
+        host = f" CPU memory holds {host_gib} GiB per GPU, and the update there takes {update:.0%} of the step."
     sent = ""
     if values["sent_gb"]:
         extra_share = values["beside_seconds"] / values["step_seconds"]
-        sent = f" {quantity(values['sent_gb'])} GB sent per step: copies and contention take {extra_share:.0%}."
+        sent_gb = quantity(values["sent_gb"])
+        sent = f" {sent_gb} GB sent per step; copies and contention take {extra_share:.0%} of its time."
     return [
         f"{states} + unsharded units + activations of its own tokens:",
         f"{amounts} = {values['peak_gib']:,.{places}f} GiB",

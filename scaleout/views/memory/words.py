@@ -12,7 +12,7 @@ from scaleout.words.amounts import adding_up, amount, listed, quantity, unit
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),
-    "forward": ("Forward done", "forward", "at the end of the forward"),
+    "forward": ("Forward done", "forward", "after the forward"),
     "loss": ("Loss, backward", "loss", "at the loss"),
     "head": ("Head, backward", "head", "in the head's backward"),
     "block": ("Blocks, backward", "blocks", "in the backward pass"),
@@ -27,13 +27,17 @@ def sentence(setting, stack: dict[str, int], giga: int) -> str:
     """The peak, whether it fits, and what most of it is. stack: bytes of the picture's layers at the peak, by what they
     are called."""
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
-    share, gpus = stack[largest] / account.peak_bytes, setting.gpus * setting.degree
-    place = f"On each of {gpus:,} GPUs, " if gpus > 1 else ""
+    share = stack[largest] / account.peak_bytes
     return (
-        f"{place}{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}** "
+        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}**{_each(setting)} "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
         f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
+
+
+def _each(setting) -> str:
+    """Whose bytes they are, where there are several GPUs."""
+    return " per GPU" if setting.gpus * setting.degree > 1 else ""
 
 
 def _cut(setting) -> str:
@@ -59,8 +63,7 @@ def advice(best: Lever | None, giga: int) -> str:
     """The one lever worth trying, with the peak that it leads to."""
     if best:
         fits = "which fits" if best.after.fits else "not enough yet"
-        each = " per GPU" if best.after.gpus * best.after.degree > 1 else ""
-        best = best.giving(f"{amount(best.after.peak_bytes, giga)}{each}, {fits}")
+        best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
     return lever.sentence(best, "No single change here lowers it by 5%.")
 
 

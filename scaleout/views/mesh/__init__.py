@@ -109,7 +109,7 @@ def _levers(setting: Setting) -> dict:
         levers["chunks"] = {"takes": layout.chunks}
     highest = most_micro_batches(layout.pp, layout.chunks)
     if highest == layout.pp > 1:
-        levers["micro_batches"] = {"off": f"{layout.m} fill this pipeline, and more cannot be drawn"}
+        levers["micro_batches"] = {"off": f"{layout.m} micro-batches fill this pipeline, and more cannot be drawn"}
     else:
         levers["micro_batches"] = {"hi": highest}
         if layout.m != setting.micro_batches:

@@ -17,7 +17,7 @@ GIGA = 10**9
 
 def sentence(setting) -> str:
     """The one lever worth trying now, with what it gives."""
-    return lever.sentence(advice(setting), f"No lever here gains {WORTH:.0%}.")
+    return lever.sentence(advice(setting), f"No single change here gains {WORTH:.0%}.")
 
 
 def advice(setting) -> Lever | None:
@@ -48,7 +48,7 @@ def _fitting(setting, tried: list[Lever], fitting: list[Lever]) -> Lever | None:
     """The fastest that fits; where none does, the smallest."""
     if fitting:
         fastest = max(fitting, key=lambda candidate: candidate.after.pace)
-        return fastest.giving(f"{amount(fastest.after.account.peak_bytes, GIGA)} per GPU, fits")
+        return fastest.giving(f"{amount(fastest.after.account.peak_bytes, GIGA)} per GPU, which fits")
     smallest = min(tried, key=lambda candidate: candidate.after.account.peak_bytes)
     peak_bytes = smallest.after.account.peak_bytes
     if peak_bytes > (1 - WORTH) * setting.account.peak_bytes:

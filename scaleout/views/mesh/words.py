@@ -49,7 +49,7 @@ def law(setting, look, values: dict) -> list[str]:
         remark += f"{least.upper()} sends {times} times fewer bytes."
     remark = remark.strip()
     return [
-        f"{slowest.upper()} takes longest; bytes over the rate it reaches:",
+        f"{slowest.upper()} takes longest. Its bytes, divided by the rate it reaches:",
         f"{amount(flow.bytes, GIGA)} / {rate} = {took(spent[slowest])}",
         remark,
     ]

@@ -18,7 +18,7 @@ def sentence(setting, values: dict) -> str:
     if setting.requested != setting.micro_batches:
         micro_batches += f" (nearest possible to {setting.requested})"
     takes = f"a step takes {slots(values['slots'])}{_gpipe_takes(setting, values)}"
-    result = f"{takes}; ranks are idle for {values['bubble_percent']:.0f}% of it"
+    result = f"{takes} and is {values['bubble_percent']:.0f}% idle"
     label = setting.label[0].upper() + setting.label[1:]
     return f"**{label}**, {setting.ranks} ranks, {micro_batches}: {result}. {_held_words(setting, values)}."
 
@@ -28,15 +28,14 @@ def _gpipe_takes(setting, values: dict) -> str:
     if setting.schedule == "gpipe":
         return ""
     longer = values["slots"] / values["gpipe_slots"] - 1
-    return ", as long as with GPipe" if abs(longer) < ALIKE else f" (with GPipe {number(values['gpipe_slots'])})"
+    return ", as long as with GPipe," if abs(longer) < ALIKE else f" (GPipe: {number(values['gpipe_slots'])})"
 
 
 def _held_words(setting, values: dict) -> str:
     """What is in flight, and what GPipe has in flight."""
     if setting.schedule == "gpipe":
         return f"Every rank has all {setting.micro_batches} in flight"
-    held_text = f"Rank 0 has up to {amount(values['held'][0])} micro-batches in flight"
-    return f"{held_text}; with GPipe it has {setting.micro_batches}"
+    return f"Rank 0 has up to {amount(values['held'][0])} in flight (GPipe: {setting.micro_batches})"
 
 
 def _beside_rivals(setting, values: dict) -> str:

@@ -9,12 +9,12 @@ from scaleout.words.amounts import amount, took
 
 def sentence(setting, values: dict) -> str:
     """The bytes sent and the exposed communication, or why more is sent than necessary."""
-    start = f"One block of {NAMES[setting.model]} on {setting.tp} H100s:"
+    start = f"{NAMES[setting.model]} on {setting.tp} H100s:"
     total, waits = took(values["seconds"]), took(values["exposed_seconds"])
     if values["sent_mb"] == 0:
         return f"{start} with copies of all four matrices, nothing is sent, and each GPU does all of the work: {total}."
     share = f"{values['exposed_percent']:.0f}%"
-    cost = f"each GPU sends **{amount(setting.sent)}** and waits {waits} of {total} ({share})."
+    cost = f"each sends **{amount(setting.sent)}** per block, and waits {waits} of {total} ({share})."
     wrong = next((join for join in setting.block.joins if not join.legal), None)
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
 

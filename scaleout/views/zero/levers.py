@@ -43,7 +43,7 @@ def _fitting(setting) -> Lever | None:
     found = fits or min(tried, key=lambda candidate: candidate.after.fullest_bytes, default=None)
     if not found or (not fits and found.after.fullest_bytes > (1 - WORTH) * setting.fullest_bytes):
         return None
-    effect = f"fits, {_sends(setting, found.after)}" if fits else "not enough yet"
+    effect = f"which fits; {_sends(setting, found.after)}" if fits else "which is not enough yet"
     host = found.after.held_bytes("host")
     return found.giving(f"{_holds(found.after)}, {effect}", f" ({gigabytes(host)})" if host else "")
 

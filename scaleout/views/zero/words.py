@@ -20,7 +20,7 @@ def sentence(setting, values: dict) -> str:
     return (
         f"{NAMES[setting.model]} at stage {setting.stage} on {setting.ranks} GPUs: {resting}{fits}{extra}; "
         f"volume **{volume(values['pieces'])}**; {causes} "
-        f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
+        f"{took(values['exposed_seconds'])} of the {took(values['seconds'])} step."
     )
 
 

@@ -120,7 +120,7 @@ def _wrong(case: Case, answer: list[str]) -> Verdict:
     missed = {
         "whole": "The length of a part, times tp, must be the length of the whole",
         "twin": "Parts of the right length may still be the same part: compare ranks along tp",
-        "repeat": "Any two ranks along tp may have the same part, not only neighbours",
+        "repeat": "Any two ranks along tp may have the same part, not only neighbors",
         "samples": "If replicas read the same samples, their gradients are equal too: compare the samples",
         "turned": "Replicas that read the same samples in another order still read the same samples",
         "one": "A single sample that two replicas share is read twice: compare sample by sample, not whole lists",

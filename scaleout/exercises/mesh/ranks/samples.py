@@ -114,7 +114,7 @@ def _shared(lists: list[list[int]], sizes: tuple[int, ...]) -> Fault:
 def _differing(lists: list[list[int]], grid: Grid, axis: str, group: tuple[int, ...]) -> Fault:
     """What ranks that work on the same samples have instead."""
     a, b = (sorted(lists[rank]) for rank in group[:2])
-    neighbours = f"ranks {group[0]} and {group[1]}, neighbours along {axis}, read"
+    neighbours = f"ranks {group[0]} and {group[1]}, neighbors along {axis}, read"
     if a == b:
         return "order-apart", f"{neighbours} the same samples in another order"
     samples = [sample for part in lists for sample in part]
