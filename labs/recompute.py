@@ -206,7 +206,7 @@ def refuse(lab):
     if o.compile or o.fault:
         lab.refuse_idle("--compile" if o.compile else "--fault", "steps", "lr", "via", "machine", "precision")
     if o.compile and (lab.s.world > 1 or o.save or o.fault):
-        raise ValueError("--compile is shown by itself: leave out --save and --fault, and start it with python")
+        raise ValueError("--compile runs by itself: leave out --save and --fault, and start it with python")
     if o.compile and o.attention == "naive":
         raise ValueError("--compile is compared with the tensors of a fused kernel: leave out --attention naive")
     if o.compile and o.dropout:

@@ -195,7 +195,7 @@ class Bench:
         time.sleep(workload.loader * factor)
         loaded = s.clock()
         model(*batch).backward()
-        self._extra(workload)
+        self._extra(workload, factor)
         if s.rank == 1:
             time.sleep(workload.late)
         computed = s.clock()
@@ -219,16 +219,16 @@ class Bench:
             "update": ended - reduced,
         }
 
-    def _extra(self, workload):
+    def _extra(self, workload, factor):
         """Matrix multiplications and additions beside the model's own."""
         if workload.matmuls:
             a = torch.ones(WIDTH, WIDTH, device=self.s.device)
-            for _ in range(workload.matmuls):
+            for _ in range(factor * workload.matmuls):
                 a @ a
         if workload.additions:
             x = torch.ones(ELEMENTS, device=self.s.device)
             out = torch.empty_like(x)  # new memory would be mapped page by page, which is slower than writing it
-            for _ in range(workload.additions):
+            for _ in range(factor * workload.additions):
                 torch.add(x, x, out=out)
 
     def _reduce(self, model, workload):

@@ -91,7 +91,7 @@ CASES = [
     ("recompute", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("recompute", ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two"),
     ("recompute", ["--steps", "2"], "--steps is 2: it must be from 5"),
-    ("recompute", ["--compile", "--save"], "--compile is shown by itself: leave out --save and --fault"),
+    ("recompute", ["--compile", "--save"], "--compile runs by itself: leave out --save and --fault"),
     ("recompute", ["--compile", "--dropout", "0.1"], "--compile measures a block without dropout: leave out --dropout"),
     ("recompute", ["--fault", "random"], "--fault random needs random numbers: add --dropout 0.1"),
     ("recompute", ["--fault", "router", "--save"], "a run with a fault makes no Record: leave out --fault or --save"),

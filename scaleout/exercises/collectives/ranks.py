@@ -136,7 +136,7 @@ def _times(chunk: torch.Tensor, *parts: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def _not_a_ring(calls: counted, tensor: torch.Tensor, world: int) -> Fault:
-    """What is wrong with what was sent; how much, of a message that is much longer than there are ranks."""
+    """What is wrong with the sends; their bytes are checked for a message that is much longer than there are ranks."""
     if calls.names:
         return "used-a-collective", (
             f"the sum is right, but your code calls {calls.names[0]}. Write the ring yourself, with isend and irecv"

@@ -53,7 +53,7 @@ CARDS = {svg.WIDE: (60.0, 44.0), svg.NARROW: (46.0, 33.0)}  # up to 8 ranks, and
 
 @dataclass(frozen=True)
 class Look(base.Setting):
-    """What is sent over the links: how much (MB), by what algorithm, and how far it is shown."""
+    """What goes over the links: how much (MB), by what algorithm, and how far it is shown."""
 
     step: int
     size: float

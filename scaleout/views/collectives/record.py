@@ -57,8 +57,9 @@ def measured(record: dict) -> dict:
 
 @dataclass(frozen=True)
 class Measured:
-    """A sweep beside what is drawn: the reader's own, or a published one. points: (bytes, seconds, how much of that is
-    latency); none where it ran on another number of ranks than are drawn."""
+    """A sweep next to the model's curve: the reader's own, or a published one.
+
+    points: (bytes, seconds, the share that is latency); none if it ran on another number of ranks than are drawn."""
 
     words: str
     points: tuple[tuple[float, float, float], ...]
@@ -103,9 +104,12 @@ class Measured:
 
 
 def matching(record: dict | None, links: Setting, algorithm: str) -> Measured | None:
-    """What of `measured` belongs to what is drawn: to a ring the backend's own, whose line the lab reads as a ring and
-    gives for one's own link, to the rest what was written by hand under its name. Latency is the run's own: the time
-    of its fastest message."""
+    """The part of `measured` that belongs to the picture.
+
+    For a ring it is the backend's own sweep, whose line the lab reads as a ring and gives for one's own link; for the
+    others it is the version written by hand under their name. Latency is the run's own: the time of its fastest
+    message.
+    """
     if record is None:
         return None
     if record["ranks"] != links.ranks:

@@ -40,7 +40,7 @@ class Sent:
 
     @property
     def in_all(self) -> str:
-        """What is sent in the end, in words; to a fourth digit where three would round it to the limit."""
+        """The total sent, in words; to a fourth digit where three would round it to the limit."""
         short = size(self.total * self.message)
         return size(self.total * self.message, 4) if self.total < 2 and short == size(2 * self.message) else short
 
@@ -119,7 +119,7 @@ def _outline(x: float, y: float, width: float, height: float) -> str:
 
 
 def _spans(sending: Sent) -> list[tuple[int, float, float]]:
-    """(step, from, to) of what is sent, in messages one upon the other."""
+    """(step, from, to) of the sends, in messages one upon the other."""
     spans, low = [], 0.0
     for k, amount in enumerate(sending.steps):
         if amount:
