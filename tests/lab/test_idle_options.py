@@ -167,7 +167,7 @@ def test_labs_that_start_processes_refuse_it_too(name, words, said):
         (["--layers", "1e8"], "the weights alone"),
         (
             ["--wrap", "layer", "--strategies", "ddp", "--worlds", "1,2"],
-            "--strategy ddp shards nothing and does nothing",
+            "--strategy ddp shards nothing and does not use",
         ),
         (["--layout", "tp=2"], "--layout"),
     ],

@@ -143,7 +143,7 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
     ("words", "said"),
     [
         (["tp=2,pp=2,dp=3"], "dp 3 x cp 1 x tp 2 x pp 2 is 12 ranks, there are 2: the nearest that works is dp 1, "),
-        (["tp=2", "--offload"], "--layout makes units of blocks, and has nothing for --offload: use --no-offload"),
+        (["tp=2", "--offload"], "--layout makes units of blocks and does not use --offload: use --no-offload"),
     ],
 )
 def test_what_cannot_be_is_one_line(words, said):
