@@ -47,7 +47,7 @@ FIXED_SHARE = Number(
             "That is how much shorter one step of 32 sequences is than two steps of 16.",
         ),
     ),
-    right="Two step times at two batch sizes tell a fixed cost from everything else, without a profiler.",
+    right="Two step times at two batch sizes show how much of a step does not depend on the batch, without a profiler.",
 )
 
 BAR, FASTER = 0.08, 5
