@@ -221,6 +221,6 @@ def test_a_choice_that_asks_for_more_unfolds_it(shared):
     view = page.locator("#live-collectives")
     fold = view.locator(".live-more")
     assert fold.get_attribute("open") is None and view.get_by_role("slider", name="Rate").count() == 0
-    view.get_by_role("combobox", name="Joined by").select_option(label="my own: α and rate under More")
+    view.get_by_role("combobox", name="Connected by").select_option(label="my own: α and rate under More")
     view.get_by_role("slider", name="Rate of my own link").wait_for()
     assert fold.get_attribute("open") == ""

@@ -190,7 +190,7 @@ def test_after_commit_and_reset_the_widget_stands_where_its_text_begins(shared):
     settle(page, "nothing is dropped")
     assert params(page)["dropped"] == 0 and values(page)["freed_gb"] == 0
     wake(page, "recompute")
-    page.get_by_role("slider", name="Activations dropped").press("End")
+    page.get_by_role("slider", name="Activations freed").press("End")
     settle(page, "dropping 100% frees")
     page.get_by_role("button", name="Reset").click()
     settle(page, "nothing is dropped")

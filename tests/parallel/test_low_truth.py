@@ -119,7 +119,7 @@ def test_attention_in_fp8_is_off_by_what_flash_attention_3_has():
             "fp16, softmax in fp32": [x.half().double() for x in (q, k, v)],
             "fp8, a scale a tensor": [fp8(x) for x in (q, k, v)],
             "fp8, a scale a tensor, rotated": [fp8(q @ turn), fp8(k @ turn), fp8(v)],
-            "fp8, scales per block": [fp8(x, 128) for x in (q, k, v)],
+            "fp8, scales a block": [fp8(x, 128) for x in (q, k, v)],
         }
         for name, parts in tried.items():
             errors.setdefault(name, []).append((attention(*parts) - wanted).square().mean())
@@ -127,7 +127,7 @@ def test_attention_in_fp8_is_off_by_what_flash_attention_3_has():
     for name, error in found.items():
         assert ATTENTION[name] / 2.5 < error < ATTENTION[name] * 1.5, (name, error)
     plain, turned, blocks_alone = (
-        found[f"fp8, {name}"] for name in ("a scale a tensor", "a scale a tensor, rotated", "scales per block")
+        found[f"fp8, {name}"] for name in ("a scale a tensor", "a scale a tensor, rotated", "scales a block")
     )
     assert 1.4 < plain / turned < ATTENTION["fp8, a scale a tensor"] / ATTENTION["fp8, a scale a tensor, rotated"] * 1.2
     assert blocks_alone == pytest.approx(plain, rel=0.2)
@@ -185,10 +185,10 @@ def test_accelerate_does_what_torch_amp_does(ways):
 
 
 def test_each_says_what_it_is(ways):
-    assert ways["bf16"][2] == ("Transformer by torch: weights float32, Linear, products in bf16, no loss scale")
+    assert ways["bf16"][2] == ("Transformer by torch: weights float32, Linear, matmuls in bf16, no loss scale")
     assert "weights bfloat16, Linear, no autocast" in ways["bf16-weights"][2]
     assert "LowLinear, no autocast" in ways["nvfp4"][2]
-    assert ways["fp16-scaled"][2].endswith("products in fp16, loss scale 65,536")
+    assert ways["fp16-scaled"][2].endswith("matmuls in fp16, loss scale 65,536")
     assert ways["accelerate-bf16"][2].startswith("Transformer by accelerate: weights float32")
 
 
@@ -218,7 +218,7 @@ def test_a_scaler_leaves_out_a_step_that_overflows(s):
 
 
 def test_what_cannot_run_here_says_why(s):
-    with pytest.raises(ValueError, match="Accelerate takes mixed_precision fp16 on a CPU and trains in fp32"):
+    with pytest.raises(ValueError, match="Accelerate accepts mixed_precision fp16 on a CPU and silently trains in fp32"):
         PrecisionWay(s, SHAPE, "accelerate-fp16")
     with pytest.raises(ValueError, match="way 'fp4' is unknown: use one of fp32, bf16"):
         PrecisionWay(s, SHAPE, "fp4")

@@ -119,7 +119,7 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
     assert max(b / a for a, b in pairwise(scales)) == 2, "and it grew"
     note = (
         f"loss scale 65,536 to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of 30 steps overflowed "
-        "fp16 and were left out"
+        "fp16 and were skipped"
     )
     assert note in record.notes
     assert record.precision == "fp16"
@@ -204,7 +204,9 @@ def test_offload_is_refused():
         session.session("cpu") as s,
         pytest.raises(
             ValueError,
-            match=re.escape("--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32"),
+            match=re.escape(
+                "--offload puts gradients where loss scaling cannot reach them: use --precision bf16 or fp32"
+            ),
         ),
     ):
         module.main(s, [*TINY, "--precision", "fp16", "--offload", "--strategy", "fsdp"])

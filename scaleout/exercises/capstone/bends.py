@@ -59,8 +59,9 @@ FOUR = Choice(
     ),
     solution="**A: its batch, after 384.** The 1,536 sequences are divided: four per GPU, then two, then one. The "
     f"bytes that a GPU sends stay the same. The total throughput is {together('A')[1]:.1f} times the first on 768 "
-    f"GPUs, and {together('A')[2]:.1f} times on 1,536. A step takes as long on twice the GPUs, because a step lasts as "
-    "long as its communication. *Source: Narayanan et al., arXiv 2104.04473, table 2.*\n\n**B: its layout, after 4.** "
+    f"GPUs, and {together('A')[2]:.1f} times on 1,536. From 768 GPUs on, a step takes as long on twice the GPUs, "
+    "because it lasts as long as its communication. *Source: Narayanan et al., arXiv 2104.04473, table 2.*\n\n"
+    "**B: its layout, after 4.** "
     f"From 8 GPUs on the model is also split by tensor parallelism, and that alone reaches only {TP_ALONE}% on one "
     f"node. Two nodes reach {CURVES['B'][8]}% instead of {TP_ALONE}%, so the network costs seven of forty points. The "
     "report blames all of it on communication that *crosses to InfiniBand*. Two things changed between two columns, "

@@ -62,7 +62,8 @@ READ = Number(
     f"Relative to a single GPU nobody knows, because the curve begins at {FIRST}, where there is communication "
     f"already. So always say which size an efficiency is relative to.\n\nThe curve bends after {KNEE} GPUs. Each GPU "
     f"sends {_SENT_GB:.0f} GB per step at any size (a little less on {FIRST}), which takes {communication(KNEE):.2f} s "
-    f"at 50 GB/s. It computes for {compute(KNEE):.2f} s on {KNEE} GPUs, but for only {compute(2 * KNEE):.2f} s on "
+    f"at 50 GB/s, the rate of one NIC, as in nodes of one GPU. (In nodes of eight, a ring uses eight NICs.) A GPU "
+    f"computes for {compute(KNEE):.2f} s on {KNEE} GPUs, but for only {compute(2 * KNEE):.2f} s on "
     f"{2 * KNEE}. The efficiency of {EFFICIENCY[2 * FIRST]:.1%} on {2 * FIRST} is no knee: it is the update and the "
     "input, which nothing hides.",
     value=_FASTER * BASE / NEXT,
