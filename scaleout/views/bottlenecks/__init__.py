@@ -22,7 +22,8 @@ CONTROLS = (
         select("states", "Weights, gradients, Adam", "split",
                [("copy", "copied to every GPU"), ("split", "split (FSDP)")]),
         select("tp", "Tensor-parallel GPUs", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
-        select("workers", "Data loader workers per GPU", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
+        select("workers", "Data loader per GPU", 1,
+               [(1, "one worker process"), *((n, f"{n} worker processes") for n in (2, 4, 8))]),
     ),
 )  # fmt: skip
 
