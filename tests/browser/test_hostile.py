@@ -101,7 +101,7 @@ def test_a_worker_that_closes_itself_or_answers_with_no_json_is_replaced(tasks):
     check(tasks, f"import js\njs.eval('self.close()')\n{WRONG}")
     patience(tasks, 60)
     words = check(tasks, f"import json\njson.JSONEncoder.encode = lambda *_: '{{'\n{WRONG}")
-    assert "started again" in words
+    assert "restarted" in words
     assert check(tasks, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
 
 
