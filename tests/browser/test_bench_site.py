@@ -32,7 +32,7 @@ def test_a_view_on_no_page_is_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_widget, "HTML", tmp_path)
     monkeypatch.setattr(sys, "argv", ["bench_widget.py"])
     assert bench_widget.main() == 2
-    assert "no page of _build/html shows the view front, planner, " in capsys.readouterr().err
+    assert f"no page of _build/html shows the view {', '.join(redraws.stems())}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("taken", [[], [{"whole": 5.0}] * 19])
