@@ -76,7 +76,7 @@ def test_a_missing_peer_is_one_line_on_either_side(lab):
         lab,
         place(1, 3, port),
         rf"rank 1 found no rank 0 at 127\.0\.0\.1:{port} in 2 s \(connection refused\): start it there, or "
-        r"fix MASTER_ADDR and MASTER_PORT \(LAB_TIMEOUT sets the seconds\)",
+        r"correct MASTER_ADDR and MASTER_PORT \(LAB_TIMEOUT sets the seconds\)",
     )
 
 
