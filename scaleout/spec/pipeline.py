@@ -116,7 +116,7 @@ def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
     least, highest = facts.chunks
     if v < least or (highest and v > highest):
         bound = f"{'' if highest == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
-        raise ValueError(f"{schedule} has {bound} a rank, not {v}: use v = {least if v < least else highest}")
+        raise ValueError(f"{schedule} has {bound} per rank, not {v}: use v = {least if v < least else highest}")
     if not allowed(schedule, p, m):
         reasons = {
             "1f1b": f"needs a micro-batch for each of {p} ranks",

@@ -123,7 +123,7 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
     assert [losses[n] for n in sorted(losses)] == pytest.approx([wanted[n] for n in sorted(losses)], **CLOSE)
     assert [*validations.values()][-1] == pytest.approx([*judged.values()][-1], **CLOSE)
     assert losses != wanted, "other ranks round differently: equal losses would be a copy"
-    begun = [re.sub(r", \d+ logged.*", "", event) for event in events if event.startswith("started")]
+    begun = [re.sub(r"; \d+ logged.*", "", event) for event in events if event.startswith("started")]
     assert begun == [
         "started again: resumes after step 3 on 8 process(es)",
         "started again: resumes after step 6 on 4 process(es)",
