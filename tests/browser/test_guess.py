@@ -193,7 +193,7 @@ def test_after_commit_and_reset_the_widget_stands_where_its_text_begins(shared):
     page.get_by_role("slider", name="Activations freed").press("End")
     settle(page, "recomputing 100% frees")
     page.get_by_role("button", name="Reset").click()
-    settle(page, "nothing is dropped")
+    settle(page, "nothing is freed")
     assert params(page) == views.defaults("recompute")
 
 

@@ -71,7 +71,7 @@ def test_chunks_go_round_the_ranks_or_there_and_back():
         (("interleaved", 4, 9, 2), "takes micro-batches in equal rounds of at least 4, not 9: use m = 10"),
         (("interleaved", 4, 8), "interleaved has at least 2 chunks per rank, not 1: use v = 2"),
         (("zbv", 4, 8, 3), "zbv has 2 chunks per rank, not 3: use v = 2"),
-        (("1f1b", 4, 8, 2), "1f1b has 1 chunk a rank, not 2: use v = 1"),
+        (("1f1b", 4, 8, 2), "1f1b has 1 chunk per rank, not 2: use v = 1"),
         (("1f1b", 0, 8), "p must be a whole number"),
         (("pipedream", 4, 8), "schedule 'pipedream' is unknown: use one of gpipe, 1f1b, "),
     ],
