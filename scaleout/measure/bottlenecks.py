@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 
+from scaleout.measure.recompute import saved
 from scaleout.parallel import private
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import total_parameters
@@ -19,6 +20,8 @@ from scaleout.timing.verdict import ARITHMETIC, CAPACITY, FIXED, GAUGE, INPUT, N
 
 WIDTH = 768  # of the extra matrix multiplications
 ELEMENTS = 2**23  # of the extra additions: 32 MiB in fp32, more than caches hold
+MATMUL_FLOP = 2 * WIDTH**3  # of one of them
+ADDITION_BYTES = 3 * 4 * ELEMENTS  # two operands are read, the sum is written
 MIB = 2**20
 WARMUP = 1  # steps that do not count
 
@@ -37,7 +40,7 @@ class Workload:
     late: float = 0.0
     once: float = 0.001
     unseen: float = 0.0
-    limit: float = 512 * MIB
+    limit: float | None = 512 * MIB
 
 
 def workloads(o):
@@ -101,7 +104,7 @@ class Bench:
         y = torch.empty_like(x)
         matmul = min(self._seconds(lambda: a @ a) for _ in range(5))
         copy = min(self._seconds(lambda: torch.add(x, 1.0, out=y)) for _ in range(5))
-        return 2 * WIDTH**3 / matmul, 2 * x.nbytes / copy
+        return MATMUL_FLOP / matmul, 2 * x.nbytes / copy
 
     def _seconds(self, work):
         start = self.s.clock()
@@ -118,19 +121,7 @@ class Bench:
         """Bytes of weights, gradients, Adam's states and what is saved for the backward."""
         model, _ = self.model(checkpointing)
         weights = sum(p.nbytes for p in model.parameters())
-        saved = {}
-        own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-
-        def pack(tensor):
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                saved[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = model(*self.batches(0))
-        del loss
-        return 4 * weights + sum(saved.values())
+        return 4 * weights + saved(lambda batch: model(*batch), self.batches(0), model)
 
     def limit(self, workload):
         """Bytes that tensors may fill."""
@@ -147,7 +138,7 @@ class Bench:
         doubled = [self.step(running, workload, i, 2) for i in range(2)]
         least = {name: min(step[name] for step in steps) for name in steps[0]}  # the step that was disturbed least
         floating, traffic = self.counted[self.checkpointing(workload)]
-        extra = workload.matmuls * 2 * WIDTH**3
+        extra = workload.matmuls * MATMUL_FLOP
         ranks = self.s.gathered((least["compute"], least["wait"]))
         if self.s.world == 1:  # the emulated other rank: the late one, where there is one
             ranks.append((least["compute"] + workload.late, 0.0))
@@ -157,7 +148,7 @@ class Bench:
             doubled=self.s.largest(min(step["wall"] for step in doubled)),
             flops=floating + extra,
             model_flops=self.counted["none"][0] + extra,
-            bytes=traffic + workload.additions * 3 * 4 * ELEMENTS,
+            bytes=traffic + workload.additions * ADDITION_BYTES,
             flop_per_s=self.flop_per_s,
             bytes_per_s=self.bytes_per_s,
             memory=self.kept[self.checkpointing(workload)],
@@ -169,8 +160,8 @@ class Bench:
         """Step time that is predicted for what a workload has beside the plain job: what is injected, and
         extra work at this machine's full rates."""
         gradients = 4 * total_parameters(self.o.shape)
-        repeated = counters.flops - counters.model_flops + 2 * workload.matmuls * WIDTH**3
-        moved = workload.additions * 3 * 4 * ELEMENTS
+        repeated = counters.flops - counters.model_flops + workload.matmuls * MATMUL_FLOP
+        moved = workload.additions * ADDITION_BYTES
         plain = Workload()
         slept = workload.loader + workload.late + workload.once + workload.unseen - plain.loader - plain.once
         link = gradients / workload.network - gradients / plain.network

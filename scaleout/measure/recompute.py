@@ -261,7 +261,7 @@ def compiled(o, shares, device="cpu"):
 
 
 def saved(run, x, block):
-    """Bytes that autograd saves in run(x), each storage once, without the block's parameters."""
+    """Bytes that autograd saves in run(x), each storage once, without the parameters of `block`, any module."""
     weights, seen = {p.untyped_storage().data_ptr() for p in block.parameters()}, {}
 
     def pack(tensor):

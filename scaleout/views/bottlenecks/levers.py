@@ -40,7 +40,7 @@ def _none(setting: Setting) -> str:
 
 
 def _changes(setting: Setting) -> Iterator[Change]:
-    if setting.link_matters and setting.link == "same":
+    if setting.can_be_faster:
         yield "a faster network", {"link": "faster"}
     if setting.states == "copy" and not setting.chosen.offload:
         yield "splitting the states", {"states": "split"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -75,16 +76,16 @@ class Frame:
 
 
 def picture(setting: Setting, width: int) -> str:
-    frame = Frame(setting, width)
-    body = [_bars(frame), _sum(frame), _faster(frame), _memory(frame), _mark(frame)]
-    return svg.figure(width, frame.height, "".join(body), _label(setting))
+    return _figure(Frame(setting, width), _bars, _sum, _faster, _memory, _mark)
 
 
 def locked(setting: Setting, width: int) -> str:
     """The run as it is, without what a faster network makes of it."""
-    frame = Frame(setting, width)
-    body = [_bars(frame), _sum(frame), _memory(frame), _mark(frame)]
-    return svg.figure(width, frame.height, "".join(body), _label(setting))
+    return _figure(Frame(setting, width), _bars, _sum, _memory, _mark)
+
+
+def _figure(frame: Frame, *rows: Callable[[Frame], str]) -> str:
+    return svg.figure(frame.width, frame.height, "".join(row(frame) for row in rows), _label(frame.setting))
 
 
 def _row_name(frame: Frame, y: float, name: str, aside: str = "") -> str:
@@ -154,7 +155,7 @@ def _sum(frame: Frame) -> str:
 def _faster(frame: Frame) -> str:
     """Where the step would end with a faster network, if there is one to be had."""
     setting = frame.setting
-    if not setting.link_matters or setting.link == "faster":
+    if not setting.can_be_faster:
         return ""
     gain, y = setting.gain_of(link="faster"), frame.sum_y
     x = frame.left + setting.seconds / gain * frame.scale

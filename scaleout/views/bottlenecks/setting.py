@@ -26,6 +26,8 @@ ARITHMETIC, MEMORY, NETWORK, WAITING, INPUT, FIXED = RESOURCES = (
     "arithmetic", "memory bandwidth", "network", "waiting", "input", "fixed overhead",
 )  # fmt: skip
 
+FASTER = ("ib-ndr", 8, True)  # a 400 Gbit/s InfiniBand adapter for each GPU of a node
+
 
 @dataclass(frozen=True)
 class Run:
@@ -39,12 +41,11 @@ class Run:
     gpus: int
     seq: int
     program: str = "compiled"
-    link: tuple[str, int, bool] = ("ib-ndr", 8, True)
+    link: tuple[str, int, bool] = FASTER
     loader: float = 1e6
     offload: bool = False
 
 
-FASTER = ("ib-ndr", 8, True)  # a 400 Gbit/s InfiniBand adapter for each GPU of a node
 RUNS = {
     "ethernet": Run("Llama 3 8B, 4 nodes, Ethernet", "llama-3-8b", 4, 8, 4096, link=("ethernet-100g", 1, False)),
     "node": Run("Llama 3 8B, one node", "llama-3-8b", 1, 8, 8192),
@@ -86,6 +87,11 @@ class Setting(base.Setting):
     def link_matters(self) -> bool:
         """Whether the run has a network that a faster one could replace."""
         return self.chosen.nodes > 1 and self.chosen.link != FASTER
+
+    @property
+    def can_be_faster(self) -> bool:
+        """Whether the run has such a network still."""
+        return self.link_matters and self.link == "same"
 
     @property
     def split(self) -> bool:
