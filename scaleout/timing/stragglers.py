@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from statistics import fmean, median
 
 INPUT, COMPUTE, UPDATE, SAVE, COLLECT, EVALUATE, OTHER = PARTS = (
@@ -97,9 +98,15 @@ class Trace:
         return len(self.steps[0])
 
     @property
+    def step_seconds(self) -> list[float]:
+        """From the end of one step, on its last rank, to the end of the next."""
+        ends = [min(row.start for row in self.steps[0]), *(max(row.end for row in rows) for rows in self.steps)]
+        return [end - start for start, end in pairwise(ends)]
+
+    @property
     def seconds(self) -> float:
         """From the first start to the last end."""
-        return max(row.end for row in self.steps[-1]) - min(row.start for row in self.steps[0])
+        return sum(self.step_seconds)
 
     def rows(self, rank: int) -> list[Row]:
         return [rows[rank] for rows in self.steps]
@@ -189,7 +196,7 @@ def verdict(trace: Trace) -> Verdict:
     if transfer >= NETWORK * trace.seconds:
         why = f"collectives take {transfer:.2f} of {trace.seconds:.2f} s after the last rank has arrived"
         return Verdict(None, TRANSFER, ALWAYS, found.score, why)
-    saved = {part: trace.seconds - sum(what_if(trace, without(part))) for part in PARTS}
+    saved = {part: trace.seconds - what_if(trace, without(part)).seconds for part in PARTS}
     part = max(saved, key=lambda name: saved[name])
     if saved[part] < CLEAR * trace.seconds:
         return found
@@ -211,37 +218,46 @@ def not_finite(trace: Trace) -> tuple[int, int] | None:
     return None
 
 
-def what_if(trace: Trace, replaced: Callable[[int, int, str], bool] = lambda rank, step, part: False) -> list[float]:
-    """Step times if the chosen parts took as long as on the median rank. replaced(rank, step index, part) chooses; for
-    TRANSFER, the median is over all steps and ranks. With nothing replaced, these are the step times of the trace."""
-    typical = [median(values) for values in zip(*(one for s in range(len(trace.steps)) for one in trace.transfers(s)),
-                                                strict=True)]  # fmt: skip
-    free = [row.start for row in trace.steps[0]]
-    ended, seconds = min(free), []
+def what_if(trace: Trace, replaced: Callable[[int, int, str], bool]) -> Trace:
+    """The trace if the chosen parts took as long as on the median rank: every rank does its work and waits in each
+    collective for the last to arrive. replaced(rank, step index, part) chooses; for TRANSFER, the median is over all
+    steps and ranks."""
+    every = [one for step in range(len(trace.steps)) for one in trace.transfers(step)]
+    typical = [median(values) for values in zip(*every, strict=True)]
+    clocks = [row.start for row in trace.steps[0]]
+    steps = []
     for step, rows in enumerate(trace.steps):
-        transfers = trace.transfers(step)
+        starts, transfers = clocks, trace.transfers(step)
+        spans: list[list[tuple[str, float, float]]] = [[] for _ in rows]
         for k in range(len(typical) + 1):
-            arrived = [free[row.rank] + _work(rows, row, k, step, replaced) for row in rows]
-            if k == len(typical):
-                free = arrived
-                break
-            free = [
-                max(arrived) + (typical[k] if replaced(rank, step, TRANSFER) else transfers[rank][k])
-                for rank in range(trace.ranks)
-            ]
-        seconds.append(max(free) - ended)
-        ended = max(free)
-    return seconds
+            for row in rows:
+                for part, seconds in _work(rows, row, k, step, replaced):
+                    clock = spans[row.rank][-1][2] if spans[row.rank] else starts[row.rank]
+                    spans[row.rank].append((part, clock, clock + seconds))
+            clocks = [own[-1][2] if own else start for own, start in zip(spans, starts, strict=True)]
+            if k < len(typical):
+                last = max(clocks)
+                for rank, clock in enumerate(clocks):
+                    after = typical[k] if replaced(rank, step, TRANSFER) else transfers[rank][k]
+                    spans[rank].append((COLLECTIVES[0], clock, last + after))
+        ends = [own[-1][2] for own in spans]
+        steps.append(
+            tuple(
+                replace(row, start=starts[row.rank], end=ends[row.rank], spans=tuple(spans[row.rank])) for row in rows
+            )
+        )
+        clocks = ends
+    return Trace(tuple(steps), trace.made)
 
 
-def _work(rows: tuple[Row, ...], row: Row, k: int, step: int, replaced: Callable[[int, int, str], bool]) -> float:
-    """Seconds of local work before the k-th collective, with the median of all ranks for what is replaced."""
-    return sum(
-        median(other.segments[k].get(part, 0.0) for other in rows)
-        if replaced(row.rank, step, part)
-        else row.segments[k].get(part, 0.0)
-        for part in PARTS
-    )
+def _work(rows: tuple[Row, ...], row: Row, k: int, step: int, replaced: Callable) -> Iterator[tuple[str, float]]:
+    """Parts of a row's work before the k-th collective, with the median of all ranks for what is replaced."""
+    own = row.segments[k]
+    for part in (*own, *(part for part in PARTS if part not in own)):
+        chosen = replaced(row.rank, step, part)
+        seconds = median(other.segments[k].get(part, 0.0) for other in rows) if chosen else own.get(part, 0.0)
+        if seconds > 0:
+            yield part, seconds
 
 
 def relative(trace: Trace, parts: tuple[str, ...] = (COMPUTE,)) -> list[float]:
