@@ -31,8 +31,16 @@ MIXED = {
     "mesh": 40,
     "planner": 4,
     "bottlenecks": 60,
+    "architecture": 60,
 }  # settings by chance
-NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
+NAMELESS = {
+    "architecture",
+    "bottlenecks",
+    "collectives",
+    "front",
+    "pipeline",
+    "precision",
+}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -150,6 +158,15 @@ def bottlenecks(params, values, result):
     assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
 
 
+def architecture(params, values, result):
+    assert len(result["svg"]) < 40_000
+    assert math.fsum(values["day"].values()) == pytest.approx(1) and min(values["day"].values()) >= 0
+    assert len(values["waited_s"]) == 8 and values["gain_percent"] < 100
+    if values["now"] is not None:
+        assert values["waited_s"][values["now"]] == min(values["waited_s"])
+        assert f"Rank {values['now']} is slow" in result["sentence"]
+
+
 CHECKS = {
     "memory": memory,
     "collectives": of_collectives,
@@ -165,6 +182,7 @@ CHECKS = {
     "mesh": mesh,
     "planner": planner,
     "bottlenecks": bottlenecks,
+    "architecture": architecture,
 }
 
 
