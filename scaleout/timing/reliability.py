@@ -58,7 +58,7 @@ def overhead(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds
 
 
 def effective_time(mtbf_seconds, interval_seconds, checkpoint_seconds, restart_seconds):
-    """Shares of the wall clock, which sum to 1: "work" that is kept, "saves", "lost" (destroyed by failures), "restarts".
+    """Shares of the wall clock, which sum to 1: "work" that is kept, "saves", "lost" work, and "restarts".
 
     "work" is the effective training time ratio. Failures come at the rate 1/M at any moment, and a restart ends after R
     or with the next failure, so a share of 1 - exp(-R/M) is restarts; work and saves follow from `expected_seconds`.
