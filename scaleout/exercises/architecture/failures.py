@@ -23,10 +23,10 @@ MISPRINT = Number(
     f"the planned ones there were {WITH_PLANNED} interruptions.) What share of the unexpected interruptions do these "
     "rows make up, in percent?",
     hints=("Do not start from the printed shares: recompute them.", "Add the six counts."),
-    solution=f"{' + '.join(map(str, GPU_ROWS.values()))} = {GPUS}, and {GPUS} / {ALL} = **{GPUS / ALL:.1%}**. The first "
-    f"row is {GPU_ROWS['Faulty GPU'] / ALL:.1%}, where the table prints 30.1%. The text's {PRINTED:.1%} is the sum of "
-    "the printed column, with the misprint in it, and many copies on the web have it. The counts are the data; shares "
-    "are derived from them.",
+    solution=f"{' + '.join(map(str, GPU_ROWS.values()))} = {GPUS}, and {GPUS} / {ALL} = **{GPUS / ALL:.1%}**. The "
+    f"first row is {GPU_ROWS['Faulty GPU'] / ALL:.1%}, where the table prints 30.1%. The text's {PRINTED:.1%} is the sum "
+    "of the printed column, with the misprint in it, and many copies on the web have it. The counts are the data; "
+    "shares are derived from them.",
     value=GPUS / ALL,
     unit="%",
     units=("%",),
@@ -72,7 +72,7 @@ PROJECTED = Number(
     right="A projection is worth as much as its assumption, here that nodes fail independently and at one rate.",
 )
 
-NODES, EVERY, WRITE, RESTART = 256, 40, 2, 20  # of the job; minutes
+NODES, EVERY, WRITE, RESTART = 256, 40, 3, 20  # of the job; minutes
 DAILY = NODES * RATE / 1000
 
 
@@ -88,8 +88,8 @@ EFFECTIVE = Number(
     title="What is left of a day",
     prompt=f"A job on **{NODES} nodes** has {RATE} failures per 1,000 node-days. It saves a checkpoint after every "
     f"**{EVERY} minutes** of training, and training stops for **{WRITE} minutes** meanwhile. After a failure it takes "
-    f"**{RESTART} minutes** until training goes on. What share of the wall clock is useful training? Use the formula of "
-    "first order.",
+    f"**{RESTART} minutes** until training goes on. What share of the wall clock is useful training? Use the "
+    "first-order formula.",
     hints=(
         "How many failures per day are that, and how many minutes does each cost?",
         "A failure costs the restart, and on average half of the work between two checkpoints.",
@@ -97,9 +97,9 @@ EFFECTIVE = Number(
     solution=f"{NODES} × {RATE} / 1000 = {DAILY:.2f} failures per day, each costing {RESTART} + {EVERY // 2} minutes: "
     f"{DAILY * (RESTART + EVERY / 2):.0f} of 1,440 minutes, {DAILY * (RESTART + EVERY / 2) / 1440:.1%}. Of the other "
     f"{1 - DAILY * (RESTART + EVERY / 2) / 1440:.1%}, {EVERY} of {EVERY + WRITE} minutes are training: "
-    f"{1 - DAILY * (RESTART + EVERY / 2) / 1440:.3f} / {1 + WRITE / EVERY:.2f} = **{ratio(RESTART + EVERY / 2):.1%}**. "
-    "Saves cost about as much here as failures and restarts together. That says what to look at first: whether "
-    "training has to stop while a checkpoint is written.",
+    f"{1 - DAILY * (RESTART + EVERY / 2) / 1440:.3f} / {1 + WRITE / EVERY:.3f} = **{ratio(RESTART + EVERY / 2):.1%}**. "
+    "Saves cost more here than failures and restarts together. That says what to look at first: whether training "
+    "has to stop while a checkpoint is written.",
     value=ratio(RESTART + EVERY / 2),
     unit="%",
     units=("%",),
@@ -110,7 +110,11 @@ EFFECTIVE = Number(
         ),
         Slip("no-saves", ratio(RESTART + EVERY / 2, 0), "Training also stops while a checkpoint is written."),
         Slip("no-failures", ratio(0), "That is so without failures: saves alone."),
-        Slip("of-gpus", (1 - 8 * DAILY * 40 / 1440) / 1.05, "You took the rate as one of GPUs. It is one of nodes."),
+        Slip(
+            "of-gpus",
+            (1 - 8 * DAILY * (RESTART + EVERY / 2) / 1440) / (1 + WRITE / EVERY),
+            "You took the rate as one of GPUs. It is one of nodes.",
+        ),
         Slip("lost-alone", ratio(EVERY / 2), "You left the restart out."),
     ),
     right="This ratio says nothing about the speed of the steps: MFU and stragglers are counted separately.",
@@ -120,7 +124,7 @@ TIMEOUT = Choice(
     key="longer-timeout",
     level=2,
     minutes=3,
-    title="From ten minutes to an hour",
+    title="A generous setting",
     prompt="A job of 512 ranks stops once a day with *Watchdog caught collective operation timeout: ALLREDUCE ran for "
     "600000 milliseconds*. On one rank the data loader had stopped on a storage error. A colleague sets the time-out "
     "to one hour. What changes?",

@@ -17,7 +17,7 @@ THREE_LOGS = Choice(
     "**nodes** over the peak of one; attention counted as if each token attended to all others, without the **causal** "
     "mask. Which log makes which mistake?",
     hints=("By which factor is each log off?", "Which mistakes make the figure too large, and which too small?"),
-    solution=f"**A takes the peak of one node, B one micro-batch, C no causal mask.** A is twice the true value, B a "
+    solution="**A takes the peak of one node, B one micro-batch, C no causal mask.** A is twice the true value, B a "
     "quarter. C is a little too large: attention is a small part of the FLOPs at this sequence length, and without the "
     "mask that part is twice as large. A factor that is a whole number or its inverse comes from counting devices or "
     "micro-batches. A factor near 1 comes from the formula for FLOPs, and is the dangerous one, because it looks "

@@ -1,4 +1,4 @@
-"""Exercises of `architecture` on where ranks stand and what feeds them: rings over nodes, placement, input, resuming."""
+"""Exercises of `architecture` on placement and input: rings over nodes, ranks and nodes, bytes of text, resuming."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPREAD = Choice(
     hints=("On which nodes are ranks 0 to 7?", "On which nodes are ranks 0, 8, 16 and 24?"),
     solution="**Tensor parallelism crosses on every hop, and data parallelism not at all.** Ranks 0 to 7 are on nodes "
     "0, 1, 2, 3, 0, 1, 2, 3, so neighbors in a tensor-parallel ring are never on one node. Ranks 0, 8, 16 and 24 are "
-    "all on node 0. It is exactly the wrong way around: tensor parallelism communicates in every block of the model and "
+    "all on node 0. It is exactly the wrong way around: tensor parallelism communicates in every block of a model and "
     "needs NVLink, while data parallelism communicates once per step. Nothing fails, and nothing is logged; the job is "
     "several times as slow. In Slurm it is one word: `--distribution=block` in place of `cyclic`.",
     options=(
@@ -78,8 +78,8 @@ CROSSINGS = Function(
     "another node. `ring` lists ranks in the order of the ring, and `node_of[rank]` is the node of a rank. A ring of "
     "one rank has no such hop.",
     hints=("Rank `ring[i]` sends to `ring[(i + 1) % len(ring)]`.", "Compare the nodes of both ranks."),
-    solution=f"```python\n{_SOLUTION}```\n\nA ring that visits its nodes one after another crosses as often as there are "
-    "nodes, which is the least possible. A ring over ranks in another order may cross on every hop, and then the "
+    solution=f"```python\n{_SOLUTION}```\n\nA ring that visits its nodes one after another crosses once per node, "
+    "which is the least possible. A ring over ranks in another order may cross on every hop, and then the "
     "network carries eight times as much per node. NCCL orders its rings by topology, within one communicator; which "
     "ranks form a communicator is decided by your layout and your scheduler.",
     function="crossings",
@@ -108,7 +108,7 @@ CROSSINGS = Function(
         Mistake(
             "positions",
             lambda ring, nodes: sum(nodes[i] != nodes[(i + 1) % len(ring)] for i in range(len(ring))),
-            "You take positions in the ring for ranks. `ring[i]` is the rank at position i.",
+            "You take positions in the ring for ranks: the ring lists them in an order of its own.",
         ),
         Mistake(
             "nodes",
@@ -162,9 +162,9 @@ RESUME = Choice(
     level=2,
     minutes=3,
     title="Resuming in the middle of an epoch",
-    prompt="A job shuffles its documents with a seed for each epoch and packs them into sequences of 4,096 tokens: what "
-    "is left of a document stays in a buffer for the next sequence. It saves the weights, the optimizer, the epoch and "
-    "the **number of sequences** that were used. After a restart it skips that many *documents* of the epoch. What is "
+    prompt="A job shuffles its documents with a seed for each epoch and packs them into sequences of 4,096 tokens; "
+    "what is left of a document stays in a buffer for the next sequence. It saves the weights, the optimizer, the epoch "
+    "and the **number of sequences** that were used. After a restart it skips that many *documents* of the epoch. What is "
     "wrong?",
     hints=("How many documents does a sequence have?", "What was in the buffer when the job stopped?"),
     solution="**Some text is trained twice, or never.** A document is not a sequence: some fill several, and several "

@@ -50,9 +50,9 @@ WHO_BEGAN = Function(
     level=2,
     minutes=7,
     title="Who began",
-    prompt="In a data-parallel job every rank logs whether the loss of its own micro-batch is a finite number. One rank "
-    "gets a NaN; the all-reduce of the gradients carries it to all ranks, and from the next step on every loss is NaN. "
-    "Write `who_began(finite)`, which finds the rank that began.\n\n"
+    prompt="In a data-parallel job every rank logs whether the loss of its own micro-batch is a finite number. One "
+    "rank gets a NaN; the all-reduce of the gradients carries it to all ranks, and from the next step on every loss is "
+    "NaN. Write `who_began(finite)`, which finds the rank that began.\n\n"
     "- `finite[step][rank]` is 1 for a finite loss and 0 for any other.\n"
     "- Take the first step in which any rank has a 0. Return `[step, rank]`, both counted from 0.\n"
     "- If several ranks have a 0 in that step, nobody can tell who began: return `[step, -1]`.\n"
@@ -75,6 +75,7 @@ WHO_BEGAN = Function(
         ([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]],),
         ([[0, 1, 1, 1, 1]],),
         ([],),
+        ([[1, 1, 1], [1, 1, 1], [1, 1, 1]],),
         ([[1], [0]],),
         ([[1, 1, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1]],),
         ([[1, 1], [0, 0], [1, 0]],),
@@ -148,9 +149,9 @@ SCORES = Function(
     "- *relative*: the time of the fastest rank in the last step, divided by the rank's own time in that step;\n"
     "- *individual*: the rank's own shortest time in all steps, divided by its time in the last step.",
     hints=("`seconds[-1]` is the last step.", "`min(step[rank] for step in seconds)` is a rank's own shortest time."),
-    solution=f"```python\n{_SCORES_SOLUTION}```\n\nThe two find different faults. A rank that has always been slow has a "
-    "low relative score and an individual score near 1: a worse GPU, or more work. A rank that heats up becomes slower "
-    "than it was: both fall. If all individual scores fall and the relative ones stay near 1, something that all ranks "
+    solution=f"```python\n{_SCORES_SOLUTION}```\n\nThe two find different faults. A rank that has always been slow has "
+    "a low relative score and an individual score near 1: a worse GPU, or more work. A rank that heats up becomes "
+    "slower than it was: both fall. If all individual scores fall and the relative ones stay near 1, something that all ranks "
     "share has become slower.",
     function="scores",
     stub=_SCORES_STUB,
@@ -228,13 +229,9 @@ def _replaced(step: list, rank: int, seconds: float) -> list:
     return [*step[:rank], seconds, *step[rank + 1 :]]
 
 
-def saved(work: list, transfer: float, rank: int, middle=median, only_slow=False) -> float:
+def saved(work: list, transfer: float, rank: int, middle=median) -> float:
     """Seconds that a run saves with one rank's work replaced by the median. The other arguments each make a mistake."""
-    total = 0.0
-    for step in work:
-        new = middle(step)
-        total += max(step) - max(_replaced(step, rank, min(new, step[rank]) if only_slow else new))
-    return total
+    return sum(max(step) - max(_replaced(step, rank, middle(step))) for step in work)
 
 
 def _of_the_run(work: list, transfer: float, rank: int) -> float:
@@ -251,8 +248,8 @@ SAVED = Function(
     prompt="Write `saved(work, transfer, rank)`: how many seconds shorter would a run be if one rank took the median "
     "time? `work[step][rank]` are the seconds that a rank works before the all-reduce of a step. A step ends for all "
     "ranks when the last one has arrived and `transfer` seconds have passed, and all begin the next step together.\n\n"
-    "- In each step, replace the work of `rank` by the **median over all ranks of that step**, itself included, even "
-    "where that is longer.\n- Add up the difference between the old and the new step times.\n\n"
+    "- In each step, replace the work of `rank` by the **median over all ranks of that step**, itself included."
+    "\n- Add up the difference between the old and the new step times.\n\n"
     "The median of an even number of values is the mean of the two in the middle, as `statistics.median` has it.",
     hints=(
         "How long is a step? It waits for its last rank.",
@@ -272,6 +269,8 @@ SAVED = Function(
         ([[1.0, 1.1, 1.4, 1.5], [1.0, 1.6, 1.0, 1.5]], 0.1, 3),
         ([[1.0, 1.1, 1.4, 1.5], [1.0, 1.6, 1.0, 1.5]], 0.1, 1),
         ([[0.5, 0.9], [0.9, 0.5]], 0.3, 1),
+        ([[0.5, 0.9], [0.8, 0.5], [0.4, 0.4]], 0.3, 0),
+        ([[0.2, 1.0]], 0.1, 1),
         ([[0.5, 0.9, 0.7], [0.6, 2.0, 0.7], [0.5, 0.2, 0.7]], 0.0, 1),
         ([[2.0, 1.0, 1.0, 1.0, 1.2], [1.0, 3.0, 1.0, 1.0, 1.2], [1.3, 1.0, 1.0, 1.0, 1.2]], 0.4, 0),
         ([[1.0, 2.0, 3.0, 4.0]], 1.0, 3),
@@ -289,24 +288,12 @@ SAVED = Function(
         Mistake(
             "removed",
             lambda work, transfer, rank: sum(max(s) - max([*s[:rank], *s[rank + 1 :]]) for s in work),
-            "You take the rank out of the run. It stays, and takes the median time, which also counts.",
-        ),
-        Mistake(
-            "others",
-            lambda work, transfer, rank: sum(
-                max(s) - max(_replaced(s, rank, median([*s[:rank], *s[rank + 1 :]]))) for s in work
-            ),
-            "You take the median of the other ranks. The rank itself counts, too.",
+            "You take the rank out, or replace it by the median of the others. Its own time counts for the median, too.",
         ),
         Mistake(
             "excess",
             lambda work, transfer, rank: sum(max(0.0, s[rank] - median(s)) for s in work),
             "You add up the rank's excess over the median. After it, another rank may be the last one.",
-        ),
-        Mistake(
-            "slow-steps-alone",
-            lambda *case: saved(*case, only_slow=True),
-            "You keep the rank's own time where it is shorter than the median. Replace it there as well.",
         ),
         Mistake(
             "whole-run",

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 
-PROCESSES, APART, PAUSE, QUIET = 176, 265, 1.5, 16.7  # steps from one collection of a process to its next; seconds
+PROCESSES, APART, PAUSE, QUIET = 176, 220, 1.5, 16.7  # steps from one collection of a process to its next; seconds
 HIT = 1 - (1 - 1 / APART) ** PROCESSES
 STAGGERED = Number(
     key="staggered",
     level=2,
     minutes=4,
     title="Everybody pauses rarely",
-    prompt=f"**{PROCESSES} processes** train together, and each step takes {QUIET} s. Python's garbage collection stops "
+    prompt=f"**{PROCESSES} processes** train together, and each step takes {QUIET} s. Garbage collection stops "
     f"each process for {PAUSE} s once in **{APART} steps**, each at a time of its own, independently of the others. "
     "What share of the steps contains at least one pause?",
     hints=(
@@ -21,7 +21,7 @@ STAGGERED = Number(
     ),
     solution=f"One process does not pause with probability 1 − 1/{APART} = {1 - 1 / APART:.4f}, and all {PROCESSES} do "
     f"not pause with {1 - 1 / APART:.4f}^{PROCESSES} = {1 - HIT:.3f}. So **{HIT:.1%}** of the steps are {PAUSE} s "
-    f"longer, and the mean step grows by {HIT * PAUSE:.2f} s, or {HIT * PAUSE / QUIET:.1%}. If all processes collect in "
+    f"longer, and the mean step grows by {HIT * PAUSE:.2f} s, or {HIT * PAUSE / QUIET:.1%}. If all collect in "
     f"the same step, once in {APART} steps, the mean grows by {1000 * PAUSE / APART:.0f} ms. That is why large jobs "
     "switch automatic collections off, and collect on all ranks together.",
     value=HIT,
@@ -38,13 +38,13 @@ STAGGERED = Number(
     right="A pause that is rare on each rank is frequent in the job, because every step waits for its last rank.",
 )
 
-STOP, STEPS, USUAL, SAVING = 0.5, 4, 16.9, 20.6  # seconds; steps that a save lasts
+STOP, STEPS, USUAL, SAVING = 1.2, 4, 16.9, 20.6  # seconds; steps that a save lasts
 COST = STOP + STEPS * (SAVING - USUAL)
 BACKGROUND = Number(
     key="background-save",
     level=1,
     minutes=3,
-    title="Half a second, says the log",
+    title="A second, says the log",
     prompt=f"A job saves asynchronously. The log says that a checkpoint **blocks training for {STOP} s**, in which the "
     f"states are copied to the CPU's memory. They are then written in the background, which lasts for "
     f"**{STEPS} steps**. These steps take **{SAVING} s** each; all others take {USUAL} s. What does one checkpoint "
@@ -73,8 +73,8 @@ WITHDRAWN = Choice(
     level=2,
     minutes=3,
     title="The cause that was not",
-    prompt="Runs fail on a cluster. An engineer notes: *peak memory is 140.2 GiB, above the limit of 138.2 GiB, so they "
-    "run out of memory*. The same log line stands in runs that **finished**. What follows?",
+    prompt="Runs fail on a cluster. An engineer notes: *peak memory is 140.2 GiB, above the limit of 138.2 GiB, so "
+    "memory runs out*. The same log line stands in runs that **finished**. What follows?",
     hints=("What would have to be true of the runs that finished?", "Can a run allocate more than there is?"),
     solution="**The line cannot be the cause.** A peak above the limit in a run that finished means that the gauge "
     "counts something else than the limit does, such as memory that was reserved and never touched, or a sum of peaks "
