@@ -4,7 +4,7 @@
 feeds them, `gauges` wrong utilizations, `recorded` the lab's traces, `rules` functions on traces.
 """
 
-from scaleout.exercises.architecture import failures, gauges, placement, rules, stories
+from scaleout.exercises.architecture import failures, gauges, placement, recorded, rules, stories
 from scaleout.exercises.engine.kinds import easy_to_hard
 
-EXERCISES = easy_to_hard(failures, stories, placement, gauges, rules)
+EXERCISES = easy_to_hard(failures, stories, placement, recorded, gauges, rules)

@@ -24,8 +24,8 @@ MISPRINT = Number(
     "rows make up, in percent?",
     hints=("Do not start from the printed shares: recompute them.", "Add the six counts."),
     solution=f"{' + '.join(map(str, GPU_ROWS.values()))} = {GPUS}, and {GPUS} / {ALL} = **{GPUS / ALL:.1%}**. The "
-    f"first row is {GPU_ROWS['Faulty GPU'] / ALL:.1%}, where the table prints 30.1%. The text's {PRINTED:.1%} is the sum "
-    "of the printed column, with the misprint in it, and many copies on the web have it. The counts are the data; "
+    f"first row is {GPU_ROWS['Faulty GPU'] / ALL:.1%}, where the table prints 30.1%. The text's {PRINTED:.1%} is the "
+    "sum of the printed column, with the misprint in it, and many copies on the web have it. The counts are the data; "
     "shares are derived from them.",
     value=GPUS / ALL,
     unit="%",

@@ -123,7 +123,7 @@ CROSSINGS = Function(
         Mistake(
             "eight-each",
             lambda ring, nodes: crossings(ring, nodes, of=lambda rank, _nodes: rank // 8),
-            "You assume eight ranks per node, in order. `node_of` says where each rank is.",
+            "You assume eight ranks per node, in order. The second argument says where each rank is.",
         ),
     ),
     right="The same group of ranks can be a good ring or a bad one, and no error message tells which.",
@@ -163,9 +163,9 @@ RESUME = Choice(
     minutes=3,
     title="Resuming in the middle of an epoch",
     prompt="A job shuffles its documents with a seed for each epoch and packs them into sequences of 4,096 tokens; "
-    "what is left of a document stays in a buffer for the next sequence. It saves the weights, the optimizer, the epoch "
-    "and the **number of sequences** that were used. After a restart it skips that many *documents* of the epoch. What is "
-    "wrong?",
+    "what is left of a document stays in a buffer for the next sequence. It saves the weights, the optimizer, the "
+    "epoch and the **number of sequences** that were used. After a restart it skips that many *documents* of the "
+    "epoch. What is wrong?",
     hints=("How many documents does a sequence have?", "What was in the buffer when the job stopped?"),
     solution="**Some text is trained twice, or never.** A document is not a sequence: some fill several, and several "
     "fill one. And the tokens in the buffer at the time of the checkpoint are gone. What has to be saved is the state "

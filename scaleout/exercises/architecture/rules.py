@@ -151,8 +151,8 @@ SCORES = Function(
     hints=("`seconds[-1]` is the last step.", "`min(step[rank] for step in seconds)` is a rank's own shortest time."),
     solution=f"```python\n{_SCORES_SOLUTION}```\n\nThe two find different faults. A rank that has always been slow has "
     "a low relative score and an individual score near 1: a worse GPU, or more work. A rank that heats up becomes "
-    "slower than it was: both fall. If all individual scores fall and the relative ones stay near 1, something that all ranks "
-    "share has become slower.",
+    "slower than it was: both fall. If all individual scores fall and the relative ones stay near 1, something that "
+    "all ranks share has become slower.",
     function="scores",
     stub=_SCORES_STUB,
     reference=scores,
@@ -166,6 +166,7 @@ SCORES = Function(
         ([[0.9, 0.7, 0.8, 1.2], [0.6, 0.9, 0.9, 1.2], [0.8, 0.9, 1.8, 1.2]],),
         ([[2.0, 2.0], [4.0, 4.0], [5.0, 5.0]],),
         ([[1.5, 0.5, 1.0], [1.0, 1.0, 1.0]],),
+        ([[0.9, 1.0], [0.6, 0.8], [0.7, 0.9]],),
     ),
     mistakes=(
         Mistake(
@@ -288,7 +289,7 @@ SAVED = Function(
         Mistake(
             "removed",
             lambda work, transfer, rank: sum(max(s) - max([*s[:rank], *s[rank + 1 :]]) for s in work),
-            "You take the rank out, or replace it by the median of the others. Its own time counts for the median, too.",
+            "You take the rank out, or take the median of the others. Its own time counts for the median, too.",
         ),
         Mistake(
             "excess",
