@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaleout.lab import architecture as lab_architecture
-from scaleout.lab import options, runner, session
-from scaleout.measure import architecture
+from scaleout.lab import architecture_modes, hosts, nodes, options, recording, runner, session
+from scaleout.lab import report as lab_report
+from scaleout.measure import architecture, architecture_input, architecture_saves
 from scaleout.records import files
 from scaleout.timing import diagnosis, stragglers
 
@@ -37,6 +38,11 @@ class Options(options.Model):
     verdict: str | None = options.word(None, "judge a verdict on a run", "N=FAULT[:RANK]")
     score: str | None = options.word(None, "score the verdicts in a file, one N=FAULT[:RANK] per line")
     mixed: bool = options.flag("one run with several faults at once")
+    input: bool = options.flag("a loader with 0, 1 and 2 workers, packing, and exact resume")
+    saves: bool = options.flag("synchronous and asynchronous saves, and the step after each")
+    placement: str | None = options.word(
+        None, "two hosts with two ranks each, placed well and badly over a link of so many Mbit/s", "N", const="200"
+    )
     rows: str | None = options.word(None, "write the run's rows: JSON Lines per rank, and all in rows.json", "FOLDER")
     trace: str | None = options.word(None, "write the run as a Chrome trace, for Perfetto")
     dataset: str | None = options.dataset()
@@ -48,7 +54,10 @@ TIERS = {
     "cpu": Options(layers=4, hidden=192, heads=6, seq=128, steps=16),
     "gpu": Options(layers=12, hidden=1024, heads=16, seq=1024, micro_batch=4, steps=16),
 }
-MODES = ("sealed", "verdict", "score", "mixed")
+MODES = ("sealed", "verdict", "score", "mixed", "input", "saves", "placement")
+HOSTS, HOST_RANKS = 2, 2  # of --placement, and ranks on each
+# Of a step of --placement: seconds of compute, bytes of an all-reduce of activations, how many, bytes of gradients.
+PLACED = {"device": 0.04, "activations": 2**20, "calls": 8, "gradients": 2**20, "steps": 3, "threads": 1}
 KEEPS = ("rows", "trace")
 
 
@@ -122,14 +131,72 @@ def judge_all(lab, bench):
     lab.end()
 
 
+# --- input, saves, placement ------------------------------------------------------------------------------------
+
+
+def read_input(lab):
+    """Loaders with several numbers of workers, packing, and ways to resume."""
+    s, o, made = lab.s, lab.o, architecture_input.Input(lab.s, lab.o, lab.text)
+    s.say(architecture_modes.speeds(made.speeds(), o.micro_batch * s.world * architecture_input.ROW))
+    padded, packed = architecture_input.padded_share(made.documents), architecture_input.packed_share(made.packed)
+    s.say(architecture_modes.packing(len(made.documents), architecture_input.ROW, padded, packed))
+    resumed = made.resumed()
+    s.say(architecture_modes.resumed(resumed, {way: architecture_input.first_batch(way) for way in resumed}))
+    for way in ("by reading on", "by position"):
+        lab.check(f"resumed {way}: the batches are those of a run that was never stopped", resumed[way][1], 0)
+    lab.check("the ranks' rows are those of one process", made.same_on_one(), 0)
+    stateful = made.stateful()
+    if stateful is not None:
+        lab.check("torchdata's StatefulDataLoader: the batches are those of a run never stopped", stateful, 0)
+    lab.skip(stateful is None and "torchdata's StatefulDataLoader: torchdata is not installed")
+
+
+def save_often(lab):
+    """Saves that block, that do not, and that come too often."""
+    idle, runs, errors = architecture_saves.Saver(lab.s).measure()
+    rows = []
+    for way, (seconds, blocked) in runs.items():
+        if blocked:
+            expected = architecture_saves.waits(way, idle)
+            after = architecture_saves.after(way, seconds)
+            rows.append((way, len(blocked), expected, sum(blocked) / len(blocked), *after))
+    lab.s.say(architecture_modes.saves(rows))
+    lab.s.say(f"\nA thread that writes the live weights saves others than were asked for: off by {errors['live']:.2g}")
+    lab.check("the asynchronous checkpoint has the weights of its step", errors["copied"], 0.0)
+
+
+def place(lab):
+    """Groups placed well and badly on two hosts; or the recorded run."""
+    s, o, lack = lab.s, lab.o, hosts.refused()
+    if lack:
+        s.say(f"labs/architecture.py: {lack}; this run was recorded elsewhere")
+        records = architecture_modes.recorded(lab.results)
+    else:
+        s.say(f"{HOSTS} hosts with {HOST_RANKS} ranks each")
+        plan = PLACED | {"rates": [None, nodes.rates(o.placement, "--placement")[-1] * 1e6]}
+        module = "scaleout.measure.architecture_link"
+        figures, _ = nodes.run(module, plan, HOSTS, lab.results.parents[2], processes=HOST_RANKS)
+        records = [architecture_modes.record(lab.tier, plan, figures, HOSTS)]
+    for r in records:
+        s.say(f"\n{r.device}, size {r.tier}\n{architecture_modes.placement(r)}")
+    if o.save and not lack:
+        recording.keep(s, records[0], o.save, lab.results, "placement")
+
+
 def refuse(lab):
     """ValueError, one line, for options that do not go together."""
     o = lab.o
     asked = [options.named(name) for name in MODES if getattr(o, name)]
     if len(asked) > 1:
         raise ValueError(f"{' and '.join(asked)} are shown by themselves: leave out all but one")
-    if asked and o.save:
+    if asked and o.save and not o.placement:
         raise ValueError(f"--save keeps all ten runs: leave out {asked[0]}")
+    if o.placement:
+        nodes.rates(o.placement, "--placement")
+        if lab.s.world > 1:
+            raise ValueError("--placement starts its own processes: start it with python, not with torchrun")
+    if o.saves and lab.s.nodes > 1:
+        raise ValueError("--saves writes to a temporary folder of one machine: start it on one")
     kept = [options.named(name) for name in KEEPS if getattr(o, name)]
     if kept and asked not in (["--sealed"], ["--verdict"], ["--mixed"]):
         raise ValueError(f"{kept[0]} writes one run: add --sealed N or --mixed")
@@ -147,7 +214,16 @@ def main(s, argv=None):
     if found:
         s.say(lab_architecture.score(found, max(2, s.world)))
         return
+    if o.placement:
+        place(lab)
+        return
     lab.begin(f"{o.micro_batch} x {o.seq // architecture.LONG} tokens per rank and step")
+    for wanted, mode in ((o.input, read_input), (o.saves, save_often)):
+        if wanted:
+            mode(lab)
+            s.say("\n" + "\n".join(lab_report.verdicts(lab.checks, lab.skipped)))
+            lab.end()
+            return
     bench = architecture.Bench(s, o, lab.batches)
     if o.sealed is not None:
         show(lab, bench, o.sealed)

@@ -12,7 +12,8 @@ model in many precisions. `recompute` measures saved tensors and counts recomput
 torch.profiler. `inject`, `tensor_faults`, `pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and
 `recompute_faults` make faults. `figures` styles the plots of notebooks. `kernels` times the kernels of a block.
 `bottlenecks` makes a small job short of any one resource and counts what a step takes. `architecture` injects one of
-ten faults into a job and records its trace.
+ten faults into a job and records its trace; `architecture_input`, `architecture_saves` and `architecture_link` measure
+loaders, saves, and ranks placed on two hosts.
 
 Reading recorded files needs no torch: see `records`. Stands on `parallel` and `lab`.
 """
