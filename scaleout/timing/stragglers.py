@@ -24,8 +24,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean, median
 
 INPUT, COMPUTE, UPDATE, SAVE, COLLECT, EVALUATE, OTHER = PARTS = (
@@ -36,7 +37,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 TRANSFER = "transfer"  # what a collective takes after its last rank has arrived
 CLEAR = 0.05  # of the victim's time: a smaller gap between ranks is noise
 COVERED = 0.8  # of the gap: a cause is named only if it explains so much
-NETWORK = 0.5  # of the time: so much transfer, and the network is the cause
+STORED = Path(__file__).with_name("trace.json")  # a run of labs/architecture.py --mixed
 ALWAYS, GROWING, ONCE, SOME = "every step", "growing", "once", "some steps"
 
 
@@ -140,6 +141,13 @@ def read(rows: Iterable[str | dict], made: str = "") -> Trace:
     return Trace(tuple(tuple(found[step, rank] for rank in ranks) for step in steps), made)
 
 
+@lru_cache(maxsize=1)
+def stored() -> Trace:
+    """The trace that comes with the book: eight ranks, twenty steps, several faults."""
+    found = json.loads(STORED.read_text(encoding="utf-8"))
+    return read(found["rows"], found["made"])
+
+
 @dataclass(frozen=True)
 class Verdict:
     """rank: the culprit, None if no rank stands out. part: of PARTS or TRANSFER, None if unknown. pattern: ALWAYS,
@@ -184,24 +192,6 @@ def pattern(series: list[float]) -> str:
     if sum(largest[:third]) >= COVERED * total:
         return GROWING if largest[:third] == series[: -third - 1 : -1] else SOME
     return GROWING if fmean(series[-third:]) >= 2 * fmean(series[:third]) else ALWAYS
-
-
-def verdict(trace: Trace) -> Verdict:
-    """The culprit; else the network, if transfers take most of the time; else a part of the work that delays one rank
-    after another; else nothing."""
-    found = culprit(trace)
-    if found.rank is not None:
-        return found
-    transfer = sum(max(map(sum, trace.transfers(step))) for step in range(len(trace.steps)))
-    if transfer >= NETWORK * trace.seconds:
-        why = f"collectives take {transfer:.2f} of {trace.seconds:.2f} s after the last rank has arrived"
-        return Verdict(None, TRANSFER, ALWAYS, found.score, why)
-    saved = {part: trace.seconds - what_if(trace, without(part)).seconds for part in PARTS}
-    part = max(saved, key=lambda name: saved[name])
-    if saved[part] < CLEAR * trace.seconds:
-        return found
-    why = f"no rank stands out, but {part} delays one rank after another: without it, {saved[part]:.2f} s less"
-    return Verdict(None, part, SOME, found.score, why)
 
 
 def without(part: str, rank: int | None = None) -> Callable[[int, int, str], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.timing import stragglers
 from scaleout.views import guess, more, play, select, slider
 from scaleout.views.architecture import levers, picture, words
-from scaleout.views.architecture.setting import ALL, EVERY, NONE, Setting, recorded
+from scaleout.views.architecture.setting import ALL, EVERY, NONE, Setting
 
 TITLE = "Who slows the run down?"
 
@@ -57,7 +57,7 @@ def _values(setting: Setting) -> dict:
     """What is the same at both widths; culprit: of the recorded run."""
     trace = setting.trace
     return {
-        "culprit": stragglers.culprit(recorded()).rank,
+        "culprit": stragglers.culprit(stragglers.stored()).rank,
         "now": setting.verdict.rank,
         "cause": setting.verdict.part,
         "waited_s": [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)],

@@ -18,8 +18,9 @@ from scaleout.timing.stragglers import (
     UPDATE,
     Row,
     Trace,
+    stored,
 )  # fmt: skip
-from scaleout.views.architecture.setting import NONE, Setting, recorded
+from scaleout.views.architecture.setting import NONE, Setting
 from scaleout.views.architecture.words import SHORT
 from scaleout.words.amounts import took
 
@@ -68,7 +69,7 @@ class Frame:
     @property
     def sums(self) -> float:
         """Where the sums begin."""
-        return self.left + len(recorded().steps) * self.cell + 6
+        return self.left + len(stored().steps) * self.cell + 6
 
     @property
     def lane(self) -> float:
@@ -82,11 +83,11 @@ class Frame:
     @property
     def scale(self) -> float:
         """CSS pixels per second of a lane: the longest recorded step fills it."""
-        return (self.right - self.lane) / max(map(_long, recorded().steps))
+        return (self.right - self.lane) / max(map(_long, stored().steps))
 
     @property
     def below(self) -> float:
-        return self.y(recorded().ranks) + 2
+        return self.y(stored().ranks) + 2
 
 
 def _long(rows: tuple[Row, ...]) -> float:
@@ -113,7 +114,7 @@ def _heads(frame: Frame) -> str:
     ways = ["time in the all-reduce, by step", "all-reduce, by step"]
     parts = [svg.text(frame.left, y, labels.fitting(ways, frame.sums - frame.left, svg.SMALLEST), size=svg.SMALLEST,
                       fill="muted")]  # fmt: skip
-    last = len(recorded().steps) - 1
+    last = len(stored().steps) - 1
     parts.append(svg.text(frame.left, frame.below + 12, "0", size=svg.SMALLEST, fill="muted"))
     parts.append(svg.text(frame.sums - 6, frame.below + 12, str(last), anchor="end", size=svg.SMALLEST, fill="muted"))
     if frame.locked:
@@ -127,7 +128,7 @@ def _heads(frame: Frame) -> str:
 
 def _squares(frame: Frame) -> str:
     trace = frame.setting.trace
-    every = sorted(row.waited for rows in recorded().steps for row in rows)
+    every = sorted(row.waited for rows in stored().steps for row in rows)
     solid = every[int(FULL * (len(every) - 1))]
     parts = []
     for rank in range(trace.ranks):
@@ -171,7 +172,7 @@ def _waited(trace: Trace, rank: int) -> float:
 def _sums(frame: Frame) -> str:
     trace = frame.setting.trace
     end = frame.right - 40 if frame.locked else frame.lane - 8
-    longest = max(_waited(recorded(), rank) for rank in range(trace.ranks))
+    longest = max(_waited(stored(), rank) for rank in range(trace.ranks))
     parts = []
     for rank in range(trace.ranks):
         seconds, y = _waited(trace, rank), frame.y(rank)
@@ -207,7 +208,7 @@ def _lanes(frame: Frame) -> str:
                 parts.append(_span(frame, row, PART_OF[name], start - zero, end - zero, y))
             clock = end
     x = frame.lane + _long(setting.rows) * frame.scale
-    before = frame.lane + _long(recorded().steps[setting.step]) * frame.scale
+    before = frame.lane + _long(stored().steps[setting.step]) * frame.scale
     low = frame.below - 2
     if abs(before - x) > 1:
         parts.append(svg.line(before, frame.top - 4, before, low, "muted", 1.2, "3 3", mark="before"))
@@ -227,7 +228,7 @@ def _span(frame: Frame, row: Row, part: str, start: float, end: float, y: float)
 
 
 def _keys(frame: Frame) -> tuple[str, float]:
-    seen = {PART_OF[name] for rows in recorded().steps for row in rows for name, _, _ in row.spans if name in PART_OF}
+    seen = {PART_OF[name] for rows in stored().steps for row in rows for name, _, _ in row.spans if name in PART_OF}
     items = [(FILLS[part], SHORT.get(part, part)) for part in FILLS if part in seen]
     items += [(f"{NETWORK}%", "waits in the all-reduce"), (NETWORK, "transfer")]
     keys, high = labels.keys(0, frame.below + 24, frame.width, items)
@@ -256,7 +257,7 @@ def _day(frame: Frame, top: float) -> tuple[str, float]:
 
 def _mark(frame: Frame) -> str:
     """The guess: the row of the rank."""
-    stops = [(float(rank), frame.y(rank) + frame.high / 2) for rank in range(recorded().ranks)]
+    stops = [(float(rank), frame.y(rank) + frame.high / 2) for rank in range(stored().ranks)]
     return guess.mark(stops, (frame.left - 6, frame.right))
 
 

@@ -3,40 +3,30 @@ cluster would run such steps for a day."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from statistics import fmean
 
 from scaleout.timing import reliability, stragglers
-from scaleout.timing.stragglers import Row, Trace, Verdict
+from scaleout.timing.stragglers import Row, Trace, Verdict, stored
 from scaleout.views import base
 
-RECORDED = Path(__file__).with_name("trace.json")  # written by labs/architecture.py --trace
 NONE, EVERY, ALL = "none", "every", "all"
 DAY = 86_400.0  # seconds
-
-
-@lru_cache(maxsize=1)
-def recorded() -> Trace:
-    """The stored trace."""
-    stored = json.loads(RECORDED.read_text(encoding="utf-8"))
-    return stragglers.read(stored["rows"], stored["made"])
 
 
 @lru_cache(maxsize=64)
 def replayed(rank: str, part: str) -> Trace:
     """The trace with this part of this rank's work, or of every rank's, as long as on the median rank."""
     if rank == NONE:
-        return recorded()
+        return stored()
     whose = None if rank == EVERY or part == stragglers.TRANSFER else int(rank)
 
     def replaced(r: int, _step: int, name: str) -> bool:
         everything = part == ALL and name != stragglers.TRANSFER
         return whose in (None, r) and (everything or name == part)
 
-    return stragglers.what_if(recorded(), replaced)
+    return stragglers.what_if(stored(), replaced)
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ class Setting(base.Setting):
     @property
     def gain(self) -> float:
         """Share of the recorded step time that the replacement saves."""
-        return 1 - self.mean / fmean(recorded().step_seconds)
+        return 1 - self.mean / fmean(stored().step_seconds)
 
     @property
     def mtbf(self) -> float:
@@ -97,4 +87,4 @@ class Setting(base.Setting):
 
 @lru_cache(maxsize=64)
 def _verdict(rank: str, part: str) -> Verdict:
-    return stragglers.verdict(replayed(rank, part))
+    return stragglers.culprit(replayed(rank, part))

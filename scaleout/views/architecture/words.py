@@ -6,7 +6,7 @@ from statistics import median
 
 from scaleout.timing import stragglers
 from scaleout.timing.stragglers import COLLECT, COMPUTE, INPUT, OTHER, SAVE, TRANSFER, UPDATE
-from scaleout.views.architecture.setting import Setting, recorded
+from scaleout.views.architecture.setting import Setting
 
 NAMES = {COMPUTE: "forward and backward", INPUT: "waiting for input", SAVE: "saving a checkpoint",
          COLLECT: "garbage collection", TRANSFER: "transfer of the all-reduce"}  # fmt: skip
@@ -17,11 +17,10 @@ def sentence(setting: Setting) -> str:
     """Which rank waits least, by how much, and which part of its work explains it."""
     found, trace = setting.verdict, setting.trace
     if found.rank is None:
-        cause = f"; {SHORT[found.part]} delays one rank after another" if found.part else ""
-        return f"**No rank stands out{cause}.** A step takes {1e3 * setting.mean:.0f} ms on average."
+        return f"**No rank stands out.** A step takes {1e3 * setting.mean:.0f} ms on average."
     waited = [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)]
     least, middle = waited[found.rank], sorted(waited)[len(waited) // 2]
-    cause = f"Its {SHORT[found.part]} takes longer." if found.part else "No part of its work explains that."
+    cause = f"Most of the gap is {SHORT[found.part]}." if found.part else "No part of its work explains that."
     return (
         f"**Rank {found.rank} is slow: {least:.2f} s in the all-reduce, the median rank {middle:.2f} s.** "
         f"{cause} A step takes {1e3 * setting.mean:.0f} ms on average."
@@ -43,7 +42,7 @@ def law(setting: Setting) -> list[str]:
 
 def slips() -> list[tuple[float, str]]:
     """The rank with the longest all-reduce, and the one with the slowest single step."""
-    trace = recorded()
+    trace = stragglers.stored()
     waited = [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)]
     longest = max(range(trace.ranks), key=lambda rank: waited[rank])
     once = min((row for rows in trace.steps for row in rows), key=lambda row: row.waited - _most(trace, row.step))
