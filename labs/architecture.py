@@ -122,6 +122,7 @@ def judge_all(lab, bench):
         for part, lost in diagnosis.losses(trace).items():
             lab.series[f"lost to {part}, run {number}"] = [lost]
         named.append(f"run {number}: {found.why}")
+    lab.notes += named
     s.say("\n".join(["", *named, "", lab_architecture.predicted(lab.prediction, lab.measurement), ""]))
     lab.skip(s.world == 1 and "a real second rank: one is emulated (torchrun --nproc-per-node 2)")
     recipe = {"injected milliseconds": o.injected_ms, "emulated device ms per step": architecture.DEVICE * 1e3}
